@@ -1,0 +1,1 @@
+"""From passages to propositions: by an LLM, by recorded replies, by sentences."""
