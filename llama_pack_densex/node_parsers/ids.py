@@ -37,9 +37,9 @@ class NodeIds:
     def document_key(self, document: BaseNode) -> str:
         """The key of a document, or of a node that another parser made of one; call it once for each."""
         key = document.id_ if document.source_node is None else document.source_node.node_id
-        if document.source_node is None and not _is_random(key):
+        if document.source_node is None and not is_random_id(key):
             return key
-        parts = ["" if _is_random(key) else key, document.get_content(), lasting(document.metadata)]
+        parts = ["" if is_random_id(key) else key, document.get_content(), lasting(document.metadata)]
         key = content_hash(*parts)
         self._documents[key] += 1
         return f"{key}#{self._documents[key] - 1}"
@@ -52,7 +52,7 @@ class NodeIds:
         return str(uuid.uuid5(_NAMESPACE, content_hash(*name, occurrence, self._fingerprint)))
 
 
-def _is_random(document_id: str) -> bool:
+def is_random_id(document_id: str) -> bool:
     try:
         return uuid.UUID(document_id).version == 4
     except ValueError:

@@ -23,6 +23,9 @@ def locate(pieces: Sequence[str], text: str) -> list[Span | None]:
         For each piece `(start, end)` with `text[start:end] == piece`, or None where it does not stand in the text
         word for word (a parser that rewrites).
     """
+    end_to_end = _end_to_end(pieces, text)
+    if end_to_end is not None:
+        return end_to_end
     spans: list[Span | None] = []
     starts: list[int] = []  # where the last found piece may start
     length = 0  # of the last found piece
@@ -44,6 +47,19 @@ def locate(pieces: Sequence[str], text: str) -> list[Span | None]:
     return spans[::-1]
 
 
+def _end_to_end(pieces: Sequence[str], text: str) -> list[Span | None] | None:
+    """The spans of pieces that follow one another from the text's start to its end, the usual case; else None."""
+    spans: list[Span | None] = []
+    place = 0
+    for piece in pieces:
+        start = place if text.startswith(piece, place) else _skip_space(text, place)
+        if not text.startswith(piece, start):
+            return None
+        place = start + len(piece)
+        spans.append((start, place))
+    return spans if _skip_space(text, place) == len(text) else None
+
+
 def _candidates(piece: str, text: str, starts: list[int], length: int) -> list[int]:
     """Where a piece can start, given where the piece before it can start."""
     if not piece:
@@ -58,7 +74,7 @@ def _candidates(piece: str, text: str, starts: list[int], length: int) -> list[i
     while place >= 0 and len(overlapping) < _MAX_CANDIDATES:
         overlapping.append(place)
         place = text.find(piece, place + 1, latest + len(piece))
-    found = sorted({*adjacent, *overlapping})
+    found = sorted({*adjacent, *overlapping})[-_MAX_CANDIDATES:]
     if not found:  # a gap: the splitter left something out
         place = text.find(piece, starts[0] + 1)
         found = [] if place < 0 else [place]

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from llama_index.core.schema import BaseComponent
 
-from llama_pack_densex._asyncio import run_sync
+from llama_pack_densex._sync import run_sync
 
 Status = Literal["ok", "repaired", "fallback"]
 

@@ -1,0 +1,77 @@
+# `make demo` and `make test` set up all they need in .venv; `make help` lists the rest.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
+CORE_VERSIONS := lowest 0.14.20 newest
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format bench test-matrix constraints clean supported-python
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+demo: $(VENV)/.installed  ## install, and ask questions of the sample documents (no key, no model)
+	$(BIN)/densex demo
+
+test: $(VENV)/.installed-all  ## install everything, and run the tests (ARGS="-k name" for some of them)
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/.installed-all  ## lint, formatting and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict
+
+format: $(VENV)/.installed-all  ## mend formatting and imports
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.installed-all  ## run the benchmarks
+	@set -e; for script in $(wildcard benchmarks/*.py); do echo "--- $$script"; $(BIN)/python $$script; done
+
+test-matrix: $(CORE_VERSIONS:%=.venv-matrix/%/.tested)  ## run the tests with old and new llama-index-core, without torch
+
+constraints:  ## resolve constraints.txt anew; needs PYTHONS="python3.10 python3.11 python3.12 python3.13"
+	$(PYTHON) scripts/pin_versions.py $(PYTHONS) > .constraints.new
+	mv .constraints.new constraints.txt
+
+clean:  ## remove the virtual environments and caches
+	rm -rf $(VENV) .venv-matrix .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A stamp is written last and taken away first, so an interrupted installation is begun anew.
+
+$(VENV)/.installed: pyproject.toml constraints.txt | supported-python
+	rm -rf $(VENV)
+	@echo "Installing into $(VENV); this takes a minute or two the first time."
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python $(PIP_INSTALL) -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.installed-all: $(VENV)/.installed
+	@rm -f $(VENV)/.installed
+	@echo "Installing what the tests need besides, torch among it; this takes some minutes the first time."
+	$(BIN)/python $(PIP_INSTALL) -c constraints.txt torch -e '.[huggingface,files,dev]'
+	@touch $(VENV)/.installed $@
+
+supported-python:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' || \
+	{ echo "Python 3.10 to 3.13 is needed; $(PYTHON) is $$($(PYTHON) --version 2>&1). Name another: make PYTHON=python3.12 ..."; exit 1; }
+
+core-lowest := -c constraints-lowest.txt
+core-0.14.20 := llama-index-core==0.14.20
+core-newest := --upgrade llama-index-core
+
+.venv-matrix/%/.tested: .venv-matrix/%/.installed always
+	@echo "--- llama-index-core: $*"
+	.venv-matrix/$*/bin/python -m pytest $(ARGS)
+
+.venv-matrix/%/.installed: pyproject.toml constraints-lowest.txt | supported-python
+	rm -rf $(@D)
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python $(PIP_INSTALL) $(core-$*) -e '.[files,dev]'
+	@touch $@
+
+.PRECIOUS: .venv-matrix/%/.installed
+.PHONY: always

@@ -1,0 +1,115 @@
+"""What the user chooses at the command line, made into the pack's arguments."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Optional
+
+import typer
+
+if TYPE_CHECKING:
+    from llama_index.core.llms import LLM
+
+    from llama_pack_densex.propositionizers.base import Propositionizer
+    from llama_pack_densex.stores.manifest import Manifest
+
+PROPOSITIONIZERS = "llm|sentence|recorded:FILE"
+_RECORDED = "recorded:"
+
+
+@dataclass(frozen=True)
+class IndexChoices:
+    """The options of `densex index`; None and empty mean the index's own, or the default.
+
+    Args:
+        propositionizer: "llm", "sentence" or "recorded:FILE".
+        mode: "recursive" or "auto_merging".
+        embed_model: What the pack takes as `embed_model`.
+        llm_model: The name of an OpenAI model.
+        granularity: The units to search.
+    """
+
+    propositionizer: str | None = None
+    mode: str | None = None
+    embed_model: str | None = None
+    llm_model: str | None = None
+    granularity: tuple[str, ...] = ()
+
+    def pack_arguments(self, manifest: Manifest | None) -> dict[str, Any]:
+        """The pack's arguments.
+
+        Args:
+            manifest: Of the index that is there already.
+
+        Raises:
+            ValueError: Something is missing for the choice, or the index was made by a propositionizer that has to be
+                named.
+        """
+        given = {
+            "mode": self.mode,
+            "granularity": self.granularity or None,
+            "embed_model": self.embed_model,
+        }
+        return {
+            "propositionizer": self._propositionizer(manifest),
+            "query_llm": "none",
+            **{name: value for name, value in given.items() if value is not None},
+        }
+
+    def _propositionizer(self, manifest: Manifest | None) -> Propositionizer:
+        from llama_pack_densex.propositionizers.llm import LLMPropositionizer
+        from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
+        from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
+
+        if self.propositionizer is not None and self.propositionizer.startswith(_RECORDED):
+            return RecordedPropositionizer(Path(self.propositionizer[len(_RECORDED) :]))
+        sentences = SentencePropositionizer()
+        if self.propositionizer == "sentence":
+            return sentences
+        if self.propositionizer == "llm" or self.llm_model is not None:
+            return LLMPropositionizer(llm=_require_llm(self.llm_model))
+        if manifest is not None and manifest.propositionizer == sentences.fingerprint:
+            return sentences
+        chosen = LLMPropositionizer(llm=_require_llm(None)) if os.environ.get("OPENAI_API_KEY") else sentences
+        if manifest is not None and manifest.propositionizer != chosen.fingerprint:
+            raise ValueError(
+                "the index's propositions were not made by what is the default here. Say with --propositionizer what "
+                f"made them ({PROPOSITIONIZERS}; for an LLM also --llm-model), or what is to make them from now on."
+            )
+        return chosen
+
+
+def check_propositionizer(value: Optional[str]) -> Optional[str]:  # noqa: UP045  # typer reads this
+    """Refuse what is no propositionizer, as a usage error."""
+    if value in (None, "llm", "sentence") or (value and value.startswith(_RECORDED) and value != _RECORDED):
+        return value
+    raise typer.BadParameter(f"{value!r} is not {PROPOSITIONIZERS}")
+
+
+def make_llm(name: str | None) -> LLM | str | None:
+    """The LLM of a name, in the form that the pack takes.
+
+    Raises:
+        ValueError: The name is not known, or there is no key for it.
+    """
+    return name if name in (None, "none") else _require_llm(name)
+
+
+def _require_llm(name: str | None) -> LLM:
+    from llama_index.llms.openai import OpenAI
+
+    from llama_pack_densex.models import OPENAI_MODEL
+
+    if not os.environ.get("OPENAI_API_KEY"):
+        raise ValueError("an LLM needs a key: set the environment variable OPENAI_API_KEY")
+    llm = OpenAI(model=name or OPENAI_MODEL)
+    try:
+        _ = llm.metadata.context_window
+    except ValueError as error:
+        raise ValueError(
+            f"{name!r} is no model that llama-index-llms-openai knows: upgrade that package, or use another model from "
+            "Python, where DenseXRetrievalPack takes any LlamaIndex LLM"
+        ) from error
+    return llm

@@ -1,0 +1,203 @@
+"""Asking for the propositions of one passage until they are whole, or standing in for them."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, TypeVar
+
+from llama_pack_densex.propositionizers.base import Passage, PropositionSet
+from llama_pack_densex.propositionizers.failures import Failure
+from llama_pack_densex.propositionizers.finish_reasons import Finish
+from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES, detect_language, find_wrong_language
+from llama_pack_densex.propositionizers.prompts import ask_again_note, context_note
+from llama_pack_densex.propositionizers.replies import Reading, read_reply, unique
+from llama_pack_densex.propositionizers.segmentation import segment
+from llama_pack_densex.propositionizers.sentences import passage_sentences
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a model answered, and why it stopped."""
+
+    text: str
+    finish: Finish = ""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a model is asked: one passage or a part of one, and what to tell it besides."""
+
+    passage: Passage
+    language: str
+    note: str = ""
+
+
+Ask = Callable[[Request], Awaitable[Reply | Failure]]
+
+
+class PassageRun:
+    """One passage's way to its propositions.
+
+    Args:
+        passage: The passage.
+        ask: Sends a request; what it raises stops the run.
+        max_attempts: Requests for the same text, the first included.
+        max_requests: Requests for the passage and all the parts that it is split into.
+    """
+
+    def __init__(self, passage: Passage, ask: Ask, *, max_attempts: int, max_requests: int) -> None:
+        self._passage = passage
+        self._ask = ask
+        self._max_attempts = max_attempts
+        self._max_requests = max_requests
+        self._requests = 0
+        self._language = detect_language(passage.text, f"{passage.title}\n{passage.section}")
+
+    async def run(self) -> PropositionSet:
+        """Ask, split and ask again; a blank passage costs nothing."""
+        if not self._passage.text.strip():
+            return PropositionSet(())
+        return _join(await self._ask_for(self._passage.text))
+
+    async def _ask_for(self, text: str, before: str = "") -> list[_Part]:
+        """Ask for the propositions of a text.
+
+        Args:
+            text: The passage or a part of it.
+            before: The sentences before that part, without which its pronouns cannot be resolved.
+        """
+        context = context_note(before, self._language)
+        note, reasons = context, list[str]()
+        while len(reasons) < self._max_attempts:
+            if self._requests >= self._max_requests:
+                return [_fall_back(text, f"the limit of {self._max_requests} requests a passage was reached")]
+            self._requests += 1
+            passage = Passage(text, self._passage.title, self._passage.section)
+            reply = await self._ask(Request(passage, self._language, note))
+            if isinstance(reply, Failure):
+                if reply.kind in ("too_long", "filtered") and (halves := split_in_two(text, reply.kind != "filtered")):
+                    return await self._ask_for_halves(*halves, before)
+                return [_fall_back(text, f"the provider failed ({reply.summary})")]
+            reading, problem, reason = self._judge(text, reply)
+            if problem in ("cut", "filtered") and (halves := split_in_two(text, problem == "cut")):
+                return await self._ask_for_halves(*halves, before)
+            if problem == "filtered":
+                return [_fall_back(text, reason)]
+            if not problem:
+                reasons += ["the reply had to be repaired"] if reading.repaired else []
+                return [_Part(reading.texts, "; ".join(unique(reasons)))]
+            reasons.append(reason)
+            note = context + ask_again_note(problem, self._language)
+        return [_fall_back(text, f"{'; '.join(unique(reasons))} (asked {len(reasons)} times)")]
+
+    def _judge(self, text: str, reply: Reply) -> tuple[Reading, str, str]:
+        """Read a reply; the problem is "" where it can be used."""
+        reading = read_reply(reply.text, finished=reply.finish == "stop")
+        problem: str = reading.problem or ""
+        if reply.finish == "length":
+            problem = "cut"
+        elif reply.finish in ("filtered", "refused"):
+            problem = reply.finish
+        reason = _REASONS.get(problem, "")
+        if not problem and (found := find_wrong_language(text, reading.texts)):
+            problem, reason = "language", f"the reply was in {LANGUAGE_NAMES.get(found, 'another language')}"
+        return reading, problem, reason
+
+    async def _ask_for_halves(self, first: str, second: str, before: str) -> list[_Part]:
+        halves = await gather_or_cancel(
+            [self._ask_for(first, before), self._ask_for(second, _last_sentences(f"{before}\n{first}"))]
+        )
+        return [part for half in halves for part in half]
+
+
+def split_in_two(text: str, at_clauses: bool = True) -> tuple[str, str] | None:
+    """Split a text at the sentence boundary nearest to its middle, paragraphs first, never right below a heading.
+
+    Args:
+        text: Any text.
+        at_clauses: Whether one long sentence may be split at a comma. Tables and code are never split.
+
+    Returns:
+        Both halves without surrounding white space, or None where there is no place to split.
+    """
+    segments = segment(text)
+    middle = len(text) / 2
+    places: list[tuple[float, int]] = []
+    for left, right in pairwise(segments):
+        if left.kind != "heading":
+            is_paragraph = text.count("\n", left.end, right.start) > 1
+            places.append((abs(right.start - middle) * (0.5 if is_paragraph else 1.0), right.start))
+    stating = [found for found in segments if found.kind != "heading"]
+    if not places and at_clauses and len(stating) == 1 and stating[0].kind == "sentence":
+        start, end = stating[0].start, stating[0].end
+        if len(text[start:end].encode("utf-8", "replace")) >= _LONG_SENTENCE:
+            inside = range(start + (end - start) // 5, end - (end - start) // 5)
+            places = [(abs(m.end() - middle), m.end()) for m in _CLAUSE.finditer(text) if m.end() in inside]
+    if not places:
+        return None
+    place = min(places)[1]
+    return text[:place].strip(), text[place:].strip()
+
+
+async def gather_or_cancel(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Await all; the first exception cancels the others, which `asyncio.gather` leaves running."""
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
+    try:
+        return list(await asyncio.gather(*tasks))
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
+
+
+_LONG_SENTENCE = 240  # bytes of UTF-8: 240 letters in English, 80 characters in Japanese
+_CLAUSE = re.compile(r"[;；:：](?=\s)|[；，、]|,(?=\s)|\s[–—](?=\s)")
+_REASONS = {
+    "cut": "the reply was cut off",
+    "empty": "the reply was empty",
+    "refused": "the model refused",
+    "filtered": "the provider's content filter stopped the reply",
+    "unreadable": "the reply was not a list of strings",
+}
+
+
+@dataclass(frozen=True)
+class _Part:
+    texts: tuple[str, ...]
+    reason: str = ""
+    is_fallback: bool = False
+
+
+def _fall_back(text: str, reason: str) -> _Part:
+    return _Part(passage_sentences(text), reason, is_fallback=True)
+
+
+def _join(parts: list[_Part]) -> PropositionSet:
+    texts = unique(text for part in parts for text in part.texts)
+    failed = [number for number, part in enumerate(parts, 1) if part.is_fallback]
+    reasons = list(unique(part.reason for part in parts if part.reason and (part.is_fallback or not failed)))
+    if failed and len(parts) > 1:
+        which = ", ".join(map(str, failed[:10])) + (", ..." if len(failed) > 10 else "")
+        reasons.insert(0, f"sentences stand in for part {which} of {len(parts)}")
+    elif len(parts) > 1:
+        reasons.insert(0, f"asked in {len(parts)} parts because a reply for the whole was cut off or refused")
+    reason = "; ".join(reasons)
+    return PropositionSet(texts, "fallback" if failed else "repaired" if reason else "ok", reason)
+
+
+def _last_sentences(text: str, longest: int = 300) -> str:
+    """Return the last one or two sentences of a text, as far as they are short enough."""
+    kept = ""
+    for found in segment(text)[-2:][::-1]:
+        sentence = text[found.start : found.end]
+        if found.kind != "sentence" or len(kept) + len(sentence) > longest:
+            break
+        kept = f"{sentence} {kept}".strip()
+    return kept

@@ -1,0 +1,100 @@
+"""What a search of the units found, gathered by passage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore
+
+from llama_pack_densex.node_parsers.metadata import BOOKKEEPING_KEYS, GRANULARITY_KEY, MATCHED_KEY, STATUS_KEY, hide
+
+
+@dataclass(frozen=True)
+class MatchedUnit:
+    """A unit that a query found; retrieved nodes carry theirs under the metadata key `densex_matched`, best first.
+
+    Args:
+        id: The unit's node id.
+        text: Its text.
+        score: Its own score: a cosine, or a BM25 score in lexical search.
+        granularity: "proposition" or "sentence".
+        status: How its passage's propositions came about: "ok", "repaired" or "fallback"; empty for sentences.
+    """
+
+    id: str
+    text: str
+    score: float
+    granularity: str
+    status: str
+
+    @classmethod
+    def of(cls, node: BaseNode, score: float) -> MatchedUnit:
+        return cls(
+            id=node.node_id,
+            text=node.get_content(),
+            score=score,
+            granularity=str(node.metadata.get(GRANULARITY_KEY, "")),
+            status=str(node.metadata.get(STATUS_KEY, "")),
+        )
+
+
+@dataclass(frozen=True)
+class UnitHit:
+    """A unit node with its score."""
+
+    node: BaseNode
+    score: float
+
+
+@dataclass(frozen=True)
+class PassageHit:
+    """A passage that was found: by its units, or (lexically) as a whole.
+
+    Args:
+        passage_id: The passage's node id.
+        score: The passage's score; in dense search that of its best unit (Dense X Retrieval, section 4.3).
+        units: The units that were found, best first.
+    """
+
+    passage_id: str
+    score: float
+    units: tuple[UnitHit, ...]
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """One round of a search.
+
+    Args:
+        passages: Best first, each once.
+        exhausted: Whether a larger round would find nothing more.
+    """
+
+    passages: tuple[PassageHit, ...]
+    exhausted: bool
+
+
+def collapse(units: Iterable[UnitHit]) -> tuple[PassageHit, ...]:
+    """Gather units by the passage they lead to; a passage scores as its best unit."""
+    by_passage: dict[str, list[UnitHit]] = {}
+    for unit in sorted(units, key=lambda unit: -unit.score):
+        node = unit.node
+        passage_id = node.index_id if isinstance(node, IndexNode) else node.node_id
+        by_passage.setdefault(passage_id, []).append(unit)
+    return tuple(PassageHit(passage_id, found[0].score, tuple(found)) for passage_id, found in by_passage.items())
+
+
+def with_matches(node: BaseNode, score: float, units: Sequence[UnitHit]) -> NodeWithScore:
+    """A copy of a node that carries the units that found it, hidden from embedding model and LLM."""
+    matched: list[dict[str, Any]] = [asdict(MatchedUnit.of(unit.node, unit.score)) for unit in units]
+    copy = node.model_copy()
+    copy.metadata = {**node.metadata, MATCHED_KEY: matched}
+    hide(copy, BOOKKEEPING_KEYS)
+    return NodeWithScore(node=copy, score=score)
+
+
+def matched_units(node: BaseNode) -> list[MatchedUnit]:
+    """The units that found a retrieved node, best first; none for a node that another retriever found."""
+    return [MatchedUnit(**unit) for unit in node.metadata.get(MATCHED_KEY, [])]

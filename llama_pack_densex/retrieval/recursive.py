@@ -1,0 +1,98 @@
+"""From propositions to the passages they came from."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from llama_index.core.callbacks import CallbackManager
+from llama_index.core.retrievers import RecursiveRetriever
+from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
+from llama_index.core.utils import print_text
+
+from llama_pack_densex.retrieval.gather import Access, AsyncAccess, BlockingAccess, gather, run_without_waiting
+from llama_pack_densex.retrieval.hits import PassageHit, SearchResult, with_matches
+from llama_pack_densex.retrieval.units import UnitRetriever
+from llama_pack_densex.stores.index import NodeIndex
+
+logger = logging.getLogger(__name__)
+
+_ROOT = "units"
+
+
+class PropositionRecursiveRetriever(RecursiveRetriever):
+    """Searches units and returns the passages they lead to, each once, with the units that found it.
+
+    Core's `RecursiveRetriever` with what it lacks: the passages are read from the store in one batch (there is no
+    `node_dict` to keep), scores stay as they are (core turns 0.0 into 1.0), it waits asynchronously, it goes on until
+    there are `similarity_top_k` distinct passages, and a unit whose passage is missing costs that hit and not the query.
+
+    Args:
+        units: Searches the units.
+        index: Where passages are read.
+        similarity_top_k: Passages to return.
+        fetch_k: Units in the first round of the search; None means five times `similarity_top_k`, at least 20.
+        verbose: Whether to print what is entered, as core does.
+    """
+
+    def __init__(
+        self,
+        units: UnitRetriever,
+        index: NodeIndex,
+        similarity_top_k: int = 4,
+        fetch_k: int | None = None,
+        callback_manager: CallbackManager | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self._units, self._index = units, index
+        self._similarity_top_k, self._fetch_k = similarity_top_k, fetch_k
+        super().__init__(
+            root_id=_ROOT, retriever_dict={_ROOT: units}, callback_manager=callback_manager, verbose=verbose
+        )
+
+    def _get_object(self, query_id: str) -> Any:
+        """What core follows a link to in `retrieve_all`: a node of the store."""
+        node = self._index.fetch([query_id]).get(query_id)
+        return super()._get_object(query_id) if node is None else node
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return run_without_waiting(self._gather(query_bundle, BlockingAccess(self._units, self._index)))
+
+    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return await self._gather(query_bundle, AsyncAccess(self._units, self._index))
+
+    async def _gather(self, query: QueryBundle, access: Access) -> list[NodeWithScore]:
+        read: dict[str, BaseNode] = {}
+
+        async def passages(found: SearchResult) -> list[NodeWithScore]:
+            hits, top_k = found.passages, self._similarity_top_k
+            if len(hits) < top_k and not found.exhausted:
+                return []  # a larger round follows; what that finds is read in one batch
+            await read_all(hits[:top_k])
+            missing = [hit.passage_id for hit in hits[:top_k] if hit.passage_id not in read]
+            report_missing(missing)
+            if missing:
+                await read_all(hits[top_k:])
+            return [
+                with_matches(read[hit.passage_id], hit.score, hit.units) for hit in hits if hit.passage_id in read
+            ]
+
+        async def read_all(hits: Sequence[PassageHit]) -> None:
+            read.update(await access.fetch([hit.passage_id for hit in hits if hit.passage_id not in read]))
+
+        results = await gather(access, query, self._similarity_top_k, self._fetch_k, passages)
+        if self._verbose:
+            for result in results:
+                print_text(f"Retrieved node with id, entering: {result.node.node_id}\n", color="pink")
+        return results
+
+
+def report_missing(node_ids: list[str]) -> None:
+    """Log links that lead nowhere: each costs its hit, not the query."""
+    if node_ids:
+        logger.warning(
+            "%d found units lead to nodes that are not in the index (the first is %s); they are left out. "
+            "Index their documents again.",
+            len(node_ids), node_ids[0],
+        )  # fmt: skip

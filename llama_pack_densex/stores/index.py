@@ -1,0 +1,118 @@
+"""One index over a vector store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.schema import BaseNode, MetadataMode
+from llama_index.core.storage.docstore import BaseDocumentStore, SimpleDocumentStore
+from llama_index.core.vector_stores.types import BasePydanticVectorStore
+
+from llama_pack_densex.stores.lance import LanceVectorStore
+from llama_pack_densex.stores.records import DocumentRecord, NodeRecord, by_document
+
+
+class NodeIndex:
+    """All nodes of a corpus, of all granularities: written together, read back by id in one batch.
+
+    The embedded store gives nodes back by itself. Other LlamaIndex vector stores differ in whether and how they do
+    that, so beside them a docstore keeps the nodes.
+
+    Args:
+        vector_store: Where the nodes and their embeddings go.
+        embed_model: Embeds nodes and queries; None for an index that is searched lexically.
+        docstore: Where the nodes are kept beside a vector store other than the embedded one; made where it is None.
+
+    Raises:
+        ValueError: A vector store other than the embedded one without an embedding model.
+    """
+
+    def __init__(
+        self,
+        vector_store: BasePydanticVectorStore | None = None,
+        embed_model: BaseEmbedding | None = None,
+        docstore: BaseDocumentStore | None = None,
+    ) -> None:
+        self.vector_store = vector_store if vector_store is not None else LanceVectorStore()
+        self.embed_model = embed_model
+        self.docstore = docstore
+        if not isinstance(self.vector_store, LanceVectorStore):
+            if embed_model is None:
+                raise ValueError(
+                    f"{self.vector_store.class_name()} holds embeddings, but there is no embedding model: pass "
+                    "embed_model=, or leave vector_store out to search lexically"
+                )
+            self.docstore = docstore if docstore is not None else SimpleDocumentStore()
+
+    def records(self) -> Iterator[NodeRecord]:
+        """All nodes in short."""
+        if isinstance(self.vector_store, LanceVectorStore):
+            return self.vector_store.records()
+        assert self.docstore is not None
+        return (NodeRecord.of(node) for node in self.docstore.docs.values())
+
+    def documents(self) -> dict[str, DocumentRecord]:
+        """The documents of the index by id."""
+        return by_document(self.records())
+
+    def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
+        """Read nodes in one batch; ids that are not there are left out."""
+        ids = list(dict.fromkeys(node_ids))
+        if not ids:
+            return {}  # several vector stores return everything for an empty list
+        nodes = self.docstore.get_nodes(ids, raise_error=False) if self.docstore else self.vector_store.get_nodes(ids)
+        return {node.node_id: node for node in nodes if node is not None}
+
+    async def afetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
+        """What `fetch` does, without blocking the event loop where the store does not."""
+        ids = list(dict.fromkeys(node_ids))
+        if not ids:
+            return {}
+        if self.docstore:
+            nodes = await self.docstore.aget_nodes(ids, raise_error=False)
+        else:
+            nodes = await self.vector_store.aget_nodes(ids)
+        return {node.node_id: node for node in nodes if node is not None}
+
+    def write(self, nodes: Sequence[BaseNode], show_progress: bool = False) -> None:
+        """Embed nodes where there is an embedding model, and write them, replacing those whose ids are there."""
+        if not nodes:
+            return
+        self._embed(nodes, show_progress)
+        if self.docstore is None:
+            self.vector_store.add(nodes)
+            return
+        there = list(self.fetch([node.node_id for node in nodes]))
+        if there:
+            self.vector_store.delete_nodes(there)  # some stores keep both rows of an id, some the old one
+        self.vector_store.add(list(nodes))
+        self.docstore.add_documents([node.model_copy(update={"embedding": None}) for node in nodes])
+
+    def remove(self, node_ids: Sequence[str]) -> None:
+        """Delete nodes by id; ids that are not there do not matter."""
+        if not node_ids:
+            return
+        self.vector_store.delete_nodes(list(node_ids))
+        if self.docstore is not None:
+            for node_id in node_ids:
+                self.docstore.delete_document(node_id, raise_error=False)
+
+    def replace(self, document_ids: Sequence[str], nodes: Sequence[BaseNode], show_progress: bool = False) -> None:
+        """Make `nodes` the nodes of these documents: write them first, then delete what is no longer produced.
+
+        A stop in between leaves a document with nodes of both versions, none without; doing it again mends it.
+        """
+        documents = self.documents()
+        before = {node_id for d in document_ids if d in documents for node_id in documents[d].node_ids}
+        self.write(nodes, show_progress)
+        self.remove(sorted(before - {node.node_id for node in nodes}))
+
+    def _embed(self, nodes: Sequence[BaseNode], show_progress: bool) -> None:
+        missing = [node for node in nodes if node.embedding is None]
+        if self.embed_model is None or not missing:
+            return
+        texts = [node.get_content(metadata_mode=MetadataMode.EMBED) for node in missing]
+        embeddings = self.embed_model.get_text_embedding_batch(texts, show_progress=show_progress)
+        for node, embedding in zip(missing, embeddings, strict=True):
+            node.embedding = embedding

@@ -1,0 +1,232 @@
+"""The embedded vector store: a LanceDB table, in memory or in a folder.
+
+Not llama-index-vector-stores-lancedb (0.6): it quotes ids wrongly in `get_nodes` and `delete`, appends a second row for
+an id that is there already, keeps metadata in a struct that the first node fixes, measures squared L2 distances, and
+cannot hold nodes without embeddings, which lexical search needs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import lancedb
+import pyarrow as pa
+from llama_index.core.bridge.pydantic import PrivateAttr
+from llama_index.core.schema import BaseNode
+from llama_index.core.storage.docstore.utils import doc_to_json, json_to_doc
+from llama_index.core.vector_stores.types import (
+    BasePydanticVectorStore,
+    MetadataFilters,
+    VectorStoreQuery,
+    VectorStoreQueryMode,
+    VectorStoreQueryResult,
+)
+
+from llama_pack_densex.stores.filters import matches
+from llama_pack_densex.stores.records import NodeRecord
+
+_TABLE = "nodes"
+_TEXT_COLUMNS = ("id", "document_id", "granularity", "passage_id", "text", "status", "document_hash", "file", "node")
+_IDS_A_CONDITION = 500  # ids in one SQL condition; LanceDB parses longer ones slowly
+
+
+class LanceVectorStore(BasePydanticVectorStore):
+    """Keeps nodes, and their embeddings where they have any, in one LanceDB table.
+
+    Writing a node whose id is there replaces it. Similarity is the cosine. A store whose nodes have no embeddings
+    holds text only and answers no query.
+
+    Args:
+        uri: A folder, or "memory://" for a store that lives as long as this object.
+
+    Raises:
+        ValueError: (on writing) Some nodes have an embedding and some have none, or embeddings differ in dimension.
+    """
+
+    stores_text: bool = True
+    uri: str = "memory://"
+
+    _connection: Any = PrivateAttr()
+    _table: Any = PrivateAttr(default=None)
+
+    def __init__(self, uri: str | Path = "memory://", **kwargs: Any) -> None:
+        super().__init__(uri=str(uri), **kwargs)
+        self._connection = lancedb.connect(self.uri)
+        if self.uri != "memory://" and (Path(self.uri) / f"{_TABLE}.lance").exists():
+            self._table = self._connection.open_table(_TABLE)
+
+    @classmethod
+    def class_name(cls) -> str:
+        return "LanceVectorStore"
+
+    @property
+    def client(self) -> Any:
+        """The LanceDB connection."""
+        return self._connection
+
+    @property
+    def dimension(self) -> int | None:
+        """The dimension of the embeddings; None where there are none."""
+        if self._table is None or "vector" not in self._table.schema.names:
+            return None
+        return int(self._table.schema.field("vector").type.list_size)
+
+    def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
+        """Write nodes, replacing those whose ids are there, in one transaction."""
+        if not nodes:
+            return []
+        dimensions = {len(node.embedding) if node.embedding is not None else None for node in nodes}
+        if self._table is not None:
+            dimensions.add(self.dimension)
+        if len(dimensions) != 1:
+            raise ValueError(
+                f"nodes of one store must all have embeddings of one dimension, or none; found {_named(dimensions)}. "
+                "Embed all of them with one model, or build the index anew."
+            )
+        (dimension,) = dimensions
+        rows = _to_arrow({node.node_id: node for node in nodes}.values(), dimension)
+        if self._table is None:
+            self._table = self._connection.create_table(_TABLE, rows)
+        else:
+            merge = self._table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
+            merge.execute(rows)
+        return [node.node_id for node in nodes]
+
+    def get_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
+    ) -> list[BaseNode]:
+        """Read nodes by id, in the order of the ids, by metadata, or by both; an empty list of ids means no node."""
+        if node_ids is None:
+            nodes = [_to_node(row) for row in self._rows(["node"])]
+        else:
+            rows = (row for condition in _id_conditions(node_ids) for row in self._rows(["id", "node"], condition))
+            found = {row["id"]: row for row in rows}
+            nodes = [_to_node(found[node_id]) for node_id in node_ids if node_id in found]
+        return [node for node in nodes if matches(node.metadata, filters)]
+
+    def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
+        """Delete the nodes of a document."""
+        if self._table is not None:
+            self._table.delete(f"document_id = {_quote(ref_doc_id)}")
+
+    def delete_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
+    ) -> None:
+        """Delete nodes by id, by metadata, or by both; an empty list of ids deletes nothing."""
+        if filters is not None:
+            node_ids = [node.node_id for node in self.get_nodes(node_ids, filters)]
+        if self._table is not None and node_ids:
+            for condition in _id_conditions(node_ids):
+                self._table.delete(condition)
+
+    def clear(self) -> None:
+        """Delete all nodes."""
+        if self._table is not None:
+            self._connection.drop_table(_TABLE)
+            self._table = None
+
+    def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
+        """The nodes nearest to an embedding by cosine; filtered ones are dropped and more fetched in their place."""
+        if query.mode != VectorStoreQueryMode.DEFAULT:
+            raise ValueError(f"LanceVectorStore answers queries of mode 'default' only, not {query.mode.value!r}")
+        if self._table is None or query.similarity_top_k <= 0:
+            return VectorStoreQueryResult(nodes=[], similarities=[], ids=[])
+        if query.query_embedding is None or self.dimension is None:
+            raise ValueError("a vector query needs a query embedding, and a store whose nodes have embeddings")
+        if len(query.query_embedding) != self.dimension:
+            raise ValueError(
+                f"the query has {len(query.query_embedding)} dimensions, the index {self.dimension}: it was made with "
+                "another embedding model; use that one, or build the index anew"
+            )
+        limit, wanted = query.similarity_top_k, query.similarity_top_k
+        while True:
+            search = self._table.search(list(query.query_embedding), vector_column_name="vector")
+            condition = _query_condition(query)
+            if condition:
+                search = search.where(condition, prefilter=True)
+            rows = search.distance_type("cosine").select(["id", "node", "_distance"]).limit(limit).to_arrow().to_pylist()
+            nodes = [(_to_node(row), 1.0 - row["_distance"]) for row in rows]
+            kept = [(node, score) for node, score in nodes if matches(node.metadata, query.filters)]
+            if len(kept) >= wanted or len(rows) < limit:
+                break
+            limit *= 4
+        kept = kept[:wanted]
+        return VectorStoreQueryResult(
+            nodes=[node for node, _ in kept],
+            similarities=[score for _, score in kept],
+            ids=[node.node_id for node, _ in kept],
+        )
+
+    def records(self) -> Iterator[NodeRecord]:
+        """All nodes in short, without parsing them."""
+        columns = [name for name in _TEXT_COLUMNS if name != "node"]
+        return (NodeRecord(**row) for row in self._rows(columns))
+
+    def copy_to(self, folder: Path) -> None:
+        """Write the whole table into an empty folder."""
+        if self._table is not None:
+            lancedb.connect(str(folder)).create_table(_TABLE, self._table.to_arrow())
+
+    def _rows(self, columns: list[str], condition: str | None = None) -> Iterator[dict[str, Any]]:
+        if self._table is None:
+            return
+        search = self._table.search().select(columns)
+        if condition:
+            search = search.where(condition)
+        for batch in search.to_arrow().to_batches():
+            yield from batch.to_pylist()
+
+
+def _to_arrow(nodes: Any, dimension: int | None) -> pa.Table:
+    nodes = list(nodes)
+    records = [NodeRecord.of(node) for node in nodes]
+    columns: dict[str, Any] = {
+        name: pa.array([getattr(record, name) for record in records], pa.string())
+        for name in _TEXT_COLUMNS
+        if name != "node"
+    }
+    columns["node"] = pa.array([_to_json(node) for node in nodes], pa.string())
+    if dimension is not None:
+        columns["vector"] = pa.array([node.embedding for node in nodes], pa.list_(pa.float32(), dimension))
+    return pa.table(columns)
+
+
+def _to_json(node: BaseNode) -> str:
+    bare = node.model_copy(update={"embedding": None})
+    try:
+        return json.dumps(doc_to_json(bare), ensure_ascii=False)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"the metadata of document {node.ref_doc_id!r} cannot be kept as JSON ({error}); use strings, numbers, "
+            "booleans, lists and dictionaries"
+        ) from error
+
+
+def _to_node(row: dict[str, Any]) -> BaseNode:
+    return json_to_doc(json.loads(row["node"]))
+
+
+def _quote(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _id_conditions(node_ids: Sequence[str]) -> Iterator[str]:
+    ids = list(dict.fromkeys(node_ids))
+    for i in range(0, len(ids), _IDS_A_CONDITION):
+        yield f"id IN ({', '.join(map(_quote, ids[i : i + _IDS_A_CONDITION]))})"
+
+
+def _query_condition(query: VectorStoreQuery) -> str:
+    conditions = []
+    if query.node_ids:
+        conditions.append(f"id IN ({', '.join(map(_quote, query.node_ids))})")
+    if query.doc_ids:
+        conditions.append(f"document_id IN ({', '.join(map(_quote, query.doc_ids))})")
+    return " AND ".join(conditions)
+
+
+def _named(dimensions: set[int | None]) -> str:
+    return " and ".join(sorted("none" if d is None else f"{d} dimensions" for d in dimensions))

@@ -1,0 +1,91 @@
+"""An index folder: what made it, and where its data lies."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+SCHEMA = 1
+"""The version of the folder's layout that this code reads and writes."""
+
+FILE = "densex.json"
+
+
+class InvalidIndexError(ValueError):
+    """A folder is no index, is damaged, or was made by something that this code or these settings do not fit."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What an index folder says about itself, in `densex.json`.
+
+    Args:
+        data: The name of the subfolder with the nodes.
+        mode: The retrieval mode it was made for.
+        granularity: The units that are searched.
+        similarity_top_k: Nodes returned where a query does not say.
+        embed_model: Which embedding model made it, or "none".
+        embed_spec: What the user named the embedding model by, where that was a string; else empty.
+        propositionizer: The fingerprint of what made its propositions.
+        vector_store: "LanceVectorStore", or the class of the user's own store.
+        schema: The version of the layout.
+    """
+
+    data: str
+    mode: str
+    granularity: tuple[str, ...]
+    similarity_top_k: int
+    embed_model: str
+    embed_spec: str
+    propositionizer: str
+    vector_store: str
+    schema: int = SCHEMA
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest:
+        """Read a folder's manifest.
+
+        Raises:
+            InvalidIndexError: The folder is not an index, its manifest is damaged, or a newer version made it.
+        """
+        file = folder / FILE
+        if not file.is_file():
+            what = "has no densex.json" if folder.is_dir() else "does not exist" if not folder.exists() else "is a file"
+            raise InvalidIndexError(
+                f"{folder} is not an index: it {what}. Make one with DenseXRetrievalPack(documents, "
+                f"persist_dir=...) or `densex index PATH --to {folder}`."
+            )
+        try:
+            content = json.loads(file.read_text(encoding="utf-8"))
+            schema = int(content["schema"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise InvalidIndexError(f"{file} is damaged ({error}); build the index anew.") from error
+        if schema > SCHEMA:
+            raise InvalidIndexError(
+                f"{folder} was made by a newer version of llama-pack-densex (layout {schema}, this one reads {SCHEMA}); "
+                "upgrade with: pip install -U llama-pack-densex"
+            )
+        names = {field.name for field in fields(cls)}
+        try:
+            known = {name: value for name, value in content.items() if name in names}
+            return cls(**{**known, "granularity": tuple(content["granularity"])})
+        except (KeyError, TypeError) as error:
+            raise InvalidIndexError(f"{file} is damaged ({error}); build the index anew.") from error
+
+    def write(self, folder: Path) -> None:
+        """Write the manifest; the folder's data changes over to `data` in this one step."""
+        file = folder / FILE
+        temporary = folder / f".{FILE}.{uuid.uuid4().hex}"
+        with temporary.open("w", encoding="utf-8") as stream:
+            json.dump(asdict(self), stream, indent=2, ensure_ascii=False)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(file)
+
+
+def is_index(folder: Path) -> bool:
+    """Whether a folder holds an index."""
+    return (folder / FILE).is_file()

@@ -1,0 +1,76 @@
+"""What an index needs to know of every node without reading the whole node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from llama_index.core.schema import BaseNode, IndexNode, TextNode
+
+from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY, STATUS_KEY
+
+
+@dataclass(frozen=True)
+class NodeRecord:
+    """A node in short.
+
+    Args:
+        id: The node's id.
+        document_id: Its document's id.
+        granularity: "proposition", "sentence", "passage" or "section".
+        passage_id: Of a unit, the passage it leads to; otherwise empty.
+        text: Its text.
+        status: Of a passage and of a proposition, how it came about; otherwise empty.
+        document_hash: Of base nodes, what their document was like when it was indexed; otherwise empty.
+        file: Of base nodes, the file (and page) their document was read from; empty where there is none.
+    """
+
+    id: str
+    document_id: str
+    granularity: str
+    passage_id: str
+    text: str
+    status: str
+    document_hash: str
+    file: str
+
+    @classmethod
+    def of(cls, node: BaseNode) -> NodeRecord:
+        """The record of a node that one of our parsers made."""
+        metadata = node.metadata
+        return cls(
+            id=node.node_id,
+            document_id=node.ref_doc_id or "",
+            granularity=str(metadata.get(GRANULARITY_KEY, "passage")),
+            passage_id=node.index_id if isinstance(node, IndexNode) else "",
+            text=node.text if isinstance(node, TextNode) else node.get_content(),
+            status=str(metadata.get(STATUS_KEY, "")),
+            document_hash=str(metadata.get(DOCUMENT_HASH_KEY, "")),
+            file=file_of(node) if metadata.get(DOCUMENT_HASH_KEY) else "",
+        )
+
+
+def file_of(node: BaseNode) -> str:
+    """The file, and the page of it, that a document or node was read from; empty where its metadata names none."""
+    path, page = node.metadata.get("file_path"), node.metadata.get("page_label")
+    return f"{path}#page={page}" if path and page else str(path or "")
+
+
+@dataclass
+class DocumentRecord:
+    """A document as the index has it: the hash that tells whether it changed, its file, the ids of its nodes."""
+
+    hash: str = ""
+    file: str = ""
+    node_ids: set[str] = field(default_factory=set)
+
+
+def by_document(records: Iterable[NodeRecord]) -> dict[str, DocumentRecord]:
+    """Gather records by document id."""
+    documents: dict[str, DocumentRecord] = {}
+    for record in records:
+        document = documents.setdefault(record.document_id, DocumentRecord())
+        document.node_ids.add(record.id)
+        document.hash = record.document_hash or document.hash
+        document.file = record.file or document.file
+    return documents

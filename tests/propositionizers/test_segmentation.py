@@ -1,0 +1,354 @@
+"""What a sentence is, by example, and what holds for any text at all."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from llama_pack_densex.propositionizers.segmentation import Segment, segment, sentence_spans, split_sentences
+
+# In the examples below "|" stands between the sentences that are expected, and is not in the text itself.
+
+ENGLISH = {
+    "two sentences": "He came. |He left.",
+    "no full stop at the end": "He came. |He left",
+    "a title before a name": "Mr. Smith met Mrs. Jones and Dr. Brown. |They talked.",
+    "a title before a name that looks like a pronoun": "Dr. He is a surgeon.",
+    "Latin abbreviations": "Use a reader, e.g. Acrobat, i.e. Adobe's. |It is free.",
+    "cf. before a capital": "This is known (cf. Smith 2003). |It was shown again.",
+    "et al. before a year": "Chen et al. 2023 index propositions. |So do we.",
+    "et al. at the end": "It was shown by Chen et al. |The idea is old.",
+    "a country before a noun": "The U.S. Government said no. |The U.K. Parliament agreed.",
+    "a country at the end": "He lives in the U.S. |He likes it.",
+    "a number": "See No. 5 and vol. 2, pp. 3-4, Fig. 7. |It is clear.",
+    "the word no": "He said no. |The others agreed.",
+    "a saint": "They sailed to St. Augustine. |It is in Florida.",
+    "a street at the end": "She lives on Main St. |The house is red.",
+    "p.m. before a time zone": "It starts at 5 p.m. Eastern Time. |Come early.",
+    "p.m. at the end": "Be there at 5 p.m. |The train leaves then.",
+    "a month": "On Jan. 5, 1990 it rained. |It stopped in Feb. |The sun came out.",
+    "etc. in the middle": "Apples, pears, etc. are fruit. |Eat them.",
+    "etc. at the end": "We sell apples, pears, etc. |Bananas are out of stock.",
+    "a company in the middle": "Apple Inc. CEO Tim Cook spoke. |People listened.",
+    "a company at the end": "He works at Apple Inc. |She works at Foo Ltd. |They are happy.",
+    "junior": "Martin Luther King Jr. Day is in January.",
+    "a degree": "Jane Doe, Ph.D. of Yale, spoke. |He has a Ph.D. |She has one too.",
+    "initials": "J. R. R. Tolkien wrote it. |George W. Bush read it. |J.K. Rowling did not.",
+    "an initial before another that reads like a word": "The theory of J. A. Hobson is known.",
+    "a letter that is no initial": "Oranges have vitamin C. |They are orange.",
+    "a decimal": "Pi is 3.14 and e is 2.72. |Both are irrational.",
+    "a version at the end": "Install version 2.0.1. |Then restart.",
+    "a year at the end": "It was founded in 1990. |In 1991 it closed.",
+    "a sentence that begins with a figure": "It was 1990. |12 people came.",
+    "a web address": "See https://example.com/a.b?c=d.e for more. |Or www.example.org. |It is short.",
+    "an e-mail address": "Write to j.doe@example.co.uk today. |We answer.",
+    "file names": "Open setup.py and run main.c. |Then edit README.md please.",
+    "a name with a leading full stop": "We use .NET and Node.js here. |It works.",
+    "dots before lower case": "Well... maybe not. |Wait… what?",
+    "dots before upper case": "He stopped... |Then he went on… |And on.",
+    "several marks": "What?! |No way!! |Really...? |Yes.",
+    "a quotation at the end": 'He said "Go." |Then he left.',
+    "a typographic quotation at the end": "He said “Go.” |Then he left.",
+    "a quotation that the sentence goes on after": '"Is it?" he asked. |"Yes!" she said.',
+    "sentences inside a quotation stay together": 'He wrote: "I came. I saw. I won." |Then he left.',
+    "a sentence in brackets": "He left. |(She stayed.) |Then he came back.",
+    "a remark in brackets": "He left (did he?) and came back. |She saw it.",
+    "brackets that never close": "He left (she stayed. |Then he came back. |All was well.",
+    "a footnote mark": "It is red.[12] |It was blue.[3][4] |It is old.",
+    "a name with an exclamation mark": "Yahoo! Inc. was founded in 1994. |It was big.",
+    "a product that begins in lower case": "He waited. |iPhone sales rose. |eBay fell.",
+    "a text without capitals": "hello there. |how are you? |i am fine, e.g. not ill.",
+    "an emoji after the full stop": "Great! 🎉 |See you tomorrow. 👍",
+    "markup": "This is **bold.** |This is not. |_Yes._",
+    "numbers inside a line": "Do this: 1. Open it. |2. Close it.",
+    "a German date": "Am 3. Oktober war es kalt. |Danach nicht.",
+    "accents": "Él vive en EE.UU. desde 1990. |¿Por qué? |¡No lo sé!",
+}
+
+JAPANESE = {
+    "two sentences": "猫がいる。|犬もいる。",
+    "no full stop at the end": "猫がいる。|犬もいる",
+    "exclamation and question": "本当！？|そうだ！|なぜ?|知らない!",
+    "half-width full stop": "ﾈｺ｡|ｲﾇ｡",
+    "full-width Latin full stop": "猫がいる．|犬もいる．",
+    "ASCII full stop after kana": "猫がいる.|犬もいる.",
+    "a quotation with と": "彼は「行こう。」と言った。|そして去った。",
+    "a quotation with a comma": "「行こう。」、彼は言った。",
+    "a quotation as the subject": "「行こう。」が口癖だ。|変わった人だ。",
+    "a quotation and a new sentence": "「行こう。」|彼は言った。",
+    "a new sentence that begins like a particle": "「行こう。」|とても嬉しかった。",
+    "two quotations": "「行く？」|「うん。」|二人は立った。",
+    "sentences inside a quotation": "彼は「そうか。わかった。もういい。」と言った。|終わりだ。",
+    "nested quotations": "「彼は『はい。』と言った。そして去った。」と聞いた。|本当か。",
+    "half-width corner brackets": "彼は｢行こう。｣と言った。|去った。",
+    "a title in double brackets": "『何が？』という本。|読んだ。",
+    "a remark in brackets": "東京（日本の首都。人口が多い。）に行った。|楽しかった。",
+    "brackets of mixed width": "東京（首都。大都市。)に行った。|楽しかった。",
+    "a sentence in brackets": "猫がいる。|（犬もいる。）|鳥はいない。",
+    "lenticular brackets": "【注意。必読。】を読む。|終わり。",
+    "curly quotation marks": "彼は“そうか。よし。”と言った。|去った。",
+    "straight quotation marks": '彼は"そうか。よし。"と言った。|去った。',
+    "a bracket that never closes": "彼は「行こう。|そして去った。|終わり。",
+    "a bracket that never opened": "行こう。」|そして去った。",
+    "a decimal": "重さは3.5キロ。|長さは３．５メートル。",
+    "number with abbreviation": "No.1の店だ。|Dr.スランプとJ.リーグを見る。",
+    "dots in the middle": "それは……わからない。|でも・・・いい。|え...何。",
+    "dots before the full stop": "そうか……。|わかった・・・。|うん。",
+    "a name with an exclamation mark": "ラブライブ！を見た。|Yahoo!ニュースも見た。",
+    "laughter after the full stop": "面白い。（笑）|次は何。",
+    "an emoji after the mark": "楽しい！😊|また来る。",
+    "full-width space after the mark": "え！？　|本当に？　|うん。",
+    "Latin words": "使うのは Python 3.12 です。|pip で入れる。",
+    "space after the full stop": "猫がいる。 |犬もいる。",
+}
+
+OTHERS = {
+    "Chinese": "我有一只猫。|你呢？|我有狗；他有鸟。|好！",
+    "Chinese quotation": "他说：“走吧。我们走。”|然后他走了。",
+    "Chinese opening quotation after a full stop": "他来了。|“你好。”|她笑了。",
+    "Chinese dots": "我……不知道。|他知道。",
+    "Korean": "고양이가 있다. |개도 있습니다. |정말요? |네!",
+    "Korean decimal": "무게는 3.5킬로이다. |길다.",
+    "Arabic": "ذهب الولد إلى المدرسة. |هل عاد؟ |نعم.",
+    "Arabic initial": "قال د. أحمد كلمة. |ثم خرج.",
+    "Urdu": "یہ ایک کتاب ہے۔ |وہ قلم ہے۔",
+    "Hindi": "यह किताब है। |वह कलम है॥ |क्या?",
+    "Hindi title": "डॉ. सिंह आए। |वे बैठे।",
+    "Russian": "А. С. Пушкин родился в 1799 г. в Москве. |Он был поэтом.",
+    "Greek": "Η γάτα κοιμάται. |Ο σκύλος τρέχει!",
+    "Hebrew": "החתול ישן. |הכלב רץ.",
+    "Armenian": "Սա գիրք է։ |Դա գրիչ է։",
+    "Ethiopic": "ይህ መጽሐፍ ነው። |ያ ብዕር ነው።",
+    "Burmese": "ဒါကစာအုပ်ပါ။ |ဟုတ်တယ်။",
+    "Thai phrase": "ฉันชอบ แมว",
+    "Thai sentences": "แมวเป็นสัตว์เลี้ยงที่คนทั่วโลกนิยมเลี้ยงไว้ในบ้านมาก |สุนัขก็เป็นสัตว์เลี้ยงเช่นกัน",
+}
+
+LINES = {
+    "a wrapped sentence": (
+        "The quick brown fox jumps over the lazy dog while the sun\nsets behind the hills. |It is late."
+    ),
+    "a wrap before a name": (
+        "The pack was written for people who wanted to use it with\nLlamaIndex and who had no time.\n|It is small."
+    ),
+    "a wrap before a name, in a narrow column": "The largest city in the United Kingdom is\nLondon.",
+    "a short wrap before lower case": "This is a sentence that\nwraps over two lines.",
+    "a wrap with CRLF": "This is a long sentence that somebody has\r\nwrapped.\r\n|This is another.",
+    "a wrap after an abbreviation": "He was seen by several people together with Prof.\nSmith in the park.",
+    "a wrap before a number": (
+        "He was still living there with his mother at the age of\n45. |He then moved to the coast."
+    ),
+    "a blank line": "The first paragraph has no full stop and is quite long\n\n|and the second begins in lower case",
+    "fields": "Name: John Smith\n|Age: 45\n|City: Rome",
+    "an address": "John Smith\n|12 Main Road\n|London",
+    "a poem": (
+        "Shall I compare thee to a summer's day?\n|Thou art more lovely and more temperate:\n"
+        "|Rough winds do shake the darling buds of May,\n|And summer's lease hath all too short a date"
+    ),
+    "a list of words": "flour\n|sugar\n|milk",
+    "a title line": "Attention Is All You Need: The Story of the Transformer Model\n|Ashish Vaswani and others",
+    "a title line above prose": "A short title\n|The text below it is much longer than the title and ends with a stop.",
+    "a line that ends in a colon": "Ingredients:\n|Flour and sugar",
+    "a wrapped Japanese sentence": (
+        "吾輩は猫である。|名前はまだ無い。|どこで生れたかとんと見当が\nつかぬ。|何でも薄暗いじめじめした所でニャーニャー泣いていた\n"
+        "事だけは記憶している。"
+    ),
+    "a Japanese wrap after a comma": "昨日の夜は雨が降っていたので、家の中で、\n本を読んでいた。",
+    "short Japanese lines": "古池や\n|蛙飛びこむ\n|水の音",
+    "Japanese fields": "名前：山田太郎\n|住所：東京都千代田区",
+    "a Japanese title above prose": "第一章　猫について\n|猫は日本でもっとも多く飼われている動物の一つである。",
+    "a Japanese paragraph that a full-width space opens": (
+        "猫は日本でもっとも多く飼われている動物の一つで
+人気があるということが知られているという話だ
+|　犬は二番目に多い。"
+    ),
+    "a Japanese quotation over the end of a line": "「猫がいる。\n|犬もいる。」\n|鳥はいない。",
+    "a Markdown list": "- One thing\n|- Another thing. |It is longer.\n|* A third",
+    "a numbered list": "1. Open it. |Wait.\n|2. Close it.\n|10. Done",
+    "a list in brackets": "(1) First\n|(2) Second\n|a) Third",
+    "a list with circled numbers": "①開ける。|待つ。\n|②閉じる。",
+    "a Japanese list": "・猫\n|・犬。|鳥。\n|●魚",
+    "a Japanese numbered list": "１．概要\n|２．方法\n|（３）結果",
+    "a bullet sign": "• One\n|• Two",
+    "a hanging indent": "- This item is long enough that it had to be wrapped\n  over two lines.\n|- Next",
+    "a list after a sentence": "We need two things:\n|- time\n|- money",
+    "a marker alone on its line": "1.\nOpen it.\n|2.\nClose it.",
+    "a rule": "One\n\n|* * *\n\n|Two",
+    "a quoted mail": "> He came yesterday and he said that he would like\n> to stay. |I agreed.\n|Fine.",
+}
+
+
+@pytest.mark.parametrize(
+    "expected",
+    [
+        pytest.param(expected, id=f"{group}: {name}")
+        for group, examples in (("en", ENGLISH), ("ja", JAPANESE), ("other", OTHERS), ("lines", LINES))
+        for name, expected in examples.items()
+    ],
+)
+def test_sentences(expected: str) -> None:
+    assert split_sentences(expected.replace("|", "")) == [sentence.strip() for sentence in expected.split("|")]
+
+
+HEADINGS = [
+    "# Title",
+    "### Title. With a full stop. ###",
+    "Title\n=====",
+    "Title\n---",
+    "== 歴史 ==",
+    "=== History ===",
+]
+
+
+@pytest.mark.parametrize("heading", HEADINGS)
+def test_heading_is_a_segment_of_its_own(heading: str) -> None:
+    text = f"{heading}\nThe text follows. It goes on."
+    assert [(found.kind, text[found.start : found.end]) for found in segment(text)] == [
+        ("heading", heading),
+        ("sentence", "The text follows."),
+        ("sentence", "It goes on."),
+    ]
+
+
+@pytest.mark.parametrize("line", ["#hashtag", "#1 of 5", "= 5", "a == b"])
+def test_line_that_only_resembles_a_heading_is_a_sentence(line: str) -> None:
+    assert [found.kind for found in segment(line)] == ["sentence"]
+
+
+BLOCKS = {
+    "fenced code": "```python\nx = 1. \n\n# no heading\ny = 2\n```",
+    "tilde fence": "~~~\n```\nFoo. Bar.\n~~~",
+    "fence that is never closed": "```python\nx = 1\n\ny = 2",
+    "table": "| a | b |\n|---|:-:|\n| One. Two. | 3 |",
+    "table without outer pipes": "a | b\n--|--\n1 | 2",
+    "rows without a rule": "| 猫。犬。 | 1 |\n| 鳥。 | 2 |",
+    "grid table": "+---+---+\n| a | b |\n+---+---+",
+    "HTML table": "<table class='x'>\n<tr><td>One. Two.</td></tr>\n\n<tr><td><table></table></td></tr>\n</table>",
+}
+
+
+@pytest.mark.parametrize("block", BLOCKS.values(), ids=BLOCKS.keys())
+def test_block_stays_whole(block: str) -> None:
+    text = f"Before. This is\n{block}"
+    assert split_sentences(text) == ["Before.", "This is", block]
+    assert [found.kind for found in segment(text)] == ["sentence", "sentence", "block"]
+
+
+def test_text_after_a_block_is_split() -> None:
+    text = "<table><tr></tr></table> One. Two.\n```\nx\n```\nThree. Four.\n| a |\n| b |\nFive."
+    sentences = [text[found.start : found.end] for found in segment(text) if found.kind == "sentence"]
+    assert sentences == ["One.", "Two.", "Three.", "Four.", "Five."]
+
+
+def test_closing_fence_whose_beginning_was_cut_off_swallows_nothing() -> None:
+    text = "x = 1\n```\nOne. Two.\n\nThree."
+    assert split_sentences(text) == ["x = 1", "```", "One.", "Two.", "Three."]
+
+
+def test_table_that_is_never_closed_swallows_nothing() -> None:
+    assert split_sentences("<table> One. Two.\n\nThree.") == ["<table> One.", "Two.", "Three."]
+
+
+def test_quotation_far_longer_than_a_sentence_is_split() -> None:
+    assert len(split_sentences("「" + "猫がいる。" * 200 + "」")) == 200
+
+
+def test_segment_says_where_and_what() -> None:
+    assert segment("  # A\n\nB. ") == [Segment(2, 5, "heading"), Segment(7, 9, "sentence")]
+    assert sentence_spans("  # A\n\nB. ") == [(2, 5), (7, 9)]
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n\n", "\u3000\t\r\n"])
+def test_blank_text_has_no_segments(text: str) -> None:
+    assert segment(text) == []
+
+
+NASTY = list(
+    "aB1あ漢한ا।.。．!?！？…・,、:：;\"'“”‘’「」『』｢｣()（）[]【】<>«»#=-*+_|`~>①•\\/@$%\t\n\r \u3000\x00\x1c\x85"
+)
+NASTY += ["\u200b", "\u200f", "\u2028", "\ufeff", "\ufe0f", "\u200d", "🎉", "\ud800", "e\u0301", "ก ก"]
+NASTY += [
+    "\r\n",
+    "\n\n",
+    "1. ",
+    "- ",
+    "```",
+    "~~~",
+    "<table>",
+    "</table>",
+    "|-|",
+    "==",
+    "U.S.",
+    "Mr. ",
+    "...",
+    "。」と",
+    "# ",
+]
+
+
+def check_segments(text: str) -> None:
+    end = 0
+    for found in segment(text):
+        assert end <= found.start < found.end
+        assert text[end : found.start].strip() == ""
+        assert text[found.start : found.end] == text[found.start : found.end].strip()
+        end = found.end
+    assert text[end:].strip() == ""
+
+
+@given(st.text())
+def test_segments_cover_any_text(text: str) -> None:
+    check_segments(text)
+
+
+@given(st.lists(st.sampled_from(NASTY), max_size=60).map("".join))
+@example("<table></table></table>.<table>")
+@example("。「」。")
+def test_segments_cover_nasty_text(text: str) -> None:
+    check_segments(text)
+    assert segment(text) == segment(text)
+    # Splitting never loses a character, so that the sentences together have the text's own.
+    assert "".join("".join(split_sentences(text)).split()) == "".join(text.split())
+
+
+@given(
+    st.lists(st.sampled_from(NASTY), max_size=20).map("".join),
+    st.lists(st.sampled_from(NASTY), max_size=20).map("".join),
+)
+def test_blank_line_always_separates(one: str, two: str) -> None:
+    text = f"{one.replace('`', '').replace('~', '').replace('<', '')}x\n\nx{two}"
+    assert any(text[: found.start].endswith("\n\n") for found in segment(text))
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "a",
+        "。",
+        "「",
+        "「」",
+        "「。」",
+        "1.",
+        "(",
+        '"',
+        "A. ",
+        "a\n",
+        "・",
+        "…",
+        "- ",
+        "|\n",
+        "`",
+        "~",
+        "<table>",
+        "```\n",
+        "\x00",
+    ],
+)
+def test_megabyte_takes_a_few_seconds(unit: str) -> None:
+    text = unit * (10**6 // len(unit))
+    began = time.perf_counter()
+    check_segments(text)
+    assert time.perf_counter() - began < 20  # about a second on a laptop: quadratic time would take hours
