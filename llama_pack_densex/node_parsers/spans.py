@@ -40,8 +40,8 @@ def locate(pieces: Sequence[str], text: str) -> list[Span | None]:
         if not candidates:
             spans.append(None)
             continue
-        without_gap = [s for s in candidates if follow is None or s < follow <= _skip_space(text, s + len(piece))]
-        in_order = [s for s in candidates if follow is None or s < follow]
+        without_gap = [s for s in candidates if follow is None or s <= follow <= _skip_space(text, s + len(piece))]
+        in_order = [s for s in candidates if follow is None or s <= follow]
         follow = max(without_gap or in_order or candidates)
         spans.append((follow, follow + len(piece)))
     return spans[::-1]
@@ -70,13 +70,13 @@ def _candidates(piece: str, text: str, starts: list[int], length: int) -> list[i
     adjacent = [start for s in starts if text.startswith(piece, start := _skip_space(text, s + length))]
     overlapping: list[int] = []
     latest = _skip_space(text, starts[-1] + length)
-    place = text.find(piece, starts[0] + 1, latest + len(piece))
+    place = text.find(piece, starts[0], latest + len(piece))
     while place >= 0 and len(overlapping) < _MAX_CANDIDATES:
         overlapping.append(place)
         place = text.find(piece, place + 1, latest + len(piece))
     found = sorted({*adjacent, *overlapping})[-_MAX_CANDIDATES:]
     if not found:  # a gap: the splitter left something out
-        place = text.find(piece, starts[0] + 1)
+        place = text.find(piece, starts[0])
         found = [] if place < 0 else [place]
     return found
 

@@ -116,9 +116,10 @@ class DocumentNodes:
         return [*self.base_nodes, *units]
 
     def _base_node(self, piece: BasePiece, granularity: str) -> TextNode:
-        inherited = self._document.metadata if self._options.include_metadata else {}
-        metadata: dict[str, Any] = {**inherited, **piece.node.metadata}
-        metadata = {key: value for key, value in metadata.items() if key not in BOOKKEEPING_KEYS}
+        theirs = self._document.metadata
+        own = {key: value for key, value in piece.node.metadata.items() if theirs.get(key) != value}
+        merged: dict[str, Any] = {**theirs, **own} if self._options.include_metadata else own
+        metadata = {key: value for key, value in merged.items() if key not in BOOKKEEPING_KEYS}
         section = metadata.get("section") or (self._outline.section_at(*piece.span) if piece.span else "")
         text = piece.node.get_content()
         node = TextNode(
