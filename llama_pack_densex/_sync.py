@@ -1,4 +1,4 @@
-"""Running a coroutine from synchronous code."""
+"""One code for synchronous and asynchronous callers: running a coroutine from synchronous code."""
 
 from __future__ import annotations
 
@@ -25,3 +25,14 @@ def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
     context = contextvars.copy_context()
     with ThreadPoolExecutor(max_workers=1) as executor:
         return executor.submit(context.run, asyncio.run, coroutine).result()
+
+
+def run_without_waiting(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Drive a coroutine that never waits to its end, with no event loop at all."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    coroutine.close()
+    raise RuntimeError("a coroutine made for blocking calls waited for something")

@@ -8,7 +8,7 @@ from typing import Any
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 
-DIMENSION = 256
+DIMENSION = 4096
 
 
 class TrigramEmbedding(BaseEmbedding):

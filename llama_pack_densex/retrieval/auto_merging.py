@@ -10,7 +10,8 @@ from llama_index.core.retrievers import AutoMergingRetriever
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 from llama_index.core.storage import StorageContext
 
-from llama_pack_densex.retrieval.gather import Access, AsyncAccess, BlockingAccess, gather, run_without_waiting
+from llama_pack_densex._sync import run_without_waiting
+from llama_pack_densex.retrieval.gather import Access, AsyncAccess, BlockingAccess, gather
 from llama_pack_densex.retrieval.hits import SearchResult, with_matches
 from llama_pack_densex.retrieval.merging import Merged, merge_level, merge_units
 from llama_pack_densex.retrieval.recursive import report_missing

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from llama_index.core.schema import IndexNode, NodeWithScore, TextNode
 
 from llama_pack_densex.retrieval.hits import MatchedUnit, matched_units
+from llama_pack_densex.retrieval.tokens import CJK
 
 FACT_WORDS = 100
 """Words of matched units above the passages; a Chinese, Japanese or Korean character counts as half a word."""
 
-_WORD = re.compile(r"(?P<cjk>[぀-ヿ㐀-鿿豈-﫿가-힣])|[^\W_]+(?:['’.,-][^\W_]+)*")
+_WORD = re.compile(rf"(?P<cjk>[{CJK}])|[^\W_{CJK}]+(?:['’.,-][^\W_{CJK}]+)*")
 
 
 @dataclass(frozen=True)

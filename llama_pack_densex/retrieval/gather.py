@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol, TypeVar
 
 from llama_index.core.schema import BaseNode, QueryBundle
 
@@ -49,17 +49,6 @@ class AsyncAccess:
 
     async def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
         return await self._index.afetch(node_ids)
-
-
-def run_without_waiting(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Drive a coroutine that never waits to its end, with no event loop at all."""
-    try:
-        coroutine.send(None)
-    except StopIteration as end:
-        result: T = end.value
-        return result
-    coroutine.close()
-    raise RuntimeError("a coroutine made for blocking calls waited for something")
 
 
 async def gather(

@@ -11,7 +11,8 @@ from llama_index.core.retrievers import RecursiveRetriever
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 from llama_index.core.utils import print_text
 
-from llama_pack_densex.retrieval.gather import Access, AsyncAccess, BlockingAccess, gather, run_without_waiting
+from llama_pack_densex._sync import run_without_waiting
+from llama_pack_densex.retrieval.gather import Access, AsyncAccess, BlockingAccess, gather
 from llama_pack_densex.retrieval.hits import PassageHit, SearchResult, with_matches
 from llama_pack_densex.retrieval.units import UnitRetriever
 from llama_pack_densex.stores.index import NodeIndex

@@ -8,14 +8,14 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
-from bm25s.stopwords import STOPWORDS_EN
+from bm25s.stopwords import STOPWORDS_EN_PLUS
 
-# Han with its iteration marks, kana with the prolonged sound mark, Hangul: scripts whose words spaces do not part, or
+# As a regular expression's character class: Han with its iteration marks, kana with the prolonged sound mark, Hangul: scripts whose words spaces do not part, or
 # part together with their particles.
-_CJK = "々〆〇ヶ㐀-䶿一-鿿豈-﫿ぁ-ゖゝ-ゟァ-ヺー-ヿㇰ-ㇿ가-힣\U00020000-\U0003ffff"
-_TOKEN = re.compile(rf"[{_CJK}]+|[^\W_{_CJK}]+")
+CJK = "々〆〇ヶ㐀-䶿一-鿿豈-﫿ぁ-ゖゝ-ゟァ-ヺー-ヿㇰ-ㇿ가-힣\U00020000-\U0003ffff"
+_TOKEN = re.compile(rf"[{CJK}]+|[^\W_{CJK}]+")
 _DIGIT_GROUPS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
-_STOP_WORDS = frozenset(STOPWORDS_EN)
+_STOP_WORDS = frozenset(STOPWORDS_EN_PLUS)
 
 
 def tokenize(text: str) -> list[str]:
@@ -54,4 +54,4 @@ def _stemmer() -> Any:
 
 
 def _is_cjk(character: str) -> bool:
-    return re.match(f"[{_CJK}]", character) is not None
+    return re.match(f"[{CJK}]", character) is not None

@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import pytest
+from llama_index.core import Document
+from llama_index.core.retrievers import AutoMergingRetriever, RecursiveRetriever
+from llama_index.core.schema import BaseNode, IndexNode, QueryBundle
+
+from llama_pack_densex import HierarchicalPropositionNodeParser, PropositionNodeParser
+from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
+from llama_pack_densex.retrieval.auto_merging import PropositionAutoMergingRetriever
+from llama_pack_densex.retrieval.bm25 import LexicalIndexCache
+from llama_pack_densex.retrieval.context import assemble_context, best_facts, count_words
+from llama_pack_densex.retrieval.hits import UnitHit, collapse, matched_units
+from llama_pack_densex.retrieval.recursive import PropositionRecursiveRetriever
+from llama_pack_densex.retrieval.units import DenseUnitRetriever, LexicalUnitRetriever, UnitRetriever
+from llama_pack_densex.stores.index import NodeIndex
+from tests.embedding import TrigramEmbedding
+
+KINDS = ["dense", "lexical"]
+
+
+def many_documents() -> list[Document]:
+    """Forty passages in four documents; each passage has its own colour and number."""
+    colours = ["red", "green", "blue", "white"]
+    paragraph = "The {c} lamp number {n} hangs in hall {n}. It was lit in {y}. Its keeper wears {c} boots.\n\n\n"
+    return [
+        Document(id_=c, text="".join(paragraph.format(c=c, n=n, y=1900 + n) for n in range(10))) for c in colours
+    ]
+
+
+def build(
+    kind: str, hierarchy: bool = False, documents: list[Document] | None = None
+) -> tuple[UnitRetriever, NodeIndex]:
+    parser = (
+        HierarchicalPropositionNodeParser.from_defaults(chunk_sizes=[150, 35])
+        if hierarchy
+        else PropositionNodeParser.from_defaults()
+    )
+    if not hierarchy:
+        parser.base_parser.chunk_size = 35
+    index = NodeIndex(embed_model=TrigramEmbedding() if kind == "dense" else None)
+    index.write(parser.get_nodes_from_documents(documents or many_documents()))
+    if kind == "dense":
+        return DenseUnitRetriever(index), index
+    return LexicalUnitRetriever(LexicalIndexCache(), index=index), index
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_passage_of_the_best_unit_comes_first(kind: str) -> None:
+    retriever = PropositionRecursiveRetriever(*build(kind), similarity_top_k=3)
+    found = retriever.retrieve("blue lamp number 7")
+    assert found[0].node.get_content().startswith("The blue lamp number 7 hangs in hall 7.")
+    assert found[0].node.metadata[GRANULARITY_KEY] == "passage"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("top_k", [1, 4, 17, 33])
+def test_top_k_counts_distinct_passages(kind: str, top_k: int) -> None:
+    retriever = PropositionRecursiveRetriever(*build(kind), similarity_top_k=top_k, fetch_k=2)
+    ids = [hit.node.node_id for hit in retriever.retrieve("lamp keeper")]
+    assert len(ids) == len(set(ids)) == top_k
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_ends_where_nothing_is_left(kind: str) -> None:
+    found = PropositionRecursiveRetriever(*build(kind), similarity_top_k=1000).retrieve("lamp keeper")
+    assert len(found) == 40
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_scores_fall(kind: str) -> None:
+    scores = [hit.score for hit in PropositionRecursiveRetriever(*build(kind), similarity_top_k=20).retrieve("lamp 3")]
+    assert scores == sorted(scores, reverse=True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_passage_carries_the_units_that_found_it(kind: str) -> None:
+    (found,) = PropositionRecursiveRetriever(*build(kind), similarity_top_k=1).retrieve("the keeper's green boots")
+    units = matched_units(found.node)
+    assert units[0].text == "Its keeper wears green boots."
+    assert units[0].granularity == "proposition"
+    assert units[0].status == "ok"
+    assert [unit.score for unit in units] == sorted((unit.score for unit in units), reverse=True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("hierarchy", [False, True])
+async def test_asynchronous_retrieval_finds_the_same(kind: str, hierarchy: bool) -> None:
+    retriever_class = PropositionAutoMergingRetriever if hierarchy else PropositionRecursiveRetriever
+    retriever = retriever_class(*build(kind, hierarchy), similarity_top_k=5)
+    for query in ("white lamp 4", "boots", "nothing of this kind"):
+        blocking, waiting = retriever.retrieve(query), await retriever.aretrieve(query)
+        assert [(hit.node.node_id, hit.score) for hit in blocking] == [(hit.node.node_id, hit.score) for hit in waiting]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_missing_passage_costs_its_hit_and_not_the_query(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    units, index = build(kind)
+    retriever = PropositionRecursiveRetriever(units, index, similarity_top_k=3)
+    before = retriever.retrieve("red lamp number 2")
+    if isinstance(units, LexicalUnitRetriever):
+        units.search(QueryBundle("lamp"), 1)  # the lexical side still knows the passage
+    index.remove([before[0].node.node_id])
+    after = retriever.retrieve("red lamp number 2")
+    assert [hit.node.node_id for hit in after][:2] == [hit.node.node_id for hit in before][1:]
+    assert len(after) == 3
+    assert "not in the index" in caplog.text
+
+
+def test_nearer_base_nodes_do_not_crowd_out_the_units() -> None:
+    units, _ = build("dense", hierarchy=True)
+    whole_passage = "The blue lamp number 7 hangs in hall 7. It was lit in 1907. Its keeper wears blue boots."
+    result = units.search(QueryBundle(whole_passage), 5)
+    assert sum(len(hit.units) for hit in result.passages) == 5
+
+
+def test_a_score_of_zero_stays_zero() -> None:
+    node = IndexNode(id_="u", text="t", index_id="p")
+    assert collapse([UnitHit(node, 0.0)])[0].score == 0.0
+
+
+def test_a_lexical_question_without_a_known_word_finds_nothing() -> None:
+    assert PropositionRecursiveRetriever(*build("lexical")).retrieve("zzz 量子力学 ???") == []
+
+
+def test_the_retrievers_are_cores() -> None:
+    assert issubclass(PropositionRecursiveRetriever, RecursiveRetriever)
+    assert issubclass(PropositionAutoMergingRetriever, AutoMergingRetriever)
+
+
+def test_cores_retrieve_all_follows_links_through_the_store() -> None:
+    units, index = build("dense")
+    nodes, _ = PropositionRecursiveRetriever(units, index).retrieve_all(QueryBundle("blue lamp number 7"))
+    assert nodes[0].node.get_content().startswith("The blue lamp number 7")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_auto_merging_returns_a_passage_where_most_of_its_propositions_were_found(
+    kind: str, documents: list[Document]
+) -> None:
+    units, index = build(kind, hierarchy=True, documents=documents)
+    retriever = PropositionAutoMergingRetriever(units, index, similarity_top_k=1, fetch_k=3)
+    (found,) = retriever.retrieve("The Akashi Bridge crosses a busy strait; when did it open, how long is its main span?")
+    assert found.node.metadata[GRANULARITY_KEY] in ("passage", "section")
+    assert found.node.get_content().startswith("The Akashi Bridge opened in 1998. Its main span")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_auto_merging_returns_a_lone_proposition_as_it_is(kind: str) -> None:
+    retriever = PropositionAutoMergingRetriever(*build(kind, hierarchy=True), similarity_top_k=1, fetch_k=1)
+    (found,) = retriever.retrieve("lit in 1903")
+    assert found.node.metadata[GRANULARITY_KEY] == "proposition"
+    assert "1903" in found.node.get_content()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("threshold", [0.0, 0.3, 0.5, 1.0])
+@pytest.mark.parametrize("top_k", [1, 3, 8])
+def test_no_node_is_returned_together_with_one_above_it(kind: str, threshold: float, top_k: int) -> None:
+    units, index = build(kind, hierarchy=True)
+    by_id = {record.id: node for record in index.records() for node in index.fetch([record.id]).values()}
+    retriever = PropositionAutoMergingRetriever(units, index, top_k, threshold, fetch_k=30)
+    for query in ("red lamp", "keeper boots", "hall 4 1904"):
+        found = retriever.retrieve(query)
+        assert 0 < len(found) <= top_k
+        ids = {hit.node.node_id for hit in found}
+        assert len(ids) == len(found)
+        for hit in found:
+            assert not ids & set(ancestors(by_id[hit.node.node_id], by_id))
+
+
+def ancestors(node: BaseNode, by_id: dict[str, BaseNode]) -> list[str]:
+    above = []
+    while node.parent_node is not None:
+        above.append(node.parent_node.node_id)
+        node = by_id[node.parent_node.node_id]
+    return above
+
+
+def test_a_low_threshold_merges_up_to_the_section() -> None:
+    units, index = build("dense", hierarchy=True)
+    (found,) = PropositionAutoMergingRetriever(units, index, 1, simple_ratio_thresh=0.0, fetch_k=5).retrieve("red lamp")
+    assert found.node.metadata[GRANULARITY_KEY] == "section"
+    assert matched_units(found.node)
+
+
+def test_verbose_prints_the_merges(capsys: pytest.CaptureFixture[str]) -> None:
+    units, index = build("dense", hierarchy=True)
+    PropositionAutoMergingRetriever(units, index, 1, 0.0, fetch_k=5).retrieve("red lamp")
+    assert capsys.readouterr().out == ""
+    PropositionAutoMergingRetriever(units, index, 1, 0.0, fetch_k=5, verbose=True).retrieve("red lamp")
+    assert "Merging" in capsys.readouterr().out
+
+
+def test_the_context_has_the_facts_first_and_then_the_passages() -> None:
+    found = PropositionRecursiveRetriever(*build("dense"), similarity_top_k=2).retrieve("blue lamp number 7")
+    facts, *passages = assemble_context(found)
+    assert facts.node.get_content().splitlines()[0] == "- The blue lamp number 7 hangs in hall 7."
+    assert [hit.node.node_id for hit in passages] == [hit.node.node_id for hit in found]
+
+
+def test_facts_fit_into_their_budget_and_none_is_there_twice() -> None:
+    found = PropositionRecursiveRetriever(*build("dense"), similarity_top_k=20).retrieve("lamp boots")
+    facts = [fact.unit.text for fact in best_facts(found, words=50)]
+    assert 30 < sum(map(count_words, facts)) <= 50
+    assert len(facts) == len(set(facts))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [("one two", 2), ("don't 3.5", 2), ("雨が降った。", 2.5), ("GIを8勝", 3), ("", 0)]
+)
+def test_words_are_counted_in_both_languages(text: str, words: float) -> None:
+    assert count_words(text) == words
