@@ -1,0 +1,343 @@
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from llama_index.core import Document, Settings, SimpleDirectoryReader, VectorStoreIndex
+from llama_index.core.base.response.schema import StreamingResponse
+from llama_index.core.node_parser import SentenceSplitter
+from llama_index.core.vector_stores.simple import SimpleVectorStore
+from llama_index.llms.openai import OpenAI
+
+from llama_pack_densex import (
+    DenseXRetrievalPack,
+    HierarchicalPropositionNodeParser,
+    LLMPropositionizer,
+    RecordedPropositionizer,
+    SentencePropositionizer,
+)
+from llama_pack_densex.retrieval.hits import matched_units
+from tests.conftest import DATA
+from tests.embedding import TrigramEmbedding
+from tests.openai_server import OpenAIServer, Reply
+
+MODES = ["recursive", "auto_merging"]
+MODELS = ["lexical", "dense"]
+
+
+def embedding(kind: str) -> TrigramEmbedding | None:
+    return TrigramEmbedding() if kind == "dense" else None
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", MODELS)
+def test_it_answers_in_both_languages_without_a_key(documents: list[Document], mode: str, kind: str) -> None:
+    pack = DenseXRetrievalPack(documents, embed_model=embedding(kind), mode=mode)
+    assert "The Akashi Bridge opened in 1998." in str(pack.run("When did the Akashi Bridge open?"))
+    assert "新幹線は1964年に開業した。" in str(pack.run("新幹線が開業したのは何年ですか。"))
+
+
+def test_an_extractive_answer_names_the_source_of_each_proposition(documents: list[Document]) -> None:
+    answer = str(DenseXRetrievalPack(documents).run("Which bay has the highest tides?"))
+    assert "- The Bay of Fundy has the highest tides. [Tides, Cause]" in answer.splitlines()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", MODELS)
+def test_top_k_is_honoured_per_call(documents: list[Document], mode: str, kind: str) -> None:
+    pack = DenseXRetrievalPack(documents, embed_model=embedding(kind), mode=mode, similarity_top_k=1)
+    query = "The Bay of Fundy, the Akashi Bridge, 新幹線"
+    assert len(pack.run(query).source_nodes) == 1
+    assert len(pack.run(query, similarity_top_k=2).source_nodes) == 2
+    assert len(pack.retrieve(query, similarity_top_k=3)) == 3
+    assert len(pack.retrieve(query)) == 1
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", MODELS)
+async def test_the_asynchronous_calls_do_the_same(documents: list[Document], mode: str, kind: str) -> None:
+    pack = DenseXRetrievalPack(documents, embed_model=embedding(kind), mode=mode)
+    query = "How high are the tides in the Bay of Fundy?"
+    assert str(await pack.arun(query, similarity_top_k=2)) == str(pack.run(query, similarity_top_k=2))
+    assert [n.node.node_id for n in await pack.aretrieve(query)] == [n.node.node_id for n in pack.retrieve(query)]
+
+
+async def test_it_is_built_and_asked_inside_a_running_event_loop(documents: list[Document]) -> None:
+    assert "1998" in str(DenseXRetrievalPack(documents).run("Akashi Bridge"))
+
+
+def test_the_old_packs_usage_works_unchanged(documents: list[Document]) -> None:
+    pack = DenseXRetrievalPack(documents)
+    modules = pack.get_modules()
+    assert modules["query_engine"] is pack.query_engine
+    assert modules["retriever"] is pack.retriever
+    assert pack.vector_index is None
+    assert "1998" in str(pack.query_engine.query("Akashi Bridge"))
+    assert pack.retriever.retrieve("Akashi Bridge")[0].node.ref_doc_id == "bridges"
+
+
+def test_with_an_embedding_model_there_is_a_vector_index_over_the_nodes(documents: list[Document]) -> None:
+    pack = DenseXRetrievalPack(documents, embed_model=TrigramEmbedding())
+    assert isinstance(pack.vector_index, VectorStoreIndex)
+    found = pack.vector_index.as_retriever(similarity_top_k=1).retrieve("Its main span is 1,991 metres long.")
+    assert found[0].node.get_content() == "Its main span is 1,991 metres long."
+
+
+def test_it_is_a_llama_pack_where_core_has_them(documents: list[Document]) -> None:
+    try:
+        from llama_index.core.llama_pack import BaseLlamaPack
+    except ImportError:
+        pytest.skip("this llama-index-core has no llama_index.core.llama_pack")
+    assert isinstance(DenseXRetrievalPack(documents), BaseLlamaPack)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", MODELS)
+def test_settings_are_read_and_never_written(documents: list[Document], mode: str, kind: str, tmp_path: Path) -> None:
+    before = dict(vars(Settings))
+    pack = DenseXRetrievalPack(documents, embed_model=embedding(kind), mode=mode, persist_dir=tmp_path / "index")
+    pack.run("Akashi Bridge")
+    pack.insert(Document(text="Another one.", id_="another"))
+    DenseXRetrievalPack.load(tmp_path / "index", embed_model=embedding(kind)).run("Akashi Bridge")
+    assert vars(Settings) == before
+
+
+def test_the_users_settings_are_used(documents: list[Document]) -> None:
+    Settings.embed_model = TrigramEmbedding()
+    with OpenAIServer(lambda body: Reply('["A fact about it."]')) as server:
+        Settings.llm = OpenAI(model="gpt-4o-mini", api_base=server.url, api_key="sk-test")
+        pack = DenseXRetrievalPack(documents)
+        assert {node.get_content() for node in pack.nodes("proposition")} >= {"A fact about it."}
+        assert pack.get_modules()["embed_model"] is Settings.embed_model
+        assert pack.get_modules()["query_llm"] is Settings.llm
+
+
+def test_what_was_chosen_is_said_once(documents: list[Document], caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "llama_pack_densex"):
+        pack = DenseXRetrievalPack(documents)
+        pack.run("Akashi Bridge")
+    messages = [record.getMessage() for record in caplog.records if "embedding model" in record.getMessage()]
+    assert len(messages) == 1
+    assert "search is by words" in messages[0]
+    assert "answers are quoted propositions" in messages[0]
+
+
+def test_nothing_is_printed(documents: list[Document], capsys: pytest.CaptureFixture[str]) -> None:
+    pack = DenseXRetrievalPack([*documents, Document(text="Long metadata.", metadata={"k": "v " * 900})])
+    pack.run("metadata")
+    assert capsys.readouterr().out == ""
+
+
+def test_the_llm_reads_the_facts_and_then_the_passages(documents: list[Document]) -> None:
+    with OpenAIServer(lambda body: Reply("In 1998.")) as server:
+        llm = OpenAI(model="gpt-4o-mini", api_base=server.url, api_key="sk-test")
+        pack = DenseXRetrievalPack(documents, proposition_llm="none", query_llm=llm, similarity_top_k=1)
+        answer = pack.run("When did the Akashi Bridge open?")
+        prompt = server.requests[-1].body["messages"][-1]["content"]
+    assert str(answer) == "In 1998."
+    assert prompt.index("- The Akashi Bridge opened in 1998.\n") < prompt.index("1998. Its main span")
+    assert [node.node.ref_doc_id for node in answer.source_nodes] == ["bridges"]
+    assert matched_units(answer.source_nodes[0].node)
+    assert "densex_" not in prompt
+
+
+async def test_the_llm_answers_asynchronously_and_as_a_stream(documents: list[Document]) -> None:
+    with OpenAIServer(lambda body: Reply("In 1998.")) as server:
+        llm = OpenAI(model="gpt-4o-mini", api_base=server.url, api_key="sk-test")
+        pack = DenseXRetrievalPack(documents, proposition_llm="none", query_llm=llm)
+        assert str(await pack.arun("When did the Akashi Bridge open?")) == "In 1998."
+        streaming = DenseXRetrievalPack(documents, proposition_llm="none", query_llm=llm, streaming=True)
+        answer = streaming.run("When did the Akashi Bridge open?")
+        assert isinstance(answer, StreamingResponse)
+        assert "".join(answer.response_gen) == "In 1998."
+        assert answer.source_nodes
+
+
+def test_quotations_can_be_streamed(documents: list[Document]) -> None:
+    answer = DenseXRetrievalPack(documents, streaming=True).run("Akashi Bridge")
+    assert isinstance(answer, StreamingResponse)
+    assert "1998" in "".join(answer.response_gen)
+
+
+def test_prompts_of_the_query_engine_can_be_read_and_replaced(documents: list[Document]) -> None:
+    from llama_index.core import PromptTemplate
+
+    with OpenAIServer(lambda body: Reply("x")) as server:
+        llm = OpenAI(model="gpt-4o-mini", api_base=server.url, api_key="sk-test")
+        pack = DenseXRetrievalPack(documents, proposition_llm="none", query_llm=llm)
+        assert "response_synthesizer:text_qa_template" in pack.query_engine.get_prompts()
+        template = PromptTemplate("HAIKU {context_str} {query_str}")
+        pack.query_engine.update_prompts({"response_synthesizer:text_qa_template": template})
+        for top_k in (None, 1):
+            pack.run("Akashi Bridge", similarity_top_k=top_k)
+            assert "HAIKU" in server.requests[-1].body["messages"][-1]["content"]
+
+
+def test_an_llm_makes_the_propositions(documents: list[Document]) -> None:
+    def reply(body: dict[str, object]) -> Reply:
+        text = str(body["messages"][-1]["content"]).split("Content: ")[1]  # type: ignore[index]
+        return Reply('["新幹線は速い。"]' if "新幹線" in text else '["Trains are fast."]')
+
+    with OpenAIServer(reply) as server:
+        llm = OpenAI(model="gpt-4o-mini", api_base=server.url, api_key="sk-test")
+        pack = DenseXRetrievalPack(documents, proposition_llm=llm, query_llm="none")
+    assert {n.get_content() for n in pack.nodes("proposition")} == {"新幹線は速い。", "Trains are fast."}
+    assert pack.counts().statuses == {"ok": 3}
+    assert isinstance(pack.node_parser.propositionizer, LLMPropositionizer)
+
+
+def test_a_text_splitter_makes_the_passages(documents: list[Document]) -> None:
+    pack = DenseXRetrievalPack(documents, text_splitter=SentenceSplitter(chunk_size=15, chunk_overlap=0))
+    assert pack.counts().passages > 6
+
+
+def test_a_node_parser_of_ones_own_is_used(documents: list[Document]) -> None:
+    parser = HierarchicalPropositionNodeParser.from_defaults(sections=True)
+    pack = DenseXRetrievalPack(documents, node_parser=parser, mode="auto_merging")
+    assert [n.get_content()[:10] for n in pack.nodes("section") if n.ref_doc_id == "tides"] == ["# Tides\n\n#", "## Records"]
+    with pytest.raises(ValueError, match="pass it alone"):
+        DenseXRetrievalPack(documents, node_parser=parser, text_splitter=SentenceSplitter())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"mode": "fusion"}, 'mode must be "recursive" or "auto_merging", not \'fusion\''),
+        ({"similarity_top_k": 0}, "similarity_top_k must be a positive whole number, not 0"),
+        ({"similarity_top_k": -3}, "not -3"),
+        ({"similarity_top_k": 2.5}, "not 2.5"),
+        ({"granularity": ("word",)}, "granularity must name"),
+        ({"granularity": ()}, "granularity must name"),
+        ({"fetch_k": 0}, "fetch_k must be positive"),
+        ({"simple_ratio_thresh": 1.5}, "simple_ratio_thresh must be between 0 and 1"),
+        ({"query_llm": "gpt-4"}, "query_llm must be a LlamaIndex LLM"),
+        ({"proposition_llm": "none", "propositionizer": SentencePropositionizer()}, "not both"),
+        ({"vector_store": SimpleVectorStore()}, "there is no embedding model"),
+    ],
+)
+def test_a_wrong_argument_is_named(documents: list[Document], arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        DenseXRetrievalPack(documents, **arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("top_k", [0, -1, True, "3"])
+def test_a_wrong_top_k_of_a_call_is_named(documents: list[Document], top_k: object) -> None:
+    pack = DenseXRetrievalPack(documents)
+    with pytest.raises(ValueError, match="similarity_top_k must be a positive whole number"):
+        pack.run("x", similarity_top_k=top_k)  # type: ignore[arg-type]
+
+
+def test_no_documents_and_empty_ones_are_refused() -> None:
+    with pytest.raises(ValueError, match="nothing to search"):
+        DenseXRetrievalPack([])
+    with pytest.raises(ValueError, match="nothing to search"):
+        DenseXRetrievalPack([Document(text=""), Document(text=" \n\u3000")])
+
+
+def test_a_document_that_is_none_is_named() -> None:
+    with pytest.raises(ValueError, match=r"documents\[1\] is a str, not a LlamaIndex Document"):
+        DenseXRetrievalPack([Document(text="x"), "some text"])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("store", ["embedded", "simple"])
+def test_documents_are_inserted_replaced_and_deleted(documents: list[Document], mode: str, store: str) -> None:
+    pack = DenseXRetrievalPack(
+        documents[:2],
+        embed_model=TrigramEmbedding(),
+        mode=mode,
+        vector_store=SimpleVectorStore() if store == "simple" else None,
+    )
+    pack.insert(documents[2])
+    assert "新幹線は1964年に開業した。" in str(pack.run("新幹線が開業したのは何年ですか。"))
+    before = pack.counts()
+    pack.insert(Document(id_="bridges", text="The Akashi Bridge is grey.", metadata={"topic": "building"}))
+    assert "1998" not in str(pack.run("When did the Akashi Bridge open?"))
+    assert pack.counts().passages == before.passages
+    assert pack.counts().propositions == before.propositions - 2
+    assert pack.delete("bridges") == 1
+    assert pack.delete(["bridges", documents[0]]) == 1
+    assert {node.ref_doc_id for node in pack.nodes()} == {"鉄道"}
+    assert pack.vector_index is not None
+    assert {n.node.ref_doc_id for n in pack.vector_index.as_retriever().retrieve("Akashi Bridge")} == {"鉄道"}
+
+
+def test_refresh_indexes_what_changed_and_nothing_else(documents: list[Document]) -> None:
+    model = TrigramEmbedding()
+    pack = DenseXRetrievalPack(documents, embed_model=model)
+    assert pack.refresh(documents) == [False, False, False]
+    model.embedded = 0
+    touched = documents[0].model_copy(deep=True)
+    touched.metadata["last_modified_date"] = "2026-01-01"
+    changed = Document(id_="bridges", text="The Akashi Bridge is grey.", metadata={"topic": "building"})
+    retagged = Document(id_="鉄道", text=documents[2].text, metadata={"topic": "train"})
+    new = Document(id_="new", text="A new one.")
+    assert pack.refresh([touched, changed, retagged, new]) == [False, True, True, True]
+    assert 0 < model.embedded < 12
+    assert {n.metadata["topic"] for n in pack.nodes() if n.ref_doc_id == "鉄道"} == {"train"}
+
+
+def test_a_document_that_became_empty_is_gone(documents: list[Document]) -> None:
+    pack = DenseXRetrievalPack(documents)
+    pack.refresh(Document(id_="bridges", text=""))
+    assert {node.ref_doc_id for node in pack.nodes()} == {"tides", "鉄道"}
+
+
+def test_a_file_that_changed_replaces_its_earlier_state_although_its_id_is_another(tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+
+    def read() -> list[Document]:
+        return SimpleDirectoryReader(input_files=[file]).load_data()
+
+    file.write_text("The lamp is red.", encoding="utf-8")
+    pack = DenseXRetrievalPack(read())
+    assert pack.refresh(read()) == [False]
+    file.write_text("The lamp is green.", encoding="utf-8")
+    assert pack.refresh(read()) == [True]
+    assert [node.get_content() for node in pack.nodes("passage")] == ["The lamp is green."]
+
+
+def test_a_failure_while_propositions_are_made_changes_nothing(documents: list[Document]) -> None:
+    recordings = DATA / "propositions.jsonl"
+    documents = SimpleDirectoryReader(input_files=[DATA / "ja" / "miso.md"]).load_data()
+    pack = DenseXRetrievalPack(documents, propositionizer=RecordedPropositionizer(recordings))
+    before = pack.counts()
+    with pytest.raises(ValueError, match="are not in"):
+        pack.insert(Document(id_=documents[0].id_, text="Unknown text."))
+    assert pack.counts() == before
+
+
+def test_documents_read_from_any_folder_match_the_recorded_propositions(tmp_path: Path) -> None:
+    folder = tmp_path / ("a long folder name " * 8)
+    folder.mkdir()
+    (folder / "equinox.md").write_bytes((DATA / "ja" / "equinox.md").read_bytes())
+    documents = SimpleDirectoryReader(folder).load_data()
+    pack = DenseXRetrievalPack(documents, propositionizer=RecordedPropositionizer(DATA / "propositions.jsonl"))
+    assert pack.counts().statuses == {"ok": 6}
+
+
+def test_the_racehorse_question_is_answered() -> None:
+    documents = SimpleDirectoryReader(DATA / "ja").load_data()
+    pack = DenseXRetrievalPack(documents, propositionizer=RecordedPropositionizer(DATA / "propositions.jsonl"))
+    answer = str(pack.run("ドウデュースの主な勝ち鞍を教えて。"))
+    for race in ("2021年の朝日杯フューチュリティステークス", "2022年の東京優駿", "2023年の有馬記念"):
+        assert race in answer
+
+
+def test_it_works_after_nest_asyncio_was_applied() -> None:
+    pytest.importorskip("nest_asyncio")
+    program = (
+        "import nest_asyncio; nest_asyncio.apply()\n"
+        "import asyncio\n"
+        "from llama_index.core import Document\n"
+        "from llama_pack_densex import DenseXRetrievalPack\n"
+        "async def main():\n"
+        "    pack = DenseXRetrievalPack([Document(text='The lamp is red.')])\n"
+        "    return str(pack.run('lamp')), str(await pack.arun('lamp'))\n"
+        "print(asyncio.run(main()))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.count("The lamp is red.") == 2
