@@ -73,7 +73,7 @@ class PassageRun:
             before: The sentences before that part, without which its pronouns cannot be resolved.
         """
         context = context_note(before, self._language)
-        note, reasons = context, list[str]()
+        note, problem, reasons = context, "", list[str]()
         while len(reasons) < self._max_attempts:
             if self._requests >= self._max_requests:
                 return [_fall_back(text, f"the limit of {self._max_requests} requests a passage was reached")]
@@ -81,11 +81,13 @@ class PassageRun:
             passage = Passage(text, self._passage.title, self._passage.section)
             reply = await self._ask(Request(passage, self._language, note))
             if isinstance(reply, Failure):
-                if reply.kind in ("too_long", "filtered") and (halves := split_in_two(text, reply.kind != "filtered")):
+                halves = split_in_two(text) if reply.kind in ("too_long", "filtered") else None
+                halves = halves or (split_at_clause(text) if reply.kind == "too_long" else None)
+                if halves:
                     return await self._ask_for_halves(*halves, before)
                 return [_fall_back(text, f"the provider failed ({reply.summary})")]
             reading, problem, reason = self._judge(text, reply)
-            if problem in ("cut", "filtered") and (halves := split_in_two(text, problem == "cut")):
+            if problem in ("cut", "filtered") and (halves := split_in_two(text)):
                 return await self._ask_for_halves(*halves, before)
             if problem == "filtered":
                 return [_fall_back(text, reason)]
@@ -94,6 +96,8 @@ class PassageRun:
                 return [_Part(reading.texts, "; ".join(unique(reasons)))]
             reasons.append(reason)
             note = context + ask_again_note(problem, self._language)
+        if problem == "cut" and (halves := split_at_clause(text)):
+            return await self._ask_for_halves(*halves, before)
         return [_fall_back(text, f"{'; '.join(unique(reasons))} (asked {len(reasons)} times)")]
 
     def _judge(self, text: str, reply: Reply) -> tuple[Reading, str, str]:
@@ -116,29 +120,35 @@ class PassageRun:
         return [part for half in halves for part in half]
 
 
-def split_in_two(text: str, at_clauses: bool = True) -> tuple[str, str] | None:
+def split_in_two(text: str) -> tuple[str, str] | None:
     """Split a text at the sentence boundary nearest to its middle, paragraphs first, never right below a heading.
-
-    Args:
-        text: Any text.
-        at_clauses: Whether one long sentence may be split at a comma. Tables and code are never split.
 
     Returns:
         Both halves without surrounding white space, or None where there is no place to split.
     """
-    segments = segment(text)
     middle = len(text) / 2
     places: list[tuple[float, int]] = []
-    for left, right in pairwise(segments):
+    for left, right in pairwise(segment(text)):
         if left.kind != "heading":
             is_paragraph = text.count("\n", left.end, right.start) > 1
             places.append((abs(right.start - middle) * (0.5 if is_paragraph else 1.0), right.start))
-    stating = [found for found in segments if found.kind != "heading"]
-    if not places and at_clauses and len(stating) == 1 and stating[0].kind == "sentence":
-        start, end = stating[0].start, stating[0].end
-        if len(text[start:end].encode("utf-8", "replace")) >= _LONG_SENTENCE:
-            inside = range(start + (end - start) // 5, end - (end - start) // 5)
-            places = [(abs(m.end() - middle), m.end()) for m in _CLAUSE.finditer(text) if m.end() in inside]
+    return _cut_at(text, places)
+
+
+def split_at_clause(text: str) -> tuple[str, str] | None:
+    """Split one long sentence at the comma or semicolon nearest to its middle; tables and code are never split."""
+    stating = [found for found in segment(text) if found.kind != "heading"]
+    if len(stating) != 1 or stating[0].kind != "sentence":
+        return None
+    start, end = stating[0].start, stating[0].end
+    if len(text[start:end].encode("utf-8", "replace")) < _LONG_SENTENCE:
+        return None
+    margin = (end - start) // 5
+    ends = [match.end() for match in _CLAUSE.finditer(text, start + margin, end - margin)]
+    return _cut_at(text, [(abs(place - (start + end) / 2), place) for place in ends])
+
+
+def _cut_at(text: str, places: list[tuple[float, int]]) -> tuple[str, str] | None:
     if not places:
         return None
     place = min(places)[1]
@@ -185,7 +195,7 @@ def _join(parts: list[_Part]) -> PropositionSet:
     reasons = list(unique(part.reason for part in parts if part.reason and (part.is_fallback or not failed)))
     if failed and len(parts) > 1:
         which = ", ".join(map(str, failed[:10])) + (", ..." if len(failed) > 10 else "")
-        reasons.insert(0, f"sentences stand in for part {which} of {len(parts)}")
+        reasons.insert(0, f"sentences stand in for part{'s' * (len(failed) > 1)} {which} of {len(parts)}")
     elif len(parts) > 1:
         reasons.insert(0, f"asked in {len(parts)} parts because a reply for the whole was cut off or refused")
     reason = "; ".join(reasons)

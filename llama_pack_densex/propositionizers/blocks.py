@@ -41,7 +41,8 @@ def find_regions(text: str) -> list[Region]:
                 after = _end_of_run(lines, i)
                 regions += _join_wrapped(lines[i:after])
             else:
-                regions.append(Region(line.start, lines[after - 1].end, kind))
+                last = next(n for n in range(after - 1, i - 1, -1) if lines[n].text)
+                regions.append(Region(line.start, lines[last].end, kind))
             i = after
     return regions
 
@@ -94,7 +95,8 @@ def _pair_fences(lines: list[_Line]) -> dict[int, int]:
         if i < free:
             continue
         candidates = bare[fence[1][0]]
-        closing = (n for n in candidates[bisect_right(candidates, i) :] if len(lines[n].text) >= len(fence[1]))
+        below = (candidates[k] for k in range(bisect_right(candidates, i), len(candidates)))
+        closing = (n for n in below if len(lines[n].text) >= len(fence[1]))
         free = next(closing, len(lines) - 1 if fence[2] else i) + 1
         blocks[i] = free
     return blocks
@@ -141,7 +143,8 @@ def _measure_block(
         return after, "block"
     if _ATX.match(line) or _is_wiki_heading(line):
         return i + 1, "heading"
-    if _SETEXT.fullmatch(below) and not _RULE.fullmatch(line) and not _MARKER.match(line):
+    is_front_matter = below[:1] == "-" and _FIELD.match(line)  # "date: 2024", and the "---" that closes it
+    if _SETEXT.fullmatch(below) and not _RULE.fullmatch(line) and not _MARKER.match(line) and not is_front_matter:
         return i + 2, "heading"
     return i + 1, "text"
 
@@ -210,13 +213,14 @@ def _join_wrapped(run: list[_Line]) -> Iterator[Region]:
 
 _STOPS = ".!?。！？｡．…؟۔।॥։።"
 _QUOTES = "\"'”’»)]」』）］】〉》｣*_"
-_CJK = re.compile("[\u3005-\u3007\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]")
+CJK = re.compile("[\u3005-\u3007\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]")
 _WIDE = re.compile(
     "[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff01-\uff60\U00020000-\U0003ffff]"
 )
 _OPEN_ENDING = re.compile(
     r"\b(?:the|an?|of|in|is|are|was|were|and|to|by|for|with|or|at|from|that|which|who|as|on|than|into|its|their|his|her)$"
 )
+_MAY_GO_ON = re.compile(r"\b\w{1,4}\.$|[.!?…][\"”’»)]+$|\.\.$|…$")  # "e.g.", "Is it?" (he asked), "Well..."
 _FIELD = re.compile(r"[^\s:：][^:：]{0,30}[:：](?!//)")
 _WIDEST_WRAP = 160  # columns; nobody wraps text by hand wider than this, so a longer line is a paragraph
 
@@ -260,11 +264,13 @@ def _goes_on(above: _Line, below: _Line, shape: _Shape, *, first: bool) -> bool:
         return False
     width, letter = _width(above.text), _first_letter(below.text)
     if letter.islower():
-        return width >= 30 or (width >= 12 and shape.is_finished and not _ends_with(above.text, _STOPS + ":："))
+        if _ends_with(above.text, _STOPS + ":："):
+            return width >= 30 and bool(_MAY_GO_ON.search(above.text[-12:]))
+        return width >= 30 or (width >= 12 and shape.is_finished)
     # A full stop may be an abbreviation's: the rules for sentences decide. Every other terminator is final.
     if _ends_with(above.text, _STOPS.replace(".", "")) or (_ends_with(above.text, ":：") and shape.full_lines < 2):
         return False
-    if _CJK.match(above.text[-1]) or above.text[-1] in "、，」）" or _CJK.match(letter):
+    if CJK.match(above.text[-1]) or above.text[-1] in "、，」）" or CJK.match(letter):
         if above.text[-1] in "、，をはがにのと" and width >= 30:
             return True
         word = re.match(r"[!-~]{1,30}", below.text)

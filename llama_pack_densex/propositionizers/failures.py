@@ -39,7 +39,7 @@ def classify(error: BaseException, secrets: Iterable[str] = ()) -> Failure:
     """
     status = _status(error)
     codes = _codes(error)
-    text = str(getattr(error, "message", "") or error)
+    text = _message(error)
     summary = " ".join([type(error).__name__, *([str(status)] if status else []), *sorted(codes)[:2]])
     summary = scrub(summary, secrets)
     if advice := _fatal_advice(status, codes, f"{text}\n{_causes(error)}"):
@@ -64,11 +64,11 @@ def scrub(text: str, secrets: Iterable[str] = ()) -> str:
 
 
 _KEY = re.compile(
-    r"\b(?:sk|pk|rk|gsk|xai|hf|AIza|r8|nvapi|pplx|ghp|key)[-_][\w*.…-]{4,}|\bAIza[\w*-]{8,}|\beyJ[\w-]{8,}\.[\w.-]+"
+    r"\b(?:sk|pk|rk|gsk|xai|hf|AIza|r8|nvapi|pplx|ghp)[-_][\w*.…-]{4,}|\bAIza[\w*-]{8,}|\beyJ[\w-]{8,}\.[\w.-]+"
 )
 _NAMED_KEY = re.compile(
     r"((?:bearer|basic|token|api[-_ ]?key(?: provided)?|key|secret|password|authorization)[\"']?\s*[:=]\s*[\"']?"
-    r"(?:bearer |basic )?|\bbearer |\bbasic )[^\s\"',;&)\]}]{4,}",
+    r"(?:bearer |basic )?|\bbearer |\bbasic )[^\s\"',;&)\[\]}]{4,}",
     re.IGNORECASE,
 )
 _CREDENTIALS_IN_URL = re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^\s/@]+@", re.IGNORECASE)
@@ -127,6 +127,16 @@ def _status(error: BaseException) -> int | None:
         if isinstance(number, int) and not isinstance(number, bool) and 100 <= number < 600:
             return number
     return None
+
+
+def _message(error: BaseException) -> str:
+    """Return what the provider said, without the client's wrapping where there is one."""
+    body = getattr(error, "body", None)
+    for source in (body.get("error"), body) if isinstance(body, dict) else ():
+        message = source.get("message") if isinstance(source, dict) else None
+        if isinstance(message, str) and message:
+            return message
+    return str(getattr(error, "message", "") or error)
 
 
 def _causes(error: BaseException) -> str:

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 LANGUAGE_NAMES = {
     "ja": "Japanese",
     "zh": "Chinese",
     "ko": "Korean",
     "en": "English",
-    "fr": "French",
-    "de": "German",
-    "es": "Spanish",
-    "it": "Italian",
-    "pt": "Portuguese",
-    "nl": "Dutch",
     "cyrillic": "a language in Cyrillic script",
     "greek": "Greek",
     "arabic": "a language in Arabic script",
@@ -36,10 +29,10 @@ def detect_language(text: str, context: str = "") -> str:
             characters only, and says everything where the text has no letters.
 
     Returns:
-        A key of `LANGUAGE_NAMES`; a script ("latin", "cyrillic") where the script does not tell the language, and
-        "" for a text without letters.
+        A key of `LANGUAGE_NAMES`; the script where it does not tell the language ("cyrillic"; "latin" for all but
+        English, and for a few words in any language); "" for a text without letters.
     """
-    group = _dominant(_prose_weights(text)) or _dominant(_weights(text))
+    group = _dominant(_prose_weights(text))
     if group == "cjk":
         kana, han = len(_KANA.findall(text)), len(_HAN.findall(text))
         if kana * 20 >= han and kana:
@@ -58,7 +51,7 @@ def find_wrong_language(text: str, propositions: Sequence[str]) -> str | None:
     It looks for propositions that mostly consist of letters in another script that are not in the passage, so that
     names, numbers and code are no mistake in any language; for Chinese in place of Japanese and the reverse; and,
     in longer texts, for English in place of another language in Latin script and the reverse. Two other languages
-    in one script (Spanish for Portuguese, Ukrainian for Russian) are not told apart.
+    in one script (Spanish and Portuguese, Ukrainian and Russian) are not told apart.
 
     Args:
         text: The passage.
@@ -67,21 +60,16 @@ def find_wrong_language(text: str, propositions: Sequence[str]) -> str | None:
     Returns:
         The language that was found instead (a key of `LANGUAGE_NAMES`), or None where nothing is wrong.
     """
-    passage = _prose_weights(text) or _weights(text)
+    passage = _prose_weights(text)
     group = _dominant(passage)
     if not group or sum(passage.values()) < _LEAST_WEIGHT or passage[group] < 0.75 * sum(passage.values()):
         return None
-    known = set(_units(text))
-    for proposition in propositions:
-        weights = _weights(proposition)
-        new = Counter[str]()
-        for unit in _units(proposition):
-            if unit not in known:
-                new[_group(unit)] += _weight(unit)
-        del new[group]
-        if sum(new.values()) >= _LEAST_NEW and sum(new.values()) > weights[group]:
-            return detect_language(proposition)
+    known = {unit for _, unit in _units(text)}
     reply = "\n".join(propositions)
+    for proposition in propositions:
+        new = sum(_weight(name, unit) for name, unit in _units(proposition) if name != group and unit not in known)
+        if new >= _LEAST_NEW and new > 2 * _weights(proposition).get(group, 0.0):
+            return detect_language(proposition if _dominant(_weights(reply)) == group else reply)
     if group == "cjk":
         return _wrong_in_han(text, reply)
     if group == "latin":
@@ -96,52 +84,52 @@ _KANA = re.compile(r"[\u3041-\u309f\u30a1-\u30fa\u30fd-\u30ff\u31f0-\u31ff\uff66
 _HAN = re.compile(r"[\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 _LATIN = "A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u1e00-\u1eff\uff21-\uff3a\uff41-\uff5a"
 _GROUPS = {
-    "cjk": re.compile(rf"{_KANA.pattern}|{_HAN.pattern}"),
-    "latin": re.compile(rf"[{_LATIN}]+(?:['’][{_LATIN}]+)*"),
-    "hangul": re.compile(r"[\u1100-\u11ff\u3130-\u318f\uac00-\ud7af]+"),
-    "cyrillic": re.compile(r"[\u0400-\u052f]+"),
-    "greek": re.compile(r"[\u0370-\u03ff\u1f00-\u1fff]+"),
-    "arabic": re.compile(r"[\u0600-\u06ff\u0750-\u077f\ufb50-\ufdff\ufe70-\ufeff]+"),
-    "hebrew": re.compile(r"[\u0590-\u05ff]+"),
-    "devanagari": re.compile(r"[\u0900-\u097f]+"),
-    "thai": re.compile(r"[\u0e00-\u0e7f]+"),
+    "cjk": rf"{_KANA.pattern}|{_HAN.pattern}",
+    "latin": rf"[{_LATIN}]+(?:['’][{_LATIN}]+)*",
+    "hangul": r"[\u1100-\u11ff\u3130-\u318f\uac00-\ud7af]+",
+    "cyrillic": r"[\u0400-\u052f]+",
+    "greek": r"[\u0370-\u03ff\u1f00-\u1fff]+",
+    "arabic": r"[\u0600-\u06ff\u0750-\u077f\ufb50-\ufdff\ufe70-\ufeff]+",
+    "hebrew": r"[\u0590-\u05ff]+",
+    "devanagari": r"[\u0900-\u097f]+",
+    "thai": r"[\u0e00-\u0e7f]+",
 }
-_UNIT = re.compile("|".join(f"(?:{pattern.pattern})" for pattern in _GROUPS.values()))
-# Latin words that stand alone between other letters are names and code; four in a row are a phrase.
-_LATIN_PROSE = re.compile(rf"[{_LATIN}'’]+(?:[ \t,\n-]+[{_LATIN}'’]+){{3,}}")
+_UNIT = re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in _GROUPS.items()))
+# Latin words among other letters are names and code; three in a row may be a phrase.
+_LATIN_PHRASE = re.compile(rf"[{_LATIN}'’]+(?:[ \t,\n-]+[{_LATIN}'’]+){{2,}}")
+_CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
 
 
-def _units(text: str) -> list[str]:
-    """Split a text into words, and into characters where words are not separated."""
-    return [unit.lower() for unit in _UNIT.findall(text)]
+def _units(text: str) -> Iterator[tuple[str, str]]:
+    """Split a text into words, and into characters where words are not separated, each with its script."""
+    for match in _UNIT.finditer(text):
+        yield match.lastgroup or "", match.group().lower()
 
 
-def _group(unit: str) -> str:
-    return next(name for name, pattern in _GROUPS.items() if pattern.match(unit))
-
-
-def _weight(unit: str) -> float:
+def _weight(group: str, unit: str) -> float:
     """Measure a unit in words; a word takes about two characters of Chinese or Japanese, about four of Thai."""
-    return 0.5 if _GROUPS["cjk"].match(unit) else max(1.0, len(unit) / 4) if _GROUPS["thai"].match(unit) else 1.0
+    return 0.5 if group == "cjk" else max(1.0, len(unit) / 4) if group == "thai" else 1.0
 
 
-def _weights(text: str) -> Counter[str]:
-    weights = Counter[str]()
-    for unit in _units(text):
-        weights[_group(unit)] += _weight(unit)
+def _weights(text: str) -> dict[str, float]:
+    weights: dict[str, float] = {}
+    for group, unit in _units(text):
+        weights[group] = weights.get(group, 0.0) + _weight(group, unit)
     return weights
 
 
-def _prose_weights(text: str) -> Counter[str]:
-    """Weigh a text without the names and the code in Latin letters; empty where nothing else is in it."""
-    weights = _weights(text)
-    if set(weights) != {"latin"}:
-        weights["latin"] = sum(len(run.split()) for run in _LATIN_PROSE.findall(text))
-    return +weights
+def _prose_weights(text: str) -> dict[str, float]:
+    """Weigh a text without its code, and with little weight on the Latin names among other letters."""
+    prose = _CODE.sub(" ", text)
+    weights = _weights(prose) or _weights(text)
+    if "latin" in weights and len(weights) > 1:
+        phrases = sum(len(phrase.split()) for phrase in _LATIN_PHRASE.findall(prose))
+        weights["latin"] = min(weights["latin"], phrases) + max(0.0, weights["latin"] - phrases) / 3
+    return weights
 
 
-def _dominant(weights: Counter[str]) -> str:
-    return weights.most_common(1)[0][0] if weights else ""
+def _dominant(weights: dict[str, float]) -> str:
+    return max(weights, key=lambda group: weights[group]) if weights else ""
 
 
 # Characters of everyday Chinese that Japanese writes differently or hardly uses; and the reverse.
@@ -167,28 +155,26 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_STOP_WORDS = {
-    "en": _words("the of and to that with by from which were was his are for this at it had been"),
-    "fr": _words("le la les des du est et une dans que qui par pour sur au aux ses ce cette avec il"),
-    "de": _words("der die das und ist ein eine von mit den dem des wurde zu auf für im nicht sich war"),
-    "es": _words("el la los las de del y en que es una un por con su fue para al se"),
-    "it": _words("il di che e è un una della del per con nel la le gli fu sono dei si"),
-    "pt": _words("o os as de do da dos das e é em um uma que foi para com no na por"),
-    "nl": _words("de het een en van is op te dat met voor zijn door werd aan niet ook"),
-}
+_ENGLISH = _words("the of and to that with by from which were was his are for this at it had been")
+# French, German, Spanish, Italian, Portuguese, Dutch, Swedish, Danish, Polish, without what is an English word too.
+_NOT_ENGLISH = _words(
+    "le la les des du est et une dans que qui par pour sur aux ses ce cette avec il au der das und ist ein eine von mit"
+    " dem zu auf für nicht sich wurde el los las de del y en es una por con su fue para al se di è della per nel gli"
+    " sono dei um uma da dos das foi com na os em het een van op te dat voor zijn werd aan niet ook och att det som är"
+    " av på til af og ikke w z się jest nie że"
+)
 
 
 def _latin_language(text: str, least_words: int = 12) -> str:
-    """Tell the language by its most frequent words; "" where the text is short or undecided."""
-    words = _GROUPS["latin"].findall(text.lower())
-    if len(words) < least_words:
+    """Tell English from other languages in Latin script by frequent words; "" where too few of them say so."""
+    words = re.findall(_GROUPS["latin"], text.lower())
+    english = sum(word in _ENGLISH for word in words)
+    other = sum(word in _NOT_ENGLISH for word in words)
+    if len(words) < least_words or max(english, other) < 0.15 * len(words):
         return ""
-    shares = {code: sum(word in stop for word in words) / len(words) for code, stop in _STOP_WORDS.items()}
-    (best, share), (_, second) = sorted(shares.items(), key=lambda item: -item[1])[:2]
-    return best if share >= 0.15 and share >= 1.3 * second else ""
+    return "en" if english >= 3 * other else "latin" if other >= 3 * english else ""
 
 
 def _wrong_in_latin(text: str, reply: str) -> str | None:
-    expected, found = _latin_language(text, 15), _latin_language(reply)
-    is_wrong = expected and found and expected != found and "en" in (expected, found)
-    return found if is_wrong else None
+    expected, found = _latin_language(text), _latin_language(reply)
+    return found if expected and found and expected != found else None

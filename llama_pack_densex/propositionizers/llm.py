@@ -44,7 +44,9 @@ from llama_pack_densex.propositionizers.prompts import (
     JAPANESE_PROMPT_KEY,
     PROMPT_KEY,
     default_prompts,
+    format_request,
     prompt_key,
+    takes_variable,
 )
 from llama_pack_densex.propositionizers.recordings import append_recording, open_recording
 
@@ -222,7 +224,8 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
         Raises:
             PropositionizerError: The error would meet every other passage too.
         """
-        messages = self._messages(request)
+        prompt = self._prompts[prompt_key(request.language)]
+        messages = format_request(prompt, self._llm, request.passage, request.note)
         retrying = AsyncRetrying(
             stop=stop_after_attempt(self.max_retries + 1),
             wait=wait_random_exponential(multiplier=self.retry_wait, max=60),
@@ -239,15 +242,6 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
         if failure.kind == "fatal":
             raise PropositionizerError(failure.message)
         return failure
-
-    def _messages(self, request: Request) -> list[ChatMessage]:
-        passage = request.passage
-        prompt = self._prompts[prompt_key(request.language)]
-        values = {"title": passage.title, "section": passage.section, "content": passage.text, "note": request.note}
-        messages = prompt.format_messages(llm=self._llm, **values)
-        if request.note and not _takes(prompt, "note"):
-            messages[-1] = ChatMessage(f"{request.note}{messages[-1].content or ''}", role=messages[-1].role)
-        return messages
 
     def _is_chat_model(self) -> bool:
         try:
@@ -266,7 +260,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
         for key, prompt in prompts_dict.items():
             if key not in self._prompts:
                 raise ValueError(f"there is no prompt {key!r}, only {PROMPT_KEY!r} and {JAPANESE_PROMPT_KEY!r}")
-            if not _takes(prompt, "content"):
+            if not takes_variable(prompt, "content"):
                 raise ValueError(f"{key} has no variable {{content}}, so that the LLM would never see the passage")
         self._prompts = {**self._prompts, **prompts_dict}  # a copy: in-process copies of this object share the old one
 
@@ -320,11 +314,6 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> LLMPropositionizer:
         return self.__copy__()  # shares the client, which holds locks; everything else is never changed in place
-
-
-def _takes(prompt: BasePromptTemplate, name: str) -> bool:
-    mapped = (prompt.template_var_mappings or {}).get(name, name)
-    return mapped in prompt.template_vars or name in (prompt.function_mappings or {})
 
 
 def _as_prompt(messages: Messages) -> str:

@@ -57,7 +57,8 @@ class LLMReference:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> LLMReference:
         """Read what `as_dict` wrote."""
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in data.items()})
+        lists = {name: tuple(data.get(name, ())) for name in ("key_fields", "lost")}
+        return cls(data["path"], dict(data.get("settings", {})), **lists, factory=data.get("factory", ""))
 
     def rebuild(self) -> LLM:
         """Make the LLM again, with keys from the environment or by the factory.

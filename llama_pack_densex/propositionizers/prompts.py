@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from llama_index.core.base.llms.types import ChatMessage, MessageRole
+from llama_index.core.llms import LLM
 from llama_index.core.prompts import BasePromptTemplate, ChatPromptTemplate
 
+from llama_pack_densex.propositionizers.base import Passage
 from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES
 
 # The rules are those of Chen et al. (2023), figure 8, in our own words and with examples of our own.
@@ -87,6 +89,23 @@ def default_prompts() -> dict[str, BasePromptTemplate]:
 def prompt_key(language: str) -> str:
     """Return the name of the prompt for a language (see `language.detect_language`)."""
     return JAPANESE_PROMPT_KEY if language == "ja" else PROMPT_KEY
+
+
+def format_request(prompt: BasePromptTemplate, llm: LLM, passage: Passage, note: str) -> list[ChatMessage]:
+    """Write the messages of a request; a note goes ahead of the last one where the prompt has no place for it."""
+    values = {"title": passage.title, "section": passage.section, "content": passage.text, "note": note}
+    # Lone surrogates cannot be sent; they are no characters.
+    sendable = {name: value.encode("utf-8", "replace").decode("utf-8") for name, value in values.items()}
+    messages = prompt.format_messages(llm=llm, **sendable)
+    if note and not takes_variable(prompt, "note"):
+        messages[-1] = ChatMessage(f"{note}{messages[-1].content or ''}", role=messages[-1].role)
+    return messages
+
+
+def takes_variable(prompt: BasePromptTemplate, name: str) -> bool:
+    """Tell whether a prompt has a place for a variable."""
+    mapped = (prompt.template_var_mappings or {}).get(name, name)
+    return mapped in prompt.template_vars or name in (prompt.function_mappings or {})
 
 
 def ask_again_note(problem: str, language: str) -> str:

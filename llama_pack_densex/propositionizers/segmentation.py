@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from llama_pack_densex.propositionizers.blocks import find_regions
+from llama_pack_densex.propositionizers.blocks import CJK, find_regions
 
 
 @dataclass(frozen=True)
@@ -75,11 +75,12 @@ _CLOSING = re.compile(
 )
 _GAP = re.compile(r"\s*")
 _OPENING = re.compile(r"[\"'“‘«‹„(\[{「『｢（［【〈《〔<*_¿¡#\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]*")
-_CJK = re.compile("[\u3005-\u3007\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]")
 _WORD = re.compile(r"[^\W\d_]{1,30}")
 _LETTER = re.compile(r"[^\W_]")
 _MARKER = re.compile(
-    r"(?:[-*+•‣●■・>–—]\s*)*[(（]?(?:[0-9０-９]{1,3}(?:\.[0-9]{1,3}){0,4}|[^\W\d_]|[ivx]{1,5}|[IVX]{1,5})[)）]?\s*"
+    # "1", "(a)", "- iv", and what captions begin with: "Table 1", "図１"
+    r"(?:[-*+•‣●■・>–—]\s*)*[(（]?"
+    r"(?:(?:[^\W\d_]{1,12} ?)?[0-9０-９]{1,3}(?:\.[0-9]{1,3}){0,4}|[^\W\d_]|[ivx]{1,5}|[IVX]{1,5})[)）]?\s*"
 )
 # What cannot begin a Japanese or Chinese sentence: after it, "！" or "。" was a part of a name ("ラブライブ！を").
 _NEVER_FIRST = re.compile(r"[、，,：:；;・ー々～〜]|を|という|といった|との|への|での")
@@ -93,11 +94,17 @@ _AFTER_QUOTATION = re.compile(
 
 def _split_run(run: str) -> Iterator[tuple[int, int]]:
     """Yield the spans of the sentences of a stretch of prose: lines that a wrap cut, and nothing else."""
+    if not _TERMINATOR.search(run):
+        yield 0, len(run)
+        return
     brackets = _Brackets(run)
     ignores_case = run.islower()
     begin = searched = 0
     last: tuple[int, int] | None = None
     for stop in _TERMINATOR.finditer(run):
+        around = run[max(stop.start() - 1, 0) : stop.end() + 1]
+        if stop[0] == "." and around[-1].isalnum() and around.isascii():
+            continue  # the many of 3.14, 2.0.1 and www.example.org, without further ado
         if stop[0].isspace():
             end = stop.start()
         else:
@@ -199,27 +206,41 @@ class _Stop:
             return after == len(self.run)
         if mark.isspace():
             return self.start - self.begin >= 40
-        is_apart, is_cjk = after > self.end, bool(_CJK.match(letter))
+        if self.run[self.start - 1 : self.start] in ("[", "(", "［", "（"):
+            return False  # "[...]" is an omission, "(?)" a doubt
+        is_apart, is_cjk = after > self.end, bool(CJK.match(letter))
         opener = self.brackets.opening.get(self.end - 1)
+        if opener is not None and opener > self.start:
+            opener = None  # "。（笑）": what was opened after the terminator says nothing about it
         # "（かもしれない。）" or "(who?)" in the middle of a sentence does not end it.
         if opener is not None and self.run[self.end - 1] in ")）" and opener > self.begin and mark != ".":
             return is_apart and is_cjk
         if not mark.strip(_DOTS) and (len(mark) > 1 or mark in "…‥"):
-            return letter.isupper() and (is_apart or (mark in "…‥……" or len(mark) > 2))
-        if mark == "．" and not is_apart and letter.isalnum() and (not is_cjk or self._is_marker()):
-            return False
+            return letter.isupper() and (is_apart or mark[0] in "…‥" or len(mark) > 2)
+        if mark in ".．" and not is_apart:
+            return self._ends_glued(letter, is_cjk)
         if is_cjk and (not is_apart or opener is not None) and mark != ".":
             going_on = _AFTER_QUOTATION if opener is not None else _NEVER_FIRST
             return not going_on.match(self.run, after) and not self._is_name_with_mark(mark)
         if any(character in _SURE for character in mark) or mark == "．":
             return not _NEVER_FIRST.match(self.run, after)
-        if not is_apart:
-            return mark == "." and is_cjk and bool(_CJK.match(self.run[self.start - 1])) and self.start > 0
-        if not self._can_begin(first, letter, ignores_case):
+        if not is_apart or not self._can_begin(first, letter, ignores_case):
             return False
         if mark == ".":
             return not self._is_marker() and not self._abbreviates(first)
         return not self._is_name_with_mark(mark) or self._is_starter(first)
+
+    def _ends_glued(self, letter: str, is_cjk: bool) -> bool:
+        """Judge a full stop without a space after it, as in "です.次" and "３．５", "図．１", "J.リーグ"."""
+        before, is_full_width = self.run[self.start - 1 : self.start], self.run[self.start] == "．"
+        if "ぁ" <= before <= "ん":
+            return True
+        if letter.isdigit() or self._is_marker():
+            return False
+        after_cjk = bool(CJK.match(before))
+        if is_cjk:
+            return after_cjk or is_full_width
+        return is_full_width and (after_cjk or not letter.isalnum())
 
     def _can_begin(self, first: int, letter: str, ignores_case: bool) -> bool:
         if letter.islower():
@@ -249,7 +270,7 @@ class _Stop:
         words = self.run[max(self.begin, self.start - 60) : self.start].split()
         if not words or self.run[self.start - 1].isspace():
             return False
-        word = re.split(r"[\"'“‘«(\[（「『—–/,-]", words[-1])[-1]
+        word = re.split(r"[\"'“‘«(\[（「『—–/,．。、\u3040-\u30ff\u3400-\u9fff-]", words[-1])[-1]
         previous = words[-2] if len(words) > 1 else ""
         lower, following = word.lower(), self._word_at(first)
         if word in _TITLES or lower in _NEVER_LAST:
@@ -260,15 +281,15 @@ class _Stop:
             return following in _AFTER_TIME
         if word.isdigit():
             return len(word) < 3 and (following in _MONTHS or previous.endswith((":", ";")))
-        if len(word) == 1 and word.isalpha() and not _CJK.match(word):
+        if len(word) == 1 and word.isalpha() and not CJK.search(words[-1]):
             if not word.isupper():
                 return word in "vcbdrpnmf" or word.lower() == word.upper()
             if previous.lower().strip(",;") in _LETTERED:
                 return False
             if following.isupper() and self.run[first + 1 : first + 2] == ".":
                 return True  # J. A. Hobson
-            is_name = not previous or previous[-1] in ".,;&" or previous.lower() in ("by", "and", "with", "of", "from")
-            return is_name or following not in _STARTERS
+            joins = word != "I" and previous.lower() in ("by", "and", "with", "of", "from")
+            return joins or not previous or previous[-1] in ".,;&" or following not in _STARTERS
         if lower in _MAYBE_LAST or _ACRONYM.fullmatch(word) or _CONSONANTS.fullmatch(word):
             return following not in _STARTERS
         return False
@@ -285,7 +306,8 @@ _TITLES = _words(
 )
 _NEVER_LAST = _words("e.g i.e eg ie cf viz vs approx ca incl w.r.t p.ej z.b d.h bzw resp u.a vgl т.е т.д г ул им")
 _BEFORE_NUMBER = _words(
-    "no nos nr num vol vols fig figs p pp pg eq eqs ch chap sec art tab ver fol op cap par ex lib ed sat sun may mar"
+    "no nos nr n° № num vol vols fig figs p pp pg eq eqs ch chap sec art tab ver fol op cap par ex lib ed"
+    " sat sun may mar"
 )
 _MAYBE_LAST = _words(
     "inc ltd co corp llc plc bros jr sr st ste mt ft ave blvd rd dept univ assn est al eds trans govt intl mfg tel ext"

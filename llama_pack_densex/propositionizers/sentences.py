@@ -12,12 +12,17 @@ from llama_pack_densex.propositionizers.segmentation import segment
 def passage_sentences(text: str) -> tuple[str, ...]:
     """Split a passage into the units that stand in for propositions.
 
-    Headings are left out: alone they state nothing, and yet match a question about their topic best. A passage that
-    holds nothing but headings keeps them, so that every passage that is not blank has a unit.
+    Headings are left out: alone they state nothing, and yet match a question about their topic best. So are rules and
+    other lines without a letter or digit. A passage that holds nothing else keeps them, so that every passage that is
+    not blank has a unit.
     """
     segments = segment(text)
-    stating = [part for part in segments if part.kind != "heading"] or segments
-    return tuple(text[part.start : part.end] for part in stating)
+    stating = [part for part in segments if part.kind != "heading" and _says_something(text[part.start : part.end])]
+    return tuple(text[part.start : part.end] for part in stating or segments)
+
+
+def _says_something(text: str) -> bool:
+    return any(character.isalnum() for character in text)
 
 
 class SentencePropositionizer(Propositionizer):

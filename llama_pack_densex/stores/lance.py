@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from llama_index.core.vector_stores.types import (
 )
 
 from llama_pack_densex.stores.filters import matches
+from llama_pack_densex.stores.manifest import InvalidIndexError
 from llama_pack_densex.stores.records import NodeRecord
 
 _TABLE = "nodes"
@@ -56,7 +58,8 @@ class LanceVectorStore(BasePydanticVectorStore):
         super().__init__(uri=str(uri), **kwargs)
         self._connection = lancedb.connect(self.uri)
         if self.uri != "memory://" and (Path(self.uri) / f"{_TABLE}.lance").exists():
-            self._table = self._connection.open_table(_TABLE)
+            with self._reading():
+                self._table = self._connection.open_table(_TABLE)
 
     @classmethod
     def class_name(cls) -> str:
@@ -147,7 +150,9 @@ class LanceVectorStore(BasePydanticVectorStore):
             condition = _query_condition(query)
             if condition:
                 search = search.where(condition, prefilter=True)
-            rows = search.distance_type("cosine").select(["id", "node", "_distance"]).limit(limit).to_arrow().to_pylist()
+            search = search.distance_type("cosine").select(["id", "node", "_distance"]).limit(limit)
+            with self._reading():
+                rows = search.to_arrow().to_pylist()
             nodes = [(_to_node(row), 1.0 - row["_distance"]) for row in rows]
             kept = [(node, score) for node, score in nodes if matches(node.metadata, query.filters)]
             if len(kept) >= wanted or len(rows) < limit:
@@ -176,8 +181,24 @@ class LanceVectorStore(BasePydanticVectorStore):
         search = self._table.search().select(columns)
         if condition:
             search = search.where(condition)
-        for batch in search.to_arrow().to_batches():
+        with self._reading():
+            batches = search.to_arrow().to_batches()
+        for batch in batches:
             yield from batch.to_pylist()
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Turn what LanceDB raises over damaged files into an error that names the index."""
+        try:
+            yield
+        except BaseException as error:
+            # a damaged file can make the Rust library panic, which is no Exception and has no importable class
+            if isinstance(error, (OSError, RuntimeError, ValueError)) or type(error).__name__ == "PanicException":
+                raise InvalidIndexError(
+                    f"the index in {self.uri} cannot be read: a file in it is damaged or missing "
+                    f"({type(error).__name__}). Build the index anew, or restore the folder from a backup."
+                ) from error
+            raise
 
 
 def _to_arrow(nodes: Any, dimension: int | None) -> pa.Table:

@@ -1,0 +1,253 @@
+"""What LLMPropositionizer does when the provider fails: real HTTP errors, through LlamaIndex's OpenAI client."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import pytest
+from llama_index.core.llms import MockLLM
+from llama_index.llms.openai import OpenAI
+
+from llama_pack_densex.propositionizers.base import Passage
+from llama_pack_densex.propositionizers.failures import PropositionizerError, classify, scrub
+from llama_pack_densex.propositionizers.finish_reasons import finish_reason
+from llama_pack_densex.propositionizers.llm import LLMPropositionizer
+from tests.openai_server import OpenAIServer, Reply, asked_content, held, in_turn
+
+KEY = "sk-proj-A1b2C3d4E5f6G7h8"
+PASSAGES = [Passage(f"Fact {n} is true. Fact {n} is old.") for n in range(40)]
+RIGHT = {passage.text: [f"{passage.text[:-8]} and known."] for passage in PASSAGES}
+
+
+def propositionizer(url: str, key: str = KEY, **arguments: Any) -> LLMPropositionizer:
+    llm = OpenAI(model="gpt-4o-mini", api_base=url, api_key=key, max_retries=0, timeout=5)
+    return LLMPropositionizer(llm, **{"retry_wait": 0, "max_retries": 2, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("reply", "advice"),
+    [
+        (Reply(f"Incorrect API key provided: {KEY}.", status=401, code="invalid_api_key"), "check the key"),
+        (Reply(f"Bearer {KEY} may not use this.", status=403), "check the key"),
+        (Reply("The model `gpt-4o-mini` does not exist.", status=404, code="model_not_found"), "check the LLM's model"),
+        (Reply("You exceeded your current quota.", status=429, code="insufficient_quota"), "check the plan"),
+        (Reply("API key not valid. Please pass a valid API key.", status=400), "check the key"),
+        (Reply("Your credit balance is too low.", status=400), "check the plan"),
+    ],
+)
+async def test_a_bad_key_an_unknown_model_and_an_empty_account_stop_the_run(reply: Reply, advice: str) -> None:
+    with OpenAIServer(lambda body: reply) as server:
+        for run in (
+            lambda: propositionizer(server.url, max_concurrency=4).apropositionize(PASSAGES),
+            lambda: asyncio.to_thread(propositionizer(server.url, max_concurrency=4).propositionize, PASSAGES),
+        ):
+            with pytest.raises(PropositionizerError, match=advice) as caught:
+                await run()
+            assert (reply.content or "").replace(KEY, "[key]").rstrip(".") in str(caught.value)
+            assert KEY not in "".join(traceback.format_exception(caught.value))
+            assert "openai." not in "".join(traceback.format_exception(caught.value))
+    assert len(server.requests) <= 2 * (4 + 4)
+
+
+@pytest.mark.parametrize("key", ["", "sk-with-a-line-break\n"])
+def test_a_key_that_cannot_even_be_sent_stops_the_run(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with OpenAIServer() as server, pytest.raises(PropositionizerError, match="check the key") as caught:
+        propositionizer(server.url, key).propositionize(PASSAGES)
+    assert "line-break" not in str(caught.value)
+
+
+def test_a_model_that_llama_index_does_not_know_stops_the_run() -> None:
+    with pytest.raises(PropositionizerError, match="Unknown model"):
+        LLMPropositionizer(OpenAI(model="gpt-nonsense", api_key=KEY)).propositionize(PASSAGES)
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 503])
+def test_a_passing_error_is_tried_again_and_leaves_no_trace(status: int) -> None:
+    with OpenAIServer(in_turn(Reply("later", status=status), Reply("later", status=status), held(RIGHT))) as server:
+        made = propositionizer(server.url).propositionize(PASSAGES[:3])
+    assert [(one.texts, one.status) for one in made] == [((RIGHT[p.text][0],), "ok") for p in PASSAGES[:3]]
+    assert len(server.requests) == 9
+
+
+@pytest.mark.parametrize(
+    "body", ["", "null", "<html>bad gateway</html>", '{"choices": []}', '{"choices": null}', '{"choices": [{}]}']
+)
+def test_a_body_that_is_no_completion_is_tried_again(body: str) -> None:
+    with OpenAIServer(in_turn(Reply(body_override=body), held(RIGHT))) as server:
+        (made,) = propositionizer(server.url).propositionize(PASSAGES[:1])
+    assert (made.texts, made.status) == ((RIGHT[PASSAGES[0].text][0],), "ok")
+
+
+def test_an_error_that_stays_is_the_passages_matter(caplog: pytest.LogCaptureFixture) -> None:
+    def respond(body: dict[str, Any]) -> Any:
+        bad = Reply(f"The server broke at {asked_content(body)} {KEY}", status=500)
+        return bad if "Fact 1 " in asked_content(body) else held(RIGHT)(body)
+
+    with OpenAIServer(respond) as server:
+        made = propositionizer(server.url).propositionize(PASSAGES[:3])
+    assert [one.status for one in made] == ["ok", "fallback", "ok"]
+    assert made[1].texts == ("Fact 1 is true.", "Fact 1 is old.")
+    assert "InternalServerError 500" in made[1].reason
+    assert "1 of 3 passages" in caplog.text
+    assert not any(secret in made[1].reason + caplog.text for secret in (KEY, "Fact 1"))
+
+
+def test_a_server_that_is_not_there_is_reported_for_every_passage(caplog: pytest.LogCaptureFixture) -> None:
+    made = propositionizer("http://127.0.0.1:9/v1").propositionize(PASSAGES[:3])
+    assert {one.status for one in made} == {"fallback"}
+    assert "APIConnectionError" in made[0].reason
+    assert "3 of 3 passages" in caplog.text
+
+
+def test_a_bad_request_is_not_tried_again() -> None:
+    with OpenAIServer(lambda body: Reply("Unsupported value: temperature", status=400)) as server:
+        (made,) = propositionizer(server.url).propositionize(PASSAGES[:1])
+    assert (made.status, len(server.requests)) == ("fallback", 1)
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        Reply("This context is too long.", status=400, code="context_length_exceeded"),
+        Reply("The response was filtered.", status=400, code="content_filter"),
+        Reply("", finish_reason="content_filter"),
+    ],
+    ids=["too long", "filtered request", "filtered reply"],
+)
+def test_what_is_too_long_or_filtered_is_asked_for_in_halves(refusal: Reply) -> None:
+    def respond(body: dict[str, Any]) -> Any:
+        content = asked_content(body)
+        return refusal if "secret" in content or len(content) > 60 else json.dumps([content])
+
+    text = "One is a number. Two is a number. Three is a secret. Four is a number."
+    with OpenAIServer(respond) as server:
+        (made,) = propositionizer(server.url).propositionize([Passage(text)])
+    assert (" ".join(made.texts), made.status) == (text, "fallback")
+    assert "sentences stand in for part" in made.reason
+    assert len(server.requests) == 5
+
+
+def test_a_time_out_is_the_passages_matter() -> None:
+    def respond(body: dict[str, Any]) -> Any:
+        return Reply('["a b"]', delay=1.0) if "Fact 0" in asked_content(body) else held(RIGHT)(body)
+
+    with OpenAIServer(respond) as server:
+        llm = OpenAI(model="gpt-4o-mini", api_base=server.url, api_key=KEY, max_retries=0, timeout=0.2)
+        made = LLMPropositionizer(llm, max_retries=0).propositionize(PASSAGES[:2])
+    assert [one.status for one in made] == ["fallback", "ok"]
+    assert "APITimeoutError" in made[0].reason
+
+
+async def test_cancelling_stops_what_has_not_started() -> None:
+    with OpenAIServer(held(RIGHT, delay=0.2)) as server:
+        run = asyncio.ensure_future(propositionizer(server.url, max_concurrency=2).apropositionize(PASSAGES))
+        await asyncio.sleep(0.1)
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+        await asyncio.sleep(0.3)
+    assert len(server.requests) == 2
+
+
+def test_an_interrupt_stops_a_synchronous_run() -> None:
+    code = """
+from tests.propositionizers.test_llm_failures import PASSAGES, RIGHT, OpenAIServer, held, propositionizer
+with OpenAIServer(held(RIGHT, delay=0.5)) as server:
+    print("ready", flush=True)
+    try:
+        propositionizer(server.url, max_concurrency=2).propositionize(PASSAGES)
+    except KeyboardInterrupt:
+        print(len(server.requests))
+"""
+    root = Path(__file__).parents[2]
+    with subprocess.Popen([sys.executable, "-c", code], cwd=root, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(1.2)
+        os.kill(process.pid, signal.SIGINT)
+        rest, _ = process.communicate(timeout=10)
+    assert int(rest) <= 8
+
+
+class _ProviderError(Exception):
+    def __init__(self, message: str, **attributes: Any) -> None:
+        super().__init__(message)
+        self.__dict__.update(attributes)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (_ProviderError("model 'x' not found, try pulling it first", status_code=404), "fatal"),
+        (_ProviderError("API key not valid", code=400, status="INVALID_ARGUMENT"), "fatal"),
+        (_ProviderError("denied", response={"ResponseMetadata": {"HTTPStatusCode": 403}}), "fatal"),
+        (_ProviderError("Insufficient Balance", status_code=402), "fatal"),
+        (_ProviderError("quota a minute", code=429, status="RESOURCE_EXHAUSTED"), "transient"),
+        (_ProviderError("overloaded", status_code=529, body={"error": {"type": "overloaded_error"}}), "transient"),
+        (_ProviderError("flagged by moderation", status_code=403), "filtered"),
+        (_ProviderError("prompt is too long: 210000 tokens > 200000", status_code=400), "too_long"),
+        (ValueError("The prompt has 9000 tokens, which is too long for the model."), "too_long"),
+        (ConnectionResetError("reset"), "transient"),
+        (TimeoutError(), "transient"),
+        (_ProviderError("unprocessable", status_code=422), "rejected"),
+    ],
+)
+def test_errors_of_other_providers_are_told_apart_without_importing_them(error: Exception, kind: str) -> None:
+    assert classify(error).kind == kind
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"Incorrect API key provided: {KEY}",
+        f"Bearer {KEY}",
+        "Authorization: Basic dXNlcjpwYXNzd29yZA==",
+        "https://user:hunter2secret@host/v1",
+        "api_key=abcdef123456",
+        "x-goog-api-key: AIzaSyA1234567890",
+        "the value hunter2secret",
+    ],
+)
+def test_keys_are_scrubbed(text: str) -> None:
+    clean = scrub(text, ["hunter2secret"])
+    assert "[key]" in clean
+    assert not any(key in clean for key in (KEY, "dXNlcjpw", "hunter2", "abcdef123456", "AIzaSyA"))
+
+
+def test_prose_is_not_scrubbed() -> None:
+    text = "The model supports a maximum of 8192 tokens: the key point is that task-oriented desk-work is fine."
+    assert scrub(text) == text
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        ({"choices": [{"finish_reason": "length"}]}, "length"),
+        ({"stop_reason": "max_tokens"}, "length"),
+        ({"stop_reason": "end_turn"}, "stop"),
+        ({"done_reason": "length"}, "length"),
+        ({"finish_reason": "MAX_TOKENS"}, "length"),
+        ({"candidates": [{"finish_reason": "FinishReason.MAX_TOKENS"}]}, "length"),
+        ({"stopReason": "max_tokens"}, "length"),
+        ({"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}, "length"),
+        ({"choices": [{"finish_reason": "content_filter"}]}, "filtered"),
+        ({"choices": [{"finish_reason": "stop", "message": {"refusal": "no"}}]}, "refused"),
+        ({"choices": []}, ""),
+        (None, ""),
+        ("text", ""),
+    ],
+)
+def test_why_a_model_stopped_is_found_where_each_provider_puts_it(raw: Any, reason: str) -> None:
+    response = MockLLM().complete("x")
+    response.raw = raw
+    assert finish_reason(response) == reason

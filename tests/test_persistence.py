@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from llama_index.core import Document, Settings
+from llama_index.core.vector_stores.simple import SimpleVectorStore
+from llama_index.llms.openai import OpenAI
+
+from llama_pack_densex import DenseXRetrievalPack, SentencePropositionizer
+from llama_pack_densex.stores.manifest import InvalidIndexError
+from tests.embedding import TrigramEmbedding
+from tests.node_parsers.test_ids import Shouting
+from tests.openai_server import OpenAIServer, Reply
+
+MODES = ["recursive", "auto_merging"]
+QUERIES = ["When did the Akashi Bridge open?", "新幹線が開業したのは何年ですか。", "Bay of Fundy"]
+
+
+def answers(pack: DenseXRetrievalPack) -> list[object]:
+    return [
+        (str(pack.run(query)), [(hit.node.node_id, hit.score, hit.node.metadata) for hit in pack.retrieve(query)])
+        for query in QUERIES
+    ]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", ["lexical", "dense"])
+def test_a_persisted_pack_answers_the_same_and_embeds_no_document(
+    documents: list[Document], mode: str, kind: str, tmp_path: Path
+) -> None:
+    pack = DenseXRetrievalPack(documents, embed_model=TrigramEmbedding() if kind == "dense" else None, mode=mode)
+    pack.persist(tmp_path / "index")
+    model = TrigramEmbedding()
+    loaded = DenseXRetrievalPack.load(tmp_path / "index", embed_model=model if kind == "dense" else None)
+    assert answers(loaded) == answers(pack)
+    assert model.embedded == 0
+    assert loaded.counts() == pack.counts()
+
+
+def test_another_process_answers_the_same(documents: list[Document], tmp_path: Path) -> None:
+    pack = DenseXRetrievalPack(documents, persist_dir=tmp_path / "索引")
+    program = (
+        "import sys\nfrom llama_pack_densex import DenseXRetrievalPack\n"
+        "pack = DenseXRetrievalPack.load(sys.argv[1])\n"
+        "sys.stdout.reconfigure(encoding='utf-8')\nfor query in sys.argv[2:]: print(pack.run(query))"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "索引"), *QUERIES]
+    done = subprocess.run(command, capture_output=True, check=True)
+    assert done.stdout.decode("utf-8").splitlines() == "\n".join(str(pack.run(query)) for query in QUERIES).splitlines()
+
+
+def test_an_index_made_by_an_llm_is_loaded_without_one_call(documents: list[Document], tmp_path: Path) -> None:
+    with OpenAIServer(lambda body: Reply('["A fact about 新幹線 and the bridge, with kana だ。"]')) as server:
+        llm = OpenAI(model="gpt-4o-mini", api_base=server.url, api_key="sk-test")
+        DenseXRetrievalPack(
+            documents[:2], proposition_llm=llm, query_llm="none", embed_model="none", persist_dir=tmp_path / "index"
+        )
+        asked = len(server.requests)
+        loaded = DenseXRetrievalPack.load(tmp_path / "index", proposition_llm=llm, query_llm="none")
+        loaded.run("bridge")
+        assert loaded.refresh(documents[:2]) == [False, False]
+        assert len(server.requests) == asked
+
+
+def test_changes_to_a_pack_with_a_folder_are_there_in_the_next_process(
+    documents: list[Document], tmp_path: Path
+) -> None:
+    pack = DenseXRetrievalPack(documents[:1], persist_dir=tmp_path / "index")
+    pack.insert(documents[1:])
+    pack.delete("tides")
+    loaded = DenseXRetrievalPack.load(tmp_path / "index")
+    assert {node.ref_doc_id for node in loaded.nodes()} == {"bridges", "鉄道"}
+    assert answers(loaded) == answers(pack)
+
+
+def test_a_pack_over_an_existing_folder_indexes_only_what_changed(documents: list[Document], tmp_path: Path) -> None:
+    DenseXRetrievalPack(documents, embed_model=TrigramEmbedding(), persist_dir=tmp_path / "index")
+    model = TrigramEmbedding()
+    again = DenseXRetrievalPack(documents, embed_model=model, persist_dir=tmp_path / "index")
+    assert model.embedded == 0
+    assert again.counts().documents == 3
+
+
+def test_persisting_again_replaces_the_folders_index(documents: list[Document], tmp_path: Path) -> None:
+    DenseXRetrievalPack(documents).persist(tmp_path / "index")
+    DenseXRetrievalPack(documents[1:2]).persist(tmp_path / "index")
+    assert {n.ref_doc_id for n in DenseXRetrievalPack.load(tmp_path / "index").nodes()} == {"bridges"}
+    assert len([entry for entry in (tmp_path / "index").iterdir() if entry.is_dir()]) == 1
+
+
+def test_a_vector_store_of_the_users_own_is_persisted_with_its_texts(documents: list[Document], tmp_path: Path) -> None:
+    store = SimpleVectorStore()
+    pack = DenseXRetrievalPack(documents, embed_model=TrigramEmbedding(), vector_store=store)
+    pack.persist(tmp_path / "index")
+    loaded = DenseXRetrievalPack.load(tmp_path / "index", embed_model=TrigramEmbedding(), vector_store=store)
+    assert answers(loaded) == answers(pack)
+    with pytest.raises(InvalidIndexError, match="pass it as vector_store="):
+        DenseXRetrievalPack.load(tmp_path / "index", embed_model=TrigramEmbedding())
+
+
+def test_persist_without_a_folder_says_so(documents: list[Document]) -> None:
+    with pytest.raises(ValueError, match="say where to"):
+        DenseXRetrievalPack(documents).persist()
+
+
+def test_a_folder_with_other_files_is_not_taken(documents: list[Document], tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("precious", encoding="utf-8")
+    for use in (lambda: DenseXRetrievalPack(documents, persist_dir=tmp_path),
+                lambda: DenseXRetrievalPack(documents).persist(tmp_path)):  # fmt: skip
+        with pytest.raises(InvalidIndexError, match="holds other files"):
+            use()
+    with pytest.raises(InvalidIndexError, match="is a file"):
+        DenseXRetrievalPack(documents).persist(tmp_path / "thesis.txt")
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.parametrize("what", ["nothing", "empty folder", "file"])
+def test_what_is_no_index_is_refused(what: str, tmp_path: Path) -> None:
+    path = tmp_path / "index"
+    if what == "empty folder":
+        path.mkdir()
+    elif what == "file":
+        path.write_text("x", encoding="utf-8")
+    with pytest.raises(InvalidIndexError, match="is not an index|is a file"):
+        DenseXRetrievalPack.load(path)
+
+
+def test_another_embedding_model_is_refused_with_both_names(documents: list[Document], tmp_path: Path) -> None:
+    DenseXRetrievalPack(documents, embed_model=TrigramEmbedding(), persist_dir=tmp_path / "index")
+    other = TrigramEmbedding(model_name="other-trigrams")
+    for use in (
+        lambda: DenseXRetrievalPack.load(tmp_path / "index", embed_model=other),
+        lambda: DenseXRetrievalPack(documents, embed_model=other, persist_dir=tmp_path / "index"),
+    ):
+        with pytest.raises(InvalidIndexError, match="'TrigramEmbedding: trigrams', not 'TrigramEmbedding: other-tri"):
+            use()
+    Settings.embed_model = other
+    with pytest.raises(InvalidIndexError, match="other-trigrams"):
+        DenseXRetrievalPack.load(tmp_path / "index")
+
+
+def test_an_index_without_embeddings_stays_lexical_whatever_settings_say(
+    documents: list[Document], tmp_path: Path
+) -> None:
+    DenseXRetrievalPack(documents, persist_dir=tmp_path / "index")
+    Settings.embed_model = TrigramEmbedding()
+    assert DenseXRetrievalPack.load(tmp_path / "index").vector_index is None
+    with pytest.raises(InvalidIndexError, match="'none', not 'TrigramEmbedding: trigrams'"):
+        DenseXRetrievalPack.load(tmp_path / "index", embed_model=TrigramEmbedding())
+
+
+def test_a_newer_layout_is_refused(documents: list[Document], tmp_path: Path) -> None:
+    DenseXRetrievalPack(documents, persist_dir=tmp_path / "index")
+    file = tmp_path / "index" / "densex.json"
+    file.write_text(json.dumps({**json.loads(file.read_text("utf-8")), "schema": 99}), encoding="utf-8")
+    with pytest.raises(InvalidIndexError, match="newer version"):
+        DenseXRetrievalPack.load(tmp_path / "index")
+
+
+def test_a_default_propositionizer_does_not_replace_anothers_propositions(
+    documents: list[Document], tmp_path: Path
+) -> None:
+    DenseXRetrievalPack(documents, propositionizer=Shouting(), persist_dir=tmp_path / "index")
+    loaded = DenseXRetrievalPack.load(tmp_path / "index")
+    assert "1998" in str(loaded.run("Akashi Bridge"))
+    for change in (lambda: loaded.refresh(documents), lambda: loaded.insert(documents[0])):
+        with pytest.raises(ValueError, match="made by another propositionizer"):
+            change()
+    with pytest.raises(ValueError, match="made by another propositionizer"):
+        DenseXRetrievalPack(documents, persist_dir=tmp_path / "index")
+    again = DenseXRetrievalPack.load(tmp_path / "index", propositionizer=Shouting())
+    assert again.refresh(documents) == [False, False, False]
+    asked_for = DenseXRetrievalPack.load(tmp_path / "index", propositionizer=SentencePropositionizer())
+    assert asked_for.refresh(documents) == [True, True, True]
+
+
+def corruptible(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file() and path.stat().st_size)
+
+
+@pytest.mark.parametrize("damage", ["garbage", "truncated", "missing"])
+def test_a_damaged_file_gives_an_error_that_names_the_index(
+    documents: list[Document], damage: str, tmp_path: Path
+) -> None:
+    good = tmp_path / "good"
+    DenseXRetrievalPack(documents, embed_model=TrigramEmbedding(), persist_dir=good)
+    whole = answers(DenseXRetrievalPack.load(good, embed_model=TrigramEmbedding()))
+    for number, file in enumerate(corruptible(good)):
+        bad = tmp_path / f"bad{number}"
+        shutil.copytree(good, bad)
+        target = bad / file.relative_to(good)
+        content = target.read_bytes()
+        if damage == "missing":
+            target.unlink()
+        else:
+            target.write_bytes(b"\xff\x00garbage" * 20 if damage == "garbage" else content[: len(content) // 2])
+        # a file that no reading needs (a transaction's log) may be damaged without harm
+        try:
+            assert answers(DenseXRetrievalPack.load(bad, embed_model=TrigramEmbedding())) == whole
+        except InvalidIndexError as error:
+            assert str(bad) in str(error)
+
+
+BUILDER = """
+import sys, time
+from pathlib import Path
+from llama_index.core import Document
+from llama_pack_densex import DenseXRetrievalPack
+version, folder = sys.argv[1:]
+documents = [Document(id_=f"d{i}", text=f"Version {version} of document {i}. It is about lamp {i}. " * 20) for i in range(150)]
+pack = DenseXRetrievalPack(documents)
+print("ready", flush=True)
+while True:
+    pack.persist(folder)
+"""
+
+
+def test_a_persist_that_is_killed_leaves_the_old_index_or_the_new_one(tmp_path: Path) -> None:
+    folder = tmp_path / "index"
+    DenseXRetrievalPack([Document(id_="d0", text="Version 0 of document 0. It is about lamp 0.")]).persist(folder)
+    for attempt in range(4):
+        process = subprocess.Popen(
+            [sys.executable, "-c", BUILDER, str(attempt + 1), str(folder)], stdout=subprocess.PIPE
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        time.sleep(0.03 + 0.05 * attempt)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        pack = DenseXRetrievalPack.load(folder)
+        versions = {node.get_content().split()[1] for node in pack.nodes("passage")}
+        assert len(versions) == 1
+        assert "lamp" in str(pack.run("lamp"))
+        pack.persist()
+        assert len([entry for entry in folder.iterdir() if entry.is_dir()]) == 1
