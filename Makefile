@@ -10,7 +10,7 @@ CORE_VERSIONS := lowest 0.14.20 newest
 .PHONY: help demo test check format bench test-matrix constraints clean supported-python
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.installed  ## install, and ask questions of the sample documents (no key, no model)
 	$(BIN)/densex demo
@@ -27,8 +27,8 @@ format: $(VENV)/.installed-all  ## mend formatting and imports
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.installed-all  ## run the benchmarks
-	@set -e; for script in $(wildcard benchmarks/*.py); do echo "--- $$script"; $(BIN)/python $$script; done
+bench: $(VENV)/.installed-all  ## run the benchmarks (ARGS="..." are theirs; each names them with ARGS=--help)
+	@set -e; for script in $(wildcard benchmarks/*.py); do echo "--- $$script"; $(BIN)/python $$script $(ARGS); done
 
 test-matrix: $(CORE_VERSIONS:%=.venv-matrix/%/.tested)  ## run the tests with old and new llama-index-core, without torch
 
@@ -52,7 +52,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt | supported-python
 $(VENV)/.installed-all: $(VENV)/.installed
 	@rm -f $(VENV)/.installed
 	@echo "Installing what the tests need besides, torch among it; this takes some minutes the first time."
-	$(BIN)/python $(PIP_INSTALL) -c constraints.txt torch -e '.[huggingface,files,dev]'
+	$(BIN)/python $(PIP_INSTALL) -c constraints.txt -e '.[huggingface,files,dev]'
 	@touch $(VENV)/.installed $@
 
 supported-python:

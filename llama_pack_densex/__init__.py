@@ -1,12 +1,19 @@
 """Dense X Retrieval for LlamaIndex: search propositions, read the passages they came from."""
 
-from llama_pack_densex.node_parsers.hierarchical import HierarchicalPropositionNodeParser
-from llama_pack_densex.node_parsers.proposition import PropositionNodeParser
-from llama_pack_densex.pack import DenseXRetrievalPack
-from llama_pack_densex.propositionizers.base import Passage, Propositionizer
-from llama_pack_densex.propositionizers.llm import LLMPropositionizer
-from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
-from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from llama_pack_densex.download import download_llama_pack
+    from llama_pack_densex.node_parsers.hierarchical import HierarchicalPropositionNodeParser
+    from llama_pack_densex.node_parsers.proposition import PropositionNodeParser
+    from llama_pack_densex.pack import DenseXRetrievalPack
+    from llama_pack_densex.propositionizers.base import Passage, Propositionizer
+    from llama_pack_densex.propositionizers.llm import LLMPropositionizer
+    from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
+    from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
 
 __all__ = [
     "DenseXRetrievalPack",
@@ -17,4 +24,30 @@ __all__ = [
     "Propositionizer",
     "RecordedPropositionizer",
     "SentencePropositionizer",
+    "download_llama_pack",
 ]
+
+# Imported where they are first used: LlamaIndex and LanceDB take seconds, which `densex --help` need not wait for.
+_MODULES = {
+    "DenseXRetrievalPack": "pack",
+    "HierarchicalPropositionNodeParser": "node_parsers.hierarchical",
+    "LLMPropositionizer": "propositionizers.llm",
+    "Passage": "propositionizers.base",
+    "PropositionNodeParser": "node_parsers.proposition",
+    "Propositionizer": "propositionizers.base",
+    "RecordedPropositionizer": "propositionizers.recorded",
+    "SentencePropositionizer": "propositionizers.sentences",
+    "download_llama_pack": "download",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,7 +1,7 @@
 """An OpenAI-compatible server on the loopback interface: real HTTP, with replies that a test decides.
 
-    with OpenAIServer(held({"Miso is salty.": ["Miso is salty."]})) as server:
-        llm = OpenAI(model="gpt-4o-mini", api_base=server.url, api_key="sk-test", max_retries=0)
+with OpenAIServer(held({"Miso is salty.": ["Miso is salty."]})) as server:
+    llm = OpenAI(model="gpt-4o-mini", api_base=server.url, api_key="sk-test", max_retries=0)
 """
 
 from __future__ import annotations

@@ -5,12 +5,12 @@ from __future__ import annotations
 from enum import Enum
 from importlib.metadata import version as installed_version
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
 from llama_pack_densex.cli.choices import PROPOSITIONIZERS, IndexChoices, check_propositionizer
-from llama_pack_densex.cli.session import print_json, session, stdout
+from llama_pack_densex.cli.session import argument, print_json, session, stdout, waiting
 
 app = typer.Typer(
     name="densex",
@@ -36,15 +36,7 @@ class UnitChoice(str, Enum):
     sentence = "sentence"
 
 
-EmbedModel = Annotated[
-    Optional[str],  # noqa: UP045  # the oldest typer that we allow knows no other spelling
-    typer.Option(
-        help='Embedding model: a name or folder, "minilm" (English), or "none" to search by words. '
-        "Default: multilingual-e5-small if it is on this machine, else none.",
-        metavar="NAME_OR_PATH|minilm|none",
-        show_default=False,
-    ),
-]
+_EMBED_MODEL = 'Embedding model: a name or folder, "minilm" (English), or "none" to search by words.'
 
 
 def _print_version(wanted: bool) -> None:
@@ -64,33 +56,43 @@ def main(
 
 @app.command()
 def index(
-    paths: Annotated[list[Path], typer.Argument(help="Folders and files: text, Markdown, HTML, PDF.", metavar="PATH...")],
+    paths: Annotated[list[Path], typer.Argument(help="Folders and files: text, Markdown, HTML, PDF.", metavar="PATH")],
     to: Annotated[Path, typer.Option("--to", help="The index's folder, made if it is not there.", metavar="DIR")],
     propositionizer: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             callback=check_propositionizer,
-            metavar=PROPOSITIONIZERS,
-            help="What makes propositions. Default: what made the index, else llm if there is an OPENAI_API_KEY, "
-            "else sentence.",
+            metavar="KIND",
+            help=f"What makes propositions: {PROPOSITIONIZERS}. Default: what made the index; at first llm if there is "
+            "an OPENAI_API_KEY, else sentence.",
             show_default=False,
         ),
     ] = None,
     mode: Annotated[
-        Optional[ModeChoice],  # noqa: UP045
-        typer.Option(help="How propositions lead to passages. Default: the index's, else recursive.", show_default=False),
+        ModeChoice | None,
+        typer.Option(
+            help="How propositions lead to passages. Default: the index's; at first recursive.", show_default=False
+        ),
     ] = None,
-    embed_model: EmbedModel = None,
+    embed_model: Annotated[
+        str | None,
+        typer.Option(
+            help=f"{_EMBED_MODEL} Default: the index's; at first multilingual-e5-small if it is on this machine, else "
+            "none.",
+            metavar="MODEL",
+            show_default=False,
+        ),
+    ] = None,
     llm_model: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             help="The OpenAI model that makes propositions. Default: gpt-4o-mini.", metavar="NAME", show_default=False
         ),
     ] = None,
     granularity: Annotated[
-        Optional[list[UnitChoice]],  # noqa: UP045
+        list[UnitChoice] | None,
         typer.Option(
-            help="Units to search; give it twice for both. Default: the index's, else both.", show_default=False
+            help="Units to search; give it twice for both. Default: the index's; at first both.", show_default=False
         ),
     ] = None,
     skip_unreadable: Annotated[
@@ -117,13 +119,13 @@ def index(
 @app.command()
 def query(
     folder: Annotated[Path, typer.Argument(help="The index's folder.", metavar="DIR")],
-    question: Annotated[str, typer.Argument(help="The question.")],
+    question: Annotated[str, typer.Argument(help="The question.", metavar="QUESTION")],
     top_k: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option(min=1, help="Passages to retrieve. Default: the index's, at first 4.", show_default=False),
     ] = None,
     llm_model: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             help='The OpenAI model that writes the answer, or "none" for quotations. '
             "Default: gpt-4o-mini if there is an OPENAI_API_KEY, else quotations.",
@@ -136,28 +138,30 @@ def query(
     """Answer a question from an index, and show the passages and the propositions that found them."""
     if not question.strip():
         raise typer.BadParameter("it is blank", param_hint="QUESTION")
-    with session(quiet=True):
+    with session():
         from llama_pack_densex.cli.choices import make_llm
         from llama_pack_densex.cli.opening import open_pack
         from llama_pack_densex.cli.printing import print_answer
         from llama_pack_densex.cli.results import answer_question
 
-        pack = open_pack(folder, proposition_llm="none", query_llm=make_llm(llm_model))
-        answer = answer_question(pack, question, top_k)
-        print_json(answer) if as_json else print_answer(stdout(), answer)
+        with waiting("Searching"):
+            pack = open_pack(folder, proposition_llm="none", query_llm=make_llm(llm_model))
+            answer = answer_question(pack, argument(question), top_k)
+        advice = " (for a written one set OPENAI_API_KEY)"
+        print_json(answer) if as_json else print_answer(stdout(), answer, advice if llm_model is None else "")
 
 
 @app.command()
 def inspect(
     folder: Annotated[Path, typer.Argument(help="The index's folder.", metavar="DIR")],
     passage: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(help="Show this passage only; the beginning of its id is enough.", metavar="ID", show_default=False),
+        str | None,
+        typer.Option(help="Show this passage only; the beginning of its id will do.", metavar="ID", show_default=False),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show an index's passages with their propositions and statuses."""
-    with session(quiet=True):
+    with session():
         from llama_pack_densex.cli.opening import read_index
         from llama_pack_densex.cli.printing import print_inspection
         from llama_pack_densex.cli.results import inspect_index
@@ -169,20 +173,20 @@ def inspect(
 @app.command()
 def demo(
     data: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(
             metavar="DIR", help="The repository's data folder. Default: the one beside the package.", show_default=False
         ),
     ] = None,
     mode: Annotated[ModeChoice, typer.Option(help="How propositions lead to passages.")] = ModeChoice.recursive,
-    embed_model: EmbedModel = "none",
+    embed_model: Annotated[str, typer.Option(help=_EMBED_MODEL, metavar="MODEL")] = "none",
     verbose: Annotated[bool, typer.Option("--verbose", help="List the questions that were missed.")] = False,
 ) -> None:
     """Index the repository's documents in memory, answer four questions, and count how many of 60 it can answer.
 
     Ends with exit code 1 where that is less than 80 %.
     """
-    with session(quiet=True):
+    with session():
         from llama_pack_densex.cli.demo_command import show_demo
 
         if not show_demo(data, mode.value, embed_model, verbose):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from llama_pack_densex.propositionizers.base import Propositionizer
     from llama_pack_densex.stores.manifest import Manifest
 
-PROPOSITIONIZERS = "llm|sentence|recorded:FILE"
+PROPOSITIONIZERS = "llm, sentence or recorded:FILE"
 _RECORDED = "recorded:"
 
 
@@ -81,7 +81,7 @@ class IndexChoices:
         return chosen
 
 
-def check_propositionizer(value: Optional[str]) -> Optional[str]:  # noqa: UP045  # typer reads this
+def check_propositionizer(value: str | None) -> str | None:
     """Refuse what is no propositionizer, as a usage error."""
     if value in (None, "llm", "sentence") or (value and value.startswith(_RECORDED) and value != _RECORDED):
         return value

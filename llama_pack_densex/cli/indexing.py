@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
 from llama_pack_densex.cli.choices import IndexChoices
-from llama_pack_densex.cli.opening import damage_reported, open_pack
-from llama_pack_densex.cli.session import one_line, stderr, warn
+from llama_pack_densex.cli.opening import open_pack
+from llama_pack_densex.cli.session import one_line, progress, stderr, warn
 from llama_pack_densex.indexing import IndexCounts
+from llama_pack_densex.models import embed_model_identity, resolve_embed_model
 from llama_pack_densex.pack import DenseXRetrievalPack
 from llama_pack_densex.reading import FoundFile, Unreadable, UnreadableFileError, document_ids, find_files, read_file
 from llama_pack_densex.stores.folder import IndexFolder
@@ -28,6 +27,8 @@ class IndexReport:
 
     Args:
         folder: The index.
+        propositionizer: What made the propositions of the documents that were indexed.
+        embedding: The embedding model; where there is none by default, why.
         indexed: Documents that were new or changed.
         unchanged: Documents that were not.
         removed: Documents whose files or pages are gone.
@@ -37,6 +38,8 @@ class IndexReport:
     """
 
     folder: str
+    propositionizer: str
+    embedding: str
     indexed: int
     unchanged: int
     removed: int
@@ -71,28 +74,28 @@ def index_paths(paths: Sequence[Path], to: Path, choices: IndexChoices, skip_unr
     """
     IndexFolder(to)  # says so if the folder cannot be used, before anything is read or paid for
     files, unlisted = find_files(paths, leave_out=[to])
-    pack: DenseXRetrievalPack | None = None
-    if is_index(to):
-        pack = open_pack(to, **choices.pack_arguments(Manifest.read(to)))
+    arguments = choices.pack_arguments(Manifest.read(to) if is_index(to) else None)
+    pack = open_pack(to, **arguments) if is_index(to) else None
     indexed = _indexed_documents(pack) if pack else {}
     reading = _read(files, document_ids(files, _files_of(indexed)), unlisted, skip_unreadable)
     gone = _gone(indexed, paths, reading)
-    if not reading.documents and (pack is None or len(gone) == len(indexed)):
+    if not reading.documents and len(gone) in (0, len(indexed)):
         given = ", ".join(str(path) for path in paths)
         what = "no file has any text" if reading.blank else "there is no file to read"
-        raise ValueError(f"{given}: {what}" + (f"; to do away with the index, delete {to}" if pack else ""))
+        raise ValueError(f"{given}: {what}" + (f"; to do away with the index, delete {to}" if gone else ""))
     show_progress = stderr().is_terminal
+    new = pack is None
     if pack is None:
-        arguments = choices.pack_arguments(None)
         pack = DenseXRetrievalPack(reading.documents, persist_dir=to, show_progress=show_progress, **arguments)
         changed = [True] * len(reading.documents)
     else:
-        with damage_reported(to):
-            changed = pack.refresh(reading.documents, show_progress=show_progress)
-            if gone:
-                pack.delete(gone)
+        changed = pack.refresh(reading.documents, show_progress=show_progress)
+        if gone:
+            pack.delete(gone)
     return IndexReport(
         folder=str(to),
+        propositionizer=pack.node_parser.propositionizer.class_name(),
+        embedding=_embedding(pack, new and choices.embed_model is None),
         indexed=sum(changed),
         unchanged=len(changed) - sum(changed),
         removed=len(gone),
@@ -106,14 +109,12 @@ def _read(
     files: Sequence[FoundFile], ids: Mapping[Path, str], unlisted: Sequence[Unreadable], skip_unreadable: bool
 ) -> _Reading:
     reading = _Reading([], [], list(unlisted))
-    with Progress(
-        TextColumn("Reading files"), BarColumn(), MofNCompleteColumn(), console=stderr(), transient=True
-    ) as progress:
-        for file in progress.track(files):
+    with progress("Reading files") as bar:
+        for file in bar.track(files):
             try:
                 documents = read_file(file.path, ids[file.path])
             except UnreadableFileError as error:
-                reading.unreadable.append(Unreadable(file.path, str(error).removeprefix(f"{file.path} ")))
+                reading.unreadable.append(error.unreadable)
                 if not skip_unreadable:
                     break
                 continue
@@ -130,6 +131,14 @@ def _read(
     for document_id in reading.blank:
         warn(f"no text in {one_line(document_id)}")
     return reading
+
+
+def _embedding(pack: DenseXRetrievalPack, by_default: bool) -> str:
+    """The embedding model; where there is none by default, also why."""
+    model = pack.get_modules()["embed_model"]
+    if model is None and by_default:
+        return resolve_embed_model(None)[1]
+    return embed_model_identity(model)
 
 
 def _indexed_documents(pack: DenseXRetrievalPack) -> dict[str, dict[str, Any]]:

@@ -7,13 +7,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from llama_pack_densex.indexing import reading_order
+from llama_pack_densex.pack import DenseXRetrievalPack
 from llama_pack_densex.stores.folder import IndexFolder
+from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest
 
 if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
 
-    from llama_pack_densex.pack import DenseXRetrievalPack
+_OF_DAMAGE = (RuntimeError, OSError, ValueError, TypeError, KeyError)
+"""What LanceDB, Arrow and the reading of nodes raise for damaged files, besides LanceDB's panics."""
 
 
 def open_pack(folder: Path, **arguments: Any) -> DenseXRetrievalPack:
@@ -22,10 +26,9 @@ def open_pack(folder: Path, **arguments: Any) -> DenseXRetrievalPack:
     Raises:
         InvalidIndexError: The folder is no index, or its data is damaged.
     """
-    from llama_pack_densex.pack import DenseXRetrievalPack
-
-    with damage_reported(folder):
-        return DenseXRetrievalPack.load(folder, **arguments)
+    with damage_reported(folder):  # by itself, to tell it from what an embedding model may raise
+        _open(folder, Manifest.read(folder))
+    return DenseXRetrievalPack.load(folder, **arguments)
 
 
 def read_index(folder: Path) -> tuple[Manifest, list[BaseNode]]:
@@ -34,21 +37,25 @@ def read_index(folder: Path) -> tuple[Manifest, list[BaseNode]]:
     Raises:
         InvalidIndexError: The folder is no index, or its data is damaged.
     """
-    from llama_pack_densex.indexing import reading_order
-
     with damage_reported(folder):
         manifest = Manifest.read(folder)
-        index = IndexFolder(folder).open(manifest, None, None)
+        index = _open(folder, manifest)
         nodes = index.fetch([record.id for record in index.records()])
     return manifest, sorted(nodes.values(), key=reading_order)
 
 
 @contextlib.contextmanager
 def damage_reported(folder: Path) -> Iterator[None]:
-    """Report what LanceDB and Arrow raise for damaged files as a damaged index."""
+    """Report what reading a damaged index raises as an `InvalidIndexError`."""
     try:
         yield
-    except (RuntimeError, OSError) as error:
-        if isinstance(error, OSError) and error.filename is not None:
+    except InvalidIndexError:
+        raise
+    except Exception as error:
+        if not isinstance(error, _OF_DAMAGE) and type(error).__name__ != "RustPanic":
             raise
         raise InvalidIndexError(f"{folder} is damaged and cannot be read; build the index anew. ({error})") from error
+
+
+def _open(folder: Path, manifest: Manifest) -> NodeIndex:
+    return IndexFolder(folder).open(manifest, None, None)

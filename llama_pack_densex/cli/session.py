@@ -6,22 +6,25 @@ import contextlib
 import errno
 import json
 import logging
+import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-# Loggers that tell a user of the command line nothing: core's says once a file that it has no reader of its own for it.
-_NOISY = ("llama_index.core.readers.file.base", "pypdf")
-_CHOICES_LOGGER = "llama_pack_densex.pack"
+# Loggers that tell a user of the command line nothing: core's says for each file that it has no reader of its own, and
+# the pack's which models were chosen, which the commands say themselves.
+_NOISY = ("llama_index.core.readers.file.base", "pypdf", "llama_pack_densex.pack")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
@@ -45,6 +48,24 @@ def one_line(text: str) -> str:
     return plain(text.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t"))
 
 
+def argument(text: str) -> str:
+    """An argument as it was typed; Python reads it as ASCII where the locale says so."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def progress(what: str) -> Progress:
+    """A progress bar, shown in a terminal only."""
+    console = stderr()
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn())
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+def waiting(what: str) -> AbstractContextManager[object]:
+    """Say what is being done while it lasts, in a terminal only."""
+    console = stderr()
+    return console.status(what) if console.is_terminal else contextlib.nullcontext()
+
+
 def warn(message: str) -> None:
     """Print a warning."""
     stderr().print(Text.assemble(("Warning: ", "yellow"), plain(message)), soft_wrap=True)
@@ -53,17 +74,13 @@ def warn(message: str) -> None:
 def print_json(result: DataclassInstance) -> None:
     """Print a result as JSON, and nothing else."""
     ascii_only = (getattr(sys.stdout, "encoding", None) or "ascii").lower().replace("-", "") != "utf8"
-    sys.stdout.write(json.dumps(asdict(result), ensure_ascii=ascii_only, indent=2) + "\n")
+    print(json.dumps(asdict(result), ensure_ascii=ascii_only, indent=2))
 
 
 @contextlib.contextmanager
-def session(quiet: bool = False) -> Iterator[None]:
-    """Run a command: failures that a user can do something about end it with one message and exit code 1.
-
-    Args:
-        quiet: Whether not to say which models were chosen.
-    """
-    with _mended_streams(), _muted([*_NOISY, *([_CHOICES_LOGGER] if quiet else [])]):
+def session() -> Iterator[None]:
+    """Run a command: failures that a user can do something about end it with one message and exit code 1."""
+    with _mended_streams(), _muted(_NOISY):
         try:
             yield
         except Exception as error:
@@ -82,18 +99,27 @@ def _message(error: Exception) -> str | None:
         return f"{error.filename}: {error.strerror}"
     if isinstance(error, (ValueError, OSError, ImportError)):
         return str(error)
-    from llama_pack_densex.propositionizers.failures import PropositionizerError
-
-    if isinstance(error, PropositionizerError):
-        return str(error)
     openai: Any = sys.modules.get("openai")
     if openai is not None and isinstance(error, openai.OpenAIError):
-        return f"the LLM could not be asked: {error}"
+        return _llm_message(error)
+    if type(error).__name__ == "PropositionizerError":  # not imported: that takes seconds
+        return str(error)
+    if str(error).startswith("lance error") or type(error).__name__ == "RustPanic":
+        return f"the index is damaged and cannot be read; build it anew. ({error})"
     return None
 
 
+def _llm_message(error: Exception) -> str:
+    """What a provider says, without keys, and without what it may quote of a document."""
+    from llama_pack_densex.propositionizers.failures import classify
+
+    failure = classify(error, [os.environ.get("OPENAI_API_KEY", "")])
+    advice = failure.message or f"{failure.summary}. Try again later, or see whether OPENAI_API_BASE is right."
+    return f"the LLM could not be asked: {advice}"
+
+
 @contextlib.contextmanager
-def _muted(names: list[str]) -> Iterator[None]:
+def _muted(names: Sequence[str]) -> Iterator[None]:
     loggers = [logging.getLogger(name) for name in names]
     levels = [logger.level for logger in loggers]
     for logger in loggers:

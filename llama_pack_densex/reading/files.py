@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections import Counter, deque
+from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,21 +32,18 @@ class FoundFile:
 
 @dataclass(frozen=True)
 class Unreadable:
-    """A file or folder that cannot be read, and why."""
+    """A file or folder that cannot be read; the reason is a phrase to follow its path."""
 
     path: Path
     reason: str
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.reason}"
 
 
 def find_files(paths: Sequence[Path], leave_out: Sequence[Path] = ()) -> tuple[list[FoundFile], list[Unreadable]]:
     """Find the files below folders, and those given themselves, each once.
 
     Hidden files and folders are left out unless they are given themselves, and so are the folders of indexes. Links
-    are followed, a folder that can be reached in two ways is read once. A file below two of the folders belongs to the
-    outer one.
+    are followed, but not to a folder that they are in; a folder that can be reached in two ways is read once. A file
+    below two of the folders belongs to the outer one.
 
     Args:
         paths: Folders and files.
@@ -81,22 +79,23 @@ def document_ids(files: Sequence[FoundFile], indexed: Mapping[str, str]) -> dict
     """
     ids = {file.path: indexed[str(file.path)] for file in files if str(file.path) in indexed}
     taken = {*ids.values(), *(id_ for path, id_ in indexed.items() if os.path.exists(path))}
-    new = [file for file in files if file.path not in ids]
-    shared = Counter(file.name for file in new)
-    for file in new:
-        candidates = _longer_and_longer(file)
-        if shared[file.name] > 1:
-            next(candidates)
-        ids[file.path] = next(candidate for candidate in candidates if candidate not in taken)
-        taken.add(ids[file.path])
+    new: defaultdict[str, list[FoundFile]] = defaultdict(list)
+    for file in files:
+        if file.path not in ids:
+            new[file.name].append(file)
+    for same_name in new.values():
+        for folders in itertools.count():  # of the roots' own paths
+            names = [_name_with_root(file, folders) for file in same_name]
+            if len({*names}) == len(names) and taken.isdisjoint(names):
+                break
+        ids.update(zip((file.path for file in same_name), names, strict=True))
+        taken.update(names)
     return ids
 
 
-def _longer_and_longer(file: FoundFile) -> Iterator[str]:
-    """A file's path below its root, below the folder above its root, and so on."""
-    parts = file.path.parts
-    for start in range(len(file.root.parts), -1, -1):
-        yield "/".join(parts[start:])
+def _name_with_root(file: FoundFile, folders: int) -> str:
+    """A file's path below its root, with some of the root's own folders before it."""
+    return "/".join(file.path.parts[max(len(file.root.parts) - folders, 0) :])
 
 
 def _below(path: Path, left_out: set[str], unreadable: list[Unreadable]) -> Iterator[FoundFile]:
@@ -116,7 +115,7 @@ def _below(path: Path, left_out: set[str], unreadable: list[Unreadable]) -> Iter
 
 def _walk(root: Path, left_out: set[str], unreadable: list[Unreadable]) -> Iterator[Path]:
     def note(error: OSError) -> None:
-        unreadable.append(Unreadable(Path(str(error.filename)), error.strerror or str(error)))
+        unreadable.append(Unreadable(Path(str(error.filename)), f"cannot be listed: {error.strerror}"))
 
     seen = set(left_out)
     waiting = deque([root])
@@ -129,5 +128,6 @@ def _walk(root: Path, left_out: set[str], unreadable: list[Unreadable]) -> Itera
             seen.add(real)
             here = Path(parent)
             folders[:] = sorted(name for name in folders if not name.startswith(".") and not is_index(here / name))
-            waiting.extend(here / name for name in folders if os.path.islink(here / name))
+            links = (here / name for name in folders if os.path.islink(here / name))
+            waiting.extend(link for link in links if not Path(real).is_relative_to(link.resolve()))
             yield from (here / name for name in sorted(files) if not name.startswith("."))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bs4 import Tag
+    from bs4.element import Tag
 
 # what a browser does not show, what repeats on every page of a site, and readings set above kanji
 _DROPPED = (
@@ -98,8 +98,7 @@ class _Writer:
 
 def _write(soup: Any, writer: _Writer) -> None:
     """Write a tree; with a stack of its own, since pages nest deeper than Python does."""
-    from bs4 import CData, NavigableString, Tag
-    from bs4.element import PreformattedString
+    from bs4.element import CData, NavigableString, PreformattedString, Tag
 
     stack: list[tuple[Any, bool]] = [(soup, False)]
     while stack:

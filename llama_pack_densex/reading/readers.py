@@ -11,6 +11,7 @@ from llama_index.core.readers.base import BaseReader
 from llama_index.core.schema import Document
 
 from llama_pack_densex.reading.encodings import decode
+from llama_pack_densex.reading.files import Unreadable
 from llama_pack_densex.reading.html import declared_encoding, html_to_text
 
 FILES_ADVICE = 'install it with: pip install "llama-pack-densex[files]"'
@@ -18,7 +19,16 @@ _HEAD = 8192  # bytes that tell a binary file from text
 
 
 class UnreadableFileError(ValueError):
-    """A file's text cannot be had; the message names the file, the reason, and what can be done."""
+    """A file's text cannot be had; the message names the file, the reason, and what can be done.
+
+    Args:
+        path: The file.
+        reason: A phrase to follow its path.
+    """
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path} {reason}")
+        self.unreadable = Unreadable(path, reason)
 
 
 def read_file(path: Path, document_id: str) -> list[Document]:
@@ -40,19 +50,19 @@ def read_file(path: Path, document_id: str) -> list[Document]:
     reader = {".pdf": PdfReader, ".html": HtmlReader, ".htm": HtmlReader, ".xhtml": HtmlReader}.get(suffix, TextReader)
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for
-            raise UnreadableFileError(f"{path} is no regular file")
+            raise UnreadableFileError(path, "is no regular file")
         documents = SimpleDirectoryReader(
             input_files=[path], file_extractor={suffix: reader()}, raise_on_error=True
         ).load_data()
     except OSError as error:
-        raise UnreadableFileError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise UnreadableFileError(path, f"cannot be read: {error.strerror or error}") from error
     except ImportError:
         raise
     except Exception as error:  # SimpleDirectoryReader wraps whatever its readers raise in a plain Exception
         if isinstance(error.__cause__, UnreadableFileError):
             raise error.__cause__ from None
         if isinstance(error.__cause__, OSError):
-            raise UnreadableFileError(f"{path} cannot be read: {error.__cause__.strerror}") from error
+            raise UnreadableFileError(path, f"cannot be read: {error.__cause__.strerror}") from error
         raise
     for number, document in enumerate(documents, 1):
         document.id_ = f"{document_id}#page={number}" if suffix == ".pdf" else document_id
@@ -94,7 +104,7 @@ class PdfReader(BaseReader):
         try:
             reader = pypdf.PdfReader(file)
             if reader.is_encrypted and not reader.decrypt(""):
-                raise UnreadableFileError(f"{file} is encrypted: save it without a password")
+                raise UnreadableFileError(file, "is encrypted: save it without a password")
             return [
                 Document(text=_encodable(page.extract_text()), metadata={**(extra_info or {}), "page_label": label})
                 for page, label in zip(reader.pages, reader.page_labels, strict=True)
@@ -103,7 +113,7 @@ class PdfReader(BaseReader):
             raise
         except Exception as error:  # a damaged PDF fails anywhere in pypdf, with any kind of error
             raise UnreadableFileError(
-                f"{file} cannot be read as a PDF ({type(error).__name__}: {error}): it may be damaged; save it anew"
+                file, f"cannot be read as a PDF ({type(error).__name__}: {error}): it may be damaged; save it anew"
             ) from error
 
 
@@ -113,7 +123,7 @@ def _bytes(file: Path) -> bytes:
         utf_16 = head.startswith((b"\xff\xfe", b"\xfe\xff"))
         if b"\0" in head and not utf_16:
             raise UnreadableFileError(
-                f"{file} is no text: only text, Markdown, HTML and PDF files can be read; convert it, or leave it out"
+                file, "is no text: only text, Markdown, HTML and PDF files can be read; convert it, or leave it out"
             )
         return head + stream.read()
 
@@ -122,10 +132,10 @@ def _text(file: Path, data: bytes, declared: str | None = None) -> str:
     text = decode(data, declared)
     if text is None:
         raise UnreadableFileError(
-            f"{file} is neither UTF-8 nor Shift_JIS, EUC-JP or JIS text: convert it to UTF-8, or leave it out"
+            file, "is neither UTF-8 nor Shift_JIS, EUC-JP or JIS text: convert it to UTF-8, or leave it out"
         )
     if "\0" in text:
-        raise UnreadableFileError(f"{file} is no text: it has NUL characters; mend it, or leave it out")
+        raise UnreadableFileError(file, "is no text: it has NUL characters; mend it, or leave it out")
     return text
 
 
@@ -133,7 +143,7 @@ def _require_name(path: Path) -> None:
     try:
         str(path).encode("utf-8")
     except UnicodeEncodeError as error:
-        raise UnreadableFileError(f"{str(path)!a} has a name that is not UTF-8: rename it") from error
+        raise UnreadableFileError(path, "has a name that is not UTF-8: rename it") from error
 
 
 def _encodable(text: str) -> str:

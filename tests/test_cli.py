@@ -1,0 +1,504 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+from typer.testing import CliRunner
+
+from llama_pack_densex import DenseXRetrievalPack
+from llama_pack_densex.cli import app
+from llama_pack_densex.cli.wrapping import hang, wrap
+from tests.conftest import DATA
+from tests.openai_server import OpenAIServer, Reply, asked_content
+from tests.pdf_file import pdf_bytes
+
+DO_DEUCE = "ドウデュースの主な勝ち鞍を教えて。"
+
+
+@pytest.fixture
+def docs(tmp_path: Path) -> Path:
+    """A folder with an English and a Japanese document."""
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    (folder / "tea.md").write_text("# Tea\n\nGreen tea is steamed. Black tea is oxidised.", encoding="utf-8")
+    (folder / "琵琶湖.md").write_text(
+        "琵琶湖は日本最大の湖である。面積は約670平方キロメートルである。", encoding="utf-8"
+    )
+    return folder
+
+
+@pytest.fixture
+def index(docs: Path, tmp_path: Path) -> Path:
+    """An index of these documents."""
+    folder = tmp_path / "index"
+    assert run("index", docs, "--to", folder)[0] == 0
+    return folder
+
+
+def run(*arguments: str | Path) -> tuple[int, str]:
+    """Run a command in this process: its exit code, and what it printed."""
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "80"})
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.output
+
+
+def run_process(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command as a user does."""
+    command = [sys.executable, "-c", "from llama_pack_densex.cli import app; app()", *map(str, arguments)]
+    return subprocess.run(
+        command, capture_output=True, text=True, encoding="utf-8", env={**os.environ, **environment}, check=False
+    )
+
+
+def run_json(*arguments: str | Path) -> Any:
+    code, output = run(*arguments, "--json")
+    assert code == 0
+    return json.loads(output)
+
+
+def indexed(folder: Path) -> set[str]:
+    return {passage["document"] for passage in run_json("inspect", folder)["shown"]}
+
+
+# index
+
+
+def test_index_says_how_much_was_indexed_and_with_what_status(docs: Path, tmp_path: Path) -> None:
+    code, output = run("index", docs, "--to", tmp_path / "index")
+    assert code == 0
+    assert "2 indexed" in output
+    assert "2 documents, 2 passages, 4 propositions" in " ".join(output.split())
+    assert "Passages by status: 2 ok" in output
+
+
+def test_index_again_leaves_unchanged_documents_alone(docs: Path, index: Path) -> None:
+    os.utime(docs / "tea.md", (0, 0))
+    assert "0 indexed, 2 unchanged" in run("index", docs, "--to", index)[1]
+
+
+def test_index_again_replaces_a_changed_document(docs: Path, index: Path) -> None:
+    (docs / "tea.md").write_text("White tea is withered.", encoding="utf-8")
+    assert "1 indexed, 1 unchanged" in run("index", docs, "--to", index)[1]
+    assert "White tea is withered." in run("query", index, "white tea")[1]
+    assert run_json("query", index, "oxidised")["results"] == []
+
+
+def test_index_again_removes_a_deleted_file(docs: Path, index: Path) -> None:
+    (docs / "tea.md").unlink()
+    assert "1 removed" in run("index", docs, "--to", index)[1]
+    assert indexed(index) == {"琵琶湖.md"}
+
+
+def test_index_again_removes_a_file_that_became_blank(docs: Path, index: Path) -> None:
+    (docs / "tea.md").write_text(" \n", encoding="utf-8")
+    assert run("index", docs, "--to", index)[0] == 0
+    assert indexed(index) == {"琵琶湖.md"}
+
+
+def test_index_again_removes_a_page_that_is_gone(docs: Path, tmp_path: Path) -> None:
+    pytest.importorskip("pypdf")
+    (docs / "a.pdf").write_bytes(pdf_bytes(["The cat sat.", "The dog ran."]))
+    run("index", docs / "a.pdf", "--to", tmp_path / "index")
+    (docs / "a.pdf").write_bytes(pdf_bytes(["The cat sat."]))
+    run("index", docs, "--to", tmp_path / "index")
+    assert indexed(tmp_path / "index") == {"a.pdf#page=1", "tea.md", "琵琶湖.md"}
+
+
+def test_index_removes_only_what_is_below_the_given_paths(docs: Path, index: Path, tmp_path: Path) -> None:
+    (docs / "tea.md").unlink()
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "rice.md").write_text("Rice grows in water.", encoding="utf-8")
+    run("index", tmp_path / "more", "--to", index)
+    assert indexed(index) == {"tea.md", "琵琶湖.md", "rice.md"}
+
+
+def test_index_does_not_remove_everything(docs: Path, index: Path) -> None:
+    for file in docs.iterdir():
+        file.unlink()
+    code, output = run("index", docs, "--to", index)
+    assert code == 1
+    assert "there is no file to read" in output
+    assert indexed(index) == {"tea.md", "琵琶湖.md"}
+
+
+def test_one_file_of_an_indexed_folder_is_the_same_document(docs: Path, index: Path) -> None:
+    (docs / "sub").mkdir()
+    shutil.move(docs / "tea.md", docs / "sub" / "tea.md")
+    run("index", docs, "--to", index)
+    assert "0 indexed, 1 unchanged" in run("index", docs / "sub" / "tea.md", "--to", index)[1]
+    assert indexed(index) == {"sub/tea.md", "琵琶湖.md"}
+
+
+def test_the_index_may_lie_among_the_documents(docs: Path) -> None:
+    run("index", docs, "--to", docs / "index")
+    assert "0 indexed, 2 unchanged" in run("index", docs, "--to", docs / "index")[1]
+
+
+def test_a_binary_file_is_an_error_that_names_it(docs: Path, tmp_path: Path) -> None:
+    (docs / "photo.jpg").write_bytes(b"\xff\xd8\xff\xe0\0\x10JFIF\0")
+    code, output = run("index", docs, "--to", tmp_path / "index")
+    assert code == 1
+    assert "photo.jpg is no text" in output
+    assert "--skip-unreadable" in output
+
+
+def test_skip_unreadable_warns_and_goes_on(docs: Path, tmp_path: Path) -> None:
+    (docs / "photo.jpg").write_bytes(b"\xff\xd8\xff\xe0\0\x10JFIF\0")
+    code, output = run("index", docs, "--to", tmp_path / "index", "--skip-unreadable")
+    assert code == 0
+    assert "Warning: skipped:" in output
+    assert "1 unreadable" in output
+
+
+def test_what_is_indexed_of_a_file_stays_while_it_cannot_be_read(docs: Path, index: Path) -> None:
+    (docs / "tea.md").write_bytes(b"\0\0")
+    run("index", docs, "--to", index, "--skip-unreadable")
+    assert indexed(index) == {"tea.md", "琵琶湖.md"}
+
+
+def test_recorded_propositions_are_used(tmp_path: Path) -> None:
+    code, output = run(
+        "index", DATA / "ja", "--to", tmp_path / "index", "--propositionizer", f"recorded:{DATA / 'propositions.jsonl'}"
+    )
+    assert code == 0
+    assert "RecordedPropositionizer" in output
+    assert "朝日杯" in run("query", tmp_path / "index", DO_DEUCE)[1]
+
+
+def test_auto_merging_is_kept_for_queries(docs: Path, tmp_path: Path) -> None:
+    run("index", docs, "--to", tmp_path / "index", "--mode", "auto_merging", "--granularity", "proposition")
+    inspection = run_json("inspect", tmp_path / "index")
+    assert (inspection["mode"], inspection["granularity"]) == ("auto_merging", ["proposition"])
+    assert run("query", tmp_path / "index", "green tea")[0] == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["index"],
+        ["index", "docs", "--to", "x", "--mode", "sideways"],
+        ["index", "docs", "--to", "x", "--propositionizer", "magic"],
+        ["index", "docs", "--to", "x", "--propositionizer", "recorded:"],
+        ["index", "docs", "--to", "x", "--propositionizer", "sentence", "--llm-model", "gpt-4o"],
+        ["index", "docs", "--to", "x", "--granularity", "word"],
+        ["query", "x", " "],
+        ["query", "x", "tea", "--top-k", "0"],
+        ["query", "x", "tea", "--top-k", "-1"],
+        ["query", "x", "tea", "--top-k", "abc"],
+        ["demo", "--mode", "sideways"],
+        ["nonsense"],
+    ],
+)
+def test_a_wrong_argument_is_a_usage_error(arguments: list[str]) -> None:
+    assert run(*arguments)[0] == 2
+
+
+def test_a_path_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    code, output = run("index", tmp_path / "nowhere", "--to", tmp_path / "index")
+    assert code == 1
+    assert "nowhere does not exist" in output
+
+
+@pytest.mark.parametrize("content", [None, "", " \n\t\n"])
+def test_nothing_to_index_is_an_error(tmp_path: Path, content: str | None) -> None:
+    (tmp_path / "docs").mkdir()
+    if content is not None:
+        (tmp_path / "docs" / "blank.txt").write_text(content, encoding="utf-8")
+    code, output = run("index", tmp_path / "docs", "--to", tmp_path / "index")
+    assert code == 1
+    assert "Error: " in output
+    assert not (tmp_path / "index").exists()
+
+
+def test_a_folder_with_other_things_is_no_place_for_an_index(docs: Path) -> None:
+    code, output = run("index", docs, "--to", docs)
+    assert code == 1
+    assert "holds other files" in output
+
+
+# query
+
+
+def test_a_query_prints_the_answer_and_the_passages_with_what_found_them(index: Path) -> None:
+    code, output = run("query", index, "琵琶湖の面積は？")
+    assert code == 0
+    answer, _, passages = output.partition("1. 琵琶湖.md")
+    assert "面積は約670平方キロメートルである。" in answer
+    assert "found by" in passages
+    assert "琵琶湖は日本最大の湖である。面積は約670平方キロメートルである。" in passages
+
+
+def test_a_query_as_json_gives_passages_with_spans_and_units(docs: Path, index: Path) -> None:
+    answer = run_json("query", index, "Is green tea steamed?")
+    best = answer["results"][0]
+    assert answer["written"] is False
+    assert (best["document"], best["granularity"]) == ("tea.md", "passage")
+    assert (docs / "tea.md").read_text(encoding="utf-8")[best["start"] : best["end"]] == best["text"]
+    assert best["matched"][0]["text"] == "Green tea is steamed."
+    assert best["metadata"]["file_path"] == str(docs / "tea.md")
+
+
+def test_top_k_is_the_number_of_passages(index: Path) -> None:
+    assert len(run_json("query", index, "tea 日本")["results"]) == 2
+    assert len(run_json("query", index, "tea 日本", "--top-k", "1")["results"]) == 1
+
+
+def test_a_question_that_nothing_matches_is_said_to_have_no_answer(index: Path) -> None:
+    assert run("query", index, "zzz") == (0, "Nothing in the index matches the question.\n")
+    assert run_json("query", index, "zzz")["answer"] == ""
+
+
+@pytest.mark.parametrize("command", [["query", "FOLDER", "tea"], ["inspect", "FOLDER"]])
+def test_a_folder_that_is_no_index_is_an_error_that_says_how_to_make_one(tmp_path: Path, command: list[str]) -> None:
+    for folder in (tmp_path, tmp_path / "nowhere"):
+        code, output = run(*[str(folder) if part == "FOLDER" else part for part in command])
+        assert code == 1
+        assert "densex index PATH" in output
+
+
+@pytest.mark.parametrize(
+    "command", [["query", "FOLDER", "tea"], ["inspect", "FOLDER"], ["index", "DOCS", "--to", "FOLDER"]]
+)
+@pytest.mark.parametrize(
+    "pattern", ["densex.json", "data-*/nodes.lance/data/*", "data-*/nodes.lance/_versions/*.manifest"]
+)
+def test_a_damaged_index_is_an_error(docs: Path, index: Path, command: list[str], pattern: str) -> None:
+    for file in index.glob(pattern):
+        file.write_bytes(b"garbage")
+    names = {"FOLDER": str(index), "DOCS": str(docs)}
+    code, output = run(*[names.get(part, part) for part in command])
+    assert code == 1
+    assert "is damaged" in output
+
+
+def test_what_would_steer_the_terminal_is_not_printed(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("Tea is \x1b[31mred\x1b]0;title\x07. [bold]Tea[/bold] is old.", encoding="utf-8")
+    run("index", tmp_path / "a.txt", "--to", tmp_path / "index")
+    output = run("query", tmp_path / "index", "tea")[1]
+    assert "\x1b" not in output
+    assert "[bold]Tea[/bold] is old." in output
+
+
+# with an LLM
+
+
+def reply_with_facts(body: dict[str, Any]) -> str:
+    content = asked_content(body)
+    return json.dumps([f"Fact: {content}"], ensure_ascii=False) if content else "It is written by the model."
+
+
+def test_with_a_key_an_llm_makes_the_propositions_and_writes_the_answer(
+    docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with OpenAIServer(reply_with_facts) as server:
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+        monkeypatch.setenv("OPENAI_API_BASE", server.url)
+        assert "LLMPropositionizer" in run("index", docs, "--to", tmp_path / "index")[1]
+        answer = run_json("query", tmp_path / "index", "What is tea?")
+        assert (answer["written"], answer["answer"]) == (True, "It is written by the model.")
+        assert run_json("query", tmp_path / "index", "What is tea?", "--llm-model", "none")["written"] is False
+
+
+def test_an_index_made_with_sentences_goes_on_with_them_when_a_key_appears(
+    docs: Path, index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with OpenAIServer(reply_with_facts) as server:
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+        monkeypatch.setenv("OPENAI_API_BASE", server.url)
+        (docs / "tea.md").write_text("White tea is withered.", encoding="utf-8")
+        assert "1 indexed, 1 unchanged" in run("index", docs, "--to", index)[1]
+        assert server.requests == []
+
+
+def test_an_index_made_by_an_llm_is_not_continued_by_something_else_unasked(
+    docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with OpenAIServer(reply_with_facts) as server:
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+        monkeypatch.setenv("OPENAI_API_BASE", server.url)
+        run("index", docs, "--to", tmp_path / "index")
+    monkeypatch.delenv("OPENAI_API_KEY")
+    code, output = run("index", docs, "--to", tmp_path / "index")
+    assert code == 1
+    assert "--propositionizer" in output
+
+
+def test_a_refused_key_is_an_error_that_does_not_show_it(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refusal = Reply("Incorrect API key provided: sk-secret-1", status=401, code="invalid_api_key")
+    with OpenAIServer(lambda body: refusal) as server:
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-1")
+        monkeypatch.setenv("OPENAI_API_BASE", server.url)
+        code, output = run("query", index, "tea")
+    assert code == 1
+    assert "check the key" in output
+    assert "secret" not in output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["query", "INDEX", "tea", "--llm-model", "gpt-4o"],
+        ["index", "DOCS", "--to", "INDEX", "--propositionizer", "llm"],
+    ],
+)
+def test_an_llm_without_a_key_is_an_error(docs: Path, index: Path, arguments: list[str]) -> None:
+    names = {"INDEX": str(index), "DOCS": str(docs)}
+    code, output = run(*[names.get(part, part) for part in arguments])
+    assert code == 1
+    assert "OPENAI_API_KEY" in output
+
+
+def test_an_unknown_model_is_an_error_that_names_it(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+    code, output = run("query", index, "tea", "--llm-model", "nonsense-1")
+    assert code == 1
+    assert "'nonsense-1'" in output
+
+
+# inspect
+
+
+def test_inspect_shows_passages_with_their_propositions_and_statuses(index: Path) -> None:
+    code, output = run("inspect", index)
+    assert code == 0
+    for shown in ("tea.md", "琵琶湖.md", "status ok", "- Green tea is steamed.", "- 琵琶湖は日本最大の湖である。"):
+        assert shown in output
+
+
+def test_inspect_shows_one_passage_by_the_beginning_of_its_id(index: Path) -> None:
+    first = run_json("inspect", index)["shown"][0]
+    assert run_json("inspect", index, "--passage", first["id"][:12])["shown"] == [first]
+
+
+@pytest.mark.parametrize("beginning", ["", "nonsense"])
+def test_inspect_of_no_passage_is_an_error(index: Path, beginning: str) -> None:
+    assert run("inspect", index, "--passage", beginning)[0] == 1
+
+
+def test_inspect_gives_what_the_pack_holds(index: Path) -> None:
+    counts = DenseXRetrievalPack.load(index).counts()
+    inspection = run_json("inspect", index)
+    assert inspection["propositions"] == counts.propositions
+    assert inspection["statuses"] == counts.statuses
+    assert sum(len(passage["propositions"]) for passage in inspection["shown"]) == counts.propositions
+
+
+# demo
+
+
+def test_the_demo_answers_in_two_languages_and_counts_its_answers() -> None:
+    code, output = run("demo")
+    assert code == 0
+    assert "nothing is written" in output
+    assert DO_DEUCE in output
+    assert "of 60" in output.splitlines()[-1]
+
+
+def test_the_demo_lists_missed_questions_when_asked_to() -> None:
+    assert "Answers not found" not in run("demo")[1]
+    assert "Answers not found" in run("demo", "--verbose")[1]
+
+
+def test_the_demo_fails_where_too_few_answers_are_found(tmp_path: Path) -> None:
+    shutil.copytree(DATA, tmp_path / "data")
+    questions = (tmp_path / "data" / "questions.jsonl").read_text(encoding="utf-8")
+    records = [{**json.loads(line), "answers": ["not there"]} for line in questions.splitlines()]
+    lines = "\n".join(json.dumps(record) for record in records)
+    (tmp_path / "data" / "questions.jsonl").write_text(lines, encoding="utf-8")
+    assert run("demo", "--data", tmp_path / "data")[0] == 1
+
+
+def test_the_demo_without_its_data_says_where_it_is(tmp_path: Path) -> None:
+    code, output = run("demo", "--data", tmp_path)
+    assert code == 1
+    assert "--data" in output
+
+
+# as a process
+
+
+def test_help_imports_nothing_heavy() -> None:
+    heavy = ("lancedb", "torch", "llama_index", "openai", "numpy", "pyarrow")
+    code = f"import sys; from llama_pack_densex.cli import app; print([m for m in {heavy} if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert run("--version") == (0, f"densex {version('llama-pack-densex')}\n")
+
+
+def test_json_is_all_there_is_on_stdout(index: Path) -> None:
+    process = run_process("query", index, "tea", "--json")
+    assert process.returncode == 0
+    assert json.loads(process.stdout)["question"] == "tea"
+
+
+def test_a_failure_prints_nothing_on_stdout_and_no_traceback(tmp_path: Path) -> None:
+    process = run_process("query", tmp_path, "tea", "--json")
+    assert (process.returncode, process.stdout) == (1, "")
+    assert "Traceback" not in process.stderr
+    assert process.stderr.startswith("Error: ")
+
+
+def test_a_reader_that_leaves_early_is_no_error(index: Path) -> None:
+    command = f"{sys.executable} -c 'from llama_pack_densex.cli import app; app()' inspect {index} | head -1"
+    process = subprocess.run(command, shell=True, capture_output=True, text=True, encoding="utf-8", check=True)
+    assert process.stdout == "tea.md\n"
+    assert process.stderr == ""
+
+
+def test_a_terminal_that_knows_ascii_only_gets_codes(index: Path) -> None:
+    process = run_process("query", index, "琵琶湖", PYTHONIOENCODING="ascii")
+    assert process.returncode == 0
+    assert r"\u7435\u7436\u6e56" in process.stdout
+
+
+def test_json_for_ascii_is_the_same_json(index: Path) -> None:
+    process = run_process("query", index, "琵琶湖", "--json", PYTHONIOENCODING="ascii")
+    assert json.loads(process.stdout)["question"] == "琵琶湖"
+
+
+def test_a_question_is_read_as_utf_8_in_any_locale(index: Path) -> None:
+    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "utf-8"}
+    process = run_process("query", index, "琵琶湖", "--json", **locale)
+    assert json.loads(process.stdout)["question"] == "琵琶湖"
+
+
+def test_nothing_is_coloured_for_a_pipe(index: Path) -> None:
+    assert "\x1b" not in run_process("query", index, "tea").stdout
+
+
+# lines
+
+
+@pytest.mark.parametrize("width", [20, 40, 80, 120])
+@pytest.mark.parametrize("name", ["ja/do-deuce.md", "en/apollo-13.md"])
+def test_no_line_is_wider_than_the_screen_and_no_character_is_lost(name: str, width: int) -> None:
+    text = (DATA / name).read_text(encoding="utf-8")
+    lines = wrap(text, width)
+    assert max(map(cell_len, lines)) <= width
+    assert "".join("".join(lines).split()) == "".join(text.split())
+
+
+def test_japanese_lines_do_not_begin_with_closing_or_end_with_opening_punctuation() -> None:
+    lines = wrap("雨が降った。「試合は（残念ながら）中止になった」と、審判が言った。" * 5, 20)
+    assert not any(line[0] in "。、）」" or line[-1] in "「（" for line in lines)
+
+
+def test_what_is_longer_than_a_line_is_broken() -> None:
+    assert wrap("x" * 25, 10) == ["x" * 10, "x" * 10, "x" * 5]
+
+
+def test_further_lines_hang_below_the_first() -> None:
+    assert hang("one two three four", 13, indent=1, bullet="- ") == " - one two\n   three four"

@@ -1,0 +1,49 @@
+"""The README's Python runs as it stands there."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+README = Path(__file__).resolve().parent.parent / "README.md"
+BLOCK = re.compile(
+    r"^(?:<!-- (?P<note>no-run|needs: \w+) -->\n)?```python\n(?P<code>.*?)^```\n(?:\n```text\n(?P<output>.*?)^```\n)?",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+def test_the_code_of_the_readme_runs_in_order_and_prints_what_it_says(tmp_path: Path) -> None:
+    text = README.read_text(encoding="utf-8")
+    blocks = [match for match in BLOCK.finditer(text) if _is_to_run(match["note"])]
+    script = "".join(_step(text, match) for match in blocks)
+    assert script.count("exec(") >= 5
+
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env=_newcomer(tmp_path), capture_output=True, encoding="utf-8"
+    )
+
+    assert done.returncode == 0, done.stderr
+    for match in blocks:
+        assert (match["output"] or "") in done.stdout
+
+
+def _is_to_run(note: str | None) -> bool:
+    return note is None or (note.startswith("needs: ") and find_spec(note.removeprefix("needs: ")) is not None)
+
+
+def _step(text: str, block: re.Match[str]) -> str:
+    """One block as a statement; its tracebacks have the README's line numbers."""
+    lines_above = text.count("\n", 0, block.start("code"))
+    return f"exec(compile({chr(10) * lines_above + block['code']!r}, {str(README)!r}, 'exec'))\n"
+
+
+def _newcomer(home: Path) -> dict[str, str]:
+    """The environment of somebody without a key and without downloaded models."""
+    without = ("OPENAI_API_KEY", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")
+    kept = {name: value for name, value in os.environ.items() if name not in without}
+    caches = {"HF_HOME": str(home / "hf"), "LLAMA_INDEX_CACHE_DIR": str(home / "llama_index")}
+    return {**kept, **caches, "HF_HUB_OFFLINE": "1", "PYTHONUTF8": "1"}
