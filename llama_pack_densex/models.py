@@ -152,7 +152,9 @@ def _huggingface(model: str | Path, **kwargs: Any) -> BaseEmbedding:
     try:
         from llama_index.embeddings.huggingface import HuggingFaceEmbedding
     except ImportError as error:
-        raise ImportError(f"this embedding model needs llama-index-embeddings-huggingface: {HUGGINGFACE_ADVICE}") from error
+        raise ImportError(
+            f"this embedding model needs llama-index-embeddings-huggingface: {HUGGINGFACE_ADVICE}"
+        ) from error
     make: Callable[..., BaseEmbedding] = HuggingFaceEmbedding
     return make(model_name=str(model), **kwargs)
 

@@ -30,12 +30,12 @@ from llama_pack_densex.wiring import make_node_parser, make_query_engine, make_r
 try:  # until llama-index-core 0.14.20
     from llama_index.core.llama_pack import BaseLlamaPack as _Base
 except ImportError:
-    _Base = object  # type: ignore[assignment,misc]
+    _Base = object
 
 logger = logging.getLogger(__name__)
 
 
-class DenseXRetrievalPack(_Base):  # type: ignore[misc,valid-type]
+class DenseXRetrievalPack(_Base):  # type: ignore[misc]
     """Searches propositions and answers from the passages they came from (Dense X Retrieval, Chen et al., 2023).
 
     Documents are split into passages, passages into propositions; a question finds propositions, and what is read are
@@ -120,7 +120,12 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc,valid-type]
             part is not None for part in (node_parser, propositionizer, proposition_llm)
         )
         self._wire(options, index, parser, answering)
-        _say(proposition_source, embedding_source, answering_source, embedding is None or answering is None)
+        _say(
+            proposition_source,
+            embedding_source,
+            answering_source,
+            lacking=(embedding is None and embed_model is None) or (answering is None and query_llm is None),
+        )
         self.refresh(documents, show_progress=show_progress)
         if not self.counts().passages:
             raise ValueError("none of the documents has any text: there is nothing to search")
@@ -191,7 +196,12 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc,valid-type]
             part is not None for part in (node_parser, propositionizer, proposition_llm)
         )
         pack._wire(options, folder.open(manifest, vector_store, embedding), parser, answering)
-        _say(proposition_source, embedding_source, answering_source, embedding is None or answering is None)
+        _say(
+            proposition_source,
+            embedding_source,
+            answering_source,
+            lacking=(embedding is None and embed_model is None) or (answering is None and query_llm is None),
+        )
         return pack
 
     def get_modules(self) -> dict[str, Any]:
@@ -304,8 +314,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc,valid-type]
     def _engine(self, similarity_top_k: int | None) -> BaseQueryEngine:
         if similarity_top_k is None:
             return self.query_engine
-        engine: BaseQueryEngine = self.query_engine.with_retriever(self._retriever(similarity_top_k))
-        return engine
+        return self.query_engine.with_retriever(self._retriever(similarity_top_k))
 
     def _after_change(self) -> None:
         if not self._index.vector_store.stores_text:
@@ -367,7 +376,7 @@ def _embed_model_for(
 
 
 def _say(propositions: str, embedding: str, answering: str, lacking: bool) -> None:
-    """Say once what was chosen and what it means; as a warning where something is missing."""
+    """Say once what was chosen and what it means; as a warning where something is lacking that nobody left out."""
     search = "by embeddings" if not embedding.startswith("none") else "by words (BM25)"
     answers = "written by the LLM" if not answering.startswith("none") else "quoted propositions"
     logger.log(

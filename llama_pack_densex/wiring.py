@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from llama_index.core import Settings, StorageContext, VectorStoreIndex
-from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.data_structs import IndexDict
@@ -88,7 +89,9 @@ def make_retriever(
     )
 
 
-def make_query_engine(options: PackOptions, retriever: BaseRetriever, llm: LLM | None) -> BaseQueryEngine:
+def make_query_engine(
+    options: PackOptions, retriever: BaseRetriever, llm: LLM | None
+) -> PropositionQueryEngine | ExtractiveQueryEngine:
     """The query engine: an LLM over the assembled context, or quotations."""
     callbacks = callback_manager()
     if llm is None:
@@ -102,7 +105,11 @@ def make_vector_index(index: NodeIndex, parser: BasePropositionNodeParser) -> Ve
     if index.embed_model is None:
         return None
     # given here, so that core neither reads nor fills in Settings
-    common = {"embed_model": index.embed_model, "transformations": [parser], "callback_manager": callback_manager()}
+    common: dict[str, Any] = {
+        "embed_model": index.embed_model,
+        "transformations": [parser],
+        "callback_manager": callback_manager(),
+    }
     if index.vector_store.stores_text:
         return VectorStoreIndex.from_vector_store(index.vector_store, **common)
     struct = IndexDict(nodes_dict={record.id: record.id for record in index.records()})

@@ -7,6 +7,7 @@ import zlib
 from typing import Any
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.bridge.pydantic import Field
 
 DIMENSION = 4096
 
@@ -14,7 +15,7 @@ DIMENSION = 4096
 class TrigramEmbedding(BaseEmbedding):
     """Texts that share character trigrams are near to each other, in any language; counts what it embeds."""
 
-    embedded: int = 0
+    embedded: int = Field(default=0, exclude=True)
 
     def __init__(self, model_name: str = "trigrams", **kwargs: Any) -> None:
         super().__init__(model_name=model_name, **kwargs)

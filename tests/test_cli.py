@@ -204,6 +204,16 @@ def test_a_wrong_argument_is_a_usage_error(arguments: list[str]) -> None:
     assert run(*arguments)[0] == 2
 
 
+@pytest.mark.parametrize(("name", "package"), [("a.html", "bs4"), ("a.pdf", "pypdf")])
+def test_a_missing_package_is_named_with_its_extra(tmp_path: Path, name: str, package: str) -> None:
+    (tmp_path / name).write_text("<p>Tea", encoding="utf-8")
+    code = f"import sys; sys.modules[{package!r}] = None; from llama_pack_densex.cli import app; app()"
+    command = [sys.executable, "-c", code, "index", str(tmp_path / name), "--to", str(tmp_path / "index")]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert process.returncode == 1
+    assert 'pip install "llama-pack-densex[files]"' in process.stderr
+
+
 def test_a_path_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     code, output = run("index", tmp_path / "nowhere", "--to", tmp_path / "index")
     assert code == 1

@@ -42,7 +42,7 @@ def test_it_answers_in_both_languages_without_a_key(documents: list[Document], m
 
 def test_an_extractive_answer_names_the_source_of_each_proposition(documents: list[Document]) -> None:
     answer = str(DenseXRetrievalPack(documents).run("Which bay has the highest tides?"))
-    assert "- The Bay of Fundy has the highest tides. [Tides, Cause]" in answer.splitlines()
+    assert "- The Bay of Fundy has the highest tides. [Tides, Records]" in answer.splitlines()
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -197,7 +197,10 @@ def test_a_text_splitter_makes_the_passages(documents: list[Document]) -> None:
 def test_a_node_parser_of_ones_own_is_used(documents: list[Document]) -> None:
     parser = HierarchicalPropositionNodeParser.from_defaults(sections=True)
     pack = DenseXRetrievalPack(documents, node_parser=parser, mode="auto_merging")
-    assert [n.get_content()[:10] for n in pack.nodes("section") if n.ref_doc_id == "tides"] == ["# Tides\n\n#", "## Records"]
+    assert [n.get_content()[:10] for n in pack.nodes("section") if n.ref_doc_id == "tides"] == [
+        "# Tides\n\n#",
+        "## Records",
+    ]
     with pytest.raises(ValueError, match="pass it alone"):
         DenseXRetrievalPack(documents, node_parser=parser, text_splitter=SentenceSplitter())
 

@@ -128,7 +128,7 @@ def test_what_is_no_index_is_refused(what: str, tmp_path: Path) -> None:
         path.mkdir()
     elif what == "file":
         path.write_text("x", encoding="utf-8")
-    with pytest.raises(InvalidIndexError, match="is not an index|is a file"):
+    with pytest.raises(InvalidIndexError, match=r"is not an index|is a file"):
         DenseXRetrievalPack.load(path)
 
 
@@ -203,9 +203,10 @@ def test_a_damaged_file_gives_an_error_that_names_the_index(
             target.write_bytes(b"\xff\x00garbage" * 20 if damage == "garbage" else content[: len(content) // 2])
         # a file that no reading needs (a transaction's log) may be damaged without harm
         try:
-            assert answers(DenseXRetrievalPack.load(bad, embed_model=TrigramEmbedding())) == whole
+            found = answers(DenseXRetrievalPack.load(bad, embed_model=TrigramEmbedding()))
         except InvalidIndexError as error:
-            assert str(bad) in str(error)
+            found = str(error)
+        assert found == whole or str(bad) in str(found)
 
 
 BUILDER = """
@@ -214,7 +215,8 @@ from pathlib import Path
 from llama_index.core import Document
 from llama_pack_densex import DenseXRetrievalPack
 version, folder = sys.argv[1:]
-documents = [Document(id_=f"d{i}", text=f"Version {version} of document {i}. It is about lamp {i}. " * 20) for i in range(150)]
+text = "Version {} of document {}. It is about a lamp. "
+documents = [Document(id_=f"d{i}", text=text.format(version, i) * 20) for i in range(150)]
 pack = DenseXRetrievalPack(documents)
 print("ready", flush=True)
 while True:

@@ -8,7 +8,7 @@ from llama_index.core.base.response.schema import RESPONSE_TYPE, Response, Strea
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.callbacks.schema import CBEventType, EventPayload
 from llama_index.core.prompts.mixin import PromptMixinType
-from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle, QueryType
+from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 
 from llama_pack_densex.node_parsers.metadata import SECTION_KEY, TITLE_KEY
 from llama_pack_densex.retrieval.context import best_facts
@@ -69,9 +69,7 @@ class ExtractiveQueryEngine(BaseQueryEngine):
         lines = extract(nodes) or [NOTHING_FOUND]
         metadata = {node.node.node_id: node.node.metadata for node in nodes}
         if self._streaming:
-            return StreamingResponse(
-                (line + "\n" for line in lines), source_nodes=nodes, metadata=metadata
-            )
+            return StreamingResponse((line + "\n" for line in lines), source_nodes=nodes, metadata=metadata)
         return Response("\n".join(lines), source_nodes=nodes, metadata=metadata)
 
 
@@ -82,11 +80,12 @@ def extract(nodes: list[NodeWithScore]) -> list[str]:
     """
     facts = best_facts(nodes)
     if not facts:
-        return [_quote(node.node.get_content(), node.node) for node in nodes[:1]]
-    return [_quote(fact.unit.text, fact.source.node) for fact in facts]
+        return [
+            _quote(hit.node.get_content(), hit.node, str(hit.node.metadata.get(SECTION_KEY, ""))) for hit in nodes[:1]
+        ]
+    return [_quote(fact.unit.text, fact.source.node, fact.unit.section) for fact in facts]
 
 
-def _quote(text: str, source: BaseNode) -> str:
-    place = [str(source.metadata.get(key) or "") for key in (TITLE_KEY, SECTION_KEY)]
-    name = " – ".join(part for part in place if part) or source.ref_doc_id or ""
-    return f"- {text.strip()} [{name}]"
+def _quote(text: str, source: BaseNode, section: str) -> str:
+    name = " – ".join(part for part in (str(source.metadata.get(TITLE_KEY, "")), section) if part)
+    return f"- {text.strip()} [{name or source.ref_doc_id or source.node_id}]"

@@ -15,6 +15,12 @@ from llama_pack_densex.node_parsers.cache import ParsedNodes
 from llama_pack_densex.node_parsers.ids import NodeIds, content_hash
 from llama_pack_densex.node_parsers.metadata import lasting
 from llama_pack_densex.node_parsers.passages import split, title_of
+from llama_pack_densex.node_parsers.serialising import (
+    load_propositionizer,
+    parser_to_dict,
+    pickle_fields,
+    unpickle_fields,
+)
 from llama_pack_densex.node_parsers.units import DocumentNodes, LinkOptions
 from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
@@ -36,6 +42,11 @@ class BasePropositionNodeParser(NodeParser):
         description='The units made of each passage: "proposition", "sentence" or both.',
     )
 
+    @field_validator("id_func", mode="before")
+    @classmethod
+    def _id_func_of_dict(cls, value: Any) -> Any:
+        return None if isinstance(value, dict) else value  # core writes a function's name, and cannot read it
+
     @field_validator("granularity", mode="before")
     @classmethod
     def _as_tuple(cls, value: Any) -> Any:
@@ -43,6 +54,14 @@ class BasePropositionNodeParser(NodeParser):
         if not units or not set(units) <= {"proposition", "sentence"}:
             raise ValueError(f'granularity must name "proposition", "sentence" or both, not {value!r}')
         return units
+
+    @field_validator("propositionizer", mode="before")
+    @classmethod
+    def _propositionizer_of_dict(cls, value: Any) -> Any:
+        return load_propositionizer(value)
+
+    def __reduce__(self) -> Any:
+        return unpickle_fields, (type(self), pickle_fields(self))
 
     @abstractmethod
     def _levels(self) -> list[NodeParser]:
@@ -53,7 +72,7 @@ class BasePropositionNodeParser(NodeParser):
 
         A file's dates are not part of it.
         """
-        levels = [parser.to_dict() for parser in self._levels()]
+        levels = [parser_to_dict(parser) for parser in self._levels()]
         settings = [self.include_metadata, self.include_prev_next_rel, sorted(self.granularity), levels]
         return content_hash(
             document.get_content(), lasting(document.metadata), settings, self.propositionizer.fingerprint
@@ -75,15 +94,11 @@ class BasePropositionNodeParser(NodeParser):
             sets += self._checked(batch, await self.propositionizer.apropositionize(batch))
         return self._assemble(documents, sets)
 
-    def _postprocess_parsed_nodes(
-        self, nodes: list[BaseNode], parent_doc_map: dict[str, Document]
-    ) -> list[BaseNode]:
+    def _postprocess_parsed_nodes(self, nodes: list[BaseNode], parent_doc_map: dict[str, Document]) -> list[BaseNode]:
         # core's version links neighbours across the flat list and searches for spans by text; ours are done
         return ParsedNodes(nodes)
 
-    def _split_all(
-        self, nodes: Sequence[BaseNode], show_progress: bool
-    ) -> tuple[list[DocumentNodes], list[Passage]]:
+    def _split_all(self, nodes: Sequence[BaseNode], show_progress: bool) -> tuple[list[DocumentNodes], list[Passage]]:
         levels = self._levels()
         options = LinkOptions(
             include_metadata=self.include_metadata and all(level.include_metadata for level in levels),
@@ -128,7 +143,7 @@ def _require_encodable(document: BaseNode) -> None:
         document.get_content().encode("utf-8")
     except UnicodeEncodeError as error:
         raise ValueError(
-            f"Document {document.id_!r} ({title_of(document) or 'no title'}) has half a character (a lone surrogate) at "
-            f"position {error.start}, which no store can keep; read its file with the right encoding or with "
+            f"Document {document.id_!r} ({title_of(document) or 'no title'}) has half a character (a lone surrogate) "
+            f"at position {error.start}, which no store can keep; read its file with the right encoding or with "
             "errors='replace'"
         ) from error

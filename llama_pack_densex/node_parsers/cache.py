@@ -10,7 +10,12 @@ from llama_index.core.schema import BaseNode
 
 
 class ParsedNodes(list[BaseNode]):
-    """The nodes that one of our parsers returned: a list, told apart by `PropositionIngestionCache`."""
+    """The nodes that one of our parsers returned: a list that `PropositionIngestionCache` tells from others.
+
+    `fresh` is true until the cache has seen it: a later step may change the nodes in place and return the same list.
+    """
+
+    fresh: bool = True
 
 
 class PropositionIngestionCache(IngestionCache):
@@ -28,5 +33,7 @@ class PropositionIngestionCache(IngestionCache):
 
     def put(self, key: str, nodes: Sequence[BaseNode], collection: str | None = None, **kwargs: Any) -> None:
         """Keep the nodes of a transformation, unless one of our parsers returned them."""
-        if not isinstance(nodes, ParsedNodes):
+        if isinstance(nodes, ParsedNodes) and nodes.fresh:
+            nodes.fresh = False
+        else:
             super().put(key, nodes, collection=collection, **kwargs)

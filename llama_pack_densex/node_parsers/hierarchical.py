@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
-from llama_index.core.bridge.pydantic import Field, SerializeAsAny, field_validator
+from llama_index.core.bridge.pydantic import Field, SerializeAsAny, field_serializer, field_validator
 from llama_index.core.node_parser import NodeParser, SentenceSplitter
 
 from llama_pack_densex.node_parsers.base import BasePropositionNodeParser, UnitGranularity
 from llama_pack_densex.node_parsers.proposition import DEFAULT_CHUNK_SIZE
 from llama_pack_densex.node_parsers.sections import SectionNodeParser
+from llama_pack_densex.node_parsers.serialising import load_parser, parser_to_dict
 from llama_pack_densex.propositionizers.base import Propositionizer
 
 DEFAULT_CHUNK_SIZES = (2048, DEFAULT_CHUNK_SIZE)
@@ -41,6 +43,15 @@ class HierarchicalPropositionNodeParser(BasePropositionNodeParser):
         default_factory=_default_levels,
         description="The node parsers of the levels above the propositions, the coarsest first.",
     )
+
+    @field_validator("levels", mode="before")
+    @classmethod
+    def _levels_of_dicts(cls, value: Any) -> Any:
+        return [load_parser(level) for level in value] if isinstance(value, list) else value
+
+    @field_serializer("levels")
+    def _levels_to_dicts(self, value: list[NodeParser]) -> list[dict[str, Any]]:
+        return [parser_to_dict(level) for level in value]
 
     @field_validator("levels")
     @classmethod
@@ -79,7 +90,7 @@ class HierarchicalPropositionNodeParser(BasePropositionNodeParser):
         """
         if chunk_sizes is None:
             chunk_sizes = DEFAULT_CHUNK_SIZES[1:] if sections else DEFAULT_CHUNK_SIZES
-        if any(lower >= upper for upper, lower in zip(chunk_sizes, chunk_sizes[1:], strict=False)):
+        if any(lower >= upper for upper, lower in pairwise(chunk_sizes)):
             raise ValueError(f"chunk_sizes must become smaller from level to level, not {list(chunk_sizes)}")
         levels = _splitters(chunk_sizes, chunk_overlap)
         if sections:

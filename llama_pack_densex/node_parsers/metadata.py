@@ -21,11 +21,14 @@ SECTION_KEY = "densex_section"
 """The headings above a passage, outermost first, joined by ", "."""
 DOCUMENT_HASH_KEY = "densex_document_hash"
 """Of base nodes: a hash of what decides their document's nodes; it tells changed documents from unchanged ones."""
+DOCUMENT_ID_KEY = "densex_document_id"
+"""The id of a node's document; core's ingestion cache tells nodes apart by text and metadata alone."""
 MATCHED_KEY = "densex_matched"
 """Of retrieved nodes: the units that found them, best first (see `MatchedUnit`)."""
 
 BOOKKEEPING_KEYS = (
-    GRANULARITY_KEY, STATUS_KEY, REASON_KEY, TITLE_KEY, SECTION_KEY, DOCUMENT_HASH_KEY, MATCHED_KEY,
+    GRANULARITY_KEY, STATUS_KEY, REASON_KEY, TITLE_KEY, SECTION_KEY, DOCUMENT_ID_KEY,
+    DOCUMENT_HASH_KEY, MATCHED_KEY,
 )  # fmt: skip
 
 VOLATILE_FILE_KEYS = ("creation_date", "last_modified_date", "last_accessed_date")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from llama_index.core.bridge.pydantic import Field, SerializeAsAny
+from llama_index.core.bridge.pydantic import Field, SerializeAsAny, field_serializer, field_validator
 from llama_index.core.node_parser import NodeParser, SentenceSplitter
 
 from llama_pack_densex.node_parsers.base import BasePropositionNodeParser, UnitGranularity
+from llama_pack_densex.node_parsers.serialising import load_parser, parser_to_dict
 from llama_pack_densex.propositionizers.base import Propositionizer
 
 DEFAULT_CHUNK_SIZE = 256
@@ -47,6 +48,15 @@ class PropositionNodeParser(BasePropositionNodeParser):
         description="The node parser that makes the passages.",
     )
 
+    @field_validator("base_parser", mode="before")
+    @classmethod
+    def _base_parser_of_dict(cls, value: Any) -> Any:
+        return load_parser(value)
+
+    @field_serializer("base_parser")
+    def _base_parser_to_dict(self, value: NodeParser) -> dict[str, Any]:
+        return parser_to_dict(value)
+
     @classmethod
     def from_defaults(
         cls,
@@ -59,11 +69,11 @@ class PropositionNodeParser(BasePropositionNodeParser):
     ) -> PropositionNodeParser:
         """Make a parser from what is given and the defaults for what is None."""
         given = {"base_parser": base_parser, "propositionizer": propositionizer}
+        kwargs |= {name: value for name, value in given.items() if value is not None}
         return cls(
             granularity=granularity,
             include_metadata=include_metadata,
             include_prev_next_rel=include_prev_next_rel,
-            **{name: value for name, value in given.items() if value is not None},
             **kwargs,
         )
 

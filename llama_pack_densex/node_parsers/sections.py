@@ -22,9 +22,7 @@ class WholeDocumentNodeParser(NodeParser):
 
     def _parse_nodes(self, nodes: Sequence[BaseNode], show_progress: bool = False, **kwargs: Any) -> list[BaseNode]:
         return [
-            made
-            for node in nodes
-            for made in build_nodes_from_splits([node.get_content()], node, id_func=self.id_func)
+            made for node in nodes for made in build_nodes_from_splits([node.get_content()], node, id_func=self.id_func)
         ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from llama_index.core.schema import (
@@ -21,6 +22,7 @@ from llama_pack_densex.node_parsers.ids import NodeIds
 from llama_pack_densex.node_parsers.metadata import (
     BOOKKEEPING_KEYS,
     DOCUMENT_HASH_KEY,
+    DOCUMENT_ID_KEY,
     FILE_KEYS,
     GRANULARITY_KEY,
     REASON_KEY,
@@ -122,23 +124,21 @@ class DocumentNodes:
         metadata = {key: value for key, value in merged.items() if key not in BOOKKEEPING_KEYS}
         section = metadata.get("section") or (self._outline.section_at(*piece.span) if piece.span else "")
         text = piece.node.get_content()
-        node = TextNode(
-            id_=self._ids.node_id(self._key, granularity, text),
-            text=text,
-            metadata={
+        fields: dict[str, Any] = {
+            "id_": self._ids.node_id(self._key, granularity, text),
+            "text": text,
+            "metadata": {
                 **metadata,
                 GRANULARITY_KEY: granularity,
                 TITLE_KEY: self._title,
                 SECTION_KEY: str(section),
+                DOCUMENT_ID_KEY: self._source.node_id,
                 DOCUMENT_HASH_KEY: self._hash,
             },
-            excluded_embed_metadata_keys=piece.node.excluded_embed_metadata_keys,
-            excluded_llm_metadata_keys=piece.node.excluded_llm_metadata_keys,
-            metadata_template=piece.node.metadata_template,
-            metadata_separator=piece.node.metadata_separator,
-            text_template=getattr(piece.node, "text_template", TextNode.model_fields["text_template"].default),
-            relationships={NodeRelationship.SOURCE: self._source},
-        )
+            "relationships": {NodeRelationship.SOURCE: self._source},
+            **_appearance(piece.node),
+        }
+        node = TextNode(**fields)
         if piece.span:
             node.start_char_idx, node.end_char_idx = piece.span
         hide(node, [*BOOKKEEPING_KEYS, *FILE_KEYS])
@@ -146,7 +146,7 @@ class DocumentNodes:
 
     def _propositions(self, passage: TextNode, propositions: PropositionSet) -> list[IndexNode]:
         propositions = _with_blocks(passage.text, _never_empty(passage.text, propositions))
-        marks = {STATUS_KEY: propositions.status}
+        marks: dict[str, str] = {STATUS_KEY: propositions.status}
         if propositions.reason:
             marks[REASON_KEY] = propositions.reason
         passage.metadata.update(marks)
@@ -167,25 +167,23 @@ class DocumentNodes:
         return nodes
 
     def _unit(self, passage: TextNode, granularity: str, text: str, span: tuple[int, int] | None) -> IndexNode:
-        base_only = (TITLE_KEY, SECTION_KEY, DOCUMENT_HASH_KEY)
-        metadata = {key: value for key, value in passage.metadata.items() if key not in base_only}
-        if granularity == "sentence":
-            metadata = {key: value for key, value in metadata.items() if key not in (STATUS_KEY, REASON_KEY)}
-        node = IndexNode(
-            id_=self._ids.node_id(self._key, granularity, text),
-            text=text,
-            index_id=passage.node_id,
-            metadata={**metadata, GRANULARITY_KEY: granularity},
-            excluded_embed_metadata_keys=passage.excluded_embed_metadata_keys,
-            excluded_llm_metadata_keys=passage.excluded_llm_metadata_keys,
-            metadata_template=passage.metadata_template,
-            metadata_separator=passage.metadata_separator,
-            text_template=passage.text_template,
-            relationships={NodeRelationship.SOURCE: self._source, NodeRelationship.PARENT: _info(passage)},
-        )
+        left_out = {DOCUMENT_HASH_KEY} if granularity == "proposition" else {DOCUMENT_HASH_KEY, STATUS_KEY, REASON_KEY}
+        metadata = {key: value for key, value in passage.metadata.items() if key not in left_out}
+        fields: dict[str, Any] = {
+            "id_": self._ids.node_id(self._key, granularity, text),
+            "text": text,
+            "index_id": passage.node_id,
+            "metadata": {**metadata, GRANULARITY_KEY: granularity},
+            "relationships": {NodeRelationship.SOURCE: self._source, NodeRelationship.PARENT: _info(passage)},
+            **_appearance(passage),
+        }
+        node = IndexNode(**fields)
         if passage.start_char_idx is not None and passage.end_char_idx is not None:
             start, end = span or (0, passage.end_char_idx - passage.start_char_idx)
             node.start_char_idx, node.end_char_idx = passage.start_char_idx + start, passage.start_char_idx + end
+            if span and not passage.metadata.get("section"):
+                # a passage can reach into the next section, and then this unit may stand there
+                node.metadata[SECTION_KEY] = self._outline.section_at(node.start_char_idx, node.end_char_idx)
         return node
 
     def _link_neighbours(self, nodes: Sequence[TextNode]) -> None:
@@ -195,9 +193,21 @@ class DocumentNodes:
         for node in nodes:
             siblings[node.parent_node.node_id if node.parent_node else None].append(node)
         for family in siblings.values():
-            for before, after in zip(family, family[1:], strict=False):
+            for before, after in pairwise(family):
                 before.relationships[NodeRelationship.NEXT] = _info(after)
                 after.relationships[NodeRelationship.PREVIOUS] = _info(before)
+
+
+def _appearance(node: BaseNode) -> dict[str, Any]:
+    """How a node shows its metadata and text to models."""
+    names = (
+        "excluded_embed_metadata_keys",
+        "excluded_llm_metadata_keys",
+        "metadata_template",
+        "metadata_separator",
+        "text_template",
+    )
+    return {name: getattr(node, name) for name in names if hasattr(node, name)}
 
 
 def _info(node: TextNode) -> RelatedNodeInfo:

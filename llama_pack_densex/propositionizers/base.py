@@ -81,7 +81,5 @@ class Propositionizer(BaseComponent, ABC):
     @property
     def fingerprint(self) -> str:
         """Sixteen hexadecimal digits that change when the propositionizer's output may change."""
-        data = json.dumps(
-            {"class": self.class_name(), **self.fingerprint_data()}, sort_keys=True, ensure_ascii=False
-        )
+        data = json.dumps({"class": self.class_name(), **self.fingerprint_data()}, sort_keys=True, ensure_ascii=False)
         return hashlib.sha256(data.encode("utf-8", "surrogatepass")).hexdigest()[:16]

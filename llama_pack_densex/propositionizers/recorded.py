@@ -37,7 +37,8 @@ class RecordedPropositionizer(Propositionizer):
     _recorded: dict[str, tuple[str, ...]] = PrivateAttr()
 
     def __init__(self, path: str | Path, otherwise: Propositionizer | None = None, **kwargs: Any) -> None:
-        super().__init__(path=str(path), otherwise=otherwise, **kwargs)
+        fields = {"path": str(path), "otherwise": otherwise, **kwargs}
+        super().__init__(**fields)
         self._recorded = _read_recordings(Path(path))
 
     @classmethod

@@ -8,7 +8,14 @@ from typing import Any
 
 from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore
 
-from llama_pack_densex.node_parsers.metadata import BOOKKEEPING_KEYS, GRANULARITY_KEY, MATCHED_KEY, STATUS_KEY, hide
+from llama_pack_densex.node_parsers.metadata import (
+    BOOKKEEPING_KEYS,
+    GRANULARITY_KEY,
+    MATCHED_KEY,
+    SECTION_KEY,
+    STATUS_KEY,
+    hide,
+)
 
 
 @dataclass(frozen=True)
@@ -21,6 +28,7 @@ class MatchedUnit:
         score: Its own score: a cosine, or a BM25 score in lexical search.
         granularity: "proposition" or "sentence".
         status: How its passage's propositions came about: "ok", "repaired" or "fallback"; empty for sentences.
+        section: The headings above it, outermost first, joined by ", ".
     """
 
     id: str
@@ -28,6 +36,7 @@ class MatchedUnit:
     score: float
     granularity: str
     status: str
+    section: str = ""
 
     @classmethod
     def of(cls, node: BaseNode, score: float) -> MatchedUnit:
@@ -37,6 +46,7 @@ class MatchedUnit:
             score=score,
             granularity=str(node.metadata.get(GRANULARITY_KEY, "")),
             status=str(node.metadata.get(STATUS_KEY, "")),
+            section=str(node.metadata.get(SECTION_KEY, "")),
         )
 
 

@@ -69,7 +69,7 @@ def merge_level(
     """
     present: defaultdict[str, set[str]] = defaultdict(set)
     for result in results:
-        if result.whole and result.parent_id in parents:
+        if result.whole and result.parent_id is not None and result.parent_id in parents:
             present[result.parent_id].add(result.node.node_id)
     merging = {
         parent_id
@@ -80,9 +80,10 @@ def merge_level(
     members: defaultdict[str, list[Merged]] = defaultdict(list)
     for result in results:
         above = result.parent_id
-        if not result.whole and above in parents and parents[above].parent_node is not None:
-            above = parents[above].parent_node.node_id  # type: ignore[union-attr]
-        if above in merging and above is not None:
+        passage = None if result.whole or above is None else parents.get(above)
+        if passage is not None:
+            above = passage.parent_node.node_id if passage.parent_node else None
+        if above is not None and above in merging:
             members[above].append(result)
         else:
             merged.append(result)

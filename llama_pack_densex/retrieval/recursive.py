@@ -27,7 +27,7 @@ class PropositionRecursiveRetriever(RecursiveRetriever):
 
     Core's `RecursiveRetriever` with what it lacks: the passages are read from the store in one batch (there is no
     `node_dict` to keep), scores stay as they are (core turns 0.0 into 1.0), it waits asynchronously, it goes on until
-    there are `similarity_top_k` distinct passages, and a unit whose passage is missing costs that hit and not the query.
+    there are `similarity_top_k` distinct passages, and a unit whose passage is missing costs that hit, not the query.
 
     Args:
         units: Searches the units.
@@ -75,9 +75,7 @@ class PropositionRecursiveRetriever(RecursiveRetriever):
             report_missing(missing)
             if missing:
                 await read_all(hits[top_k:])
-            return [
-                with_matches(read[hit.passage_id], hit.score, hit.units) for hit in hits if hit.passage_id in read
-            ]
+            return [with_matches(read[hit.passage_id], hit.score, hit.units) for hit in hits if hit.passage_id in read]
 
         async def read_all(hits: Sequence[PassageHit]) -> None:
             read.update(await access.fetch([hit.passage_id for hit in hits if hit.passage_id not in read]))

@@ -10,8 +10,8 @@ from typing import Any
 
 from bm25s.stopwords import STOPWORDS_EN_PLUS
 
-# As a regular expression's character class: Han with its iteration marks, kana with the prolonged sound mark, Hangul: scripts whose words spaces do not part, or
-# part together with their particles.
+# A character class for regular expressions: Han with its iteration marks, kana with the prolonged sound mark, Hangul;
+# scripts whose words spaces do not part, or part together with their particles.
 CJK = "々〆〇ヶ㐀-䶿一-鿿豈-﫿ぁ-ゖゝ-ゟァ-ヺー-ヿㇰ-ㇿ가-힣\U00020000-\U0003ffff"
 _TOKEN = re.compile(rf"[{CJK}]+|[^\W_{CJK}]+")
 _DIGIT_GROUPS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")

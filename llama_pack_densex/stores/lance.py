@@ -55,7 +55,8 @@ class LanceVectorStore(BasePydanticVectorStore):
     _table: Any = PrivateAttr(default=None)
 
     def __init__(self, uri: str | Path = "memory://", **kwargs: Any) -> None:
-        super().__init__(uri=str(uri), **kwargs)
+        fields = {"uri": str(uri), **kwargs}
+        super().__init__(**fields)
         self._connection = lancedb.connect(self.uri)
         if self.uri != "memory://" and (Path(self.uri) / f"{_TABLE}.lance").exists():
             with self._reading():
@@ -98,9 +99,7 @@ class LanceVectorStore(BasePydanticVectorStore):
             merge.execute(rows)
         return [node.node_id for node in nodes]
 
-    def get_nodes(
-        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
-    ) -> list[BaseNode]:
+    def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
         """Read nodes by id, in the order of the ids, by metadata, or by both; an empty list of ids means no node."""
         if node_ids is None:
             nodes = [_to_node(row) for row in self._rows(["node"])]

@@ -65,8 +65,8 @@ class Manifest:
             raise InvalidIndexError(f"{file} is damaged ({error}); build the index anew.") from error
         if schema > SCHEMA:
             raise InvalidIndexError(
-                f"{folder} was made by a newer version of llama-pack-densex (layout {schema}, this one reads {SCHEMA}); "
-                "upgrade with: pip install -U llama-pack-densex"
+                f"{folder} was made by a newer version of llama-pack-densex (layout {schema}, this one "
+                f"reads {SCHEMA}); upgrade with: pip install -U llama-pack-densex"
             )
         names = {field.name for field in fields(cls)}
         try:

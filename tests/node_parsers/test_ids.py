@@ -101,8 +101,5 @@ def test_no_id_is_given_twice(texts: list[str]) -> None:
         PropositionNodeParser(granularity=("proposition", "sentence")),
         HierarchicalPropositionNodeParser.from_defaults(chunk_sizes=[60, 20]),
     ):
-        made = [
-            node.node_id
-            for node in parser.get_nodes_from_documents([Document(text=text) for text in texts])
-        ]
+        made = [node.node_id for node in parser.get_nodes_from_documents([Document(text=text) for text in texts])]
         assert len(set(made)) == len(made)

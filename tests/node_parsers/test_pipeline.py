@@ -156,7 +156,9 @@ def test_a_pickled_client_is_rebuilt_from_the_environment_or_names_what_is_missi
     (tmp_path / "parser").write_bytes(pickle.dumps(PropositionNodeParser(propositionizer=LLMPropositionizer(openai()))))
     if key:
         monkeypatch.setenv("OPENAI_API_KEY", "sk-another")
-    program = "import pickle, sys; parser = pickle.load(open(sys.argv[1], 'rb')); print(parser.propositionizer.llm.api_key)"
+    program = (
+        "import pickle, sys; parser = pickle.load(open(sys.argv[1], 'rb')); print(parser.propositionizer.llm.api_key)"
+    )
     done = subprocess.run([sys.executable, "-c", program, str(tmp_path / "parser")], capture_output=True, text=True)
     if key:
         assert done.stdout.strip() == "sk-another"

@@ -23,9 +23,7 @@ def many_documents() -> list[Document]:
     """Forty passages in four documents; each passage has its own colour and number."""
     colours = ["red", "green", "blue", "white"]
     paragraph = "The {c} lamp number {n} hangs in hall {n}. It was lit in {y}. Its keeper wears {c} boots.\n\n\n"
-    return [
-        Document(id_=c, text="".join(paragraph.format(c=c, n=n, y=1900 + n) for n in range(10))) for c in colours
-    ]
+    return [Document(id_=c, text="".join(paragraph.format(c=c, n=n, y=1900 + n) for n in range(10))) for c in colours]
 
 
 def build(
@@ -140,7 +138,9 @@ def test_auto_merging_returns_a_passage_where_most_of_its_propositions_were_foun
 ) -> None:
     units, index = build(kind, hierarchy=True, documents=documents)
     retriever = PropositionAutoMergingRetriever(units, index, similarity_top_k=1, fetch_k=3)
-    (found,) = retriever.retrieve("The Akashi Bridge crosses a busy strait; when did it open, how long is its main span?")
+    (found,) = retriever.retrieve(
+        "The Akashi Bridge crosses a busy strait; when did it open, how long is its main span?"
+    )
     assert found.node.metadata[GRANULARITY_KEY] in ("passage", "section")
     assert found.node.get_content().startswith("The Akashi Bridge opened in 1998. Its main span")
 
