@@ -86,7 +86,12 @@ def resolve_embed_model(embed_model: BaseEmbedding | str | None) -> tuple[BaseEm
     if isinstance(embed_model, str) and Path(embed_model).is_dir():
         return _huggingface(embed_model), embed_model
     if embed_model is not None:
-        model = core_resolve_embed_model(embed_model)
+        try:
+            model = core_resolve_embed_model(embed_model)
+        except ImportError as error:
+            raise ImportError(
+                f"embed_model={embed_model!r} needs a package that is missing ({error}); {HUGGINGFACE_ADVICE}"
+            ) from error
         return model, _name(model)
     chosen = getattr(Settings, "_embed_model", None)
     if chosen is not None:
@@ -156,7 +161,7 @@ def _huggingface(model: str | Path, **kwargs: Any) -> BaseEmbedding:
             f"this embedding model needs llama-index-embeddings-huggingface: {HUGGINGFACE_ADVICE}"
         ) from error
     make: Callable[..., BaseEmbedding] = HuggingFaceEmbedding
-    return make(model_name=str(model), **kwargs)
+    return make(model_name=str(model), embed_batch_size=32, **kwargs)
 
 
 def _installed(module: str) -> bool:

@@ -320,6 +320,9 @@ def test_documents_read_from_any_folder_match_the_recorded_propositions(tmp_path
     documents = SimpleDirectoryReader(folder).load_data()
     pack = DenseXRetrievalPack(documents, propositionizer=RecordedPropositionizer(DATA / "propositions.jsonl"))
     assert pack.counts().statuses == {"ok": 6}
+    moved = tmp_path / "moved"
+    folder.rename(moved)
+    assert pack.refresh(SimpleDirectoryReader(moved).load_data()) == [False]
 
 
 def test_the_racehorse_question_is_answered() -> None:

@@ -70,13 +70,12 @@ class BasePropositionNodeParser(NodeParser):
     def document_hash(self, document: BaseNode) -> str:
         """A hash of all that decides a document's nodes: its text, its user's metadata, and this parser's settings.
 
-        A file's dates are not part of it.
+        A file's dates and the folder it lies in are not part of it.
         """
+        metadata = {key: value for key, value in lasting(document.metadata).items() if key != "file_path"}
         levels = [parser_to_dict(parser) for parser in self._levels()]
         settings = [self.include_metadata, self.include_prev_next_rel, sorted(self.granularity), levels]
-        return content_hash(
-            document.get_content(), lasting(document.metadata), settings, self.propositionizer.fingerprint
-        )
+        return content_hash(document.get_content(), metadata, settings, self.propositionizer.fingerprint)
 
     def _parse_nodes(self, nodes: Sequence[BaseNode], show_progress: bool = False, **kwargs: Any) -> list[BaseNode]:
         documents, passages = self._split_all(nodes, show_progress)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from llama_pack_densex.retrieval.tokens import tokenize, tokenize_all
+from llama_pack_densex.retrieval.tokens import is_cjk, tokenize, tokenize_all
 from llama_pack_densex.stores.records import NodeRecord
 
 
@@ -33,10 +33,21 @@ class BM25:
 
     def scores(self, tokens: Sequence[str]) -> npt.NDArray[np.float32]:
         """The scores of all texts, zeros where no token is known; shape (number of texts,)."""
-        known = [token for token in tokens if self._index is not None and token in self._index.vocab_dict]
+        known = [] if self._index is None else _known(tokens, self._index.vocab_dict)
         if self._index is None or not known:
             return np.zeros(self._size, dtype=np.float32)
         return np.asarray(self._index.get_scores(known), dtype=np.float32)
+
+
+def _known(tokens: Sequence[str], vocabulary: Mapping[str, int]) -> list[str]:
+    """The tokens that occur; a lone Chinese, Japanese or Korean character stands for the pairs that it occurs in."""
+    known: list[str] = []
+    for token in tokens:
+        if token in vocabulary:
+            known.append(token)
+        if len(token) == 1 and is_cjk(token):
+            known += [pair for pair in vocabulary if len(pair) == 2 and token in pair]
+    return known
 
 
 @dataclass(frozen=True)

@@ -34,16 +34,22 @@ def tokenize(text: str) -> list[str]:
     normal = unicodedata.normalize("NFKC", text).casefold()
     tokens: list[str] = []
     for run in _TOKEN.findall(_DIGIT_GROUPS.sub("", normal)):
-        if _is_cjk(run[0]):
+        if is_cjk(run[0]):
             tokens.extend(run[i : i + 2] for i in range(max(1, len(run) - 1)))
         elif run not in _STOP_WORDS:
-            tokens.append(_stemmer().stemWord(run))
+            tokens.append(_stem(run))
     return tokens
 
 
 def tokenize_all(texts: Iterable[str]) -> list[list[str]]:
     """Tokenise texts one by one."""
     return [tokenize(text) for text in texts]
+
+
+@functools.lru_cache(maxsize=100_000)
+def _stem(word: str) -> str:
+    stem: str = _stemmer().stemWord(word)
+    return stem
 
 
 @functools.cache
@@ -53,5 +59,6 @@ def _stemmer() -> Any:
     return Stemmer.Stemmer("english")
 
 
-def _is_cjk(character: str) -> bool:
+def is_cjk(character: str) -> bool:
+    """Whether a character belongs to a script whose words are not searched as such."""
     return re.match(f"[{CJK}]", character) is not None

@@ -121,6 +121,12 @@ def test_a_lexical_question_without_a_known_word_finds_nothing() -> None:
     assert PropositionRecursiveRetriever(*build("lexical")).retrieve("zzz 量子力学 ???") == []
 
 
+def test_a_question_of_one_japanese_character_finds_words_with_it() -> None:
+    documents = [Document(text="琵琶湖は日本最大である。"), Document(text="富士山は高い。")]
+    retriever = PropositionRecursiveRetriever(*build("lexical", documents=documents))
+    assert [hit.node.get_content() for hit in retriever.retrieve("湖")] == ["琵琶湖は日本最大である。"]
+
+
 def test_the_retrievers_are_cores() -> None:
     assert issubclass(PropositionRecursiveRetriever, RecursiveRetriever)
     assert issubclass(PropositionAutoMergingRetriever, AutoMergingRetriever)
