@@ -116,6 +116,22 @@ class DocumentIndexer:
         )
 
 
+def checked_documents(documents: BaseNode | Sequence[BaseNode]) -> list[BaseNode]:
+    """Documents as a list.
+
+    Raises:
+        ValueError: One of them is no document; the message says which.
+    """
+    given = [documents] if isinstance(documents, BaseNode) else list(documents)
+    for place, document in enumerate(given):
+        if not isinstance(document, BaseNode):
+            raise ValueError(
+                f"documents[{place}] is a {type(document).__name__}, not a LlamaIndex Document: "
+                "wrap text as Document(text=...), or read files with SimpleDirectoryReader"
+            )
+    return given
+
+
 def reading_order(node: BaseNode) -> tuple[str, int, int, int]:
     """Sorts nodes by document, place, and from the coarse to the fine."""
     start, end = getattr(node, "start_char_idx", None), getattr(node, "end_char_idx", None)

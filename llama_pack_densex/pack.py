@@ -2,37 +2,43 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.base.response.schema import RESPONSE_TYPE
 from llama_index.core.llms import LLM
 from llama_index.core.node_parser import NodeParser
+from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryType
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
-from llama_pack_densex.indexing import DocumentIndexer, IndexCounts, reading_order
-from llama_pack_densex.models import NONE, embed_model_identity, resolve_embed_model, resolve_llm
+from llama_pack_densex.answering.extractive import ExtractiveQueryEngine
+from llama_pack_densex.indexing import DocumentIndexer, IndexCounts, checked_documents, reading_order
+from llama_pack_densex.models import embed_model_identity, resolve_llm
 from llama_pack_densex.node_parsers.base import BasePropositionNodeParser
 from llama_pack_densex.options import Mode, PackOptions, SearchedGranularity, check_top_k
 from llama_pack_densex.propositionizers.base import Propositionizer
 from llama_pack_densex.retrieval.bm25 import LexicalIndexCache
 from llama_pack_densex.stores.folder import IndexFolder
 from llama_pack_densex.stores.index import NodeIndex
-from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest, is_index
-from llama_pack_densex.wiring import make_node_parser, make_query_engine, make_retriever, make_vector_index
+from llama_pack_densex.stores.manifest import Manifest, is_index
+from llama_pack_densex.wiring import (
+    Given,
+    embed_model_for,
+    make_node_parser,
+    make_query_engine,
+    make_retriever,
+    make_vector_index,
+    report_choices,
+)
 
 try:  # until llama-index-core 0.14.20
     from llama_index.core.llama_pack import BaseLlamaPack as _Base
 except ImportError:
     _Base = object
-
-logger = logging.getLogger(__name__)
 
 
 class DenseXRetrievalPack(_Base):  # type: ignore[misc]
@@ -101,45 +107,42 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         options = PackOptions(
             mode, tuple(granularity), similarity_top_k, fetch_k, simple_ratio_thresh, streaming, verbose
         )
-        documents = _checked(documents)
-        parser, proposition_source = make_node_parser(
-            options, node_parser, text_splitter, propositionizer, proposition_llm
-        )
-        answering, answering_source = resolve_llm(query_llm, "query_llm")
+        documents = checked_documents(documents)
         folder = None if persist_dir is None else IndexFolder(Path(persist_dir))
         manifest = Manifest.read(folder.path) if folder is not None and is_index(folder.path) else None
-        embedding, embedding_source = _embed_model_for(manifest, embed_model, folder)
-        if folder is not None and manifest is not None:
-            index = folder.open(manifest, vector_store, embedding)
-        else:
-            index = NodeIndex(folder.create(vector_store) if folder is not None else vector_store, embedding)
-        self._folder = folder
-        self._embed_spec = embed_model if isinstance(embed_model, str) else manifest.embed_spec if manifest else ""
-        self._made_by = manifest.propositionizer if manifest else ""
-        self._propositionizer_is_given = any(
-            part is not None for part in (node_parser, propositionizer, proposition_llm)
-        )
-        self._wire(options, index, parser, answering)
-        _say(
-            proposition_source,
-            embedding_source,
-            answering_source,
-            lacking=(embedding is None and embed_model is None) or (answering is None and query_llm is None),
+        self._set_up(
+            options,
+            folder,
+            manifest,
+            Given(proposition_llm, query_llm, embed_model, text_splitter, propositionizer, vector_store, node_parser),
         )
         self.refresh(documents, show_progress=show_progress)
         if not self.counts().passages:
             raise ValueError("none of the documents has any text: there is nothing to search")
 
-    def _wire(
-        self, options: PackOptions, index: NodeIndex, parser: BasePropositionNodeParser, query_llm: LLM | None
+    def _set_up(
+        self, options: PackOptions, folder: IndexFolder | None, manifest: Manifest | None, given: Given
     ) -> None:
-        self._options, self._index, self._query_llm = options, index, query_llm
+        parser, proposition_source = make_node_parser(options, given)
+        query_llm, answering_source = resolve_llm(given.query_llm, "query_llm")
+        embed_model, embedding_source = embed_model_for(manifest, given.embed_model, folder)
+        if folder is not None and manifest is not None:
+            index = folder.open(manifest, given.vector_store, embed_model)
+        else:
+            store = folder.create(given.vector_store) if folder is not None else given.vector_store
+            index = NodeIndex(store, embed_model)
+        self._options, self._folder, self._given = options, folder, given
+        self._index, self._query_llm = index, query_llm
+        self._embed_spec = given.embed_spec or (manifest.embed_spec if manifest else "")
+        self._made_by = manifest.propositionizer if manifest else ""
         self._lexical = LexicalIndexCache()
         self._indexer = DocumentIndexer(index, parser, self._lexical)
         self.node_parser = parser
         self.retriever = make_retriever(options, index, self._lexical, options.similarity_top_k)
         self.query_engine = make_query_engine(options, self.retriever, query_llm)
         self.vector_index = make_vector_index(index, parser)
+        lacking = (embed_model is None and given.embed_model is None) or (query_llm is None and given.query_llm is None)
+        report_choices(proposition_source, embedding_source, answering_source, lacking)
 
     @classmethod
     def load(
@@ -183,24 +186,12 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             streaming,
             verbose,
         )
-        parser, proposition_source = make_node_parser(
-            options, node_parser, text_splitter, propositionizer, proposition_llm
-        )
-        answering, answering_source = resolve_llm(query_llm, "query_llm")
-        embedding, embedding_source = _embed_model_for(manifest, embed_model, folder)
         pack = cls.__new__(cls)
-        pack._folder = folder
-        pack._embed_spec = embed_model if isinstance(embed_model, str) else manifest.embed_spec
-        pack._made_by = manifest.propositionizer
-        pack._propositionizer_is_given = any(
-            part is not None for part in (node_parser, propositionizer, proposition_llm)
-        )
-        pack._wire(options, folder.open(manifest, vector_store, embedding), parser, answering)
-        _say(
-            proposition_source,
-            embedding_source,
-            answering_source,
-            lacking=(embedding is None and embed_model is None) or (answering is None and query_llm is None),
+        pack._set_up(
+            options,
+            folder,
+            manifest,
+            Given(proposition_llm, query_llm, embed_model, text_splitter, propositionizer, vector_store, node_parser),
         )
         return pack
 
@@ -247,7 +238,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
     def insert(self, documents: BaseNode | Sequence[BaseNode], show_progress: bool = False) -> None:
         """Index documents; one whose id is there is replaced, and so is an earlier state of its file."""
         self._require_own_propositionizer()
-        self._indexer.insert(_checked(documents), show_progress)
+        self._indexer.insert(checked_documents(documents), show_progress)
         self._after_change()
 
     def refresh(self, documents: BaseNode | Sequence[BaseNode], show_progress: bool = False) -> list[bool]:
@@ -257,7 +248,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             For each document whether it was indexed.
         """
         self._require_own_propositionizer()
-        changed = self._indexer.refresh(_checked(documents), show_progress)
+        changed = self._indexer.refresh(checked_documents(documents), show_progress)
         self._after_change()
         return changed
 
@@ -311,7 +302,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             return self.retriever
         return make_retriever(self._options, self._index, self._lexical, check_top_k(similarity_top_k))
 
-    def _engine(self, similarity_top_k: int | None) -> BaseQueryEngine:
+    def _engine(self, similarity_top_k: int | None) -> RetrieverQueryEngine | ExtractiveQueryEngine:
         if similarity_top_k is None:
             return self.query_engine
         return self.query_engine.with_retriever(self._retriever(similarity_top_k))
@@ -338,49 +329,9 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
     def _require_own_propositionizer(self) -> None:
         """Refuse to let a default that differs from what made the index replace its propositions."""
         fingerprint = self.node_parser.propositionizer.fingerprint
-        if self._made_by and self._made_by != fingerprint and not self._propositionizer_is_given:
+        if self._made_by and self._made_by != fingerprint and not self._given.propositions:
             raise ValueError(
                 "the index's propositions were made by another propositionizer than the default one here "
                 f"({self.node_parser.propositionizer.class_name()}); pass the one that made them (proposition_llm= or "
                 "propositionizer=), or the default one by name to have changed documents made by it"
             )
-
-
-def _checked(documents: BaseNode | Sequence[BaseNode]) -> list[BaseNode]:
-    given = [documents] if isinstance(documents, BaseNode) else list(documents)
-    for place, document in enumerate(given):
-        if not isinstance(document, BaseNode):
-            raise ValueError(
-                f"documents[{place}] is a {type(document).__name__}, not a LlamaIndex Document: "
-                "wrap text as Document(text=...), or read files with SimpleDirectoryReader"
-            )
-    return given
-
-
-def _embed_model_for(
-    manifest: Manifest | None, given: BaseEmbedding | str | None, folder: IndexFolder | None
-) -> tuple[BaseEmbedding | None, str]:
-    """The embedding model for an index: the one that made it, where there is one already."""
-    if manifest is None:
-        return resolve_embed_model(given)
-    if given is None and manifest.embed_model == NONE:
-        return None, "none, as when the index was made"
-    model, source = resolve_embed_model(given if given is not None else manifest.embed_spec or None)
-    identity = embed_model_identity(model)
-    if identity != manifest.embed_model:
-        raise InvalidIndexError(
-            f"{folder.path if folder else 'the index'} was made with the embedding model {manifest.embed_model!r}, not "
-            f"{identity!r}: pass that one as embed_model=, or build the index anew."
-        )
-    return model, source
-
-
-def _say(propositions: str, embedding: str, answering: str, lacking: bool) -> None:
-    """Say once what was chosen and what it means; as a warning where something is lacking that nobody left out."""
-    search = "by embeddings" if not embedding.startswith("none") else "by words (BM25)"
-    answers = "written by the LLM" if not answering.startswith("none") else "quoted propositions"
-    logger.log(
-        logging.WARNING if lacking else logging.INFO,
-        "%s; embedding model: %s, so search is %s; LLM for answers: %s, so answers are %s.",
-        propositions[:1].upper() + propositions[1:], embedding, search, answering, answers,
-    )  # fmt: skip

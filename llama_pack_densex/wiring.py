@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import logging
+from dataclasses import dataclass
 from typing import Any
 
 from llama_index.core import Settings, StorageContext, VectorStoreIndex
 from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.data_structs import IndexDict
 from llama_index.core.llms import LLM
 from llama_index.core.node_parser import NodeParser, SentenceSplitter
 from llama_index.core.response_synthesizers import get_response_synthesizer
+from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_pack_densex.answering.engine import PropositionQueryEngine
 from llama_pack_densex.answering.extractive import ExtractiveQueryEngine
-from llama_pack_densex.models import resolve_llm
+from llama_pack_densex.models import NONE, embed_model_identity, resolve_embed_model, resolve_llm
 from llama_pack_densex.node_parsers.base import BasePropositionNodeParser
 from llama_pack_densex.node_parsers.hierarchical import DEFAULT_CHUNK_SIZES, HierarchicalPropositionNodeParser
 from llama_pack_densex.node_parsers.proposition import PropositionNodeParser, default_base_parser
@@ -26,34 +30,48 @@ from llama_pack_densex.retrieval.auto_merging import PropositionAutoMergingRetri
 from llama_pack_densex.retrieval.bm25 import LexicalIndexCache
 from llama_pack_densex.retrieval.recursive import PropositionRecursiveRetriever
 from llama_pack_densex.retrieval.units import DenseUnitRetriever, LexicalUnitRetriever, UnitRetriever
+from llama_pack_densex.stores.folder import IndexFolder
 from llama_pack_densex.stores.index import NodeIndex
+from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest
+
+logger = logging.getLogger(__name__)
 
 
-def make_node_parser(
-    options: PackOptions,
-    node_parser: BasePropositionNodeParser | None,
-    text_splitter: NodeParser | None,
-    propositionizer: Propositionizer | None,
-    proposition_llm: LLM | str | None,
-) -> tuple[BasePropositionNodeParser, str]:
+@dataclass(frozen=True)
+class Given:
+    """The parts of a pack that its user gave; None where they gave none (see `DenseXRetrievalPack`)."""
+
+    proposition_llm: LLM | str | None
+    query_llm: LLM | str | None
+    embed_model: BaseEmbedding | str | None
+    text_splitter: NodeParser | None
+    propositionizer: Propositionizer | None
+    vector_store: BasePydanticVectorStore | None
+    node_parser: BasePropositionNodeParser | None
+
+    @property
+    def propositions(self) -> bool:
+        """Whether they said where propositions come from."""
+        return any(part is not None for part in (self.proposition_llm, self.propositionizer, self.node_parser))
+
+    @property
+    def embed_spec(self) -> str:
+        """What they named the embedding model by; empty where they gave none or an object."""
+        return self.embed_model if isinstance(self.embed_model, str) else ""
+
+
+def make_node_parser(options: PackOptions, given: Given) -> tuple[BasePropositionNodeParser, str]:
     """The node parser for what the user gave, and a phrase that says where propositions come from.
 
     Raises:
         ValueError: Two arguments say different things about the same part.
     """
-    if node_parser is not None:
-        if text_splitter is not None or propositionizer is not None or proposition_llm is not None:
+    if given.node_parser is not None:
+        if any(part is not None for part in (given.text_splitter, given.propositionizer, given.proposition_llm)):
             raise ValueError("node_parser brings its own text_splitter and propositionizer: pass it alone")
-        return node_parser, node_parser.propositionizer.class_name()
-    if propositionizer is not None and proposition_llm is not None:
-        raise ValueError("pass proposition_llm or propositionizer, not both")
-    if propositionizer is None:
-        llm, source = resolve_llm(proposition_llm, "proposition_llm")
-        propositionizer = LLMPropositionizer(llm=llm) if llm is not None else SentencePropositionizer()
-        source = f"propositions by {source}" if llm is not None else f"LLM for propositions: {source}"
-    else:
-        source = f"propositions by {propositionizer.class_name()}"
-    passages = text_splitter if text_splitter is not None else default_base_parser()
+        return given.node_parser, f"propositions by {given.node_parser.propositionizer.class_name()}"
+    propositionizer, source = _make_propositionizer(given)
+    passages = given.text_splitter if given.text_splitter is not None else default_base_parser()
     if options.mode == "recursive":
         return PropositionNodeParser(
             base_parser=passages, propositionizer=propositionizer, granularity=options.granularity
@@ -62,6 +80,50 @@ def make_node_parser(
     return HierarchicalPropositionNodeParser(
         levels=[sections, passages], propositionizer=propositionizer, granularity=options.granularity
     ), source
+
+
+def _make_propositionizer(given: Given) -> tuple[Propositionizer, str]:
+    if given.propositionizer is not None:
+        if given.proposition_llm is not None:
+            raise ValueError("pass proposition_llm or propositionizer, not both")
+        return given.propositionizer, f"propositions by {given.propositionizer.class_name()}"
+    llm, source = resolve_llm(given.proposition_llm, "proposition_llm")
+    if llm is not None:
+        return LLMPropositionizer(llm=llm), f"propositions by {source}"
+    return SentencePropositionizer(), f"LLM for propositions: {source}, so sentences stand in for them"
+
+
+def embed_model_for(
+    manifest: Manifest | None, given: BaseEmbedding | str | None, folder: IndexFolder | None
+) -> tuple[BaseEmbedding | None, str]:
+    """The embedding model for an index: the one that made it, where there is an index already.
+
+    Raises:
+        InvalidIndexError: Another model was given, or the one that made it cannot be told.
+    """
+    if manifest is None:
+        return resolve_embed_model(given)
+    if given is None and manifest.embed_model == NONE:
+        return None, "none, as when the index was made"
+    model, source = resolve_embed_model(given if given is not None else manifest.embed_spec or None)
+    identity = embed_model_identity(model)
+    if identity != manifest.embed_model:
+        raise InvalidIndexError(
+            f"{folder.path if folder else 'the index'} was made with the embedding model {manifest.embed_model!r}, not "
+            f"{identity!r}: pass that one as embed_model=, or build the index anew."
+        )
+    return model, source
+
+
+def report_choices(propositions: str, embedding: str, answering: str, lacking: bool) -> None:
+    """Say once what was chosen and what it means; as a warning where something is lacking that nobody left out."""
+    search = "by words (BM25)" if embedding.startswith(NONE) else "by embeddings"
+    answers = "quoted propositions" if answering.startswith(NONE) else "written by the LLM"
+    logger.log(
+        logging.WARNING if lacking else logging.INFO,
+        "%s; embedding model: %s, so search is %s; LLM for answers: %s, so answers are %s.",
+        propositions[:1].upper() + propositions[1:], embedding, search, answering, answers,
+    )  # fmt: skip
 
 
 def make_retriever(
