@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from llama_index.core.schema import IndexNode, NodeWithScore, TextNode
 
 from llama_pack_densex.retrieval.hits import MatchedUnit, matched_units
-from llama_pack_densex.retrieval.tokens import CJK
+from llama_pack_densex.retrieval.tokens import CJK, tokenize
 
 FACT_WORDS = 100
 """Words of matched units above the passages; a Chinese, Japanese or Korean character counts as half a word."""
+
+NEAR_DUPLICATE = 0.8
+"""A unit is left out where one above it has at least this share of its tokens: a sentence and its proposition, say."""
 
 _WORD = re.compile(rf"(?P<cjk>[{CJK}])|[^\W_{CJK}]+(?:['’.,-][^\W_{CJK}]+)*")
 
@@ -31,7 +34,7 @@ def count_words(text: str) -> float:
 
 
 def best_facts(nodes: Sequence[NodeWithScore], words: float = FACT_WORDS) -> list[Fact]:
-    """The units that found these nodes, the best first, as many as fit into a number of words (at least one).
+    """The best of the units that found these nodes: as many as fit into a number of words, at least one, none twice.
 
     A unit ranks by its own score plus the score of the node it found, each as a share of the best one's, so that a
     good unit of a good passage comes first.
@@ -47,16 +50,16 @@ def best_facts(nodes: Sequence[NodeWithScore], words: float = FACT_WORDS) -> lis
     best_node = max(abs(node.score or 0.0) for node in nodes) or 1.0
     facts.sort(key=lambda fact: -(fact.unit.score / best_unit + (fact.source.score or 0.0) / best_node))
     kept: list[Fact] = []
-    seen: set[str] = set()
+    said: list[set[str]] = []
     left = words
     for fact in facts:
-        text = fact.unit.text.strip()
-        if text in seen:
+        tokens = set(tokenize(fact.unit.text))
+        if any(len(tokens & other) >= NEAR_DUPLICATE * len(tokens) for other in said):
             continue
-        seen.add(text)
-        left -= count_words(text)
+        left -= count_words(fact.unit.text)
         if left < 0 and kept:
             break
+        said.append(tokens)
         kept.append(fact)
     return kept
 
