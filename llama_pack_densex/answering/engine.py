@@ -11,14 +11,14 @@ from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.response_synthesizers import BaseSynthesizer
 from llama_index.core.schema import NodeWithScore
 
-from llama_pack_densex.retrieval.context import assemble_context
+from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
 
 
 class _ContextSynthesizer(BaseSynthesizer):
     """Gives another synthesizer the assembled context to read, and the response the retrieved nodes as sources."""
 
-    def __init__(self, inner: BaseSynthesizer) -> None:
-        self._inner = inner
+    def __init__(self, inner: BaseSynthesizer, context: PropositionContextPostprocessor) -> None:
+        self._inner, self._context = inner, context
         super().__init__(llm=inner._llm, callback_manager=inner.callback_manager, streaming=inner._streaming)
 
     def _get_prompts(self) -> Any:
@@ -34,7 +34,7 @@ class _ContextSynthesizer(BaseSynthesizer):
         additional_source_nodes: Sequence[NodeWithScore] | None = None,
         **response_kwargs: Any,
     ) -> RESPONSE_TYPE:
-        response = self._inner.synthesize(query, assemble_context(nodes), **response_kwargs)
+        response = self._inner.synthesize(query, self._context.postprocess_nodes(nodes), **response_kwargs)
         return _with_sources(response, nodes, additional_source_nodes)
 
     async def asynthesize(
@@ -44,7 +44,7 @@ class _ContextSynthesizer(BaseSynthesizer):
         additional_source_nodes: Sequence[NodeWithScore] | None = None,
         **response_kwargs: Any,
     ) -> RESPONSE_TYPE:
-        response = await self._inner.asynthesize(query, assemble_context(nodes), **response_kwargs)
+        response = await self._inner.asynthesize(query, self._context.postprocess_nodes(nodes), **response_kwargs)
         return _with_sources(response, nodes, additional_source_nodes)
 
     def get_response(self, query_str: str, text_chunks: Sequence[str], **response_kwargs: Any) -> Any:
@@ -59,12 +59,24 @@ class PropositionQueryEngine(RetrieverQueryEngine):
 
     Args:
         retriever: One of our retrievers.
-        response_synthesizer: Any synthesizer; it reads the propositions first, then the passages.
+        response_synthesizer: Any synthesizer.
+        context: Makes of the retrieved nodes what the synthesizer reads; None means the best propositions, then the
+            passages. The response's `source_nodes` are what was retrieved.
     """
 
-    def __init__(self, retriever: BaseRetriever, response_synthesizer: BaseSynthesizer, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        retriever: BaseRetriever,
+        response_synthesizer: BaseSynthesizer,
+        context: PropositionContextPostprocessor | None = None,
+        **kwargs: Any,
+    ) -> None:
         if not isinstance(response_synthesizer, _ContextSynthesizer):
-            response_synthesizer = _ContextSynthesizer(response_synthesizer)
+            response_synthesizer = _ContextSynthesizer(
+                response_synthesizer, context if context is not None else PropositionContextPostprocessor()
+            )
+        elif context is not None:
+            response_synthesizer = _ContextSynthesizer(response_synthesizer._inner, context)
         super().__init__(retriever, response_synthesizer=response_synthesizer, **kwargs)
 
 

@@ -11,10 +11,12 @@ from llama_index.core.prompts.mixin import PromptMixinType
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 
 from llama_pack_densex.node_parsers.metadata import SECTION_KEY, TITLE_KEY
-from llama_pack_densex.retrieval.context import best_facts
+from llama_pack_densex.retrieval.context_facts import best_facts
 
 NOTHING_FOUND = "Empty Response"
 """What core's synthesizers answer where nothing was retrieved."""
+ANSWER_WORDS = 100
+"""Words of an answer; a Chinese, Japanese or Korean character counts as half a word."""
 
 
 class ExtractiveQueryEngine(BaseQueryEngine):
@@ -78,7 +80,7 @@ def extract(nodes: list[NodeWithScore]) -> list[str]:
 
     A node that no proposition found is quoted itself.
     """
-    facts = best_facts(nodes)
+    facts = best_facts(nodes, ANSWER_WORDS)
     if not facts:
         return [
             _quote(hit.node.get_content(), hit.node, str(hit.node.metadata.get(SECTION_KEY, ""))) for hit in nodes[:1]

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from llama_pack_densex.cli.choices import PROPOSITIONIZERS, IndexChoices, check_propositionizer
+from llama_pack_densex.cli.score import score
 from llama_pack_densex.cli.session import argument, print_json, session, stdout, waiting
 
 app = typer.Typer(
@@ -191,3 +192,6 @@ def demo(
 
         if not show_demo(data, mode.value, embed_model, verbose):
             raise typer.Exit(1)
+
+
+app.command()(score)

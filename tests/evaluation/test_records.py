@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from llama_pack_densex.evaluation.readers import records
+from llama_pack_densex.evaluation.readers.records import DatasetError, Record, iter_json_list, read_records
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda values: st.lists(values) | st.dictionaries(st.text(), values),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=60)
+@given(st.lists(JSON, max_size=8), st.sampled_from([None, 1, "\t"]))
+def test_a_list_is_decoded_piece_by_piece_as_it_is_whole(
+    tmp_path_factory: pytest.TempPathFactory, values: list[Any], indent: int | str | None
+) -> None:
+    file = tmp_path_factory.mktemp("lists") / "list.json"
+    file.write_text(json.dumps(values, indent=indent), encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(records, "_CHUNK", 3)
+        assert list(iter_json_list(file)) == values
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"a": 1}', "expected a JSON list"),
+        ("", "expected a JSON list"),
+        ("[1, 2", "item 2: expected JSON"),
+        ("[1 2]", "item 1: expected a comma or the list's end"),
+        ("[1, ?]", "item 2: expected JSON"),
+    ],
+)
+def test_a_damaged_list_is_named_with_its_item(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "list.json"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(DatasetError, match=rf"list\.json.*{said}"):
+        list(iter_json_list(file))
+
+
+def test_all_kinds_of_files_give_the_same_records(tmp_path: Path) -> None:
+    rows = [{"question": "灯りは？", "answer": "赤"}, {"question": "Tea, or\ncoffee?", "answer": '"tea"'}]
+    (tmp_path / "a.json").write_text(json.dumps(rows), encoding="utf-8")
+    (tmp_path / "a.jsonl").write_text("\n\n".join(json.dumps(row) for row in rows), encoding="utf-8-sig")
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress((tmp_path / "a.jsonl").read_bytes()))
+    (tmp_path / "a.csv").write_text('question,answer\n灯りは？,赤\n"Tea, or\ncoffee?","""tea"""\n', encoding="utf-8")
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
+    for file in sorted(tmp_path.iterdir()):
+        assert [record.fields for record in read_records(file)] == rows, file
+    assert [record.where for record in read_records(tmp_path / "a.csv")] == [
+        f"{tmp_path / 'a.csv'}, line 2",
+        f"{tmp_path / 'a.csv'}, line 3",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.jsonl", b'{"a": 1}\n{"a"\n', "line 2: expected a JSON object"),
+        ("a.jsonl", b"[1]\n", "line 1: expected a JSON object, and this is list"),
+        ("a.jsonl", b'{"a": "\xff"}\n', "expected UTF-8"),
+        ("a.csv", b"question,answer\na,\xff\n", "expected UTF-8"),
+        ("a.jsonl.gz", b"not packed", "expected gzip"),
+        ("a.jsonl.gz", gzip.compress(b"{}\n" * 99)[:-12], "expected gzip"),
+        ("a.csv", b"question,answer\na\n", "line 2: 1 columns; expected the header's 2"),
+        ("a.parquet", b"no parquet at all", "expected a Parquet file"),
+        ("a.txt", b"", "expected a .jsonl, .json, .csv, .tsv or .parquet file"),
+    ],
+)
+def test_a_damaged_file_is_named_with_its_line(tmp_path: Path, name: str, content: bytes, said: str) -> None:
+    file = tmp_path / name
+    file.write_bytes(content)
+    with pytest.raises(DatasetError, match=said) as error:
+        list(read_records(file))
+    assert str(file) in str(error.value)
+
+
+def test_a_field_is_asked_for_by_any_of_its_names() -> None:
+    record = Record({"qid": 7, "answer": ["a", "a", " "], "label": 1.5}, "file, line 1")
+    assert record.text("id", "qid") == "7"
+    assert record.texts("answers", "answer") == ("a",)
+    assert record.texts("none") == ()
+    with pytest.raises(DatasetError, match="file, line 1: 'text' or 'contents' is missing"):
+        record.text("text", "contents")
+    with pytest.raises(DatasetError, match="label is float, and text is expected"):
+        record.text("label")
+    with pytest.raises(DatasetError, match="'qid' must be a text or a list of texts"):
+        record.texts("qid")
