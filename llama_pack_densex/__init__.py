@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from llama_pack_densex.download import download_llama_pack
+    from llama_pack_densex.evaluation.compare import compare
+    from llama_pack_densex.evaluation.strategy import Strategy
     from llama_pack_densex.node_parsers.hierarchical import HierarchicalPropositionNodeParser
     from llama_pack_densex.node_parsers.proposition import PropositionNodeParser
     from llama_pack_densex.pack import DenseXRetrievalPack
@@ -24,6 +26,8 @@ __all__ = [
     "Propositionizer",
     "RecordedPropositionizer",
     "SentencePropositionizer",
+    "Strategy",
+    "compare",
     "download_llama_pack",
 ]
 
@@ -37,6 +41,8 @@ _MODULES = {
     "Propositionizer": "propositionizers.base",
     "RecordedPropositionizer": "propositionizers.recorded",
     "SentencePropositionizer": "propositionizers.sentences",
+    "Strategy": "evaluation.strategy",
+    "compare": "evaluation.compare",
     "download_llama_pack": "download",
 }
 

@@ -13,6 +13,7 @@ from llama_pack_densex.node_parsers.base import BasePropositionNodeParser
 from llama_pack_densex.node_parsers.ids import is_random_id
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, REASON_KEY, STATUS_KEY
 from llama_pack_densex.retrieval.bm25 import LexicalIndexCache
+from llama_pack_densex.retrieval.trust import LanguageTrust, TrustMeter, embedded_passages
 from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.records import DocumentRecord, file_of
 
@@ -46,43 +47,46 @@ class DocumentIndexer:
     Args:
         index: Where nodes go.
         parser: What makes nodes of documents.
-        lexical: The lexical side of the index, which forgets what it knows when the nodes change.
+        lexical: The lexical side of the index, which is told when the nodes change.
+        trust: Measures whether the embedding model knows the languages of what is indexed.
     """
 
-    def __init__(self, index: NodeIndex, parser: BasePropositionNodeParser, lexical: LexicalIndexCache) -> None:
-        self._index, self._parser, self._lexical = index, parser, lexical
+    def __init__(
+        self, index: NodeIndex, parser: BasePropositionNodeParser, lexical: LexicalIndexCache, trust: TrustMeter
+    ) -> None:
+        self._index, self._parser, self._lexical, self._trust = index, parser, lexical, trust
 
-    def insert(self, documents: Sequence[BaseNode], show_progress: bool = False) -> None:
+    def insert(self, documents: Sequence[BaseNode], show_progress: bool = False) -> list[LanguageTrust]:
         """Write documents' nodes; a document that is there is replaced, and so is an earlier state of its file.
 
         All propositions are made before anything is written, so that a failure changes nothing.
+
+        Returns:
+            Languages of which it now turned out that the embedding model does not know them.
         """
         if not documents:
-            return
+            return []
         nodes = self._parser.get_nodes_from_documents(documents, show_progress=show_progress)  # type: ignore[arg-type]
         there = self._index.documents()
         replaced = [document.id_ for document in documents if document.id_ in there]
         replaced += _earlier_states(documents, there)
         self._index.replace(replaced, nodes, show_progress=show_progress)
-        self._lexical.clear()
+        self._lexical.changed()
         empty = len({document.id_ for document in documents} - {node.ref_doc_id for node in nodes})
         if empty:
             logger.warning("%d of %d documents have no text, and so nothing to index.", empty, len(documents))
         _report_fallbacks(nodes)
+        model = self._index.embed_model
+        embed = None if model is None or self._trust.known else model.get_text_embedding_batch
+        return self._trust.add(embedded_passages(nodes, embed))
 
-    def refresh(self, documents: Sequence[BaseNode], show_progress: bool = False) -> list[bool]:
-        """Index the documents that are new or changed, by text, user's metadata and the parser's settings.
-
-        Returns:
-            For each document whether it was indexed.
-        """
+    def changed(self, documents: Sequence[BaseNode]) -> list[bool]:
+        """Tell which documents are new or changed, by text, user's metadata and the parser's settings."""
         there = self._index.documents()
         unchanged: defaultdict[str, list[str]] = defaultdict(list)
         for document_id, record in there.items():
             unchanged[record.hash].append(document_id)
-        changed = [not _take(document, self._parser.document_hash(document), unchanged) for document in documents]
-        self.insert([d for d, is_changed in zip(documents, changed, strict=True) if is_changed], show_progress)
-        return changed
+        return [not _take(document, self._parser.document_hash(document), unchanged) for document in documents]
 
     def delete(self, document_ids: Sequence[str]) -> int:
         """Delete documents' nodes.
@@ -93,7 +97,7 @@ class DocumentIndexer:
         there = self._index.documents()
         known = [document_id for document_id in document_ids if document_id in there]
         self._index.remove(sorted(node_id for document_id in known for node_id in there[document_id].node_ids))
-        self._lexical.clear()
+        self._lexical.changed()
         return len(known)
 
     def counts(self) -> IndexCounts:

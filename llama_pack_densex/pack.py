@@ -11,23 +11,33 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.base.response.schema import RESPONSE_TYPE
 from llama_index.core.llms import LLM
 from llama_index.core.node_parser import NodeParser
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryType
-from llama_index.core.vector_stores.types import BasePydanticVectorStore
+from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters
 
 from llama_pack_densex.answering.extractive import ExtractiveQueryEngine
-from llama_pack_densex.indexing import DocumentIndexer, IndexCounts, checked_documents, reading_order
-from llama_pack_densex.models import embed_model_identity, resolve_llm
+from llama_pack_densex.indexing import IndexCounts, checked_documents
+from llama_pack_densex.models import resolve_llm
 from llama_pack_densex.node_parsers.base import BasePropositionNodeParser
-from llama_pack_densex.options import Mode, PackOptions, SearchedGranularity, check_top_k
+from llama_pack_densex.options import (
+    DEFAULT_GRANULARITY,
+    Hybrid,
+    Mode,
+    PackOptions,
+    RerankedUnit,
+    SearchedGranularity,
+    check_top_k,
+)
+from llama_pack_densex.pack_index import PackIndex
 from llama_pack_densex.propositionizers.base import Propositionizer
-from llama_pack_densex.retrieval.bm25 import LexicalIndexCache
+from llama_pack_densex.retrieval.context import DEFAULT_MODE, ContextMode, PropositionContextPostprocessor
+from llama_pack_densex.retrieval.tokens import TokenizerSpec
 from llama_pack_densex.stores.folder import IndexFolder
-from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.manifest import Manifest, is_index
 from llama_pack_densex.wiring import (
     Given,
-    embed_model_for,
+    Searched,
     make_node_parser,
     make_query_engine,
     make_retriever,
@@ -64,7 +74,19 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         vector_store: A LlamaIndex vector store to keep nodes in; the default is an embedded LanceDB.
         persist_dir: A folder to keep the index in. If it holds one, that is opened, and only documents that are new
             or changed are indexed.
-        granularity: The units that are searched: "proposition", "sentence" or both.
+        granularity: The units that embeddings are searched for: any of "proposition", "sentence" and "passage".
+        hybrid: Whether search by embeddings is fused with search by words (BM25 over passages). "store" leaves that to
+            the hybrid mode of `vector_store`. Without an embedding model, search is by words in any case.
+        dense_weight: The embeddings' share in hybrid search, from 0 to 1. None means one half, and nothing for
+            questions in a language that the embedding model turned out not to know.
+        context: What the LLM reads: "propositions+passages", "propositions", "passages", "window", or a
+            `PropositionContextPostprocessor`, which has a budget too.
+        reranker: Any LlamaIndex node postprocessor that scores nodes anew, a cross-encoder for one.
+        rerank: Whether it scores each "passage", or each matched "proposition" (and sentence), of which the best counts.
+        rerank_k: Nodes that it scores; None means five times those asked for, at least 20.
+        tokenizer: Splits texts and questions for search by words: "bigrams" (words, and pairs of characters where words
+            have no spaces between them), "sudachi" (a Japanese dictionary), or a function from a text to its tokens.
+            None means what the index was made with, "bigrams" at first.
         node_parser: A proposition node parser of your own, in place of `text_splitter`, `propositionizer` and
             `proposition_llm`.
         fetch_k: Units in the first round of a search; it grows until there are `similarity_top_k` results.
@@ -97,7 +119,14 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         propositionizer: Propositionizer | None = None,
         vector_store: BasePydanticVectorStore | None = None,
         persist_dir: str | Path | None = None,
-        granularity: Sequence[SearchedGranularity] = ("proposition", "sentence"),
+        granularity: Sequence[SearchedGranularity] = DEFAULT_GRANULARITY,
+        hybrid: Hybrid = True,
+        dense_weight: float | None = None,
+        context: ContextMode | PropositionContextPostprocessor = DEFAULT_MODE,
+        reranker: BaseNodePostprocessor | None = None,
+        rerank: RerankedUnit = "passage",
+        rerank_k: int | None = None,
+        tokenizer: TokenizerSpec | None = None,
         node_parser: BasePropositionNodeParser | None = None,
         fetch_k: int | None = None,
         simple_ratio_thresh: float = 0.5,
@@ -105,17 +134,34 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         verbose: bool = False,
     ) -> None:
         options = PackOptions(
-            mode, tuple(granularity), similarity_top_k, fetch_k, simple_ratio_thresh, streaming, verbose
+            mode=mode,
+            granularity=granularity,  # type: ignore[arg-type]  # made a tuple there
+            similarity_top_k=similarity_top_k,
+            fetch_k=fetch_k,
+            simple_ratio_thresh=simple_ratio_thresh,
+            streaming=streaming,
+            verbose=verbose,
+            hybrid=hybrid,
+            dense_weight=dense_weight,
+            context=context,
+            rerank=rerank,
+            rerank_k=rerank_k,
         )
         documents = checked_documents(documents)
         folder = None if persist_dir is None else IndexFolder(Path(persist_dir))
         manifest = Manifest.read(folder.path) if folder is not None and is_index(folder.path) else None
-        self._set_up(
-            options,
-            folder,
-            manifest,
-            Given(proposition_llm, query_llm, embed_model, text_splitter, propositionizer, vector_store, node_parser),
+        given = Given(
+            proposition_llm,
+            query_llm,
+            embed_model,
+            text_splitter,
+            propositionizer,
+            vector_store,
+            node_parser,
+            reranker,
+            tokenizer,
         )
+        self._set_up(options, folder, manifest, given)
         self.refresh(documents, show_progress=show_progress)
         if not self.counts().passages:
             raise ValueError("none of the documents has any text: there is nothing to search")
@@ -125,24 +171,16 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
     ) -> None:
         parser, proposition_source = make_node_parser(options, given)
         query_llm, answering_source = resolve_llm(given.query_llm, "query_llm")
-        embed_model, embedding_source = embed_model_for(manifest, given.embed_model, folder)
-        if folder is not None and manifest is not None:
-            index = folder.open(manifest, given.vector_store, embed_model)
-        else:
-            store = folder.create(given.vector_store) if folder is not None else given.vector_store
-            index = NodeIndex(store, embed_model)
-        self._options, self._folder, self._given = options, folder, given
-        self._index, self._query_llm = index, query_llm
-        self._embed_spec = given.embed_spec or (manifest.embed_spec if manifest else "")
-        self._made_by = manifest.propositionizer if manifest else ""
-        self._lexical = LexicalIndexCache()
-        self._indexer = DocumentIndexer(index, parser, self._lexical)
+        self._index = PackIndex(options, given, parser, folder, manifest)
+        self._searched = Searched(self._index.nodes, self._index.lexical, self._index.trust)
+        self._options, self._reranker, self._query_llm = options, given.reranker, query_llm
         self.node_parser = parser
-        self.retriever = make_retriever(options, index, self._lexical, options.similarity_top_k)
+        self.retriever = make_retriever(options, self._searched, given.reranker, options.similarity_top_k)
         self.query_engine = make_query_engine(options, self.retriever, query_llm)
-        self.vector_index = make_vector_index(index, parser)
+        self.vector_index = make_vector_index(self._index.nodes, parser)
+        embed_model, embedding_source = self._index.nodes.embed_model, self._index.embedding_source
         lacking = (embed_model is None and given.embed_model is None) or (query_llm is None and given.query_llm is None)
-        report_choices(proposition_source, embedding_source, answering_source, lacking)
+        report_choices(options.hybrid, proposition_source, embedding_source, answering_source, lacking)
 
     @classmethod
     def load(
@@ -159,6 +197,13 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         propositionizer: Propositionizer | None = None,
         vector_store: BasePydanticVectorStore | None = None,
         granularity: Sequence[SearchedGranularity] | None = None,
+        hybrid: Hybrid | None = None,
+        dense_weight: float | None = None,
+        context: ContextMode | PropositionContextPostprocessor = DEFAULT_MODE,
+        reranker: BaseNodePostprocessor | None = None,
+        rerank: RerankedUnit = "passage",
+        rerank_k: int | None = None,
+        tokenizer: TokenizerSpec | None = None,
         node_parser: BasePropositionNodeParser | None = None,
         fetch_k: int | None = None,
         simple_ratio_thresh: float = 0.5,
@@ -168,8 +213,8 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
 
         Args:
             persist_dir: The folder.
-            mode: None means the mode that the index was made for, and likewise for `similarity_top_k` and
-                `granularity`. The other arguments are those of the constructor.
+            mode: None means the mode that the index was made for, and likewise for `similarity_top_k`,
+                `granularity`, `hybrid` and `dense_weight`. The other arguments are those of the constructor.
 
         Raises:
             InvalidIndexError: The folder is no index, is damaged, or was made with another embedding model.
@@ -178,21 +223,32 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         folder = IndexFolder(Path(persist_dir))
         manifest = Manifest.read(folder.path)
         options = PackOptions(
-            mode or manifest.mode,  # type: ignore[arg-type]  # checked there
-            tuple(granularity or manifest.granularity),  # type: ignore[arg-type]
-            similarity_top_k if similarity_top_k is not None else manifest.similarity_top_k,
-            fetch_k,
-            simple_ratio_thresh,
-            streaming,
-            verbose,
+            mode=mode or manifest.mode,  # type: ignore[arg-type]  # checked there
+            granularity=granularity or manifest.granularity,  # type: ignore[arg-type]
+            similarity_top_k=similarity_top_k if similarity_top_k is not None else manifest.similarity_top_k,
+            fetch_k=fetch_k,
+            simple_ratio_thresh=simple_ratio_thresh,
+            streaming=streaming,
+            verbose=verbose,
+            hybrid=hybrid if hybrid is not None else manifest.hybrid,  # type: ignore[arg-type]
+            dense_weight=dense_weight if dense_weight is not None else manifest.dense_weight,
+            context=context,
+            rerank=rerank,
+            rerank_k=rerank_k,
         )
         pack = cls.__new__(cls)
-        pack._set_up(
-            options,
-            folder,
-            manifest,
-            Given(proposition_llm, query_llm, embed_model, text_splitter, propositionizer, vector_store, node_parser),
+        given = Given(
+            proposition_llm,
+            query_llm,
+            embed_model,
+            text_splitter,
+            propositionizer,
+            vector_store,
+            node_parser,
+            reranker,
+            tokenizer,
         )
+        pack._set_up(options, folder, manifest, given)
         return pack
 
     def get_modules(self) -> dict[str, Any]:
@@ -203,42 +259,55 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             "vector_index": self.vector_index,
             "node_parser": self.node_parser,
             "query_llm": self._query_llm,
-            "embed_model": self._index.embed_model,
+            "embed_model": self._index.nodes.embed_model,
         }
 
-    def run(self, query: QueryType, similarity_top_k: int | None = None) -> RESPONSE_TYPE:
+    def run(
+        self, query: QueryType, similarity_top_k: int | None = None, filters: MetadataFilters | None = None
+    ) -> RESPONSE_TYPE:
         """Answer a question.
 
         Args:
             query: The question.
             similarity_top_k: Nodes to retrieve for this question; None means the pack's number.
+            filters: Only documents whose metadata pass are searched; None means all.
 
         Returns:
             The answer, with the retrieved nodes as `source_nodes`.
         """
-        return self._engine(similarity_top_k).query(query)
+        return self._engine(similarity_top_k, filters).query(query)
 
-    async def arun(self, query: QueryType, similarity_top_k: int | None = None) -> RESPONSE_TYPE:
+    async def arun(
+        self, query: QueryType, similarity_top_k: int | None = None, filters: MetadataFilters | None = None
+    ) -> RESPONSE_TYPE:
         """What `run` does, asynchronously."""
-        return await self._engine(similarity_top_k).aquery(query)
+        return await self._engine(similarity_top_k, filters).aquery(query)
 
-    def retrieve(self, query: QueryType, similarity_top_k: int | None = None) -> list[NodeWithScore]:
+    def retrieve(
+        self, query: QueryType, similarity_top_k: int | None = None, filters: MetadataFilters | None = None
+    ) -> list[NodeWithScore]:
         """Find nodes for a question.
+
+        Args:
+            query: The question.
+            similarity_top_k: How many; None means the pack's number.
+            filters: Only documents whose metadata pass are searched; None means all.
 
         Returns:
             Passages, or what they merged into, best first; each carries the units that found it under the metadata
             key `densex_matched`.
         """
-        return self._retriever(similarity_top_k).retrieve(query)
+        return self._retriever(similarity_top_k, filters).retrieve(query)
 
-    async def aretrieve(self, query: QueryType, similarity_top_k: int | None = None) -> list[NodeWithScore]:
+    async def aretrieve(
+        self, query: QueryType, similarity_top_k: int | None = None, filters: MetadataFilters | None = None
+    ) -> list[NodeWithScore]:
         """What `retrieve` does, asynchronously."""
-        return await self._retriever(similarity_top_k).aretrieve(query)
+        return await self._retriever(similarity_top_k, filters).aretrieve(query)
 
     def insert(self, documents: BaseNode | Sequence[BaseNode], show_progress: bool = False) -> None:
         """Index documents; one whose id is there is replaced, and so is an earlier state of its file."""
-        self._require_own_propositionizer()
-        self._indexer.insert(checked_documents(documents), show_progress)
+        self._index.insert(checked_documents(documents), show_progress)
         self._after_change()
 
     def refresh(self, documents: BaseNode | Sequence[BaseNode], show_progress: bool = False) -> list[bool]:
@@ -247,8 +316,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         Returns:
             For each document whether it was indexed.
         """
-        self._require_own_propositionizer()
-        changed = self._indexer.refresh(checked_documents(documents), show_progress)
+        changed = self._index.refresh(checked_documents(documents), show_progress)
         self._after_change()
         return changed
 
@@ -259,13 +327,13 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             How many of them were there.
         """
         given = [documents] if isinstance(documents, (str, BaseNode)) else list(documents)
-        deleted = self._indexer.delete([part if isinstance(part, str) else part.id_ for part in given])
+        deleted = self._index.delete([part if isinstance(part, str) else part.id_ for part in given])
         self._after_change()
         return deleted
 
     def counts(self) -> IndexCounts:
         """Count documents, passages, propositions and their statuses."""
-        return self._indexer.counts()
+        return self._index.counts()
 
     def nodes(self, granularity: str | None = None) -> list[BaseNode]:
         """All nodes of the index, or those of one granularity, in the order of their documents.
@@ -273,8 +341,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         Args:
             granularity: "section", "passage", "proposition" or "sentence"; None means all.
         """
-        wanted = [record.id for record in self._index.records() if granularity in (None, record.granularity)]
-        return sorted(self._index.fetch(wanted).values(), key=reading_order)
+        return self._index.all_nodes(granularity)
 
     def persist(self, persist_dir: str | Path | None = None) -> None:
         """Write the index to a folder; a stop in between leaves what was there before.
@@ -286,52 +353,21 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             ValueError: There is no folder.
             InvalidIndexError: The folder is a file, or holds other things than an index.
         """
-        if persist_dir is None and self._folder is None:
-            raise ValueError("this pack was made without persist_dir: say where to, persist(persist_dir=...)")
-        if self._folder is not None and (
-            persist_dir is None or Path(persist_dir).resolve() == self._folder.path.resolve()
-        ):
-            self._folder.commit(self._manifest(self._folder), self._index)
-            return
-        folder = IndexFolder(Path(str(persist_dir)))
-        folder.fill_from(self._index)
-        folder.commit(self._manifest(folder), self._index)
+        self._index.persist(persist_dir)
 
-    def _retriever(self, similarity_top_k: int | None) -> BaseRetriever:
-        if similarity_top_k is None:
+    def _retriever(self, similarity_top_k: int | None, filters: MetadataFilters | None) -> BaseRetriever:
+        if similarity_top_k is None and filters is None:
             return self.retriever
-        return make_retriever(self._options, self._index, self._lexical, check_top_k(similarity_top_k))
+        top_k = self._options.similarity_top_k if similarity_top_k is None else check_top_k(similarity_top_k)
+        return make_retriever(self._options, self._searched, self._reranker, top_k, filters)
 
-    def _engine(self, similarity_top_k: int | None) -> RetrieverQueryEngine | ExtractiveQueryEngine:
-        if similarity_top_k is None:
+    def _engine(
+        self, similarity_top_k: int | None, filters: MetadataFilters | None
+    ) -> RetrieverQueryEngine | ExtractiveQueryEngine:
+        if similarity_top_k is None and filters is None:
             return self.query_engine
-        return self.query_engine.with_retriever(self._retriever(similarity_top_k))
+        return self.query_engine.with_retriever(self._retriever(similarity_top_k, filters))
 
     def _after_change(self) -> None:
-        if not self._index.vector_store.stores_text:
-            self.vector_index = make_vector_index(self._index, self.node_parser)
-        self._made_by = self.node_parser.propositionizer.fingerprint
-        if self._folder is not None:
-            self._folder.commit(self._manifest(self._folder), self._index)
-
-    def _manifest(self, folder: IndexFolder) -> Manifest:
-        return Manifest(
-            data=folder.data_name,
-            mode=self._options.mode,
-            granularity=self._options.granularity,
-            similarity_top_k=self._options.similarity_top_k,
-            embed_model=embed_model_identity(self._index.embed_model),
-            embed_spec=self._embed_spec,
-            propositionizer=self._made_by or self.node_parser.propositionizer.fingerprint,
-            vector_store=self._index.vector_store.class_name(),
-        )
-
-    def _require_own_propositionizer(self) -> None:
-        """Refuse to let a default that differs from what made the index replace its propositions."""
-        fingerprint = self.node_parser.propositionizer.fingerprint
-        if self._made_by and self._made_by != fingerprint and not self._given.propositions:
-            raise ValueError(
-                "the index's propositions were made by another propositionizer than the default one here "
-                f"({self.node_parser.propositionizer.class_name()}); pass the one that made them (proposition_llm= or "
-                "propositionizer=), or the default one by name to have changed documents made by it"
-            )
+        if not self._index.nodes.vector_store.stores_text:
+            self.vector_index = make_vector_index(self._index.nodes, self.node_parser)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,25 +14,31 @@ from llama_index.core.callbacks import CallbackManager
 from llama_index.core.data_structs import IndexDict
 from llama_index.core.llms import LLM
 from llama_index.core.node_parser import NodeParser, SentenceSplitter
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.response_synthesizers import get_response_synthesizer
-from llama_index.core.vector_stores.types import BasePydanticVectorStore
+from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters, VectorStoreQueryMode
 
 from llama_pack_densex.answering.engine import PropositionQueryEngine
 from llama_pack_densex.answering.extractive import ExtractiveQueryEngine
 from llama_pack_densex.models import NONE, embed_model_identity, resolve_embed_model, resolve_llm
-from llama_pack_densex.node_parsers.base import BasePropositionNodeParser
+from llama_pack_densex.node_parsers.base import BasePropositionNodeParser, UnitGranularity
 from llama_pack_densex.node_parsers.hierarchical import DEFAULT_CHUNK_SIZES, HierarchicalPropositionNodeParser
 from llama_pack_densex.node_parsers.proposition import PropositionNodeParser, default_base_parser
-from llama_pack_densex.options import PackOptions
+from llama_pack_densex.options import Hybrid, PackOptions
 from llama_pack_densex.propositionizers.base import Propositionizer
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
 from llama_pack_densex.retrieval.auto_merging import PropositionAutoMergingRetriever
 from llama_pack_densex.retrieval.bm25 import LexicalIndexCache
+from llama_pack_densex.retrieval.hybrid import HybridUnitRetriever
 from llama_pack_densex.retrieval.recursive import PropositionRecursiveRetriever
+from llama_pack_densex.retrieval.reranking import MIN_CANDIDATES, RerankingRetriever
+from llama_pack_densex.retrieval.tokens import TokenizerSpec
+from llama_pack_densex.retrieval.trust import LanguageTrust, dense_weight
 from llama_pack_densex.retrieval.units import DenseUnitRetriever, LexicalUnitRetriever, UnitRetriever
 from llama_pack_densex.stores.folder import IndexFolder
 from llama_pack_densex.stores.index import NodeIndex
+from llama_pack_densex.stores.lance import LanceVectorStore
 from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest
 
 logger = logging.getLogger(__name__)
@@ -48,6 +55,8 @@ class Given:
     propositionizer: Propositionizer | None
     vector_store: BasePydanticVectorStore | None
     node_parser: BasePropositionNodeParser | None
+    reranker: BaseNodePostprocessor | None
+    tokenizer: TokenizerSpec | None
 
     @property
     def propositions(self) -> bool:
@@ -72,13 +81,12 @@ def make_node_parser(options: PackOptions, given: Given) -> tuple[BasePropositio
         return given.node_parser, f"propositions by {given.node_parser.propositionizer.class_name()}"
     propositionizer, source = _make_propositionizer(given)
     passages = given.text_splitter if given.text_splitter is not None else default_base_parser()
+    units: tuple[UnitGranularity, ...] = tuple(unit for unit in options.granularity if unit != "passage")
     if options.mode == "recursive":
-        return PropositionNodeParser(
-            base_parser=passages, propositionizer=propositionizer, granularity=options.granularity
-        ), source
+        return PropositionNodeParser(base_parser=passages, propositionizer=propositionizer, granularity=units), source
     sections = SentenceSplitter(chunk_size=DEFAULT_CHUNK_SIZES[0], chunk_overlap=0)
     return HierarchicalPropositionNodeParser(
-        levels=[sections, passages], propositionizer=propositionizer, granularity=options.granularity
+        levels=[sections, passages], propositionizer=propositionizer, granularity=units
     ), source
 
 
@@ -115,9 +123,10 @@ def embed_model_for(
     return model, source
 
 
-def report_choices(propositions: str, embedding: str, answering: str, lacking: bool) -> None:
+def report_choices(hybrid: Hybrid, propositions: str, embedding: str, answering: str, lacking: bool) -> None:
     """Say once what was chosen and what it means; as a warning where something is lacking that nobody left out."""
-    search = "by words (BM25)" if embedding.startswith(NONE) else "by embeddings"
+    search = "by embeddings and by words (BM25)" if hybrid else "by embeddings"
+    search = "by words (BM25)" if embedding.startswith(NONE) else search
     answers = "quoted propositions" if answering.startswith(NONE) else "written by the LLM"
     logger.log(
         logging.WARNING if lacking else logging.INFO,
@@ -126,28 +135,85 @@ def report_choices(propositions: str, embedding: str, answering: str, lacking: b
     )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Searched:
+    """What retrievers search.
+
+    Args:
+        nodes: The index over the vector store.
+        lexical: Its lexical side.
+        trust: What is known of the embedding model, by language.
+    """
+
+    nodes: NodeIndex
+    lexical: LexicalIndexCache
+    trust: Mapping[str, LanguageTrust]
+
+
 def make_retriever(
-    options: PackOptions, index: NodeIndex, lexical: LexicalIndexCache, similarity_top_k: int
+    options: PackOptions,
+    searched: Searched,
+    reranker: BaseNodePostprocessor | None,
+    similarity_top_k: int,
+    filters: MetadataFilters | None = None,
 ) -> BaseRetriever:
-    """The retriever for a mode: dense where there is an embedding model, lexical where there is none."""
-    callbacks = callback_manager()
-    units: UnitRetriever
-    if index.embed_model is not None:
-        units = DenseUnitRetriever(index, options.granularity, callback_manager=callbacks)
-    else:
-        units = LexicalUnitRetriever(lexical, index=index, granularity=options.granularity, callback_manager=callbacks)
-    if options.mode == "recursive":
-        return PropositionRecursiveRetriever(
-            units, index, similarity_top_k, options.fetch_k, callback_manager=callbacks, verbose=options.verbose
-        )
-    return PropositionAutoMergingRetriever(
-        units,
-        index,
+    """The retriever for a mode, with a reranker behind it where there is one."""
+    if reranker is None:
+        return _make_linked_retriever(options, searched, similarity_top_k, filters)
+    candidates = max(options.rerank_k or max(MIN_CANDIDATES, 5 * similarity_top_k), similarity_top_k)
+    return RerankingRetriever(
+        _make_linked_retriever(options, searched, candidates, filters),
+        reranker,
         similarity_top_k,
-        options.simple_ratio_thresh,
-        options.fetch_k,
-        callback_manager=callbacks,
-        verbose=options.verbose,
+        by_units=options.rerank == "proposition",
+        callback_manager=callback_manager(),
+    )
+
+
+def _make_linked_retriever(
+    options: PackOptions, searched: Searched, similarity_top_k: int, filters: MetadataFilters | None
+) -> BaseRetriever:
+    units = make_unit_retriever(options, searched, filters)
+    common: dict[str, Any] = {
+        "fetch_k": options.fetch_k,
+        "callback_manager": callback_manager(),
+        "verbose": options.verbose,
+    }
+    if options.mode == "recursive":
+        return PropositionRecursiveRetriever(units, searched.nodes, similarity_top_k, **common)
+    return PropositionAutoMergingRetriever(
+        units, searched.nodes, similarity_top_k, options.simple_ratio_thresh, **common
+    )
+
+
+def make_unit_retriever(options: PackOptions, searched: Searched, filters: MetadataFilters | None) -> UnitRetriever:
+    """What searches the units: by embeddings and by words where there is an embedding model, else by words.
+
+    Raises:
+        ValueError: The vector store's own hybrid search is asked for, and it has none.
+    """
+    index = searched.nodes
+    common: dict[str, Any] = {
+        "index": index,
+        "granularity": options.granularity,
+        "filters": filters,
+        "callback_manager": callback_manager(),
+    }
+    if options.hybrid == "store":
+        if isinstance(index.vector_store, LanceVectorStore):
+            raise ValueError(
+                'hybrid="store" is for a vector_store of your own that has a hybrid mode; with the embedded one, use '
+                "hybrid=True"
+            )
+        return DenseUnitRetriever(store_mode=VectorStoreQueryMode.HYBRID, alpha=options.dense_weight, **common)
+    if index.embed_model is not None and not options.hybrid:
+        return DenseUnitRetriever(**common)
+    lexical = LexicalUnitRetriever(searched.lexical, **common)
+    if index.embed_model is None:
+        return lexical
+    weight = dense_weight(searched.trust, options.dense_weight)
+    return HybridUnitRetriever(
+        DenseUnitRetriever(**common), lexical, weight, index, callback_manager=common["callback_manager"]
     )
 
 
@@ -159,7 +225,7 @@ def make_query_engine(
     if llm is None:
         return ExtractiveQueryEngine(retriever, streaming=options.streaming, callback_manager=callbacks)
     synthesizer = get_response_synthesizer(llm=llm, streaming=options.streaming, callback_manager=callbacks)
-    return PropositionQueryEngine(retriever, synthesizer, callback_manager=callbacks)
+    return PropositionQueryEngine(retriever, synthesizer, options.context_postprocessor, callback_manager=callbacks)
 
 
 def make_vector_index(index: NodeIndex, parser: BasePropositionNodeParser) -> VectorStoreIndex | None:

@@ -39,7 +39,7 @@ class BasePropositionNodeParser(NodeParser):
     )
     granularity: tuple[UnitGranularity, ...] = Field(
         default=("proposition",),
-        description='The units made of each passage: "proposition", "sentence" or both.',
+        description='The units made of each passage: "proposition", "sentence", both, or none.',
     )
 
     @field_validator("id_func", mode="before")
@@ -51,7 +51,7 @@ class BasePropositionNodeParser(NodeParser):
     @classmethod
     def _as_tuple(cls, value: Any) -> Any:
         units = (value,) if isinstance(value, str) else tuple(value)
-        if not units or not set(units) <= {"proposition", "sentence"}:
+        if not set(units) <= {"proposition", "sentence"}:
             raise ValueError(f'granularity must name "proposition", "sentence" or both, not {value!r}')
         return units
 

@@ -72,10 +72,11 @@ class PropositionAutoMergingRetriever(AutoMergingRetriever):
 
     async def _merge(self, found: SearchResult, access: Access) -> list[Merged]:
         read: dict[str, BaseNode] = {}
-        read.update(await access.fetch([hit.passage_id for hit in found.passages]))
+        best_units = [hit.units[0].record.id for hit in found.passages if hit.units]
+        read.update(await access.fetch([*(hit.passage_id for hit in found.passages), *best_units]))
         report_missing([hit.passage_id for hit in found.passages if hit.passage_id not in read])
         hits = [hit for hit in found.passages if hit.passage_id in read]
-        results = [merge_units(hit, read[hit.passage_id], self._simple_ratio_thresh) for hit in hits]
+        results = [merge_units(hit, read, self._simple_ratio_thresh) for hit in hits]
         self._report([result for result in results if result.whole])
         changed = True
         while changed:

@@ -1,53 +1,25 @@
-"""BM25 over passages and over their units."""
+"""Finding passages by their words, and kept in step with the nodes."""
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from llama_pack_densex.retrieval.tokens import is_cjk, tokenize, tokenize_all
+from llama_pack_densex.retrieval.lexical_scores import BM25
+from llama_pack_densex.retrieval.lexical_store import FILE, read_texts, read_tokenizer, write_texts
+from llama_pack_densex.retrieval.lexical_texts import TokenisedTexts
+from llama_pack_densex.retrieval.tokens import TOKENIZERS, TextTokenizer, TokenizerSpec, is_cjk, make_tokenizer
 from llama_pack_densex.stores.records import NodeRecord
 
+logger = logging.getLogger(__name__)
 
-class BM25:
-    """Scores a fixed list of texts for a query (Lucene's BM25, by bm25s).
-
-    Args:
-        texts: The texts; each one's place in the list is what scores refer to.
-    """
-
-    def __init__(self, texts: Sequence[str]) -> None:
-        import bm25s
-
-        tokens = tokenize_all(texts)
-        self._size = len(texts)
-        self._index = None
-        if any(tokens):
-            self._index = bm25s.BM25(method="lucene")
-            self._index.index(tokens, show_progress=False)
-
-    def scores(self, tokens: Sequence[str]) -> npt.NDArray[np.float32]:
-        """The scores of all texts, zeros where no token is known; shape (number of texts,)."""
-        known = [] if self._index is None else _known(tokens, self._index.vocab_dict)
-        if self._index is None or not known:
-            return np.zeros(self._size, dtype=np.float32)
-        return np.asarray(self._index.get_scores(known), dtype=np.float32)
-
-
-def _known(tokens: Sequence[str], vocabulary: Mapping[str, int]) -> list[str]:
-    """The tokens that occur; a lone Chinese, Japanese or Korean character stands for the pairs that it occurs in."""
-    known: list[str] = []
-    for token in tokens:
-        if token in vocabulary:
-            known.append(token)
-        if len(token) == 1 and is_cjk(token):
-            known += [pair for pair in vocabulary if len(pair) == 2 and token in pair]
-    return known
+Scores = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -57,93 +29,200 @@ class LexicalHit:
     Args:
         passage_id: The passage's node id.
         score: Its BM25 score, above 0.
-        units: Its units with scores above 0, best first, as (node id, score).
+        units: Its units with scores above 0, best first; the passage itself among them where passages are searched.
     """
 
     passage_id: str
     score: float
-    units: tuple[tuple[str, float], ...]
+    units: tuple[tuple[NodeRecord, float], ...]
 
 
 class LexicalIndex:
-    """Finds passages by their words, and ranks each found passage's units among themselves.
+    """Finds passages by BM25, and ranks each found passage's units among themselves.
+
+    It does not change once it is made, so any number of threads may search it.
 
     Args:
-        records: The nodes to search; sections are left out, since their passages hold the same words.
+        records: The nodes to search. Sections are left out, since their passages hold the same words, and so are
+            units whose passage is not there.
+        tokenizer: Splits texts and questions; None means pairs of characters and words, see `tokenize`.
+        known: Texts that are split already; the others are split now.
     """
 
-    def __init__(self, records: Iterable[NodeRecord]) -> None:
-        passages: list[NodeRecord] = []
-        units: list[NodeRecord] = []
-        for record in records:
-            if record.granularity == "passage":
-                passages.append(record)
-            elif record.passage_id:
-                units.append(record)
-        self._passage_ids = [record.id for record in passages]
-        self._passages = BM25([record.text for record in passages])
-        self._units = BM25([record.text for record in units])
-        self._granularity = [record.granularity for record in units]
-        self._unit_ids = [record.id for record in units]
-        self._units_of: defaultdict[str, list[int]] = defaultdict(list)
-        for place, record in enumerate(units):
-            self._units_of[record.passage_id].append(place)
+    def __init__(
+        self,
+        records: Iterable[NodeRecord],
+        tokenizer: TextTokenizer | None = None,
+        known: TokenisedTexts | None = None,
+    ) -> None:
+        self._tokenizer = tokenizer or make_tokenizer("bigrams")
+        searched = [record for record in records if record.granularity == "passage" or record.passage_id]
+        self._passages = [record for record in searched if record.granularity == "passage"]
+        place = {record.id: place for place, record in enumerate(self._passages)}
+        self._units = sorted(
+            (record for record in searched if record.granularity != "passage" and record.passage_id in place),
+            key=lambda record: place[record.passage_id],
+        )
+        owners = np.array([place[record.passage_id] for record in self._units], dtype=np.int64)
+        self._units_from = np.searchsorted(owners, np.arange(len(self._passages) + 1))
+        passage_texts, unit_texts = ([record.text for record in part] for part in (self._passages, self._units))
+        known = known or TokenisedTexts.none(self._tokenizer.name)
+        self.texts = known.updated(passage_texts + unit_texts, self._tokenizer.split)
+        words = len(self.texts.vocabulary)
+        self._passage_bm25 = BM25(*self.texts.of(passage_texts), words)
+        self._unit_bm25 = BM25(*self.texts.of(unit_texts), words)
 
-    def search(self, query: str, passages: int, units: int, granularity: Sequence[str]) -> tuple[list[LexicalHit], int]:
+    def search(
+        self, query: str, passages: int, granularity: Collection[str], allowed: Container[str] | None = None
+    ) -> tuple[list[LexicalHit], int]:
         """Search.
 
         Args:
             query: The question.
             passages: How many passages to return at most.
-            units: How many units to return in all at most, the best of the returned passages' units; each passage
-                returns its best unit in any case.
             granularity: The granularities of the units to return.
+            allowed: The ids of the passages to search; None means all.
 
         Returns:
             The passages, best first, and how many were found in all. None is found where no word of the query occurs.
         """
-        tokens = tokenize(query)
-        passage_scores = self._passages.scores(tokens)
-        found = int(np.count_nonzero(passage_scores > 0))
-        # stable, so that equal scores keep the order of the corpus
-        best = np.argsort(-passage_scores, kind="stable")[: min(passages, found)]
-        unit_scores = self._units.scores(tokens)
-        candidates = {
-            int(place): self._ranked_units(self._passage_ids[place], unit_scores, granularity) for place in best
-        }
-        least = self._least_score([score for ranked in candidates.values() for _, score in ranked], units)
-        hits = []
-        for place, ranked in candidates.items():
-            kept = [(unit_id, score) for i, (unit_id, score) in enumerate(ranked) if i == 0 or score >= least]
-            hits.append(LexicalHit(self._passage_ids[place], float(passage_scores[place]), tuple(kept)))
-        return hits, found
+        tokens = self._numbers(query)
+        scores = self._passage_bm25.scores(tokens)
+        found = np.flatnonzero(scores > 0)
+        if allowed is not None:
+            passes = [self._passages[place].id in allowed for place in found.tolist()]
+            found = found[np.array(passes, dtype=bool)]
+        best = _best(found, scores, passages)
+        unit_scores = self._unit_bm25.scores(tokens) if len(best) else np.zeros(0, dtype=np.float32)
+        hits = [
+            LexicalHit(
+                self._passages[place].id,
+                float(scores[place]),
+                self._ranked_units(place, scores, unit_scores, granularity),
+            )
+            for place in best
+        ]
+        return hits, len(found)
+
+    def _numbers(self, query: str) -> list[int]:
+        tokens = self._tokenizer.split(query)
+        lone = [token for token in tokens if len(token) == 1 and is_cjk(token)]
+        numbers = self.texts.numbers(tokens)
+        if self._tokenizer.pairs and lone and len(numbers) == len(self.texts.numbers(lone)):
+            numbers += [pair for character in lone for pair in self.texts.pairs_with(character)]
+        return numbers
 
     def _ranked_units(
-        self, passage_id: str, scores: npt.NDArray[np.float32], granularity: Sequence[str]
-    ) -> list[tuple[str, float]]:
-        places = [p for p in self._units_of[passage_id] if scores[p] > 0 and self._granularity[p] in granularity]
-        return [(self._unit_ids[p], float(scores[p])) for p in sorted(places, key=lambda p: -scores[p])]
-
-    @staticmethod
-    def _least_score(scores: list[float], units: int) -> float:
-        return sorted(scores, reverse=True)[units - 1] if len(scores) > units > 0 else 0.0
+        self, passage: int, scores: Scores, unit_scores: Scores, granularity: Collection[str]
+    ) -> tuple[tuple[NodeRecord, float], ...]:
+        start, end = self._units_from[passage : passage + 2]
+        scored = [
+            (record, score)
+            for record, score in zip(self._units[start:end], unit_scores[start:end].tolist(), strict=True)
+            if score > 0 and record.granularity in granularity
+        ]
+        if "passage" in granularity:
+            scored.append((self._passages[passage], float(scores[passage])))
+        return tuple(sorted(scored, key=lambda unit: -unit[1]))
 
 
 class LexicalIndexCache:
-    """A lexical index that is built when it is first needed and again after the nodes changed."""
+    """The lexical index of nodes that change: made when it is first needed, and again after they changed.
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
+    A text is split once: after a change only what is new, after a restart what the saved index lacks. It may be used
+    by several threads.
+
+    Args:
+        tokenizer: "bigrams", "sudachi", or a function from a text to its tokens; None means the one that the saved
+            index was made with, "bigrams" where there is none.
+        folder: Where an index may have been saved.
+
+    Raises:
+        ValueError: There is no tokenizer of that name, or the saved index was made with a function, which must be
+            passed again.
+        ImportError: The tokenizer is not installed; the message says what to install.
+    """
+
+    def __init__(self, tokenizer: TokenizerSpec | None = None, folder: Path | None = None) -> None:
+        self.tokenizer = _chosen_tokenizer(tokenizer, folder)
+        self._folder = folder
+        self._making = threading.Lock()
+        self._texts: TokenisedTexts | None = None
         self._index: LexicalIndex | None = None
+        self._nodes = self._indexed = object()  # the nodes' state now, and the state that the index shows
+        self._saved: tuple[TokenisedTexts, Path] | None = None
 
-    def get(self, records: Iterable[NodeRecord]) -> LexicalIndex:
-        """The index, built from `records` if there is none."""
-        with self._lock:
-            if self._index is None:
-                self._index = LexicalIndex(records)
+    def get(self, records: Callable[[], Iterable[NodeRecord]]) -> LexicalIndex:
+        """The index as the nodes are now.
+
+        Args:
+            records: Reads the nodes; called only where the index has to be made.
+        """
+        with self._making:
+            nodes = self._nodes  # read before the records, so that a change in between is not missed
+            if self._index is None or self._indexed is not nodes:
+                current = list(records())
+                saved = self._saved_texts(current) if self._texts is None else None
+                self._index = LexicalIndex(current, self.tokenizer, saved or self._texts)
+                self._texts, self._indexed = self._index.texts, nodes
+                if saved is not None:
+                    _report(saved, self._texts)
             return self._index
 
-    def clear(self) -> None:
-        """Forget the index: the nodes changed."""
-        with self._lock:
-            self._index = None
+    def changed(self) -> None:
+        """Note that the nodes changed."""
+        self._nodes = object()
+
+    def save(self, folder: Path, records: Callable[[], Iterable[NodeRecord]]) -> None:
+        """Write the index as the nodes are now into a folder, unless that is what lies there.
+
+        Args:
+            folder: An existing folder.
+            records: Reads the nodes.
+        """
+        texts = self.get(records).texts
+        if self._saved != (texts, folder) or not (folder / FILE).is_file():
+            write_texts(texts, folder)
+            self._saved = texts, folder
+
+    def _saved_texts(self, records: list[NodeRecord]) -> TokenisedTexts | None:
+        texts = None if self._folder is None else read_texts(self._folder)
+        if self._folder is None or texts is None:
+            return None
+        if texts.tokenizer != self.tokenizer.name or not texts.agrees_with(
+            [record.text for record in records], self.tokenizer.split
+        ):
+            logger.info(
+                "The lexical index was made with another tokenizer than %s: making it anew.", self.tokenizer.name
+            )
+            return None
+        self._saved = texts, self._folder
+        return texts
+
+
+def _report(saved: TokenisedTexts, now: TokenisedTexts) -> None:
+    new = sum(digest not in saved.places for digest in now.digests)
+    if new:
+        logger.info("The saved lexical index lacked %d of %d texts; they were split now.", new, len(now.digests))
+
+
+def _chosen_tokenizer(tokenizer: TokenizerSpec | None, folder: Path | None) -> TextTokenizer:
+    if tokenizer is not None:
+        return make_tokenizer(tokenizer)
+    name = (None if folder is None else read_tokenizer(folder)) or "bigrams"
+    if name not in TOKENIZERS:
+        raise ValueError(
+            f"the lexical index in {folder} was made with the tokenizer {name}, a function: pass it as tokenizer=, or "
+            'tokenizer="bigrams" to have the index made anew with that'
+        )
+    return make_tokenizer(name)
+
+
+def _best(places: npt.NDArray[np.int64], scores: Scores, count: int) -> list[int]:
+    """The places with the highest scores, best first; equal ones in the order of the corpus."""
+    if 0 < count < len(places):
+        least = np.partition(scores[places], -count)[-count]
+        places = places[scores[places] >= least]
+    order = np.argsort(-scores[places], kind="stable")
+    best: list[int] = places[order][:count].tolist()
+    return best

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore
+from llama_index.core.schema import BaseNode, NodeWithScore
 
 from llama_pack_densex.node_parsers.metadata import (
     BOOKKEEPING_KEYS,
@@ -16,6 +16,7 @@ from llama_pack_densex.node_parsers.metadata import (
     STATUS_KEY,
     hide,
 )
+from llama_pack_densex.stores.records import NodeRecord
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class MatchedUnit:
     Args:
         id: The unit's node id.
         text: Its text.
-        score: Its own score: a cosine, or a BM25 score in lexical search.
+        score: Its own score: a cosine, a BM25 score in lexical search, or in hybrid search a share of the best.
         granularity: "proposition" or "sentence".
         status: How its passage's propositions came about: "ok", "repaired" or "fallback"; empty for sentences.
         section: The headings above it, outermost first, joined by ", ".
@@ -39,7 +40,14 @@ class MatchedUnit:
     section: str = ""
 
     @classmethod
+    def of_hit(cls, hit: UnitHit) -> MatchedUnit:
+        """What is shown of a hit."""
+        record = hit.record
+        return cls(record.id, record.text, hit.score, record.granularity, record.status, record.section)
+
+    @classmethod
     def of(cls, node: BaseNode, score: float) -> MatchedUnit:
+        """A unit node that a retriever returned itself."""
         return cls(
             id=node.node_id,
             text=node.get_content(),
@@ -52,20 +60,20 @@ class MatchedUnit:
 
 @dataclass(frozen=True)
 class UnitHit:
-    """A unit node with its score."""
+    """A unit that was found, with its score."""
 
-    node: BaseNode
+    record: NodeRecord
     score: float
 
 
 @dataclass(frozen=True)
 class PassageHit:
-    """A passage that was found: by its units, or (lexically) as a whole.
+    """A passage that was found: by its units, or as a whole.
 
     Args:
         passage_id: The passage's node id.
         score: The passage's score; in dense search that of its best unit (Dense X Retrieval, section 4.3).
-        units: The units that were found, best first.
+        units: The units that were found, best first; the passage itself is not among them.
     """
 
     passage_id: str
@@ -90,15 +98,16 @@ def collapse(units: Iterable[UnitHit]) -> tuple[PassageHit, ...]:
     """Gather units by the passage they lead to; a passage scores as its best unit."""
     by_passage: dict[str, list[UnitHit]] = {}
     for unit in sorted(units, key=lambda unit: -unit.score):
-        node = unit.node
-        passage_id = node.index_id if isinstance(node, IndexNode) else node.node_id
-        by_passage.setdefault(passage_id, []).append(unit)
-    return tuple(PassageHit(passage_id, found[0].score, tuple(found)) for passage_id, found in by_passage.items())
+        by_passage.setdefault(unit.record.leads_to, []).append(unit)
+    return tuple(
+        PassageHit(passage_id, found[0].score, tuple(unit for unit in found if unit.record.id != passage_id))
+        for passage_id, found in by_passage.items()
+    )
 
 
 def with_matches(node: BaseNode, score: float, units: Sequence[UnitHit]) -> NodeWithScore:
     """A copy of a node that carries the units that found it, hidden from embedding model and LLM."""
-    matched: list[dict[str, Any]] = [asdict(MatchedUnit.of(unit.node, unit.score)) for unit in units]
+    matched: list[dict[str, Any]] = [asdict(MatchedUnit.of_hit(unit)) for unit in units]
     copy = node.model_copy()
     copy.metadata = {**node.metadata, MATCHED_KEY: matched}
     hide(copy, BOOKKEEPING_KEYS)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from llama_index.core.schema import BaseNode
 
-from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 from llama_pack_densex.retrieval.hits import PassageHit, UnitHit
 
 
@@ -31,7 +30,7 @@ class Merged:
     whole: bool
 
 
-def merge_units(hit: PassageHit, passage: BaseNode, ratio_thresh: float) -> Merged:
+def merge_units(hit: PassageHit, nodes: Mapping[str, BaseNode], ratio_thresh: float) -> Merged:
     """Return a passage where enough of its propositions were found, else its best unit.
 
     The ratio counts propositions alone: sentence units are not among a passage's children. A proposition between two
@@ -40,15 +39,17 @@ def merge_units(hit: PassageHit, passage: BaseNode, ratio_thresh: float) -> Merg
 
     Args:
         hit: The passage with the units that were found.
-        passage: Its node.
+        nodes: Nodes by id: the passage, and its best unit.
         ratio_thresh: The share of propositions above which the passage is returned.
     """
+    passage = nodes[hit.passage_id]
     parent_id = passage.parent_node.node_id if passage.parent_node else None
-    found = {u.node.node_id for u in hit.units if u.node.metadata.get(GRANULARITY_KEY) == "proposition"}
+    found = {unit.record.id for unit in hit.units if unit.record.granularity == "proposition"}
     children = [child.node_id for child in passage.child_nodes or []]
-    if not hit.units or (children and _ratio(children, found) > ratio_thresh):
+    best = nodes.get(hit.units[0].record.id) if hit.units else None
+    if best is None or (children and _ratio(children, found) > ratio_thresh):
         return Merged(passage, parent_id, hit.score, hit.units, whole=True)
-    return Merged(hit.units[0].node, passage.node_id, hit.score, hit.units, whole=False)
+    return Merged(best, passage.node_id, hit.score, hit.units, whole=False)
 
 
 def merge_level(

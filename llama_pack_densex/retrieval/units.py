@@ -11,13 +11,13 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
-from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQueryResult
+from llama_index.core.vector_stores.types import MetadataFilters, VectorStoreQuery, VectorStoreQueryMode
 
 from llama_pack_densex._sync import run_without_waiting
-from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
-from llama_pack_densex.retrieval.bm25 import LexicalHit, LexicalIndexCache
+from llama_pack_densex.retrieval.bm25 import LexicalIndexCache
 from llama_pack_densex.retrieval.hits import PassageHit, SearchResult, UnitHit, collapse
 from llama_pack_densex.stores.index import NodeIndex
+from llama_pack_densex.stores.records import NodeRecord
 
 logger = logging.getLogger(__name__)
 
@@ -25,12 +25,13 @@ logger = logging.getLogger(__name__)
 class UnitRetriever(BaseRetriever):
     """Finds units, and the passages they lead to.
 
-    As a LlamaIndex retriever it returns the units (`IndexNode`s), passage by passage. Our recursive and auto-merging
-    retrievers use `search`, which also says whether there is more to find.
+    As a LlamaIndex retriever it returns the units, passage by passage, and a passage itself where that was found
+    without any. Our recursive and auto-merging retrievers use `search`, which also says whether there is more to find.
 
     Args:
         index: The nodes.
         granularity: The units that are searched.
+        filters: Only nodes whose metadata pass are searched; None means all.
         fetch_k: Units in a search as a plain retriever.
     """
 
@@ -38,11 +39,13 @@ class UnitRetriever(BaseRetriever):
         self,
         index: NodeIndex,
         granularity: Sequence[str] = ("proposition",),
+        filters: MetadataFilters | None = None,
         fetch_k: int = 20,
         callback_manager: CallbackManager | None = None,
     ) -> None:
         self._index = index
         self._searched = tuple(granularity)
+        self._filters = filters
         self._fetch_k = fetch_k
         super().__init__(callback_manager=callback_manager)
 
@@ -60,10 +63,12 @@ class UnitRetriever(BaseRetriever):
         return self.search(query, k)
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return _units_of(self.search(query_bundle, self._fetch_k))
+        found = _found(self.search(query_bundle, self._fetch_k))
+        return _with_nodes(found, self._index.fetch([node_id for node_id, _ in found]))
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return _units_of(await self.asearch(query_bundle, self._fetch_k))
+        found = _found(await self.asearch(query_bundle, self._fetch_k))
+        return _with_nodes(found, await self._index.afetch([node_id for node_id, _ in found]))
 
 
 class DenseUnitRetriever(UnitRetriever):
@@ -71,24 +76,38 @@ class DenseUnitRetriever(UnitRetriever):
 
     The store holds other nodes beside the searched units. They are fetched too and dropped: filters by granularity
     slow some stores down fiftyfold.
+
+    Args:
+        store_mode: The query mode of the vector store; its own hybrid mode, for one.
+        alpha: In that mode, the dense side's share; None means the store's default.
+        **kwargs: What `UnitRetriever` takes.
     """
+
+    def __init__(
+        self,
+        index: NodeIndex,
+        granularity: Sequence[str] = ("proposition",),
+        *,
+        store_mode: VectorStoreQueryMode = VectorStoreQueryMode.DEFAULT,
+        alpha: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self._store_mode, self._alpha = store_mode, alpha
+        super().__init__(index, granularity, **kwargs)
 
     def search(self, query: QueryBundle, k: int) -> SearchResult:
         if query.embedding is None:
             query.embedding = self._embed_model.get_agg_embedding_from_queries(query.embedding_strs)
 
-        async def ask(question: VectorStoreQuery) -> VectorStoreQueryResult:
-            return self._index.vector_store.query(question)
+        async def ask(question: VectorStoreQuery) -> list[tuple[NodeRecord, float]]:
+            return self._index.search(question)
 
-        async def fetch(node_ids: Sequence[str]) -> dict[str, BaseNode]:
-            return self._index.fetch(node_ids)
-
-        return run_without_waiting(self._find(query, k, ask, fetch))
+        return run_without_waiting(self._find(query, k, ask))
 
     async def asearch(self, query: QueryBundle, k: int) -> SearchResult:
         if query.embedding is None:
             query.embedding = await self._embed_model.aget_agg_embedding_from_queries(query.embedding_strs)
-        return await self._find(query, k, self._index.vector_store.aquery, self._index.afetch)
+        return await self._find(query, k, self._index.asearch)
 
     @property
     def _embed_model(self) -> BaseEmbedding:
@@ -99,27 +118,35 @@ class DenseUnitRetriever(UnitRetriever):
         self,
         query: QueryBundle,
         k: int,
-        ask: Callable[[VectorStoreQuery], Awaitable[VectorStoreQueryResult]],
-        fetch: Callable[[Sequence[str]], Awaitable[dict[str, BaseNode]]],
+        ask: Callable[[VectorStoreQuery], Awaitable[list[tuple[NodeRecord, float]]]],
     ) -> SearchResult:
         limit = k + k // 2 + 8  # there is a base node for every few units
         while True:
-            question = VectorStoreQuery(
-                query_embedding=query.embedding, similarity_top_k=limit, query_str=query.query_str
-            )
-            result = await ask(question)
-            ids = result.ids or [node.node_id for node in result.nodes or []]
-            by_id = {n.node_id: n for n in result.nodes} if result.nodes is not None else await fetch(ids)
-            scores = result.similarities or [0.0] * len(ids)
-            units = [
-                UnitHit(by_id[node_id], float(score))
-                for node_id, score in zip(ids, scores, strict=True)
-                if node_id in by_id and by_id[node_id].metadata.get(GRANULARITY_KEY) in self._searched
-            ]
-            nothing_left = len(ids) < limit
+            found = await ask(self._question(query, limit))
+            units = [UnitHit(record, score) for record, score in found if record.granularity in self._searched]
+            nothing_left = len(found) < limit
             if len(units) >= k or nothing_left:
                 return SearchResult(collapse(units[:k]), exhausted=nothing_left and len(units) <= k)
             limit *= 2
+
+    def _question(self, query: QueryBundle, limit: int) -> VectorStoreQuery:
+        if self._store_mode == VectorStoreQueryMode.DEFAULT:
+            return VectorStoreQuery(
+                query_embedding=query.embedding,
+                similarity_top_k=limit,
+                query_str=query.query_str,
+                filters=self._filters,
+            )
+        return VectorStoreQuery(
+            query_embedding=query.embedding,
+            similarity_top_k=limit,
+            sparse_top_k=limit,
+            hybrid_top_k=limit,
+            query_str=query.query_str,
+            mode=self._store_mode,
+            alpha=self._alpha,
+            filters=self._filters,
+        )
 
 
 class LexicalUnitRetriever(UnitRetriever):
@@ -135,35 +162,30 @@ class LexicalUnitRetriever(UnitRetriever):
         super().__init__(**kwargs)
 
     def search(self, query: QueryBundle, k: int) -> SearchResult:
-        hits, found = self._find(query, k)
-        return self._result(hits, found, self._index.fetch(_unit_ids(hits)))
-
-    async def asearch(self, query: QueryBundle, k: int) -> SearchResult:
-        hits, found = self._find(query, k)
-        return self._result(hits, found, await self._index.afetch(_unit_ids(hits)))
-
-    def _find(self, query: QueryBundle, k: int) -> tuple[list[LexicalHit], int]:
-        index = self._lexical.get(self._index.records())
-        hits, found = index.search(query.query_str, passages=k, units=k, granularity=self._searched)
+        lexical = self._lexical.get(self._index.records)
+        hits, found = lexical.search(
+            query.query_str, k, self._searched, allowed=self._index.passages_matching(self._filters)
+        )
         if not found:
-            logger.info("No word of the question occurs in the indexed passages: nothing found.")
-        return hits, found
-
-    def _result(self, hits: list[LexicalHit], found: int, nodes: dict[str, BaseNode]) -> SearchResult:
-        passages = tuple(
+            logger.info("No word of the question occurs in the indexed passages: nothing is found by words.")
+        passages = (
             PassageHit(
                 hit.passage_id,
                 hit.score,
-                tuple(UnitHit(nodes[unit_id], score) for unit_id, score in hit.units if unit_id in nodes),
+                tuple(UnitHit(record, score) for record, score in hit.units if record.id != hit.passage_id),
             )
             for hit in hits
         )
-        return SearchResult(passages, exhausted=len(hits) >= found)
+        return SearchResult(tuple(passages), exhausted=len(hits) >= found)
 
 
-def _unit_ids(hits: Sequence[LexicalHit]) -> list[str]:
-    return [unit_id for hit in hits for unit_id, _ in hit.units]
+def _found(result: SearchResult) -> list[tuple[str, float]]:
+    return [
+        found
+        for hit in result.passages
+        for found in [(unit.record.id, unit.score) for unit in hit.units] or [(hit.passage_id, hit.score)]
+    ]
 
 
-def _units_of(result: SearchResult) -> list[NodeWithScore]:
-    return [NodeWithScore(node=unit.node, score=unit.score) for hit in result.passages for unit in hit.units]
+def _with_nodes(found: Sequence[tuple[str, float]], nodes: dict[str, BaseNode]) -> list[NodeWithScore]:
+    return [NodeWithScore(node=nodes[node_id], score=score) for node_id, score in found if node_id in nodes]

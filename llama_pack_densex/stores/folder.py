@@ -40,10 +40,10 @@ class IndexFolder:
             raise InvalidIndexError(f"{path} holds other files; an index needs a folder of its own.")
 
     @property
-    def data_name(self) -> str:
-        """The name of the subfolder in use."""
+    def data(self) -> Path:
+        """The subfolder in use."""
         assert self._data is not None, "the folder is neither created nor opened"
-        return self._data.name
+        return self._data
 
     def create(self, vector_store: BasePydanticVectorStore | None) -> BasePydanticVectorStore:
         """Make an empty data folder, and the embedded store in it where there is no other."""

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode, MetadataMode
 from llama_index.core.storage.docstore import BaseDocumentStore, SimpleDocumentStore
-from llama_index.core.vector_stores.types import BasePydanticVectorStore
+from llama_index.core.vector_stores.types import (
+    BasePydanticVectorStore,
+    MetadataFilters,
+    VectorStoreQuery,
+    VectorStoreQueryResult,
+)
 
+from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
+from llama_pack_densex.stores.filters import matches
 from llama_pack_densex.stores.lance import LanceVectorStore
 from llama_pack_densex.stores.records import DocumentRecord, NodeRecord, by_document
+
+_FEW_PASSAGES = 500  # filters that so few passages pass are left to the store; others are applied to what it returns
 
 
 class NodeIndex:
@@ -37,6 +48,7 @@ class NodeIndex:
         self.vector_store = vector_store if vector_store is not None else LanceVectorStore()
         self.embed_model = embed_model
         self.docstore = docstore
+        self._passage_metadata: Mapping[str, Mapping[str, Any]] | None = None
         if not isinstance(self.vector_store, LanceVectorStore):
             if embed_model is None:
                 raise ValueError(
@@ -55,6 +67,34 @@ class NodeIndex:
     def documents(self) -> dict[str, DocumentRecord]:
         """The documents of the index by id."""
         return by_document(self.records())
+
+    def search(self, question: VectorStoreQuery) -> list[tuple[NodeRecord, float]]:
+        """The nodes nearest to a question, of any granularity, in short.
+
+        Args:
+            question: An embedding, how many nodes, filters by metadata; for a vector store of the user's own also its
+                mode.
+        """
+        if isinstance(self.vector_store, LanceVectorStore):
+            return self._search_embedded(self.vector_store, question)
+        result = self.vector_store.query(question)
+        return _scored(result, {} if result.nodes is not None else self.fetch(result.ids or []))
+
+    async def asearch(self, question: VectorStoreQuery) -> list[tuple[NodeRecord, float]]:
+        """What `search` does, without blocking the event loop where the store does not."""
+        if isinstance(self.vector_store, LanceVectorStore):
+            return await asyncio.to_thread(self._search_embedded, self.vector_store, question)
+        result = await self.vector_store.aquery(question)
+        return _scored(result, {} if result.nodes is not None else await self.afetch(result.ids or []))
+
+    def passages_matching(self, filters: MetadataFilters | None) -> set[str] | None:
+        """The ids of the passages that pass filters by metadata; None where there is no filter."""
+        if filters is None or not filters.filters:
+            return None
+        metadata = self._passage_metadata
+        if metadata is None:
+            metadata = self._passage_metadata = self._read_passage_metadata()
+        return {passage_id for passage_id, values in metadata.items() if matches(values, filters)}
 
     def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
         """Read nodes in one batch; ids that are not there are left out."""
@@ -79,6 +119,7 @@ class NodeIndex:
         """Embed nodes where there is an embedding model, and write them, replacing those whose ids are there."""
         if not nodes:
             return
+        self._passage_metadata = None
         self._embed(nodes, show_progress)
         if self.docstore is None:
             self.vector_store.add(nodes)
@@ -93,6 +134,7 @@ class NodeIndex:
         """Delete nodes by id; ids that are not there do not matter."""
         if not node_ids:
             return
+        self._passage_metadata = None
         self.vector_store.delete_nodes(list(node_ids))
         if self.docstore is not None:
             for node_id in node_ids:
@@ -108,6 +150,28 @@ class NodeIndex:
         self.write(nodes, show_progress)
         self.remove(sorted(before - {node.node_id for node in nodes}))
 
+    def _search_embedded(self, store: LanceVectorStore, question: VectorStoreQuery) -> list[tuple[NodeRecord, float]]:
+        embedding, wanted = question.query_embedding or [], question.similarity_top_k
+        allowed = self.passages_matching(question.filters)
+        if allowed is None:
+            return store.nearest(embedding, wanted)
+        if len(allowed) <= _FEW_PASSAGES:
+            return store.nearest(embedding, wanted, sorted(allowed)) if allowed else []
+        limit = wanted
+        while True:
+            found = store.nearest(embedding, limit)
+            kept = [(record, score) for record, score in found if record.leads_to in allowed]
+            if len(kept) >= wanted or len(found) < limit:
+                return kept[:wanted]
+            limit *= 4
+
+    def _read_passage_metadata(self) -> Mapping[str, Mapping[str, Any]]:
+        if isinstance(self.vector_store, LanceVectorStore):
+            return self.vector_store.passage_metadata()
+        assert self.docstore is not None
+        nodes = self.docstore.docs.values()
+        return {node.node_id: node.metadata for node in nodes if node.metadata.get(GRANULARITY_KEY) == "passage"}
+
     def _embed(self, nodes: Sequence[BaseNode], show_progress: bool) -> None:
         missing = [node for node in nodes if node.embedding is None]
         if self.embed_model is None or not missing:
@@ -116,3 +180,15 @@ class NodeIndex:
         embeddings = self.embed_model.get_text_embedding_batch(texts, show_progress=show_progress)
         for node, embedding in zip(missing, embeddings, strict=True):
             node.embedding = embedding
+
+
+def _scored(result: VectorStoreQueryResult, fetched: Mapping[str, BaseNode]) -> list[tuple[NodeRecord, float]]:
+    """What a vector store found, whether it returned nodes or their ids."""
+    nodes = {node.node_id: node for node in result.nodes} if result.nodes is not None else fetched
+    ids = result.ids or list(nodes)
+    scores = result.similarities or [0.0] * len(ids)
+    return [
+        (NodeRecord.of(nodes[node_id]), float(score))
+        for node_id, score in zip(ids, scores, strict=True)
+        if node_id in nodes
+    ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,8 @@ from llama_pack_densex.stores.manifest import InvalidIndexError
 from llama_pack_densex.stores.records import NodeRecord
 
 _TABLE = "nodes"
-_TEXT_COLUMNS = ("id", "document_id", "granularity", "passage_id", "text", "status", "document_hash", "file", "node")
+_RECORD_COLUMNS = tuple(field.name for field in fields(NodeRecord))
+_TEXT_COLUMNS = (*_RECORD_COLUMNS, "node")
 _IDS_A_CONDITION = 500  # ids in one SQL condition; LanceDB parses longer ones slowly
 
 
@@ -55,8 +57,8 @@ class LanceVectorStore(BasePydanticVectorStore):
     _table: Any = PrivateAttr(default=None)
 
     def __init__(self, uri: str | Path = "memory://", **kwargs: Any) -> None:
-        fields = {"uri": str(uri), **kwargs}
-        super().__init__(**fields)
+        given = {"uri": str(uri), **kwargs}
+        super().__init__(**given)
         self._connection = lancedb.connect(self.uri)
         if self.uri != "memory://" and (Path(self.uri) / f"{_TABLE}.lance").exists():
             with self._reading():
@@ -134,24 +136,9 @@ class LanceVectorStore(BasePydanticVectorStore):
         """The nodes nearest to an embedding by cosine; filtered ones are dropped and more fetched in their place."""
         if query.mode != VectorStoreQueryMode.DEFAULT:
             raise ValueError(f"LanceVectorStore answers queries of mode 'default' only, not {query.mode.value!r}")
-        if self._table is None or query.similarity_top_k <= 0:
-            return VectorStoreQueryResult(nodes=[], similarities=[], ids=[])
-        if query.query_embedding is None or self.dimension is None:
-            raise ValueError("a vector query needs a query embedding, and a store whose nodes have embeddings")
-        if len(query.query_embedding) != self.dimension:
-            raise ValueError(
-                f"the query has {len(query.query_embedding)} dimensions, the index {self.dimension}: it was made with "
-                "another embedding model; use that one, or build the index anew"
-            )
-        limit, wanted = query.similarity_top_k, query.similarity_top_k
+        limit = wanted = max(query.similarity_top_k, 0)
         while True:
-            search = self._table.search(list(query.query_embedding), vector_column_name="vector")
-            condition = _query_condition(query)
-            if condition:
-                search = search.where(condition, prefilter=True)
-            search = search.distance_type("cosine").select(["id", "node", "_distance"]).limit(limit)
-            with self._reading():
-                rows = search.to_arrow().to_pylist()
+            rows = self._nearest(query.query_embedding, limit, ["node"], _query_condition(query))
             nodes = [(_to_node(row), 1.0 - row["_distance"]) for row in rows]
             kept = [(node, score) for node, score in nodes if matches(node.metadata, query.filters)]
             if len(kept) >= wanted or len(rows) < limit:
@@ -164,15 +151,56 @@ class LanceVectorStore(BasePydanticVectorStore):
             ids=[node.node_id for node, _ in kept],
         )
 
+    def nearest(
+        self, embedding: Sequence[float], limit: int, passage_ids: Sequence[str] | None = None
+    ) -> list[tuple[NodeRecord, float]]:
+        """The nodes nearest to an embedding, in short, with their cosines.
+
+        Args:
+            embedding: Of the store's dimension.
+            limit: How many.
+            passage_ids: Only these passages and the units that lead to them; None means all nodes.
+        """
+        condition = ""
+        if passage_ids is not None:
+            ids = ", ".join(map(_quote, passage_ids)) or "''"
+            condition = f"passage_id IN ({ids}) OR id IN ({ids})"
+        rows = self._nearest(embedding, limit, list(_RECORD_COLUMNS), condition)
+        return [(NodeRecord(**{name: row[name] for name in _RECORD_COLUMNS}), 1.0 - row["_distance"]) for row in rows]
+
+    def passage_metadata(self) -> dict[str, dict[str, Any]]:
+        """The metadata of all passages by id."""
+        rows = self._rows(["id", "node"], "granularity = 'passage'")
+        return {row["id"]: json.loads(row["node"])["__data__"]["metadata"] for row in rows}
+
     def records(self) -> Iterator[NodeRecord]:
         """All nodes in short, without parsing them."""
-        columns = [name for name in _TEXT_COLUMNS if name != "node"]
-        return (NodeRecord(**row) for row in self._rows(columns))
+        return (NodeRecord(**row) for row in self._rows(list(_RECORD_COLUMNS)))
 
     def copy_to(self, folder: Path) -> None:
         """Write the whole table into an empty folder."""
         if self._table is not None:
             lancedb.connect(str(folder)).create_table(_TABLE, self._table.to_arrow())
+
+    def _nearest(
+        self, embedding: Sequence[float] | None, limit: int, columns: list[str], condition: str
+    ) -> list[dict[str, Any]]:
+        if self._table is None or limit <= 0:
+            return []
+        if embedding is None or self.dimension is None:
+            raise ValueError("a vector query needs a query embedding, and a store whose nodes have embeddings")
+        if len(embedding) != self.dimension:
+            raise ValueError(
+                f"the query has {len(embedding)} dimensions, the index {self.dimension}: it was made with "
+                "another embedding model; use that one, or build the index anew"
+            )
+        search = self._table.search(list(embedding), vector_column_name="vector")
+        if condition:
+            search = search.where(condition, prefilter=True)
+        search = search.distance_type("cosine").select([*columns, "_distance"]).limit(limit)
+        with self._reading():
+            rows: list[dict[str, Any]] = search.to_arrow().to_pylist()
+        return rows
 
     def _rows(self, columns: list[str], condition: str | None = None) -> Iterator[dict[str, Any]]:
         if self._table is None:
@@ -204,9 +232,7 @@ def _to_arrow(nodes: Any, dimension: int | None) -> pa.Table:
     nodes = list(nodes)
     records = [NodeRecord.of(node) for node in nodes]
     columns: dict[str, Any] = {
-        name: pa.array([getattr(record, name) for record in records], pa.string())
-        for name in _TEXT_COLUMNS
-        if name != "node"
+        name: pa.array([getattr(record, name) for record in records], pa.string()) for name in _RECORD_COLUMNS
     }
     columns["node"] = pa.array([_to_json(node) for node in nodes], pa.string())
     if dimension is not None:

@@ -8,7 +8,7 @@ import uuid
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-SCHEMA = 1
+SCHEMA = 2
 """The version of the folder's layout that this code reads and writes."""
 
 FILE = "densex.json"
@@ -31,6 +31,10 @@ class Manifest:
         embed_spec: What the user named the embedding model by, where that was a string; else empty.
         propositionizer: The fingerprint of what made its propositions.
         vector_store: "LanceVectorStore", or the class of the user's own store.
+        hybrid: Whether search by embeddings and by words are fused, or "store".
+        dense_weight: The embeddings' share in that, where the user chose one.
+        languages: What is known of the embedding model by language: language, its share of hits, that of search by
+            words, and the passages it was measured on.
         schema: The version of the layout.
     """
 
@@ -42,6 +46,9 @@ class Manifest:
     embed_spec: str
     propositionizer: str
     vector_store: str
+    hybrid: bool | str
+    dense_weight: float | None
+    languages: tuple[tuple[str, float, float, int], ...]
     schema: int = SCHEMA
 
     @classmethod
@@ -68,11 +75,17 @@ class Manifest:
                 f"{folder} was made by a newer version of llama-pack-densex (layout {schema}, this one "
                 f"reads {SCHEMA}); upgrade with: pip install -U llama-pack-densex"
             )
+        if schema < SCHEMA:
+            raise InvalidIndexError(
+                f"{folder} was made by an earlier version of llama-pack-densex (layout {schema}, this one reads "
+                f"{SCHEMA}); build the index anew."
+            )
         names = {field.name for field in fields(cls)}
         try:
             known = {name: value for name, value in content.items() if name in names}
-            return cls(**{**known, "granularity": tuple(content["granularity"])})
-        except (KeyError, TypeError) as error:
+            languages = tuple((str(a), float(b), float(c), int(d)) for a, b, c, d in content["languages"])
+            return cls(**{**known, "granularity": tuple(content["granularity"]), "languages": languages})
+        except (KeyError, TypeError, ValueError) as error:
             raise InvalidIndexError(f"{file} is damaged ({error}); build the index anew.") from error
 
     def write(self, folder: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from llama_index.core.schema import BaseNode, IndexNode, TextNode
 
-from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY, STATUS_KEY
+from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY, SECTION_KEY, STATUS_KEY
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,7 @@ class NodeRecord:
         passage_id: Of a unit, the passage it leads to; otherwise empty.
         text: Its text.
         status: Of a passage and of a proposition, how it came about; otherwise empty.
+        section: The headings above it, outermost first, joined by ", ".
         document_hash: Of base nodes, what their document was like when it was indexed; otherwise empty.
         file: Of base nodes, the file (and page) their document was read from; empty where there is none.
     """
@@ -31,8 +32,14 @@ class NodeRecord:
     passage_id: str
     text: str
     status: str
+    section: str
     document_hash: str
     file: str
+
+    @property
+    def leads_to(self) -> str:
+        """The id of the passage that is read where this node was found; of a passage, its own."""
+        return self.passage_id or self.id
 
     @classmethod
     def of(cls, node: BaseNode) -> NodeRecord:
@@ -45,6 +52,7 @@ class NodeRecord:
             passage_id=node.index_id if isinstance(node, IndexNode) else "",
             text=node.text if isinstance(node, TextNode) else node.get_content(),
             status=str(metadata.get(STATUS_KEY, "")),
+            section=str(metadata.get(SECTION_KEY, "")),
             document_hash=str(metadata.get(DOCUMENT_HASH_KEY, "")),
             file=file_of(node) if metadata.get(DOCUMENT_HASH_KEY) else "",
         )

@@ -23,6 +23,7 @@ from llama_pack_densex.retrieval.hits import UnitHit, matched_units, with_matche
 from llama_pack_densex.retrieval.recursive import PropositionRecursiveRetriever
 from llama_pack_densex.retrieval.units import DenseUnitRetriever
 from llama_pack_densex.stores.index import NodeIndex
+from llama_pack_densex.stores.records import NodeRecord
 from tests.embedding import TrigramEmbedding
 
 MODES = ["passages", "propositions", "propositions+passages", "window"]
@@ -54,10 +55,14 @@ def passage(
     node = TextNode(id_=name, text=joint.join(sentences), metadata={TITLE_KEY: title})
     hide(node, BOOKKEEPING_KEYS)
     units = [
-        UnitHit(unit(sentences[which] if isinstance(which, int) else which, f"{name}/{which}", name), own)
+        hit(unit(sentences[which] if isinstance(which, int) else which, f"{name}/{which}", name), own)
         for which, own in sorted(found.items(), key=lambda item: -item[1])
     ]
     return with_matches(node, score, units)
+
+
+def hit(node: IndexNode, score: float) -> UnitHit:
+    return UnitHit(NodeRecord.of(node), score)
 
 
 def unit(text: str, name: str, passage_id: str, title: str = "") -> IndexNode:
@@ -205,8 +210,9 @@ def test_a_retrieved_unit_without_its_passage_is_used_as_it_is() -> None:
 
 
 def test_units_that_were_not_merged_are_read_without_their_passage() -> None:
-    found = [UnitHit(unit(TIDES[i], f"u{i}", "elsewhere"), score) for i, score in ((3, 0.9), (1, 0.5))]
-    lone = with_matches(found[0].node, 0.9, found)
+    nodes = {3: unit(TIDES[3], "u3", "elsewhere"), 1: unit(TIDES[1], "u1", "elsewhere")}
+    found = [hit(nodes[i], score) for i, score in ((3, 0.9), (1, 0.5))]
+    lone = with_matches(nodes[3], 0.9, found)
     assert read(assemble_context([lone])) == f"- {TIDES[3]}\n- {TIDES[1]}"
     assert read(assemble_context([lone], "window")) == f"{TIDES[3]}\n{TIDES[1]}"
 

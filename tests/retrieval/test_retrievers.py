@@ -14,6 +14,7 @@ from llama_pack_densex.retrieval.hits import UnitHit, collapse, matched_units
 from llama_pack_densex.retrieval.recursive import PropositionRecursiveRetriever
 from llama_pack_densex.retrieval.units import DenseUnitRetriever, LexicalUnitRetriever, UnitRetriever
 from llama_pack_densex.stores.index import NodeIndex
+from llama_pack_densex.stores.records import NodeRecord
 from tests.embedding import TrigramEmbedding
 
 KINDS = ["dense", "lexical"]
@@ -114,7 +115,7 @@ def test_nearer_base_nodes_do_not_crowd_out_the_units() -> None:
 
 def test_a_score_of_zero_stays_zero() -> None:
     node = IndexNode(id_="u", text="t", index_id="p")
-    assert collapse([UnitHit(node, 0.0)])[0].score == 0.0
+    assert collapse([UnitHit(NodeRecord.of(node), 0.0)])[0].score == 0.0
 
 
 def test_a_lexical_question_without_a_known_word_finds_nothing() -> None:

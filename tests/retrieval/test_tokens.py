@@ -1,22 +1,32 @@
 from __future__ import annotations
 
-import pytest
+import functools
+import re
+from collections.abc import Callable
 
-from llama_pack_densex.retrieval.tokens import tokenize
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llama_pack_densex.retrieval.tokens import is_cjk, make_tokenizer, tokenize
 
 
 @pytest.mark.parametrize(
     ("text", "tokens"),
     [
-        ("東京優駿", ["東京", "京優", "優駿"]),
+        ("東京優駿", ["東京", "京優", "優駿", "東京優駿"]),
+        ("東京の雨", ["東京", "京の", "の雨", "東京", "雨"]),
         ("雨", ["雨"]),
-        ("ドウデュース", ["ドウ", "ウデ", "デュ", "ュー", "ース"]),
-        ("ﾄﾞｳ", ["ドウ"]),
-        ("ＧⅠレース２着", ["gi", "レー", "ース", "2", "着"]),
+        ("ﾄﾞｳでらーめん", ["ドウ", "ウで", "でら", "らー", "ーめ", "めん", "ドウ"]),
+        ("ｶﾞﾊﾟ", ["ガパ", "ガパ"]),
+        ("関ヶ原と佐々木", ["関ヶ", "ヶ原", "原と", "と佐", "佐々", "々木", "関ヶ原", "佐々木"]),
+        ("ＧⅠレース２着", ["gi", "レー", "ース", "レース", "2", "着"]),
         ("The runners were running", ["runner", "run"]),
         ("1,200 metres in 1998", ["1200", "metr", "1998"]),
-        ("iPhone15を買う", ["iphone15", "を買", "買う"]),
+        ("iPhone15を買う", ["iphone15", "を買", "買う", "買"]),
         ("서울은 수도", ["서울", "울은", "수도"]),
+        ("我爱北京。", ["我爱", "爱北", "北京", "我爱北京"]),
+        ("𠮷野", ["𠮷野", "𠮷野"]),
         ("Ünïcode ÜNÏCODE", ["ünïcode", "ünïcode"]),
         ("", []),
         ("?!…。", []),
@@ -26,5 +36,48 @@ def test_text_becomes_these_tokens(text: str, tokens: list[str]) -> None:
     assert tokenize(text) == tokens
 
 
+def test_a_clause_of_han_is_no_word() -> None:
+    assert "中华人民共和国成立" not in tokenize("中华人民共和国成立")
+    assert "国成" in tokenize("中华人民共和国成立")
+
+
 def test_a_grouped_number_is_a_plain_one() -> None:
     assert tokenize("1,991") == tokenize("１９９１")
+
+
+def test_hangul_and_lone_surrogates_are_not_han() -> None:
+    assert tokenize("가나다라마바") == ["가나", "나다", "다라", "라마", "마바"]
+    assert tokenize("雨\ud800犬") == ["雨", "犬"]
+
+
+@given(st.text())
+def test_any_text_has_tokens_without_spaces_or_punctuation(text: str) -> None:
+    assert all(token and not re.search(r"[\s\ud800-\udfff、。]", token) for token in tokenize(text))
+
+
+@given(st.text(st.sampled_from("aZé東ー雨カ가 ,1")))
+def test_case_and_width_do_not_count(text: str) -> None:
+    wide = "".join(chr(ord(c) + 0xFEE0) if "!" <= c <= "~" else c for c in text)
+    assert tokenize(text) == tokenize(wide) == tokenize(text.upper())
+
+
+def test_scripts_are_told_apart_by_their_characters() -> None:
+    assert all(is_cjk(character) for character in "東々〇あゝんアーヵㇰ가힣𠮷豈")
+    assert not any(is_cjk(character) for character in "aé1Жक。・ \ud800\ue000")
+
+
+def test_a_function_is_a_tokenizer_with_its_qualified_name() -> None:
+    assert make_tokenizer(str.split).name == "str.split"
+    assert make_tokenizer(words).name == f"{__name__}.words"
+    assert make_tokenizer(functools.partial(words)).name == "functools.partial"
+    assert make_tokenizer(words).split("a b") == ["a", "b"]
+
+
+@pytest.mark.parametrize("tokenizer", ["mecab", "", 3])
+def test_an_unknown_tokenizer_is_refused_with_what_there_is(tokenizer: Callable[[str], list[str]]) -> None:
+    with pytest.raises(ValueError, match=r'"bigrams", "sudachi" or a function'):
+        make_tokenizer(tokenizer)
+
+
+def words(text: str) -> list[str]:
+    return text.split()

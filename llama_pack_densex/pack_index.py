@@ -1,0 +1,164 @@
+"""A pack's index: opened or made anew, changed, and written to its folder."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import astuple
+from pathlib import Path
+
+from llama_index.core.schema import BaseNode
+
+from llama_pack_densex.indexing import DocumentIndexer, IndexCounts, reading_order
+from llama_pack_densex.models import embed_model_identity
+from llama_pack_densex.node_parsers.base import BasePropositionNodeParser
+from llama_pack_densex.options import PackOptions
+from llama_pack_densex.retrieval.bm25 import LexicalIndexCache
+from llama_pack_densex.retrieval.trust import LanguageTrust, TrustMeter
+from llama_pack_densex.stores.folder import IndexFolder
+from llama_pack_densex.stores.index import NodeIndex
+from llama_pack_densex.stores.manifest import Manifest
+from llama_pack_densex.wiring import Given, embed_model_for
+
+logger = logging.getLogger(__name__)
+
+
+class PackIndex:
+    """The nodes of a pack, their lexical side, and the folder that both are kept in.
+
+    Args:
+        options: The pack's settings.
+        given: The parts that its user gave.
+        parser: Makes nodes of documents.
+        folder: Where the index is kept; None for one that lives as long as this object.
+        manifest: What the folder says about the index in it; None where a new one is to be made.
+
+    Attributes:
+        nodes: The index over the vector store.
+        lexical: Its lexical side.
+        trust: What is known of the embedding model, by language.
+        embedding_source: A phrase that says where the embedding model comes from.
+
+    Raises:
+        InvalidIndexError: The folder cannot be used, or its index was made with another embedding model.
+        ValueError: The vector store has no use without an embedding model.
+    """
+
+    def __init__(
+        self,
+        options: PackOptions,
+        given: Given,
+        parser: BasePropositionNodeParser,
+        folder: IndexFolder | None,
+        manifest: Manifest | None,
+    ) -> None:
+        embed_model, self.embedding_source = embed_model_for(manifest, given.embed_model, folder)
+        if folder is not None and manifest is not None:
+            self.nodes = folder.open(manifest, given.vector_store, embed_model)
+            self.lexical = LexicalIndexCache(given.tokenizer, folder.data)
+        else:
+            store = folder.create(given.vector_store) if folder is not None else given.vector_store
+            self.nodes = NodeIndex(store, embed_model)
+            self.lexical = LexicalIndexCache(given.tokenizer)
+        self._trust = TrustMeter(LanguageTrust(*known) for known in manifest.languages) if manifest else TrustMeter()
+        self.trust = self._trust.known
+        self._options, self._given, self._parser, self._folder = options, given, parser, folder
+        self._embed_spec = given.embed_spec or (manifest.embed_spec if manifest else "")
+        self._made_by = manifest.propositionizer if manifest else ""
+        self._indexer = DocumentIndexer(self.nodes, parser, self.lexical, self._trust)
+
+    def insert(self, documents: Sequence[BaseNode], show_progress: bool = False) -> None:
+        """Index documents; one whose id is there is replaced, and so is an earlier state of its file."""
+        self._require_own_propositionizer()
+        self._report(self._indexer.insert(documents, show_progress))
+        self._after_change()
+
+    def refresh(self, documents: Sequence[BaseNode], show_progress: bool = False) -> list[bool]:
+        """Index the documents that are new or changed, and say of each whether it was."""
+        self._require_own_propositionizer()
+        changed = self._indexer.changed(documents)
+        due = [document for document, is_changed in zip(documents, changed, strict=True) if is_changed]
+        self._report(self._indexer.insert(due, show_progress))
+        self._after_change()
+        return changed
+
+    def delete(self, document_ids: Sequence[str]) -> int:
+        """Delete documents, and say how many of them were there."""
+        deleted = self._indexer.delete(document_ids)
+        self._after_change()
+        return deleted
+
+    def counts(self) -> IndexCounts:
+        """Count what is in the index."""
+        return self._indexer.counts()
+
+    def all_nodes(self, granularity: str | None) -> list[BaseNode]:
+        """All nodes, or those of one granularity, in the order of their documents."""
+        wanted = [record.id for record in self.nodes.records() if granularity in (None, record.granularity)]
+        return sorted(self.nodes.fetch(wanted).values(), key=reading_order)
+
+    def persist(self, persist_dir: str | Path | None) -> None:
+        """Write the index to a folder; None means its own.
+
+        Raises:
+            ValueError: There is no folder.
+            InvalidIndexError: The folder is a file, or holds other things than an index.
+        """
+        own = self._folder
+        if persist_dir is None and own is None:
+            raise ValueError("this pack was made without persist_dir: say where to, persist(persist_dir=...)")
+        if own is not None and (persist_dir is None or Path(persist_dir).resolve() == own.path.resolve()):
+            self._commit(own)
+            return
+        folder = IndexFolder(Path(str(persist_dir)))
+        folder.fill_from(self.nodes)
+        self._commit(folder)
+
+    def _after_change(self) -> None:
+        self._made_by = self._parser.propositionizer.fingerprint
+        if self._folder is not None:
+            self._commit(self._folder)
+
+    def _commit(self, folder: IndexFolder) -> None:
+        self.lexical.save(folder.data, self.nodes.records)
+        folder.commit(self._manifest(folder), self.nodes)
+
+    def _manifest(self, folder: IndexFolder) -> Manifest:
+        return Manifest(
+            data=folder.data.name,
+            mode=self._options.mode,
+            granularity=self._options.granularity,
+            similarity_top_k=self._options.similarity_top_k,
+            embed_model=embed_model_identity(self.nodes.embed_model),
+            embed_spec=self._embed_spec,
+            propositionizer=self._made_by or self._parser.propositionizer.fingerprint,
+            vector_store=self.nodes.vector_store.class_name(),
+            hybrid=self._options.hybrid,
+            dense_weight=self._options.dense_weight,
+            languages=tuple(astuple(trust) for trust in self.trust.values()),
+        )
+
+    def _require_own_propositionizer(self) -> None:
+        """Refuse to let a default that differs from what made the index replace its propositions."""
+        propositionizer = self._parser.propositionizer
+        if self._made_by and self._made_by != propositionizer.fingerprint and not self._given.propositions:
+            raise ValueError(
+                "the index's propositions were made by another propositionizer than the default one here "
+                f"({propositionizer.class_name()}); pass the one that made them (proposition_llm= or "
+                "propositionizer=), or the default one by name to have changed documents made by it"
+            )
+
+    def _report(self, strangers: Sequence[LanguageTrust]) -> None:
+        """Say which languages the embedding model does not know, when that turns out."""
+        model = embed_model_identity(self.nodes.embed_model)
+        for trust in strangers:
+            if not self._options.hybrid:
+                advice = "Leave hybrid on, or pass an embedding model that knows the language."
+            elif self._options.hybrid == "store" or self._options.dense_weight is not None:
+                advice = "Pass an embedding model that knows the language."
+            else:
+                advice = (
+                    "So questions in that language are searched by words alone; pass an embedding model that knows "
+                    "it to have both, or dense_weight= to weigh this one yourself."
+                )
+            logger.warning("%s. %s", trust.describe(model), advice)

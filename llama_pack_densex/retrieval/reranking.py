@@ -1,0 +1,114 @@
+"""Reranking what was retrieved, by any LlamaIndex node postprocessor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.callbacks import CallbackManager
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
+from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
+
+from llama_pack_densex.node_parsers.metadata import MATCHED_KEY
+from llama_pack_densex.retrieval.hits import MatchedUnit, matched_units
+
+MIN_CANDIDATES = 20
+"""Nodes that are reranked, at least, where the user says nothing."""
+
+
+class RerankingRetriever(BaseRetriever):
+    """Retrieves more nodes than are wanted, has them scored anew, and returns the best.
+
+    What is scored are distinct passages, so that no passage takes the place of several. Scored by their propositions,
+    each counts as its best one (as in Dense X Retrieval, section 4.3), and its matched units carry the new scores.
+
+    Args:
+        retriever: Finds the candidates; one of ours.
+        reranker: Any LlamaIndex node postprocessor. Its `top_n`, where it has one, is set to the number of
+            candidates: `similarity_top_k` is what cuts. Nodes that it drops are not returned.
+        similarity_top_k: Nodes to return.
+        by_units: Whether the matched propositions and sentences are scored in place of the passages.
+    """
+
+    def __init__(
+        self,
+        retriever: BaseRetriever,
+        reranker: BaseNodePostprocessor,
+        similarity_top_k: int = 4,
+        by_units: bool = False,
+        callback_manager: CallbackManager | None = None,
+    ) -> None:
+        self._retriever, self._reranker = retriever, reranker
+        self._similarity_top_k, self._by_units = similarity_top_k, by_units
+        super().__init__(callback_manager=callback_manager)
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        found = self._retriever.retrieve(query_bundle)
+        candidates = self._candidates(found)
+        if not candidates:
+            return []
+        scored = self._with_room_for(candidates).postprocess_nodes(candidates, query_bundle)
+        return self._best(found, scored)
+
+    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        found = await self._retriever.aretrieve(query_bundle)
+        candidates = self._candidates(found)
+        if not candidates:
+            return []
+        scored = await self._with_room_for(candidates).apostprocess_nodes(candidates, query_bundle)
+        return self._best(found, scored)
+
+    def _candidates(self, found: Sequence[NodeWithScore]) -> list[NodeWithScore]:
+        """Copies to score, since postprocessors change the nodes that they get."""
+        if self._by_units:
+            return [unit for node in found for unit in _units(node)]
+        return [NodeWithScore(node=node.node, score=node.score) for node in found]
+
+    def _with_room_for(self, candidates: Sequence[NodeWithScore]) -> BaseNodePostprocessor:
+        if "top_n" in type(self._reranker).model_fields:
+            return self._reranker.model_copy(update={"top_n": len(candidates)})
+        return self._reranker
+
+    def _best(self, found: Sequence[NodeWithScore], scored: Sequence[NodeWithScore]) -> list[NodeWithScore]:
+        if not self._by_units:
+            return list(scored[: self._similarity_top_k])
+        scores = {unit.node.node_id: unit.score or 0.0 for unit in scored}
+        best = [rescored for node in found if (rescored := _rescored(node, scores)) is not None]
+        best.sort(key=lambda node: -(node.score or 0.0))
+        return best[: self._similarity_top_k]
+
+
+def _units(node: NodeWithScore) -> list[NodeWithScore]:
+    """The matched units of a node as nodes; the node itself, where no unit found it."""
+    units = matched_units(node.node)
+    if not units:
+        return [NodeWithScore(node=node.node, score=node.score)]
+    metadata = {key: value for key, value in node.node.metadata.items() if key != MATCHED_KEY}
+    return [
+        NodeWithScore(
+            node=TextNode(
+                id_=unit.id,
+                text=unit.text,
+                metadata=metadata,
+                excluded_embed_metadata_keys=list(node.node.excluded_embed_metadata_keys),
+                excluded_llm_metadata_keys=list(node.node.excluded_llm_metadata_keys),
+            ),
+            score=unit.score,
+        )
+        for unit in units
+    ]
+
+
+def _rescored(node: NodeWithScore, scores: dict[str, float]) -> NodeWithScore | None:
+    """A node with its units' new scores; None where the reranker dropped all of them."""
+    units: list[MatchedUnit] = [
+        replace(unit, score=scores[unit.id]) for unit in matched_units(node.node) if unit.id in scores
+    ]
+    if not units:
+        own = scores.get(node.node.node_id)
+        return None if own is None else NodeWithScore(node=node.node, score=own)
+    units.sort(key=lambda unit: -unit.score)
+    copy = node.node.model_copy()
+    copy.metadata = {**node.node.metadata, MATCHED_KEY: [asdict(unit) for unit in units]}
+    return NodeWithScore(node=copy, score=units[0].score)
