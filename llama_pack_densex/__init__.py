@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from llama_pack_densex.propositionizers.llm import LLMPropositionizer
     from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
     from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
+    from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
 
 __all__ = [
     "DenseXRetrievalPack",
     "HierarchicalPropositionNodeParser",
     "LLMPropositionizer",
     "Passage",
+    "PropositionContextPostprocessor",
     "PropositionNodeParser",
     "Propositionizer",
     "RecordedPropositionizer",
@@ -37,6 +39,7 @@ _MODULES = {
     "HierarchicalPropositionNodeParser": "node_parsers.hierarchical",
     "LLMPropositionizer": "propositionizers.llm",
     "Passage": "propositionizers.base",
+    "PropositionContextPostprocessor": "retrieval.context",
     "PropositionNodeParser": "node_parsers.proposition",
     "Propositionizer": "propositionizers.base",
     "RecordedPropositionizer": "propositionizers.recorded",

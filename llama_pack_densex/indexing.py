@@ -70,15 +70,17 @@ class DocumentIndexer:
         there = self._index.documents()
         replaced = [document.id_ for document in documents if document.id_ in there]
         replaced += _earlier_states(documents, there)
-        self._index.replace(replaced, nodes, show_progress=show_progress)
-        self._lexical.changed()
+        try:
+            self._index.replace(replaced, nodes, show_progress=show_progress)
+        finally:
+            self._lexical.changed()  # also where it failed half-way
         empty = len({document.id_ for document in documents} - {node.ref_doc_id for node in nodes})
         if empty:
             logger.warning("%d of %d documents have no text, and so nothing to index.", empty, len(documents))
         _report_fallbacks(nodes)
         model = self._index.embed_model
-        embed = None if model is None or self._trust.known else model.get_text_embedding_batch
-        return self._trust.add(embedded_passages(nodes, embed))
+        embed = None if model is None else model.get_text_embedding_batch
+        return self._trust.add(embedded_passages(nodes, embed, self._trust.known))
 
     def changed(self, documents: Sequence[BaseNode]) -> list[bool]:
         """Tell which documents are new or changed, by text, user's metadata and the parser's settings."""
@@ -96,8 +98,10 @@ class DocumentIndexer:
         """
         there = self._index.documents()
         known = [document_id for document_id in document_ids if document_id in there]
-        self._index.remove(sorted(node_id for document_id in known for node_id in there[document_id].node_ids))
-        self._lexical.changed()
+        try:
+            self._index.remove(sorted(node_id for document_id in known for node_id in there[document_id].node_ids))
+        finally:
+            self._lexical.changed()
         return len(known)
 
     def counts(self) -> IndexCounts:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
+from llama_pack_densex.retrieval.auto_merging import DEFAULT_RATIO_THRESH
 from llama_pack_densex.retrieval.context import ContextMode, PropositionContextPostprocessor, check_mode
 
 Mode = Literal["recursive", "auto_merging"]
@@ -23,7 +25,8 @@ class PackOptions:
         mode: "recursive" (propositions lead to their passages) or "auto_merging" (found propositions merge upwards).
         granularity: The units that are searched by embeddings.
         similarity_top_k: Nodes returned by a query that does not say.
-        fetch_k: Units in the first round of a search; None means five times the nodes asked for, at least 20.
+        fetch_k: Units in the first round of a search, and in mode "auto_merging" those that count; None means five times
+            the nodes asked for, at least 20, and there ten times, at least 40.
         simple_ratio_thresh: In mode "auto_merging", the share of children above which their parent is returned.
         streaming: Whether answers come as a stream.
         verbose: Whether retrievers print what they do.
@@ -41,7 +44,7 @@ class PackOptions:
     granularity: tuple[SearchedGranularity, ...] = DEFAULT_GRANULARITY
     similarity_top_k: int = 4
     fetch_k: int | None = None
-    simple_ratio_thresh: float = 0.5
+    simple_ratio_thresh: float = DEFAULT_RATIO_THRESH
     streaming: bool = False
     verbose: bool = False
     hybrid: Hybrid = True
@@ -53,20 +56,21 @@ class PackOptions:
     def __post_init__(self) -> None:
         if self.mode not in get_args(Mode):
             raise ValueError(f"mode must be {_either(Mode)}, not {self.mode!r}")
-        units = (self.granularity,) if isinstance(self.granularity, str) else tuple(self.granularity)
-        if not units or not set(units) <= set(get_args(SearchedGranularity)):
+        given: Any = (self.granularity,) if isinstance(self.granularity, str) else self.granularity
+        units = tuple(given) if isinstance(given, Iterable) else ()
+        if not units or any(unit not in get_args(SearchedGranularity) for unit in units):
             raise ValueError(
                 f"granularity must name {_either(SearchedGranularity)}, or several of them, not {self.granularity!r}"
             )
-        object.__setattr__(self, "granularity", units)
+        object.__setattr__(self, "granularity", tuple(dict.fromkeys(units)))
         check_top_k(self.similarity_top_k)
         for name, number in (("fetch_k", self.fetch_k), ("rerank_k", self.rerank_k)):
-            if number is not None and number <= 0:
-                raise ValueError(f"{name} must be positive, not {number}")
-        for name, share in (("simple_ratio_thresh", self.simple_ratio_thresh), ("dense_weight", self.dense_weight)):
-            if share is not None and not 0 <= share <= 1:
-                raise ValueError(f"{name} must be between 0 and 1, not {share}")
-        if self.hybrid not in (True, False, "store"):
+            if number is not None and not _is_count(number):
+                raise ValueError(f"{name} must be positive and a whole number, not {number!r}")
+        _check_share(self.simple_ratio_thresh, "simple_ratio_thresh")
+        if self.dense_weight is not None:
+            _check_share(self.dense_weight, "dense_weight")
+        if not isinstance(self.hybrid, bool) and self.hybrid != "store":
             raise ValueError(f'hybrid must be True, False or "store", not {self.hybrid!r}')
         if self.rerank not in get_args(RerankedUnit):
             raise ValueError(f"rerank must be {_either(RerankedUnit)}, not {self.rerank!r}")
@@ -87,9 +91,18 @@ def check_top_k(similarity_top_k: int) -> int:
     Raises:
         ValueError: It is not a positive whole number.
     """
-    if isinstance(similarity_top_k, bool) or not isinstance(similarity_top_k, int) or similarity_top_k <= 0:
+    if not _is_count(similarity_top_k):
         raise ValueError(f"similarity_top_k must be a positive whole number, not {similarity_top_k!r}")
     return similarity_top_k
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _check_share(value: object, name: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+        raise ValueError(f"{name} must be between 0 and 1, not {value!r}")
 
 
 def _either(choices: object) -> str:

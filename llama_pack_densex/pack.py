@@ -31,6 +31,7 @@ from llama_pack_densex.options import (
 )
 from llama_pack_densex.pack_index import PackIndex
 from llama_pack_densex.propositionizers.base import Propositionizer
+from llama_pack_densex.retrieval.auto_merging import DEFAULT_RATIO_THRESH
 from llama_pack_densex.retrieval.context import DEFAULT_MODE, ContextMode, PropositionContextPostprocessor
 from llama_pack_densex.retrieval.tokens import TokenizerSpec
 from llama_pack_densex.stores.folder import IndexFolder
@@ -82,11 +83,11 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         context: What the LLM reads: "propositions+passages", "propositions", "passages", "window", or a
             `PropositionContextPostprocessor`, which has a budget too.
         reranker: Any LlamaIndex node postprocessor that scores nodes anew, a cross-encoder for one.
-        rerank: Whether it scores each "passage", or each matched "proposition" (and sentence), of which the best counts.
+        rerank: Whether it scores each "passage", or each matched "proposition" (and sentence); the best one counts.
         rerank_k: Nodes that it scores; None means five times those asked for, at least 20.
-        tokenizer: Splits texts and questions for search by words: "bigrams" (words, and pairs of characters where words
-            have no spaces between them), "sudachi" (a Japanese dictionary), or a function from a text to its tokens.
-            None means what the index was made with, "bigrams" at first.
+        tokenizer: Splits texts and questions for search by words: "bigrams" (words, and pairs of characters where
+            words have no spaces between them), "sudachi" (a Japanese dictionary), or a function from a text to its
+            tokens. None means what the index was made with, "bigrams" at first.
         node_parser: A proposition node parser of your own, in place of `text_splitter`, `propositionizer` and
             `proposition_llm`.
         fetch_k: Units in the first round of a search; it grows until there are `similarity_top_k` results.
@@ -129,7 +130,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         tokenizer: TokenizerSpec | None = None,
         node_parser: BasePropositionNodeParser | None = None,
         fetch_k: int | None = None,
-        simple_ratio_thresh: float = 0.5,
+        simple_ratio_thresh: float = DEFAULT_RATIO_THRESH,
         show_progress: bool = False,
         verbose: bool = False,
     ) -> None:
@@ -206,7 +207,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         tokenizer: TokenizerSpec | None = None,
         node_parser: BasePropositionNodeParser | None = None,
         fetch_k: int | None = None,
-        simple_ratio_thresh: float = 0.5,
+        simple_ratio_thresh: float = DEFAULT_RATIO_THRESH,
         verbose: bool = False,
     ) -> DenseXRetrievalPack:
         """Open an index that was persisted; nothing is asked of an LLM or embedded for its documents.

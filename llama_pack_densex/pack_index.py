@@ -120,7 +120,8 @@ class PackIndex:
             self._commit(self._folder)
 
     def _commit(self, folder: IndexFolder) -> None:
-        self.lexical.save(folder.data, self.nodes.records)
+        if self.nodes.embed_model is None or self._options.hybrid is True:
+            self.lexical.save(folder.data, self.nodes.records)
         folder.commit(self._manifest(folder), self.nodes)
 
     def _manifest(self, folder: IndexFolder) -> Manifest:

@@ -163,6 +163,7 @@ def make_retriever(
     candidates = max(options.rerank_k or max(MIN_CANDIDATES, 5 * similarity_top_k), similarity_top_k)
     return RerankingRetriever(
         _make_linked_retriever(options, searched, candidates, filters),
+        searched.nodes,
         reranker,
         similarity_top_k,
         by_units=options.rerank == "proposition",

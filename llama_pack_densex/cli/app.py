@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from llama_pack_densex.cli.choices import PROPOSITIONIZERS, IndexChoices, check_propositionizer
+from llama_pack_densex.cli.compare import compare
 from llama_pack_densex.cli.score import score
 from llama_pack_densex.cli.session import argument, print_json, session, stdout, waiting
 
@@ -35,6 +36,7 @@ class UnitChoice(str, Enum):
 
     proposition = "proposition"
     sentence = "sentence"
+    passage = "passage"
 
 
 _EMBED_MODEL = 'Embedding model: a name or folder, "minilm" (English), or "none" to search by words.'
@@ -93,7 +95,8 @@ def index(
     granularity: Annotated[
         list[UnitChoice] | None,
         typer.Option(
-            help="Units to search; give it twice for both. Default: the index's; at first both.", show_default=False
+            help="Units to search; give it several times for several. Default: the index's; at first all.",
+            show_default=False,
         ),
     ] = None,
     skip_unreadable: Annotated[
@@ -194,4 +197,5 @@ def demo(
             raise typer.Exit(1)
 
 
+app.command()(compare)
 app.command()(score)

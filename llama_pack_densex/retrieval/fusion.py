@@ -54,7 +54,8 @@ def fuse(dense: Sequence[PassageHit], lexical: Sequence[PassageHit], dense_weigh
     units_of: defaultdict[str, list[UnitHit]] = defaultdict(list)
     for unit_id in sorted(units, key=lambda unit_id: units[unit_id], reverse=True):
         record = records[unit_id]
-        units_of[record.leads_to].append(UnitHit(record, max(units[unit_id][0], 0.0)))
+        if units[unit_id][0] > 0 or not units_of[record.leads_to]:  # what no side has in its head found nothing
+            units_of[record.leads_to].append(UnitHit(record, units[unit_id][0]))
     ranked = sorted(passages, key=lambda passage_id: passages[passage_id], reverse=True)
     return tuple(PassageHit(p, passages[p][0], tuple(units_of[p])) for p in ranked)
 
@@ -82,11 +83,15 @@ def relative_scores(scores: Mapping[str, float], head: int, floor: float | None 
 
 def _weighted(sides: Sequence[Mapping[str, float]], weights: Sequence[float]) -> dict[str, tuple[float, float]]:
     """By id the fused score, and one that goes below 0, for the order of what no side has in its head."""
-    absent = [min(0.0, min(side.values(), default=0.0)) for side in sides]
+    parts = [
+        (weight, side, min(0.0, min(side.values(), default=0.0))) for weight, side in zip(weights, sides, strict=True)
+    ]
     fused: dict[str, tuple[float, float]] = {}
     for node_id in dict.fromkeys(node_id for side in sides for node_id in side):
-        places = [side.get(node_id, least) for side, least in zip(sides, absent, strict=True)]
-        score = sum(weight * max(place, 0.0) for weight, place in zip(weights, places, strict=True))
-        tail = sum(weight * place for weight, place in zip(weights, places, strict=True))
+        score = tail = 0.0
+        for weight, side, absent in parts:
+            share = weight * side.get(node_id, absent)
+            tail += share
+            score += max(share, 0.0)
         fused[node_id] = (min(score, 1.0), tail)
     return fused

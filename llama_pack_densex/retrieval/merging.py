@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from llama_index.core.schema import BaseNode
@@ -30,7 +30,13 @@ class Merged:
     whole: bool
 
 
-def merge_units(hit: PassageHit, nodes: Mapping[str, BaseNode], ratio_thresh: float) -> Merged:
+def best_units(hits: Sequence[PassageHit], count: int) -> set[str]:
+    """The ids of the best units of all hits."""
+    ranked = sorted((unit for hit in hits for unit in hit.units), key=lambda unit: -unit.score)
+    return {unit.record.id for unit in ranked[:count]}
+
+
+def merge_units(hit: PassageHit, nodes: Mapping[str, BaseNode], counted: Container[str], ratio_thresh: float) -> Merged:
     """Return a passage where enough of its propositions were found, else its best unit.
 
     The ratio counts propositions alone: sentence units are not among a passage's children. A proposition between two
@@ -40,11 +46,12 @@ def merge_units(hit: PassageHit, nodes: Mapping[str, BaseNode], ratio_thresh: fl
     Args:
         hit: The passage with the units that were found.
         nodes: Nodes by id: the passage, and its best unit.
+        counted: The ids of the units that count as found.
         ratio_thresh: The share of propositions above which the passage is returned.
     """
     passage = nodes[hit.passage_id]
     parent_id = passage.parent_node.node_id if passage.parent_node else None
-    found = {unit.record.id for unit in hit.units if unit.record.granularity == "proposition"}
+    found = {u.record.id for u in hit.units if u.record.granularity == "proposition" and u.record.id in counted}
     children = [child.node_id for child in passage.child_nodes or []]
     best = nodes.get(hit.units[0].record.id) if hit.units else None
     if best is None or (children and _ratio(children, found) > ratio_thresh):

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
-from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
+from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle, TextNode
 
-from llama_pack_densex.node_parsers.metadata import MATCHED_KEY
+from llama_pack_densex.node_parsers.metadata import BOOKKEEPING_KEYS, MATCHED_KEY, hide
+from llama_pack_densex.retrieval.context_facts import is_unit
 from llama_pack_densex.retrieval.hits import MatchedUnit, matched_units
+from llama_pack_densex.stores.index import NodeIndex
 
 MIN_CANDIDATES = 20
 """Nodes that are reranked, at least, where the user says nothing."""
@@ -21,10 +23,12 @@ class RerankingRetriever(BaseRetriever):
     """Retrieves more nodes than are wanted, has them scored anew, and returns the best.
 
     What is scored are distinct passages, so that no passage takes the place of several. Scored by their propositions,
-    each counts as its best one (as in Dense X Retrieval, section 4.3), and its matched units carry the new scores.
+    each counts as its best one (as in Dense X Retrieval, section 4.3), and its matched units carry the new scores; a
+    proposition that auto-merging would return gives way to the one of its passage that now is the best.
 
     Args:
         retriever: Finds the candidates; one of ours.
+        index: Where units are read that take the place of others.
         reranker: Any LlamaIndex node postprocessor. Its `top_n`, where it has one, is set to the number of
             candidates: `similarity_top_k` is what cuts. Nodes that it drops are not returned.
         similarity_top_k: Nodes to return.
@@ -34,12 +38,13 @@ class RerankingRetriever(BaseRetriever):
     def __init__(
         self,
         retriever: BaseRetriever,
+        index: NodeIndex,
         reranker: BaseNodePostprocessor,
         similarity_top_k: int = 4,
         by_units: bool = False,
         callback_manager: CallbackManager | None = None,
     ) -> None:
-        self._retriever, self._reranker = retriever, reranker
+        self._retriever, self._index, self._reranker = retriever, index, reranker
         self._similarity_top_k, self._by_units = similarity_top_k, by_units
         super().__init__(callback_manager=callback_manager)
 
@@ -49,7 +54,8 @@ class RerankingRetriever(BaseRetriever):
         if not candidates:
             return []
         scored = self._with_room_for(candidates).postprocess_nodes(candidates, query_bundle)
-        return self._best(found, scored)
+        best = self._best(found, scored)
+        return _with_best_units(best, self._index.fetch(_outdone_by(best)))
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         found = await self._retriever.aretrieve(query_bundle)
@@ -57,7 +63,8 @@ class RerankingRetriever(BaseRetriever):
         if not candidates:
             return []
         scored = await self._with_room_for(candidates).apostprocess_nodes(candidates, query_bundle)
-        return self._best(found, scored)
+        best = self._best(found, scored)
+        return _with_best_units(best, await self._index.afetch(_outdone_by(best)))
 
     def _candidates(self, found: Sequence[NodeWithScore]) -> list[NodeWithScore]:
         """Copies to score, since postprocessors change the nodes that they get."""
@@ -71,9 +78,11 @@ class RerankingRetriever(BaseRetriever):
         return self._reranker
 
     def _best(self, found: Sequence[NodeWithScore], scored: Sequence[NodeWithScore]) -> list[NodeWithScore]:
+        # cross-encoders give numpy's numbers, which are no JSON
         if not self._by_units:
-            return list(scored[: self._similarity_top_k])
-        scores = {unit.node.node_id: unit.score or 0.0 for unit in scored}
+            best = scored[: self._similarity_top_k]
+            return [NodeWithScore(node=node.node, score=float(node.score or 0.0)) for node in best]
+        scores = {unit.node.node_id: float(unit.score or 0.0) for unit in scored}
         best = [rescored for node in found if (rescored := _rescored(node, scores)) is not None]
         best.sort(key=lambda node: -(node.score or 0.0))
         return best[: self._similarity_top_k]
@@ -112,3 +121,23 @@ def _rescored(node: NodeWithScore, scores: dict[str, float]) -> NodeWithScore | 
     copy = node.node.model_copy()
     copy.metadata = {**node.node.metadata, MATCHED_KEY: [asdict(unit) for unit in units]}
     return NodeWithScore(node=copy, score=units[0].score)
+
+
+def _outdone_by(nodes: Sequence[NodeWithScore]) -> list[str]:
+    """The ids of the best units where a retrieved unit is not the best one of its passage any more."""
+    best = [(node.node.node_id, matched_units(node.node)[0].id) for node in nodes if is_unit(node)]
+    return [best_id for node_id, best_id in best if best_id != node_id]
+
+
+def _with_best_units(nodes: Sequence[NodeWithScore], units: Mapping[str, BaseNode]) -> list[NodeWithScore]:
+    """The nodes, with units in the place of those that they outdid."""
+    return [_replaced(node, units.get(matched_units(node.node)[0].id)) if is_unit(node) else node for node in nodes]
+
+
+def _replaced(node: NodeWithScore, unit: BaseNode | None) -> NodeWithScore:
+    if unit is None:
+        return node
+    copy = unit.model_copy()
+    copy.metadata = {**unit.metadata, MATCHED_KEY: node.node.metadata[MATCHED_KEY]}
+    hide(copy, BOOKKEEPING_KEYS)
+    return NodeWithScore(node=copy, score=node.score)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
@@ -20,6 +21,8 @@ from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.records import NodeRecord
 
 logger = logging.getLogger(__name__)
+
+_NOTHING = SearchResult((), exhausted=True)  # what an empty question finds: there is nothing to embed in it
 
 
 class UnitRetriever(BaseRetriever):
@@ -97,7 +100,9 @@ class DenseUnitRetriever(UnitRetriever):
 
     def search(self, query: QueryBundle, k: int) -> SearchResult:
         if query.embedding is None:
-            query.embedding = self._embed_model.get_agg_embedding_from_queries(query.embedding_strs)
+            if not query.embedding_strs:
+                return _NOTHING
+            query.embedding = self._embed_model.get_agg_embedding_from_queries(_embeddable(query))
 
         async def ask(question: VectorStoreQuery) -> list[tuple[NodeRecord, float]]:
             return self._index.search(question)
@@ -106,7 +111,9 @@ class DenseUnitRetriever(UnitRetriever):
 
     async def asearch(self, query: QueryBundle, k: int) -> SearchResult:
         if query.embedding is None:
-            query.embedding = await self._embed_model.aget_agg_embedding_from_queries(query.embedding_strs)
+            if not query.embedding_strs:
+                return _NOTHING
+            query.embedding = await self._embed_model.aget_agg_embedding_from_queries(_embeddable(query))
         return await self._find(query, k, self._index.asearch)
 
     @property
@@ -120,7 +127,8 @@ class DenseUnitRetriever(UnitRetriever):
         k: int,
         ask: Callable[[VectorStoreQuery], Awaitable[list[tuple[NodeRecord, float]]]],
     ) -> SearchResult:
-        limit = k + k // 2 + 8  # there is a base node for every few units
+        # other nodes are dropped: there is a passage for every few units, and a section for every few passages
+        limit = k + 4 + (k // 8 if "passage" in self._searched else k // 2)
         while True:
             found = await ask(self._question(query, limit))
             units = [UnitHit(record, score) for record, score in found if record.granularity in self._searched]
@@ -161,6 +169,9 @@ class LexicalUnitRetriever(UnitRetriever):
         self._lexical = lexical
         super().__init__(**kwargs)
 
+    async def asearch(self, query: QueryBundle, k: int) -> SearchResult:
+        return await asyncio.to_thread(self.search, query, k)  # after a change, the first search makes the index
+
     def search(self, query: QueryBundle, k: int) -> SearchResult:
         lexical = self._lexical.get(self._index.records)
         hits, found = lexical.search(
@@ -177,6 +188,11 @@ class LexicalUnitRetriever(UnitRetriever):
             for hit in hits
         )
         return SearchResult(tuple(passages), exhausted=len(hits) >= found)
+
+
+def _embeddable(query: QueryBundle) -> list[str]:
+    """What is embedded of a question; few embedding models take half a character (a lone surrogate)."""
+    return [text.encode("utf-8", "replace").decode("utf-8") for text in query.embedding_strs]
 
 
 def _found(result: SearchResult) -> list[tuple[str, float]]:

@@ -48,7 +48,10 @@ class NodeIndex:
         self.vector_store = vector_store if vector_store is not None else LanceVectorStore()
         self.embed_model = embed_model
         self.docstore = docstore
-        self._passage_metadata: Mapping[str, Mapping[str, Any]] | None = None
+        self._nodes = object()  # the nodes' state: another object after each change
+        self._passage_metadata: tuple[object, Mapping[str, Mapping[str, Any]]] | None = None  # in which state, and what
+        # the last filters and what passes them: both sides of a hybrid search ask
+        self._last_matching: tuple[Mapping[str, Mapping[str, Any]], str, frozenset[str]] | None = None
         if not isinstance(self.vector_store, LanceVectorStore):
             if embed_model is None:
                 raise ValueError(
@@ -87,14 +90,15 @@ class NodeIndex:
         result = await self.vector_store.aquery(question)
         return _scored(result, {} if result.nodes is not None else await self.afetch(result.ids or []))
 
-    def passages_matching(self, filters: MetadataFilters | None) -> set[str] | None:
+    def passages_matching(self, filters: MetadataFilters | None) -> frozenset[str] | None:
         """The ids of the passages that pass filters by metadata; None where there is no filter."""
         if filters is None or not filters.filters:
             return None
-        metadata = self._passage_metadata
-        if metadata is None:
-            metadata = self._passage_metadata = self._read_passage_metadata()
-        return {passage_id for passage_id, values in metadata.items() if matches(values, filters)}
+        metadata, asked, last = self._metadata_of_passages(), repr(filters), self._last_matching
+        if last is None or last[0] is not metadata or last[1] != asked:
+            passing = frozenset(passage_id for passage_id, values in metadata.items() if matches(values, filters))
+            last = self._last_matching = metadata, asked, passing
+        return last[2]
 
     def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
         """Read nodes in one batch; ids that are not there are left out."""
@@ -119,26 +123,30 @@ class NodeIndex:
         """Embed nodes where there is an embedding model, and write them, replacing those whose ids are there."""
         if not nodes:
             return
-        self._passage_metadata = None
         self._embed(nodes, show_progress)
-        if self.docstore is None:
-            self.vector_store.add(nodes)
-            return
-        there = list(self.fetch([node.node_id for node in nodes]))
-        if there:
-            self.vector_store.delete_nodes(there)  # some stores keep both rows of an id, some the old one
-        self.vector_store.add(list(nodes))
-        self.docstore.add_documents([node.model_copy(update={"embedding": None}) for node in nodes])
+        try:
+            if self.docstore is None:
+                self.vector_store.add(nodes)
+                return
+            there = list(self.fetch([node.node_id for node in nodes]))
+            if there:
+                self.vector_store.delete_nodes(there)  # some stores keep both rows of an id, some the old one
+            self.vector_store.add(list(nodes))
+            self.docstore.add_documents([node.model_copy(update={"embedding": None}) for node in nodes])
+        finally:
+            self._nodes = object()  # after the change, so that no question in between keeps what it read for later
 
     def remove(self, node_ids: Sequence[str]) -> None:
         """Delete nodes by id; ids that are not there do not matter."""
         if not node_ids:
             return
-        self._passage_metadata = None
-        self.vector_store.delete_nodes(list(node_ids))
-        if self.docstore is not None:
-            for node_id in node_ids:
-                self.docstore.delete_document(node_id, raise_error=False)
+        try:
+            self.vector_store.delete_nodes(list(node_ids))
+            if self.docstore is not None:
+                for node_id in node_ids:
+                    self.docstore.delete_document(node_id, raise_error=False)
+        finally:
+            self._nodes = object()
 
     def replace(self, document_ids: Sequence[str], nodes: Sequence[BaseNode], show_progress: bool = False) -> None:
         """Make `nodes` the nodes of these documents: write them first, then delete what is no longer produced.
@@ -157,13 +165,21 @@ class NodeIndex:
             return store.nearest(embedding, wanted)
         if len(allowed) <= _FEW_PASSAGES:
             return store.nearest(embedding, wanted, sorted(allowed)) if allowed else []
-        limit = wanted
+        # what is dropped is made up for beforehand, since a second search takes as long as the first
+        share = len(allowed) / max(len(self._metadata_of_passages()), len(allowed))
+        limit = wanted if share == 1 else int(1.2 * wanted / share) + 8
         while True:
             found = store.nearest(embedding, limit)
             kept = [(record, score) for record, score in found if record.leads_to in allowed]
             if len(kept) >= wanted or len(found) < limit:
                 return kept[:wanted]
             limit *= 4
+
+    def _metadata_of_passages(self) -> Mapping[str, Mapping[str, Any]]:
+        nodes, read = self._nodes, self._passage_metadata
+        if read is None or read[0] is not nodes:
+            read = self._passage_metadata = nodes, self._read_passage_metadata()
+        return read[1]
 
     def _read_passage_metadata(self) -> Mapping[str, Mapping[str, Any]]:
         if isinstance(self.vector_store, LanceVectorStore):

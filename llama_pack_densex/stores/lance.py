@@ -28,6 +28,7 @@ from llama_index.core.vector_stores.types import (
 )
 
 from llama_pack_densex.stores.filters import matches
+from llama_pack_densex.stores.loaded import Unchanged
 from llama_pack_densex.stores.manifest import InvalidIndexError
 from llama_pack_densex.stores.records import NodeRecord
 
@@ -35,6 +36,8 @@ _TABLE = "nodes"
 _RECORD_COLUMNS = tuple(field.name for field in fields(NodeRecord))
 _TEXT_COLUMNS = (*_RECORD_COLUMNS, "node")
 _IDS_A_CONDITION = 500  # ids in one SQL condition; LanceDB parses longer ones slowly
+_ROWS_A_BATCH = 1024  # LanceDB stores and reads batches as they come; large ones cost a search two thirds of its time
+_MOST_ROWS = 2**32 - 1  # LanceDB takes no larger limit
 
 
 class LanceVectorStore(BasePydanticVectorStore):
@@ -42,6 +45,9 @@ class LanceVectorStore(BasePydanticVectorStore):
 
     Writing a node whose id is there replaces it. Similarity is the cosine. A store whose nodes have no embeddings
     holds text only and answers no query.
+
+    Search is exact. Embeddings of up to 512 MiB are kept in memory from the second question after a change on, since
+    LanceDB takes four times as long to go through them.
 
     Args:
         uri: A folder, or "memory://" for a store that lives as long as this object.
@@ -55,6 +61,8 @@ class LanceVectorStore(BasePydanticVectorStore):
 
     _connection: Any = PrivateAttr()
     _table: Any = PrivateAttr(default=None)
+    _dimension: int | None = PrivateAttr(default=None)  # LanceDB takes a millisecond to tell its schema
+    _unchanged: Unchanged = PrivateAttr(default_factory=Unchanged)  # another one after each change
 
     def __init__(self, uri: str | Path = "memory://", **kwargs: Any) -> None:
         given = {"uri": str(uri), **kwargs}
@@ -63,6 +71,7 @@ class LanceVectorStore(BasePydanticVectorStore):
         if self.uri != "memory://" and (Path(self.uri) / f"{_TABLE}.lance").exists():
             with self._reading():
                 self._table = self._connection.open_table(_TABLE)
+                self._dimension = _dimension_of(self._table.schema)
 
     @classmethod
     def class_name(cls) -> str:
@@ -76,9 +85,7 @@ class LanceVectorStore(BasePydanticVectorStore):
     @property
     def dimension(self) -> int | None:
         """The dimension of the embeddings; None where there are none."""
-        if self._table is None or "vector" not in self._table.schema.names:
-            return None
-        return int(self._table.schema.field("vector").type.list_size)
+        return self._dimension
 
     def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
         """Write nodes, replacing those whose ids are there, in one transaction."""
@@ -96,6 +103,7 @@ class LanceVectorStore(BasePydanticVectorStore):
         rows = _to_arrow({node.node_id: node for node in nodes}.values(), dimension)
         if self._table is None:
             self._table = self._connection.create_table(_TABLE, rows)
+            self._dimension = dimension
         else:
             merge = self._table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
             merge.execute(rows)
@@ -130,7 +138,7 @@ class LanceVectorStore(BasePydanticVectorStore):
         """Delete all nodes."""
         if self._table is not None:
             self._connection.drop_table(_TABLE)
-            self._table = None
+            self._table = self._dimension = None
 
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
         """The nodes nearest to an embedding by cosine; filtered ones are dropped and more fetched in their place."""
@@ -138,17 +146,17 @@ class LanceVectorStore(BasePydanticVectorStore):
             raise ValueError(f"LanceVectorStore answers queries of mode 'default' only, not {query.mode.value!r}")
         limit = wanted = max(query.similarity_top_k, 0)
         while True:
-            rows = self._nearest(query.query_embedding, limit, ["node"], _query_condition(query))
-            nodes = [(_to_node(row), 1.0 - row["_distance"]) for row in rows]
-            kept = [(node, score) for node, score in nodes if matches(node.metadata, query.filters)]
+            rows = self._nearest(query.query_embedding, limit, ["node"], _query_condition(query)).to_pylist()
+            found = [(json.loads(row["node"]), 1.0 - row["_distance"]) for row in rows]
+            kept = [(content, score) for content, score in found if matches(_metadata(content), query.filters)]
             if len(kept) >= wanted or len(rows) < limit:
                 break
             limit *= 4
-        kept = kept[:wanted]
+        nodes = [json_to_doc(content) for content, _ in kept[:wanted]]
         return VectorStoreQueryResult(
-            nodes=[node for node, _ in kept],
-            similarities=[score for _, score in kept],
-            ids=[node.node_id for node, _ in kept],
+            nodes=nodes,
+            similarities=[score for _, score in kept[:wanted]],
+            ids=[node.node_id for node in nodes],
         )
 
     def nearest(
@@ -166,12 +174,15 @@ class LanceVectorStore(BasePydanticVectorStore):
             ids = ", ".join(map(_quote, passage_ids)) or "''"
             condition = f"passage_id IN ({ids}) OR id IN ({ids})"
         rows = self._nearest(embedding, limit, list(_RECORD_COLUMNS), condition)
-        return [(NodeRecord(**{name: row[name] for name in _RECORD_COLUMNS}), 1.0 - row["_distance"]) for row in rows]
+        records = map(NodeRecord, *(rows[name].to_pylist() for name in _RECORD_COLUMNS))
+        return [
+            (record, 1.0 - distance) for record, distance in zip(records, rows["_distance"].to_pylist(), strict=True)
+        ]
 
     def passage_metadata(self) -> dict[str, dict[str, Any]]:
         """The metadata of all passages by id."""
         rows = self._rows(["id", "node"], "granularity = 'passage'")
-        return {row["id"]: json.loads(row["node"])["__data__"]["metadata"] for row in rows}
+        return {row["id"]: _metadata(json.loads(row["node"])) for row in rows}
 
     def records(self) -> Iterator[NodeRecord]:
         """All nodes in short, without parsing them."""
@@ -182,11 +193,10 @@ class LanceVectorStore(BasePydanticVectorStore):
         if self._table is not None:
             lancedb.connect(str(folder)).create_table(_TABLE, self._table.to_arrow())
 
-    def _nearest(
-        self, embedding: Sequence[float] | None, limit: int, columns: list[str], condition: str
-    ) -> list[dict[str, Any]]:
+    def _nearest(self, embedding: Sequence[float] | None, limit: int, columns: list[str], condition: str) -> Any:
+        """An Arrow table, nearest first, of these columns and `_distance`."""
         if self._table is None or limit <= 0:
-            return []
+            return pa.table({name: pa.array([], pa.string()) for name in (*columns, "_distance")})
         if embedding is None or self.dimension is None:
             raise ValueError("a vector query needs a query embedding, and a store whose nodes have embeddings")
         if len(embedding) != self.dimension:
@@ -197,10 +207,9 @@ class LanceVectorStore(BasePydanticVectorStore):
         search = self._table.search(list(embedding), vector_column_name="vector")
         if condition:
             search = search.where(condition, prefilter=True)
-        search = search.distance_type("cosine").select([*columns, "_distance"]).limit(limit)
+        search = search.distance_type("cosine").select([*columns, "_distance"]).limit(min(limit, _MOST_ROWS))
         with self._reading():
-            rows: list[dict[str, Any]] = search.to_arrow().to_pylist()
-        return rows
+            return search.to_arrow()
 
     def _rows(self, columns: list[str], condition: str | None = None) -> Iterator[dict[str, Any]]:
         if self._table is None:
@@ -237,7 +246,12 @@ def _to_arrow(nodes: Any, dimension: int | None) -> pa.Table:
     columns["node"] = pa.array([_to_json(node) for node in nodes], pa.string())
     if dimension is not None:
         columns["vector"] = pa.array([node.embedding for node in nodes], pa.list_(pa.float32(), dimension))
-    return pa.table(columns)
+    rows = pa.table(columns)
+    return pa.Table.from_batches(rows.to_batches(max_chunksize=_ROWS_A_BATCH), rows.schema)
+
+
+def _dimension_of(schema: Any) -> int | None:
+    return int(schema.field("vector").type.list_size) if "vector" in schema.names else None
 
 
 def _to_json(node: BaseNode) -> str:
@@ -249,6 +263,12 @@ def _to_json(node: BaseNode) -> str:
             f"the metadata of document {node.ref_doc_id!r} cannot be kept as JSON ({error}); use strings, numbers, "
             "booleans, lists and dictionaries"
         ) from error
+
+
+def _metadata(content: dict[str, Any]) -> dict[str, Any]:
+    """The metadata in what `doc_to_json` made of a node."""
+    metadata: dict[str, Any] = content["__data__"]["metadata"]
+    return metadata
 
 
 def _to_node(row: dict[str, Any]) -> BaseNode:

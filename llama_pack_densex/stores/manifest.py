@@ -33,8 +33,7 @@ class Manifest:
         vector_store: "LanceVectorStore", or the class of the user's own store.
         hybrid: Whether search by embeddings and by words are fused, or "store".
         dense_weight: The embeddings' share in that, where the user chose one.
-        languages: What is known of the embedding model by language: language, its share of hits, that of search by
-            words, and the passages it was measured on.
+        languages: What is known of the embedding model by language: the language, and what was measured.
         schema: The version of the layout.
     """
 
@@ -48,7 +47,7 @@ class Manifest:
     vector_store: str
     hybrid: bool | str
     dense_weight: float | None
-    languages: tuple[tuple[str, float, float, int], ...]
+    languages: tuple[tuple[str, float, float, float, float, int], ...]
     schema: int = SCHEMA
 
     @classmethod
@@ -83,7 +82,10 @@ class Manifest:
         names = {field.name for field in fields(cls)}
         try:
             known = {name: value for name, value in content.items() if name in names}
-            languages = tuple((str(a), float(b), float(c), int(d)) for a, b, c, d in content["languages"])
+            languages = tuple(
+                (str(name), float(dense), float(lexical), float(dense_order), float(lexical_order), int(passages))
+                for name, dense, lexical, dense_order, lexical_order, passages in content["languages"]
+            )
             return cls(**{**known, "granularity": tuple(content["granularity"]), "languages": languages})
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidIndexError(f"{file} is damaged ({error}); build the index anew.") from error

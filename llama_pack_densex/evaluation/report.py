@@ -1,0 +1,308 @@
+"""What a comparison found."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from llama_pack_densex.evaluation.observe import Cost
+
+FORMAT = 1
+"""Of report.json; a number more where a reader of the old one would not understand it."""
+
+
+@dataclass(frozen=True)
+class DatasetInfo:
+    """What was asked about.
+
+    Args:
+        name: What the dataset is called.
+        language: "en", "ja", ...
+        documents: How many.
+        passages: How many.
+        questions: How many.
+        length_unit: "words" or "characters": what lengths of context count.
+        hash: SHA-256 of documents, passages, questions and answers.
+    """
+
+    name: str
+    language: str
+    documents: int
+    passages: int
+    questions: int
+    length_unit: str
+    hash: str
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the comparison was run.
+
+    Args:
+        embed_model: The embedding model; None: there was none.
+        propositionizer: Where propositions came from; None: there were none.
+        llm: What wrote contextual headers; None: title and headings did.
+        reader_llm: What answered for EM and F1; None: nothing did.
+        depth: How many distinct results the metrics of rankings look at.
+        lengths: The l of `answer_recall@l`.
+        confidence: Of the intervals.
+        resamples: Of the bootstrap.
+        permutations: Of the randomisation test.
+        seed: Of both.
+        versions: Of the packages and of Python.
+    """
+
+    embed_model: str | None
+    propositionizer: str | None
+    llm: str | None
+    reader_llm: str | None
+    depth: int
+    lengths: list[int]
+    confidence: float
+    resamples: int
+    permutations: int
+    seed: int
+    versions: dict[str, str]
+
+
+@dataclass(frozen=True)
+class StrategyResult:
+    """A strategy's figures.
+
+    Args:
+        name: Its name.
+        description: How it was set up.
+        ours: Whether it is one of ours.
+        metrics: Metric to mean; None where it cannot be given.
+        intervals: Metric to its confidence interval, for those that are given.
+        cost: What it costs.
+    """
+
+    name: str
+    description: str
+    ours: bool
+    metrics: dict[str, float | None]
+    intervals: dict[str, tuple[float, float]]
+    cost: Cost
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A strategy that was left out, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How two strategies differ in a metric.
+
+    Args:
+        metric: The metric.
+        first: A strategy.
+        second: Another.
+        difference: The first one's mean minus the second's.
+        p_value: Of the paired randomisation test.
+        questions: How many both have a value for.
+    """
+
+    metric: str
+    first: str
+    second: str
+    difference: float
+    p_value: float
+    questions: int
+
+
+@dataclass(frozen=True)
+class EqualContext:
+    """One of ours, cut to the mean length of another strategy's default context.
+
+    Args:
+        first: Ours.
+        second: The other.
+        words: The other's mean length of context.
+        first_recall: The share of questions with an answer within that length of ours.
+        second_recall: The share with an answer in the other's context.
+        difference: The first minus the second.
+        p_value: Of the paired randomisation test.
+        questions: How many.
+    """
+
+    first: str
+    second: str
+    words: float
+    first_recall: float
+    second_recall: float
+    difference: float
+    p_value: float
+    questions: int
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a strategy found for a question.
+
+    Args:
+        rank: The place of the first result that holds an answer, from 1; None: none does. Results are distinct
+            passages of the dataset where the strategy's units lie within those.
+        gold_rank: The same for the gold passage.
+        words: The length of context that is read until an answer is complete; None: never.
+        text: The beginning of the first result.
+        source: Where that stands.
+    """
+
+    rank: int | None
+    gold_rank: int | None
+    words: int | None
+    text: str
+    source: str
+
+
+@dataclass(frozen=True)
+class QuestionResult:
+    """A question, and by strategy what was found.
+
+    Args:
+        id: Its id.
+        question: Its text.
+        answers: The right answers.
+        document: The title of the document that holds the answer; "" where the dataset does not say.
+        found: Strategy to what it found.
+    """
+
+    id: str
+    question: str
+    answers: list[str]
+    document: str
+    found: dict[str, Found]
+
+
+@dataclass(frozen=True)
+class Report:
+    """A comparison of strategies over the same documents, questions and embeddings.
+
+    Args:
+        dataset: What was asked about.
+        settings: How it was run.
+        strategies: Those that were run, in order.
+        skipped: Those that were left out.
+        comparisons: The main one of ours against each other strategy.
+        equal_context: Ours against each other strategy at equal length of context.
+        questions: Question by question.
+    """
+
+    dataset: DatasetInfo
+    settings: Settings
+    strategies: list[StrategyResult]
+    skipped: list[Skipped]
+    comparisons: list[Comparison]
+    equal_context: list[EqualContext]
+    questions: list[QuestionResult]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as JSON values: what report.json holds."""
+        return {"format": FORMAT, **asdict(self)}
+
+    def to_json(self) -> str:
+        """The report as JSON."""
+        return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
+
+    def to_csv(self) -> str:
+        """The strategies' figures as CSV: a row each; columns for metrics with intervals, and for costs."""
+        rows = [_row(strategy) for strategy in self.strategies]
+        out = io.StringIO()
+        writer = csv.DictWriter(out, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        return out.getvalue()
+
+    def to_html(self) -> str:
+        """The report as one page that needs no network."""
+        from llama_pack_densex.evaluation.report_html import render
+
+        return render(self.to_dict())
+
+    def write(self, folder: str | Path) -> list[Path]:
+        """Write report.json, report.csv and report.html.
+
+        Args:
+            folder: Where to; made if it is not there.
+
+        Returns:
+            The files.
+
+        Raises:
+            OSError: One cannot be written.
+        """
+        target = Path(folder)
+        target.mkdir(parents=True, exist_ok=True)
+        # the mark tells spreadsheets that it is UTF-8
+        contents = {
+            "report.json": self.to_json(), "report.csv": f"\ufeff{self.to_csv()}", "report.html": self.to_html()
+        }  # fmt: skip
+        for name, content in contents.items():
+            # a lone surrogate of a document becomes its escape, which JSON reads back
+            (target / name).write_bytes(content.encode("utf-8", "backslashreplace"))
+        return [target / name for name in contents]
+
+    def table(self) -> list[dict[str, str]]:
+        """The main figures as text, a row a strategy; "" for what cannot be given."""
+        return [
+            {
+                "strategy": strategy.name,
+                **{name: _figure(strategy.metrics.get(name)) for name in self.main_metrics()},
+                **_cost_cells(strategy.cost),
+            }
+            for strategy in self.strategies
+        ]
+
+    def main_metrics(self) -> list[str]:
+        """The metrics of the table: those of `MAIN_METRICS` that any strategy has."""
+        return [
+            name for name in MAIN_METRICS if any(strategy.metrics.get(name) is not None for strategy in self.strategies)
+        ]
+
+    def _repr_html_(self) -> str:
+        rows = self.table()
+        if not rows:
+            return "<p>No strategy was run.</p>"
+        head = "".join(f"<th>{escape(name)}</th>" for name in rows[0])
+        body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row.values())}</tr>" for row in rows)
+        skipped = "".join(f"<li>{escape(left.name)}: {escape(left.reason)}</li>" for left in self.skipped)
+        note = f"<p>Left out:</p><ul>{skipped}</ul>" if skipped else ""
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{note}"
+
+
+MAIN_METRICS = (
+    "recall@1", "recall@5", "gold@1", "ndcg@10", "answer_recall@100", "answer_recall@200", "answer_recall@500",
+    "answer_recall",
+)  # fmt: skip
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
+
+
+def _cost_cells(cost: Cost) -> dict[str, str]:
+    return {
+        "context": f"{cost.context_words:,.0f}",
+        "units": f"{cost.units:,}",
+        "index s": f"{cost.index_seconds:.1f}",
+        "query ms": f"{cost.query_ms:.1f}",
+    }
+
+
+def _row(strategy: StrategyResult) -> Mapping[str, object]:
+    row: dict[str, object] = {"strategy": strategy.name}
+    for name, value in strategy.metrics.items():
+        low, high = strategy.intervals.get(name, ("", ""))
+        row |= {name: "" if value is None else value, f"{name} low": low, f"{name} high": high}
+    return row | asdict(strategy.cost)

@@ -1,0 +1,317 @@
+"""Comparing strategies over the same documents and questions."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from llama_index.core import VectorStoreIndex
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.node_parser import SentenceSplitter
+from llama_index.core.schema import Document, NodeWithScore, QueryBundle, TextNode
+from llama_index.llms.openai import OpenAI
+
+from llama_pack_densex import SentencePropositionizer, Strategy, compare
+from llama_pack_densex.evaluation.corpus import Corpus
+from llama_pack_densex.evaluation.data import EvaluationSet, Question
+from llama_pack_densex.evaluation.report import Report, StrategyResult
+from llama_pack_densex.propositionizers.base import Propositionizer
+from tests.embedding import TrigramEmbedding
+from tests.evaluation.comparing import small_set
+from tests.openai_server import OpenAIServer, Reply
+
+FAST = {"permutations": 100, "resamples": 50}
+
+
+def run(strategies: Any = None, language: str = "en", **options: Any) -> Report:
+    options = {"embed_model": TrigramEmbedding(), "propositionizer": SentencePropositionizer(), **FAST, **options}
+    return compare(small_set(language), strategies=strategies, **options)
+
+
+def result_of(report: Report, name: str) -> StrategyResult:
+    return next(strategy for strategy in report.strategies if strategy.name == name)
+
+
+@pytest.mark.parametrize("language", ["en", "ja"])
+def test_every_strategy_runs_or_says_why_not(language: str) -> None:
+    report = run(language=language)
+    assert {"densex", "vector", "vector-256", "sentence-window", "auto-merging", "bm25", "hybrid", "contextual"} <= {
+        strategy.name for strategy in report.strategies
+    }
+    assert {left.name for left in report.skipped} == {
+        name for name in (s.name for s in report.skipped) if name.startswith("densex-sentences")
+    }
+    for strategy in report.strategies:
+        assert all(value is None or 0 <= value <= 1 for value in strategy.metrics.values()), strategy.name
+        assert strategy.cost.units > 0
+        assert strategy.cost.tokens > 0
+        assert strategy.cost.context_words > 0
+
+
+@pytest.mark.parametrize("language", ["en", "ja"])
+def test_without_an_embedding_model_ours_search_by_words(language: str) -> None:
+    report = run(["densex", "densex-dense", "bm25", "vector"], language, embed_model="none")
+    assert [strategy.name for strategy in report.strategies] == ["densex", "bm25"]
+    assert {left.name for left in report.skipped} == {"densex-dense", "vector"}
+    assert all("embedding model" in left.reason for left in report.skipped)
+    assert result_of(report, "densex").metrics["gold@1"] == 1.0
+
+
+def test_without_propositions_those_strategies_are_left_out() -> None:
+    report = run(["densex", "densex-sentences", "dense-x"], propositionizer=None)
+    assert [strategy.name for strategy in report.strategies] == ["densex-sentences"]
+    assert {left.name for left in report.skipped} == {"densex", "dense-x"}
+    assert "propositions" in report.skipped[0].reason
+
+
+def test_recall_is_given_where_units_lie_within_passages_only() -> None:
+    report = run(["densex", "bm25", "sentence-window", "vector"])
+    for name in ("densex", "bm25", "sentence-window"):
+        assert result_of(report, name).metrics["recall@1"] is not None, name
+    vector = result_of(report, "vector")  # a chunk is a whole article here
+    assert vector.metrics["recall@1"] is None
+    assert vector.metrics["gold@1"] is None
+    assert vector.metrics["answer_recall@100"] is not None
+
+
+def test_every_strategy_has_every_metric_of_the_run() -> None:
+    report = run(["densex", "vector"])
+    assert list(result_of(report, "densex").metrics) == list(result_of(report, "vector").metrics)
+    assert {f"answer_recall@{length}" for length in range(0, 501, 50)} <= set(report.strategies[0].metrics)
+
+
+def test_each_text_is_embedded_once_for_all_strategies() -> None:
+    model = TrigramEmbedding()
+    run(["vector", "vector-256"], embed_model=model)
+    assert model.embedded == 2  # both cut the short articles into one chunk each
+
+
+def test_a_second_run_with_the_same_folder_embeds_nothing(tmp_path: Path) -> None:
+    first, second = TrigramEmbedding(), TrigramEmbedding()
+    before = run(["densex", "sentence-window"], embed_model=first, cache_dir=tmp_path)
+    after = run(["densex", "sentence-window"], embed_model=second, cache_dir=tmp_path)
+    assert first.embedded > 0
+    assert second.embedded == 0
+    assert [strategy.metrics for strategy in before.strategies] == [strategy.metrics for strategy in after.strategies]
+
+
+def test_a_users_own_strategy_takes_three_lines() -> None:
+    def sentences(corpus: Corpus) -> BaseRetriever:
+        splitter = SentenceSplitter(chunk_size=32, chunk_overlap=0)
+        index = VectorStoreIndex.from_documents(
+            corpus.documents, transformations=[splitter], embed_model=corpus.embed_model
+        )
+        return index.as_retriever(similarity_top_k=corpus.depth)
+
+    report = run(["densex", Strategy("mine", sentences, context_k=2)])
+    mine = result_of(report, "mine")
+    assert not mine.ours
+    assert mine.cost.units == 6
+    assert mine.cost.context_k == 2
+    assert mine.metrics["answer_recall@100"] == 1.0
+
+
+def test_a_users_own_strategy_without_the_embedding_model_it_needs_is_left_out() -> None:
+    def build(corpus: Corpus) -> BaseRetriever:
+        return VectorStoreIndex.from_documents(corpus.documents, embed_model=corpus.embed_model).as_retriever()
+
+    report = run(["bm25", Strategy("mine", build)], embed_model="none")
+    assert [left.name for left in report.skipped] == ["mine"]
+
+
+class _Always(BaseRetriever):
+    """Returns the same texts for every question."""
+
+    def __init__(self, *texts: str) -> None:
+        self._texts = texts
+        super().__init__()
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return [NodeWithScore(node=TextNode(text=text), score=1.0) for text in self._texts]
+
+
+def test_a_ready_retriever_can_be_compared() -> None:
+    """Its nodes are of documents with other ids: the texts say where they stand."""
+    report = run([Strategy("always", _Always("The Akashi Bridge opened in 1998."))])
+    ranks = {question.id: found.rank for question in report.questions for found in question.found.values()}
+    assert ranks == {"en0": None, "en1": None, "en2": 1, "en3": None}
+    assert result_of(report, "always").metrics["gold@1"] == 0.25
+
+
+def test_results_that_are_nowhere_in_the_documents_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    report = run([Strategy("summary", _Always("A bridge was opened by Queen Elizabeth, in short."))])
+    assert "summary: 4 of its 4 results are nowhere in the documents" in caplog.text
+    assert result_of(report, "summary").metrics["ndcg@10"] == 0.0
+    assert result_of(report, "summary").metrics["answer_recall"] == 0.25
+
+
+def test_ours_is_tested_against_every_other_strategy() -> None:
+    report = run(["vector-256", "densex", "bm25"])
+    tested = {(compared.first, compared.second) for compared in report.comparisons}
+    assert tested == {("densex", "vector-256"), ("densex", "bm25")}
+    assert {compared.metric for compared in report.comparisons if compared.second == "bm25"} >= {
+        "recall@1", "recall@5", "answer_recall@100", "answer_recall@200", "answer_recall@500",
+    }  # fmt: skip
+    assert all(0 < compared.p_value <= 1 and compared.questions == 4 for compared in report.comparisons)
+
+
+def test_ours_is_compared_at_the_length_of_the_others_context() -> None:
+    report = run(["densex", "auto-merging"])
+    (equal,) = report.equal_context
+    other = result_of(report, "auto-merging")
+    assert (equal.first, equal.second) == ("densex", "auto-merging")
+    assert equal.words == other.cost.context_words
+    assert equal.second_recall == other.metrics["answer_recall"]
+
+
+def test_japanese_lengths_count_characters() -> None:
+    report = run(["densex"], "ja", embed_model="none")
+    assert report.dataset.length_unit == "characters"
+    assert report.strategies[0].metrics["answer_recall@0"] == 0.0
+    assert report.strategies[0].metrics["answer_recall@100"] == 1.0
+
+
+def test_documents_and_questions_of_ones_own() -> None:
+    documents = [Document(text=text, id_=f"page {n}") for n, text in enumerate(small_texts())]
+    questions = [
+        {"question": "Who opened the Humber Bridge?", "answers": "Queen Elizabeth"},
+        {"question": "When did the Akashi Bridge open?", "answers": ["1998"], "document": "page 1"},
+    ]
+    report = compare(documents, questions, ["densex-sentences", "bm25"], embed_model="none", **FAST)
+    assert [question.document for question in report.questions] == ["", "page 1"]
+    assert result_of(report, "densex-sentences").metrics["answer_recall@500"] == 1.0
+
+
+def test_long_documents_without_known_passages_are_cut() -> None:
+    text = " ".join(f"Gate {number} of the harbour was painted in {1900 + number}." for number in range(200))
+    report = compare(
+        [Document(text=text, id_="gates")],
+        [{"question": "When was gate 150 painted?", "answers": ["2050"], "document": "gates"}],
+        ["densex-sentences"],
+        embed_model="none",
+        **FAST,
+    )
+    assert report.dataset.passages > 5
+    assert report.strategies[0].cost.units > 200
+
+
+@pytest.mark.parametrize(
+    ("documents", "questions", "message"),
+    [
+        ([Document(text="a")], None, "questions"),
+        ([], [{"question": "Who?", "answers": ["me"]}], "no documents"),
+        ([Document(text="a", id_="x")], [], "no questions"),
+        ([Document(text="a", id_="x")], [{"question": "Who?"}], "question 1"),
+        ([Document(text="a", id_="x")], [{"question": "Who?", "document": "y"}], "'y'"),
+        ([Document(text="a", id_="x"), Document(text="b", id_="x")], [{"question": "W?", "answers": "a"}], "same id"),
+    ],
+)
+def test_what_is_missing_is_named(documents: Any, questions: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        compare(documents, questions, ["bm25"], embed_model="none")
+
+
+def test_unknown_strategies_are_refused_with_what_there_is() -> None:
+    with pytest.raises(ValueError, match=r"no strategy 'vectors': use any of densex, .*vector"):
+        run(["vectors"])
+
+
+def test_two_strategies_of_one_name_are_refused() -> None:
+    with pytest.raises(ValueError, match="two strategies named 'bm25'"):
+        run(["bm25", Strategy("bm25", _Always("x"))])
+
+
+def test_a_strategy_that_builds_no_retriever_is_refused() -> None:
+    with pytest.raises(TypeError, match="'odd' must return a LlamaIndex retriever"):
+        run([Strategy("odd", lambda corpus: "nothing")])  # type: ignore[arg-type, return-value]
+
+
+def test_candidates_are_all_that_a_question_searches() -> None:
+    """JQaRA's questions come with the documents to rank."""
+    small = small_set()
+    questions = [replace(question, candidates=("Tides",)) for question in small.questions]
+    dataset = replace(small, questions=questions, relevance={questions[2].id: {"Bridges": 1}})
+    report = compare(dataset, strategies=["bm25"], embed_model="none", **FAST)
+    assert all(found.source.startswith("Tides") for question in report.questions for found in question.found.values())
+
+
+def test_a_dataset_of_relevance_labels_alone_is_ranked_by_document() -> None:
+    """BEIR's questions have no answers and no passages."""
+    documents = [Document(text=text, id_=f"d{number}") for number, text in enumerate(small_texts())]
+    questions = [Question("q", "Who opened the Humber Bridge?", ())]
+    dataset = EvaluationSet("labels", "en", documents, questions, relevance={"q": {"d1": 2, "d0": 0}})
+    report = compare(dataset, None, ["densex-sentences", "bm25"], embed_model="none", **FAST)
+    for strategy in report.strategies:
+        assert (strategy.metrics["mrr@10"], strategy.metrics["ndcg@10"]) == (1.0, 1.0)
+        assert "answer_recall@100" not in strategy.metrics
+    assert report.to_html()
+
+
+def test_a_reader_llm_is_scored_on_the_beginning_of_each_context() -> None:
+    def read(body: dict[str, Any]) -> str:
+        return "The Nendrum." if "oldest tidal mill stand" in json.dumps(body) else "the Moon"
+
+    with OpenAIServer(read) as server:
+        report = run(["densex", "bm25"], reader_llm=reader(server))
+    for strategy in report.strategies:
+        assert strategy.metrics["em@100"] == 0.25
+        assert strategy.metrics["f1@500"] == 0.25
+    assert report.settings.reader_llm == "gpt-4o-mini"
+    assert len(server.requests) == 2 * 3 * 4
+
+
+def test_a_question_that_the_reader_failed_at_is_not_counted(caplog: pytest.LogCaptureFixture) -> None:
+    def read(body: dict[str, Any]) -> Reply | str:
+        return "Nendrum" if "oldest tidal mill stand" in json.dumps(body) else Reply("no", status=400)
+
+    with OpenAIServer(read) as server:
+        report = run(["bm25"], reader_llm=reader(server))
+    assert report.strategies[0].metrics["em@100"] == 1.0
+    assert "bm25: the reader LLM failed at 9 of 12 answers (BadRequestError)" in caplog.text
+
+
+def test_an_llm_writes_the_headers_of_contextual_retrieval() -> None:
+    def situate(body: dict[str, Any]) -> str:
+        return "On mills that the sea drives" if "<chunk>A tidal mill" in json.dumps(body) else "Something else"
+
+    dataset = replace(small_set(), questions=[Question("q", "Which mills does the sea drive?", ("Nendrum",))])
+    with OpenAIServer(situate) as server:
+        written = compare(dataset, None, ["contextual"], embed_model=TrigramEmbedding(), llm=reader(server), **FAST)
+    plain = compare(dataset, None, ["contextual"], embed_model=TrigramEmbedding(), **FAST)
+    assert len(server.requests) == 6
+    assert (written.settings.llm, plain.settings.llm) == ("gpt-4o-mini", None)
+    assert written.questions[0].found["contextual"].rank == 1
+    assert written.strategies[0].cost.tokens > plain.strategies[0].cost.tokens
+
+
+def reader(server: OpenAIServer) -> OpenAI:
+    return OpenAI(model="gpt-4o-mini", api_base=server.url, api_key="sk-test", max_retries=0)
+
+
+def test_the_same_run_gives_the_same_report() -> None:
+    def stable(report: Report) -> Any:
+        given = json.loads(report.to_json())
+        for strategy in given["strategies"]:
+            strategy["cost"] |= {"index_seconds": 0, "query_ms": 0}
+        return given
+
+    assert stable(run(["densex", "bm25"])) == stable(run(["densex", "bm25"]))
+
+
+def test_propositions_come_from_what_was_passed() -> None:
+    class Shouting(SentencePropositionizer):
+        def propositionize(self, passages: Any) -> Any:
+            asked.extend(passage.text for passage in passages)
+            return super().propositionize(passages)
+
+    asked: list[str] = []
+    propositionizer: Propositionizer = Shouting()
+    run(["densex"], propositionizer=propositionizer)
+    assert len(asked) == 6
+
+
+def small_texts() -> list[str]:
+    return [document.text for document in small_set().documents]

@@ -1,0 +1,135 @@
+"""The strategies that come with the pack."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+from llama_index.core import Settings
+from llama_index.core.schema import Document, NodeWithScore
+
+from llama_pack_densex import SentencePropositionizer
+from llama_pack_densex.evaluation.corpus import Corpus, Models, StrategyUnavailable
+from llama_pack_densex.evaluation.strategies import built_in_strategies, resolve_strategies
+from llama_pack_densex.evaluation.strategy import Strategy
+from llama_pack_densex.node_parsers.metadata import MATCHED_KEY
+from tests.embedding import TrigramEmbedding
+from tests.evaluation.comparing import small_set
+
+NAMES = list(built_in_strategies())
+
+
+def corpus(language: str = "en", **models: Any) -> Corpus:
+    dataset = small_set(language)
+    given = {"embed_model": TrigramEmbedding(), "propositionizer": SentencePropositionizer(), **models}
+    return Corpus(dataset.documents, dataset.passage_documents(), language, 20, Models(**given))
+
+
+def retrieved(name: str, question: str, over: Corpus | None = None) -> list[NodeWithScore]:
+    return built_in_strategies()[name].on(over or corpus()).retriever.retrieve(question)
+
+
+def texts(nodes: list[NodeWithScore]) -> list[str]:
+    return [node.node.get_content() for node in nodes]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_is_described(name: str) -> None:
+    assert built_in_strategies()[name].description.endswith(".")
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if "sentences" not in name])
+@pytest.mark.parametrize("language", ["en", "ja"])
+def test_each_finds_something(name: str, language: str) -> None:
+    question = small_set(language).questions[0].text
+    assert retrieved(name, question, corpus(language))
+
+
+def test_they_leave_the_global_settings_alone() -> None:
+    for name in NAMES:
+        if "sentences" not in name:
+            retrieved(name, "Who opened the Humber Bridge?")
+    assert (Settings._llm, Settings._embed_model, Settings._node_parser) == (None, None, None)
+
+
+def test_ours_come_first_in_both_modes_with_and_without_bm25_and_llm() -> None:
+    ours = [name for name in NAMES if name.startswith("densex")]
+    assert NAMES[: len(ours)] == ours
+    assert set(ours) == {
+        "densex", "densex-dense", "densex-auto-merging", "densex-auto-merging-dense", "densex-sentences",
+        "densex-sentences-dense", "densex-sentences-auto-merging", "densex-sentences-auto-merging-dense",
+        "densex-chunked", "densex-sentences-chunked",
+    }  # fmt: skip
+
+
+def test_ours_return_the_datasets_passages() -> None:
+    nodes = retrieved("densex", "Who opened the Humber Bridge?")
+    assert set(texts(nodes)) <= {passage.text for passage in corpus().passages}
+    assert nodes[0].node.metadata[MATCHED_KEY]
+
+
+def test_chunked_ours_cut_the_articles_themselves() -> None:
+    nodes = retrieved("densex-chunked", "Who opened the Humber Bridge?")
+    assert texts(nodes)[0] == next(document.text for document in corpus().documents if document.id_ == "Bridges")
+
+
+def test_sentence_propositions_make_the_variants_without_llm_needless() -> None:
+    with pytest.raises(StrategyUnavailable, match="sentences"):
+        retrieved("densex-sentences", "Who?")
+    assert retrieved("densex-sentences", "Who opened the Humber Bridge?", corpus(propositionizer=None))
+
+
+def test_dense_x_returns_chunks_for_propositions() -> None:
+    nodes = retrieved("dense-x", "Who opened the Humber Bridge?")
+    assert set(texts(nodes)) == {document.text for document in corpus().documents}
+
+
+def test_sentence_window_reads_the_neighbours_of_a_sentence() -> None:
+    strategy = built_in_strategies()["sentence-window"]
+    nodes = strategy.on(corpus()).retriever.retrieve("Queen Elizabeth opened that bridge in 1981.")[:1]
+    assert texts(nodes)[0].strip() == "Queen Elizabeth opened that bridge in 1981."
+    for postprocessor in strategy.node_postprocessors:
+        nodes = postprocessor.postprocess_nodes(nodes)
+    assert "Humber Bridge was the longest" in texts(nodes)[0]
+
+
+def test_contextual_headers_are_title_and_headings_without_an_llm() -> None:
+    text = "# Harbour\n\n## Gates\n\nThey were painted in 1901.\n\n## Cranes\n\nThey were painted in 1902."
+    dataset = small_set()
+    document = Document(id_="Harbour", text=text, metadata={"title": "Ōarai"})
+    places = [(text.index("They"), text.index("\n\n## Cranes")), (text.rindex("They"), len(text))]
+    passages = [Document(id_=f"Harbour/{n}", text=text[slice(*place)]) for n, place in enumerate(places)]
+    over = Corpus(
+        [*dataset.documents, document],
+        [*dataset.passage_documents(), *passages],
+        "en",
+        20,
+        Models(TrigramEmbedding(), None, None),
+    )
+    (first, *_) = retrieved("contextual", "Harbour cranes of Ōarai", over)
+    assert first.node.get_content() == "They were painted in 1902."
+    assert first.node.metadata["context"] == "Ōarai, Harbour, Cranes"
+
+
+def test_bm25_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "llama_index.retrievers.bm25", None)
+    with pytest.raises(StrategyUnavailable, match=r"llama-pack-densex\[evaluation\]"):
+        retrieved("bm25", "Who?")
+
+
+def test_strategies_are_chosen_by_name_or_given() -> None:
+    own = Strategy("own", lambda corpus: built_in_strategies()["vector"].on(corpus))
+    assert [strategy.name for strategy in resolve_strategies(["bm25", own])] == ["bm25", "own"]
+    assert [strategy.name for strategy in resolve_strategies(None)] == NAMES
+
+
+@pytest.mark.parametrize("given", [{"name": " "}, {"name": "x", "context_k": 0}])
+def test_a_strategy_has_a_name_and_a_positive_number(given: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"name|context_k"):
+        Strategy(build=lambda corpus: built_in_strategies()["vector"].on(corpus), **given)
+
+
+def test_none_at_all_is_refused() -> None:
+    with pytest.raises(ValueError, match="no strategies"):
+        resolve_strategies([])

@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from llama_pack_densex.retrieval.fusion import HEAD_PASSAGES, fuse, relative_scores
+from llama_pack_densex.retrieval.hits import PassageHit, UnitHit, collapse
+from llama_pack_densex.stores.records import NodeRecord
+
+Side = tuple[PassageHit, ...]
+
+WEIGHTS = st.floats(0, 1)
+COSINES = st.floats(-1, 1) | st.sampled_from([-1.0, 0.0, 0.5, 1.0])
+BM25 = st.floats(1e-3, 60) | st.sampled_from([1.0, 2.0])
+
+
+def record(unit: str, passage: str, text: str = "") -> NodeRecord:
+    about = {"id": unit, "granularity": "proposition", "passage_id": passage, "text": text or unit}
+    return NodeRecord(**{**dict.fromkeys((field.name for field in fields(NodeRecord)), ""), **about})
+
+
+def dense_side(scores: dict[str, float]) -> Side:
+    """What embeddings found; the passage of the unit "7.2" is "7"."""
+    return collapse(UnitHit(record(unit, unit.split(".")[0]), score) for unit, score in scores.items())
+
+
+def lexical_side(scores: dict[str, float]) -> Side:
+    """What words found: passages with their own scores, and their units with others."""
+    hits = [
+        PassageHit(passage, score, (UnitHit(record(f"{passage}.0", passage), score / 2),))
+        for passage, score in scores.items()
+    ]
+    return tuple(sorted(hits, key=lambda hit: -hit.score))
+
+
+@st.composite
+def dense_sides(draw: st.DrawFn, most: int = 45) -> Side:
+    units = st.integers(0, 60).flatmap(lambda passage: st.integers(0, 3).map(lambda unit: f"{passage}.{unit}"))
+    return dense_side(draw(st.dictionaries(units, COSINES, max_size=most)))
+
+
+@st.composite
+def lexical_sides(draw: st.DrawFn, most: int = 45) -> Side:
+    return lexical_side(draw(st.dictionaries(st.integers(0, 60).map(str), BM25, max_size=most)))
+
+
+def scores(side: Side) -> dict[str, float]:
+    return {hit.passage_id: hit.score for hit in side}
+
+
+@given(dense_sides(), lexical_sides(), WEIGHTS)
+def test_scores_are_shares_and_fall(dense: Side, lexical: Side, weight: float) -> None:
+    fused = fuse(dense, lexical, weight)
+    for ranking in ([hit.score for hit in fused], *([unit.score for unit in hit.units] for hit in fused)):
+        assert ranking == sorted(ranking, reverse=True)
+        assert all(0 <= score <= 1 for score in ranking)
+
+
+@given(dense_sides(), lexical_sides(), WEIGHTS)
+def test_every_passage_of_either_side_is_there_once_with_its_units(dense: Side, lexical: Side, weight: float) -> None:
+    fused = fuse(dense, lexical, weight)
+    ids = [hit.passage_id for hit in fused]
+    assert len(ids) == len(set(ids))
+    assert set(ids) == {hit.passage_id for hit in (*dense, *lexical)}
+    units = [unit.record.id for hit in fused for unit in hit.units]
+    assert len(units) == len(set(units))
+    assert set(units) <= {unit.record.id for hit in (*dense, *lexical) for unit in hit.units}
+    with_units = {unit.record.leads_to for hit in (*dense, *lexical) for unit in hit.units}
+    assert {hit.passage_id for hit in fused if hit.units} == with_units
+    assert all(unit.record.leads_to == hit.passage_id for hit in fused for unit in hit.units)
+
+
+@given(dense_sides(), lexical_sides(), WEIGHTS)
+def test_both_sides_are_treated_alike(dense: Side, lexical: Side, weight: float) -> None:
+    # where the lowest score of both is 0: for words that is the lowest there can be, for embeddings the lowest found
+    last = PassageHit("last", 0.0, ())
+    dense = (*(PassageHit(hit.passage_id, hit.score + 1, ()) for hit in dense), last)
+    lexical = (*(PassageHit(hit.passage_id, hit.score, ()) for hit in lexical), last)
+    there, back = scores(fuse(dense, lexical, weight)), scores(fuse(lexical, dense, 1.0 - weight))
+    assert there == pytest.approx(back)
+
+
+@given(dense_sides(), lexical_sides())
+def test_with_the_whole_weight_the_order_is_that_of_the_dense_side(dense: Side, lexical: Side) -> None:
+    fused = [hit.passage_id for hit in fuse(dense, lexical, 1.0)]
+    assert fused[: len(dense)] == [hit.passage_id for hit in dense]
+
+
+@given(dense_sides(), lexical_sides())
+def test_with_no_weight_the_order_is_that_of_the_words(dense: Side, lexical: Side) -> None:
+    by_words = scores(lexical)
+    fused = [by_words.get(hit.passage_id, 0.0) for hit in fuse(dense, lexical, 0.0)]  # equal ones in any order
+    assert fused[: min(len(lexical), HEAD_PASSAGES)] == [hit.score for hit in lexical[:HEAD_PASSAGES]]
+
+
+@settings(max_examples=50)
+@given(st.permutations(range(60)), st.permutations(range(60)), st.integers(0, 30), st.integers(0, 30), WEIGHTS)
+def test_fetching_more_than_the_head_changes_no_score(
+    by_meaning: list[int], by_words: list[int], more_dense: int, more_lexical: int, weight: float
+) -> None:
+    dense = dense_side({f"{passage}.0": 0.9 - place / 100 for place, passage in enumerate(by_meaning)})
+    lexical = lexical_side({str(passage): 30 - place / 3 for place, passage in enumerate(by_words)})
+    part = fuse(dense[: HEAD_PASSAGES + more_dense], lexical[: HEAD_PASSAGES + more_lexical], weight)
+    everything = scores(fuse(dense, lexical, weight))
+    assert scores(part) == pytest.approx({passage_id: everything[passage_id] for passage_id in scores(part)})
+
+
+def test_passages_and_units_of_equal_text_stay_apart() -> None:
+    dense = tuple(PassageHit(p, 0.5, (UnitHit(record(f"{p}.0", p, "同じ文。"), 0.5),)) for p in ("1", "2"))
+    lexical = (PassageHit("3", 4.0, (UnitHit(record("3.0", "3", "同じ文。"), 2.0),)),)
+    fused = fuse(dense, lexical, 0.5)
+    assert sorted(hit.passage_id for hit in fused) == ["1", "2", "3"]
+    assert sorted(unit.record.id for hit in fused for unit in hit.units) == ["1.0", "2.0", "3.0"]
+
+
+def test_a_hit_of_both_sides_comes_before_hits_of_one() -> None:
+    fused = fuse(dense_side({"1.0": 0.9, "2.0": 0.89, "3.0": 0.1}), lexical_side({"4": 9.0, "2": 8.9}), 0.5)
+    assert fused[0].passage_id == "2"
+
+
+@pytest.mark.parametrize("cosine", [1.0, 0.3, 0.0, -0.7])
+def test_a_single_hit_has_its_sides_whole_share(cosine: float) -> None:
+    assert scores(fuse(dense_side({"1.0": cosine}), (), 0.4)) == {"1": 0.4}
+    assert scores(fuse((), lexical_side({"1": 7.0}), 0.4)) == {"1": 0.6}
+    assert scores(fuse(dense_side({"1.0": cosine}), lexical_side({"1": 7.0}), 0.4)) == {"1": 1.0}
+
+
+def test_nothing_found_gives_nothing() -> None:
+    assert fuse((), (), 0.5) == ()
+
+
+@pytest.mark.parametrize("cosine", [0.5, 0.0, -0.5])
+def test_equal_scores_are_equally_good_and_keep_their_order(cosine: float) -> None:
+    fused = fuse(dense_side({f"{n}.0": cosine for n in range(40)}), (), 0.5)
+    assert [hit.passage_id for hit in fused] == [str(n) for n in range(40)]
+    assert {hit.score for hit in fused} == {0.5}
+
+
+def test_negative_cosines_are_ranked_as_well() -> None:
+    fused = fuse(dense_side({"1.0": -0.1, "2.0": -0.5, "3.0": -0.9}), (), 1.0)
+    assert scores(fused) == pytest.approx({"1": 1.0, "2": 0.5, "3": 0.0})
+
+
+@given(st.dictionaries(st.text(max_size=3), COSINES, max_size=60), st.integers(1, 50))
+def test_relative_scores_keep_the_order(cosines: dict[str, float], head: int) -> None:
+    relative = relative_scores(cosines, head)
+    assert relative.keys() == cosines.keys()
+    assert max(relative.values(), default=1.0) == 1.0
+    ranked = sorted(cosines, key=lambda name: cosines[name])
+    assert [relative[name] for name in ranked] == sorted(relative.values())
+    assert sum(place > 0 for place in relative.values()) <= max(head, 1) or len(set(relative.values())) == 1

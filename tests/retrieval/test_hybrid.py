@@ -1,0 +1,299 @@
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from llama_index.core import Document
+from llama_index.core.bridge.pydantic import PrivateAttr
+from llama_index.core.schema import QueryBundle
+from llama_index.core.vector_stores.simple import SimpleVectorStore
+from llama_index.core.vector_stores.types import (
+    MetadataFilter,
+    MetadataFilters,
+    VectorStoreQuery,
+    VectorStoreQueryMode,
+    VectorStoreQueryResult,
+)
+
+from llama_pack_densex import DenseXRetrievalPack
+from tests.searching import (
+    ENGLISH,
+    JAPANESE,
+    QUESTIONS,
+    EnglishEmbedding,
+    ShortEmbedding,
+    documents,
+    identity,
+    sources,
+)
+
+MODES = ["recursive", "auto_merging"]
+SEARCHES: dict[str, dict[str, Any]] = {
+    "lexical": {"embed_model": "none"},
+    "dense": {"embed_model": ShortEmbedding(), "hybrid": False},
+    "hybrid": {"embed_model": ShortEmbedding()},
+}
+
+
+class HybridStore(SimpleVectorStore):
+    """A vector store with a hybrid mode: it keeps the questions that it gets, and answers them by their embeddings."""
+
+    _questions: list[VectorStoreQuery] = PrivateAttr(default_factory=list)
+
+    @property
+    def questions(self) -> list[VectorStoreQuery]:
+        return self._questions
+
+    def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
+        self._questions.append(query)
+        return super().query(replace(query, mode=VectorStoreQueryMode.DEFAULT), **kwargs)
+
+
+def mixed() -> list[Document]:
+    return documents(ENGLISH, JAPANESE)
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What was logged about languages that an embedding model does not know."""
+    return [record.getMessage() for record in caplog.records if "does not seem to know" in record.getMessage()]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_the_answering_passage_comes_first_in_both_languages(mode: str, question: str) -> None:
+    pack = DenseXRetrievalPack(mixed(), embed_model=ShortEmbedding(), mode=mode)
+    assert sources(pack.retrieve(question))[0] == QUESTIONS[question]
+
+
+@pytest.mark.parametrize("question", ["Xylophonists?", "🚇🎉", "of the and", "Ελλάδα", " \n\u3000"])
+def test_a_question_none_of_whose_words_occurs_is_answered_by_meaning(
+    question: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = ShortEmbedding()
+    both = DenseXRetrievalPack(mixed(), embed_model=model)
+    dense = DenseXRetrievalPack(mixed(), embed_model=model, hybrid=False)
+    with caplog.at_level(logging.INFO, "llama_pack_densex.retrieval"):
+        found = identity(both, question)
+    assert found == identity(dense, question)
+    assert len(found) == 4
+    assert "No word of the question occurs" in caplog.text
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("search", SEARCHES)
+async def test_asynchronous_search_finds_the_same(mode: str, search: str) -> None:
+    pack = DenseXRetrievalPack(mixed(), mode=mode, **SEARCHES[search])
+    for question in (*QUESTIONS, "Xylophonists?", "the lamp of the bridge"):
+        found = [(hit.node.node_id, hit.score, hit.node.metadata) for hit in await pack.aretrieve(question)]
+        assert found == [(hit.node.node_id, hit.score, hit.node.metadata) for hit in pack.retrieve(question)]
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_an_empty_question_finds_nothing_or_anything_but_does_not_fail(search: str) -> None:
+    pack = DenseXRetrievalPack(mixed(), query_llm="none", **SEARCHES[search])
+    assert pack.retrieve("") == []
+    assert str(pack.run("")) == "Empty Response"
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("question", ["lamp " * 20_000, "a" * 100_000, "琵琶湖" * 33_000])
+def test_a_very_long_question_is_answered(search: str, question: str) -> None:
+    pack = DenseXRetrievalPack(mixed(), **SEARCHES[search])
+    assert len(pack.retrieve(question)) <= 4
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("top_k", [10**6, 10**10, 10**20])
+def test_more_nodes_than_there_are_may_be_asked_for(search: str, mode: str, top_k: int) -> None:
+    pack = DenseXRetrievalPack(mixed(), mode=mode, **SEARCHES[search])
+    found = pack.retrieve("lamp", similarity_top_k=top_k)
+    assert len(found) == (1 if search == "lexical" else 12)
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+async def test_a_lone_surrogate_in_a_question_does_no_harm(search: str) -> None:
+    class Strict(ShortEmbedding):
+        def _get_query_embedding(self, query: str) -> list[float]:
+            query.encode("utf-8")  # as tokenizers and servers do
+            return super()._get_query_embedding(query)
+
+    options = SEARCHES[search] if search == "lexical" else {**SEARCHES[search], "embed_model": Strict()}
+    pack = DenseXRetrievalPack(mixed(), **options)
+    assert sources(pack.retrieve("琵琶湖は滋賀県にある。\ud800"))[0] == "琵琶湖"
+    assert sources(await pack.aretrieve("琵琶湖は滋賀県にある。\ud800"))[0] == "琵琶湖"
+
+
+@pytest.mark.parametrize("search", ["dense", "hybrid"])
+def test_an_embedding_that_comes_with_the_question_is_used(search: str) -> None:
+    model = ShortEmbedding()
+    pack = DenseXRetrievalPack(mixed(), **{**SEARCHES[search], "embed_model": model})
+    given = QueryBundle("xylophonists", embedding=model.get_text_embedding(ENGLISH["miso"]))
+    assert sources(pack.retrieve(given))[0] == "miso"
+    assert model.asked == 0
+
+
+@pytest.mark.parametrize("search", ["dense", "hybrid"])
+def test_other_texts_may_be_embedded_in_the_place_of_the_question(search: str) -> None:
+    pack = DenseXRetrievalPack(mixed(), **SEARCHES[search])
+    other = QueryBundle("xylophonists", custom_embedding_strs=[JAPANESE["醤油"], "醤油"])
+    assert sources(pack.retrieve(other))[0] == "醤油"
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("mode", MODES)
+def test_a_corpus_of_one_passage_is_searched(search: str, mode: str) -> None:
+    pack = DenseXRetrievalPack(documents({"湖": "琵琶湖は大きい。"}), mode=mode, **SEARCHES[search])
+    (found,) = pack.retrieve("琵琶湖は大きいか")
+    assert found.node.ref_doc_id == "湖"
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("mode", MODES)
+def test_documents_of_equal_text_are_all_found(search: str, mode: str) -> None:
+    same = documents({f"copy {n}": "The lamp is red. 琵琶湖は大きい。" for n in range(12)})
+    pack = DenseXRetrievalPack(same, mode=mode, **SEARCHES[search])
+    assert len(set(sources(pack.retrieve("red lamp", similarity_top_k=10)))) == 10
+    assert len(set(sources(pack.retrieve("琵琶湖", similarity_top_k=99)))) == 12
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_language_that_the_model_does_not_know_is_searched_by_words_alone(mode: str) -> None:
+    model = EnglishEmbedding()
+    pack = DenseXRetrievalPack(mixed(), embed_model=model, mode=mode)
+    by_words = DenseXRetrievalPack(mixed(), embed_model="none", mode=mode)
+    for question in (question for question in QUESTIONS if not question.isascii()):
+        assert identity(pack, question) == identity(by_words, question)
+    assert model.asked == 0
+
+
+def test_a_language_that_it_knows_is_still_searched_by_meaning_in_the_same_corpus() -> None:
+    model = EnglishEmbedding()
+    pack = DenseXRetrievalPack(mixed(), embed_model=model)
+    assert sources(pack.retrieve("fermenting soybean"))[0] == "miso"
+    assert model.asked == 1
+    assert len(pack.retrieve("xylophonists")) == 4
+
+
+def test_questions_in_no_language_are_searched_by_words_where_the_model_knows_none_of_the_documents() -> None:
+    model = EnglishEmbedding()
+    pack = DenseXRetrievalPack(documents(JAPANESE), embed_model=model)
+    assert sources(pack.retrieve("1964")) == ["新幹線"]
+    assert model.asked == 0
+
+
+def test_an_unknown_language_is_warned_of_once_when_it_is_indexed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pack = DenseXRetrievalPack(mixed(), embed_model=EnglishEmbedding(), persist_dir=tmp_path / "index")
+    (warning,) = warnings(caplog)
+    assert "EnglishEmbedding" in warning
+    assert "does not seem to know Japanese" in warning
+    assert "searched by words alone" in warning
+    caplog.clear()
+    for question in QUESTIONS:
+        pack.retrieve(question)
+    pack.insert(documents({"雪": "雪は冬に降る。北海道では深く積もる。春に解ける。"}))
+    loaded = DenseXRetrievalPack.load(tmp_path / "index", embed_model=EnglishEmbedding())
+    loaded.retrieve(next(iter(QUESTIONS)))
+    loaded.insert(documents({"梅雨": "梅雨は六月に始まる。雨の日が続く。七月に明ける。"}))
+    assert warnings(caplog) == []
+
+
+def test_what_is_known_of_the_model_survives_loading(tmp_path: Path) -> None:
+    DenseXRetrievalPack(mixed(), embed_model=EnglishEmbedding(), persist_dir=tmp_path / "index")
+    model = EnglishEmbedding()
+    loaded = DenseXRetrievalPack.load(tmp_path / "index", embed_model=model)
+    by_words = DenseXRetrievalPack(mixed(), embed_model="none")
+    for question in (question for question in QUESTIONS if not question.isascii()):
+        assert identity(loaded, question) == identity(by_words, question)
+    assert model.asked == 0
+
+
+@pytest.mark.parametrize("granularity", [("sentence", "passage"), ("proposition",)])
+def test_an_unknown_language_is_noticed_when_it_comes_later_too(
+    granularity: tuple[str, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    english = {f"{name} {n}": f"{text} It is number {n}." for name, text in ENGLISH.items() for n in (1, 2)}
+    pack = DenseXRetrievalPack(documents(english), embed_model=EnglishEmbedding(), granularity=granularity)  # type: ignore[arg-type]
+    assert warnings(caplog) == []
+    things = ["湖", "山", "駅", "橋", "塔", "寺", "城", "港", "島", "森", "川", "池"]
+    pack.insert(documents({thing: f"その{thing}は北にある。古い{thing}だ。{thing}へ人が来る。" for thing in things}))
+    assert len(warnings(caplog)) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "advice"),
+    [
+        ({"hybrid": False}, "Leave hybrid on"),
+        ({"dense_weight": 0.5}, "Pass an embedding model"),
+        ({"hybrid": "store", "vector_store": HybridStore()}, "Pass an embedding model"),
+    ],
+)
+def test_the_warning_says_what_helps(options: dict[str, Any], advice: str, caplog: pytest.LogCaptureFixture) -> None:
+    DenseXRetrievalPack(documents(JAPANESE), embed_model=EnglishEmbedding(), **options)
+    (warning,) = warnings(caplog)
+    assert advice in warning
+
+
+def test_the_users_weight_holds_for_languages_that_the_model_does_not_know_too() -> None:
+    question = "新幹線が開業したのは何年ですか。"
+    model = EnglishEmbedding()
+    dense = DenseXRetrievalPack(documents(JAPANESE), embed_model=model, hybrid=False)
+    by_words = DenseXRetrievalPack(documents(JAPANESE), embed_model="none")
+    found = {
+        weight: identity(DenseXRetrievalPack(documents(JAPANESE), embed_model=model, dense_weight=weight), question)
+        for weight in (0.0, 0.7, 1.0)
+    }
+    assert found[0.0] == identity(by_words, question)
+    assert found[1.0] == identity(dense, question)
+    assert found[0.7] not in (found[0.0], found[1.0])
+
+
+def test_without_weight_the_question_is_not_embedded() -> None:
+    model = ShortEmbedding()
+    DenseXRetrievalPack(mixed(), embed_model=model, dense_weight=0.0).retrieve("bridge")
+    assert model.asked == 0
+
+
+def test_the_stores_own_hybrid_search_is_not_the_embedded_stores() -> None:
+    with pytest.raises(ValueError, match=r'hybrid="store" is for a vector_store of your own.*hybrid=True'):
+        DenseXRetrievalPack(mixed(), embed_model=ShortEmbedding(), hybrid="store")
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_the_stores_own_hybrid_search_gets_the_whole_question(mode: str) -> None:
+    store = HybridStore()
+    pack = DenseXRetrievalPack(
+        documents(ENGLISH, kind="text") + documents(JAPANESE, kind="文"),
+        embed_model=ShortEmbedding(), vector_store=store, hybrid="store", dense_weight=0.3, mode=mode,
+    )  # fmt: skip
+    question = "新幹線が開業したのは何年ですか。"
+    filters = MetadataFilters(filters=[MetadataFilter(key="kind", value="文")])
+    found = pack.retrieve(question, similarity_top_k=3, filters=filters)
+    asked = store.questions[-1]
+    assert asked.mode == VectorStoreQueryMode.HYBRID
+    assert asked.alpha == 0.3
+    assert asked.query_str == question
+    assert asked.filters == filters
+    assert asked.query_embedding == ShortEmbedding()._embed(question)
+    assert sources(found)[0] == "新幹線"
+    assert set(sources(found)) <= set(JAPANESE)
+    assert len(found) == 3
+    waiting = await pack.aretrieve(question, similarity_top_k=3, filters=filters)
+    assert [hit.node.node_id for hit in waiting] == [hit.node.node_id for hit in found]
+
+
+def test_without_the_users_weight_the_store_decides() -> None:
+    store = HybridStore()
+    DenseXRetrievalPack(mixed(), embed_model=ShortEmbedding(), vector_store=store, hybrid="store").retrieve("lamp")
+    assert store.questions[-1].alpha is None
+
+
+def test_a_plain_query_of_a_users_store_is_no_hybrid_one() -> None:
+    store = HybridStore()
+    DenseXRetrievalPack(mixed(), embed_model=ShortEmbedding(), vector_store=store).retrieve("lamp")
+    assert {question.mode for question in store.questions} == {VectorStoreQueryMode.DEFAULT}

@@ -1,0 +1,166 @@
+"""`densex compare`."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+
+from llama_pack_densex.cli.compare import _said_once
+from tests.evaluation.comparing import small_set
+from tests.openai_server import OpenAIServer, held
+from tests.test_cli import run, run_process
+
+
+@pytest.fixture(params=["en", "ja"])
+def squad(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A file in SQuAD's format."""
+    return write_squad(tmp_path, request.param)
+
+
+def write_squad(folder: Path, language: str) -> Path:
+    dataset = small_set(language)
+    data = [
+        {
+            "title": document.id_,
+            "paragraphs": [
+                {
+                    "context": document.text[slice(*span)],
+                    "qas": [
+                        {
+                            "id": question.id,
+                            "question": question.text,
+                            "answers": [{"text": answer, "answer_start": 0} for answer in question.answers],
+                        }
+                        for question in dataset.questions
+                        if (question.document_id, question.span) == (document.id_, span)
+                    ],
+                }
+                for span in dataset.passages[document.id_]
+            ],
+        }
+        for document in dataset.documents
+    ]
+    file = folder / f"small_{language}.json"
+    file.write_text(json.dumps({"version": "1.1", "data": data}, ensure_ascii=False), encoding="utf-8")
+    return file
+
+
+def write_recording(folder: Path, dataset: Path) -> Path:
+    articles = json.loads(dataset.read_text(encoding="utf-8"))["data"]
+    texts = [paragraph["context"] for article in articles for paragraph in article["paragraphs"]]
+    lines = [json.dumps({"title": "", "text": text, "propositions": [f"{text} (fact)"]}) for text in texts]
+    file = folder / "recorded.jsonl"
+    file.write_text("\n".join(lines), encoding="utf-8")
+    return file
+
+
+def test_a_table_and_three_files_come_out(squad: Path, tmp_path: Path) -> None:
+    recorded = write_recording(tmp_path, squad)
+    code, output = run(
+        "compare",
+        squad,
+        "--embed-model",
+        "none",
+        "--propositionizer",
+        f"recorded:{recorded}",
+        "--out",
+        tmp_path / "out",
+    )
+    assert code == 0, output
+    assert "4 questions about 2 documents in 6 passages" in " ".join(output.split())
+    lines = output.splitlines()
+    assert any(line.startswith("densex ") for line in lines)
+    assert any(line.startswith("bm25 ") for line in lines)
+    assert "Left out: " in output
+    assert {file.name for file in (tmp_path / "out").iterdir()} == {"report.json", "report.csv", "report.html"}
+    report = json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8"))
+    assert {"densex", "densex-sentences", "bm25"} <= {strategy["name"] for strategy in report["strategies"]}
+
+
+def test_it_fits_into_80_columns(squad: Path) -> None:
+    code, output = run("compare", squad, "--embed-model", "none")
+    assert code == 0
+    assert all(cell_len(line) <= 80 for line in output.splitlines())
+
+
+def test_strategies_and_questions_can_be_chosen(tmp_path: Path) -> None:
+    squad = write_squad(tmp_path, "en")
+    arguments = ("--embed-model", "none", "--strategies", "bm25, densex-sentences", "--limit", "2", "--top-k", "1")
+    code, output = run("compare", squad, *arguments)
+    assert code == 0
+    assert "2 questions" in output
+    names = [line.split()[0] for line in output.splitlines() if line.startswith(("bm25", "densex"))]
+    assert names == ["bm25", "densex-sentences"]
+
+
+def test_an_unknown_strategy_is_named_with_what_there_is(tmp_path: Path) -> None:
+    code, output = run("compare", write_squad(tmp_path, "en"), "--strategies", "vectors")
+    assert code == 1
+    assert "no strategy 'vectors'" in output
+    assert "sentence-window" in output
+
+
+def test_questions_of_ones_own_over_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "tea.md").write_text("# Tea\n\nGreen tea is steamed. Black tea is oxidised.", encoding="utf-8")
+    questions = tmp_path / "questions.jsonl"
+    questions.write_text('{"question": "What is done to green tea?", "answers": ["steamed"]}\n', encoding="utf-8")
+    code, output = run("compare", questions, "--documents", tmp_path / "docs", "--embed-model", "none")
+    assert code == 0, output
+    assert "1 question about 1 document" in " ".join(output.split())
+
+
+def test_without_the_documents_the_error_says_what_to_pass(tmp_path: Path) -> None:
+    questions = tmp_path / "questions.jsonl"
+    questions.write_text('{"question": "Why?", "answers": ["so"]}\n', encoding="utf-8")
+    code, output = run("compare", questions, "--embed-model", "none")
+    assert code == 1
+    assert "documents" in output
+
+
+def test_a_passage_that_is_not_recorded_ends_it_with_advice(tmp_path: Path) -> None:
+    (tmp_path / "recorded.jsonl").write_text('{"text": "x", "propositions": ["x"]}\n', encoding="utf-8")
+    squad = write_squad(tmp_path, "en")
+    recorded = f"recorded:{tmp_path / 'recorded.jsonl'}"
+    code, output = run("compare", squad, "--embed-model", "none", "--propositionizer", recorded)
+    assert code == 1
+    assert "passages are not in" in " ".join(output.split())
+
+
+def test_an_llm_makes_propositions_when_asked_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    squad = write_squad(tmp_path, "en")
+    with OpenAIServer(held({})) as server:
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+        monkeypatch.setenv("OPENAI_API_BASE", server.url)
+        quiet = run("compare", squad, "--embed-model", "none", "--strategies", "densex-sentences")
+        assert (quiet[0], server.requests) == (0, [])
+        run("compare", squad, "--embed-model", "none", "--strategies", "densex", "--propositionizer", "llm")
+        assert server.requests
+
+
+def test_an_llm_without_a_key_is_an_error(tmp_path: Path) -> None:
+    code, output = run("compare", write_squad(tmp_path, "en"), "--embed-model", "none", "--reader-model", "gpt-4o-mini")
+    assert code == 1
+    assert "OPENAI_API_KEY" in output
+
+
+def test_a_warning_that_every_strategy_would_give_is_given_once(caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("of a test")
+    with _said_once("of a test"):
+        for language in ("Japanese", "Japanese", "Korean"):
+            logger.warning("The model does not know %s.", language)
+    assert len(caplog.messages) == 2
+    logger.warning("The model does not know %s.", "Japanese")
+    assert len(caplog.messages) == 3
+
+
+def test_a_wide_terminal_shows_more(tmp_path: Path) -> None:
+    squad = write_squad(tmp_path, "ja")
+    done = run_process("compare", squad, "--embed-model", "none", COLUMNS="200")
+    assert done.returncode == 0, done.stderr
+    assert "nDCG@10" in done.stdout
+    assert "query ms" in done.stdout
