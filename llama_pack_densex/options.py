@@ -25,8 +25,8 @@ class PackOptions:
         mode: "recursive" (propositions lead to their passages) or "auto_merging" (found propositions merge upwards).
         granularity: The units that are searched by embeddings.
         similarity_top_k: Nodes returned by a query that does not say.
-        fetch_k: Units in the first round of a search, and in mode "auto_merging" those that count; None means five times
-            the nodes asked for, at least 20, and there ten times, at least 40.
+        fetch_k: Units in the first round of a search, and in mode "auto_merging" those that count; None means five
+            times the nodes asked for, at least 20, and there ten times, at least 40.
         simple_ratio_thresh: In mode "auto_merging", the share of children above which their parent is returned.
         streaming: Whether answers come as a stream.
         verbose: Whether retrievers print what they do.

@@ -17,7 +17,7 @@ from llama_index.core.schema import BaseNode, NodeWithScore, QueryType
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters
 
 from llama_pack_densex.answering.extractive import ExtractiveQueryEngine
-from llama_pack_densex.indexing import IndexCounts, checked_documents
+from llama_pack_densex.indexing import checked_documents
 from llama_pack_densex.models import resolve_llm
 from llama_pack_densex.node_parsers.base import BasePropositionNodeParser
 from llama_pack_densex.options import (
@@ -29,7 +29,7 @@ from llama_pack_densex.options import (
     SearchedGranularity,
     check_top_k,
 )
-from llama_pack_densex.pack_index import PackIndex
+from llama_pack_densex.pack_index import IndexMethods, PackIndex
 from llama_pack_densex.propositionizers.base import Propositionizer
 from llama_pack_densex.retrieval.auto_merging import DEFAULT_RATIO_THRESH
 from llama_pack_densex.retrieval.context import DEFAULT_MODE, ContextMode, PropositionContextPostprocessor
@@ -52,7 +52,7 @@ except ImportError:
     _Base = object
 
 
-class DenseXRetrievalPack(_Base):  # type: ignore[misc]
+class DenseXRetrievalPack(IndexMethods, _Base):  # type: ignore[misc]
     """Searches propositions and answers from the passages they came from (Dense X Retrieval, Chen et al., 2023).
 
     Documents are split into passages, passages into propositions; a question finds propositions, and what is read are
@@ -306,56 +306,6 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         """What `retrieve` does, asynchronously."""
         return await self._retriever(similarity_top_k, filters).aretrieve(query)
 
-    def insert(self, documents: BaseNode | Sequence[BaseNode], show_progress: bool = False) -> None:
-        """Index documents; one whose id is there is replaced, and so is an earlier state of its file."""
-        self._index.insert(checked_documents(documents), show_progress)
-        self._after_change()
-
-    def refresh(self, documents: BaseNode | Sequence[BaseNode], show_progress: bool = False) -> list[bool]:
-        """Index those documents that are new or changed; the others cost nothing.
-
-        Returns:
-            For each document whether it was indexed.
-        """
-        changed = self._index.refresh(checked_documents(documents), show_progress)
-        self._after_change()
-        return changed
-
-    def delete(self, documents: str | BaseNode | Sequence[str | BaseNode]) -> int:
-        """Delete documents, given by id or as documents.
-
-        Returns:
-            How many of them were there.
-        """
-        given = [documents] if isinstance(documents, (str, BaseNode)) else list(documents)
-        deleted = self._index.delete([part if isinstance(part, str) else part.id_ for part in given])
-        self._after_change()
-        return deleted
-
-    def counts(self) -> IndexCounts:
-        """Count documents, passages, propositions and their statuses."""
-        return self._index.counts()
-
-    def nodes(self, granularity: str | None = None) -> list[BaseNode]:
-        """All nodes of the index, or those of one granularity, in the order of their documents.
-
-        Args:
-            granularity: "section", "passage", "proposition" or "sentence"; None means all.
-        """
-        return self._index.all_nodes(granularity)
-
-    def persist(self, persist_dir: str | Path | None = None) -> None:
-        """Write the index to a folder; a stop in between leaves what was there before.
-
-        Args:
-            persist_dir: The folder; None means the pack's own, where changes are written as they happen.
-
-        Raises:
-            ValueError: There is no folder.
-            InvalidIndexError: The folder is a file, or holds other things than an index.
-        """
-        self._index.persist(persist_dir)
-
     def _retriever(self, similarity_top_k: int | None, filters: MetadataFilters | None) -> BaseRetriever:
         if similarity_top_k is None and filters is None:
             return self.retriever
@@ -368,7 +318,3 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         if similarity_top_k is None and filters is None:
             return self.query_engine
         return self.query_engine.with_retriever(self._retriever(similarity_top_k, filters))
-
-    def _after_change(self) -> None:
-        if not self._index.nodes.vector_store.stores_text:
-            self.vector_index = make_vector_index(self._index.nodes, self.node_parser)

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import astuple
 from pathlib import Path
 
+from llama_index.core import VectorStoreIndex
 from llama_index.core.schema import BaseNode
 
-from llama_pack_densex.indexing import DocumentIndexer, IndexCounts, reading_order
+from llama_pack_densex.indexing import DocumentIndexer, IndexCounts, checked_documents, reading_order
 from llama_pack_densex.models import embed_model_identity
 from llama_pack_densex.node_parsers.base import BasePropositionNodeParser
 from llama_pack_densex.options import PackOptions
@@ -18,7 +19,7 @@ from llama_pack_densex.retrieval.trust import LanguageTrust, TrustMeter
 from llama_pack_densex.stores.folder import IndexFolder
 from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.manifest import Manifest
-from llama_pack_densex.wiring import Given, embed_model_for
+from llama_pack_densex.wiring import Given, embed_model_for, make_vector_index
 
 logger = logging.getLogger(__name__)
 
@@ -163,3 +164,65 @@ class PackIndex:
                     "it to have both, or dense_weight= to weigh this one yourself."
                 )
             logger.warning("%s. %s", trust.describe(model), advice)
+
+
+class IndexMethods:
+    """The methods of a pack that read and change its index."""
+
+    node_parser: BasePropositionNodeParser
+    vector_index: VectorStoreIndex | None
+    _index: PackIndex
+
+    def insert(self, documents: BaseNode | Sequence[BaseNode], show_progress: bool = False) -> None:
+        """Index documents; one whose id is there is replaced, and so is an earlier state of its file."""
+        self._index.insert(checked_documents(documents), show_progress)
+        self._after_change()
+
+    def refresh(self, documents: BaseNode | Sequence[BaseNode], show_progress: bool = False) -> list[bool]:
+        """Index those documents that are new or changed; the others cost nothing.
+
+        Returns:
+            For each document whether it was indexed.
+        """
+        changed = self._index.refresh(checked_documents(documents), show_progress)
+        self._after_change()
+        return changed
+
+    def delete(self, documents: str | BaseNode | Sequence[str | BaseNode]) -> int:
+        """Delete documents, given by id or as documents.
+
+        Returns:
+            How many of them were there.
+        """
+        given = [documents] if isinstance(documents, (str, BaseNode)) else list(documents)
+        deleted = self._index.delete([part if isinstance(part, str) else part.id_ for part in given])
+        self._after_change()
+        return deleted
+
+    def counts(self) -> IndexCounts:
+        """Count documents, passages, propositions and their statuses."""
+        return self._index.counts()
+
+    def nodes(self, granularity: str | None = None) -> list[BaseNode]:
+        """All nodes of the index, or those of one granularity, in the order of their documents.
+
+        Args:
+            granularity: "section", "passage", "proposition" or "sentence"; None means all.
+        """
+        return self._index.all_nodes(granularity)
+
+    def persist(self, persist_dir: str | Path | None = None) -> None:
+        """Write the index to a folder; a stop in between leaves what was there before.
+
+        Args:
+            persist_dir: The folder; None means the pack's own, where changes are written as they happen.
+
+        Raises:
+            ValueError: There is no folder.
+            InvalidIndexError: The folder is a file, or holds other things than an index.
+        """
+        self._index.persist(persist_dir)
+
+    def _after_change(self) -> None:
+        if not self._index.nodes.vector_store.stores_text:
+            self.vector_index = make_vector_index(self._index.nodes, self.node_parser)

@@ -101,12 +101,13 @@ class LanceVectorStore(BasePydanticVectorStore):
             )
         (dimension,) = dimensions
         rows = _to_arrow({node.node_id: node for node in nodes}.values(), dimension)
-        if self._table is None:
-            self._table = self._connection.create_table(_TABLE, rows)
-            self._dimension = dimension
-        else:
-            merge = self._table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
-            merge.execute(rows)
+        with self._changing():
+            if self._table is None:
+                self._table = self._connection.create_table(_TABLE, rows)
+                self._dimension = dimension
+            else:
+                merge = self._table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
+                merge.execute(rows)
         return [node.node_id for node in nodes]
 
     def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
@@ -114,15 +115,15 @@ class LanceVectorStore(BasePydanticVectorStore):
         if node_ids is None:
             nodes = [_to_node(row) for row in self._rows(["node"])]
         else:
-            rows = (row for condition in _id_conditions(node_ids) for row in self._rows(["id", "node"], condition))
-            found = {row["id"]: row for row in rows}
+            found = {row["id"]: row for row in self._rows_of(node_ids)}
             nodes = [_to_node(found[node_id]) for node_id in node_ids if node_id in found]
         return [node for node in nodes if matches(node.metadata, filters)]
 
     def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
         """Delete the nodes of a document."""
         if self._table is not None:
-            self._table.delete(f"document_id = {_quote(ref_doc_id)}")
+            with self._changing():
+                self._table.delete(f"document_id = {_quote(ref_doc_id)}")
 
     def delete_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
@@ -131,14 +132,16 @@ class LanceVectorStore(BasePydanticVectorStore):
         if filters is not None:
             node_ids = [node.node_id for node in self.get_nodes(node_ids, filters)]
         if self._table is not None and node_ids:
-            for condition in _id_conditions(node_ids):
-                self._table.delete(condition)
+            with self._changing():
+                for condition in _id_conditions(node_ids):
+                    self._table.delete(condition)
 
     def clear(self) -> None:
         """Delete all nodes."""
         if self._table is not None:
-            self._connection.drop_table(_TABLE)
-            self._table = self._dimension = None
+            with self._changing():
+                self._connection.drop_table(_TABLE)
+                self._table = self._dimension = None
 
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
         """The nodes nearest to an embedding by cosine; filtered ones are dropped and more fetched in their place."""
@@ -169,11 +172,7 @@ class LanceVectorStore(BasePydanticVectorStore):
             limit: How many.
             passage_ids: Only these passages and the units that lead to them; None means all nodes.
         """
-        condition = ""
-        if passage_ids is not None:
-            ids = ", ".join(map(_quote, passage_ids)) or "''"
-            condition = f"passage_id IN ({ids}) OR id IN ({ids})"
-        rows = self._nearest(embedding, limit, list(_RECORD_COLUMNS), condition)
+        rows = self._nearest(embedding, limit, list(_RECORD_COLUMNS), passage_ids=passage_ids)
         records = map(NodeRecord, *(rows[name].to_pylist() for name in _RECORD_COLUMNS))
         return [
             (record, 1.0 - distance) for record, distance in zip(records, rows["_distance"].to_pylist(), strict=True)
@@ -193,7 +192,14 @@ class LanceVectorStore(BasePydanticVectorStore):
         if self._table is not None:
             lancedb.connect(str(folder)).create_table(_TABLE, self._table.to_arrow())
 
-    def _nearest(self, embedding: Sequence[float] | None, limit: int, columns: list[str], condition: str) -> Any:
+    def _nearest(
+        self,
+        embedding: Sequence[float] | None,
+        limit: int,
+        columns: list[str],
+        condition: str = "",
+        passage_ids: Sequence[str] | None = None,
+    ) -> Any:
         """An Arrow table, nearest first, of these columns and `_distance`."""
         if self._table is None or limit <= 0:
             return pa.table({name: pa.array([], pa.string()) for name in (*columns, "_distance")})
@@ -204,12 +210,33 @@ class LanceVectorStore(BasePydanticVectorStore):
                 f"the query has {len(embedding)} dimensions, the index {self.dimension}: it was made with "
                 "another embedding model; use that one, or build the index anew"
             )
-        search = self._table.search(list(embedding), vector_column_name="vector")
-        if condition:
-            search = search.where(condition, prefilter=True)
-        search = search.distance_type("cosine").select([*columns, "_distance"]).limit(min(limit, _MOST_ROWS))
         with self._reading():
+            loaded = None if condition else self._unchanged.load(self._table, _RECORD_COLUMNS, self.dimension)
+            if loaded is not None:
+                places, cosines = loaded.nearest(embedding, limit, passage_ids)
+                rows = loaded.rows(self._table, places, columns)
+                if rows is not None:
+                    return rows.append_column("_distance", pa.array(1 - cosines))
+            if passage_ids is not None:
+                ids = ", ".join(map(_quote, passage_ids)) or "''"
+                condition = f"passage_id IN ({ids}) OR id IN ({ids})"
+            search = self._table.search(list(embedding), vector_column_name="vector")
+            if condition:
+                search = search.where(condition, prefilter=True)
+            search = search.distance_type("cosine").select([*columns, "_distance"]).limit(min(limit, _MOST_ROWS))
             return search.to_arrow()
+
+    def _rows_of(self, node_ids: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """The ids and nodes of some rows, in any order."""
+        loaded = self._unchanged.loaded
+        if loaded is not None and len(node_ids) <= _IDS_A_CONDITION:
+            with self._reading():
+                rows = loaded.rows(self._table, loaded.places_of(node_ids), ["id", "node"])
+            if rows is not None:
+                yield from rows.to_pylist()
+                return
+        for condition in _id_conditions(node_ids):
+            yield from self._rows(["id", "node"], condition)
 
     def _rows(self, columns: list[str], condition: str | None = None) -> Iterator[dict[str, Any]]:
         if self._table is None:
@@ -221,6 +248,14 @@ class LanceVectorStore(BasePydanticVectorStore):
             batches = search.to_arrow().to_batches()
         for batch in batches:
             yield from batch.to_pylist()
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Forget what is loaded, after a change and also where one failed half-way."""
+        try:
+            yield
+        finally:
+            self._unchanged = Unchanged()
 
     @contextmanager
     def _reading(self) -> Iterator[None]:

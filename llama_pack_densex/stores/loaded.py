@@ -65,8 +65,9 @@ class LoadedTable:
             passage_ids: Only these passages and what leads to them; None means all rows.
         """
         wanted = np.asarray(embedding, dtype=np.float32)
-        cosines = (self.vectors @ wanted) * self.scales / np.float32(max(float(np.linalg.norm(wanted)), 1e-30))
-        there = np.isfinite(cosines) & bool(wanted.any())
+        length = np.float32(np.linalg.norm(wanted))
+        cosines = (self.vectors @ (wanted / (length or np.float32(np.nan)))) * self.scales
+        there = np.isfinite(cosines)
         if passage_ids is not None:
             there &= self._are(passage_ids, "passage_id", "id")
         places: Places = np.flatnonzero(there)
@@ -74,12 +75,27 @@ class LoadedTable:
             least = np.partition(cosines[places], -limit)[-limit]
             places = places[cosines[places] >= least]
         best = places[np.argsort(-cosines[places], kind="stable")][:limit]
-        return best, cosines[best]
+        return best, np.clip(cosines[best], -1, 1)
 
-    def row_ids(self, places: Places) -> list[int]:
-        """LanceDB's row ids of some rows."""
-        found: list[int] = self.columns[_ROW].take(places).to_pylist()
-        return found
+    def rows(self, table: Any, places: Places, columns: list[str]) -> pa.Table | None:
+        """Some columns of some rows, in the order of `places`.
+
+        Args:
+            table: The table that this was read from; asked for columns that are not kept.
+            places: Which rows.
+            columns: Which columns.
+
+        Returns:
+            An Arrow table; None where the table changed meanwhile and lacks some of the rows.
+        """
+        if set(columns) <= set(self.columns.column_names):
+            return self.columns.select(columns).take(places)
+        if not len(places):
+            return pa.table({name: pa.array([], pa.string()) for name in columns})
+        ids, row_ids = self.columns["id"].take(places), self.columns[_ROW].take(places).to_pylist()
+        rows = table.take_row_ids(row_ids).select(list(dict.fromkeys(["id", *columns]))).to_arrow()
+        order = pc.index_in(ids, value_set=rows["id"].combine_chunks())
+        return None if order.null_count else rows.select(columns).take(order)
 
     def places_of(self, node_ids: Sequence[str]) -> Places:
         """Where the rows of some nodes are, in the order of the table."""
