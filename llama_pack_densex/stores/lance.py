@@ -46,8 +46,8 @@ class LanceVectorStore(BasePydanticVectorStore):
     Writing a node whose id is there replaces it. Similarity is the cosine. A store whose nodes have no embeddings
     holds text only and answers no query.
 
-    Search is exact. Embeddings of up to 512 MiB are kept in memory from the second question after a change on, since
-    LanceDB takes four times as long to go through them.
+    Search is exact. Embeddings of up to 512 MiB are kept in memory from the first question after a change on, since
+    LanceDB takes several times as long to go through them.
 
     Args:
         uri: A folder, or "memory://" for a store that lives as long as this object.

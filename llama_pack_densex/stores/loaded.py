@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from itertools import count
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -109,19 +109,20 @@ class LoadedTable:
         return found
 
 
-@dataclass
 class Unchanged:
-    """The time in which a table does not change: the questions asked in it, and what was loaded for them.
+    """The time in which a table does not change, and what was loaded in it, by the first thread that asks.
 
-    The first question is answered without loading anything, so that changes and questions in turn do not load
-    everything each time; the thread that asks the second one loads.
+    Attributes:
+        loaded: None where nothing was asked yet, and for a table that is too large.
     """
 
-    asked: Any = field(default_factory=count)
-    loaded: LoadedTable | None = None
+    def __init__(self) -> None:
+        self.loaded: LoadedTable | None = None
+        self._loading = threading.Lock()
 
     def load(self, table: Any, columns: Sequence[str], dimension: int) -> LoadedTable | None:
-        """What is loaded; None for the first question, while it is being loaded, and for what is too large."""
-        if self.loaded is None and next(self.asked) == 1 and 4 * dimension * table.count_rows() <= MOST_BYTES:
-            self.loaded = LoadedTable.read(table, columns, dimension)
-        return self.loaded
+        """What is loaded; None where it would be too large."""
+        with self._loading:
+            if self.loaded is None and 4 * dimension * table.count_rows() <= MOST_BYTES:
+                self.loaded = LoadedTable.read(table, columns, dimension)
+            return self.loaded
