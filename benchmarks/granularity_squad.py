@@ -84,7 +84,8 @@ def main() -> None:
         asked = time.perf_counter()
         recalls = " | ".join(f"{found[cut] / len(questions):.3f}" for cut in CUTS)
         milliseconds = 1000 * (asked - started) / len(questions)
-        print(f"| {', '.join(granularity)} | {'yes' if hybrid else 'no'} | {recalls} | {milliseconds:.0f} |", flush=True)
+        units = ", ".join(granularity)
+        print(f"| {units} | {'yes' if hybrid else 'no'} | {recalls} | {milliseconds:.0f} |", flush=True)
 
 
 if __name__ == "__main__":

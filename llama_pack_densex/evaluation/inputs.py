@@ -11,6 +11,7 @@ from llama_index.core.schema import Document
 
 from llama_pack_densex.evaluation.data import EvaluationSet, Question, Span
 from llama_pack_densex.evaluation.datasets import read_dataset
+from llama_pack_densex.evaluation.readers.own import read_documents
 from llama_pack_densex.node_parsers.passages import split
 from llama_pack_densex.node_parsers.proposition import default_base_parser
 from llama_pack_densex.propositionizers.language import detect_language
@@ -49,7 +50,7 @@ def _read(
             return read_dataset(documents)
         if isinstance(questions, (str, Path)):
             return read_dataset(questions, documents)
-        raise ValueError(f"pass documents, or a file of questions, with {str(documents)!r}")
+        return _own(read_documents(Path(documents)), questions)
     if questions is None or isinstance(questions, (str, Path)):
         raise ValueError("pass the questions about these documents: Question objects or mappings")
     return _own(list(documents), questions)

@@ -270,6 +270,10 @@ class Report:
             name for name in MAIN_METRICS if any(strategy.metrics.get(name) is not None for strategy in self.strategies)
         ]
 
+    def __repr__(self) -> str:
+        names = ", ".join(strategy.name for strategy in self.strategies)
+        return f"Report({self.dataset.name!r}: {names}; {len(self.questions)} questions)"
+
     def _repr_html_(self) -> str:
         rows = self.table()
         if not rows:

@@ -131,11 +131,15 @@ def _passage_of(node: NodeWithScore, by_id: Mapping[str, NodeWithScore]) -> Node
 
 
 def _without_repetition(facts: Iterable[Fact]) -> Iterable[Fact]:
-    said: list[tuple[set[str], set[str]]] = []
+    bits: dict[str, int] = {}  # sets of tokens as bits of a number: there are many pairs to compare
+    said: list[tuple[int, set[str]]] = []
     for fact in facts:
-        tokens = set(tokenize(fact.unit.text))
+        tokens = 0
+        for token in tokenize(fact.unit.text):
+            tokens |= 1 << bits.setdefault(token, len(bits))
+        least = NEAR_DUPLICATE * tokens.bit_count()
         distinctive = set(_DISTINCTIVE.findall(fact.unit.text.casefold()))
-        if any(len(tokens & other) >= NEAR_DUPLICATE * len(tokens) and distinctive <= others for other, others in said):
+        if any((tokens & other).bit_count() >= least and distinctive <= others for other, others in said):
             continue
         said.append((tokens, distinctive))
         yield fact

@@ -315,3 +315,15 @@ def test_propositions_come_from_what_was_passed() -> None:
 
 def small_texts() -> list[str]:
     return [document.text for document in small_set().documents]
+
+
+def test_a_folder_can_be_asked_a_list_of_questions(tmp_path: Path) -> None:
+    (tmp_path / "tides.txt").write_text("The water rises by 16 metres in the Bay of Fundy.", encoding="utf-8")
+    questions = [{"question": "How far does the water rise?", "answers": ["16 metres"], "document": "tides.txt"}]
+    report = compare(tmp_path, questions, ["densex-sentences"], embed_model="none")
+    assert result_of(report, "densex-sentences").metrics["gold@1"] == 1.0
+
+
+def test_a_report_shows_itself_in_a_line() -> None:
+    assert repr(run(["densex-sentences"])).startswith("Report('")
+    assert len(repr(run(["densex-sentences"]))) < 200
