@@ -19,7 +19,7 @@ from llama_pack_densex.retrieval.trust import LanguageTrust, TrustMeter
 from llama_pack_densex.stores.folder import IndexFolder
 from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.manifest import Manifest
-from llama_pack_densex.wiring import Given, embed_model_for, make_vector_index
+from llama_pack_densex.wiring import Given, check_hybrid, embed_model_for, make_vector_index
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +53,7 @@ class PackIndex:
         folder: IndexFolder | None,
         manifest: Manifest | None,
     ) -> None:
+        check_hybrid(options.hybrid, given.vector_store)
         embed_model, self.embedding_source = embed_model_for(manifest, given.embed_model, folder)
         if folder is not None and manifest is not None:
             self.nodes = folder.open(manifest, given.vector_store, embed_model)

@@ -101,6 +101,19 @@ def _make_propositionizer(given: Given) -> tuple[Propositionizer, str]:
     return SentencePropositionizer(), f"LLM for propositions: {source}, so sentences stand in for them"
 
 
+def check_hybrid(hybrid: Hybrid, vector_store: BasePydanticVectorStore | None) -> None:
+    """Check that there is a vector store whose own hybrid search can be asked for.
+
+    Raises:
+        ValueError: It is asked for, and there is none.
+    """
+    if hybrid == "store" and (vector_store is None or isinstance(vector_store, LanceVectorStore)):
+        raise ValueError(
+            'hybrid="store" is for a vector_store of your own that has a hybrid mode; with the embedded one, use '
+            "hybrid=True"
+        )
+
+
 def embed_model_for(
     manifest: Manifest | None, given: BaseEmbedding | str | None, folder: IndexFolder | None
 ) -> tuple[BaseEmbedding | None, str]:
@@ -188,11 +201,7 @@ def _make_linked_retriever(
 
 
 def make_unit_retriever(options: PackOptions, searched: Searched, filters: MetadataFilters | None) -> UnitRetriever:
-    """What searches the units: by embeddings and by words where there is an embedding model, else by words.
-
-    Raises:
-        ValueError: The vector store's own hybrid search is asked for, and it has none.
-    """
+    """What searches the units: by embeddings and by words where there is an embedding model, else by words."""
     index = searched.nodes
     common: dict[str, Any] = {
         "index": index,
@@ -201,11 +210,6 @@ def make_unit_retriever(options: PackOptions, searched: Searched, filters: Metad
         "callback_manager": callback_manager(),
     }
     if options.hybrid == "store":
-        if isinstance(index.vector_store, LanceVectorStore):
-            raise ValueError(
-                'hybrid="store" is for a vector_store of your own that has a hybrid mode; with the embedded one, use '
-                "hybrid=True"
-            )
         return DenseUnitRetriever(store_mode=VectorStoreQueryMode.HYBRID, alpha=options.dense_weight, **common)
     if index.embed_model is not None and not options.hybrid:
         return DenseUnitRetriever(**common)
