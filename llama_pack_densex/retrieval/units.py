@@ -178,7 +178,7 @@ class LexicalUnitRetriever(UnitRetriever):
             query.query_str, k, self._searched, allowed=self._index.passages_matching(self._filters)
         )
         if not found:
-            logger.info("No word of the question occurs in the indexed passages: nothing is found by words.")
+            logger.warning("No word of the question occurs in the indexed passages: nothing is found by words.")
         passages = (
             PassageHit(
                 hit.passage_id,
