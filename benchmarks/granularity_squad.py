@@ -17,6 +17,7 @@ from pathlib import Path
 from llama_index.core import Document
 
 from llama_pack_densex import DenseXRetrievalPack, PropositionNodeParser, RecordedPropositionizer
+from llama_pack_densex.evaluation.cached_embedding import CachedEmbedding
 from llama_pack_densex.models import resolve_embed_model
 from llama_pack_densex.node_parsers.sections import WholeDocumentNodeParser
 
@@ -57,7 +58,10 @@ def main() -> None:
     arguments.add_argument("--embed-model", default="minilm")
     options = arguments.parse_args()
     documents, questions = read_squad(options.squad)
-    embed_model, name = resolve_embed_model(options.embed_model)
+    model, name = resolve_embed_model(options.embed_model)
+    embed_model = None if model is None else CachedEmbedding(model)  # the same texts in every row
+    if embed_model is not None:
+        embed_model.embed_queries([question for question, _ in questions])
     print(f"{len(documents)} passages, {len(questions)} questions, embedding model {name}")
     print("| units | hybrid | recall@1 | recall@5 | recall@20 | ms a question |\n|---|---|---|---|---|---|")
     for granularity, hybrid in ((units, hybrid) for hybrid in (False, True) for units in UNITS):
