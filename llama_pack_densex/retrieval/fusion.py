@@ -34,21 +34,10 @@ def fuse(dense: Sequence[PassageHit], lexical: Sequence[PassageHit], dense_weigh
     Returns:
         Passages, best first, with scores from 0 to 1, and their units with scores of the same kind.
     """
-    weights = (dense_weight, 1.0 - dense_weight)
     sides = (dense, lexical)
-    passages = _weighted(
-        [
-            relative_scores({hit.passage_id: hit.score for hit in side}, HEAD_PASSAGES, floor)
-            for side, floor in zip(sides, (None, 0.0), strict=True)
-        ],
-        weights,
-    )
-    units = _weighted(
-        [
-            relative_scores({u.record.id: u.score for hit in side for u in hit.units}, HEAD_UNITS, floor)
-            for side, floor in zip(sides, (None, 0.0), strict=True)
-        ],
-        weights,
+    passages = _fused([{hit.passage_id: hit.score for hit in side} for side in sides], HEAD_PASSAGES, dense_weight)
+    units = _fused(
+        [{u.record.id: u.score for hit in side for u in hit.units} for side in sides], HEAD_UNITS, dense_weight
     )
     records = {unit.record.id: unit.record for side in sides for hit in side for unit in hit.units}
     units_of: defaultdict[str, list[UnitHit]] = defaultdict(list)
@@ -81,13 +70,18 @@ def relative_scores(scores: Mapping[str, float], head: int, floor: float | None 
     return {node_id: (score - low) / (high - low) for node_id, score in scores.items()}
 
 
-def _weighted(sides: Sequence[Mapping[str, float]], weights: Sequence[float]) -> dict[str, tuple[float, float]]:
+def _fused(sides: Sequence[Mapping[str, float]], head: int, dense_weight: float) -> dict[str, tuple[float, float]]:
     """By id the fused score, and one that goes below 0, for the order of what no side has in its head."""
+    dense, lexical = sides
     parts = [
-        (weight, side, min(0.0, min(side.values(), default=0.0))) for weight, side in zip(weights, sides, strict=True)
+        (weight, side, min(0.0, min(side.values(), default=0.0)))
+        for weight, side in (
+            (dense_weight, relative_scores(dense, head)),
+            (1.0 - dense_weight, relative_scores(lexical, head, floor=0.0)),  # where no word occurs, BM25 is 0
+        )
     ]
     fused: dict[str, tuple[float, float]] = {}
-    for node_id in dict.fromkeys(node_id for side in sides for node_id in side):
+    for node_id in dict.fromkeys([*dense, *lexical]):
         score = tail = 0.0
         for weight, side, absent in parts:
             share = weight * side.get(node_id, absent)
