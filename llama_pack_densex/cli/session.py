@@ -111,7 +111,7 @@ def _message(error: Exception) -> str | None:
 
 def _llm_message(error: Exception) -> str:
     """What a provider says, without keys, and without what it may quote of a document."""
-    from llama_pack_densex.propositionizers.failures import classify
+    from llama_pack_densex.llm_requests.failures import classify
 
     failure = classify(error, [os.environ.get("OPENAI_API_KEY", "")])
     advice = failure.message or f"{failure.summary}. Try again later, or see whether OPENAI_API_BASE is right."

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeVar
 
+from llama_pack_densex.llm_requests.failures import Failure
+from llama_pack_densex.llm_requests.reply import Reply
 from llama_pack_densex.propositionizers.base import Passage, PropositionSet
-from llama_pack_densex.propositionizers.failures import Failure
-from llama_pack_densex.propositionizers.finish_reasons import Finish
 from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES, detect_language, find_wrong_language
 from llama_pack_densex.propositionizers.prompts import ask_again_note, context_note
 from llama_pack_densex.propositionizers.replies import Reading, read_reply, unique
@@ -19,14 +19,6 @@ from llama_pack_densex.propositionizers.segmentation import segment
 from llama_pack_densex.propositionizers.sentences import passage_sentences
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Reply:
-    """What a model answered, and why it stopped."""
-
-    text: str
-    finish: Finish = ""
 
 
 @dataclass(frozen=True)

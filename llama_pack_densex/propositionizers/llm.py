@@ -27,11 +27,9 @@ from llama_index.core.prompts.mixin import PromptDictType, PromptMixin, PromptMi
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from llama_pack_densex._sync import run_sync
-from llama_pack_densex.propositionizers.asking import PassageRun, Reply, Request, gather_or_cancel
-from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
-from llama_pack_densex.propositionizers.failures import Failure, PropositionizerError, classify
-from llama_pack_densex.propositionizers.finish_reasons import finish_reason
-from llama_pack_densex.propositionizers.llm_reference import (
+from llama_pack_densex.llm_requests.failures import Failure, PropositionizerError, classify
+from llama_pack_densex.llm_requests.finish_reasons import finish_reason
+from llama_pack_densex.llm_requests.llm_reference import (
     LLMFactory,
     LLMReference,
     call_factory,
@@ -40,6 +38,9 @@ from llama_pack_densex.propositionizers.llm_reference import (
     output_settings,
     secrets_of,
 )
+from llama_pack_densex.llm_requests.reply import Reply
+from llama_pack_densex.propositionizers.asking import PassageRun, Request, gather_or_cancel
+from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
 from llama_pack_densex.propositionizers.prompts import (
     JAPANESE_PROMPT_KEY,
     PROMPT_KEY,

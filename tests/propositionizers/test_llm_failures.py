@@ -17,9 +17,9 @@ import pytest
 from llama_index.core.llms import MockLLM
 from llama_index.llms.openai import OpenAI
 
+from llama_pack_densex.llm_requests.failures import PropositionizerError, classify, scrub
+from llama_pack_densex.llm_requests.finish_reasons import finish_reason
 from llama_pack_densex.propositionizers.base import Passage
-from llama_pack_densex.propositionizers.failures import PropositionizerError, classify, scrub
-from llama_pack_densex.propositionizers.finish_reasons import finish_reason
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from tests.openai_server import OpenAIServer, Reply, asked_content, held, in_turn
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from llama_index.core.llms import LLM
 
-from llama_pack_densex.propositionizers.failures import scrub
+from llama_pack_densex.llm_requests.failures import scrub
 
 LLMFactory = Callable[[], LLM]
 
