@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from llama_index.core.schema import BaseNode, NodeWithScore, QueryType
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters
 
 from llama_pack_densex.answering.extractive import ExtractiveQueryEngine
-from llama_pack_densex.indexing import checked_documents
 from llama_pack_densex.models import resolve_llm
 from llama_pack_densex.node_parsers.base import BasePropositionNodeParser
 from llama_pack_densex.options import (
@@ -34,7 +33,7 @@ from llama_pack_densex.propositionizers.base import Propositionizer
 from llama_pack_densex.retrieval.auto_merging import DEFAULT_RATIO_THRESH
 from llama_pack_densex.retrieval.context import DEFAULT_MODE, ContextMode, PropositionContextPostprocessor
 from llama_pack_densex.retrieval.tokens import TokenizerSpec
-from llama_pack_densex.stores.folder import IndexFolder
+from llama_pack_densex.stores.folder import REPLIES_FILE, IndexFolder
 from llama_pack_densex.stores.manifest import Manifest, is_index
 from llama_pack_densex.wiring import (
     Given,
@@ -59,7 +58,7 @@ class DenseXRetrievalPack(IndexMethods, _Base):  # type: ignore[misc]
     they and their passages. Without any model it searches by words and quotes what it finds.
 
     Args:
-        documents: Documents to index.
+        documents: Documents to index: any iterable, which is read as their turn comes.
         proposition_llm: The LLM that makes propositions; None means `Settings.llm` if it is set, else OpenAI if
             `OPENAI_API_KEY` is set, else sentences stand in for propositions. "none" means sentences.
         query_llm: The LLM that answers; None means the same defaults, without which answers are quotations. "none"
@@ -92,7 +91,7 @@ class DenseXRetrievalPack(IndexMethods, _Base):  # type: ignore[misc]
             `proposition_llm`.
         fetch_k: Units in the first round of a search; it grows until there are `similarity_top_k` results.
         simple_ratio_thresh: In mode "auto_merging", the share of children above which their parent is returned.
-        show_progress: Whether to show progress bars while indexing.
+        show_progress: Whether to show the progress while indexing.
         verbose: Whether retrievers print what they do.
 
     Attributes:
@@ -108,7 +107,7 @@ class DenseXRetrievalPack(IndexMethods, _Base):  # type: ignore[misc]
 
     def __init__(
         self,
-        documents: Sequence[BaseNode],
+        documents: Iterable[BaseNode],
         proposition_llm: LLM | str | None = None,
         query_llm: LLM | str | None = None,
         embed_model: BaseEmbedding | str | None = None,
@@ -148,7 +147,6 @@ class DenseXRetrievalPack(IndexMethods, _Base):  # type: ignore[misc]
             rerank=rerank,
             rerank_k=rerank_k,
         )
-        documents = checked_documents(documents)
         folder = None if persist_dir is None else IndexFolder(Path(persist_dir))
         manifest = Manifest.read(folder.path) if folder is not None and is_index(folder.path) else None
         given = Given(
@@ -171,6 +169,10 @@ class DenseXRetrievalPack(IndexMethods, _Base):  # type: ignore[misc]
         self, options: PackOptions, folder: IndexFolder | None, manifest: Manifest | None, given: Given
     ) -> None:
         parser, proposition_source = make_node_parser(options, given)
+        if folder is not None:
+            propositionizer = parser.propositionizer.keeping_replies(folder.path / REPLIES_FILE)
+            if propositionizer is not parser.propositionizer:
+                parser = parser.model_copy(update={"propositionizer": propositionizer})
         query_llm, answering_source = resolve_llm(given.query_llm, "query_llm")
         self._index = PackIndex(options, given, parser, folder, manifest)
         self._searched = Searched(self._index.nodes, self._index.lexical, self._index.trust)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Sized
 from dataclasses import astuple
 from pathlib import Path
 
@@ -11,14 +11,19 @@ from llama_index.core import VectorStoreIndex
 from llama_index.core.schema import BaseNode
 
 from llama_pack_densex.indexing import DocumentIndexer, IndexCounts, checked_documents, reading_order
+from llama_pack_densex.ingestion.displays import display_for
+from llama_pack_densex.ingestion.progress import Display
+from llama_pack_densex.ingestion.report import DocumentOutcome, IngestionSummary
+from llama_pack_densex.ingestion.watching import Watch
 from llama_pack_densex.models import embed_model_identity
 from llama_pack_densex.node_parsers.base import BasePropositionNodeParser
 from llama_pack_densex.options import PackOptions
 from llama_pack_densex.retrieval.bm25 import LexicalIndexCache
 from llama_pack_densex.retrieval.trust import LanguageTrust, TrustMeter
-from llama_pack_densex.stores.folder import IndexFolder
+from llama_pack_densex.stores.folder import REPORT_FILE, IndexFolder
 from llama_pack_densex.stores.index import NodeIndex
-from llama_pack_densex.stores.manifest import Manifest
+from llama_pack_densex.stores.manifest import Manifest, is_index
+from llama_pack_densex.stores.records import DocumentRecord
 from llama_pack_densex.wiring import Given, check_hybrid, embed_model_for, make_vector_index
 
 logger = logging.getLogger(__name__)
@@ -39,6 +44,8 @@ class PackIndex:
         lexical: Its lexical side.
         trust: What is known of the embedding model, by language.
         embedding_source: A phrase that says where the embedding model comes from.
+        ingestion: What the last ingestion came to; None before the first one.
+        failed: The first documents that failed in it.
 
     Raises:
         InvalidIndexError: The folder cannot be used, or its index was made with another embedding model.
@@ -67,27 +74,63 @@ class PackIndex:
         self._options, self._given, self._parser, self._folder = options, given, parser, folder
         self._embed_spec = given.embed_spec or (manifest.embed_spec if manifest else "")
         self._made_by = manifest.propositionizer if manifest else ""
-        self._indexer = DocumentIndexer(self.nodes, parser, self.lexical, self._trust)
+        self._indexer = DocumentIndexer(self.nodes, parser, self.lexical, self._trust, self._after_write)
+        self.ingestion: IngestionSummary | None = None
+        self.failed: Sequence[DocumentOutcome] = ()
 
-    def insert(self, documents: Sequence[BaseNode], show_progress: bool = False) -> None:
-        """Index documents; one whose id is there is replaced, and so is an earlier state of its file."""
+    def ingest(
+        self,
+        documents: Iterable[BaseNode],
+        only_changed: bool,
+        gone: Sequence[str],
+        show: Display,
+        total: int | None = None,
+    ) -> list[bool]:
+        """Index documents.
+
+        Args:
+            documents: The documents.
+            only_changed: Whether to leave those alone that are in the index as they are.
+            gone: The ids of documents to delete after that.
+            show: Shows the progress.
+            total: How many documents there are; None where that is not known.
+
+        Returns:
+            For each document whether it was indexed.
+        """
         self._require_own_propositionizer()
-        self._report(self._indexer.insert(documents, show_progress))
-        self._after_change()
+        self._made_by = self._parser.propositionizer.fingerprint
+        watch = Watch(
+            self._parser.propositionizer,
+            self._folder.path / REPORT_FILE if self._folder is not None else None,
+            show,
+            total,
+        )
+        try:
+            with watch:
+                indexed = self._indexer.ingest(documents, watch, only_changed)
+                for document_id in self._indexer.delete(gone):
+                    watch.deleted(document_id)
+                watch.raise_if_all_failed()
+        finally:
+            self.ingestion = watch.summary
+            self.failed = watch.outcomes_failed
+            self._report(watch.strangers)
+            self._after_change()
+        return indexed
 
-    def refresh(self, documents: Sequence[BaseNode], show_progress: bool = False) -> list[bool]:
-        """Index the documents that are new or changed, and say of each whether it was."""
-        self._require_own_propositionizer()
-        changed = self._indexer.changed(documents)
-        due = [document for document, is_changed in zip(documents, changed, strict=True) if is_changed]
-        self._report(self._indexer.insert(due, show_progress))
-        self._after_change()
-        return changed
+    def delete(self, document_ids: Sequence[str], purge: bool = False) -> int:
+        """Delete documents, and say how many of them were there.
 
-    def delete(self, document_ids: Sequence[str]) -> int:
-        """Delete documents, and say how many of them were there."""
-        deleted = self._indexer.delete(document_ids)
+        Args:
+            document_ids: The documents.
+            purge: Whether what the propositionizer keeps of their passages is forgotten too.
+        """
+        texts = self.nodes.passage_texts(document_ids) if purge else []
+        deleted = len(self._indexer.delete(document_ids))
         self._after_change()
+        if texts:
+            self._parser.propositionizer.purge(texts)
         return deleted
 
     def counts(self) -> IndexCounts:
@@ -116,8 +159,12 @@ class PackIndex:
         folder.fill_from(self.nodes)
         self._commit(folder)
 
+    def _after_write(self) -> None:
+        """Make what was written so far an index that can be opened, so that a stop loses nothing of it."""
+        if self._folder is not None and not is_index(self._folder.path):
+            self._folder.commit(self._manifest(self._folder), self.nodes)
+
     def _after_change(self) -> None:
-        self._made_by = self._parser.propositionizer.fingerprint
         if self._folder is not None:
             self._commit(self._folder)
 
@@ -174,31 +221,74 @@ class IndexMethods:
     vector_index: VectorStoreIndex | None
     _index: PackIndex
 
-    def insert(self, documents: BaseNode | Sequence[BaseNode], show_progress: bool = False) -> None:
-        """Index documents; one whose id is there is replaced, and so is an earlier state of its file."""
-        self._index.insert(checked_documents(documents), show_progress)
-        self._after_change()
+    def insert(self, documents: BaseNode | Iterable[BaseNode], show_progress: bool = False) -> None:
+        """Index documents; one whose id is there is replaced, and so is an earlier state of its file.
 
-    def refresh(self, documents: BaseNode | Sequence[BaseNode], show_progress: bool = False) -> list[bool]:
+        Documents are read as their turn comes. One that fails is logged and reported (see `ingestion`), and leaves
+        what the index has of it; the others go on.
+
+        Args:
+            documents: Any iterable of documents.
+            show_progress: Whether to show the progress, in the terminal or the notebook; else in the log.
+
+        Raises:
+            PropositionizerError: No more propositions can be had: the key, the model, the quota or the budget is at
+                fault. The documents that were whole are in the index.
+            ValueError: Something is no document, or every document failed.
+        """
+        self._ingest(documents, show_progress, only_changed=False)
+
+    def refresh(
+        self, documents: BaseNode | Iterable[BaseNode], show_progress: bool = False, gone: Sequence[str] = ()
+    ) -> list[bool]:
         """Index those documents that are new or changed; the others cost nothing.
 
-        Returns:
-            For each document whether it was indexed.
-        """
-        changed = self._index.refresh(checked_documents(documents), show_progress)
-        self._after_change()
-        return changed
+        Args:
+            documents: Any iterable of documents.
+            show_progress: Whether to show the progress.
+            gone: The ids of documents to delete once the others are indexed.
 
-    def delete(self, documents: str | BaseNode | Sequence[str | BaseNode]) -> int:
+        Returns:
+            For each document whether it was new or changed, and is indexed now.
+
+        Raises:
+            PropositionizerError: As `insert`.
+            ValueError: As `insert`.
+        """
+        return self._ingest(documents, show_progress, only_changed=True, gone=gone)
+
+    def delete(self, documents: str | BaseNode | Sequence[str | BaseNode], purge: bool = False) -> int:
         """Delete documents, given by id or as documents.
+
+        Args:
+            documents: The documents.
+            purge: Whether their text is erased from the reply cache and from recordings as well. What those have of
+                earlier versions of a document is not: give the cache a `max_age`.
 
         Returns:
             How many of them were there.
         """
         given = [documents] if isinstance(documents, (str, BaseNode)) else list(documents)
-        deleted = self._index.delete([part if isinstance(part, str) else part.id_ for part in given])
+        deleted = self._index.delete([part if isinstance(part, str) else part.id_ for part in given], purge)
         self._after_change()
         return deleted
+
+    @property
+    def ingestion(self) -> IngestionSummary | None:
+        """What the last ingestion came to: documents by state, passages, fallbacks, requests, tokens, money.
+
+        With a `persist_dir`, `ingestion_report.json` in it has that for every document. None after `load`.
+        """
+        return self._index.ingestion
+
+    @property
+    def failed_documents(self) -> Sequence[DocumentOutcome]:
+        """The first documents that failed in the last ingestion, at most 20."""
+        return self._index.failed
+
+    def documents(self) -> dict[str, DocumentRecord]:
+        """The documents of the index by id, each with the hash of what it was like and the file it was read from."""
+        return self._index.nodes.documents()
 
     def counts(self) -> IndexCounts:
         """Count documents, passages, propositions and their statuses."""
@@ -223,6 +313,22 @@ class IndexMethods:
             InvalidIndexError: The folder is a file, or holds other things than an index.
         """
         self._index.persist(persist_dir)
+
+    def _ingest(
+        self,
+        documents: BaseNode | Iterable[BaseNode],
+        show_progress: bool,
+        only_changed: bool,
+        gone: Sequence[str] = (),
+    ) -> list[bool]:
+        given: Iterable[BaseNode] = checked_documents(documents)
+        if isinstance(documents, (BaseNode, Sequence)):
+            given = list(given)  # says what is no document before anything is done
+        total = len(documents) if isinstance(documents, Sized) else 1 if isinstance(documents, BaseNode) else None
+        try:
+            return self._index.ingest(given, only_changed, gone, display_for(show_progress), total)
+        finally:
+            self._after_change()
 
     def _after_change(self) -> None:
         if not self._index.nodes.vector_store.stores_text:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from llama_pack_densex.cli.choices import PROPOSITIONIZERS, IndexChoices, check_propositionizer
+from llama_pack_densex.cli.batch import batch
+from llama_pack_densex.cli.choices import EMBED_MODEL_HELP, ModeChoice
 from llama_pack_densex.cli.compare import compare
+from llama_pack_densex.cli.estimate import estimate
+from llama_pack_densex.cli.index import index
 from llama_pack_densex.cli.score import score
 from llama_pack_densex.cli.session import argument, print_json, session, stdout, waiting
 
@@ -22,24 +24,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-
-class ModeChoice(str, Enum):
-    """The retrieval modes."""
-
-    recursive = "recursive"
-    auto_merging = "auto_merging"
-
-
-class UnitChoice(str, Enum):
-    """The units that can be searched."""
-
-    proposition = "proposition"
-    sentence = "sentence"
-    passage = "passage"
-
-
-_EMBED_MODEL = 'Embedding model: a name or folder, "minilm" (English), or "none" to search by words.'
 
 
 def _print_version(wanted: bool) -> None:
@@ -55,69 +39,6 @@ def main(
     ] = False,
 ) -> None:
     pass
-
-
-@app.command()
-def index(
-    paths: Annotated[list[Path], typer.Argument(help="Folders and files: text, Markdown, HTML, PDF.", metavar="PATH")],
-    to: Annotated[Path, typer.Option("--to", help="The index's folder, made if it is not there.", metavar="DIR")],
-    propositionizer: Annotated[
-        str | None,
-        typer.Option(
-            callback=check_propositionizer,
-            metavar="KIND",
-            help=f"What makes propositions: {PROPOSITIONIZERS}. Default: what made the index; at first llm if there is "
-            "an OPENAI_API_KEY, else sentence.",
-            show_default=False,
-        ),
-    ] = None,
-    mode: Annotated[
-        ModeChoice | None,
-        typer.Option(
-            help="How propositions lead to passages. Default: the index's; at first recursive.", show_default=False
-        ),
-    ] = None,
-    embed_model: Annotated[
-        str | None,
-        typer.Option(
-            help=f"{_EMBED_MODEL} Default: the index's; at first multilingual-e5-small if it is on this machine, else "
-            "none.",
-            metavar="MODEL",
-            show_default=False,
-        ),
-    ] = None,
-    llm_model: Annotated[
-        str | None,
-        typer.Option(
-            help="The OpenAI model that makes propositions. Default: gpt-4o-mini.", metavar="NAME", show_default=False
-        ),
-    ] = None,
-    granularity: Annotated[
-        list[UnitChoice] | None,
-        typer.Option(
-            help="Units to search; give it several times for several. Default: the index's; at first all.",
-            show_default=False,
-        ),
-    ] = None,
-    skip_unreadable: Annotated[
-        bool, typer.Option("--skip-unreadable", help="Warn about files that cannot be read, and go on without them.")
-    ] = False,
-) -> None:
-    """Index documents; of those indexed before, only changed ones are done again, and deleted ones removed."""
-    if llm_model is not None and propositionizer not in (None, "llm"):
-        raise typer.BadParameter("it is for --propositionizer llm", param_hint="--llm-model")
-    choices = IndexChoices(
-        propositionizer=propositionizer,
-        mode=mode.value if mode else None,
-        embed_model=embed_model,
-        llm_model=llm_model,
-        granularity=tuple(unit.value for unit in granularity or ()),
-    )
-    with session():
-        from llama_pack_densex.cli.indexing import index_paths
-        from llama_pack_densex.cli.printing import print_index_report
-
-        print_index_report(stdout(), index_paths(paths, to, choices, skip_unreadable))
 
 
 @app.command()
@@ -183,7 +104,7 @@ def demo(
         ),
     ] = None,
     mode: Annotated[ModeChoice, typer.Option(help="How propositions lead to passages.")] = ModeChoice.recursive,
-    embed_model: Annotated[str, typer.Option(help=_EMBED_MODEL, metavar="MODEL")] = "none",
+    embed_model: Annotated[str, typer.Option(help=EMBED_MODEL_HELP, metavar="MODEL")] = "none",
     verbose: Annotated[bool, typer.Option("--verbose", help="List the questions that were missed.")] = False,
 ) -> None:
     """Index the repository's documents in memory, answer four questions, and count how many of 60 it can answer.
@@ -197,5 +118,8 @@ def demo(
             raise typer.Exit(1)
 
 
+app.command()(index)
+app.command()(estimate)
 app.command()(compare)
 app.command()(score)
+app.add_typer(batch, name="batch")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +17,24 @@ if TYPE_CHECKING:
     from llama_pack_densex.propositionizers.base import Propositionizer
     from llama_pack_densex.stores.manifest import Manifest
 
+EMBED_MODEL_HELP = 'Embedding model: a name or folder, "minilm" (English), or "none" to search by words.'
 PROPOSITIONIZERS = "llm, sentence or recorded:FILE"
 _RECORDED = "recorded:"
+
+
+class ModeChoice(str, Enum):
+    """The retrieval modes."""
+
+    recursive = "recursive"
+    auto_merging = "auto_merging"
+
+
+class UnitChoice(str, Enum):
+    """The units that can be searched."""
+
+    proposition = "proposition"
+    sentence = "sentence"
+    passage = "passage"
 
 
 @dataclass(frozen=True)
@@ -29,6 +47,7 @@ class IndexChoices:
         embed_model: What the pack takes as `embed_model`.
         llm_model: The name of an OpenAI model.
         granularity: The units to search.
+        limits: Arguments of `LLMPropositionizer`: what it keeps to, and how it asks.
     """
 
     propositionizer: str | None = None
@@ -36,6 +55,7 @@ class IndexChoices:
     embed_model: str | None = None
     llm_model: str | None = None
     granularity: tuple[str, ...] = ()
+    limits: Mapping[str, Any] = field(default_factory=dict)
 
     def pack_arguments(self, manifest: Manifest | None) -> dict[str, Any]:
         """The pack's arguments.
@@ -69,10 +89,11 @@ class IndexChoices:
         if self.propositionizer == "sentence":
             return sentences
         if self.propositionizer == "llm" or self.llm_model is not None:
-            return LLMPropositionizer(llm=_require_llm(self.llm_model))
+            return LLMPropositionizer(llm=_require_llm(self.llm_model), **self.limits)
         if manifest is not None and manifest.propositionizer == sentences.fingerprint:
             return sentences
-        chosen = LLMPropositionizer(llm=_require_llm(None)) if os.environ.get("OPENAI_API_KEY") else sentences
+        has_key = bool(os.environ.get("OPENAI_API_KEY"))
+        chosen = LLMPropositionizer(llm=_require_llm(None), **self.limits) if has_key else sentences
         if manifest is not None and manifest.propositionizer != chosen.fingerprint:
             raise ValueError(
                 "the index's propositions were not made by what is the default here. Say with --propositionizer what "

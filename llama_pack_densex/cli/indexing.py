@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from llama_pack_densex.cli.choices import IndexChoices
 from llama_pack_densex.cli.opening import open_pack
-from llama_pack_densex.cli.session import one_line, progress, stderr, warn
+from llama_pack_densex.cli.session import logged_progress, one_line, progress, warn
 from llama_pack_densex.indexing import IndexCounts
+from llama_pack_densex.ingestion.report import DocumentOutcome, IngestionSummary
 from llama_pack_densex.models import embed_model_identity, resolve_embed_model
 from llama_pack_densex.pack import DenseXRetrievalPack
 from llama_pack_densex.reading import FoundFile, Unreadable, UnreadableFileError, document_ids, find_files, read_file
 from llama_pack_densex.stores.folder import IndexFolder
 from llama_pack_densex.stores.manifest import Manifest, is_index
+from llama_pack_densex.stores.records import DocumentRecord
 
 if TYPE_CHECKING:
     from llama_index.core.schema import Document
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,8 @@ class IndexReport:
         blank: Documents without text.
         unreadable: Files that were skipped.
         counts: What the index holds now.
+        ingestion: What the ingestion came to.
+        failed: The first documents that failed in it.
     """
 
     folder: str
@@ -46,13 +53,15 @@ class IndexReport:
     blank: int
     unreadable: int
     counts: IndexCounts
+    ingestion: IngestionSummary
+    failed: Sequence[DocumentOutcome]
 
 
 @dataclass(frozen=True)
 class _Reading:
-    """The documents with text; the ids of those without; the files that could not be read."""
+    """The ids of the documents with text, and of those without; the files that could not be read."""
 
-    documents: list[Document]
+    documents: set[str]
     blank: list[str]
     unreadable: list[Unreadable]
 
@@ -76,39 +85,69 @@ def index_paths(paths: Sequence[Path], to: Path, choices: IndexChoices, skip_unr
     files, unlisted = find_files(paths, leave_out=[to])
     arguments = choices.pack_arguments(Manifest.read(to) if is_index(to) else None)
     pack = open_pack(to, **arguments) if is_index(to) else None
-    indexed = _indexed_documents(pack) if pack else {}
-    reading = _read(files, document_ids(files, _files_of(indexed)), unlisted, skip_unreadable)
+    indexed = pack.documents() if pack else {}
+    ids = document_ids(files, _files_of(indexed))
+    reading = _survey(files, ids, unlisted, skip_unreadable)
     gone = _gone(indexed, paths, reading)
     if not reading.documents and len(gone) in (0, len(indexed)):
         given = ", ".join(str(path) for path in paths)
         what = "no file has any text" if reading.blank else "there is no file to read"
         raise ValueError(f"{given}: {what}" + (f"; to do away with the index, delete {to}" if gone else ""))
-    show_progress = stderr().is_terminal
+    documents = Documents(files, ids, reading.documents)
     new = pack is None
-    if pack is None:
-        pack = DenseXRetrievalPack(reading.documents, persist_dir=to, show_progress=show_progress, **arguments)
-        changed = [True] * len(reading.documents)
-    else:
-        changed = pack.refresh(reading.documents, show_progress=show_progress)
-        if gone:
-            pack.delete(gone)
+    with logged_progress():
+        if pack is None:
+            pack = DenseXRetrievalPack(documents, persist_dir=to, show_progress=True, **arguments)
+        else:
+            pack.refresh(documents, show_progress=True, gone=gone)
+    summary = pack.ingestion
+    assert summary is not None
+    states = summary.documents
     return IndexReport(
         folder=str(to),
         propositionizer=pack.node_parser.propositionizer.class_name(),
         embedding=_embedding(pack, new and choices.embed_model is None),
-        indexed=sum(changed),
-        unchanged=len(changed) - sum(changed),
-        removed=len(gone),
+        indexed=states.get("done", 0) + states.get("changed", 0),
+        unchanged=states.get("unchanged", 0),
+        removed=states.get("deleted", 0),
         blank=len(reading.blank),
         unreadable=len(reading.unreadable),
         counts=pack.counts(),
+        ingestion=summary,
+        failed=pack.failed_documents,
     )
 
 
-def _read(
+class Documents:
+    """The documents of files, read one file at a time, each time anew.
+
+    Args:
+        files: The files.
+        ids: The ids of their documents.
+        wanted: The ids of the documents to read; a PDF's pages are documents of their own.
+    """
+
+    def __init__(self, files: Sequence[FoundFile], ids: Mapping[Path, str], wanted: Collection[str]) -> None:
+        self._files, self._ids, self._wanted = files, ids, wanted
+
+    def __len__(self) -> int:
+        return len(self._wanted)
+
+    def __iter__(self) -> Iterator[Document]:
+        for file in self._files:
+            try:
+                documents = read_file(file.path, self._ids[file.path])
+            except UnreadableFileError as error:  # it could be read a moment ago, or was to be skipped
+                logger.info("Left out: %s", error)
+                continue
+            yield from (document for document in documents if document.id_ in self._wanted)
+
+
+def _survey(
     files: Sequence[FoundFile], ids: Mapping[Path, str], unlisted: Sequence[Unreadable], skip_unreadable: bool
 ) -> _Reading:
-    reading = _Reading([], [], list(unlisted))
+    """Read all files once, and keep of them what there is: what cannot be read is said before anything is paid for."""
+    reading = _Reading(set(), [], list(unlisted))
     with progress("Reading files") as bar:
         for file in bar.track(files):
             try:
@@ -120,7 +159,7 @@ def _read(
                 continue
             for document in documents:
                 if document.text.strip():
-                    reading.documents.append(document)
+                    reading.documents.add(document.id_)
                 else:
                     reading.blank.append(document.id_)
     if reading.unreadable and not skip_unreadable:
@@ -141,30 +180,32 @@ def _embedding(pack: DenseXRetrievalPack, by_default: bool) -> str:
     return embed_model_identity(model)
 
 
-def _indexed_documents(pack: DenseXRetrievalPack) -> dict[str, dict[str, Any]]:
-    """The metadata of a passage of each document, by document id."""
-    return {node.ref_doc_id or "": node.metadata for node in pack.nodes("passage")}
-
-
-def _files_of(indexed: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+def _files_of(indexed: Mapping[str, DocumentRecord]) -> dict[str, str]:
     """The files of an index, with the ids of their documents, a PDF's without the page."""
     files = {}
-    for document_id, metadata in indexed.items():
-        if metadata.get("file_path"):
-            is_page = "page_label" in metadata
-            files[str(metadata["file_path"])] = document_id.rpartition("#page=")[0] if is_page else document_id
+    for document_id, record in indexed.items():
+        path = _path_of(document_id, record)
+        if path:
+            is_page = path != record.file
+            files[path] = document_id.rpartition("#page=")[0] if is_page else document_id
     return files
 
 
-def _gone(indexed: Mapping[str, Mapping[str, Any]], paths: Sequence[Path], reading: _Reading) -> list[str]:
+def _path_of(document_id: str, record: DocumentRecord) -> str:
+    """The file of a document, without the page."""
+    is_page = "#page=" in document_id and "#page=" in record.file
+    return record.file.rpartition("#page=")[0] if is_page else record.file
+
+
+def _gone(indexed: Mapping[str, DocumentRecord], paths: Sequence[Path], reading: _Reading) -> list[str]:
     """The indexed documents from below these paths that are no longer there or no longer have text."""
-    read = {document.id_ for document in reading.documents}
     skipped = [unreadable.path for unreadable in reading.unreadable]
     roots = [path.resolve() if path.is_dir() else path.parent.resolve() / path.name for path in paths]
     gone = []
-    for document_id, metadata in indexed.items():
-        file = Path(str(metadata.get("file_path", "")))
+    for document_id, record in indexed.items():
+        file = Path(_path_of(document_id, record))
         asked_for = any(file.is_relative_to(root) for root in roots)
-        if document_id not in read and asked_for and not any(file.is_relative_to(path) for path in skipped):
+        is_there = document_id in reading.documents
+        if not is_there and asked_for and not any(file.is_relative_to(path) for path in skipped):
             gone.append(document_id)
     return gone

@@ -66,6 +66,34 @@ def waiting(what: str) -> AbstractContextManager[object]:
     return console.status(what) if console.is_terminal else contextlib.nullcontext()
 
 
+@contextlib.contextmanager
+def logged_progress() -> Iterator[None]:
+    """Print the progress of an ingestion as plain lines where there is no terminal to show it in."""
+    console = stderr()
+    logger = logging.getLogger("llama_pack_densex.ingestion")
+    handler = _Printing(console)
+    level, propagate = logger.level, logger.propagate
+    if not console.is_terminal:
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        logger.propagate = propagate
+
+
+class _Printing(logging.Handler):
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._console.print(Text(plain(record.getMessage())), soft_wrap=True)
+
+
 def warn(message: str) -> None:
     """Print a warning."""
     stderr().print(Text.assemble(("Warning: ", "yellow"), plain(message)), soft_wrap=True)

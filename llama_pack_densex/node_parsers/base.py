@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Literal
 
 from llama_index.core.bridge.pydantic import Field, SerializeAsAny, field_validator
@@ -22,12 +25,10 @@ from llama_pack_densex.node_parsers.serialising import (
     unpickle_fields,
 )
 from llama_pack_densex.node_parsers.units import DocumentNodes, LinkOptions
-from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
+from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet, checked_sets
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
 
 UnitGranularity = Literal["proposition", "sentence"]
-
-_PROGRESS_STEP = 64  # passages between two movements of a progress bar
 
 
 class BasePropositionNodeParser(NodeParser):
@@ -72,32 +73,91 @@ class BasePropositionNodeParser(NodeParser):
 
         A file's dates and the folder it lies in are not part of it.
         """
-        metadata = {key: value for key, value in lasting(document.metadata).items() if key != "file_path"}
+        return self.document_hasher()(document)
+
+    def document_hasher(self) -> Callable[[BaseNode], str]:
+        """What `document_hash` does, for many documents: the settings are looked at once."""
         levels = [parser_to_dict(parser) for parser in self._levels()]
         settings = [self.include_metadata, self.include_prev_next_rel, sorted(self.granularity), levels]
-        return content_hash(document.get_content(), metadata, settings, self.propositionizer.fingerprint)
+        fingerprint = self.propositionizer.fingerprint
+
+        def document_hash(document: BaseNode) -> str:
+            metadata = {key: value for key, value in lasting(document.metadata).items() if key != "file_path"}
+            return content_hash(document.get_content(), metadata, settings, fingerprint)
+
+        return document_hash
+
+    def stream(
+        self, documents: Iterable[BaseNode], on_passage: Callable[[PropositionSet], None] = lambda made: None
+    ) -> Iterator[ParsedDocument]:
+        """Parse documents as they come, while the propositions of the next ones are being made.
+
+        Memory does not grow with the number of documents. The ids are those of `get_nodes_from_documents`, but for a
+        document whose id comes twice: here it has the same node ids again.
+
+        Args:
+            documents: Any iterable; it is read a little ahead of what is yielded.
+            on_passage: Called with the propositions of each passage as they become ready.
+
+        Yields:
+            The documents in their order, each with its nodes, or with what was wrong with it.
+
+        Raises:
+            PropositionizerError: No more propositions can be had. The documents that were whole have been yielded.
+        """
+        splitter = self._splitter()
+        if "proposition" not in self.granularity:
+            yield from (splitter.waiting(document).parsed(splitter.ids) for document in documents)
+            return
+        waiting: deque[_Waiting] = deque()
+
+        def passages() -> Iterator[Passage]:
+            for document in documents:
+                waiting.append(splitter.waiting(document))
+                yield from waiting[-1].passages
+
+        def complete() -> Iterator[ParsedDocument]:
+            while waiting and waiting[0].is_complete:
+                yield waiting.popleft().parsed(splitter.ids)
+
+        for one in self.propositionizer.stream(passages()):
+            yield from complete()  # those without passages
+            waiting[0].sets.append(one)
+            on_passage(one)
+            yield from complete()
+        yield from complete()
+
+    def passages_of(self, document: BaseNode) -> list[Passage]:
+        """The passages of a document, as the propositionizer gets them.
+
+        Raises:
+            ValueError: The document cannot be split.
+        """
+        return self._splitter()(document).passages
 
     def _parse_nodes(self, nodes: Sequence[BaseNode], show_progress: bool = False, **kwargs: Any) -> list[BaseNode]:
         documents, passages = self._split_all(nodes, show_progress)
-        sets: list[PropositionSet] = []
-        for batch in _batches(passages, show_progress):
-            sets += self._checked(batch, self.propositionizer.propositionize(batch))
-        return self._assemble(documents, sets)
+        sets = self.propositionizer.stream(passages)
+        shown = get_tqdm_iterable(sets, show_progress, "Propositionising", total=len(passages))
+        return _assembled(documents, checked_sets(self.propositionizer, passages, list(shown)))
 
     async def _aparse_nodes(
         self, nodes: Sequence[BaseNode], show_progress: bool = False, **kwargs: Any
     ) -> list[BaseNode]:
         documents, passages = self._split_all(nodes, show_progress)
-        sets: list[PropositionSet] = []
-        for batch in _batches(passages, show_progress):
-            sets += self._checked(batch, await self.propositionizer.apropositionize(batch))
-        return self._assemble(documents, sets)
+        sets = await self.propositionizer.apropositionize(passages)
+        return _assembled(documents, checked_sets(self.propositionizer, passages, sets))
 
     def _postprocess_parsed_nodes(self, nodes: list[BaseNode], parent_doc_map: dict[str, Document]) -> list[BaseNode]:
         # core's version links neighbours across the flat list and searches for spans by text; ours are done
         return ParsedNodes(nodes)
 
     def _split_all(self, nodes: Sequence[BaseNode], show_progress: bool) -> tuple[list[DocumentNodes], list[Passage]]:
+        splitter = self._splitter()
+        documents = [splitter(node) for node in get_tqdm_iterable(nodes, show_progress, "Splitting documents")]
+        return documents, [passage for document in documents for passage in document.wanted_passages]
+
+    def _splitter(self) -> _Splitter:
         levels = self._levels()
         options = LinkOptions(
             include_metadata=self.include_metadata and all(level.include_metadata for level in levels),
@@ -105,36 +165,73 @@ class BasePropositionNodeParser(NodeParser):
             propositions="proposition" in self.granularity,
             sentences="sentence" in self.granularity,
         )
-        ids = NodeIds(self.propositionizer.fingerprint)
-        documents = []
-        for node in get_tqdm_iterable(nodes, show_progress, "Splitting documents"):
-            _require_encodable(node)
-            documents.append(DocumentNodes(node, split(node, levels), self.document_hash(node), ids, options))
-        passages = [p for document in documents for p in document.passages] if options.propositions else []
-        return documents, passages
-
-    def _checked(self, passages: Sequence[Passage], sets: Sequence[PropositionSet]) -> Sequence[PropositionSet]:
-        if len(sets) != len(passages):
-            raise ValueError(
-                f"{self.propositionizer.class_name()} returned {len(sets)} sets for {len(passages)} passages; "
-                "a propositionizer returns one set a passage, in their order"
-            )
-        return sets
-
-    def _assemble(self, documents: Sequence[DocumentNodes], sets: Sequence[PropositionSet]) -> list[BaseNode]:
-        remaining = iter(sets)
-        nodes: list[BaseNode] = []
-        for document in documents:
-            wanted = "proposition" in self.granularity
-            nodes += document.with_units([next(remaining) if wanted else None for _ in document.passage_nodes])
-        return nodes
+        return _Splitter(levels, options, self.document_hasher(), NodeIds(self.propositionizer.fingerprint))
 
 
-def _batches(passages: list[Passage], show_progress: bool) -> Any:
-    if not show_progress:
-        return [passages] if passages else []
-    batches = [passages[i : i + _PROGRESS_STEP] for i in range(0, len(passages), _PROGRESS_STEP)]
-    return get_tqdm_iterable(batches, show_progress, f"Propositionising ({_PROGRESS_STEP} passages a step)")
+@dataclass(frozen=True)
+class ParsedDocument:
+    """A document and its nodes.
+
+    Args:
+        document: The document.
+        nodes: Its nodes; none where it has no text.
+        error: Why it has none; None where nothing was wrong.
+        is_passing: Whether some of its propositions may be had another day, since the provider could not be reached.
+    """
+
+    document: BaseNode
+    nodes: list[BaseNode]
+    error: ValueError | None = None
+    is_passing: bool = False
+
+
+@dataclass(frozen=True)
+class _Splitter:
+    levels: Sequence[NodeParser]
+    options: LinkOptions
+    document_hash: Callable[[BaseNode], str]
+    ids: NodeIds
+
+    def __call__(self, document: BaseNode) -> DocumentNodes:
+        _require_encodable(document)
+        pieces = split(document, self.levels)
+        return DocumentNodes(document, pieces, self.document_hash(document), self.ids, self.options)
+
+    def waiting(self, document: BaseNode) -> _Waiting:
+        """Split a document, or keep what is wrong with it."""
+        try:
+            return _Waiting(document, self(document))
+        except ValueError as error:
+            return _Waiting(document, error=error)
+
+
+@dataclass
+class _Waiting:
+    """A document that waits for the propositions of its passages."""
+
+    document: BaseNode
+    nodes: DocumentNodes | None = None
+    error: ValueError | None = None
+    sets: list[PropositionSet] = field(default_factory=list)
+
+    @property
+    def passages(self) -> list[Passage]:
+        return self.nodes.wanted_passages if self.nodes is not None else []
+
+    @property
+    def is_complete(self) -> bool:
+        return self.nodes is None or len(self.sets) == self.nodes.wanted
+
+    def parsed(self, ids: NodeIds) -> ParsedDocument:
+        nodes = [] if self.nodes is None else self.nodes.with_units(self.sets)
+        if self.nodes is not None:
+            ids.forget(self.nodes.key)
+        return ParsedDocument(self.document, nodes, self.error, any(one.is_passing for one in self.sets))
+
+
+def _assembled(documents: Sequence[DocumentNodes], sets: Sequence[PropositionSet]) -> list[BaseNode]:
+    remaining = iter(sets)
+    return [node for document in documents for node in document.with_units(list(islice(remaining, document.wanted)))]
 
 
 def _require_encodable(document: BaseNode) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import Any
 
 from llama_index.core.schema import BaseNode
@@ -32,7 +32,7 @@ class NodeIds:
     def __init__(self, fingerprint: str) -> None:
         self._fingerprint = fingerprint
         self._documents: Counter[str] = Counter()
-        self._nodes: Counter[tuple[str, str, str]] = Counter()
+        self._nodes: defaultdict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
 
     def document_key(self, document: BaseNode) -> str:
         """The key of a document, or of a node that another parser made of one; call it once for each."""
@@ -46,10 +46,15 @@ class NodeIds:
 
     def node_id(self, document_key: str, granularity: str, text: str) -> str:
         """The id of the document's next node with this granularity and text."""
-        name = (document_key, granularity, text)
-        occurrence = self._nodes[name]
-        self._nodes[name] += 1
-        return str(uuid.uuid5(_NAMESPACE, content_hash(*name, occurrence, self._fingerprint)))
+        seen = self._nodes[document_key]
+        occurrence = seen[granularity, text]
+        seen[granularity, text] += 1
+        name = (document_key, granularity, text, occurrence, self._fingerprint)
+        return str(uuid.uuid5(_NAMESPACE, content_hash(*name)))
+
+    def forget(self, document_key: str) -> None:
+        """Let go of the texts of a document whose nodes all have their ids."""
+        self._nodes.pop(document_key, None)
 
 
 def is_random_id(document_id: str) -> bool:

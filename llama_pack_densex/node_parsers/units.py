@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -35,6 +35,8 @@ from llama_pack_densex.node_parsers.passages import BasePiece, title_of
 from llama_pack_densex.propositionizers.base import Passage, PropositionSet
 from llama_pack_densex.propositionizers.segmentation import segment, sentence_spans
 from llama_pack_densex.propositionizers.sentences import passage_sentences
+
+_INCOMPLETE = "incomplete: "
 
 
 @dataclass(frozen=True)
@@ -96,20 +98,39 @@ class DocumentNodes:
             for node in self.passage_nodes
         ]
 
-    def with_units(self, sets: Iterable[PropositionSet | None]) -> list[BaseNode]:
+    @property
+    def wanted_passages(self) -> list[Passage]:
+        """Those of `passages` whose propositions are wanted: all or none."""
+        return self.passages if self._options.propositions else []
+
+    @property
+    def wanted(self) -> int:
+        """How many passages' propositions are wanted."""
+        return len(self.passage_nodes) if self._options.propositions else 0
+
+    @property
+    def key(self) -> str:
+        """What the document's ids are made from."""
+        return self._key
+
+    def with_units(self, propositions: Sequence[PropositionSet]) -> list[BaseNode]:
         """Make the unit nodes and link everything.
 
         Args:
-            sets: For each of `passage_nodes` its propositions, or None where none are wanted.
+            propositions: A set for each of `wanted_passages`.
 
         Returns:
             All nodes of the document: base nodes level by level, then the units passage by passage.
         """
         units: list[BaseNode] = []
-        for passage, propositions in zip(self.passage_nodes, sets, strict=True):
+        if any(one.is_passing for one in propositions):
+            for node in self.base_nodes:  # so that it counts as changed the next time
+                node.metadata[DOCUMENT_HASH_KEY] = f"{_INCOMPLETE}{self._hash}"
+        sets = propositions if self._options.propositions else [None] * len(self.passage_nodes)
+        for passage, one in zip(self.passage_nodes, sets, strict=True):
             made: list[IndexNode] = []
-            if propositions is not None:
-                made = self._propositions(passage, propositions)
+            if one is not None:
+                made = self._propositions(passage, one)
                 if made:
                     _adopt(passage, made)
                 units += made

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from llama_pack_densex.llm_requests.failures import Failure
 from llama_pack_densex.llm_requests.reply import Reply
-from llama_pack_densex.propositionizers.base import Passage, PropositionSet
+from llama_pack_densex.propositionizers.base import Passage, PropositionSet, Status
 from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES, detect_language, find_wrong_language
 from llama_pack_densex.propositionizers.prompts import ask_again_note, context_note
 from llama_pack_densex.propositionizers.replies import Reading, read_reply, unique
@@ -23,11 +23,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Request:
-    """What a model is asked: one passage or a part of one, and what to tell it besides."""
+    """What a model is asked: one passage or a part of one, what to tell it besides, and how many-eth time."""
 
     passage: Passage
     language: str
     note: str = ""
+    attempt: int = 1
 
 
 Ask = Callable[[Request], Awaitable[Reply | Failure]]
@@ -71,13 +72,13 @@ class PassageRun:
                 return [_fall_back(text, f"the limit of {self._max_requests} requests a passage was reached")]
             self._requests += 1
             passage = Passage(text, self._passage.title, self._passage.section)
-            reply = await self._ask(Request(passage, self._language, note))
+            reply = await self._ask(Request(passage, self._language, note, len(reasons) + 1))
             if isinstance(reply, Failure):
                 halves = split_in_two(text) if reply.kind in ("too_long", "filtered") else None
                 halves = halves or (split_at_clause(text) if reply.kind == "too_long" else None)
                 if halves:
                     return await self._ask_for_halves(*halves, before)
-                return [_fall_back(text, f"the provider failed ({reply.summary})")]
+                return [_fall_back(text, f"the provider failed ({reply.summary})", reply.kind == "transient")]
             reading, problem, reason = self._judge(text, reply)
             if problem in ("cut", "filtered") and (halves := split_in_two(text)):
                 return await self._ask_for_halves(*halves, before)
@@ -106,7 +107,7 @@ class PassageRun:
         return reading, problem, reason
 
     async def _ask_for_halves(self, first: str, second: str, before: str) -> list[_Part]:
-        halves = await gather_or_cancel(
+        halves = await gather_to_the_end(
             [self._ask_for(first, before), self._ask_for(second, _last_sentences(f"{before}\n{first}"))]
         )
         return [part for half in halves for part in half]
@@ -147,16 +148,13 @@ def _cut_at(text: str, places: list[tuple[float, int]]) -> tuple[str, str] | Non
     return text[:place].strip(), text[place:].strip()
 
 
-async def gather_or_cancel(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Await all; the first exception cancels the others, which `asyncio.gather` leaves running."""
-    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
-    try:
-        return list(await asyncio.gather(*tasks))
-    except BaseException:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        raise
+async def gather_to_the_end(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Await all, then raise the first exception: what was asked for meanwhile is paid for, and worth keeping."""
+    results = await asyncio.gather(*coroutines, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return results  # type: ignore[return-value]
 
 
 _LONG_SENTENCE = 240  # bytes of UTF-8: 240 letters in English, 80 characters in Japanese
@@ -175,10 +173,11 @@ class _Part:
     texts: tuple[str, ...]
     reason: str = ""
     is_fallback: bool = False
+    is_passing: bool = False
 
 
-def _fall_back(text: str, reason: str) -> _Part:
-    return _Part(passage_sentences(text), reason, is_fallback=True)
+def _fall_back(text: str, reason: str, is_passing: bool = False) -> _Part:
+    return _Part(passage_sentences(text), reason, is_fallback=True, is_passing=is_passing)
 
 
 def _join(parts: list[_Part]) -> PropositionSet:
@@ -191,7 +190,8 @@ def _join(parts: list[_Part]) -> PropositionSet:
     elif len(parts) > 1:
         reasons.insert(0, f"asked in {len(parts)} parts because a reply for the whole was cut off or refused")
     reason = "; ".join(reasons)
-    return PropositionSet(texts, "fallback" if failed else "repaired" if reason else "ok", reason)
+    status: Status = "fallback" if failed else "repaired" if reason else "ok"
+    return PropositionSet(texts, status, reason, is_passing=any(part.is_passing for part in parts))
 
 
 def _last_sentences(text: str, longest: int = 300) -> str:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
 from typing import Any, Literal
 
 from llama_index.core.schema import BaseComponent
 
 from llama_pack_densex._sync import run_sync
+from llama_pack_densex.llm_requests.reply import RequestFigures, Usage
 
 Status = Literal["ok", "repaired", "fallback"]
+_BATCH = 256  # passages at a time where they are streamed to what takes lists
 
 
 @dataclass(frozen=True)
@@ -40,11 +44,14 @@ class PropositionSet:
         status: "ok" (accepted as it came), "repaired" (came right after a repair or another request) or
             "fallback" (the passage's sentences stand in for propositions that could not be had).
         reason: Why the status is not "ok"; empty where it is.
+        is_passing: Whether asking again another day may do better, since the provider could not be reached. A document
+            with such a passage does not count as done.
     """
 
     texts: tuple[str, ...]
     status: Status = "ok"
     reason: str = ""
+    is_passing: bool = False
 
 
 class Propositionizer(BaseComponent, ABC):
@@ -74,6 +81,41 @@ class Propositionizer(BaseComponent, ABC):
         """Do what `apropositionize` does, from synchronous code; works inside a running event loop too."""
         return run_sync(self.apropositionize(passages))
 
+    def stream(self, passages: Iterable[Passage]) -> Iterator[PropositionSet]:
+        """Turn passages into propositions as they come, in their order; memory does not grow with their number.
+
+        Args:
+            passages: Any iterable; it is read a little ahead of what is yielded.
+        """
+        waiting = iter(passages)
+        while batch := list(islice(waiting, _BATCH)):
+            yield from checked_sets(self, batch, self.propositionize(batch))
+
+    @property
+    def usage(self) -> Usage:
+        """What this object has used of an LLM so far; nothing where it asks none."""
+        return self.figures.usage
+
+    @property
+    def figures(self) -> RequestFigures:
+        """What its requests came to so far, and what they cost."""
+        return RequestFigures(cost=0.0)
+
+    def keeping_replies(self, file: Path) -> Propositionizer:
+        """The same propositionizer, which keeps an LLM's replies in a file, unless it keeps them somewhere already."""
+        return self
+
+    def purge(self, texts: Iterable[str]) -> int:
+        """Forget all that is kept of passages: replies in a cache, lines in a recording.
+
+        Args:
+            texts: The passages' texts.
+
+        Returns:
+            How many entries there were.
+        """
+        return 0
+
     @abstractmethod
     def fingerprint_data(self) -> dict[str, Any]:
         """Say what decides this propositionizer's output, as JSON values without secrets."""
@@ -83,3 +125,19 @@ class Propositionizer(BaseComponent, ABC):
         """Sixteen hexadecimal digits that change when the propositionizer's output may change."""
         data = json.dumps({"class": self.class_name(), **self.fingerprint_data()}, sort_keys=True, ensure_ascii=False)
         return hashlib.sha256(data.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def checked_sets(
+    propositionizer: Propositionizer, passages: Sequence[Passage], sets: Sequence[PropositionSet]
+) -> Sequence[PropositionSet]:
+    """Return a propositionizer's sets if there is one a passage.
+
+    Raises:
+        ValueError: There is not.
+    """
+    if len(sets) != len(passages):
+        raise ValueError(
+            f"{propositionizer.class_name()} returned {len(sets)} sets for {len(passages)} passages; "
+            "a propositionizer returns one set a passage, in their order"
+        )
+    return sets

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
+import dataclasses
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from llama_index.core.base.llms.types import ChatMessage, ChatResponse, CompletionResponse
 from llama_index.core.bridge.pydantic import (
     BaseModel,
     Field,
@@ -24,11 +20,9 @@ from llama_index.core.bridge.pydantic import (
 from llama_index.core.llms import LLM
 from llama_index.core.prompts import BasePromptTemplate
 from llama_index.core.prompts.mixin import PromptDictType, PromptMixin, PromptMixinType
-from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
-from llama_pack_densex._sync import run_sync
-from llama_pack_densex.llm_requests.failures import Failure, PropositionizerError, classify
-from llama_pack_densex.llm_requests.finish_reasons import finish_reason
+from llama_pack_densex.llm_requests.clients import AsyncTransport, ThreadTransport, Transport
+from llama_pack_densex.llm_requests.failures import PropositionizerError, classify
 from llama_pack_densex.llm_requests.llm_reference import (
     LLMFactory,
     LLMReference,
@@ -38,24 +32,24 @@ from llama_pack_densex.llm_requests.llm_reference import (
     output_settings,
     secrets_of,
 )
-from llama_pack_densex.llm_requests.reply import Reply
-from llama_pack_densex.propositionizers.asking import PassageRun, Request, gather_or_cancel
+from llama_pack_densex.llm_requests.reply import NOTHING, RequestFigures
+from llama_pack_densex.llm_requests.reply_cache import ReplyCache
+from llama_pack_densex.llm_requests.sending import Stop
 from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
 from llama_pack_densex.propositionizers.prompts import (
     JAPANESE_PROMPT_KEY,
     PROMPT_KEY,
     default_prompts,
-    format_request,
-    prompt_key,
     takes_variable,
 )
-from llama_pack_densex.propositionizers.recordings import append_recording, open_recording
+from llama_pack_densex.propositionizers.recordings import open_recording, purge_recording
+from llama_pack_densex.propositionizers.requesting import PassageRequests
+from llama_pack_densex.propositionizers.running import Run
+from llama_pack_densex.propositionizers.session import CacheSpec, Limits, Session
 
 logger = logging.getLogger(__name__)
 
-Response = ChatResponse | CompletionResponse
-Messages = Sequence[ChatMessage]
-Send = Callable[[Messages], Awaitable[Response]]
+_AHEAD, _LEAST_AHEAD = 8, 256  # requests that wait or are under way, for each that is in flight, and in all
 
 
 class LLMPropositionizer(Propositionizer, PromptMixin):
@@ -75,18 +69,31 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
         japanese_proposition_prompt: Replaces the prompt for Japanese passages.
         llm_factory: A function without arguments at the top level of a module, or its "module:name", that makes the
             LLM in other processes.
-        max_concurrency: Requests in flight at the same time, in one call.
+        cache: Where replies are kept as they arrive, so that no finished passage is asked for again: a SQLite file, a
+            LlamaIndex KV store or the "module:name" of a function that makes one, or a `ReplyCache`.
+        max_concurrency: Requests in flight at the same time. It is what a run begins with; a server that refuses some
+            gets fewer.
+        requests_per_minute: What the provider allows; requests are spread evenly. None means no limit.
+        tokens_per_minute: What the provider allows, tokens sent and received together. None means no limit.
+        workers: Processes that share the rates and the budget; each of them keeps to its part.
+        max_cost: US dollars that this object may use before it stops. None means no limit.
+        max_tokens_total: Tokens, sent and received, that it may use before it stops. None means no limit.
+        prices: Prices beside, or in place of, the package's own: a JSON file, or a mapping of model names to
+            {"input": ..., "output": ...} in US dollars for a million tokens.
+        passages_per_request: Passages that are asked for in one request, with numbered replies; one whose reply cannot
+            be used is asked for by itself. More than 1 saves tokens of the instructions; what it does to the quality of
+            the propositions was not measured.
         max_attempts: Requests for the same text, the first included, before sentences stand in.
         max_requests: Requests for one passage, together with all the parts that it is split into.
-        max_retries: Further tries after a time-out, a lost connection, a rate limit or a server's error, beside
-            those that the provider's client makes.
+        max_retries: Further tries after a time-out, a lost connection or a server's error; ten refusals by a rate limit
+            count as one. The provider's client does not try again by itself.
         retry_wait: Scale of the random, exponentially growing wait between those tries, in seconds.
         record_to: A JSONL file to append passages and propositions to as they arrive ("ok" and "repaired" ones), for
             `RecordedPropositionizer`.
 
     Raises:
-        ValueError: Neither `llm` nor `llm_factory` is given, the factory cannot be imported by its name, or a prompt
-            does not take the passage.
+        ValueError: Neither `llm` nor `llm_factory` is given, the factory cannot be imported by its name, a prompt does
+            not take the passage, or there is a `max_cost` for a model whose price is not known.
 
     Examples:
         >>> from llama_index.llms.openai import OpenAI
@@ -96,10 +103,19 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
 
     llm_factory: str = Field(default="", description='The function that makes the LLM elsewhere, as "module:name".')
     max_concurrency: int = Field(default=8, ge=1, exclude=True, description="Requests in flight at the same time.")
+    requests_per_minute: float | None = Field(default=None, gt=0, exclude=True, description="What the provider allows.")
+    tokens_per_minute: float | None = Field(default=None, gt=0, exclude=True, description="What the provider allows.")
+    workers: int = Field(default=1, ge=1, exclude=True, description="Processes that share the rates and the budget.")
+    max_cost: float | None = Field(default=None, ge=0, exclude=True, description="US dollars to stop at.")
+    max_tokens_total: int | None = Field(default=None, ge=0, exclude=True, description="Tokens to stop at.")
+    prices: str | Path | Mapping[str, Any] | None = Field(
+        default=None, exclude=True, description="Prices beside the package's own."
+    )
     max_attempts: int = Field(default=3, ge=1, description="Requests for the same text before sentences stand in.")
     max_requests: int = Field(default=256, ge=1, description="Requests for one passage and its parts together.")
+    passages_per_request: int = Field(default=1, ge=1, le=100, description="Passages that are asked for together.")
     max_retries: int = Field(
-        default=2, ge=0, exclude=True, description="Further tries after a time-out, a rate limit or a server's error."
+        default=6, ge=0, exclude=True, description="Further tries after a time-out or a server's error."
     )
     retry_wait: float = Field(
         default=1.0, ge=0, exclude=True, description="Scale of the random wait between those tries, in seconds."
@@ -108,6 +124,8 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
         default=None, exclude=True, description="The JSONL file that propositions are appended to as they arrive."
     )
     _llm: LLM = PrivateAttr()
+    _cache: ReplyCache | None = PrivateAttr(default=None)
+    _session: Session | None = PrivateAttr(default=None)
     _prompts: dict[str, BasePromptTemplate] = PrivateAttr()
 
     def __init__(
@@ -118,6 +136,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
         japanese_proposition_prompt: BasePromptTemplate | None = None,
         llm_factory: LLMFactory | str | None = None,
         record_to: str | Path | None = None,
+        cache: CacheSpec | None = None,
         **settings: Any,
     ) -> None:
         if unknown := settings.keys() - type(self).model_fields.keys():
@@ -130,6 +149,8 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
         settings |= {"llm_factory": factory, "record_to": str(record_to) if record_to is not None else None}
         super().__init__(**settings)
         self._llm = call_factory(factory) if llm is None else llm
+        self._cache = None if cache is None else ReplyCache.of(cache)
+        self._session_now()  # says now what is wrong with the limits
         self._prompts = default_prompts()
         given = {PROMPT_KEY: proposition_prompt, JAPANESE_PROMPT_KEY: japanese_proposition_prompt}
         self._update_prompts({key: prompt for key, prompt in given.items() if prompt is not None})
@@ -143,47 +164,81 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
         """The LLM that is asked."""
         return self._llm
 
+    @property
+    def cache(self) -> ReplyCache | None:
+        """Where replies are kept."""
+        return self._cache
+
+    @property
+    def figures(self) -> RequestFigures:
+        """What its requests came to so far, as the provider counts them, and what they cost."""
+        session = self._session_now()
+        return session.meter.figures(session.model)
+
+    def purge(self, texts: Iterable[str]) -> int:
+        """Forget all that is kept of passages: replies in the cache, lines in `record_to`.
+
+        Raises:
+            OSError: One of them cannot be written.
+        """
+        texts = set(texts)
+        purged = self._cache.purge(texts) if self._cache is not None else 0
+        return purged + (purge_recording(self.record_to, texts) if self.record_to is not None else 0)
+
+    def keeping_replies(self, file: Path) -> LLMPropositionizer:
+        """The same propositionizer with a cache, unless it has one; limits and counters are shared by both."""
+        if self._cache is not None:
+            return self
+        copy = self.__copy__()
+        copy._cache = ReplyCache(file)
+        copy._session = self._session_now().with_cache(copy._cache)
+        return copy
+
     async def apropositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
         """Ask the LLM for the propositions of each passage.
 
         Args:
-            passages: Any number of passages; one request each, unless a reply cannot be used.
+            passages: Any number of passages; one request for `passages_per_request` of them, unless a reply cannot be
+                used. Identical ones are asked once.
 
         Returns:
             One set a passage, in the order of `passages`.
 
         Raises:
-            PropositionizerError: The provider refuses the key, does not know the model, or the quota is used up.
-            OSError: `record_to` cannot be written.
+            PropositionizerError: The provider refuses the key, does not know the model, is down, or the quota is used
+                up.
+            BudgetExceededError: `max_cost` or `max_tokens_total` allows no other request.
+            OSError: `record_to` or the cache cannot be written.
         """
-        is_chat = self._is_chat_model()
-
-        async def send(messages: Messages) -> Response:
-            if is_chat:
-                return await self._llm.achat(messages)
-            return await self._llm.acomplete(_as_prompt(messages))
-
-        return await self._run(passages, send)
+        self._check_llm()
+        sets = await self._run(AsyncTransport(self._session_now().llm_in_loop())).all(passages)
+        _report(sets)
+        return sets
 
     def propositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
-        """Do what `apropositionize` does, in threads; works inside a running event loop too.
+        """Do what `apropositionize` does, in threads; works inside a running event loop too."""
+        sets = list(self.stream(passages))
+        _report(sets)
+        return sets
 
-        It uses the LLM's synchronous client: an asynchronous one belongs to the event loop that first used it.
+    def stream(self, passages: Iterable[Passage]) -> Iterator[PropositionSet]:
+        """Ask for the propositions of passages as they come, and return them in their order.
+
+        It uses the LLM's synchronous client, in threads, and works inside a running event loop too. Some hundreds of
+        passages are under way at a time; memory does not grow with their number.
+
+        Args:
+            passages: Any iterable of passages. It is read in the thread that reads the sets.
+
+        Raises:
+            PropositionizerError: As `apropositionize`; all sets before the first one that is missing were returned.
         """
-        is_chat = self._is_chat_model()
-        threads = ThreadPoolExecutor(self.max_concurrency, thread_name_prefix="propositions")
-
-        def send_now(messages: Messages) -> Response:
-            return self._llm.chat(messages) if is_chat else self._llm.complete(_as_prompt(messages))
-
-        async def send(messages: Messages) -> Response:
-            task = partial(copy_context().run, send_now, messages)
-            return await asyncio.get_running_loop().run_in_executor(threads, task)
-
+        self._check_llm()
+        transport = ThreadTransport(self._session_now().llm_in_threads(), self.max_concurrency)
         try:
-            return run_sync(self._run(passages, send))
+            yield from self._run(transport).stream(passages)
         finally:
-            threads.shutdown(wait=False, cancel_futures=True)
+            transport.close()
 
     def fingerprint_data(self) -> dict[str, Any]:
         return {
@@ -195,58 +250,38 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
             },
             "max_attempts": self.max_attempts,
             "max_requests": self.max_requests,
+            **({"passages_per_request": self.passages_per_request} if self.passages_per_request > 1 else {}),
         }
 
-    async def _run(self, passages: Sequence[Passage], send: Send) -> list[PropositionSet]:
+    def requests(self) -> PassageRequests:
+        """What asks for propositions, one request after another."""
+        sender = self._session_now().sender
+        return PassageRequests(self._llm, self._prompts, sender, self.max_attempts, self.max_requests, self.record_to)
+
+    def _run(self, transport: Transport) -> Run:
         if self.record_to is not None:
             open_recording(self.record_to)
-        # Passages are taken up in order, so that they are recorded early; the parts of one share the requests.
-        passage_slots, request_slots = (asyncio.Semaphore(self.max_concurrency) for _ in range(2))
+        requests = self.requests()
 
-        async def ask(request: Request) -> Reply | Failure:
-            async with request_slots:
-                return await self._ask(request, send)
+        async def work(passages: Sequence[Passage], stop: Stop) -> list[PropositionSet]:
+            return await requests.sets(passages, transport, stop)
 
-        async def work(passage: Passage) -> PropositionSet:
-            async with passage_slots:
-                run = PassageRun(passage, ask, max_attempts=self.max_attempts, max_requests=self.max_requests)
-                made = await run.run()
-            if self.record_to is not None and made.texts and made.status != "fallback":
-                append_recording(self.record_to, passage, made)
-            return made
+        ahead = max(_LEAST_AHEAD, _AHEAD * self.max_concurrency)
+        size = self.passages_per_request
+        return Run(work, group_size=size, ahead=max(ahead // size, self.max_concurrency))
 
-        sets = await gather_or_cancel(work(passage) for passage in passages)
-        _report(sets)
-        return sets
+    def _session_now(self) -> Session:
+        limits = Limits(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Limits)})
+        session = self._session
+        if session is None or session.made_of != (limits, self._cache):
+            used = session.meter.usage if session is not None else NOTHING
+            session = self._session = Session(self._llm, limits, self.prices, self._cache, used)
+        return session
 
-    async def _ask(self, request: Request, send: Send) -> Reply | Failure:
-        """Send one request, again after a passing error.
-
-        Raises:
-            PropositionizerError: The error would meet every other passage too.
-        """
-        prompt = self._prompts[prompt_key(request.language)]
-        messages = format_request(prompt, self._llm, request.passage, request.note)
-        retrying = AsyncRetrying(
-            stop=stop_after_attempt(self.max_retries + 1),
-            wait=wait_random_exponential(multiplier=self.retry_wait, max=60),
-            retry=retry_if_exception(lambda error: isinstance(error, Exception) and _is_transient(error)),
-            reraise=True,
-        )
+    def _check_llm(self) -> None:
         try:
-            response: Response = await retrying(send, messages)
-        except Exception as error:
-            failure = classify(error, secrets_of(self._llm))
-        else:
-            return Reply(_text_of(response, request.passage.text), finish_reason(response))
-        # Raised outside of the handler: the original error may hold keys and the passage, and would come along.
-        if failure.kind == "fatal":
-            raise PropositionizerError(failure.message)
-        return failure
-
-    def _is_chat_model(self) -> bool:
-        try:
-            return self._llm.metadata.is_chat_model
+            _ = self._llm.metadata.is_chat_model
+            return
         except Exception as error:  # LlamaIndex's OpenAI looks the model up in a list of its own
             failure = classify(error, secrets_of(self._llm))
         raise PropositionizerError(failure.message or f"the LLM does not say what it is: {failure.summary}")
@@ -299,6 +334,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
         state = BaseModel.__getstate__(self)
         private = {**(state["__pydantic_private__"] or {})}
         private["_llm"] = describe_llm(private["_llm"], self.llm_factory)
+        private["_session"] = None
         return {**state, "__pydantic_private__": private, "fingerprint": self.fingerprint}
 
     def __setstate__(self, state: dict[Any, Any]) -> None:
@@ -315,20 +351,6 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> LLMPropositionizer:
         return self.__copy__()  # shares the client, which holds locks; everything else is never changed in place
-
-
-def _as_prompt(messages: Messages) -> str:
-    return "\n\n".join(message.content or "" for message in messages)
-
-
-def _text_of(response: Response, passage: str) -> str:
-    if isinstance(response, ChatResponse):
-        return response.message.content or ""
-    return response.text.rpartition(f"Content: {passage}")[2]  # some models send the prompt back before the answer
-
-
-def _is_transient(error: Exception) -> bool:
-    return classify(error).kind == "transient"
 
 
 def _report(sets: Sequence[PropositionSet]) -> None:

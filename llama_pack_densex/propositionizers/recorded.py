@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from llama_index.core.bridge.pydantic import Field, PrivateAttr, SerializeAsAny
 
+from llama_pack_densex.llm_requests.reply import RequestFigures
 from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
+from llama_pack_densex.propositionizers.recordings import purge_recording, recording_key
 from llama_pack_densex.propositionizers.sentences import passage_sentences
 
 
@@ -71,7 +72,7 @@ class RecordedPropositionizer(Propositionizer):
         known: dict[int, PropositionSet] = {}
         missing: list[int] = []
         for i, passage in enumerate(passages):
-            texts = self._recorded.get(_key(passage.text))
+            texts = self._recorded.get(recording_key(passage.text))
             if texts:
                 known[i] = PropositionSet(texts)
             elif texts is None and passage.text.strip():
@@ -90,6 +91,28 @@ class RecordedPropositionizer(Propositionizer):
             )
         return known, missing
 
+    def keeping_replies(self, file: Path) -> RecordedPropositionizer:
+        """The same propositionizer, whose `otherwise` keeps an LLM's replies."""
+        otherwise = None if self.otherwise is None else self.otherwise.keeping_replies(file)
+        return self if otherwise is self.otherwise else self.model_copy(update={"otherwise": otherwise})
+
+    def purge(self, texts: Iterable[str]) -> int:
+        """Leave out the lines of some passages in the file and in memory, and forget what `otherwise` keeps of them.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        texts = set(texts)
+        for text in texts:
+            self._recorded.pop(recording_key(text), None)
+        purged = purge_recording(self.path, texts)
+        return purged + (self.otherwise.purge(texts) if self.otherwise is not None else 0)
+
+    @property
+    def figures(self) -> RequestFigures:
+        """What the requests of `otherwise` came to."""
+        return self.otherwise.figures if self.otherwise is not None else super().figures
+
     def fingerprint_data(self) -> dict[str, Any]:
         # Not the file's content: a line added for one document must not change the node ids of all others.
         return {"otherwise": self.otherwise.fingerprint if self.otherwise else None}
@@ -97,10 +120,6 @@ class RecordedPropositionizer(Propositionizer):
 
 def _fill(known: dict[int, PropositionSet], missing: list[int], found: list[PropositionSet]) -> None:
     known.update(zip(missing, found, strict=True))
-
-
-def _key(text: str) -> str:
-    return " ".join(unicodedata.normalize("NFKC", text).split())
 
 
 def _read_recordings(path: Path) -> dict[str, tuple[str, ...]]:
@@ -119,5 +138,5 @@ def _read_recordings(path: Path) -> dict[str, tuple[str, ...]]:
                     f'{path}, line {number}: expected a JSON object with "text" (a string) and "propositions" '
                     "(a list of strings); mend or remove the line"
                 ) from error
-            recorded[_key(text)] = tuple(p for p in propositions if p.strip())
+            recorded[recording_key(text)] = tuple(p for p in propositions if p.strip())
     return recorded

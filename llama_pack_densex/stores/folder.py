@@ -14,6 +14,10 @@ from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.lance import LanceVectorStore
 from llama_pack_densex.stores.manifest import FILE, InvalidIndexError, Manifest, is_index
 
+REPLIES_FILE = "replies.db"
+"""Beside the data: the replies that are kept of an LLM, with SQLite's own files beside it."""
+REPORT_FILE = "ingestion_report.json"
+"""Beside the data: what became of each document in the last ingestion."""
 _DOCSTORE = "docstore.json"
 _DATA = "data-"
 
@@ -87,7 +91,7 @@ class IndexFolder:
             temporary.replace(self._data / _DOCSTORE)
         manifest.write(self.path)
         for entry in self.path.iterdir():
-            if entry.name not in (manifest.data, FILE) and _is_ours(entry):
+            if entry.name not in (manifest.data, FILE) and entry.name.startswith((f".{FILE}.", _DATA)):
                 shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink(missing_ok=True)
 
     def fill_from(self, index: NodeIndex) -> None:
@@ -106,4 +110,5 @@ def _read_docstore(file: Path) -> SimpleDocumentStore:
 
 
 def _is_ours(path: Path) -> bool:
-    return path.name == FILE or path.name.startswith((f".{FILE}.", _DATA))
+    name = path.name.removeprefix(".")
+    return name == FILE or name.startswith((f"{FILE}.", _DATA, REPLIES_FILE, REPORT_FILE))

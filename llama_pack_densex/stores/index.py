@@ -19,7 +19,7 @@ from llama_index.core.vector_stores.types import (
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 from llama_pack_densex.stores.filters import matches
 from llama_pack_densex.stores.lance import LanceVectorStore
-from llama_pack_densex.stores.records import DocumentRecord, NodeRecord, by_document
+from llama_pack_densex.stores.records import DocumentRecord, NodeRecord
 
 _FEW_PASSAGES = 500  # filters that so few passages pass are left to the store; others are applied to what it returns
 
@@ -69,7 +69,24 @@ class NodeIndex:
 
     def documents(self) -> dict[str, DocumentRecord]:
         """The documents of the index by id."""
-        return by_document(self.records())
+        if isinstance(self.vector_store, LanceVectorStore):
+            return self.vector_store.documents()
+        records = (record for record in self.records() if record.document_hash)
+        return {record.document_id: DocumentRecord(record.document_hash, record.file) for record in records}
+
+    def node_ids(self, document_ids: Sequence[str]) -> set[str]:
+        """The ids of all nodes of some documents."""
+        if not document_ids:
+            return set()
+        if isinstance(self.vector_store, LanceVectorStore):
+            return self.vector_store.node_ids(document_ids)
+        wanted = set(document_ids)
+        return {record.id for record in self.records() if record.document_id in wanted}
+
+    def passage_texts(self, document_ids: Sequence[str]) -> list[str]:
+        """The texts of the passages of some documents."""
+        passages = self.fetch(sorted(self.node_ids(document_ids))).values()
+        return [node.get_content() for node in passages if node.metadata.get(GRANULARITY_KEY) == "passage"]
 
     def search(self, question: VectorStoreQuery) -> list[tuple[NodeRecord, float]]:
         """The nodes nearest to a question, of any granularity, in short.
@@ -153,8 +170,7 @@ class NodeIndex:
 
         A stop in between leaves a document with nodes of both versions, none without; doing it again mends it.
         """
-        documents = self.documents()
-        before = {node_id for d in document_ids if d in documents for node_id in documents[d].node_ids}
+        before = self.node_ids(document_ids)
         self.write(nodes, show_progress)
         self.remove(sorted(before - {node.node_id for node in nodes}))
 

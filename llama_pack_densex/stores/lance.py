@@ -30,7 +30,7 @@ from llama_index.core.vector_stores.types import (
 from llama_pack_densex.stores.filters import matches
 from llama_pack_densex.stores.loaded import Unchanged
 from llama_pack_densex.stores.manifest import InvalidIndexError
-from llama_pack_densex.stores.records import NodeRecord
+from llama_pack_densex.stores.records import DocumentRecord, NodeRecord
 
 _TABLE = "nodes"
 _RECORD_COLUMNS = tuple(field.name for field in fields(NodeRecord))
@@ -133,7 +133,7 @@ class LanceVectorStore(BasePydanticVectorStore):
             node_ids = [node.node_id for node in self.get_nodes(node_ids, filters)]
         if self._table is not None and node_ids:
             with self._changing():
-                for condition in _id_conditions(node_ids):
+                for condition in _conditions("id", node_ids):
                     self._table.delete(condition)
 
     def clear(self) -> None:
@@ -182,6 +182,16 @@ class LanceVectorStore(BasePydanticVectorStore):
         """The metadata of all passages by id."""
         rows = self._rows(["id", "node"], "granularity = 'passage'")
         return {row["id"]: _metadata(json.loads(row["node"])) for row in rows}
+
+    def documents(self) -> dict[str, DocumentRecord]:
+        """The documents by id."""
+        rows = self._rows(["document_id", "document_hash", "file"], "document_hash != ''")
+        return {row["document_id"]: DocumentRecord(row["document_hash"], row["file"]) for row in rows}
+
+    def node_ids(self, document_ids: Sequence[str]) -> set[str]:
+        """The ids of all nodes of some documents."""
+        conditions = _conditions("document_id", document_ids)
+        return {row["id"] for condition in conditions for row in self._rows(["id"], condition)}
 
     def records(self) -> Iterator[NodeRecord]:
         """All nodes in short, without parsing them."""
@@ -235,7 +245,7 @@ class LanceVectorStore(BasePydanticVectorStore):
             if rows is not None:
                 yield from rows.to_pylist()
                 return
-        for condition in _id_conditions(node_ids):
+        for condition in _conditions("id", node_ids):
             yield from self._rows(["id", "node"], condition)
 
     def _rows(self, columns: list[str], condition: str | None = None) -> Iterator[dict[str, Any]]:
@@ -314,10 +324,10 @@ def _quote(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _id_conditions(node_ids: Sequence[str]) -> Iterator[str]:
-    ids = list(dict.fromkeys(node_ids))
-    for i in range(0, len(ids), _IDS_A_CONDITION):
-        yield f"id IN ({', '.join(map(_quote, ids[i : i + _IDS_A_CONDITION]))})"
+def _conditions(column: str, values: Sequence[str]) -> Iterator[str]:
+    distinct = list(dict.fromkeys(values))
+    for i in range(0, len(distinct), _IDS_A_CONDITION):
+        yield f"{column} IN ({', '.join(map(_quote, distinct[i : i + _IDS_A_CONDITION]))})"
 
 
 def _query_condition(query: VectorStoreQuery) -> str:

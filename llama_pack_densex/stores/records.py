@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from llama_index.core.schema import BaseNode, IndexNode, TextNode
 
@@ -64,21 +63,9 @@ def file_of(node: BaseNode) -> str:
     return f"{path}#page={page}" if path and page else str(path or "")
 
 
-@dataclass
+@dataclass(frozen=True)
 class DocumentRecord:
-    """A document as the index has it: the hash that tells whether it changed, its file, the ids of its nodes."""
+    """A document as the index has it: the hash that tells whether it changed, and its file."""
 
     hash: str = ""
     file: str = ""
-    node_ids: set[str] = field(default_factory=set)
-
-
-def by_document(records: Iterable[NodeRecord]) -> dict[str, DocumentRecord]:
-    """Gather records by document id."""
-    documents: dict[str, DocumentRecord] = {}
-    for record in records:
-        document = documents.setdefault(record.document_id, DocumentRecord())
-        document.node_ids.add(record.id)
-        document.hash = record.document_hash or document.hash
-        document.file = record.file or document.file
-    return documents

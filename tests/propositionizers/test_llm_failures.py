@@ -151,7 +151,8 @@ def test_a_time_out_is_the_passages_matter() -> None:
 async def test_cancelling_stops_what_has_not_started() -> None:
     with OpenAIServer(held(RIGHT, delay=0.2)) as server:
         run = asyncio.ensure_future(propositionizer(server.url, max_concurrency=2).apropositionize(PASSAGES))
-        await asyncio.sleep(0.1)
+        while len(server.requests) < 2:
+            await asyncio.sleep(0.01)
         run.cancel()
         with pytest.raises(asyncio.CancelledError):
             await run

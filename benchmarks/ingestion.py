@@ -1,0 +1,350 @@
+"""What ingestion costs beside the LLM: time, work, lost passages, unused allowance and memory.
+
+usage: python benchmarks/ingestion.py [speed | faults | rate | memory] [--passages N] [--json FILE] ...
+
+Passages are made up, half of them in Japanese, and are the same in every run. The LLM is a stand-in that answers each
+request after a second, in a process of its own and over real HTTP, with the limits and faults of real ones
+(tests/stand_in_llm.py); where only the work in this process counts, it is one that answers at once. Without a
+measurement's name all four run, which takes half an hour. Figures are in docs/measurements.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+import openai
+from llama_index.core.async_utils import run_jobs
+from llama_index.core.base.llms.types import ChatMessage
+from llama_index.llms.openai import OpenAI
+
+from llama_pack_densex import LLMPropositionizer, Passage
+from llama_pack_densex.propositionizers.base import PropositionSet
+from llama_pack_densex.propositionizers.language import detect_language
+from llama_pack_densex.propositionizers.prompts import default_prompts, format_request, prompt_key
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tests.ingestion_checks import expected_of, holds, twice, unreported
+from tests.made_up_passages import InstantLLM, made_up
+from tests.stand_in_llm import Faults, StandInLLM
+from tests.streaming_peak import WAYS
+
+ROOT = Path(__file__).resolve().parent.parent
+MODEL = "gpt-4o-mini"
+OLD_WORKERS = 8  # requests at a time in llama-index-packs-dense-x-retrieval
+OLD_SHARE = 8  # it is measured on one passage in eight, since it is so slow
+FAULTS = Faults(
+    rate_limited=0.10, retry_after=1.0, server_error=0.05, timeout=0.02, reset=0.02, malformed=0.05, cut_off=0.03
+)
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """A measurement's table, and what to know about it."""
+
+    name: str
+    note: str
+    rows: list[Row]
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What a run took: by the clock, and of this process on all cores."""
+
+    wall: float
+    cpu: float
+
+
+def spent(work: Callable[[], object]) -> Spent:
+    wall, cpu = time.perf_counter(), time.process_time()
+    work()
+    return Spent(time.perf_counter() - wall, time.process_time() - cpu)
+
+
+def messages_for(passages: Iterable[Passage]) -> list[list[ChatMessage]]:
+    """What the propositionizer sends for each passage."""
+    prompts, llm = default_prompts(), InstantLLM()
+    found = []
+    for passage in passages:
+        language = detect_language(passage.text, f"{passage.title}\n{passage.section}")
+        found.append(format_request(prompts[prompt_key(language)], llm, passage, ""))
+    return found
+
+
+def client(server: StandInLLM, **arguments: Any) -> OpenAI:
+    return OpenAI(model=MODEL, api_base=server.url, api_key="sk-stand-in", max_retries=0, **arguments)
+
+
+def warm_up() -> None:
+    """Make the first requests, for which the client imports much of itself."""
+    passages = list(made_up(2, 0.5))
+    with StandInLLM() as server:
+        LLMPropositionizer(client(server)).propositionize(passages)
+        asyncio.run(ask_bare(server, messages_for(passages), 2))
+
+
+async def ask_bare(server: StandInLLM, conversations: Sequence[Sequence[ChatMessage]], concurrency: int) -> None:
+    """Send the same requests by the provider's own client, and do nothing with the replies."""
+    slots = asyncio.Semaphore(concurrency)
+    sent: list[Any] = [[{"role": said.role.value, "content": said.content} for said in one] for one in conversations]
+    async with openai.AsyncOpenAI(base_url=server.url, api_key="sk-stand-in", max_retries=0) as bare:
+
+        async def ask(messages: Any) -> None:
+            async with slots:
+                await bare.chat.completions.create(model=MODEL, messages=messages, temperature=0.1)
+
+        await asyncio.gather(*map(ask, sent))
+
+
+async def ask_by_llama_index(server: StandInLLM, conversations: Sequence[Sequence[ChatMessage]], workers: int) -> None:
+    """Send requests as the old pack did: by LlamaIndex's client, a job each."""
+    async with openai.DefaultAsyncHttpxClient() as connections:
+        llm = client(server, async_http_client=connections)
+        await run_jobs([llm.achat(messages) for messages in conversations], workers=workers)
+
+
+def measure_speed(options: argparse.Namespace) -> Iterator[Figures]:
+    """Time and work beside those of the bare client, for the same requests."""
+    passages = list(made_up(options.passages, options.japanese))
+    messages, few = messages_for(passages), messages_for(passages[::OLD_SHARE])
+    warm_up()
+    with StandInLLM(latency=options.latency) as server, tempfile.TemporaryDirectory() as folder:
+
+        def ours(**arguments: Any) -> LLMPropositionizer:
+            return LLMPropositionizer(client(server), max_concurrency=options.concurrency, **arguments)
+
+        keeping = {"cache": Path(folder) / "replies.db"}
+        ways: dict[str, Callable[[], object]] = {
+            "bare": lambda: asyncio.run(ask_bare(server, messages, options.concurrency)),
+            "sync": lambda: ours().propositionize(passages),
+            "async": lambda: asyncio.run(ours().apropositionize(passages)),
+            "kept": lambda: ours(**keeping).propositionize(passages),
+            "from kept": lambda: ours(**keeping).propositionize(passages),
+            "achat": lambda: asyncio.run(ask_by_llama_index(server, messages, options.concurrency)),
+            "old": lambda: asyncio.run(ask_by_llama_index(server, few, OLD_WORKERS)),
+        }
+        runs = {name: spent(ways[name]) for name in ("bare", *options.ways)}
+    ideal = len(passages) / options.concurrency * options.latency
+    rows = [_speed_row(name, found, runs["bare"], ideal, len(passages)) for name, found in runs.items()]
+    sizes = f"{len(passages)} passages, {options.latency:g} s a reply, {options.concurrency} at a time"
+    yield Figures("speed", f"{sizes}: ideally {ideal:.1f} s.", rows)
+    yield own_work(passages, options.concurrency)
+
+
+_WAYS = {
+    "bare": "bare client (AsyncOpenAI)",
+    "sync": "propositionize",
+    "async": "apropositionize",
+    "kept": "propositionize, replies kept in a file",
+    "from kept": "the same again, every reply from the file",
+    "achat": "LlamaIndex's client alone (OpenAI.achat)",
+    "old": f"old pack's way, {OLD_WORKERS} workers (1/{OLD_SHARE} of the passages, scaled)",
+}
+
+
+def _speed_row(name: str, found: Spent, bare: Spent, ideal: float, count: int) -> Row:
+    scale = OLD_SHARE if name == "old" else 1
+    wall, cpu = found.wall * scale, found.cpu * scale
+    return {
+        "way": _WAYS[name],
+        "wall, s": round(wall, 2),
+        "times the bare client": round(wall / bare.wall, 3),
+        "times the ideal": round(wall / ideal, 3),
+        "CPU, ms a passage": round(1000 * cpu / count, 2),
+        "beyond the bare client's": round(1000 * (cpu - bare.cpu) / count, 2),
+    }
+
+
+def own_work(passages: Sequence[Passage], concurrency: int) -> Figures:
+    """The propositionizer's own work: with an LLM that answers at once, less that of the LLM."""
+    llm, messages = InstantLLM(), messages_for(passages)
+    ours = LLMPropositionizer(llm, max_concurrency=concurrency)
+    with tempfile.TemporaryDirectory() as folder:
+        keeping = LLMPropositionizer(llm, max_concurrency=concurrency, cache=Path(folder) / "replies.db")
+        ways: dict[str, Callable[[], object]] = {
+            "propositionize": lambda: ours.propositionize(passages),
+            "apropositionize": lambda: asyncio.run(ours.apropositionize(passages)),
+            "stream": lambda: list(ours.stream(passages)),
+            "propositionize, replies kept in a file": lambda: keeping.propositionize(passages),
+        }
+        ours.propositionize(passages[:2])
+        alone = spent(lambda: [llm.chat(said) for said in messages])
+        found = {name: spent(work) for name, work in ways.items()}
+    rows = [
+        {"way": name, "own CPU, ms a passage": round(1000 * (run.cpu - alone.cpu) / len(passages), 2)}
+        for name, run in found.items()
+    ]
+    return Figures("own work", "Work in this process, with an LLM in it that answers at once, less the LLM's.", rows)
+
+
+def measure_faults(options: argparse.Namespace) -> Iterator[Figures]:
+    """Nothing lost, nothing twice, and how long it takes when much goes wrong."""
+    passages = list(made_up(options.passages, options.japanese))
+    warm_up()
+    with StandInLLM(latency=options.latency, faults=FAULTS, seed=options.seed) as server:
+        ours = LLMPropositionizer(client(server, timeout=options.timeout), max_concurrency=options.concurrency)
+        sets: list[PropositionSet] = []
+        found = spent(lambda: sets.extend(ours.propositionize(passages)))
+        log = server.log()
+    requests, seconds = expected_of(FAULTS, options.latency, options.timeout)
+    ideal = len(passages) * seconds / options.concurrency
+    times = {"timeout": options.timeout, "rate_limited": 0.0, "reset": 0.0}
+    drawn = sum(times.get(entry.kind, options.latency) for entry in log) / options.concurrency
+    statuses = Counter(made.status for made in sets)
+    row = {
+        "passages": len(passages),
+        "lost": sum(not holds(*pair) for pair in zip(passages, sets, strict=True)),
+        "answered twice": twice(log),
+        "fallbacks not reported": sum(unreported(*pair) for pair in zip(passages, sets, strict=True)),
+        "repaired": statuses["repaired"],
+        "fallbacks": statuses["fallback"],
+        "requests": len(log),
+        "expected requests": round(requests * len(passages)),
+        "wall, s": round(found.wall, 1),
+        "times the ideal": round(found.wall / ideal, 2),
+        "times the time of the requests": round(found.wall / drawn, 2),
+    }
+    reasons = Counter(made.reason for made in sets if made.status == "fallback").most_common()
+    shares = ", ".join(f"{name} {share:.0%}" for name, share in FAULTS.shares.items() if share)
+    note = (
+        f"{shares}; {options.latency:g} s a reply, {options.timeout:g} s to a time-out, {options.concurrency} at a "
+        f"time: ideally {ideal:.1f} s for the requests to expect, {drawn:.1f} s for those that were made."
+    )
+    rows = [{"in all": name, "": value} for name, value in row.items()]
+    yield Figures("faults", note, rows)
+    yield Figures("faults: requests", "What they were answered with.", [dict(Counter(entry.kind for entry in log))])
+    yield Figures("faults: fallbacks", "Their reasons.", [{"passages": n, "reason": why} for why, n in reasons])
+
+
+def measure_rate(options: argparse.Namespace) -> Iterator[Figures]:
+    """How much of a server's allowance is used, and how many requests it has to refuse."""
+    passages = list(made_up(options.passages, options.japanese))
+    warm_up()
+    rows = []
+    for kind in options.kinds:
+        for given in (options.rate, None):
+            rows.append(_rate_row(kind, given, passages, options))
+            print(f"... {rows[-1]}", file=sys.stderr, flush=True)
+    sizes = f"{len(passages)} passages, {options.rate:g} requests a minute, {options.latency:g} s a reply."
+    burst = "A limit lets a burst through at first, so that more than the whole of it can be used."
+    yield Figures("rate", f"{sizes} {burst}", rows)
+
+
+def _rate_row(
+    kind: Literal["bucket", "sliding", "fixed"],
+    given: float | None,
+    passages: Sequence[Passage],
+    options: argparse.Namespace,
+) -> Row:
+    with StandInLLM(latency=options.latency, requests_per_minute=options.rate, limit_kind=kind) as server:
+        ours = LLMPropositionizer(client(server), max_concurrency=options.concurrency, requests_per_minute=given)
+        sets: list[PropositionSet] = []
+        found = spent(lambda: sets.extend(ours.propositionize(passages)))
+        log = server.log()
+    let_through = [entry.arrived for entry in log if entry.kind == "ok"]
+    allowed = options.rate / 60 * (let_through[-1] - let_through[0])
+    return {
+        "limit": kind,
+        "told the rate": "yes" if given else "no",
+        "wall, s": round(found.wall, 1),
+        "allowance used": f"{(len(let_through) - 1) / allowed:.1%}",
+        "requests refused": f"{1 - len(let_through) / len(log):.1%}",
+        "peak in flight": max(entry.in_flight for entry in log),
+        "fallbacks": sum(made.status == "fallback" for made in sets),
+    }
+
+
+def measure_memory(options: argparse.Namespace) -> Iterator[Figures]:
+    """Peak memory by the number of passages, each in a process of its own."""
+    rows = []
+    for way in WAYS:
+        peaks = []
+        for count in (options.few, options.passages):
+            command = [sys.executable, "-m", "tests.streaming_peak", way, str(count)]
+            peaks.append(float(subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout))
+        labels = (f"{options.few} passages, MB", f"{options.passages} passages, MB", "more, MB")
+        rows.append({"way": way, **dict(zip(labels, (*peaks, round(peaks[1] - peaks[0], 1)), strict=True))})
+    yield Figures("memory", "Peak memory, with an LLM in the process that answers at once, and no store.", rows)
+
+
+def print_table(figures: Figures) -> None:
+    """Print figures as Markdown."""
+    print(f"\n**{figures.name}.** {figures.note}\n")
+    if not figures.rows:
+        print("None.")
+        return
+    columns = list(figures.rows[0])
+    for cells in (columns, ["---"] * len(columns), *([row.get(name, "") for name in columns] for row in figures.rows)):
+        print(f"| {' | '.join(map(str, cells))} |")
+    sys.stdout.flush()
+
+
+ALL = ("speed", "faults", "rate", "memory")
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = made.add_subparsers(metavar="|".join(ALL))
+
+    def command(
+        name: str, work: Callable[[argparse.Namespace], Iterator[Figures]], passages: int
+    ) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, description=work.__doc__)
+        added.set_defaults(work=work)
+        added.add_argument("--passages", type=int, default=passages)
+        added.add_argument("--japanese", type=float, default=0.5, help="share of the passages")
+        added.add_argument("--concurrency", type=int, default=64, help="requests at the same time")
+        added.add_argument("--latency", type=float, default=1.0, help="seconds a reply")
+        added.add_argument("--json", type=Path, help="a file to write the figures to")
+        return added
+
+    speed = command("speed", measure_speed, 2000)
+    speed.add_argument("--ways", nargs="+", choices=list(_WAYS)[1:], default=list(_WAYS)[1:])
+    faults = command("faults", measure_faults, 2000)
+    faults.add_argument("--timeout", type=float, default=5.0, help="seconds after which the client gives up")
+    faults.add_argument("--seed", type=int, default=1, help="chooses the requests that go wrong")
+    rate = command("rate", measure_rate, 1200)
+    rate.add_argument("--rate", type=float, default=600.0, help="requests a minute that the server allows")
+    kinds = ("bucket", "sliding", "fixed")
+    rate.add_argument("--kinds", nargs="+", choices=kinds, default=kinds, help="how the server counts")
+    memory = command("memory", measure_memory, 100_000)
+    memory.add_argument("--few", type=int, default=1000, help="passages of the run that it is compared with")
+    return made
+
+
+def main() -> None:
+    given, found = sys.argv[1:], []
+    named = bool(given) and (given[0] in ("-h", "--help") or not given[0].startswith("-"))
+    logging.disable(logging.WARNING)
+    print(
+        f"{os.cpu_count()} cores, Python {platform.python_version()}, llama-index-core {version('llama-index-core')}, "
+        f"llama-index-llms-openai {version('llama-index-llms-openai')}, openai {version('openai')}."
+    )
+    for arguments in [given] if named else [[name, *given] for name in ALL]:
+        options = parser().parse_args(arguments)
+        for figures in options.work(options):
+            print_table(figures)
+            found.append(asdict(figures))
+        if options.json:
+            options.json.write_text(json.dumps(found, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""The LLM as requests use it: it tries nothing again by itself, and it is called in threads or in an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from llama_index.core.base.llms.types import ChatMessage, ChatResponse, CompletionResponse
+from llama_index.core.llms import LLM
+
+T = TypeVar("T")
+Response = ChatResponse | CompletionResponse
+Messages = Sequence[ChatMessage]
+
+_CLIENTS = ("_client", "_aclient")
+
+
+class Transport(Protocol):
+    """How requests leave this process, and where work that blocks is done meanwhile."""
+
+    async def send(self, messages: Messages) -> Response:
+        """Send one request, once."""
+
+    async def run(self, work: Callable[..., T], *args: Any) -> T:
+        """Do blocking work off the event loop."""
+
+
+class AsyncTransport:
+    """Calls an LLM's asynchronous methods.
+
+    Args:
+        llm: An LLM that is used in this event loop only, since an asynchronous client belongs to one.
+    """
+
+    def __init__(self, llm: LLM) -> None:
+        self._llm, self._is_chat = llm, llm.metadata.is_chat_model
+
+    async def send(self, messages: Messages) -> Response:
+        if self._is_chat:
+            return await self._llm.achat(messages)
+        return await self._llm.acomplete(as_prompt(messages))
+
+    async def run(self, work: Callable[..., T], *args: Any) -> T:
+        return await asyncio.to_thread(work, *args)
+
+
+class ThreadTransport:
+    """Calls an LLM's synchronous methods in threads, with the caller's context variables.
+
+    Args:
+        llm: An LLM.
+        max_concurrency: Requests at the same time.
+    """
+
+    def __init__(self, llm: LLM, max_concurrency: int) -> None:
+        self._llm, self._is_chat = llm, llm.metadata.is_chat_model
+        self._context = copy_context()
+        # apart, since what is kept must not wait for requests
+        self._sending = ThreadPoolExecutor(max_concurrency, thread_name_prefix="propositions")
+        self._working = ThreadPoolExecutor(1, thread_name_prefix="kept replies")
+
+    async def send(self, messages: Messages) -> Response:
+        loop = asyncio.get_running_loop()
+        # one context cannot be entered by two threads at a time
+        task = partial(self._context.copy().run, self._send_now, messages)
+        return await loop.run_in_executor(self._sending, task)
+
+    async def run(self, work: Callable[..., T], *args: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._working, work, *args)
+
+    def close(self) -> None:
+        """Let the threads end when their requests do."""
+        for threads in (self._sending, self._working):
+            threads.shutdown(wait=False, cancel_futures=True)
+
+    def _send_now(self, messages: Messages) -> Response:
+        return self._llm.chat(messages) if self._is_chat else self._llm.complete(as_prompt(messages))
+
+
+def without_retries(llm: LLM) -> LLM:
+    """A copy of an LLM whose client tries nothing again.
+
+    LlamaIndex's OpenAI tries thrice, and the client in it thrice again at each of these; with our own tries on top, one
+    passage could be asked for dozens of times, and a rate limit would be met by more requests. The copy has clients of
+    its own, where they can be made anew: an asynchronous one belongs to one event loop.
+    """
+    fields = type(llm).model_fields
+    changes = {"max_retries": 0} if isinstance(getattr(llm, "max_retries", None), int) else {}
+    copy: LLM = llm.model_copy(update=changes)
+    private = copy.__pydantic_private__ or {}
+    for name in _CLIENTS:
+        client = private.get(name)
+        if client is None:
+            continue
+        if "reuse_client" in fields:
+            private[name] = None  # LlamaIndex's OpenAI makes another one
+        elif hasattr(client, "with_options"):  # the clients of OpenAI and Anthropic
+            private[name] = client.with_options(max_retries=0)
+    return copy
+
+
+def as_prompt(messages: Messages) -> str:
+    """Messages as one text, for models that complete texts."""
+    return "\n\n".join(message.content or "" for message in messages)

@@ -1,0 +1,302 @@
+"""One request: looked up, paced, sent, tried again, counted and kept."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_random_exponential
+
+from llama_pack_densex.llm_requests.clients import Messages, Response, Transport
+from llama_pack_densex.llm_requests.counting import count_messages, count_tokens, usage_of
+from llama_pack_densex.llm_requests.failures import Failure, PropositionizerError, classify
+from llama_pack_densex.llm_requests.finish_reasons import finish_reason
+from llama_pack_densex.llm_requests.metering import Meter
+from llama_pack_densex.llm_requests.pacing import Pacer
+from llama_pack_densex.llm_requests.reply import Reply, Usage
+from llama_pack_densex.llm_requests.reply_cache import ReplyCache, reply_key
+
+logger = logging.getLogger(__name__)
+
+MOST_WAIT = 900.0
+"""Seconds: a request that a server's limit has held up for so long is given up."""
+_REFUSALS_A_TRY = 10  # a refusal says nothing against the request, and so counts a tenth of a failure
+_GIVEN_UP_IN_A_ROW = 8  # requests; where none succeeds in between, the provider is down
+_KEPT_FAILURES = ("too_long", "filtered")  # those that would come back as they are
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is sent.
+
+    Args:
+        passage: The text that it is about; what is kept can be found again by it.
+        part: The part of it that is asked for.
+        messages: What the model gets.
+        attempt: How many-eth time the same is asked.
+        expected_output: Tokens expected back for a token of `part`.
+    """
+
+    passage: str
+    part: str
+    messages: Messages
+    attempt: int = 1
+    expected_output: float = 1.5
+
+
+class Sender:
+    """Sends requests to one model, for any number of calls in any threads.
+
+    Args:
+        settings: What the model's output depends on, as JSON values; part of the key that replies are kept by.
+        pacer: Keeps to the server's limits.
+        meter: Counts what is used, and keeps to the budget.
+        cache: Where replies are kept; None for nowhere.
+        max_retries: Further tries after a time-out, a lost connection or a server's error.
+        retry_wait: Scale of the random, exponentially growing wait between tries, in seconds.
+        counts_ahead: Whether the tokens of a request are counted before it is sent, since a limit or budget needs it.
+        secrets: Texts that must not appear in messages.
+    """
+
+    def __init__(
+        self,
+        settings: Any,
+        pacer: Pacer,
+        meter: Meter,
+        cache: ReplyCache | None,
+        *,
+        max_retries: int,
+        retry_wait: float,
+        counts_ahead: bool = False,
+        secrets: Iterable[str] = (),
+    ) -> None:
+        self._settings = json.dumps(settings, sort_keys=True, ensure_ascii=False)
+        self._pacer, self._meter, self._cache = pacer, meter, cache
+        self._max_retries, self._counts_ahead, self._secrets = max_retries, counts_ahead, tuple(secrets)
+        self._backoff = wait_random_exponential(multiplier=retry_wait, max=60)
+        self._given_up = 0
+        self._lock = threading.Lock()
+
+    def key(self, question: Question, kind: str = "") -> str:
+        """What a question's reply is kept by: the passage, all that is sent, and the model.
+
+        Args:
+            question: The question.
+            kind: Tells replies apart that are to the same question and were come by in different ways.
+        """
+        said = [[message.role.value, message.content] for message in question.messages]
+        payload = [self._settings, kind, question.attempt, said]
+        return reply_key(question.passage, json.dumps(payload, ensure_ascii=False))
+
+    async def ask(self, question: Question, transport: Transport, stopped: Stop) -> Reply | Failure:
+        """Get a reply: the one that is kept, or a new one, which is kept from now on.
+
+        Raises:
+            PropositionizerError: The error would meet every other passage too, or the budget is used up.
+        """
+        if self._cache is None:
+            return await self.ask_anew(question, transport, stopped)
+        key = self.key(question)
+        kept = await self.look_up(key, transport)
+        if kept is not None:
+            return kept
+        outcome = await self.ask_anew(question, transport, stopped)
+        if isinstance(outcome, Reply) or outcome.kind in _KEPT_FAILURES:
+            await self.keep(key, outcome, transport)
+        return outcome
+
+    async def look_up(self, key: str, transport: Transport) -> Reply | Failure | None:
+        """The reply that is kept under a key; None where there is none."""
+        kept = None if self._cache is None else await transport.run(self._cache.get, key)
+        if kept is not None:
+            self._meter.count_kept()
+        return kept
+
+    async def has(self, key: str, transport: Transport) -> bool:
+        """Whether there is a reply under a key."""
+        return self._cache is not None and bool(await transport.run(self._cache.known, [key]))
+
+    async def keep(self, key: str, outcome: Reply | Failure, transport: Transport) -> None:
+        """Keep a reply, where there is a cache; also when the caller is cancelled meanwhile, since it is paid for."""
+        if self._cache is not None:
+            await asyncio.shield(transport.run(self._cache.put, key, outcome))
+
+    async def ask_anew(self, question: Question, transport: Transport, stopped: Stop) -> Reply | Failure:
+        """Get a new reply.
+
+        Raises:
+            PropositionizerError: As `ask`.
+        """
+        expected = self._expected(question)
+        tries = _Tries(self._max_retries)
+        retrying = AsyncRetrying(
+            stop=tries.is_over,
+            wait=self._wait,
+            retry=retry_if_exception(_is_transient),
+            reraise=True,
+        )
+        try:
+            response: Response = await retrying(self._try, question, transport, expected, tries, stopped)
+        except PropositionizerError as error:
+            stopped.by(error)
+            raise
+        except Exception as error:
+            failure = classify(error, self._secrets)
+        else:
+            self._given_up = 0
+            text = _text_of(response, question)
+            return Reply(text, finish_reason(response), tries.usage)
+        # Raised outside of the handler: the original error may hold keys and the passage, and would come along.
+        if message := self._fatal_message(failure):
+            stopped.by(PropositionizerError(message))
+            raise PropositionizerError(message)
+        return failure
+
+    async def _try(
+        self, question: Question, transport: Transport, expected: Usage, tries: _Tries, stopped: Stop
+    ) -> Response:
+        await self._pacer.enter(expected.total_tokens)
+        outcome, used, limit = "failed", None, None
+        reserved = False
+        try:
+            stopped.check()
+            while self._meter.has_budget and not (reserved := self._meter.reserve(expected)):
+                await asyncio.sleep(0.1)  # others are under way, and may turn out cheaper than expected
+            response = await transport.send(question.messages)
+            used = tries.usage = usage_of(response, question.messages)
+            outcome = "ok"
+            return response
+        except Exception as error:
+            if not isinstance(error, PropositionizerError):
+                tries.count(refused := _is_refusal(error))
+                outcome, limit = ("refused" if refused else "failed"), _limit_per_minute(error)
+                self._meter.count_failure(refused)
+            raise
+        finally:
+            if reserved or used is not None:
+                self._meter.settle(expected if reserved else Usage(), used)
+            tokens = None if used is None else used.total_tokens
+            self._pacer.leave(outcome, tokens, expected.total_tokens, limit)  # type: ignore[arg-type]
+
+    def _expected(self, question: Question) -> Usage:
+        if not self._counts_ahead:
+            return Usage(1)
+        output = int(count_tokens(question.part) * question.expected_output) + 1
+        return Usage(1, count_messages(question.messages), output)
+
+    def _wait(self, state: RetryCallState) -> float:
+        """How long to wait for the next try: what the server says, a little more for some, else a random back-off."""
+        error = state.outcome.exception() if state.outcome is not None else None
+        told = None if error is None else retry_after(error)
+        if told is None:
+            return self._backoff(state)
+        return told * (1 + 0.1 * random.random())
+
+    def _fatal_message(self, failure: Failure) -> str:
+        if failure.kind == "fatal":
+            return failure.message
+        if failure.kind != "transient":
+            self._given_up = 0
+            return ""
+        with self._lock:
+            self._given_up += 1
+            if self._given_up < _GIVEN_UP_IN_A_ROW:
+                return ""
+        return (
+            f"The provider did not answer {self._given_up} requests in a row, each tried again "
+            f"{self._max_retries} times ({failure.summary}): see whether it is up, and run again. With a reply cache, "
+            "what it answered before is not asked again."
+        )
+
+
+class Stop:
+    """Why a call cannot go on; requests that are under way are left to their end, and no other is sent."""
+
+    def __init__(self) -> None:
+        self.error: PropositionizerError | None = None
+
+    def by(self, error: PropositionizerError) -> None:
+        """Stop."""
+        self.error = self.error or error
+
+    def check(self) -> None:
+        """Raise the error, where there is one."""
+        if self.error is not None:
+            raise self.error
+
+
+class _Tries:
+    """How often one request failed, and what it used in the end."""
+
+    def __init__(self, max_retries: int) -> None:
+        self._allowed = max_retries + 1
+        self._failed = self._refused = 0
+        self._began = time.monotonic()
+        self.usage = Usage()
+
+    def count(self, refused: bool) -> None:
+        self._refused += refused
+        self._failed += not refused
+
+    def is_over(self, state: RetryCallState) -> bool:
+        """Whether there are no more tries, or a refusal names a time that is too far away."""
+        error = state.outcome.exception() if state.outcome is not None else None
+        waited = time.monotonic() - self._began if self._refused else 0.0
+        told = (retry_after(error) or 0.0) if error is not None else 0.0
+        tries = self._failed + self._refused / _REFUSALS_A_TRY
+        return tries >= self._allowed or waited + told > MOST_WAIT
+
+
+def retry_after(error: BaseException) -> float | None:
+    """How many seconds a server says to wait before the next try; None where it does not say."""
+    headers = _headers(error)
+    milliseconds, value = headers.get("retry-after-ms"), headers.get("retry-after")
+    try:
+        if milliseconds is not None:
+            return max(float(milliseconds) / 1000, 0.0)
+        return None if value is None else max(float(value), 0.0)
+    except ValueError:
+        pass
+    try:
+        return max(parsedate_to_datetime(str(value)).timestamp() - time.time(), 0.0)
+    except (TypeError, ValueError):
+        return None
+
+
+def _is_refusal(error: BaseException) -> bool:
+    """Whether a server's limit refused a request: it is not at fault, and neither is the server."""
+    status = getattr(error, "status_code", None) or getattr(getattr(error, "response", None), "status_code", None)
+    return status == 429 or (status in (503, 529) and retry_after(error) is not None)
+
+
+def _limit_per_minute(error: BaseException) -> float | None:
+    try:
+        return float(_headers(error)["x-ratelimit-limit-requests"])
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _headers(error: BaseException) -> Any:
+    headers = getattr(getattr(error, "response", None), "headers", None)
+    return headers if hasattr(headers, "get") else {}
+
+
+def _is_transient(error: BaseException) -> bool:
+    is_ours = isinstance(error, PropositionizerError) or not isinstance(error, Exception)
+    return not is_ours and classify(error).kind == "transient"
+
+
+def _text_of(response: Response, question: Question) -> str:
+    message = getattr(response, "message", None)
+    if message is not None:
+        return message.content or ""
+    text: str = getattr(response, "text", "")
+    return text.rpartition(f"Content: {question.part}")[2]  # some models send the prompt back before the answer
