@@ -24,6 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
@@ -159,7 +160,7 @@ _WAYS = {
 }
 
 
-def _speed_row(name: str, found: Spent, bare: Spent, ideal: float, count: int) -> Row:
+def _speed_row(name: str, found: Spent, bare: Spent, ideal: float, passages: int) -> Row:
     scale = OLD_SHARE if name == "old" else 1
     wall, cpu = found.wall * scale, found.cpu * scale
     return {
@@ -167,31 +168,35 @@ def _speed_row(name: str, found: Spent, bare: Spent, ideal: float, count: int) -
         "wall, s": round(wall, 2),
         "times the bare client": round(wall / bare.wall, 3),
         "times the ideal": round(wall / ideal, 3),
-        "CPU, ms a passage": round(1000 * cpu / count, 2),
-        "beyond the bare client's": round(1000 * (cpu - bare.cpu) / count, 2),
+        "CPU, ms a passage": round(1000 * cpu / passages, 2),
+        "beyond the bare client's": round(1000 * (cpu - bare.cpu) / passages, 2),
     }
 
 
 def own_work(passages: Sequence[Passage], concurrency: int) -> Figures:
     """The propositionizer's own work: with an LLM that answers at once, less that of the LLM."""
     llm, messages = InstantLLM(), messages_for(passages)
-    ours = LLMPropositionizer(llm, max_concurrency=concurrency)
     with tempfile.TemporaryDirectory() as folder:
-        keeping = LLMPropositionizer(llm, max_concurrency=concurrency, cache=Path(folder) / "replies.db")
+        files = (Path(folder) / f"{number}.db" for number in count())
+
+        def ours(**arguments: Any) -> LLMPropositionizer:
+            return LLMPropositionizer(llm, max_concurrency=concurrency, **arguments)
+
         ways: dict[str, Callable[[], object]] = {
-            "propositionize": lambda: ours.propositionize(passages),
-            "apropositionize": lambda: asyncio.run(ours.apropositionize(passages)),
-            "stream": lambda: list(ours.stream(passages)),
-            "propositionize, replies kept in a file": lambda: keeping.propositionize(passages),
+            "the LLM": lambda: [llm.chat(said) for said in messages],
+            "propositionize": lambda: ours().propositionize(passages),
+            "apropositionize": lambda: asyncio.run(ours().apropositionize(passages)),
+            "stream": lambda: list(ours().stream(passages)),
+            "propositionize, replies kept in a file": lambda: ours(cache=next(files)).propositionize(passages),
         }
-        ours.propositionize(passages[:2])
-        alone = spent(lambda: [llm.chat(said) for said in messages])
-        found = {name: spent(work) for name, work in ways.items()}
+        found = {name: min(spent(work).cpu for _ in range(3)) for name, work in ways.items()}
+    alone = found.pop("the LLM")
     rows = [
-        {"way": name, "own CPU, ms a passage": round(1000 * (run.cpu - alone.cpu) / len(passages), 2)}
-        for name, run in found.items()
+        {"way": name, "own CPU, ms a passage": round(1000 * (cpu - alone) / len(passages), 2)}
+        for name, cpu in found.items()
     ]
-    return Figures("own work", "Work in this process, with an LLM in it that answers at once, less the LLM's.", rows)
+    note = "Work in this process, with an LLM in it that answers at once, less the LLM's; the least of three runs."
+    return Figures("own work", note, rows)
 
 
 def measure_faults(options: argparse.Namespace) -> Iterator[Figures]:
@@ -276,8 +281,8 @@ def measure_memory(options: argparse.Namespace) -> Iterator[Figures]:
     rows = []
     for way in WAYS:
         peaks = []
-        for count in (options.few, options.passages):
-            command = [sys.executable, "-m", "tests.streaming_peak", way, str(count)]
+        for passages in (options.few, options.passages):
+            command = [sys.executable, "-m", "tests.streaming_peak", way, str(passages)]
             peaks.append(float(subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout))
         labels = (f"{options.few} passages, MB", f"{options.passages} passages, MB", "more, MB")
         rows.append({"way": way, **dict(zip(labels, (*peaks, round(peaks[1] - peaks[0], 1)), strict=True))})

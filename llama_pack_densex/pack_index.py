@@ -15,6 +15,7 @@ from llama_pack_densex.ingestion.displays import display_for
 from llama_pack_densex.ingestion.progress import Display
 from llama_pack_densex.ingestion.report import DocumentOutcome, IngestionSummary
 from llama_pack_densex.ingestion.watching import Watch
+from llama_pack_densex.llm_requests.failures import PropositionizerError
 from llama_pack_densex.models import embed_model_identity
 from llama_pack_densex.node_parsers.base import BasePropositionNodeParser
 from llama_pack_densex.options import PackOptions
@@ -112,6 +113,9 @@ class PackIndex:
                 for document_id in self._indexer.delete(gone):
                     watch.deleted(document_id)
                 watch.raise_if_all_failed()
+        except PropositionizerError as error:
+            error.ingestion = watch.summary
+            raise
         finally:
             self.ingestion = watch.summary
             self.failed = watch.outcomes_failed

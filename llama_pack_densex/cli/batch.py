@@ -153,7 +153,7 @@ class _Documents:
 
         IndexFolder(to)  # says so if the folder cannot be used
         _check_out(out, paths, to)
-        self._files, unlisted = find_files(paths, leave_out=[to, out])
+        self._files, unlisted = find_files(paths, leave_out=[to])
         self._ids = document_ids(self._files, {})
         self._skip_unreadable = skip_unreadable
         self._unreadable: list[Unreadable] = []

@@ -15,7 +15,7 @@ from llama_pack_densex.cli.choices import (
     UnitChoice,
     check_propositionizer,
 )
-from llama_pack_densex.cli.session import session, stdout
+from llama_pack_densex.cli.session import session, stderr, stdout
 
 
 def index(
@@ -115,9 +115,15 @@ def index(
     )
     with session():
         from llama_pack_densex.cli.indexing import index_paths
-        from llama_pack_densex.cli.printing import print_index_report
+        from llama_pack_densex.cli.printing import print_index_report, print_ingestion
+        from llama_pack_densex.llm_requests.failures import PropositionizerError
 
-        report = index_paths(paths, to, choices, skip_unreadable)
+        try:
+            report = index_paths(paths, to, choices, skip_unreadable)
+        except PropositionizerError as error:
+            if error.ingestion is not None:
+                print_ingestion(stderr(), error.ingestion, report=to / "ingestion_report.json")
+            raise
         print_index_report(stdout(), report)
         if report.failed:
             raise typer.Exit(1)

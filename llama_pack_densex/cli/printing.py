@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 from rich.console import Console
 from rich.text import Text
 
@@ -9,7 +12,10 @@ from llama_pack_densex.cli.indexing import IndexReport
 from llama_pack_densex.cli.results import Answer, InspectedPassage, Inspection, Result
 from llama_pack_densex.cli.session import one_line, plain
 from llama_pack_densex.cli.wrapping import hang
+from llama_pack_densex.ingestion.report import DocumentOutcome, IngestionSummary
+from llama_pack_densex.ingestion.summary import summary_text
 from llama_pack_densex.retrieval.hits import MatchedUnit
+from llama_pack_densex.stores.folder import REPORT_FILE
 
 _STATUS_STYLES = {"ok": "green", "repaired": "yellow", "fallback": "red"}
 _INDENT = 3
@@ -19,9 +25,18 @@ def print_index_report(console: Console, report: IndexReport) -> None:
     """Print what `densex index` did and what the index holds."""
     counts = report.counts
     done = [f"{report.indexed} indexed", f"{report.unchanged} unchanged"]
-    rare = {"removed": report.removed, "without text": report.blank, "unreadable, skipped": report.unreadable}
+    rare = {
+        "removed": report.removed,
+        "without text": report.blank,
+        "unreadable, skipped": report.unreadable,
+        "failed": report.ingestion.documents.get("failed", 0),
+    }
     done += [f"{number} {what}" for what, number in rare.items() if number]
     write(console, f"Documents: {', '.join(done)}.")
+    if report.ingestion.requests.usage.requests or report.failed:
+        console.print()
+        print_ingestion(console, report.ingestion, report.failed, Path(report.folder) / REPORT_FILE)
+        console.print()
     write(
         console,
         f"{one_line(report.folder)} holds {_many(counts.documents, 'document')}, {_many(counts.passages, 'passage')}, "
@@ -30,6 +45,13 @@ def print_index_report(console: Console, report: IndexReport) -> None:
     _print_statuses(console, counts.statuses)
     search = " It is searched by words." if report.embedding.startswith("none") else ""
     write(console, f"Propositions by {report.propositionizer}; embedding model: {report.embedding}.{search}")
+
+
+def print_ingestion(
+    console: Console, summary: IngestionSummary, failed: Sequence[DocumentOutcome] = (), report: Path | None = None
+) -> None:
+    """Print what an ingestion came to."""
+    console.print(Text(summary_text(summary, failed, report, console.width)), soft_wrap=True)
 
 
 def print_answer(console: Console, answer: Answer, advice: str = "") -> None:

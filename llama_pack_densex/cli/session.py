@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # Loggers that tell a user of the command line nothing: core's says for each file that it has no reader of its own, and
 # the pack's which models were chosen, which the commands say themselves.
-_NOISY = ("llama_index.core.readers.file.base", "pypdf", "llama_pack_densex.pack")
+_NOISY = ("llama_index.core.readers.file.base", "pypdf", "llama_pack_densex.wiring")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
@@ -130,7 +130,7 @@ def _message(error: Exception) -> str | None:
     openai: Any = sys.modules.get("openai")
     if openai is not None and isinstance(error, openai.OpenAIError):
         return _llm_message(error)
-    if type(error).__name__ == "PropositionizerError":  # not imported: that takes seconds
+    if any(kind.__name__ == "PropositionizerError" for kind in type(error).__mro__):  # not imported: that takes seconds
         return str(error)
     if str(error).startswith("lance error") or type(error).__name__ == "RustPanic":
         return f"the index is damaged and cannot be read; build it anew. ({error})"

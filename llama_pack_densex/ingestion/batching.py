@@ -300,5 +300,5 @@ def _cost(usage: Mapping[str, Usage], prices: PriceTable) -> float | None:
         price = price_of(model, prices)
         if price is None:
             return None
-        cost += price.of(used, batch=False)
+        cost += price.of(used, batch=True)
     return cost

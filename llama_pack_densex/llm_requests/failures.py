@@ -11,7 +11,13 @@ Kind = Literal["fatal", "too_long", "filtered", "rejected", "transient"]
 
 
 class PropositionizerError(RuntimeError):
-    """The run cannot go on: the key, the model or the quota is at fault, and every other passage would fail too."""
+    """The run cannot go on: the key, the model or the quota is at fault, and every other passage would fail too.
+
+    Attributes:
+        ingestion: Of an ingestion that it stopped, the `IngestionSummary`; else None.
+    """
+
+    ingestion: Any = None
 
 
 @dataclass(frozen=True)

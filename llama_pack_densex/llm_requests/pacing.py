@@ -42,8 +42,9 @@ class Pacer:
         >>> await pacer.enter(tokens=900)
         >>> try:
         ...     response = await llm.achat(messages)
-        ... except Exception:
+        ... except BaseException:  # a cancelled request gives its slot back too
         ...     pacer.leave("failed")
+        ...     raise
         ... else:
         ...     pacer.leave("ok", used_tokens=780, estimated_tokens=900)
     """

@@ -181,6 +181,12 @@ def test_refusals_of_one_in_twenty_lower_nothing() -> None:
     assert adaptive.limit == 20
 
 
+def test_two_refusals_in_a_window_are_too_few_to_judge_by() -> None:
+    adaptive = started(20)
+    feed(adaptive, OK * 18 + REFUSED * 2)
+    assert adaptive.limit == 20
+
+
 def test_too_many_refusals_lower_it_by_their_share() -> None:
     adaptive = started(MAXIMUM)
     feed(adaptive, OK * 48 + REFUSED * 16)
