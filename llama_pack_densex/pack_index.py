@@ -113,14 +113,16 @@ class PackIndex:
                 for document_id in self._indexer.delete(gone):
                     watch.deleted(document_id)
                 watch.raise_if_all_failed()
-        except PropositionizerError as error:
-            error.ingestion = watch.summary
+        except BaseException as error:
+            if self._folder is not None and is_index(self._folder.path):  # something was written
+                self._after_change()
+            if isinstance(error, PropositionizerError):
+                error.ingestion = watch.summary
             raise
         finally:
-            self.ingestion = watch.summary
-            self.failed = watch.outcomes_failed
+            self.ingestion, self.failed = watch.summary, watch.outcomes_failed
             self._report(watch.strangers)
-            self._after_change()
+        self._after_change()
         return indexed
 
     def delete(self, document_ids: Sequence[str], purge: bool = False) -> int:

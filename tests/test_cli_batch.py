@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -163,7 +164,8 @@ def test_settings_of_the_llm_are_in_the_body_as_it_sends_them(llm: OpenAI) -> No
 def test_the_mode_decides_the_passages_as_in_densex_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     docs = tmp_path / "docs"
     docs.mkdir()
-    (docs / "long.md").write_text(" ".join(f"Sentence number {n} says so." for n in range(900)), encoding="utf-8")
+    paragraphs = ["".join(f"第{n}文は短い。" for n in range(20 * k, 20 * k + 20)) for k in range(30)]
+    (docs / "長い文書.md").write_text("\n\n".join(paragraphs), encoding="utf-8")
     requests = export(docs, tmp_path, "--mode", "auto_merging")
     with OpenAIServer(lambda body: json.dumps([asked_content(body)])) as server:
         index(docs, tmp_path, server, monkeypatch, "--mode", "auto_merging", "--llm-model", "gpt-4o-mini")
@@ -208,10 +210,13 @@ def test_replies_to_several_passages_together_count_as_kept(
     with OpenAIServer(reply_to_all) as server:
         assert index(docs, tmp_path, server, monkeypatch, *options) == ALL_FACTS
         assert len(server.requests) == 2
-    (docs / "tea.md").write_text("Black tea is oxidised.", encoding="utf-8")
-    (docs / "茶.md").write_text(TEA, encoding="utf-8")  # under another title
-    requests = export(docs, tmp_path, *options)
-    assert {asked_content(request["body"]) for request in requests} == {"Black tea is oxidised.", TEA}
+    (tmp_path / "index" / "densex.json").unlink()  # as after a stop before the first document was written
+    for folder in (tmp_path / "index").glob("data-*"):
+        shutil.rmtree(folder)
+    (docs / "茶.md").write_text("Black tea is oxidised.", encoding="utf-8")
+    assert [asked_content(request["body"]) for request in export(docs, tmp_path, *options)] == [
+        "Black tea is oxidised."
+    ]
 
 
 def test_files_hold_no_more_requests_than_asked_for(docs: Path, tmp_path: Path) -> None:

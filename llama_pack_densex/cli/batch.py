@@ -49,9 +49,7 @@ def export(
     ] = None,
     passages_per_request: Annotated[
         int,
-        typer.Option(
-            min=1, max=100, help="As for densex index. A batch asks for each passage by itself.", metavar="N"
-        ),
+        typer.Option(min=1, max=100, help="As for densex index. A batch asks for each passage by itself.", metavar="N"),
     ] = 1,
     requests_per_file: Annotated[
         int,

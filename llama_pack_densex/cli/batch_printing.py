@@ -73,7 +73,8 @@ def print_export(console: Console, report: ExportReport, index_arguments: Sequen
         f"from {report.model}: {_money(report.cost)} by the Batch API.",
     )
     for file in report.files:
-        write(console, f"{one_line(file.path)}: {file.requests:,} requests, {file.bytes / 1e6:,.1f} MB", bullet="- ")
+        requests = f"{file.requests:,} request{'' if file.requests == 1 else 's'}"
+        write(console, f"{one_line(file.path)}: {requests}, {_size(file.bytes)}", bullet="- ")
     console.print()
     _print_steps(console, report, _index_command(report, index_arguments))
 
@@ -85,7 +86,8 @@ def print_import(console: Console, report: ImportReport, index: str) -> None:
     remark = f" ({', '.join(ends)})" if ends else ""
     write(console, f"Results: {report.lines:,}. Imported: {report.imported:,}{remark}{there}.")
     if report.unusable:
-        write(console, f"Not usable: {sum(report.unusable.values()):,}, which are asked for directly:")
+        number = sum(report.unusable.values())
+        write(console, f"Not usable: {number:,}. densex index asks for them directly; another export has them again.")
     for problem, number in report.unusable.items():
         write(console, f"{number:,}: {one_line(problem)}", bullet="- ")
     if report.usage.requests:
@@ -130,6 +132,10 @@ def _print_steps(console: Console, report: ExportReport, index_command: str) -> 
 
 def _print_command(console: Console, command: str) -> None:
     console.print(Text(f"   {plain(command)}", style="bold"), soft_wrap=True)
+
+
+def _size(number: int) -> str:
+    return f"{number / 1e6:,.1f} MB" if number >= 1e5 else f"{number / 1e3:,.1f} kB"
 
 
 def _money(amount: float | None) -> str:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from llama_pack_densex.cli.choices import make_llm
+from llama_pack_densex.cli.datasets import split_datasets
 from llama_pack_densex.cli.opening import damage_reported
 from llama_pack_densex.cli.session import one_line, progress, warn
-from llama_pack_densex.evaluation.datasets import DatasetError, read_dataset
 from llama_pack_densex.ingestion.estimate import Estimate, estimate
 from llama_pack_densex.models import E5, NONE, cached_model
 from llama_pack_densex.options import PackOptions
@@ -89,14 +89,8 @@ def estimate_paths(paths: Sequence[Path], to: Path | None, choices: EstimateChoi
 
 def _documents(paths: Sequence[Path], to: Path | None) -> Iterator[Document]:
     """Documents one after the other: those of datasets, then those of files."""
-    rest: list[Path] = []
-    for path in paths:
-        found = _dataset(path)
-        if found is None:
-            rest.append(path)
-            continue
-        warn(f"{one_line(str(path))} is a dataset: the estimate is for its {len(found):,} documents")
-        yield from found
+    documents, rest = split_datasets(paths)
+    yield from documents
     files, unreadable = find_files(rest, leave_out=[to] if to is not None else [])
     ids = document_ids(files, {})
     with progress("Reading files") as bar:
@@ -109,14 +103,6 @@ def _documents(paths: Sequence[Path], to: Path | None) -> Iterator[Document]:
             yield from (document for document in documents if document.text.strip())
     for left_out in unreadable:
         warn(f"skipped: {one_line(str(left_out.path))} {left_out.reason}")
-
-
-def _dataset(path: Path) -> list[Document] | None:
-    """The documents of a dataset that `densex compare` reads by itself; None for anything else."""
-    try:
-        return read_dataset(path).documents
-    except (DatasetError, FileNotFoundError, UnicodeDecodeError):
-        return None
 
 
 def _propositionizer(choices: EstimateChoices) -> Propositionizer:

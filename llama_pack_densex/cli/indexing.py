@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llama_pack_densex.cli.choices import IndexChoices
+from llama_pack_densex.cli.datasets import split_datasets
 from llama_pack_densex.cli.opening import open_pack
 from llama_pack_densex.cli.session import logged_progress, one_line, progress, warn
 from llama_pack_densex.indexing import IndexCounts
@@ -82,18 +83,19 @@ def index_paths(paths: Sequence[Path], to: Path, choices: IndexChoices, skip_unr
         OSError: A path does not exist.
     """
     IndexFolder(to)  # says so if the folder cannot be used, before anything is read or paid for
-    files, unlisted = find_files(paths, leave_out=[to])
+    from_datasets, rest = split_datasets(paths)
+    files, unlisted = find_files(rest, leave_out=[to])
     arguments = choices.pack_arguments(Manifest.read(to) if is_index(to) else None)
     pack = open_pack(to, **arguments) if is_index(to) else None
     indexed = pack.documents() if pack else {}
     ids = document_ids(files, _files_of(indexed))
     reading = _survey(files, ids, unlisted, skip_unreadable)
-    gone = _gone(indexed, paths, reading)
-    if not reading.documents and len(gone) in (0, len(indexed)):
+    gone = _gone(indexed, rest, reading)
+    if not from_datasets and not reading.documents and len(gone) in (0, len(indexed)):
         given = ", ".join(str(path) for path in paths)
         what = "no file has any text" if reading.blank else "there is no file to read"
         raise ValueError(f"{given}: {what}" + (f"; to do away with the index, delete {to}" if gone else ""))
-    documents = Documents(files, ids, reading.documents)
+    documents = Documents(files, ids, reading.documents, from_datasets)
     new = pack is None
     with logged_progress():
         if pack is None:
@@ -125,15 +127,23 @@ class Documents:
         files: The files.
         ids: The ids of their documents.
         wanted: The ids of the documents to read; a PDF's pages are documents of their own.
+        before: Documents that come before these.
     """
 
-    def __init__(self, files: Sequence[FoundFile], ids: Mapping[Path, str], wanted: Collection[str]) -> None:
-        self._files, self._ids, self._wanted = files, ids, wanted
+    def __init__(
+        self,
+        files: Sequence[FoundFile],
+        ids: Mapping[Path, str],
+        wanted: Collection[str],
+        before: Sequence[Document] = (),
+    ) -> None:
+        self._files, self._ids, self._wanted, self._before = files, ids, wanted, before
 
     def __len__(self) -> int:
-        return len(self._wanted)
+        return len(self._before) + len(self._wanted)
 
     def __iter__(self) -> Iterator[Document]:
+        yield from self._before
         for file in self._files:
             try:
                 documents = read_file(file.path, self._ids[file.path])

@@ -41,7 +41,7 @@ def _of_tokens(estimate: Estimate) -> Iterator[str]:
         used = estimate.sample_usage
         spent = f"{used.total_tokens:,} tokens were used for them" if used.requests else "they were in the cache"
         cost = "" if estimate.price is None or not used.requests else f", ${estimate.price.of(used):.4f}"
-        yield f"Corrected by {estimate.sampled:,} passages that were really asked for; {spent}{cost}."
+        yield f"Corrected by {estimate.sampled:,} passages that were really asked for, which count too; {spent}{cost}."
     else:
         yield f"{_of_replies(estimate)} A sample shows what the model really does."
         yield "Every reply can be used: requests that have to be repeated are not reckoned with."
@@ -66,7 +66,7 @@ def _of_replies(estimate: Estimate) -> str:
 def _of_money(estimate: Estimate) -> Iterator[str]:
     price = estimate.price
     if price is None:
-        yield f"The price of {estimate.model} is not known: give it with your own prices."
+        yield f"The price of {estimate.model} is not known: give it with prices of your own (--prices, prices=)."
         return
     source = f"list prices of {price.as_of}" if price.as_of else "prices of your own"
     yield (
@@ -92,6 +92,6 @@ def _of_time(estimate: Estimate) -> Iterator[str]:
 
 def _of_embedding(estimate: Estimate) -> Iterator[str]:
     if estimate.embedding_cost is None:
-        yield f"The price of {estimate.embed_model} is not known: give it with your own prices."
+        yield f"The price of {estimate.embed_model} is not known: give it with prices of your own (--prices, prices=)."
     if estimate.dimension is None:
         yield f"The dimension of {estimate.embed_model} is not known, so its vectors are not in the index's size."

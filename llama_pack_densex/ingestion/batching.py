@@ -28,7 +28,7 @@ from llama_pack_densex.node_parsers.base import BasePropositionNodeParser
 from llama_pack_densex.propositionizers.base import Passage
 from llama_pack_densex.propositionizers.language import detect_language
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
-from llama_pack_densex.propositionizers.requesting import _GROUPED
+from llama_pack_densex.propositionizers.requesting import GROUPED
 
 _TOGETHER = 500  # passages or results that the cache is asked about at a time
 _KEY = re.compile(r"[0-9a-f]{24}-[0-9a-f]{32}")  # what `reply_key` returns
@@ -130,7 +130,7 @@ class _Export:
         self._parser, self._indexed, self._on_failure = parser, indexed, on_failure
         self._document_hash = parser.document_hasher()
         self._requests, self._cache = propositionizer.requests(), propositionizer.cache
-        self._kinds = ("", _GROUPED) if propositionizer.passages_per_request > 1 else ("",)
+        self._kinds = ("", GROUPED) if propositionizer.passages_per_request > 1 else ("",)
         self.body = body_maker(propositionizer.llm)
         self._seen: set[int] = set()
         self._counted: Counter[str] = Counter()

@@ -133,7 +133,7 @@ def estimate(
     Args:
         documents: The documents.
         parser: What will make nodes of them. Its propositionizer's prompts, model and cache count.
-        prices: Beside, or in place of, the package's own (see `read_prices`).
+        prices: Beside, or in place of, the package's own (see `read_prices`); None means the propositionizer's.
         embed_model_name: The embedding model; None for none.
         dimension: Of its vectors, where `DIMENSIONS` does not have it.
         requests_per_minute: What the provider allows; None means what the propositionizer keeps to.
@@ -150,10 +150,11 @@ def estimate(
     """
     if sample and sample < ENOUGH:
         raise ValueError(f"sample must be 0, or {ENOUGH} or more passages, not {sample}")
-    table = read_prices(prices)
+    propositionizer = parser.propositionizer
+    asker = asked_llm(propositionizer) if "proposition" in parser.granularity else None
+    table = read_prices(asker.prices if prices is None and asker is not None else prices)
     survey = Survey(parser, sample, indexed)
     survey.add(documents)
-    propositionizer = parser.propositionizer
     seen = ask_sample(propositionizer, survey.drawn)
     tallies = survey.known.copy()
     for language, expected in survey.expected.items():
@@ -164,7 +165,6 @@ def estimate(
     usage = Usage(
         round(total.requests), round(total.input_tokens), round(total.output_tokens), round(total.cached_input_tokens)
     )
-    asker = asked_llm(propositionizer) if "proposition" in parser.granularity else None
     model = propositionizer.figures.model if asker is not None else ""
     price = price_of(model, table)
     units = round(nodes.count)

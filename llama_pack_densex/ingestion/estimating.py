@@ -23,7 +23,7 @@ from llama_pack_densex.propositionizers.language import detect_language
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from llama_pack_densex.propositionizers.prompts import prompt_key
 from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
-from llama_pack_densex.propositionizers.requesting import _GROUPED
+from llama_pack_densex.propositionizers.requesting import GROUPED
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer, passage_sentences
 
 
@@ -173,7 +173,7 @@ class RequestCount:
         if self._cache is None:
             return False
         question = self._requests.first_question(passage)
-        kinds = ("", _GROUPED) if self._size > 1 else ("",)
+        kinds = ("", GROUPED) if self._size > 1 else ("",)
         return bool(self._cache.known([self._requests.sender.key(question, kind) for kind in kinds]))
 
     def add(self, passage: Passage, language: str) -> None:

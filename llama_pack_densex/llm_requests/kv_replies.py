@@ -41,6 +41,7 @@ class KVReplies:
         self.description = _describe(source)
         self._factory = _factory(source)
         self._store = source if isinstance(source, BaseKVStore) else None
+        self._parents: BaseKVStore | None = None
         self._ready = False
         self._process = os.getpid()
         self._lock = threading.Lock()
@@ -109,9 +110,10 @@ class KVReplies:
             return self._store
 
     def _leave_parent(self) -> None:
-        """After a fork: the parent's connections are not ours, and its lock may have been held for ever."""
+        """Let go of the parent's connections after a fork, without closing them, and of its lock, which may be held."""
         if self._factory is None:
             raise RuntimeError(f"The {self.description} of a reply cache was made in another process. {FACTORY_ADVICE}")
+        self._parents = self._store
         self._store, self._ready, self._lock = None, False, threading.Lock()
         self._process = os.getpid()
 

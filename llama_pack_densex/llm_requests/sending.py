@@ -49,7 +49,7 @@ class Question:
     part: str
     messages: Messages
     attempt: int = 1
-    expected_output: float = 1.5
+    expected_output: float = 1.6
 
 
 class Sender:

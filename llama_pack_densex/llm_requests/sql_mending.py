@@ -110,20 +110,27 @@ def _extent(source: sqlite3.Connection, path: str) -> tuple[int, int] | None:
 
 def _readable_rows(source: sqlite3.Connection, path: str, last: int) -> Iterator[tuple[Any, Any]]:
     """Read the rows in the order of the table itself, without its indexes, around the places that cannot be read."""
-    statement = f"SELECT id, key, written, checksum, body FROM {TABLE} NOT INDEXED WHERE id BETWEEN ? AND ? ORDER BY id"
+    columns = f"SELECT id, key, written, checksum, body FROM {TABLE} NOT INDEXED WHERE"
     ranges = [(1, last)]
     unreadable = 0
     while ranges and unreadable < _UNREADABLE_LIMIT:
         first, last = ranges.pop()
         seen = first - 1
         try:
-            for row in source.execute(statement, (first, last)):
+            # To find its end, a range is read one row too far, perhaps into the damage; a single id is not.
+            rows = (
+                source.execute(f"{columns} id = ?", (first,))
+                if first == last
+                else source.execute(f"{columns} id BETWEEN ? AND ? ORDER BY id", (first, last))
+            )
+            for row in rows:
                 seen = row[0]
                 yield row[1], row[2:]
         except (sqlite3.Error, UnicodeDecodeError) as error:
             if not is_damage(error, path):
                 raise
             unreadable += 1
-            if seen + 1 < last:
-                middle = (seen + 1 + last) // 2
-                ranges += [(middle + 1, last), (seen + 1, middle)]
+            rest = seen + 1
+            if first < last and rest <= last:
+                middle = (rest + last) // 2
+                ranges += [(middle + 1, last), (rest, middle)] if rest < last else [(last, last)]

@@ -33,7 +33,8 @@ from llama_pack_densex.node_parsers.metadata import (
 )
 from llama_pack_densex.node_parsers.passages import BasePiece, title_of
 from llama_pack_densex.propositionizers.base import Passage, PropositionSet
-from llama_pack_densex.propositionizers.segmentation import segment, sentence_spans
+from llama_pack_densex.propositionizers.blocks import find_regions
+from llama_pack_densex.propositionizers.segmentation import sentence_spans
 from llama_pack_densex.propositionizers.sentences import passage_sentences
 
 _INCOMPLETE = "incomplete: "
@@ -254,7 +255,7 @@ def _never_empty(text: str, propositions: PropositionSet) -> PropositionSet:
 
 def _with_blocks(text: str, propositions: PropositionSet) -> PropositionSet:
     """Add the tables and code blocks of a passage whole, as units of their own."""
-    blocks = (text[part.start : part.end] for part in segment(text) if part.kind == "block")
+    blocks = (text[part.start : part.end] for part in find_regions(text) if part.kind == "block")
     missing = tuple(dict.fromkeys(block for block in blocks if block not in propositions.texts))
     return PropositionSet(propositions.texts + missing, propositions.status, propositions.reason)
 

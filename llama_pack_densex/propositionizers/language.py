@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 
 LANGUAGE_NAMES = {
     "ja": "Japanese",
@@ -64,9 +65,10 @@ def find_wrong_language(text: str, propositions: Sequence[str]) -> str | None:
     group = _dominant(passage)
     if not group or sum(passage.values()) < _LEAST_WEIGHT or passage[group] < 0.75 * sum(passage.values()):
         return None
-    known = {unit for _, unit in _units(text)}
     reply = "\n".join(propositions)
-    for proposition in propositions:
+    other_scripts = _weights(reply).keys() - {group}
+    known = {unit for _, unit in _units(text)} if other_scripts else set()
+    for proposition in propositions if other_scripts else ():
         new = sum(_weight(name, unit) for name, unit in _units(proposition) if name != group and unit not in known)
         if new >= _LEAST_NEW and new > 2 * _weights(proposition).get(group, 0.0):
             return detect_language(proposition if _dominant(_weights(reply)) == group else reply)
@@ -118,7 +120,8 @@ def _weights(text: str) -> dict[str, float]:
     return weights
 
 
-def _prose_weights(text: str) -> dict[str, float]:
+@lru_cache(maxsize=1024)  # a passage is looked at before it is asked for, and again with its reply
+def _prose_weights(text: str) -> Mapping[str, float]:
     """Weigh a text without its code, and with little weight on the Latin names among other letters."""
     prose = _CODE.sub(" ", text)
     weights = _weights(prose) or _weights(text)
@@ -128,7 +131,7 @@ def _prose_weights(text: str) -> dict[str, float]:
     return weights
 
 
-def _dominant(weights: dict[str, float]) -> str:
+def _dominant(weights: Mapping[str, float]) -> str:
     return max(weights, key=lambda group: weights[group]) if weights else ""
 
 

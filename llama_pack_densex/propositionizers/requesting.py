@@ -19,7 +19,8 @@ from llama_pack_densex.propositionizers.language import detect_language
 from llama_pack_densex.propositionizers.prompts import format_request, prompt_key
 from llama_pack_densex.propositionizers.recordings import append_recording
 
-_GROUPED = "grouped"
+GROUPED = "grouped"
+"""Tells the kept reply for a passage that was asked for together with others from one to the same passage alone."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class PassageRequests:
         missing: dict[str, list[int]] = {}
         questions = [self.first_question(passage) for passage in passages]
         for place, (passage, question) in enumerate(zip(passages, questions, strict=True)):
-            kept = await self.sender.look_up(self.sender.key(question, _GROUPED), transport)
+            kept = await self.sender.look_up(self.sender.key(question, GROUPED), transport)
             if isinstance(kept, Reply):
                 replies[place] = kept
             elif passage.text.strip() and not await self.sender.has(self.sender.key(question), transport):
@@ -100,7 +101,7 @@ class PassageRequests:
             for place, found in zip(places, lists, strict=True):
                 if found is not None:
                     replies[place] = Reply(found, "stop")
-                    key = self.sender.key(questions[place], _GROUPED)
+                    key = self.sender.key(questions[place], GROUPED)
                     await self.sender.keep(key, Reply(found, "stop"), transport)
         return replies
 

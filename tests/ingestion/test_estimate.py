@@ -243,6 +243,7 @@ def test_money_is_by_the_models_price(texts: list[Document]) -> None:
     own = estimate(texts, parser(), prices={"gpt-4o-mini": {"input": 1, "output": 0}})
     assert own.cost == pytest.approx(own.input_tokens / 1_000_000)
     assert "prices of your own" in " ".join(own.notes)
+    assert estimate(texts, parser(llm(prices={"gpt-4o-mini": {"input": 1, "output": 0}}))).cost == own.cost
     assert found.price is not None
     assert f"list prices of {found.price.as_of}" in " ".join(found.notes)
 

@@ -132,7 +132,7 @@ class Children:
 
     def close(self) -> None:
         self._process.kill()
-        self._process.wait()
+        self._process.communicate()
 
     def _send(self, line: str) -> None:
         assert self._process.stdin is not None
