@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 from llama_index.core.schema import BaseNode
 
+from llama_pack_densex.ingestion.report_writer import describe
 from llama_pack_densex.ingestion.watching import Watch
-from llama_pack_densex.llm_requests.failures import PropositionizerError
+from llama_pack_densex.llm_requests.failures import classify
 from llama_pack_densex.node_parsers.base import BasePropositionNodeParser, ParsedDocument
-from llama_pack_densex.node_parsers.ids import is_random_id
+from llama_pack_densex.node_parsers.ids import NodeIds, is_random_id
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 from llama_pack_densex.retrieval.bm25 import LexicalIndexCache
 from llama_pack_densex.retrieval.trust import LanguageTrust, TrustMeter, embedded_passages
 from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.records import DocumentRecord, NodeRecord, file_of
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,10 @@ class IndexCounts:
 
 
 _NODES_A_WRITE = 2_000  # nodes that are embedded and written together
-_FAILURES_IN_A_ROW = 3  # documents that could not be embedded or written; more are not the documents' fault
+# Documents in a row that cannot be embedded or written, before it is taken for the fault of the model or the store: one
+# where the key is refused, few where nothing answers, more where each of them may be what is refused.
+_FAILURES_IN_A_ROW = {"fatal": 1, "transient": 3}
+_REFUSED_IN_A_ROW = 20
 
 
 class DocumentIndexer:
@@ -82,34 +90,38 @@ class DocumentIndexer:
             For each document whether it was new or changed, and indexed.
 
         Raises:
-            PropositionizerError: No more propositions can be had. The documents that were whole have been written.
+            PropositionizerError: No more propositions can be had.
+            Exception: What embedding or writing raised, where it met so many documents in a row that it is not theirs;
+                or what reading the documents raised. In any case those that were whole have been written.
         """
         there = self._index.documents()
-        states = _States(there)
-        document_hash = self._parser.document_hasher() if only_changed else None
+        ids = self._parser.new_ids()
+        states = _States(there, ids, self._parser.document_hasher()) if only_changed else None
         indexed: list[bool] = []
-        places: deque[int] = deque()  # of the documents that are being parsed
+        unread: list[Exception] = []
 
         def due() -> Iterator[BaseNode]:
-            for document in documents:
-                is_due = document_hash is None or not states.take(document, document_hash(document))
-                indexed.append(is_due)
-                if is_due:
-                    places.append(len(indexed) - 1)
-                    yield document
-                else:
-                    watch.unchanged(document)
+            try:
+                for document in documents:
+                    if states is not None and states.take(document):
+                        indexed.append(False)
+                        watch.unchanged(document)
+                    else:
+                        writing.expect(len(indexed))
+                        indexed.append(True)
+                        yield document
+            except Exception as error:  # those that were read are done before it is raised
+                unread.append(error)
 
-        writing = _Writing(self, there, watch)
+        writing = _Writing(self, there, watch, indexed)
         try:
-            for parsed in self._parser.stream(due(), watch.passage):
-                place = places.popleft()
-                if not writing.add(parsed):
-                    indexed[place] = False
-        except PropositionizerError:
+            with closing(self._parser.stream(due(), watch.passage, ids)) as stream:
+                for parsed in stream:
+                    writing.add(parsed)
+        finally:
             writing.flush()
-            raise
-        writing.flush()
+        if unread:
+            raise unread[0]
         return indexed
 
     def write(self, documents: Sequence[ParsedDocument], there: dict[str, DocumentRecord]) -> list[LanguageTrust]:
@@ -136,9 +148,16 @@ class DocumentIndexer:
             if parsed.nodes:
                 record = NodeRecord.of(parsed.nodes[0])
                 there[record.document_id] = DocumentRecord(record.document_hash, record.file)
+        return self._measured(nodes)
+
+    def _measured(self, nodes: Sequence[BaseNode]) -> list[LanguageTrust]:
         model = self._index.embed_model
         embed = None if model is None else model.get_text_embedding_batch
-        return self._trust.add(embedded_passages(nodes, embed, self._trust.known))
+        try:
+            return self._trust.add(embedded_passages(nodes, embed, self._trust.known))
+        except Exception as error:  # the documents are in the index, and others may be measured
+            logger.warning("Whether the embedding model knows the documents' language is not told: %s", describe(error))
+            return []
 
     def delete(self, document_ids: Sequence[str]) -> list[str]:
         """Delete documents' nodes.
@@ -201,78 +220,123 @@ def reading_order(node: BaseNode) -> tuple[str, int, int, int]:
 
 
 class _States:
-    """What the index has of each document; each indexed document stands for one document only."""
+    """What the index has of each document; each indexed document stands for one document only.
 
-    def __init__(self, there: Mapping[str, DocumentRecord]) -> None:
+    Args:
+        there: The index's documents.
+        ids: Told of the documents that the index has, so that one of equal text that it lacks is another one.
+        document_hash: Tells whether a document changed.
+    """
+
+    def __init__(
+        self, there: Mapping[str, DocumentRecord], ids: NodeIds, document_hash: Callable[[BaseNode], str]
+    ) -> None:
+        self._ids, self._document_hash = ids, document_hash
         self._by_hash: defaultdict[str, list[str]] = defaultdict(list)
         for document_id, record in there.items():
             self._by_hash[record.hash].append(document_id)
 
-    def take(self, document: BaseNode, document_hash: str) -> bool:
+    def take(self, document: BaseNode) -> bool:
         """Whether the index has the document as it is."""
-        there = self._by_hash.get(document_hash, [])
+        try:
+            there = self._by_hash.get(self._document_hash(document), [])
+        except Exception:  # as of metadata that cannot be hashed: the parser says what is wrong
+            return False
         if document.id_ in there:
             there.remove(document.id_)
-            return True
-        if is_random_id(document.id_) and any(map(is_random_id, there)):
+        elif is_random_id(document.id_) and any(map(is_random_id, there)):
             there.remove(next(filter(is_random_id, there)))
-            return True
-        return False
+        else:
+            return False
+        self._ids.document_key(document)
+        return True
 
 
 class _Writing:
-    """Gathers whole documents and writes them together."""
+    """Gathers whole documents and writes them together.
 
-    def __init__(self, indexer: DocumentIndexer, there: dict[str, DocumentRecord], watch: Watch) -> None:
-        self._indexer, self._there, self._watch = indexer, there, watch
-        self._waiting: list[ParsedDocument] = []
-        self._failures = 0
+    Args:
+        indexer: Writes them.
+        there: What the index has.
+        watch: Is told what becomes of them.
+        indexed: Of each document, whether it is in the index now; the places of those that fail are changed.
+    """
 
-    def add(self, parsed: ParsedDocument) -> bool:
-        """Take a document in; False if it could not be parsed."""
+    def __init__(
+        self, indexer: DocumentIndexer, there: dict[str, DocumentRecord], watch: Watch, indexed: list[bool]
+    ) -> None:
+        self._indexer, self._there, self._watch, self._indexed = indexer, there, watch, indexed
+        self._places: deque[int] = deque()
+        self._waiting: list[tuple[int, ParsedDocument]] = []
+        self._nodes = self._failures = 0
+
+    def expect(self, place: int) -> None:
+        """The document of this place is being parsed; `add` takes them in the same order."""
+        self._places.append(place)
+
+    def add(self, parsed: ParsedDocument) -> None:
+        """Take a document in."""
+        place = self._places.popleft()
         if parsed.error is not None:
-            self._watch.failed(parsed.document, parsed.error)
-            return False
-        if any(parsed.document.id_ == waiting.document.id_ for waiting in self._waiting):
+            self._fail(place, parsed, parsed.error)
+            return
+        if any(parsed.document.id_ == waiting.document.id_ for _, waiting in self._waiting):
             self.flush()  # the later one replaces the earlier one
-        self._waiting.append(parsed)
-        if sum(len(waiting.nodes) + 1 for waiting in self._waiting) >= _NODES_A_WRITE:
+        self._waiting.append((place, parsed))
+        self._nodes += len(parsed.nodes) + 1
+        if self._nodes >= _NODES_A_WRITE:
             self.flush()
-        return True
 
     def flush(self) -> None:
         """Write what was taken in."""
-        waiting, self._waiting = self._waiting, []
-        if not waiting:
-            return
-        try:
-            self._write(waiting)
-        except Exception:
-            if len(waiting) == 1:
-                raise
-            for parsed in waiting:  # one of them may be at fault
-                self._write_alone(parsed)
+        waiting, self._waiting, self._nodes = self._waiting, [], 0
+        if len(waiting) > 1:
+            documents = [parsed for _, parsed in waiting]
+            try:
+                replaced = self._write(documents)
+            except Exception as error:  # one of them may be at fault
+                logger.debug("%d documents are written one by one: %s", len(waiting), describe(error))
+            else:
+                self._done(documents, replaced)
+                return
+        for place, parsed in waiting:
+            self._write_alone(place, parsed)
 
-    def _write_alone(self, parsed: ParsedDocument) -> None:
+    def _write_alone(self, place: int, parsed: ParsedDocument) -> None:
         try:
-            self._write([parsed])
-            self._failures = 0
+            replaced = self._write([parsed])
         except Exception as error:
+            self._fail(place, parsed, error)
             self._failures += 1
-            self._watch.failed(parsed.document, error)
-            if self._failures >= _FAILURES_IN_A_ROW:
+            kind = "rejected" if isinstance(error, ValueError) else classify(error).kind
+            if self._failures >= _FAILURES_IN_A_ROW.get(kind, _REFUSED_IN_A_ROW):
                 raise
+        else:
+            self._done([parsed], replaced)
 
-    def _write(self, documents: Sequence[ParsedDocument]) -> None:
-        replaced = {parsed.document.id_ for parsed in documents if parsed.document.id_ in self._there}
+    def _write(self, documents: Sequence[ParsedDocument]) -> list[bool]:
+        """Write documents, and say of each whether it replaced an earlier version."""
+        given = [parsed.document for parsed in documents]
+        earlier = {self._there[document_id].file for document_id in _earlier_states(given, self._there)}
+        replaced = [document.id_ in self._there or file_of(document) in earlier for document in given]
         self._watch.written(self._indexer.write(documents, self._there))
-        for parsed in documents:
-            self._watch.done(parsed, parsed.document.id_ in replaced)
+        return replaced
+
+    def _done(self, documents: Sequence[ParsedDocument], replaced: Sequence[bool]) -> None:
+        self._failures = 0
+        for parsed, was_there in zip(documents, replaced, strict=True):
+            self._watch.done(parsed, was_there)
+
+    def _fail(self, place: int, parsed: ParsedDocument, error: Exception) -> None:
+        self._indexed[place] = False
+        self._watch.failed(parsed.document, error)
 
 
 def _earlier_states(documents: Sequence[BaseNode], there: dict[str, DocumentRecord]) -> list[str]:
     """Indexed documents that were read from the same files under ids that core made up anew at each reading."""
     files = {file_of(document) for document in documents if is_random_id(document.id_)} - {""}
+    if not files:
+        return []  # without going through the whole index
     given = {document.id_ for document in documents}
     return [
         document_id

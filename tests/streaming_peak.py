@@ -1,4 +1,4 @@
-"""How much memory streaming takes at most: `python -m tests.streaming_peak stream 100000` prints megabytes.
+"""How much memory streaming takes at most: `python -m tests.streaming_peak parse 100000` prints megabytes.
 
 A process of its own, since a peak does not fall again. The LLM is in it and answers at once; there is no store.
 """
@@ -17,7 +17,7 @@ from llama_index.core import Document
 from llama_pack_densex import LLMPropositionizer, Passage, PropositionNodeParser
 from tests.made_up_passages import InstantLLM, made_up
 
-WAYS = ("stream", "stream_nodes")
+WAYS = ("stream", "parse")
 DOCUMENT_PASSAGES = 20
 
 
@@ -25,8 +25,8 @@ def main(way: str, count: str) -> None:
     passages = made_up(int(count), japanese=0.5)
     propositionizer = LLMPropositionizer(InstantLLM(), max_concurrency=64)
     streamed: Iterator[object] = propositionizer.stream(passages)
-    if way == "stream_nodes":
-        streamed = PropositionNodeParser(propositionizer=propositionizer).stream_nodes(documents_of(passages))
+    if way == "parse":
+        streamed = PropositionNodeParser(propositionizer=propositionizer).stream(documents_of(passages))
     for _ in streamed:
         pass
     print(round(peak_megabytes(), 1))

@@ -5,22 +5,22 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from itertools import count, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode, Document
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
+from llama_pack_densex.ingestion.estimating import asked_llm
 from llama_pack_densex.ingestion.ray import MadeInWorker, MakeEmbedding, ray_transformations, require_positive
-from llama_pack_densex.llm_requests.reply import Usage
+from llama_pack_densex.llm_requests.reply import NOTHING, Usage
 from llama_pack_densex.node_parsers.base import BasePropositionNodeParser
 from llama_pack_densex.node_parsers.ids import is_random_id
-from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, STATUS_KEY
+from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY, STATUS_KEY
 from llama_pack_densex.node_parsers.passages import title_of
-from llama_pack_densex.propositionizers.base import Propositionizer
 
 try:
     import ray
@@ -40,6 +40,7 @@ class ShardResult:
         number: Of the shard, from 0.
         documents: Documents that were written.
         unchanged: Documents that are in the store as they are, and were left alone.
+        failed: What is wrong with each document that could not be parsed, by its id. What the store has of it stays.
         nodes: Nodes that were written.
         fallbacks: Passages among them that their sentences stand in for.
         usage: What the LLM used for them, as the provider counts it.
@@ -48,6 +49,7 @@ class ShardResult:
     number: int
     documents: int
     unchanged: int
+    failed: dict[str, str]
     nodes: int
     fallbacks: int
     usage: Usage
@@ -69,7 +71,8 @@ def ingest_shards(
     call; here that process holds a shard, and the workers stay: models are loaded once, and a budget is one budget.
 
     Started again after a stop, it goes on: documents that the ledger names and the store has are left alone, and the
-    replies for those that were under way are in the propositionizer's cache, if it has one.
+    replies for those that were under way are in the propositionizer's cache, if it has one. A document some of whose
+    propositions could not be had, since the provider could not be reached, is done again the next time.
 
     Args:
         documents: Read as the workers need them. They must have ids of their own.
@@ -129,16 +132,24 @@ class Ledger:
 
 
 @dataclass(frozen=True)
+class _Outcome:
+    """What a batch of documents came to, besides its nodes."""
+
+    failed: dict[str, str]
+    usage: Usage
+
+
+@dataclass(frozen=True)
 class _Batch:
     documents: list[Document]
     nodes: list[BaseNode]
-    usage: Usage
+    outcome: _Outcome
 
 
 def _ingest(
     store: _ShardStore, stages: Sequence[RayTransformComponent], documents: Iterable[Document], shard_size: int
 ) -> Iterator[ShardResult]:
-    workers = _Workers(stages)
+    workers = _Workers(*stages)
     number = -1
     try:
         batches = workers.run(store.due(documents, shard_size))
@@ -173,7 +184,7 @@ class _ShardStore:
     def __init__(
         self, parser: BasePropositionNodeParser, vector_store: BasePydanticVectorStore, ledger: Ledger | None
     ) -> None:
-        self._parser, self._store, self._ledger = parser, vector_store, ledger
+        self._store, self._ledger, self._hash_of = vector_store, ledger, parser.document_hasher()
         self.unchanged = 0
 
     def due(self, documents: Iterable[Document], at_a_time: int) -> Iterator[Document]:
@@ -192,8 +203,9 @@ class _ShardStore:
 
     def write(self, number: int, shard: Sequence[_Batch]) -> ShardResult:
         """Write a shard, in place of what there is of its documents."""
-        documents = [document for batch in shard for document in batch.documents]
         nodes = [node for batch in shard for node in batch.nodes]
+        failed = {document_id: why for batch in shard for document_id, why in batch.outcome.failed.items()}
+        documents = [document for batch in shard for document in batch.documents if document.id_ not in failed]
         if self._ledger is not None:
             ids = [document.id_ for document in documents]
             there = self._ledger.read(ids)
@@ -203,18 +215,24 @@ class _ShardStore:
         if nodes:
             self._store.add(nodes)
         if self._ledger is not None:
-            last = {node.ref_doc_id: node.node_id for node in nodes}
-            self._ledger.enter((d.id_, self._parser.document_hash(d), last.get(d.id_, "")) for d in documents)
+            first = {node.ref_doc_id: node for node in reversed(nodes)}
+            self._ledger.enter(self._entry(document, first.get(document.id_)) for document in documents)
         unchanged, self.unchanged = self.unchanged, 0
         passages = [node for node in nodes if node.metadata.get(GRANULARITY_KEY) == "passage"]
         return ShardResult(
             number=number,
             documents=len(documents),
             unchanged=unchanged,
+            failed=failed,
             nodes=len(nodes),
             fallbacks=sum(node.metadata.get(STATUS_KEY) == "fallback" for node in passages),
-            usage=sum((batch.usage for batch in shard), Usage()),
+            usage=sum((batch.outcome.usage for batch in shard), NOTHING),
         )
+
+    def _entry(self, document: Document, node: BaseNode | None) -> tuple[str, str, str]:
+        if node is None:  # a blank document
+            return document.id_, self._hash_of(document), ""
+        return document.id_, str(node.metadata[DOCUMENT_HASH_KEY]), node.node_id
 
     def close(self) -> None:
         if self._ledger is not None:
@@ -224,7 +242,7 @@ class _ShardStore:
         if self._ledger is None:
             return set()
         entered = self._ledger.read(document.id_ for document in documents)
-        hashes = {document.id_: self._parser.document_hash(document) for document in documents}
+        hashes = {document.id_: self._hash_of(document) for document in documents}
         same = {document_id: node for document_id, (entry, node) in entered.items() if entry == hashes[document_id]}
         nodes = [node for node in same.values() if node]  # a blank document has none
         if not nodes:
@@ -237,14 +255,12 @@ class _ShardStore:
 
 
 class _Workers:
-    """The actors of all stages; each is started when there is a first batch for it."""
+    """The actors that parse and those that embed; each is started when there is a first batch for it."""
 
-    def __init__(self, stages: Sequence[RayTransformComponent]) -> None:
-        self._stages = [dict(stage.map_batches_kwargs) for stage in stages]
-        self._makes = [stage.transform_kwargs["make"] for stage in stages]
-        self._sizes = [stage.pop("compute").min_size for stage in self._stages]
-        self._batch_size, *_ = [stage.pop("batch_size") for stage in self._stages]
-        self._actors: dict[tuple[int, int], Any] = {}
+    def __init__(self, parsing: RayTransformComponent, *embedding: RayTransformComponent) -> None:
+        self._batch_size: int = parsing.map_batches_kwargs["batch_size"]
+        self._parsers = _Actors(_Parser, parsing)
+        self._embedders = [_Actors(_Embedder, stage) for stage in embedding]
 
     def run(self, documents: Iterator[Document]) -> Iterator[_Batch]:
         """Make nodes of documents, and return batches of them as they are finished."""
@@ -255,50 +271,66 @@ class _Workers:
             batch = list(islice(documents, self._batch_size))
             if not batch:
                 return
+            nodes, outcome = self._parsers[parser].run.options(num_returns=2).remote(batch)
             turn = next(turns)
-            nodes, usage = self._run(0, parser, batch)
-            for stage in range(1, len(self._stages)):
-                nodes, _ = self._run(stage, turn % self._sizes[stage], nodes)
-            under_way[nodes] = parser, batch, usage
+            for actors in self._embedders:
+                nodes = actors[turn % actors.size].run.remote(nodes)
+            under_way[nodes] = parser, batch, outcome
 
-        for parser in [*range(self._sizes[0])] * _BATCHES_A_WORKER:
+        for parser in [*range(self._parsers.size)] * _BATCHES_A_WORKER:
             feed(parser)
         while under_way:
             (finished,), _ = ray.wait(list(under_way))
-            parser, batch, usage = under_way.pop(finished)
-            yield _Batch(batch, *ray.get([finished, usage]))
+            parser, batch, outcome = under_way.pop(finished)
+            yield _Batch(batch, *ray.get([finished, outcome]))
             feed(parser)
 
     def stop(self) -> None:
         """End the actors."""
-        for actor in self._actors.values():
+        for actors in (self._parsers, *self._embedders):
+            actors.stop()
+
+
+class _Actors:
+    """Actors of one kind, by number."""
+
+    def __init__(self, kind: type, stage: RayTransformComponent) -> None:
+        options = {"max_restarts": -1, "max_task_retries": _MOST_RETRIES, **stage.map_batches_kwargs}
+        self.size: int = options.pop("compute").min_size
+        del options["batch_size"]
+        self._kind, self._options, self._make = kind, options, stage.transform_kwargs["make"]
+        self._started: dict[int, Any] = {}
+
+    def __getitem__(self, number: int) -> Any:
+        if number not in self._started:
+            kind: Any = ray.remote(self._kind)
+            self._started[number] = kind.options(**self._options).remote(self._make)
+        return self._started[number]
+
+    def stop(self) -> None:
+        for actor in self._started.values():
             ray.kill(actor)
 
-    def _run(self, stage: int, place: int, nodes: Any) -> Any:
-        if (stage, place) not in self._actors:
-            options = {"max_restarts": -1, "max_task_retries": _MOST_RETRIES, **self._stages[stage]}
-            actor: Any = ray.remote(_Actor)
-            self._actors[stage, place] = actor.options(**options).remote(self._makes[stage])
-        return self._actors[stage, place].run.options(num_returns=2).remote(nodes)
 
-
-class _Actor:
+class _Parser:
     def __init__(self, make: bytes) -> None:
-        self._transformation = MadeInWorker(make=make)
+        self._stage = MadeInWorker(make=make)
 
-    def run(self, nodes: Sequence[BaseNode]) -> tuple[list[BaseNode], Usage]:
-        """Transform nodes; returns the new ones, and what the LLM used for them."""
-        before = _usage(self._transformation.made)
-        made = list(self._transformation(nodes))
-        after = _usage(self._transformation.made)
-        return made, Usage(*(b - a for a, b in zip(astuple(before), astuple(after), strict=True)))
+    def run(self, documents: Sequence[Document]) -> tuple[list[BaseNode], _Outcome]:
+        """Make nodes of documents."""
+        parser = cast(BasePropositionNodeParser, self._stage.made)
+        asking = asked_llm(parser.propositionizer)
+        before = asking.figures.usage if asking is not None else NOTHING
+        parsed = list(parser.stream(documents))
+        used = asking.figures.usage - before if asking is not None else NOTHING
+        failed = {one.document.id_: str(one.error) for one in parsed if one.error is not None}
+        return [node for one in parsed for node in one.nodes], _Outcome(failed, used)
 
 
-def _usage(part: Any) -> Usage:
-    """What a parser, or a propositionizer and those inside of it, used so far."""
-    if isinstance(part, BasePropositionNodeParser):
-        return _usage(part.propositionizer)
-    if not isinstance(part, Propositionizer):
-        return Usage()
-    inner = [_usage(getattr(part, name)) for name in type(part).model_fields]
-    return sum(inner, getattr(part, "usage", Usage()))
+class _Embedder:
+    def __init__(self, make: bytes) -> None:
+        self._stage = MadeInWorker(make=make)
+
+    def run(self, nodes: Sequence[BaseNode]) -> Sequence[BaseNode]:
+        """Embed nodes."""
+        return self._stage(nodes)

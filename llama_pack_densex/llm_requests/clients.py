@@ -103,6 +103,19 @@ def without_retries(llm: LLM) -> LLM:
     return copy
 
 
+async def close_async_client(llm: LLM) -> None:
+    """Close the asynchronous client that a copy by `without_retries` made for itself, not one that it was given.
+
+    Left to the garbage collector it would be closed in whatever event loop runs then, and fail there.
+    """
+    private = llm.__pydantic_private__ or {}
+    client = private.get("_aclient")
+    if client is None or "reuse_client" not in type(llm).model_fields or private.get("_async_http_client") is not None:
+        return
+    private["_aclient"] = None
+    await client.close()
+
+
 def as_prompt(messages: Messages) -> str:
     """Messages as one text, for models that complete texts."""
     return "\n\n".join(message.content or "" for message in messages)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pkgutil
 import re
@@ -50,7 +51,7 @@ class KVReplies:
         store = self._connected()
         try:
             value = store.get(key, collection=COLLECTION)
-        except (ValueError, TypeError) as error:  # what it keeps there is not JSON, and would stop every later scan
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:  # it would stop every later scan of the collection
             self._run("written", lambda: store.delete(key, collection=COLLECTION))
             raise DamagedEntry(type(error).__name__) from None
         except Exception as error:
@@ -84,9 +85,8 @@ class KVReplies:
         return sum(_written(value) >= oldest for value in self._everything().values())
 
     def close(self) -> None:
-        with self._lock:
-            if self._factory is not None:
-                self._store, self._ready = None, False
+        if self._factory is not None:
+            self._store, self._ready = None, False
 
     def _delete(self, keys: list[str]) -> int:
         store = self._connected()
@@ -99,15 +99,14 @@ class KVReplies:
     def _connected(self) -> BaseKVStore:
         if self._process != os.getpid():
             self._leave_parent()
-        if self._store is not None and self._ready:
-            return self._store
-        with self._lock:
-            if self._store is None:
-                self._store = self._make()
-            if not self._ready:
-                self._set_up(self._store)
-                self._ready = True
-            return self._store
+        store = self._store
+        if store is None or not self._ready:
+            with self._lock:
+                store = self._store or self._make()
+                if not self._ready:
+                    self._set_up(store)
+                self._store, self._ready = store, True
+        return store
 
     def _leave_parent(self) -> None:
         """Let go of the parent's connections after a fork, without closing them, and of its lock, which may be held."""
@@ -122,7 +121,7 @@ class KVReplies:
         try:
             store = self._factory()
         except Exception as error:
-            raise self._failure("opened", error) from None
+            raise OSError(f"{self.description} failed: {scrub(f'{type(error).__name__}: {error}')}") from None
         if not isinstance(store, BaseKVStore):
             raise ValueError(f"{self.description} made a {type(store).__name__}, not a LlamaIndex KV store")
         return store

@@ -6,9 +6,11 @@ import asyncio
 import math
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import count
 
 from llama_pack_densex.llm_requests.adapting import AdaptiveConcurrency, Outcome
 
@@ -26,7 +28,8 @@ class Pacer:
 
     One for all calls of a propositionizer, in any thread and any event loop. Requests are spaced evenly, a little below
     the allowance, whatever the server counts in (a sliding minute, fixed seconds, a bucket that fills up). The first
-    come go first. How many are in flight follows from what the server refuses (`AdaptiveConcurrency`).
+    come go first, and one that is sent again keeps its turn. How many are in flight follows from what the server
+    refuses (`AdaptiveConcurrency`).
 
     Args:
         max_concurrency: The most requests in flight.
@@ -67,7 +70,8 @@ class Pacer:
         self._tokens = TokenSchedule(tokens_per_minute) if tokens_per_minute is not None else None
         self._is_given = requests_per_minute is not None
         self._adopted: float | None = None
-        self._queue: OrderedDict[_Ticket, None] = OrderedDict()
+        self._queue: list[tuple[int, int, _Ticket]] = []  # a heap by turn
+        self._turns, self._arrivals = count(1), count(1)
         self._slots_taken = 0
         self._in_flight = 0  # those among them that need not wait for the rates any more
         # What happens is put here, and whoever finds the lock free deals with it. Nothing ever waits for the lock: a
@@ -80,13 +84,19 @@ class Pacer:
         """Requests that may be in flight at the moment."""
         return self._adaptive.limit
 
-    async def enter(self, tokens: int) -> None:
+    def next_turn(self) -> int:
+        """A turn after all that were given out before."""
+        return next(self._turns)
+
+    async def enter(self, tokens: int, turn: int | None = None) -> None:
         """Wait for a free slot, then for the rates. Cancelled, it gives back what it has.
 
         Args:
             tokens: An estimate of the tokens that the request sends and receives.
+            turn: What `next_turn` said when it was first to be sent; None for a new one. The lowest goes first: what is
+                sent again holds up all that was to come after it.
         """
-        ticket = _Ticket(tokens, asyncio.get_running_loop())
+        ticket = _Ticket(tokens, asyncio.get_running_loop(), self.next_turn() if turn is None else turn)
         try:
             moment = await self._ask(self._join, ticket)
             while moment is not None:
@@ -130,12 +140,14 @@ class Pacer:
                 self._lock.release()
 
     def _join(self, ticket: _Ticket) -> None:
-        self._queue[ticket] = None
+        heappush(self._queue, (ticket.turn, next(self._arrivals), ticket))
         self._admit()
 
     def _admit(self) -> None:
         while self._queue and self._slots_taken < self._adaptive.limit:
-            ticket, _ = self._queue.popitem(last=False)
+            _, _, ticket = heappop(self._queue)
+            if ticket.is_abandoned:
+                continue
             self._slots_taken += 1
             ticket.has_slot = True
             self._reserve(ticket)
@@ -179,7 +191,6 @@ class Pacer:
         if ticket.is_abandoned:
             return
         ticket.is_abandoned = True
-        self._queue.pop(ticket, None)
         if not ticket.has_slot:
             return
         self._slots_taken -= 1
@@ -284,6 +295,7 @@ class _Ticket:
 
     tokens: int
     loop: asyncio.AbstractEventLoop
+    turn: int
     answer: asyncio.Future[float | None] = field(init=False)
     schedule: RequestSchedule | None = None  # the one that the place is on: another may be adopted meanwhile
     place: float | None = None

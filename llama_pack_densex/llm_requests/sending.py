@@ -9,7 +9,7 @@ import random
 import threading
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -42,6 +42,7 @@ class Question:
         part: The part of it that is asked for.
         messages: What the model gets.
         attempt: How many-eth time the same is asked.
+        turn: The passage's turn: what is asked again about it goes before passages that came later.
         expected_output: Tokens expected back for a token of `part`.
     """
 
@@ -49,6 +50,7 @@ class Question:
     part: str
     messages: Messages
     attempt: int = 1
+    turn: int | None = None
     expected_output: float = 1.6
 
 
@@ -84,6 +86,10 @@ class Sender:
         self._backoff = wait_random_exponential(multiplier=retry_wait, max=60)
         self._given_up = 0
         self._lock = threading.Lock()
+
+    def next_turn(self) -> int:
+        """The turn of another passage."""
+        return self._pacer.next_turn()
 
     def key(self, question: Question, kind: str = "") -> str:
         """What a question's reply is kept by: the passage, all that is sent, and the model.
@@ -135,6 +141,8 @@ class Sender:
         Raises:
             PropositionizerError: As `ask`.
         """
+        if question.turn is None:
+            question = replace(question, turn=self.next_turn())
         expected = self._expected(question)
         tries = _Tries(self._max_retries)
         retrying = AsyncRetrying(
@@ -163,7 +171,7 @@ class Sender:
     async def _try(
         self, question: Question, transport: Transport, expected: Usage, tries: _Tries, stopped: Stop
     ) -> Response:
-        await self._pacer.enter(expected.total_tokens)
+        await self._pacer.enter(expected.total_tokens, question.turn)
         outcome, used, limit = "failed", None, None
         reserved = False
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Literal
@@ -88,24 +88,30 @@ class BasePropositionNodeParser(NodeParser):
         return document_hash
 
     def stream(
-        self, documents: Iterable[BaseNode], on_passage: Callable[[PropositionSet], None] = lambda made: None
-    ) -> Iterator[ParsedDocument]:
+        self,
+        documents: Iterable[BaseNode],
+        on_passage: Callable[[PropositionSet], None] = lambda made: None,
+        ids: NodeIds | None = None,
+    ) -> Generator[ParsedDocument, None, None]:
         """Parse documents as they come, while the propositions of the next ones are being made.
 
         Memory does not grow with the number of documents. The ids are those of `get_nodes_from_documents`, but for a
-        document whose id comes twice: here it has the same node ids again.
+        document whose id comes twice: here its nodes have the ids that they would have without the other one.
 
         Args:
             documents: Any iterable; it is read a little ahead of what is yielded.
             on_passage: Called with the propositions of each passage as they become ready.
+            ids: Gives out the ids, and tells a document from those of equal text that it has seen before; None means
+                that there were none.
 
         Yields:
             The documents in their order, each with its nodes, or with what was wrong with it.
 
         Raises:
             PropositionizerError: No more propositions can be had. The documents that were whole have been yielded.
+            ValueError: The propositionizer did not make one set a passage.
         """
-        splitter = self._splitter()
+        splitter = self._splitter(ids)
         if "proposition" not in self.granularity:
             yield from (splitter.waiting(document).parsed(splitter.ids) for document in documents)
             return
@@ -122,10 +128,18 @@ class BasePropositionNodeParser(NodeParser):
 
         for one in self.propositionizer.stream(passages()):
             yield from complete()  # those without passages
+            if not waiting:
+                raise ValueError(f"{self.propositionizer.class_name()} returned more sets than there are passages")
             waiting[0].sets.append(one)
             on_passage(one)
             yield from complete()
         yield from complete()
+        if waiting:
+            raise ValueError(f"{self.propositionizer.class_name()} returned fewer sets than there are passages")
+
+    def new_ids(self) -> NodeIds:
+        """What gives out the ids of one call of `stream`."""
+        return NodeIds(self.propositionizer.fingerprint)
 
     def passages_of(self, document: BaseNode) -> list[Passage]:
         """The passages of a document, as the propositionizer gets them.
@@ -157,7 +171,7 @@ class BasePropositionNodeParser(NodeParser):
         documents = [splitter(node) for node in get_tqdm_iterable(nodes, show_progress, "Splitting documents")]
         return documents, [passage for document in documents for passage in document.wanted_passages]
 
-    def _splitter(self) -> _Splitter:
+    def _splitter(self, ids: NodeIds | None = None) -> _Splitter:
         levels = self._levels()
         options = LinkOptions(
             include_metadata=self.include_metadata and all(level.include_metadata for level in levels),
@@ -165,7 +179,7 @@ class BasePropositionNodeParser(NodeParser):
             propositions="proposition" in self.granularity,
             sentences="sentence" in self.granularity,
         )
-        return _Splitter(levels, options, self.document_hasher(), NodeIds(self.propositionizer.fingerprint))
+        return _Splitter(levels, options, self.document_hasher(), ids or self.new_ids())
 
 
 @dataclass(frozen=True)
@@ -181,7 +195,7 @@ class ParsedDocument:
 
     document: BaseNode
     nodes: list[BaseNode]
-    error: ValueError | None = None
+    error: Exception | None = None
     is_passing: bool = False
 
 
@@ -198,11 +212,13 @@ class _Splitter:
         return DocumentNodes(document, pieces, self.document_hash(document), self.ids, self.options)
 
     def waiting(self, document: BaseNode) -> _Waiting:
-        """Split a document, or keep what is wrong with it."""
+        """Split a document that is followed by others, or keep what is wrong with it."""
         try:
             return _Waiting(document, self(document))
-        except ValueError as error:
+        except Exception as error:  # whatever a base parser or odd metadata raise is this document's matter
             return _Waiting(document, error=error)
+        finally:
+            self.ids.forget()  # so that ids do not hang on which documents are waiting at the same time
 
 
 @dataclass
@@ -211,7 +227,7 @@ class _Waiting:
 
     document: BaseNode
     nodes: DocumentNodes | None = None
-    error: ValueError | None = None
+    error: Exception | None = None
     sets: list[PropositionSet] = field(default_factory=list)
 
     @property
@@ -223,10 +239,16 @@ class _Waiting:
         return self.nodes is None or len(self.sets) == self.nodes.wanted
 
     def parsed(self, ids: NodeIds) -> ParsedDocument:
-        nodes = [] if self.nodes is None else self.nodes.with_units(self.sets)
-        if self.nodes is not None:
-            ids.forget(self.nodes.key)
-        return ParsedDocument(self.document, nodes, self.error, any(one.is_passing for one in self.sets))
+        nodes: list[BaseNode] = []
+        error = self.error
+        try:
+            if self.nodes is not None:
+                nodes = self.nodes.with_units(self.sets)
+        except Exception as wrong:  # such as propositions that are no texts
+            error = wrong
+        finally:
+            ids.forget()
+        return ParsedDocument(self.document, nodes, error, any(one.is_passing for one in self.sets))
 
 
 def _assembled(documents: Sequence[DocumentNodes], sets: Sequence[PropositionSet]) -> list[BaseNode]:

@@ -52,9 +52,9 @@ class NodeIds:
         name = (document_key, granularity, text, occurrence, self._fingerprint)
         return str(uuid.uuid5(_NAMESPACE, content_hash(*name)))
 
-    def forget(self, document_key: str) -> None:
-        """Let go of the texts of a document whose nodes all have their ids."""
-        self._nodes.pop(document_key, None)
+    def forget(self) -> None:
+        """Let go of the texts seen so far: what comes next is counted anew, and which documents there were is kept."""
+        self._nodes.clear()
 
 
 def is_random_id(document_id: str) -> bool:

@@ -109,11 +109,6 @@ class DocumentNodes:
         """How many passages' propositions are wanted."""
         return len(self.passage_nodes) if self._options.propositions else 0
 
-    @property
-    def key(self) -> str:
-        """What the document's ids are made from."""
-        return self._key
-
     def with_units(self, propositions: Sequence[PropositionSet]) -> list[BaseNode]:
         """Make the unit nodes and link everything.
 

@@ -49,7 +49,7 @@ from llama_pack_densex.propositionizers.session import CacheSpec, Limits, Sessio
 
 logger = logging.getLogger(__name__)
 
-_AHEAD, _LEAST_AHEAD = 8, 256  # requests that wait or are under way, for each that is in flight, and in all
+_AHEAD, _LEAST_AHEAD = 16, 512  # requests that wait or are under way, for each that is in flight, and in all
 
 
 class LLMPropositionizer(Propositionizer, PromptMixin):
@@ -211,7 +211,8 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
             OSError: `record_to` or the cache cannot be written.
         """
         self._check_llm()
-        sets = await self._run(AsyncTransport(self._session_now().llm_in_loop())).all(passages)
+        async with self._session_now().llm_in_loop() as llm:
+            sets = await self._run(AsyncTransport(llm)).all(passages)
         _report(sets)
         return sets
 

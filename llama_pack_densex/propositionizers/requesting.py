@@ -67,11 +67,12 @@ class PassageRequests:
             stop: Whether they may.
         """
         given = [] if first is None else [first]
+        turn = self.sender.next_turn()
 
         async def ask(request: Request) -> Reply | Failure:
             if given:
                 return given.pop()
-            return await self.sender.ask(self._question(passage, request), transport, stop)
+            return await self.sender.ask(self._question(passage, request, turn), transport, stop)
 
         made = await PassageRun(passage, ask, max_attempts=self.max_attempts, max_requests=self.max_requests).run()
         if self.record_to is not None and made.texts and made.status != "fallback":
@@ -115,7 +116,7 @@ class PassageRequests:
         # a failure may be the matter of one of them
         return [None] * len(passages) if isinstance(reply, Failure) else split_reply(reply.text, passages)
 
-    def _question(self, passage: Passage, request: Request) -> Question:
+    def _question(self, passage: Passage, request: Request, turn: int | None = None) -> Question:
         prompt = self.prompts[prompt_key(request.language)]
         messages = format_request(prompt, self.llm, request.passage, request.note)
-        return Question(passage.text, request.passage.text, messages, request.attempt)
+        return Question(passage.text, request.passage.text, messages, request.attempt, turn)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from weakref import WeakKeyDictionary
 from llama_index.core.llms import LLM
 from llama_index.core.storage.kvstore.types import BaseKVStore
 
-from llama_pack_densex.llm_requests.clients import without_retries
+from llama_pack_densex.llm_requests.clients import close_async_client, without_retries
 from llama_pack_densex.llm_requests.llm_reference import output_settings, secrets_of
 from llama_pack_densex.llm_requests.metering import Budget, Meter
 from llama_pack_densex.llm_requests.pacing import Pacer
@@ -96,7 +97,7 @@ class Session:
         self.sender = make_sender(cache)
         self._lock = threading.Lock()
         self._in_threads: LLM | None = None
-        self._in_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, LLM] = WeakKeyDictionary()
+        self._in_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _InLoop] = WeakKeyDictionary()
 
     def with_cache(self, cache: ReplyCache) -> Session:
         """The same limits, counters and clients with another cache."""
@@ -112,10 +113,28 @@ class Session:
                 self._in_threads = without_retries(self._llm)
             return self._in_threads
 
-    def llm_in_loop(self) -> LLM:
-        """The LLM to call asynchronously in the running event loop."""
+    @asynccontextmanager
+    async def llm_in_loop(self) -> AsyncIterator[LLM]:
+        """The LLM to call asynchronously in the running event loop; its client is closed when no call uses it."""
         loop = asyncio.get_running_loop()
         with self._lock:
-            if loop not in self._in_loops:
-                self._in_loops[loop] = without_retries(self._llm)
-            return self._in_loops[loop]
+            used = self._in_loops.setdefault(loop, _InLoop())
+            used.calls += 1
+            if used.llm is None:
+                used.llm = without_retries(self._llm)
+        try:
+            yield used.llm
+        finally:
+            with self._lock:
+                used.calls -= 1
+                is_last = not used.calls
+                if is_last:
+                    self._in_loops.pop(loop, None)
+            if is_last:
+                await close_async_client(used.llm)
+
+
+@dataclass
+class _InLoop:
+    llm: LLM | None = None
+    calls: int = 0

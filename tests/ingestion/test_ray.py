@@ -25,6 +25,7 @@ from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index.llms.openai import OpenAI
 
 from llama_pack_densex import HierarchicalPropositionNodeParser, LLMPropositionizer, PropositionNodeParser
+from llama_pack_densex.llm_requests.failures import PropositionizerError
 from llama_pack_densex.llm_requests.reply import Usage
 from llama_pack_densex.node_parsers.base import BasePropositionNodeParser
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
@@ -221,18 +222,37 @@ def test_a_killed_worker_of_a_pipeline_costs_its_batch_and_nothing_is_lost(monke
         assert content(nodes) == in_one_process(parser, lamps(40))
 
 
-def test_a_killed_worker_of_shards_costs_its_batch_and_nothing_is_lost(
+def test_a_killed_worker_of_shards_costs_what_was_in_flight_where_replies_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with OpenAIServer(respond) as server:
-        parser = parser_of(server, monkeypatch)
+        parser = parser_of(server, monkeypatch, cache=tmp_path / "replies.sqlite")
         store = LanceVectorStore(tmp_path / "store")
         options = server_of(server)
         with killer(server):
-            results = list(ingest_shards(lamps(40), parser, store, shard_size=8, batch_size=4, parser_options=options))
-        assert 40 < len(server.requests) <= 44
+            results = list(ingest_shards(lamps(40), parser, store, shard_size=8, batch_size=10, parser_options=options))
+        assert 40 < len(server.requests) <= 42
         assert sum(result.documents for result in results) == 40
         assert stored(tmp_path) == in_one_process(parser, lamps(40)).keys()
+
+
+def test_what_a_provider_could_not_be_asked_for_is_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = True
+
+    def respond_but_once(body: dict[str, Any]) -> Reply:
+        fails = broken and "列車" in asked_content(body)
+        return Reply("out of order", status=503) if fails else respond(body)
+
+    with OpenAIServer(respond_but_once) as server:
+        parser = parser_of(server, monkeypatch, max_retries=0)
+        options: dict[str, Any] = {"parser": parser, "parser_options": server_of(server)}
+        (first,) = shards(lamps(6)[2:4], tmp_path, **options)
+        broken = False
+        (second,) = shards(lamps(6)[2:4], tmp_path, **options)
+        assert (first.documents, first.fallbacks) == (2, 1)
+        assert (second.documents, second.unchanged, second.fallbacks) == (1, 1, 0)
+        assert second.usage.requests == 1
+        assert stored(tmp_path) == in_one_process(parser, lamps(6)[2:4]).keys()
 
 
 def test_rays_pipeline_fails_with_a_docstore() -> None:
@@ -279,7 +299,7 @@ def test_a_second_start_goes_on_where_the_first_one_stopped(tmp_path: Path) -> N
 
 def test_where_nothing_changed_nothing_is_done(folder: Path) -> None:
     given = [*lamps(15), Document(id_="blank", text="")]
-    assert shards(given, folder) == [ShardResult(0, 0, 16, 0, 0, Usage())]
+    assert shards(given, folder) == [ShardResult(0, 0, 16, {}, 0, 0, Usage())]
 
 
 def test_only_what_changed_is_written_again_and_its_old_nodes_are_gone(folder: Path) -> None:
@@ -296,11 +316,24 @@ def test_documents_that_the_store_lost_are_written_again(folder: Path) -> None:
     assert stored(folder) == in_one_process(PropositionNodeParser(), lamps(15)).keys()
 
 
-def test_an_error_in_a_worker_is_the_workers_error_and_what_was_finished_is_kept(tmp_path: Path) -> None:
-    odd = Document(id_="odd", text="half a character: \ud800")
-    with pytest.raises(ValueError, match="'odd'"):
-        shards([*lamps(8), odd], tmp_path, shard_size=100)
-    assert stored(tmp_path) == in_one_process(PropositionNodeParser(), lamps(8)).keys()
+def test_a_document_that_fails_is_named_and_what_the_store_has_of_it_stays(folder: Path) -> None:
+    changed = [*lamps(15)[:-2], Document(id_="lamp-0", text="half a character: \ud800"), lamps(15)[-1]]
+    (result,) = shards(changed, folder, TrigramEmbedding())
+    assert "lone surrogate" in result.failed["lamp-0"]
+    assert (result.documents, result.unchanged) == (0, 14)
+    assert stored(folder) == in_one_process(PropositionNodeParser(), lamps(15)).keys()
+
+
+def test_where_a_provider_refuses_what_was_finished_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def respond_to_four(body: dict[str, Any]) -> Reply:
+        return respond(body) if len(server.requests) <= 4 else Reply("no such key", status=401)
+
+    with OpenAIServer(respond_to_four) as server:
+        parser = parser_of(server, monkeypatch)
+        with pytest.raises(PropositionizerError, match="401"):
+            shards(lamps(12), tmp_path, parser=parser, parser_options=server_of(server), shard_size=100)
+    there = LanceVectorStore(tmp_path / "store").get_nodes()
+    assert {node.ref_doc_id for node in there} == {document.id_ for document in lamps(12)[:4]}
 
 
 def test_documents_without_ids_of_their_own_are_refused(tmp_path: Path) -> None:
@@ -319,9 +352,9 @@ def test_the_ledger_is_private_and_knows_what_it_was_told(tmp_path: Path) -> Non
     ledger.close()
 
 
-def parser_of(server: OpenAIServer, monkeypatch: pytest.MonkeyPatch) -> PropositionNodeParser:
+def parser_of(server: OpenAIServer, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> PropositionNodeParser:
     monkeypatch.setenv("SERVER", server.url)
-    asking = LLMPropositionizer(openai(server.url), llm_factory=make_llm, max_concurrency=2)
+    asking = LLMPropositionizer(openai(server.url), llm_factory=make_llm, max_concurrency=2, **settings)
     return PropositionNodeParser(propositionizer=asking)
 
 
@@ -348,8 +381,9 @@ def killer(server: OpenAIServer) -> Iterator[None]:
 def shards(given: list[Document], folder: Path, embed_model: Any = None, **options: Any) -> list[ShardResult]:
     """Ingest into the store in a folder."""
     store = LanceVectorStore(folder / "store")
+    parser = options.pop("parser", PropositionNodeParser())
     options = {"shard_size": 6, "batch_size": 2, "workers": 1, "ledger": folder / "ledger.sqlite", **options}
-    return list(ingest_shards(iter(given), PropositionNodeParser(), store, embed_model, **options))
+    return list(ingest_shards(iter(given), parser, store, embed_model, **options))
 
 
 def stored(folder: Path) -> set[str]:

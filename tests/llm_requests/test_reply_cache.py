@@ -535,6 +535,16 @@ def test_a_factory_that_makes_something_else_is_named() -> None:
         ReplyCache(dict).get(key_of(ENGLISH))  # type: ignore[arg-type]
 
 
+def broken_factory() -> SimpleKVStore:
+    raise KeyError("redis://user:hunter2@host is not set")
+
+
+def test_a_factory_that_fails_is_named_without_passwords() -> None:
+    with pytest.raises(OSError, match=r"broken_factory failed: KeyError: .*is not set") as caught:
+        ReplyCache(broken_factory).get(key_of(ENGLISH))
+    assert "hunter2" not in str(caught.value)
+
+
 def test_a_url_is_refused_without_quoting_its_password() -> None:
     with pytest.raises(ValueError, match="KV store") as caught:
         ReplyCache("redis://user:hunter2@127.0.0.1:6379/0")

@@ -8,11 +8,13 @@ import random
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from llama_index.core.storage.kvstore import SimpleKVStore
@@ -21,7 +23,7 @@ from llama_pack_densex.llm_requests.reply import Reply, Usage
 from llama_pack_densex.llm_requests.reply_cache import ReplyCache, reply_key
 
 SERVER = """
-import os, sys, traceback
+import os, sys
 from tests.llm_requests.test_reply_cache_processes import *
 children = []
 print("ready", flush=True)
@@ -31,17 +33,22 @@ for line in sys.stdin:
         print("ended", *[os.waitpid(child, 0)[1] for child in children], flush=True)
         children = []
         continue
-    child = os.fork()
-    if child == 0:
+    children.append(fork(lambda: globals()[name](*arguments)))
+"""
+
+
+def fork(work: Callable[[], object]) -> int:
+    """Do something in a forked process, which then ends; return its id."""
+    pid = os.fork()
+    if pid == 0:
         try:
-            globals()[name](*arguments)
+            work()
         except BaseException:
             traceback.print_exc()
             os._exit(1)
         sys.stdout.flush()
         os._exit(0)
-    children.append(child)
-"""
+    return pid
 
 
 def key_of(number: int) -> str:
@@ -219,20 +226,38 @@ def test_a_cache_that_is_open_when_its_process_forks_works_on_both_sides(tmp_pat
     path = tmp_path / "replies"
     cache = ReplyCache(path)
     cache.put(key_of(0), reply_of(0))
-    pids = []
-    for part in range(1, 4):
-        pid = os.fork()
-        if pid == 0:
-            good = cache.get(key_of(0)) == reply_of(0)
-            for number in range(part * 100, part * 100 + 100):
-                cache.put(key_of(number), reply_of(number))
-            os._exit(0 if good else 1)
-        pids.append(pid)
-        for number in range(part * 1000, part * 1000 + 50):
+
+    def work(part: int) -> None:
+        assert cache.get(key_of(0)) == reply_of(0)
+        for number in range(part, part + 100):
             cache.put(key_of(number), reply_of(number))
+
+    pids = []
+    for part in (1000, 2000, 3000):
+        pids.append(fork(partial(work, part)))
+        work(part + 500)
     assert [os.waitpid(pid, 0)[1] for pid in pids] == [0, 0, 0]
     cache.close()
-    assert len(ReplyCache(path)) == 1 + 300 + 150
+    assert len(ReplyCache(path)) == 1 + 600
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_process_forks_while_its_threads_write(tmp_path: Path) -> None:
+    path = tmp_path / "replies"
+    cache = ReplyCache(path)
+
+    def write(start: int, stop: int) -> None:
+        for number in range(start, stop):
+            cache.put(key_of(number), reply_of(number))
+
+    threads = [threading.Thread(target=write, args=(start, start + 300)) for start in (1000, 2000, 3000)]
+    for thread in threads:
+        thread.start()
+    pids = [fork(partial(write, number, number + 1)) for number in range(8)]
+    assert [os.waitpid(pid, 0)[1] for pid in pids] == [0] * 8
+    for thread in threads:
+        thread.join()
+    assert len(ReplyCache(path)) == 900 + 8
 
 
 def test_a_pickled_cache_is_used_in_another_process(tmp_path: Path, children: Children) -> None:
@@ -266,15 +291,9 @@ def test_a_file_that_cannot_be_written_is_named_with_what_to_do(children: Childr
 def test_a_store_object_in_a_forked_process_is_refused_with_advice() -> None:
     cache = ReplyCache(SimpleKVStore())
     cache.put(key_of(1), reply_of(1))
-    reading, writing = os.pipe()
-    if os.fork() == 0:
-        try:
+
+    def use_in_child() -> None:
+        with pytest.raises(RuntimeError, match=r"SimpleKVStore.*module:name"):
             cache.put(key_of(2), reply_of(2))
-        except RuntimeError as error:
-            os.write(writing, pickle.dumps(str(error)))
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        message: Any = pickle.loads(pipe.read())
-    assert "SimpleKVStore" in message
-    assert "module:name" in message
+
+    assert os.waitpid(fork(use_in_child), 0)[1] == 0

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from llama_index.core.storage.kvstore.types import BaseKVStore
 from llama_pack_densex.llm_requests.failures import Failure
 from llama_pack_densex.llm_requests.reply import Reply, Usage
 from llama_pack_densex.llm_requests.reply_cache import ReplyCache, reply_key
+from tests.llm_requests.test_reply_cache_processes import fork
 
 COLLECTION = "densex_replies"
 JAPANESE = "味噌は大豆を発酵させた調味料である。"
@@ -221,15 +223,7 @@ def test_threads_use_one_cache_at_once(factory: Callable[[], BaseKVStore]) -> No
 
 def test_processes_that_begin_at_once_share_a_new_store(factory: Callable[[], BaseKVStore]) -> None:
     cache = ReplyCache(f"{__name__}:{factory.__name__}")
-    children = []
-    for number in range(4):
-        children.append(os.fork())
-        if children[-1] == 0:
-            try:
-                cache.put(reply_key(str(number), ""), Reply(str(number)))
-            except BaseException:
-                os._exit(1)
-            os._exit(0)
+    children = [fork(partial(cache.put, reply_key(str(number), ""), Reply(str(number)))) for number in range(4)]
     assert [os.waitpid(child, 0)[1] for child in children] == [0] * 4
     again = pickle.loads(pickle.dumps(cache))
     assert [again.get(reply_key(str(number), "")) for number in range(4)] == [Reply(str(number)) for number in range(4)]
@@ -238,15 +232,12 @@ def test_processes_that_begin_at_once_share_a_new_store(factory: Callable[[], Ba
 def test_an_open_cache_works_on_after_its_process_forked(factory: Callable[[], BaseKVStore]) -> None:
     cache = ReplyCache(factory)
     cache.put(KEY, REPLY)
-    child = os.fork()
-    if child == 0:
-        try:
-            assert cache.get(KEY) == REPLY
-            cache.put(reply_key("child", ""), REPLY)
-        except BaseException:
-            os._exit(1)
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
+
+    def use_in_child() -> None:
+        assert cache.get(KEY) == REPLY
+        cache.put(reply_key("child", ""), REPLY)
+
+    assert os.waitpid(fork(use_in_child), 0)[1] == 0
     assert cache.get(reply_key("child", "")) == REPLY
     assert len(cache) == 2
 
