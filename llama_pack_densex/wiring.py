@@ -48,15 +48,15 @@ logger = logging.getLogger(__name__)
 class Given:
     """The parts of a pack that its user gave; None where they gave none (see `DenseXRetrievalPack`)."""
 
-    proposition_llm: LLM | str | None
-    query_llm: LLM | str | None
-    embed_model: BaseEmbedding | str | None
-    text_splitter: NodeParser | None
-    propositionizer: Propositionizer | None
-    vector_store: BasePydanticVectorStore | None
-    node_parser: BasePropositionNodeParser | None
-    reranker: BaseNodePostprocessor | None
-    tokenizer: TokenizerSpec | None
+    proposition_llm: LLM | str | None = None
+    query_llm: LLM | str | None = None
+    embed_model: BaseEmbedding | str | None = None
+    text_splitter: NodeParser | None = None
+    propositionizer: Propositionizer | None = None
+    vector_store: BasePydanticVectorStore | None = None
+    node_parser: BasePropositionNodeParser | None = None
+    reranker: BaseNodePostprocessor | None = None
+    tokenizer: TokenizerSpec | None = None
 
     @property
     def propositions(self) -> bool:

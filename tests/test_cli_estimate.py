@@ -65,7 +65,7 @@ def test_json_has_all_figures(folder: Path) -> None:
 def test_the_documents_of_a_dataset_count(tmp_path: Path) -> None:
     code, output = run("estimate", write_squad(tmp_path, "ja"))
     assert code == 0
-    assert "is a dataset: the estimate is for its 2 documents" in " ".join(output.split())
+    assert "is a dataset: its 2 documents are meant" in " ".join(output.split())
 
 
 def test_json_that_is_no_dataset_is_a_file_as_for_index(tmp_path: Path) -> None:

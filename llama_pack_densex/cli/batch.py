@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode, Document
     from llama_index.llms.openai import OpenAI
 
-    from llama_pack_densex.node_parsers.base import BasePropositionNodeParser
+    from llama_pack_densex.propositionizers.llm import LLMPropositionizer
     from llama_pack_densex.stores.manifest import Manifest
 
 batch = typer.Typer(
@@ -24,7 +23,6 @@ batch = typer.Typer(
 )
 
 _PRICES_HELP = "Prices beside, or in place of, the package's own: JSON."
-_NO_KEY = "none, since nothing is asked"
 
 
 @batch.command("export")
@@ -70,19 +68,22 @@ def export(
     """
     with session():
         from llama_pack_densex.cli.batch_printing import ExportReport, print_export
+        from llama_pack_densex.cli.planning import document_hashes, planned_parser, unasked_llm
         from llama_pack_densex.ingestion.batch_files import RequestFiles
         from llama_pack_densex.ingestion.batching import export_requests
         from llama_pack_densex.llm_requests.prices import price_of, read_prices
+        from llama_pack_densex.models import OPENAI_MODEL
         from llama_pack_densex.stores.manifest import Manifest, is_index
 
         table = read_prices(prices)
         documents = _Documents(paths, to, out, skip_unreadable)
         manifest = Manifest.read(to) if is_index(to) else None
-        llm = _llm(llm_model)
-        parser = _parser(manifest, mode.value if mode else None, llm, passages_per_request, to)
+        llm = unasked_llm(llm_model or OPENAI_MODEL)
+        propositionizer = _propositionizer(llm, manifest, passages_per_request, to)
+        parser = planned_parser(manifest, propositionizer, mode.value if mode else None)
         with RequestFiles(out, force=force, max_requests=requests_per_file) as files:
             counts = export_requests(
-                documents, parser, files, indexed=_document_hashes(to, manifest), on_failure=_warn_of_failure
+                documents, parser, files, indexed=document_hashes(to, manifest), on_failure=_warn_of_failure
             )
         documents.report()
         if not counts.documents and not counts.unchanged and not counts.failed:
@@ -146,12 +147,14 @@ class _Documents:
     """The documents of files, one after the other; what is wrong with some is kept to be told."""
 
     def __init__(self, paths: Sequence[Path], to: Path, out: Path, skip_unreadable: bool) -> None:
+        from llama_pack_densex.cli.datasets import split_datasets
         from llama_pack_densex.reading import Unreadable, document_ids, find_files
         from llama_pack_densex.stores.folder import IndexFolder
 
         IndexFolder(to)  # says so if the folder cannot be used
         _check_out(out, paths, to)
-        self._files, unlisted = find_files(paths, leave_out=[to])
+        self._from_datasets, rest = split_datasets(paths)
+        self._files, unlisted = find_files(rest, leave_out=[to])
         self._ids = document_ids(self._files, {})
         self._skip_unreadable = skip_unreadable
         self._unreadable: list[Unreadable] = []
@@ -167,6 +170,7 @@ class _Documents:
     def __iter__(self) -> Iterator[Document]:
         from llama_pack_densex.reading import UnreadableFileError, read_file
 
+        yield from self._from_datasets
         with progress("Reading files") as bar:
             for file in bar.track(self._files):
                 try:
@@ -200,51 +204,26 @@ def _check_out(out: Path, paths: Sequence[Path], to: Path) -> None:
             raise ValueError(f"{out} is below {path}, and its files would be indexed: give a folder elsewhere")
 
 
-def _llm(name: str | None) -> OpenAI:
-    """The LLM that `densex index` will ask. It is not asked here, and has no key that could be written anywhere."""
-    from llama_index.llms.openai import OpenAI
+def _propositionizer(llm: OpenAI, manifest: Manifest | None, passages_per_request: int, to: Path) -> LLMPropositionizer:
+    """What `densex index` will make propositions with, and the replies that are kept.
 
-    from llama_pack_densex.models import OPENAI_MODEL
+    Raises:
+        ValueError: The model is not known, or the index needs no propositions.
+    """
+    from llama_pack_densex.propositionizers.llm import LLMPropositionizer
+    from llama_pack_densex.stores.folder import REPLIES_FILE
 
-    llm = OpenAI(model=name or OPENAI_MODEL, api_key=_NO_KEY)
     try:
         _ = llm.metadata.context_window
     except ValueError as error:
         raise ValueError(
-            f"{name!r} is no model that llama-index-llms-openai knows: upgrade that package, or use export_requests "
-            "of llama_pack_densex.ingestion.batching from Python"
+            f"{llm.model!r} is no model that llama-index-llms-openai knows: upgrade that package, or use "
+            "export_requests of llama_pack_densex.ingestion.batching from Python"
         ) from error
-    return llm
-
-
-def _parser(
-    manifest: Manifest | None, mode: str | None, llm: OpenAI, passages_per_request: int, to: Path
-) -> BasePropositionNodeParser:
-    """The node parser that `densex index` will have, with the replies that are kept."""
-    from llama_pack_densex.options import PackOptions
-    from llama_pack_densex.propositionizers.llm import LLMPropositionizer
-    from llama_pack_densex.stores.folder import REPLIES_FILE
-    from llama_pack_densex.wiring import Given, make_node_parser
-
     if manifest is not None and "proposition" not in manifest.granularity:
         raise ValueError(f"{to} is searched by {' and '.join(manifest.granularity)}: it needs no propositions")
     propositionizer = LLMPropositionizer(llm, passages_per_request=passages_per_request)
-    if (to / REPLIES_FILE).exists():
-        propositionizer = propositionizer.keeping_replies(to / REPLIES_FILE)
-    chosen: dict[str, Any] = {} if manifest is None else {"mode": manifest.mode, "granularity": manifest.granularity}
-    chosen |= {} if mode is None else {"mode": mode}
-    given: dict[str, Any] = dict.fromkeys(field.name for field in fields(Given))
-    return make_node_parser(PackOptions(**chosen), Given(**{**given, "propositionizer": propositionizer}))[0]
-
-
-def _document_hashes(to: Path, manifest: Manifest | None) -> set[str]:
-    from llama_pack_densex.cli.opening import damage_reported
-    from llama_pack_densex.stores.folder import IndexFolder
-
-    if manifest is None:
-        return set()
-    with damage_reported(to):
-        return {record.hash for record in IndexFolder(to).open(manifest, None, None).documents().values()}
+    return propositionizer.keeping_replies(to / REPLIES_FILE) if (to / REPLIES_FILE).exists() else propositionizer
 
 
 def _warn_of_failure(document: BaseNode, error: ValueError) -> None:

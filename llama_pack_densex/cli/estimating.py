@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,23 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 from llama_pack_densex.cli.choices import make_llm
 from llama_pack_densex.cli.datasets import split_datasets
-from llama_pack_densex.cli.opening import damage_reported
+from llama_pack_densex.cli.planning import document_hashes, planned_parser, unasked_llm
 from llama_pack_densex.cli.session import one_line, progress, warn
 from llama_pack_densex.ingestion.estimate import Estimate, estimate
 from llama_pack_densex.models import E5, NONE, cached_model
-from llama_pack_densex.options import PackOptions
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
 from llama_pack_densex.reading import UnreadableFileError, document_ids, find_files, read_file
-from llama_pack_densex.stores.folder import REPLIES_FILE, IndexFolder
+from llama_pack_densex.stores.folder import REPLIES_FILE
 from llama_pack_densex.stores.manifest import Manifest, is_index
-from llama_pack_densex.wiring import Given, make_node_parser
 
 if TYPE_CHECKING:
     from llama_index.core.llms import LLM
     from llama_index.core.schema import Document
 
-    from llama_pack_densex.node_parsers.base import BasePropositionNodeParser
     from llama_pack_densex.propositionizers.base import Propositionizer
 
 
@@ -70,7 +66,7 @@ def estimate_paths(paths: Sequence[Path], to: Path | None, choices: EstimateChoi
     propositionizer = _propositionizer(choices)
     if to is not None and (choices.sample or (to / REPLIES_FILE).exists()):
         propositionizer = propositionizer.keeping_replies(to / REPLIES_FILE)
-    parser = _parser(choices, manifest, propositionizer)
+    parser = planned_parser(manifest, propositionizer, choices.mode, choices.granularity)
     if manifest is not None and manifest.propositionizer != propositionizer.fingerprint:
         warn(f"the propositions in {one_line(str(to))} were made otherwise, so that all documents count as new")
     found = estimate(
@@ -80,7 +76,7 @@ def estimate_paths(paths: Sequence[Path], to: Path | None, choices: EstimateChoi
         embed_model_name=_embed_model(choices, manifest),
         dimension=choices.dimension,
         sample=choices.sample,
-        indexed=_document_hashes(to, manifest),
+        indexed=document_hashes(to, manifest),
     )
     if not found.documents and not found.unchanged_documents and not found.broken_documents:
         raise ValueError(f"{', '.join(map(str, paths))}: there is no file to read")
@@ -118,30 +114,7 @@ def _llm(name: str, is_asked: bool) -> LLM:
         assert not isinstance(llm, str)
         assert llm is not None
         return llm
-    from llama_index.llms.openai import OpenAI
-
-    return OpenAI(model=name, api_key=os.environ.get("OPENAI_API_KEY") or "none, since nothing is asked")
-
-
-def _parser(
-    choices: EstimateChoices, manifest: Manifest | None, propositionizer: Propositionizer
-) -> BasePropositionNodeParser:
-    """The parser that `densex index` would take."""
-    chosen: dict[str, Any] = {} if manifest is None else {"mode": manifest.mode, "granularity": manifest.granularity}
-    given = {"mode": choices.mode, "granularity": choices.granularity}
-    options = PackOptions(**{**chosen, **{name: value for name, value in given.items() if value}})
-    parts = Given(
-        proposition_llm=None,
-        query_llm=None,
-        embed_model=None,
-        text_splitter=None,
-        propositionizer=propositionizer,
-        vector_store=None,
-        node_parser=None,
-        reranker=None,
-        tokenizer=None,
-    )
-    return make_node_parser(options, parts)[0]
+    return unasked_llm(name)
 
 
 def _embed_model(choices: EstimateChoices, manifest: Manifest | None) -> str | None:
@@ -152,12 +125,3 @@ def _embed_model(choices: EstimateChoices, manifest: Manifest | None) -> str | N
     if name is None:
         name = E5 if cached_model(E5) is not None else NONE
     return None if name == NONE else name
-
-
-def _document_hashes(to: Path | None, manifest: Manifest | None) -> set[str]:
-    """What the documents of an index were like when they were indexed."""
-    if to is None or manifest is None:
-        return set()
-    with damage_reported(to):
-        records = IndexFolder(to).open(manifest, None, None).documents().values()
-    return {record.hash for record in records}

@@ -33,7 +33,7 @@ class Watch:
 
     Attributes:
         strangers: Languages of which it turned out that the embedding model does not know them.
-        summary: What it came to; None until the end.
+        summary: What it came to; None until the end, and where something stopped it and the report cannot be written.
     """
 
     def __init__(
@@ -50,7 +50,6 @@ class Watch:
 
     def __enter__(self) -> Watch:
         self._progress.__enter__()
-        self._report.__enter__()
         return self
 
     def __exit__(
@@ -58,9 +57,13 @@ class Watch:
     ) -> None:
         self._show_usage()
         self._progress.finish()
-        self._report.__exit__(kind, error, trace)
-        self.summary = self._report.finish()
-        if self._report.fallen_back:
+        try:
+            self.summary = self._report.finish("" if error is None else describe(error))
+        except OSError as failure:
+            if error is None:
+                raise
+            logger.error("The ingestion report could not be written: %s", failure)  # and the error goes on
+        if self.summary is not None and self._report.fallen_back:
             logger.warning(
                 "%d passages are represented by their sentences, since their propositions could not be had: %s",
                 self.summary.statuses.get("fallback", 0),

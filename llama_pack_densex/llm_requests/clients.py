@@ -16,7 +16,11 @@ T = TypeVar("T")
 Response = ChatResponse | CompletionResponse
 Messages = Sequence[ChatMessage]
 
-_CLIENTS = ("_client", "_aclient")
+_CLIENTS = {"_client": "_get_client", "_aclient": "_get_aclient"}  # and what makes them, in LlamaIndex's OpenAI
+_SETTINGS = (
+    "api_key", "base_url", "organization", "project", "timeout", "workload_identity", "_provider", "_api_key_provider",
+    "_custom_headers", "_custom_query", "_api_version", "_azure_ad_token", "_azure_ad_token_provider",
+)  # fmt: skip
 
 
 class Transport(Protocol):
@@ -25,8 +29,8 @@ class Transport(Protocol):
     async def send(self, messages: Messages) -> Response:
         """Send one request, once."""
 
-    async def run(self, work: Callable[..., T], *args: Any) -> T:
-        """Do blocking work off the event loop."""
+    def run(self, work: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+        """Do blocking work off the event loop. No task: the end of a loop cancels all tasks, shielded ones too."""
 
 
 class AsyncTransport:
@@ -44,8 +48,8 @@ class AsyncTransport:
             return await self._llm.achat(messages)
         return await self._llm.acomplete(as_prompt(messages))
 
-    async def run(self, work: Callable[..., T], *args: Any) -> T:
-        return await asyncio.to_thread(work, *args)
+    def run(self, work: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+        return asyncio.get_running_loop().run_in_executor(None, work, *args)
 
 
 class ThreadTransport:
@@ -59,9 +63,8 @@ class ThreadTransport:
     def __init__(self, llm: LLM, max_concurrency: int) -> None:
         self._llm, self._is_chat = llm, llm.metadata.is_chat_model
         self._context = copy_context()
-        # apart, since what is kept must not wait for requests
+        # apart from the loop's own threads, since what is kept must not wait for requests
         self._sending = ThreadPoolExecutor(max_concurrency, thread_name_prefix="propositions")
-        self._working = ThreadPoolExecutor(1, thread_name_prefix="kept replies")
 
     async def send(self, messages: Messages) -> Response:
         loop = asyncio.get_running_loop()
@@ -69,13 +72,12 @@ class ThreadTransport:
         task = partial(self._context.copy().run, self._send_now, messages)
         return await loop.run_in_executor(self._sending, task)
 
-    async def run(self, work: Callable[..., T], *args: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._working, work, *args)
+    def run(self, work: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+        return asyncio.get_running_loop().run_in_executor(None, work, *args)
 
     def close(self) -> None:
         """Let the threads end when their requests do."""
-        for threads in (self._sending, self._working):
-            threads.shutdown(wait=False, cancel_futures=True)
+        self._sending.shutdown(wait=False, cancel_futures=True)
 
     def _send_now(self, messages: Messages) -> Response:
         return self._llm.chat(messages) if self._is_chat else self._llm.complete(as_prompt(messages))
@@ -86,34 +88,51 @@ def without_retries(llm: LLM) -> LLM:
 
     LlamaIndex's OpenAI tries thrice, and the client in it thrice again at each of these; with our own tries on top, one
     passage could be asked for dozens of times, and a rate limit would be met by more requests. The copy has clients of
-    its own, where they can be made anew: an asynchronous one belongs to one event loop.
+    its own, where they can be made anew: an asynchronous one belongs to one event loop. One that the user gave the LLM
+    goes on to be used, with its address and its ways to authenticate.
     """
-    fields = type(llm).model_fields
     changes = {"max_retries": 0} if isinstance(getattr(llm, "max_retries", None), int) else {}
     copy: LLM = llm.model_copy(update=changes)
     private = copy.__pydantic_private__ or {}
     for name in _CLIENTS:
         client = private.get(name)
-        if client is None:
-            continue
-        if "reuse_client" in fields:
-            private[name] = None  # LlamaIndex's OpenAI makes another one
-        elif hasattr(client, "with_options"):  # the clients of OpenAI and Anthropic
+        if hasattr(client, "with_options") and not _has_its_like(copy, name):  # the clients of OpenAI and Anthropic
             private[name] = client.with_options(max_retries=0)
     return copy
 
 
-async def close_async_client(llm: LLM) -> None:
+def _has_its_like(copy: LLM, name: str) -> bool:
+    """Give a copy a client of its own, if LlamaIndex makes the like of the one that it has from the LLM's settings."""
+    private = copy.__pydantic_private__ or {}
+    given, private[name] = private[name], None
+    try:
+        made = getattr(copy, _CLIENTS[name])()
+    except Exception:  # another provider's LLM, or one without a key: nobody but the user can have made the client
+        return False
+    said = [[getattr(client, setting, None) for setting in _SETTINGS] for client in (made, given)]
+    return said[0] == said[1] and type(_http_client(made)) is type(_http_client(given))
+
+
+def _http_client(client: Any) -> Any:
+    return getattr(client, "_client", None)
+
+
+async def close_async_client(copy: LLM, llm: LLM) -> None:
     """Close the asynchronous client that a copy by `without_retries` made for itself, not one that it was given.
 
     Left to the garbage collector it would be closed in whatever event loop runs then, and fail there.
+
+    Args:
+        copy: The copy.
+        llm: What it is a copy of.
     """
-    private = llm.__pydantic_private__ or {}
+    private, given = copy.__pydantic_private__ or {}, llm.__pydantic_private__ or {}
     client = private.get("_aclient")
     if client is None or "reuse_client" not in type(llm).model_fields or private.get("_async_http_client") is not None:
         return
     private["_aclient"] = None
-    await client.close()
+    if _http_client(client) is not _http_client(given.get("_aclient")):
+        await client.close()
 
 
 def as_prompt(messages: Messages) -> str:

@@ -10,9 +10,20 @@ from llama_index.core.utils import get_tokenizer
 from llama_pack_densex.llm_requests.clients import Messages, Response
 from llama_pack_densex.llm_requests.reply import Usage
 
-_INPUT = ("prompt_tokens", "input_tokens", "prompt_token_count", "prompt_eval_count", "inputTokens")
-_OUTPUT = ("completion_tokens", "output_tokens", "candidates_token_count", "eval_count", "outputTokens")
-_CACHED = ("cached_tokens", "cache_read_input_tokens", "cached_content_token_count", "cacheReadInputTokens")
+# OpenAI's names and those of many others, Anthropic's, Google's (in Python and in JSON), Ollama's, Bedrock's
+_INPUT = (
+    "prompt_tokens", "input_tokens", "prompt_token_count", "promptTokenCount", "prompt_eval_count", "inputTokens",
+)  # fmt: skip
+_OUTPUT = (
+    "completion_tokens", "output_tokens", "candidates_token_count", "candidatesTokenCount", "eval_count",
+    "outputTokens",
+)  # fmt: skip
+_THOUGHTS = ("thoughts_token_count", "thoughtsTokenCount")  # which Google counts apart
+_READ, _WRITTEN = (
+    ("cache_read_input_tokens", "cacheReadInputTokens"),
+    ("cache_creation_input_tokens", "cacheWriteInputTokens"),
+)  # which Anthropic and Bedrock count apart
+_CACHED = ("cached_tokens", *_READ, "cached_content_token_count", "cachedContentTokenCount")
 _A_MESSAGE = 3  # tokens of OpenAI's around a message, and ahead of the reply
 
 
@@ -32,14 +43,16 @@ def usage_of(response: Response, messages: Messages) -> Usage:
     )
     for place in places:
         sent, received = _number(place, _INPUT), _number(place, _OUTPUT)
-        if sent is None and received is None:
-            continue
+        if not sent and not received:
+            continue  # a server that does not count may send zeros
         details = _get(place, "prompt_tokens_details") or _get(place, "input_tokens_details")
         cached = _number(details, _CACHED) or _number(place, _CACHED) or 0
-        if _get(place, "cache_read_input_tokens") is not None:  # Anthropic counts these apart
-            sent = (sent or 0) + cached + (_number(place, ("cache_creation_input_tokens",)) or 0)
-        received = (received or 0) + (_number(place, ("thoughts_token_count",)) or 0)
-        return Usage(1, sent or 0, received, min(cached, sent or 0))
+        if sent is None:  # Ollama leaves out what it had cached
+            sent = count_messages(messages)
+        elif _number(place, (*_READ, *_WRITTEN)) is not None:
+            sent += cached + (_number(place, _WRITTEN) or 0)
+        received = (received or 0) + (_number(place, _THOUGHTS) or 0)
+        return Usage(1, sent, received, min(cached, sent))
     text = message.content if message is not None else getattr(response, "text", "")
     return Usage(1, count_messages(messages), count_tokens(text or ""))
 

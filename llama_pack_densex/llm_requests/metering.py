@@ -27,8 +27,24 @@ class Budget:
     max_tokens_total: int | None = None
 
 
+@dataclass(frozen=True)
+class Reserved:
+    """What is set aside for a request.
+
+    Args:
+        expected: What it was expected to use.
+        amount: What is set aside for it.
+    """
+
+    expected: Usage
+    amount: Usage
+
+
 class Meter:
     """Counts what is used, in any thread, and says whether another request is within the budget.
+
+    What is set aside for a request grows with what earlier ones used beyond what was expected of them: a model that
+    thinks before it replies uses several times as much.
 
     Args:
         budget: What may be used.
@@ -41,6 +57,7 @@ class Meter:
         self._lock = threading.Lock()
         self._usage = used
         self._reserved = NOTHING
+        self._expected, self._came_to = NOTHING, NOTHING  # of those requests that something was set aside for
         self._kept = 0
         self._refused = 0
         self._failed = 0
@@ -67,29 +84,33 @@ class Meter:
         """Whether there is a limit at all."""
         return self._budget != Budget()
 
-    def reserve(self, expected: Usage) -> bool:
+    def reserve(self, expected: Usage) -> Reserved | None:
         """Set aside what a request is expected to use.
 
         Returns:
-            Whether that could be done; if not, it may be after other requests have turned out cheaper.
+            What was set aside; None where that may be possible after other requests have turned out cheaper.
 
         Raises:
             BudgetExceededError: It cannot be done, whatever the requests that are under way turn out to use.
         """
         with self._lock:
-            if self._fits(self._usage + self._reserved + expected):
-                self._reserved = self._reserved + expected
-                return True
-            if self._reserved.requests and self._fits(self._usage + expected):
-                return False
+            amount = self._corrected(expected)
+            if self._fits(self._usage + self._reserved + amount):
+                self._reserved = self._reserved + amount
+                return Reserved(expected, amount)
+            if self._reserved.requests and self._fits(self._usage + amount):
+                return None
         raise BudgetExceededError(self._message())
 
-    def settle(self, expected: Usage, used: Usage | None) -> None:
-        """Replace what was set aside for a request by what it used; None where it was not answered."""
+    def settle(self, reserved: Reserved | None, used: Usage | None) -> None:
+        """Replace what was set aside for a request by what it used; None where nothing was, or it was not answered."""
         with self._lock:
-            self._reserved = self._reserved - expected
+            if reserved is not None:
+                self._reserved = self._reserved - reserved.amount
             if used is not None:
                 self._usage = self._usage + used
+            if reserved is not None and used is not None:
+                self._expected, self._came_to = self._expected + reserved.expected, self._came_to + used
 
     def count_kept(self) -> None:
         """Count a reply that was there before."""
@@ -101,6 +122,11 @@ class Meter:
         with self._lock:
             self._refused += refused
             self._failed += not refused
+
+    def _corrected(self, expected: Usage) -> Usage:
+        sent = max(1.0, self._came_to.input_tokens / max(self._expected.input_tokens, 1))
+        received = max(1.0, self._came_to.output_tokens / max(self._expected.output_tokens, 1))
+        return Usage(expected.requests, round(expected.input_tokens * sent), round(expected.output_tokens * received))
 
     def _fits(self, usage: Usage) -> bool:
         budget = self._budget

@@ -8,9 +8,9 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_random_exponential
@@ -19,18 +19,17 @@ from llama_pack_densex.llm_requests.clients import Messages, Response, Transport
 from llama_pack_densex.llm_requests.counting import count_messages, count_tokens, usage_of
 from llama_pack_densex.llm_requests.failures import Failure, PropositionizerError, classify
 from llama_pack_densex.llm_requests.finish_reasons import finish_reason
-from llama_pack_densex.llm_requests.metering import Meter
-from llama_pack_densex.llm_requests.pacing import Pacer
-from llama_pack_densex.llm_requests.reply import Reply, Usage
+from llama_pack_densex.llm_requests.metering import Meter, Reserved
+from llama_pack_densex.llm_requests.pacing import Outcome, Pacer
+from llama_pack_densex.llm_requests.reply import NOTHING, Reply, Usage
 from llama_pack_densex.llm_requests.reply_cache import ReplyCache, reply_key
+from llama_pack_densex.llm_requests.trying import Tries, is_refusal, limit_per_minute, retry_after
 
 logger = logging.getLogger(__name__)
 
-MOST_WAIT = 900.0
-"""Seconds: a request that a server's limit has held up for so long is given up."""
-_REFUSALS_A_TRY = 10  # a refusal says nothing against the request, and so counts a tenth of a failure
 _GIVEN_UP_IN_A_ROW = 8  # requests; where none succeeds in between, the provider is down
 _KEPT_FAILURES = ("too_long", "filtered")  # those that would come back as they are
+_A_WHILE = 0.05  # seconds of waiting in which another process may have got the reply
 
 
 @dataclass(frozen=True)
@@ -111,13 +110,7 @@ class Sender:
         if self._cache is None:
             return await self.ask_anew(question, transport, stopped)
         key = self.key(question)
-        kept = await self.look_up(key, transport)
-        if kept is not None:
-            return kept
-        outcome = await self.ask_anew(question, transport, stopped)
-        if isinstance(outcome, Reply) or outcome.kind in _KEPT_FAILURES:
-            await self.keep(key, outcome, transport)
-        return outcome
+        return await self.look_up(key, transport) or await self.ask_anew(question, transport, stopped, key)
 
     async def look_up(self, key: str, transport: Transport) -> Reply | Failure | None:
         """The reply that is kept under a key; None where there is none."""
@@ -135,64 +128,88 @@ class Sender:
         if self._cache is not None:
             await asyncio.shield(transport.run(self._cache.put, key, outcome))
 
-    async def ask_anew(self, question: Question, transport: Transport, stopped: Stop) -> Reply | Failure:
+    async def ask_anew(
+        self, question: Question, transport: Transport, stopped: Stop, key: str | None = None
+    ) -> Reply | Failure:
         """Get a new reply.
+
+        Args:
+            question: What to ask.
+            transport: How it leaves.
+            stopped: Whether it may.
+            key: What the reply is to be kept by; None keeps it nowhere.
 
         Raises:
             PropositionizerError: As `ask`.
         """
         if question.turn is None:
             question = replace(question, turn=self.next_turn())
-        expected = self._expected(question)
-        tries = _Tries(self._max_retries)
+        tries = Tries(self._max_retries)
         retrying = AsyncRetrying(
+            sleep=stopped.pause,
             stop=tries.is_over,
             wait=self._wait,
             retry=retry_if_exception(_is_transient),
             reraise=True,
         )
+        outcome: Reply | Failure
+        is_new = True
         try:
-            response: Response = await retrying(self._try, question, transport, expected, tries, stopped)
+            is_new, outcome = await retrying(self._try, question, transport, tries, stopped, key)
         except PropositionizerError as error:
             stopped.by(error)
             raise
         except Exception as error:
-            failure = classify(error, self._secrets)
-        else:
-            self._given_up = 0
-            text = _text_of(response, question)
-            return Reply(text, finish_reason(response), tries.usage)
+            outcome = classify(error, self._secrets)
         # Raised outside of the handler: the original error may hold keys and the passage, and would come along.
-        if message := self._fatal_message(failure):
+        if message := self._fatal_message(outcome):
             stopped.by(PropositionizerError(message))
             raise PropositionizerError(message)
-        return failure
+        if key is not None and is_new and (isinstance(outcome, Reply) or outcome.kind in _KEPT_FAILURES):
+            await self.keep(key, outcome, transport)
+        return outcome
 
     async def _try(
-        self, question: Question, transport: Transport, expected: Usage, tries: _Tries, stopped: Stop
-    ) -> Response:
-        await self._pacer.enter(expected.total_tokens, question.turn)
-        outcome, used, limit = "failed", None, None
-        reserved = False
+        self, question: Question, transport: Transport, tries: Tries, stopped: Stop, key: str | None
+    ) -> tuple[bool, Reply | Failure]:
+        """Send a question once; the first value is whether what comes back is new."""
+        expected = self._expected(question)
+        began = time.monotonic()
+        with stopped.waiting():
+            await self._pacer.enter(expected.total_tokens, question.turn)
+        outcome: Outcome = "failed"
+        used: Usage | None = None
+        limit: float | None = None
+        reserved: Reserved | None = None
         try:
             stopped.check()
-            while self._meter.has_budget and not (reserved := self._meter.reserve(expected)):
-                await asyncio.sleep(0.1)  # others are under way, and may turn out cheaper than expected
+            if key is not None and time.monotonic() - began > _A_WHILE:
+                kept = await self._look_up_again(key, transport)
+                if kept is not None:
+                    outcome, used = "ok", NOTHING
+                    return False, kept
+            while self._meter.has_budget and (reserved := self._meter.reserve(expected)) is None:
+                await stopped.pause(0.1)  # others are under way, and may turn out cheaper than expected
             response = await transport.send(question.messages)
-            used = tries.usage = usage_of(response, question.messages)
+            used = usage_of(response, question.messages)
             outcome = "ok"
-            return response
+            return True, Reply(_text_of(response, question), finish_reason(response), used)
         except Exception as error:
             if not isinstance(error, PropositionizerError):
-                tries.count(refused := _is_refusal(error))
-                outcome, limit = ("refused" if refused else "failed"), _limit_per_minute(error)
+                tries.count(refused := is_refusal(error))
+                outcome, limit = ("refused" if refused else "failed"), limit_per_minute(error)
                 self._meter.count_failure(refused)
             raise
         finally:
-            if reserved or used is not None:
-                self._meter.settle(expected if reserved else Usage(), used)
+            self._meter.settle(reserved, used)
             tokens = None if used is None else used.total_tokens
-            self._pacer.leave(outcome, tokens, expected.total_tokens, limit)  # type: ignore[arg-type]
+            self._pacer.leave(outcome, tokens, expected.total_tokens, limit)
+
+    async def _look_up_again(self, key: str, transport: Transport) -> Reply | Failure | None:
+        try:
+            return await self.look_up(key, transport)
+        except OSError:  # no matter of the provider's, so not for another try: keeping the reply will say it
+            return None
 
     def _expected(self, question: Question) -> Usage:
         if not self._counts_ahead:
@@ -208,10 +225,10 @@ class Sender:
             return self._backoff(state)
         return told * (1 + 0.1 * random.random())
 
-    def _fatal_message(self, failure: Failure) -> str:
-        if failure.kind == "fatal":
-            return failure.message
-        if failure.kind != "transient":
+    def _fatal_message(self, outcome: Reply | Failure) -> str:
+        if isinstance(outcome, Failure) and outcome.kind == "fatal":
+            return outcome.message
+        if isinstance(outcome, Reply) or outcome.kind != "transient":
             self._given_up = 0
             return ""
         with self._lock:
@@ -220,81 +237,59 @@ class Sender:
                 return ""
         return (
             f"The provider did not answer {self._given_up} requests in a row, each tried again "
-            f"{self._max_retries} times ({failure.summary}): see whether it is up, and run again. With a reply cache, "
+            f"{self._max_retries} times ({outcome.summary}): see whether it is up, and run again. With a reply cache, "
             "what it answered before is not asked again."
         )
 
 
 class Stop:
-    """Why a call cannot go on; requests that are under way are left to their end, and no other is sent."""
+    """Why a call cannot go on; requests that are under way are left to their end, and no other is sent.
+
+    Requests that wait (for their turn, for a minute's allowance, for the next try) wait no longer: a server may have
+    told them to come back in a quarter of an hour.
+    """
 
     def __init__(self) -> None:
         self.error: PropositionizerError | None = None
+        self._waiting: set[asyncio.Task[Any]] = set()
 
     def by(self, error: PropositionizerError) -> None:
-        """Stop."""
+        """Stop. May be called from any thread."""
         self.error = self.error or error
+        for task in tuple(self._waiting):
+            with suppress(RuntimeError):  # its loop is closed
+                task.get_loop().call_soon_threadsafe(self._wake, task)
 
     def check(self) -> None:
         """Raise the error, where there is one."""
         if self.error is not None:
             raise self.error
 
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Around a wait that ends with the error as soon as there is one."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._waiting.add(task)
+        try:
+            self.check()
+            yield
+        except asyncio.CancelledError:
+            if self.error is not None:
+                raise self.error from None
+            raise
+        finally:
+            self._waiting.discard(task)
 
-class _Tries:
-    """How often one request failed, and what it used in the end."""
+    async def pause(self, seconds: float) -> None:
+        """Sleep, unless there is an error."""
+        with self.waiting():
+            await asyncio.sleep(seconds)
 
-    def __init__(self, max_retries: int) -> None:
-        self._allowed = max_retries + 1
-        self._failed = self._refused = 0
-        self._began = time.monotonic()
-        self.usage = Usage()
-
-    def count(self, refused: bool) -> None:
-        self._refused += refused
-        self._failed += not refused
-
-    def is_over(self, state: RetryCallState) -> bool:
-        """Whether there are no more tries, or a refusal names a time that is too far away."""
-        error = state.outcome.exception() if state.outcome is not None else None
-        waited = time.monotonic() - self._began if self._refused else 0.0
-        told = (retry_after(error) or 0.0) if error is not None else 0.0
-        tries = self._failed + self._refused / _REFUSALS_A_TRY
-        return tries >= self._allowed or waited + told > MOST_WAIT
-
-
-def retry_after(error: BaseException) -> float | None:
-    """How many seconds a server says to wait before the next try; None where it does not say."""
-    headers = _headers(error)
-    milliseconds, value = headers.get("retry-after-ms"), headers.get("retry-after")
-    try:
-        if milliseconds is not None:
-            return max(float(milliseconds) / 1000, 0.0)
-        return None if value is None else max(float(value), 0.0)
-    except ValueError:
-        pass
-    try:
-        return max(parsedate_to_datetime(str(value)).timestamp() - time.time(), 0.0)
-    except (TypeError, ValueError):
-        return None
-
-
-def _is_refusal(error: BaseException) -> bool:
-    """Whether a server's limit refused a request: it is not at fault, and neither is the server."""
-    status = getattr(error, "status_code", None) or getattr(getattr(error, "response", None), "status_code", None)
-    return status == 429 or (status in (503, 529) and retry_after(error) is not None)
-
-
-def _limit_per_minute(error: BaseException) -> float | None:
-    try:
-        return float(_headers(error)["x-ratelimit-limit-requests"])
-    except (KeyError, TypeError, ValueError):
-        return None
-
-
-def _headers(error: BaseException) -> Any:
-    headers = getattr(getattr(error, "response", None), "headers", None)
-    return headers if hasattr(headers, "get") else {}
+    def _wake(self, task: asyncio.Task[Any]) -> None:
+        if task in self._waiting:  # it may have gone on meanwhile, and its request must not be cancelled
+            self._waiting.discard(task)
+            task.cancel()
 
 
 def _is_transient(error: BaseException) -> bool:

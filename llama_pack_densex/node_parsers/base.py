@@ -72,6 +72,9 @@ class BasePropositionNodeParser(NodeParser):
         """A hash of all that decides a document's nodes: its text, its user's metadata, and this parser's settings.
 
         A file's dates and the folder it lies in are not part of it.
+
+        Raises:
+            ValueError: The metadata hold what is no JSON.
         """
         return self.document_hasher()(document)
 
@@ -83,7 +86,13 @@ class BasePropositionNodeParser(NodeParser):
 
         def document_hash(document: BaseNode) -> str:
             metadata = {key: value for key, value in lasting(document.metadata).items() if key != "file_path"}
-            return content_hash(document.get_content(), metadata, settings, fingerprint)
+            try:
+                return content_hash(document.get_content(), metadata, settings, fingerprint)
+            except (TypeError, ValueError, RecursionError) as error:
+                raise ValueError(
+                    f"the metadata of document {document.id_!r} cannot be kept as JSON ({error}); use strings, numbers, "
+                    "booleans, lists and dictionaries"
+                ) from error
 
         return document_hash
 

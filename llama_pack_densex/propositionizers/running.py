@@ -6,8 +6,7 @@ import asyncio
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
-from concurrent.futures import Future, wait
-from itertools import islice
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -33,6 +32,7 @@ class Run:
     def __init__(self, work: Work, *, group_size: int, ahead: int) -> None:
         self._work, self._group_size, self._ahead = work, group_size, ahead
         self._stop = Stop()
+        self._error: Exception | None = None
         self._asked: OrderedDict[Passage, asyncio.Future[PropositionSet]] = OrderedDict()
 
     async def all(self, passages: Sequence[Passage]) -> list[PropositionSet]:
@@ -40,6 +40,7 @@ class Run:
 
         Raises:
             PropositionizerError: The run cannot go on; what was under way has come to its end.
+            OSError: So it is where replies or propositions cannot be written.
         """
         groups = list(_in_groups(passages, self._group_size))
         made: list[Sequence[PropositionSet]] = [()] * len(groups)
@@ -49,33 +50,51 @@ class Run:
             for place, group in waiting:
                 try:
                     made[place] = await self._sets(group)
-                except PropositionizerError as error:
-                    self._stop.by(error)
+                except Exception as error:
+                    self._end_with(error)
                     return
 
         await gather_or_cancel(take_from_the_rest() for _ in range(min(self._ahead, len(groups))))
-        self._stop.check()
+        if self._error is not None:
+            raise self._error
         return [one for sets in made for one in sets]
 
     def stream(self, passages: Iterable[Passage]) -> Iterator[PropositionSet]:
         """The sets of passages, in order, while the next ones are under way in an event loop in another thread.
 
         Raises:
-            PropositionizerError: The run cannot go on. All sets before the first one that is missing were yielded.
+            PropositionizerError: The run cannot go on. All sets before the first one that is missing were yielded, and
+                what was under way has come to its end.
+            OSError: So it is where replies or propositions cannot be written.
+            Exception: What the passages raised, after the sets of those before.
         """
         with BackgroundLoop() as loop:
             waiting: deque[Future[Sequence[PropositionSet]]] = deque()
+            groups = _in_groups(passages, self._group_size)
+            unread: Exception | None = None
             try:
-                for group in _in_groups(passages, self._group_size):
+                while (group := _next(groups)) is not None:
+                    if isinstance(group, Exception):
+                        unread = group
+                        break
                     waiting.append(loop.submit(self._sets(group)))
                     while waiting and (len(waiting) >= self._ahead or waiting[0].done()):
                         yield from waiting.popleft().result()
                 while waiting:
                     yield from waiting.popleft().result()
-            except PropositionizerError as error:
-                self._stop.by(error)
+            except Exception as error:
+                self._end_with(error)
                 wait(waiting)  # what is under way is paid for
                 raise
+            if unread is not None:
+                raise unread
+
+    def _end_with(self, error: Exception) -> None:
+        """Send nothing more."""
+        self._error = self._error or error
+        if not isinstance(error, PropositionizerError):
+            error = PropositionizerError(f"the run was ended by {type(error).__name__}")
+        self._stop.by(error)
 
     async def _sets(self, group: Sequence[Passage]) -> Sequence[PropositionSet]:
         new = [passage for passage in dict.fromkeys(group) if passage not in self._asked]
@@ -102,6 +121,8 @@ class BackgroundLoop:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        # one thread for the replies that are kept: several would wait for one another in the cache
+        self._loop.set_default_executor(ThreadPoolExecutor(1, thread_name_prefix="kept replies"))
         self._thread = threading.Thread(target=self._run, name="propositions", daemon=True)
 
     def __enter__(self) -> BackgroundLoop:
@@ -126,6 +147,7 @@ class BackgroundLoop:
             for task in tasks:
                 task.cancel()
             self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+            self._loop.run_until_complete(self._loop.shutdown_default_executor())  # replies are written to the end
         finally:
             asyncio.set_event_loop(None)
             self._loop.close()
@@ -144,6 +166,23 @@ async def gather_or_cancel(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list
 
 
 def _in_groups(passages: Iterable[Passage], size: int) -> Iterator[list[Passage]]:
-    waiting = iter(passages)
-    while group := list(islice(waiting, size)):
+    group: list[Passage] = []
+    try:
+        for passage in passages:
+            group.append(passage)
+            if len(group) == size:
+                yield group
+                group = []
+    except Exception:
+        if group:
+            yield group
+        raise
+    if group:
         yield group
+
+
+def _next(groups: Iterator[list[Passage]]) -> list[Passage] | Exception | None:
+    try:
+        return next(groups, None)
+    except Exception as error:
+        return error

@@ -131,7 +131,7 @@ class Session:
                 if is_last:
                     self._in_loops.pop(loop, None)
             if is_last:
-                await close_async_client(used.llm)
+                await close_async_client(used.llm, self._llm)
 
 
 @dataclass

@@ -24,12 +24,18 @@ from llama_index.core.schema import BaseNode, IndexNode
 from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index.llms.openai import OpenAI
 
-from llama_pack_densex import HierarchicalPropositionNodeParser, LLMPropositionizer, PropositionNodeParser
+from llama_pack_densex import (
+    HierarchicalPropositionNodeParser,
+    LLMPropositionizer,
+    PropositionNodeParser,
+    RecordedPropositionizer,
+)
 from llama_pack_densex.llm_requests.failures import PropositionizerError
 from llama_pack_densex.llm_requests.reply import Usage
 from llama_pack_densex.node_parsers.base import BasePropositionNodeParser
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 from llama_pack_densex.stores.lance import LanceVectorStore
+from tests.conftest import DATA
 from tests.embedding import TrigramEmbedding
 from tests.openai_server import OpenAIServer, Reply, Seen, asked_content
 
@@ -147,7 +153,7 @@ def made(cluster: Path) -> Made:
             granularity=("proposition", "sentence"), propositionizer=LLMPropositionizer(openai(server.url))
         )
         model = CountingEmbedding(folder=str(cluster))
-        nodes = on_ray(ray_transformations(parser, model, batch_size=3, embed_batch_size=25), given)
+        nodes = on_ray(ray_transformations(parser, model, embed_workers=1, batch_size=3, embed_batch_size=25), given)
         batches = [int(line) for line in (cluster / "batches").read_text().split()]
         return Made(given, parser, nodes, batches, server.requests)
 
@@ -174,12 +180,14 @@ def test_keys_stay_where_they_are(made: Made) -> None:
     assert {seen.headers["Authorization"] for seen in made.requests} == {f"Bearer {WORKERS_KEY}"}
 
 
-def test_limits_are_divided_between_the_workers(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits_are_divided_between_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    (parsing,) = ray_transformations(made.parser, workers=3)
+    asking = LLMPropositionizer(openai("http://127.0.0.1:9"), requests_per_minute=600, workers=2)
+    recorded = RecordedPropositionizer(DATA / "propositions.jsonl", otherwise=asking)
+    (parsing,) = ray_transformations(PropositionNodeParser(propositionizer=recorded), workers=3)
     there = ray.cloudpickle.loads(parsing.transform_kwargs["make"])()
-    assert there.propositionizer.workers == 3
-    assert made.parser.propositionizer.workers == 1  # type: ignore[attr-defined]
+    assert there.propositionizer.otherwise.workers == 6
+    assert asking.workers == 2
 
 
 def test_sections_and_documents_of_files_come_through_too(documents: list[Document]) -> None:
@@ -287,8 +295,8 @@ def test_shards_end_in_the_store_as_the_nodes_of_one_process(ingested: tuple[Pat
 
 def test_a_second_start_goes_on_where_the_first_one_stopped(tmp_path: Path) -> None:
     store = LanceVectorStore(tmp_path / "store")
-    ledger = tmp_path / "ledger.sqlite"
-    running = ingest_shards(lamps(16), PropositionNodeParser(), store, shard_size=6, batch_size=2, ledger=ledger)
+    options: dict[str, Any] = {"shard_size": 6, "batch_size": 2, "workers": 1, "ledger": tmp_path / "ledger.sqlite"}
+    running = ingest_shards(lamps(16), PropositionNodeParser(), store, **options)
     next(running)
     running.close()
     results = shards(lamps(16), tmp_path)
@@ -330,7 +338,7 @@ def test_where_a_provider_refuses_what_was_finished_is_kept(tmp_path: Path, monk
 
     with OpenAIServer(respond_to_four) as server:
         parser = parser_of(server, monkeypatch)
-        with pytest.raises(PropositionizerError, match="401"):
+        with pytest.raises(PropositionizerError, match="does not accept the API key"):
             shards(lamps(12), tmp_path, parser=parser, parser_options=server_of(server), shard_size=100)
     there = LanceVectorStore(tmp_path / "store").get_nodes()
     assert {node.ref_doc_id for node in there} == {document.id_ for document in lamps(12)[:4]}
