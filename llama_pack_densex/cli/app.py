@@ -41,6 +41,10 @@ def main(
     pass
 
 
+app.command()(index)
+app.command()(estimate)
+
+
 @app.command()
 def query(
     folder: Annotated[Path, typer.Argument(help="The index's folder.", metavar="DIR")],
@@ -118,8 +122,6 @@ def demo(
             raise typer.Exit(1)
 
 
-app.command()(index)
-app.command()(estimate)
 app.command()(compare)
 app.command()(score)
 app.add_typer(batch, name="batch")
