@@ -95,7 +95,7 @@ def without_retries(llm: LLM) -> LLM:
     copy: LLM = llm.model_copy(update=changes)
     private = copy.__pydantic_private__ or {}
     for name in _CLIENTS:
-        client = private.get(name)
+        client: Any = private.get(name)
         if hasattr(client, "with_options") and not _has_its_like(copy, name):  # the clients of OpenAI and Anthropic
             private[name] = client.with_options(max_retries=0)
     return copy

@@ -202,7 +202,8 @@ class Pacer:
         self._admit()
 
     def _finish(self, outcome: Outcome, used: int | None, estimated: int, limit_per_minute: float | None) -> None:
-        self._adaptive.record(outcome, self._in_flight)
+        if outcome != "refused" or limit_per_minute is None:  # else it was too soon, and not one too many
+            self._adaptive.record(outcome, self._in_flight)
         self._slots_taken -= 1
         self._in_flight -= 1
         if self._tokens is not None and used is not None:

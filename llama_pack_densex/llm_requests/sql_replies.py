@@ -33,7 +33,7 @@ from llama_pack_densex.llm_requests.sql_files import (
     refuse_foreign,
     row_of,
 )
-from llama_pack_densex.llm_requests.sql_mending import MENDED_SUFFIX, mend
+from llama_pack_densex.llm_requests.sql_mending import discard_leftovers, mend
 
 logger = logging.getLogger(__name__)
 
@@ -173,7 +173,7 @@ class SQLReplies:
         return opened
 
     def _connected(self, lock: LockFile) -> Connection:
-        discard(self._path + MENDED_SUFFIX, self._path + MENDED_SUFFIX + "-journal")  # of a process that died mending
+        discard_leftovers(self._path)
         new = make_private(self._path)
         if new:  # of a file that was deleted; a process that has it open must not share them with us
             discard(self._path + "-wal", self._path + "-shm", self._path + "-journal")

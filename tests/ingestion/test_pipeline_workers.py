@@ -189,7 +189,7 @@ def test_documents_of_equal_text_are_told_apart_by_ids_of_their_own_only() -> No
 
 @contextmanager
 def busy_threads(server: OpenAIServer) -> Iterator[None]:
-    """Threads that make clients and ask; a worker must not wait for a lock that one of them held when it was started."""
+    """Threads that make clients and ask; a worker must not wait for a lock that one held when it was started."""
     over = threading.Event()
 
     def ask() -> None:

@@ -403,6 +403,27 @@ def test_readable_entries_of_a_damaged_file_are_saved(path: Path, caplog: pytest
     assert sorted(file.name for file in path.parent.glob("*.mended*")) == []
 
 
+@pytest.mark.parametrize("ruined", [16, 100, 4096])
+def test_a_ruined_header_or_schema_costs_no_entry(path: Path, ruined: int) -> None:
+    with closing(ReplyCache(path)) as cache, closing(ReplyCache(path)) as reader:
+        wanted = fill(cache, 200)
+        cache.purge([f"{JAPANESE} 7"])  # moves everything so far into the database; what follows is in the -wal file
+        cache.put(key_of(ENGLISH), REPLY)
+        reader.get(key_of(ENGLISH))
+        contents = {ending: Path(f"{path}{ending}").read_bytes() for ending in ("", "-wal")}
+    wanted = {**wanted, key_of(ENGLISH): REPLY}
+    del wanted[key_of(f"{JAPANESE} 7")]
+    for ending, content in contents.items():
+        Path(f"{path}{ending}").write_bytes(content)
+    with path.open("r+b") as file:
+        file.write(b"\xff" * ruined)
+    again = ReplyCache(path)
+    assert {key: again.get(key) for key in wanted} == wanted
+    assert sorted(file.name for file in path.parent.iterdir()) == sorted(
+        path.name + ending for ending in ("", "-wal", "-shm", ".lock")
+    )
+
+
 @pytest.mark.parametrize(
     "content", [b"", b"\x00" * 8192, b"this is no database, " * 500], ids=["empty", "zeroes", "text"]
 )
@@ -419,6 +440,14 @@ def test_a_cache_that_is_no_database_any_more_is_replaced(
     cache.put(key_of(ENGLISH), REPLY)
     assert ReplyCache(path).get(key_of(ENGLISH)) == REPLY
     assert set(modes_in(path.parent).values()) <= {0o600}
+
+
+def test_what_a_process_left_that_died_while_mending_is_deleted(path: Path) -> None:
+    for ending in ("", "-journal", "-copy", "-copy-wal", "-copy-shm"):
+        Path(f"{path}.mended{ending}").write_text("a passage's text")
+    with closing(ReplyCache(path)) as cache:
+        cache.put(key_of(ENGLISH), REPLY)
+    assert sorted(file.name for file in path.parent.iterdir()) == [path.name, f"{path.name}.lock"]
 
 
 def damage(content: bytes, chance: random.Random) -> bytes:
