@@ -131,9 +131,10 @@ def measure_work(options: argparse.Namespace) -> Iterator[Figures]:
     hasher = bare.document_hasher()
     seconds["hash for the ledger"], _ = cpu(lambda: [hasher(document) for document in documents])
     words = sum(len(passage.text.split()) for passage in passages) / count
+    size = sum(map(len, pickled)) / len(nodes)
     note = (
-        f"{count} made-up passages of {words:.1f} words; {len(nodes) / count:.1f} nodes a passage, "
-        f"{sum(map(len, pickled)) / len(nodes):,.0f} bytes a node between processes with its 384 numbers; least of three runs."
+        f"{count} made-up passages of {words:.1f} words; {len(nodes) / count:.1f} nodes a passage, {size:,.0f} bytes a "
+        "node between processes with its 384 numbers; least of three runs."
     )
     if not embedded:
         note += " Embedding was not measured: all-MiniLM-L6-v2 is not installed, or was left out."

@@ -1,8 +1,8 @@
 """What a corpus of FACTOIDWIKI's size comes to: tokens, money, GPU hours, bytes, and days by number of workers.
 
-usage: python benchmarks/factoidwiki_plan.py [--measured FILE]
+usage: python benchmarks/factoidwiki_plan.py [--measured FILE ...]
 
-The file is what `python benchmarks/distributed.py work --json FILE` wrote; without it there are no days. All else is
+The files are what `python benchmarks/distributed.py --json FILE` wrote; without them there are no days. All else is
 reckoned from published figures and from assumptions, which are the constants below, with their sources, and from the
 prompts of this package, counted with LlamaIndex's tokenizer. The tables are in docs/scaling.md.
 """
@@ -149,10 +149,18 @@ def sizes() -> Figures:
     return Figures("sizes", f"{PROPOSITIONS:,} propositions, {UNITS:,} with the passages; 1 GB is 10^9 bytes.", rows)
 
 
-def days(work: dict[str, float]) -> Figures:
-    """Time on Ray by number of workers."""
+def days(work: dict[str, float], alone: float) -> Figures:
+    """Time on Ray by number of workers.
+
+    Args:
+        work: CPU a passage by step, in milliseconds.
+        alone: Passages a second that one worker made of replies that came at once.
+    """
     parsing, driver = (sum(work[name] for name in names) for names in (IN_WORKERS, IN_DRIVER))
     own = {way: parsing + work[step] for way, step in ASKING.items()}
+    slower = 1000 / alone / own["live"]  # than the sum of the steps
+    own = {way: milliseconds * slower for way, milliseconds in own.items()}
+    driver *= slower
     embedding = work.get("embedding with all-MiniLM-L6-v2")
     rows = []
     for workers in (1, 4, 16, 64, 256):
@@ -168,9 +176,10 @@ def days(work: dict[str, float]) -> Figures:
             row["embedding on as many cores: days"] = f"{PASSAGES * embedding / 1000 / workers / 86400:,.1f}"
         rows.append(row)
     note = (
-        f"A worker's own CPU: {own['live']:.2f} ms a passage live, {own['replies kept']:.2f} ms with kept replies; the "
-        f"driver's: {driver:.2f} ms, for all workers together. Live: {CONCURRENCY} requests of a worker at a time, "
-        f"{SECONDS_A_REPLY:g} s a reply, {REQUESTS_A_MINUTE:,} a minute. A worker takes {worker_memory()} MiB."
+        f"A worker: {own['live']:.2f} ms a passage live, {own['replies kept']:.2f} ms with kept replies; the driver: "
+        f"{driver:.2f} ms for all workers together; that is {slower:.2f} times the sum of the steps, as one worker took. "
+        f"Live: {CONCURRENCY} requests of a worker at a time, {SECONDS_A_REPLY:g} s a reply, {REQUESTS_A_MINUTE:,} a "
+        f"minute. A worker takes {worker_memory()} MiB."
     )
     return Figures("days", note, rows)
 
@@ -187,13 +196,13 @@ def worker_memory() -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--measured", type=Path, help="what benchmarks/distributed.py wrote with --json")
+    parser.add_argument("--measured", type=Path, nargs="+", default=[], help="what benchmarks/distributed.py wrote")
     options = parser.parse_args()
+    measured = {one["name"]: one["rows"] for file in options.measured for one in json.loads(file.read_text("utf-8"))}
     tables = [money(tokens_of_corpus()), gpu_hours(), sizes()]
-    if options.measured:
-        measured = json.loads(options.measured.read_text("utf-8"))
-        rows = [row for figures in measured if figures["name"] == "work" for row in figures["rows"]]
-        tables.append(days({row["step"]: row["CPU, ms a passage"] for row in rows}))
+    if measured.keys() >= {"work", "ray"}:
+        work = {row["step"]: row["CPU, ms a passage"] for row in measured["work"]}
+        tables.append(days(work, measured["ray"][0]["then passages a second"]))
     for figures in tables:
         show(figures)
 

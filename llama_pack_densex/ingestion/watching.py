@@ -65,8 +65,9 @@ class Watch:
             logger.error("The ingestion report could not be written: %s", failure)  # and the error goes on
         if self.summary is not None and self._report.fallen_back:
             logger.warning(
-                "%d passages are represented by their sentences, since their propositions could not be had: %s",
+                "Sentences stand in for propositions in %d of %d passages: %s",
                 self.summary.statuses.get("fallback", 0),
+                self.summary.passages,
                 "; ".join(f"{reason} ({count})" for reason, count in list(self.summary.fallback_reasons.items())[:5]),
             )
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -15,6 +17,8 @@ from llama_index.core.schema import BaseComponent
 
 from llama_pack_densex._sync import run_sync
 from llama_pack_densex.llm_requests.reply import RequestFigures, Usage
+
+logger = logging.getLogger(__name__)
 
 Status = Literal["ok", "repaired", "fallback"]
 _BATCH = 256  # passages at a time where they are streamed to what takes lists
@@ -141,3 +145,14 @@ def checked_sets(
             "a propositionizer returns one set a passage, in their order"
         )
     return sets
+
+
+def report_fallbacks(sets: Sequence[PropositionSet]) -> None:
+    """Warn of passages that sentences stand in for, with the most frequent reasons."""
+    reasons = Counter(made.reason for made in sets if made.status == "fallback")
+    if reasons:
+        frequent = "; ".join(f"{reason} ({count})" for reason, count in reasons.most_common(5))
+        logger.warning(
+            "Sentences stand in for propositions in %d of %d passages: %s",
+            sum(reasons.values()), len(sets), frequent,
+        )  # fmt: skip

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,7 +33,7 @@ from llama_pack_densex.llm_requests.llm_reference import (
 from llama_pack_densex.llm_requests.reply import NOTHING, RequestFigures
 from llama_pack_densex.llm_requests.reply_cache import ReplyCache
 from llama_pack_densex.llm_requests.sending import Stop
-from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
+from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet, report_fallbacks
 from llama_pack_densex.propositionizers.prompts import (
     JAPANESE_PROMPT_KEY,
     PROMPT_KEY,
@@ -46,8 +44,6 @@ from llama_pack_densex.propositionizers.recordings import open_recording, purge_
 from llama_pack_densex.propositionizers.requesting import PassageRequests
 from llama_pack_densex.propositionizers.running import Run
 from llama_pack_densex.propositionizers.session import CacheSpec, Limits, Session
-
-logger = logging.getLogger(__name__)
 
 _AHEAD, _LEAST_AHEAD = 16, 512  # requests that wait or are under way, for each that is in flight, and in all
 
@@ -213,13 +209,13 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
         self._check_llm()
         async with self._session_now().llm_in_loop() as llm:
             sets = await self._run(AsyncTransport(llm)).all(passages)
-        _report(sets)
+        report_fallbacks(sets)
         return sets
 
     def propositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
         """Do what `apropositionize` does, in threads; works inside a running event loop too."""
         sets = list(self.stream(passages))
-        _report(sets)
+        report_fallbacks(sets)
         return sets
 
     def stream(self, passages: Iterable[Passage]) -> Iterator[PropositionSet]:
@@ -352,12 +348,3 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> LLMPropositionizer:
         return self.__copy__()  # shares the client, which holds locks; everything else is never changed in place
-
-
-def _report(sets: Sequence[PropositionSet]) -> None:
-    reasons = Counter(made.reason for made in sets if made.status == "fallback")
-    if reasons:
-        frequent = "; ".join(f"{reason} ({count})" for reason, count in reasons.most_common(5))
-        logger.warning(
-            "Sentences stand in for propositions in %d of %d passages: %s", reasons.total(), len(sets), frequent
-        )

@@ -11,6 +11,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -190,6 +191,7 @@ def test_replies_that_arrive_while_an_error_stops_the_run_are_kept(way: str, pat
 
     def respond(body: dict[str, Any]) -> Reply:
         if asked_content(body) == passages[1].text and not is_mended:
+            wait_until(lambda: len(server.requests) == 4)
             return Reply("Incorrect API key provided.", status=401, code="invalid_api_key")
         return Reply(right(body).content, delay=0.3)
 
@@ -210,17 +212,16 @@ def test_replies_that_arrive_while_an_error_stops_the_run_are_kept(way: str, pat
 @pytest.mark.parametrize("way", WAYS)
 def test_replies_that_arrive_while_a_recording_cannot_be_written_are_kept(way: str, path: Path, tmp_path: Path) -> None:
     recording = tmp_path / "propositions.jsonl"
+    lock = threading.Lock()
 
     def respond(body: dict[str, Any]) -> Reply:
-        if recording.is_file():  # until the first request comes
-            recording.unlink()
-            recording.mkdir()
+        with lock:
+            if recording.is_file():  # until the first request comes
+                recording.unlink()
+                recording.mkdir()
         return Reply(right(body).content, delay=0.0 if asked_content(body) == MANY[0].text else 0.3)
 
     with OpenAIServer(respond) as server:
-        with pytest.raises(OSError, match="propositions"):
-            ask(way, propositionizer(server.url, cache=path, record_to=recording, max_concurrency=1), MANY[:1])
-        recording.rmdir()
         with pytest.raises(OSError, match="propositions"):
             ask(way, propositionizer(server.url, cache=path, record_to=recording, max_concurrency=4), MANY[:4])
         del server.requests[:]
