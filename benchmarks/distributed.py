@@ -18,6 +18,7 @@ import os
 import pickle
 import platform
 import random
+import sqlite3
 import sys
 import tempfile
 import time
@@ -113,8 +114,11 @@ def measure_work(options: argparse.Namespace) -> Iterator[Figures]:
     asked, _ = cpu(lambda: asking.propositionize(passages))
     seconds["propositionising, less the LLM"] = asked - alone
     with tempfile.TemporaryDirectory() as folder:
-        keeping = LLMPropositionizer(InstantLLM(), cache=Path(folder) / "replies.db")
+        replies = Path(folder) / "replies.db"
+        keeping = LLMPropositionizer(InstantLLM(), cache=replies)
         keeping.propositionize(passages)
+        sqlite3.connect(replies).execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        kept = replies.stat().st_size / count
         seconds["propositionising from kept replies"], _ = cpu(lambda: keeping.propositionize(passages))
     stated, _ = cpu(lambda: Given().propositionize(passages))
     parsed, nodes = cpu(lambda: _nodes(PropositionNodeParser(propositionizer=Given()), documents))
@@ -134,7 +138,7 @@ def measure_work(options: argparse.Namespace) -> Iterator[Figures]:
     size = sum(map(len, pickled)) / len(nodes)
     note = (
         f"{count} made-up passages of {words:.1f} words; {len(nodes) / count:.1f} nodes a passage, {size:,.0f} bytes a "
-        "node between processes with its 384 numbers; least of three runs."
+        f"node between processes with its 384 numbers, {kept:,.0f} bytes a kept reply; least of three runs."
     )
     if not embedded:
         note += " Embedding was not measured: all-MiniLM-L6-v2 is not installed, or was left out."

@@ -61,11 +61,14 @@ IN_DRIVER = ("nodes read by it", "nodes written to LanceDB", "hash for the ledge
 
 @dataclass(frozen=True)
 class Tokens:
-    """Tokens a passage, by core's tokenizer."""
+    """Tokens by core's tokenizer: of what is sent for a passage, of a reply, of instructions, and a word."""
 
     alone: float
     in_tens: float
     reply: float
+    instructions: int
+    text_word: float
+    reply_word: float
 
 
 def tokens_of_corpus() -> Tokens:
@@ -80,7 +83,8 @@ def tokens_of_corpus() -> Tokens:
     alone = count_messages(format_request(prompt, InstantLLM(), blank, ""))
     in_tens = count_messages(group_messages(prompt, InstantLLM(), [blank] * 10, "en")) / 10
     passage = WORDS_A_PASSAGE * text + HEADING_TOKENS
-    return Tokens(alone + passage, in_tens + passage, PROPOSITIONS / PASSAGES * WORDS_A_PROPOSITION * reply)
+    replied = PROPOSITIONS / PASSAGES * WORDS_A_PROPOSITION * reply
+    return Tokens(alone + passage, in_tens + passage, replied, alone, text, reply)
 
 
 def money(tokens: Tokens) -> Figures:
@@ -104,7 +108,11 @@ def money(tokens: Tokens) -> Figures:
                 "at the highest limits, at least": least,
             })  # fmt: skip
     files = -(-PASSAGES // REQUESTS_A_FILE)
-    note = f"{MODEL}, list prices of {price.as_of}. The Batch API takes {files} files of {REQUESTS_A_FILE:,} requests."
+    note = (
+        f"{MODEL}, list prices of {price.as_of}. Instructions of {tokens.instructions} tokens; {tokens.text_word:.2f} "
+        f"tokens a word of text, {tokens.reply_word:.2f} a word of a reply. The Batch API takes {files} files of "
+        f"{REQUESTS_A_FILE:,} requests."
+    )
     return Figures("money", note, rows)
 
 
@@ -177,7 +185,7 @@ def days(work: dict[str, float], alone: float) -> Figures:
         rows.append(row)
     note = (
         f"A worker: {own['live']:.2f} ms a passage live, {own['replies kept']:.2f} ms with kept replies; the driver: "
-        f"{driver:.2f} ms for all workers together; that is {slower:.2f} times the sum of the steps, as one worker took. "
+        f"{driver:.2f} ms for all workers together: {slower:.2f} times the sum of the steps, as one worker took. "
         f"Live: {CONCURRENCY} requests of a worker at a time, {SECONDS_A_REPLY:g} s a reply, {REQUESTS_A_MINUTE:,} a "
         f"minute. A worker takes {worker_memory()} MiB."
     )

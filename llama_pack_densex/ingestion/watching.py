@@ -84,7 +84,7 @@ class Watch:
     def done(self, parsed: ParsedDocument, replaced: bool) -> None:
         """A document is in the index."""
         self._progress.document()
-        self._indexed += 1
+        self._indexed += bool(parsed.nodes) or replaced
         self._report.add(_outcome(parsed, replaced))
         if not parsed.nodes:
             logger.warning("Document %r has no text, and so nothing to index.", parsed.document.id_)

@@ -90,8 +90,8 @@ class BasePropositionNodeParser(NodeParser):
                 return content_hash(document.get_content(), metadata, settings, fingerprint)
             except (TypeError, ValueError, RecursionError) as error:
                 raise ValueError(
-                    f"the metadata of document {document.id_!r} cannot be kept as JSON ({error}); use strings, numbers, "
-                    "booleans, lists and dictionaries"
+                    f"the metadata of document {document.id_!r} cannot be kept as JSON ({error}); use strings, "
+                    "numbers, booleans, lists and dictionaries"
                 ) from error
 
         return document_hash

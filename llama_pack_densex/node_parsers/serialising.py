@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import pickle
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from llama_index.core.node_parser import NodeParser
 from llama_index.core.node_parser.loading import all_node_parsers
+from llama_index.core.schema import BaseNode, TransformComponent
 from llama_index.core.utils import get_tokenizer
 
 from llama_pack_densex.node_parsers.sections import SectionNodeParser, WholeDocumentNodeParser
@@ -73,10 +76,32 @@ def pickle_fields(parser: NodeParser) -> bytes:
     return pickle.dumps(fields)
 
 
-def unpickle_fields(kind: type[NodeParser], fields: bytes) -> NodeParser:
-    """Make a proposition node parser of its pickled fields."""
+class UnusableParser(TransformComponent):
+    """What a parser becomes in a worker of `multiprocessing` that cannot make it: it says why when it is called.
+
+    An error while a task is unpickled ends the worker, and a `multiprocessing.Pool` then waits for ever.
+
+    Args:
+        reason: What was wrong.
+    """
+
+    reason: str
+
+    def __call__(self, nodes: Sequence[BaseNode], **kwargs: Any) -> Sequence[BaseNode]:
+        """Raise a ValueError that says what was wrong."""
+        raise ValueError(self.reason)
+
+
+def unpickle_fields(kind: type[NodeParser], fields: bytes) -> TransformComponent:
+    """Make a proposition node parser of its pickled fields, or in a worker of `multiprocessing` an `UnusableParser`."""
     get_tokenizer()  # points tiktoken to the files that come with core; unpickling a splitter would download them
-    return kind(**pickle.loads(fields))
+    try:
+        return kind(**pickle.loads(fields))
+    except Exception as error:
+        if multiprocessing.parent_process() is None:
+            raise
+        said = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        return UnusableParser(reason=f"A worker could not make the node parser. {said}")
 
 
 def _known(kinds: dict[str, Any], data: dict[str, Any]) -> Any:

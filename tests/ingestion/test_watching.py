@@ -184,6 +184,14 @@ def test_no_error_is_raised_if_one_document_is_in_the_index(path: Path, became: 
     assert [outcome.error for outcome in watch.outcomes_failed] == ["ValueError: the first"]
 
 
+def test_a_blank_document_beside_it_does_not_hide_an_error(path: Path) -> None:
+    with watch_of(path) as watch:
+        watch.failed(RAIN, ValueError("the first"))
+        watch.done(parsed(Document(id_="空", text=" ")), replaced=False)
+        with pytest.raises(ValueError, match="the first"):
+            watch.raise_if_all_failed()
+
+
 def test_nothing_at_all_is_no_error(path: Path) -> None:
     with watch_of(path) as watch:
         watch.raise_if_all_failed()

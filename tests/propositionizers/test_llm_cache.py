@@ -33,7 +33,7 @@ from llama_pack_densex.node_parsers.proposition import PropositionNodeParser
 from llama_pack_densex.propositionizers.base import Passage, PropositionSet
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from tests.made_up_passages import made_up
-from tests.openai_server import OpenAIServer, Reply, asked_content, held, in_turn
+from tests.openai_server import OpenAIServer, Reply, asked_content, in_turn
 from tests.stand_in_llm import Answered, StandInLLM, digest, propositions_of
 
 ENGLISH = Passage("The tower of Arlen was built in 1874. Its keeper sold the lamp.", "Arlen", "History")
@@ -191,7 +191,7 @@ def test_replies_that_arrive_while_an_error_stops_the_run_are_kept(way: str, pat
 
     def respond(body: dict[str, Any]) -> Reply:
         if asked_content(body) == passages[1].text and not is_mended:
-            wait_until(lambda: len(server.requests) == 4)
+            wait_until(lambda: len(server.requests) >= 4)
             return Reply("Incorrect API key provided.", status=401, code="invalid_api_key")
         return Reply(right(body).content, delay=0.3)
 
@@ -200,7 +200,7 @@ def test_replies_that_arrive_while_an_error_stops_the_run_are_kept(way: str, pat
         with pytest.raises(PropositionizerError):
             ask(way, propositionizer(server.url, cache=path, max_concurrency=4), passages)
         answered = {seen.content for seen in server.requests} - {passages[1].text}
-        assert len(answered) == 3
+        assert len(answered) >= 3
         del server.requests[:]
         is_mended = True
         made = ask(way, propositionizer(server.url, cache=path), passages)
