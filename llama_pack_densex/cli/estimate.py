@@ -68,7 +68,12 @@ def estimate(
             show_default=False,
         ),
     ] = None,
-    max_concurrency: Annotated[int, typer.Option(min=1, help="Requests to the LLM at a time.")] = 8,
+    max_concurrency: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Requests to the LLM at a time. Default: 8, or what the rates below take.", show_default=False
+        ),
+    ] = None,
     requests_per_minute: Annotated[
         float | None, typer.Option(min=0.001, help="What the LLM's provider allows.", show_default=False)
     ] = None,

@@ -60,7 +60,10 @@ def index(
         ),
     ] = None,
     max_concurrency: Annotated[
-        int | None, typer.Option(min=1, help="Requests to the LLM at a time. Default: 8.", show_default=False)
+        int | None,
+        typer.Option(
+            min=1, help="Requests to the LLM at a time. Default: 8, or what the rates below take.", show_default=False
+        ),
     ] = None,
     requests_per_minute: Annotated[
         float | None, typer.Option(min=0.001, help="What the LLM's provider allows.", show_default=False)

@@ -232,7 +232,7 @@ def _duration(
         return _Duration()
     if seconds_a_reply is None:
         seconds_a_reply = SECONDS_TO_BEGIN + usage.output_tokens / usage.requests / TOKENS_A_SECOND
-    max_concurrency = max_concurrency or asker.max_concurrency
+    max_concurrency = max_concurrency or asker.concurrency
     requests_per_minute = requests_per_minute or asker.requests_per_minute
     tokens_per_minute = tokens_per_minute or asker.tokens_per_minute
     bounds: dict[Bound, float] = {"concurrency": usage.requests * seconds_a_reply / max_concurrency}

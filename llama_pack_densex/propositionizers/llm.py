@@ -68,7 +68,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
         cache: Where replies are kept as they arrive, so that no finished passage is asked for again: a SQLite file, a
             LlamaIndex KV store or the "module:name" of a function that makes one, or a `ReplyCache`.
         max_concurrency: Requests in flight at the same time. It is what a run begins with; a server that refuses some
-            gets fewer.
+            gets fewer. None means 8, or as many as the rates below take if a reply needs 8 seconds.
         requests_per_minute: What the provider allows; requests are spread evenly. None means no limit.
         tokens_per_minute: What the provider allows, tokens sent and received together. None means no limit.
         workers: Processes that share the rates and the budget; each of them keeps to its part.
@@ -98,7 +98,9 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
     """
 
     llm_factory: str = Field(default="", description='The function that makes the LLM elsewhere, as "module:name".')
-    max_concurrency: int = Field(default=8, ge=1, exclude=True, description="Requests in flight at the same time.")
+    max_concurrency: int | None = Field(
+        default=None, ge=1, exclude=True, description="Requests in flight at the same time."
+    )
     requests_per_minute: float | None = Field(default=None, gt=0, exclude=True, description="What the provider allows.")
     tokens_per_minute: float | None = Field(default=None, gt=0, exclude=True, description="What the provider allows.")
     workers: int = Field(default=1, ge=1, exclude=True, description="Processes that share the rates and the budget.")
@@ -231,7 +233,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
             PropositionizerError: As `apropositionize`; all sets before the first one that is missing were returned.
         """
         self._check_llm()
-        transport = ThreadTransport(self._session_now().llm_in_threads(), self.max_concurrency)
+        transport = ThreadTransport(self._session_now().llm_in_threads(), self.concurrency)
         try:
             yield from self._run(transport).stream(passages)
         finally:
@@ -263,12 +265,21 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
         async def work(passages: Sequence[Passage], stop: Stop) -> list[PropositionSet]:
             return await requests.sets(passages, transport, stop)
 
-        ahead = max(_LEAST_AHEAD, _AHEAD * self.max_concurrency)
+        ahead = max(_LEAST_AHEAD, _AHEAD * self.concurrency)
         size = self.passages_per_request
-        return Run(work, group_size=size, ahead=max(ahead // size, self.max_concurrency))
+        return Run(work, group_size=size, ahead=max(ahead // size, self.concurrency))
+
+    @property
+    def concurrency(self) -> int:
+        """Requests in flight at the same time, at most."""
+        return self._limits.concurrency
+
+    @property
+    def _limits(self) -> Limits:
+        return Limits(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Limits)})
 
     def _session_now(self) -> Session:
-        limits = Limits(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Limits)})
+        limits = self._limits
         session = self._session
         if session is None or session.made_of != (limits, self._cache):
             used = session.meter.usage if session is not None else NOTHING

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -28,11 +29,17 @@ Prices = str | Path | Mapping[str, Any] | None
 CacheSpec = ReplyCache | str | Path | BaseKVStore | Callable[[], BaseKVStore]
 
 
+DEFAULT_CONCURRENCY = 8
+_MOST_CONCURRENCY = 256
+_SLOW_REPLY = 8.0  # seconds
+_A_REQUEST = 800  # tokens, sent and received: the instructions, and a passage of 170 tokens with its propositions
+
+
 @dataclass(frozen=True)
 class Limits:
     """What a propositionizer keeps to (see `LLMPropositionizer`)."""
 
-    max_concurrency: int
+    max_concurrency: int | None
     max_retries: int
     retry_wait: float
     requests_per_minute: float | None
@@ -40,6 +47,23 @@ class Limits:
     max_cost: float | None
     max_tokens_total: int | None
     workers: int
+
+    @property
+    def concurrency(self) -> int:
+        """Requests in flight at a time: the number that was chosen, else what the rates take if a reply is slow.
+
+        Told a rate, it is the rate that should bound a run; without one, little is known of the server.
+        """
+        if self.max_concurrency is not None:
+            return self.max_concurrency
+        rates = [
+            *([self.requests_per_minute] if self.requests_per_minute else []),
+            *([self.tokens_per_minute / _A_REQUEST] if self.tokens_per_minute else []),
+        ]
+        if not rates:
+            return DEFAULT_CONCURRENCY
+        needed = math.ceil(min(rates) / self.workers / 60 * _SLOW_REPLY)
+        return min(max(needed, DEFAULT_CONCURRENCY), _MOST_CONCURRENCY)
 
 
 class Session:
@@ -76,7 +100,7 @@ class Session:
         )
         self.meter = Meter(budget, price, used)
         pacer = Pacer(
-            limits.max_concurrency,
+            limits.concurrency,
             None if limits.requests_per_minute is None else limits.requests_per_minute / share,
             None if limits.tokens_per_minute is None else limits.tokens_per_minute / share,
         )
