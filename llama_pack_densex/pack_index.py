@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence, Sized
+from collections.abc import Iterable, Iterator, Sequence, Sized
+from contextlib import suppress
 from dataclasses import astuple
 from pathlib import Path
 
@@ -125,19 +126,24 @@ class PackIndex:
         self._after_change()
         return indexed
 
-    def delete(self, document_ids: Sequence[str], purge: bool = False) -> int:
-        """Delete documents, and say how many of them were there.
-
-        Args:
-            document_ids: The documents.
-            purge: Whether what the propositionizer keeps of their passages is forgotten too.
-        """
-        texts = self.nodes.passage_texts(document_ids) if purge else []
+    def delete(self, documents: Sequence[str | BaseNode], purge: bool = False) -> int:
+        """Delete documents, and say how many of them were there; see `IndexMethods.delete`."""
+        document_ids = [part if isinstance(part, str) else part.id_ for part in documents]
+        if purge:  # first, since the index says what there is to purge: after a stop it can be done again
+            self._parser.propositionizer.purge([*self.nodes.passage_texts(document_ids), *self._texts_of(documents)])
         deleted = len(self._indexer.delete(document_ids))
+        if purge:
+            self.nodes.erase_deleted()
+            self.lexical.forget()
         self._after_change()
-        if texts:
-            self._parser.propositionizer.purge(texts)
         return deleted
+
+    def _texts_of(self, documents: Sequence[str | BaseNode]) -> Iterator[str]:
+        """The passages of those that are given whole: what is kept of them may never have got into the index."""
+        for document in documents:
+            with suppress(ValueError):  # it cannot be split, so nothing was ever asked about it
+                passages = [] if isinstance(document, str) else self._parser.passages_of(document)
+                yield from (passage.text for passage in passages)
 
     def counts(self) -> IndexCounts:
         """Count what is in the index."""
@@ -167,12 +173,16 @@ class PackIndex:
 
     def _after_write(self) -> None:
         """Make what was written so far an index that can be opened, so that a stop loses nothing of it."""
-        if self._folder is not None and not is_index(self._folder.path):
+        if self._folder is not None and not is_index(self._folder.path) and self._has_nodes():
             self._folder.commit(self._manifest(self._folder), self.nodes)
 
     def _after_change(self) -> None:
-        if self._folder is not None:
+        if self._folder is not None and (is_index(self._folder.path) or self._has_nodes()):
             self._commit(self._folder)
+
+    def _has_nodes(self) -> bool:
+        """Whether there is anything: a folder whose documents have all been blank is no index yet."""
+        return any(True for _ in self.nodes.records())
 
     def _commit(self, folder: IndexFolder) -> None:
         if self.nodes.embed_model is None or self._options.hybrid is True:
@@ -268,14 +278,16 @@ class IndexMethods:
 
         Args:
             documents: The documents.
-            purge: Whether their text is erased from the reply cache and from recordings as well. What those have of
-                earlier versions of a document is not: give the cache a `max_age`.
+            purge: Whether their text is erased from the reply cache, from recordings and from the files of the embedded
+                store as well; another process that has the index open has to load it again. Of a document that is given
+                whole, what is kept of it is found also where the index does not have it. What is kept of earlier
+                versions is not found: give the cache a `max_age`.
 
         Returns:
             How many of them were there.
         """
         given = [documents] if isinstance(documents, (str, BaseNode)) else list(documents)
-        deleted = self._index.delete([part if isinstance(part, str) else part.id_ for part in given], purge)
+        deleted = self._index.delete(given, purge)
         self._after_change()
         return deleted
 

@@ -389,3 +389,10 @@ def test_several_passages_are_asked_for_in_one_request(server: OpenAIServer, doc
     assert index(docs, "--to", to, "--passages-per-request", "4").exit_code == 0
     assert len(server.requests) == 2  # one for each language
     assert DenseXRetrievalPack.load(to).counts().statuses == {"ok": 4}
+
+
+def test_limits_of_an_llm_are_refused_where_sentences_would_stand_in_for_propositions(docs: Path, to: Path) -> None:
+    result = index(docs, "--to", to, "--max-cost", "1")
+    assert result.exit_code == 1
+    assert "--max-cost is for an LLM" in result.stderr
+    assert not to.exists()

@@ -551,3 +551,9 @@ def test_progress_goes_to_the_log_where_there_is_no_terminal(caplog: pytest.LogC
     with caplog.at_level(logging.INFO, "llama_pack_densex.ingestion"):
         pack_of(numbered(3), show_progress=True)
     assert "3 documents, 3 passages" in caplog.text
+
+
+def test_a_first_run_with_blank_documents_alone_is_no_obstacle_to_the_next(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="none of the documents has any text"):
+        pack_of([Document(text=" ")], tmp_path / "index")
+    assert pack_of(numbered(3), tmp_path / "index").counts().documents == 3

@@ -202,3 +202,31 @@ def test_a_recording_is_left_alone_where_nothing_is_purged(folder: Path, recordi
     pack.delete(SECRET.id_)
     pack.delete(OTHER.id_, purge=True)
     assert recording.read_bytes() == before
+
+
+# the index's own files
+
+
+def test_purging_leaves_nothing_of_a_document_in_any_file_of_the_index(server: OpenAIServer, folder: Path) -> None:
+    many = [Document(id_=f"{n}", text=f"Rain fell on day {n}. {n}日に雨が降った。") for n in range(200)]
+    pack = pack_of([SECRET, OTHER, *many], folder, SentencePropositionizer())
+    assert found(WORDS, *files_in(folder)) >= {"wormwood", "山椒"}
+    pack.delete(SECRET.id_, purge=True)
+    assert found(WORDS, *files_in(folder)) == set()
+    assert found(OTHER_WORDS, *files_in(folder)) == set(OTHER_WORDS)
+    loaded = DenseXRetrievalPack.load(folder)
+    assert loaded.retrieve("harbour")[0].node.ref_doc_id == OTHER.id_
+    assert loaded.counts().documents == 201
+
+
+def test_purging_reaches_the_replies_for_a_document_that_the_index_does_not_have(
+    server: OpenAIServer, folder: Path
+) -> None:
+    pack = pack_of([SECRET, OTHER], folder, asking(server))
+    pack.delete(SECRET.id_)
+    assert pack.delete(SECRET, purge=True) == 0
+    assert found(WORDS, *replies_in(folder)) == set()
+
+
+def files_in(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]

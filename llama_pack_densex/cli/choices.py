@@ -91,13 +91,22 @@ class IndexChoices:
         if self.propositionizer == "llm" or self.llm_model is not None:
             return LLMPropositionizer(llm=_require_llm(self.llm_model), **self.limits)
         if manifest is not None and manifest.propositionizer == sentences.fingerprint:
-            return sentences
+            return self._checked(sentences)
         has_key = bool(os.environ.get("OPENAI_API_KEY"))
         chosen = LLMPropositionizer(llm=_require_llm(None), **self.limits) if has_key else sentences
         if manifest is not None and manifest.propositionizer != chosen.fingerprint:
             raise ValueError(
                 "the index's propositions were not made by what is the default here. Say with --propositionizer what "
                 f"made them ({PROPOSITIONIZERS}; for an LLM also --llm-model), or what is to make them from now on."
+            )
+        return self._checked(chosen)
+
+    def _checked(self, chosen: Propositionizer) -> Propositionizer:
+        """Refuse limits of an LLM where none is asked: who sets a budget should not believe that it is kept to."""
+        if self.limits and chosen.class_name() == "SentencePropositionizer":
+            option = f"--{next(iter(self.limits)).replace('_', '-')}"
+            raise ValueError(
+                f"{option} is for an LLM, and sentences stand in for propositions here: say --propositionizer llm"
             )
         return chosen
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from llama_pack_densex.llm_requests.failures import PropositionizerError
 from llama_pack_densex.llm_requests.prices import Price
 from llama_pack_densex.llm_requests.reply import NOTHING, RequestFigures, Usage
+
+_SPARE = 1.5
+"""Several requests at a time may together exceed a budget by the errors of all of their estimates: near its end they go
+one by one, so that it is the error of one."""
 
 
 class BudgetExceededError(PropositionizerError):
@@ -95,10 +99,11 @@ class Meter:
         """
         with self._lock:
             amount = self._corrected(expected)
-            if self._fits(self._usage + self._reserved + amount):
-                self._reserved = self._reserved + amount
+            others = self._reserved
+            if self._fits(self._usage + (_with_spare(others + amount) if others.requests else amount)):
+                self._reserved = others + amount
                 return Reserved(expected, amount)
-            if self._reserved.requests and self._fits(self._usage + amount):
+            if others.requests and self._fits(self._usage + amount):
                 return None
         raise BudgetExceededError(self._message())
 
@@ -146,3 +151,7 @@ class Meter:
             f"The budget does not allow another request: {spent} used in {self._usage.requests:,} requests, and "
             f"{' and '.join(limits)}. Raise it and run again; with a reply cache nothing is paid for twice."
         )
+
+
+def _with_spare(usage: Usage) -> Usage:
+    return replace(usage, output_tokens=round(usage.output_tokens * _SPARE))

@@ -106,9 +106,13 @@ class LockFile:
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
 
     @contextmanager
-    def held(self, *, exclusive: bool) -> Iterator[None]:
-        """Hold the lock: shared while something is written, exclusive while the file is made or replaced."""
-        _lock(self._descriptor, exclusive)
+    def held(self, *, exclusive: bool, wait: bool = True) -> Iterator[None]:
+        """Hold the lock: shared while something is written, exclusive while the file is made or replaced.
+
+        Raises:
+            BlockingIOError: Another one holds it, and `wait` is false.
+        """
+        _lock(self._descriptor, exclusive, wait)
         try:
             yield
         finally:
@@ -131,14 +135,16 @@ class LockFile:
 
 if sys.platform == "win32":
     # Windows locks a range for one process only; the byte is beyond the mark. LK_LOCK gives up after ten seconds.
-    def _lock(descriptor: int, exclusive: bool) -> None:
+    def _lock(descriptor: int, exclusive: bool, wait: bool) -> None:
         while True:
             os.lseek(descriptor, 1 << 20, os.SEEK_SET)
             try:
-                return msvcrt.locking(descriptor, msvcrt.LK_LOCK, 1)
+                return msvcrt.locking(descriptor, msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
             except OSError as error:
                 if error.errno not in (errno.EDEADLK, errno.EACCES):
                     raise
+                if not wait:
+                    raise BlockingIOError(error.errno, error.strerror) from None
 
     def _unlock(descriptor: int) -> None:
         os.lseek(descriptor, 1 << 20, os.SEEK_SET)
@@ -147,8 +153,8 @@ if sys.platform == "win32":
 
 else:
 
-    def _lock(descriptor: int, exclusive: bool) -> None:
-        fcntl.flock(descriptor, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
+    def _lock(descriptor: int, exclusive: bool, wait: bool) -> None:
+        fcntl.flock(descriptor, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | (0 if wait else fcntl.LOCK_NB))
 
     def _unlock(descriptor: int) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_UN)

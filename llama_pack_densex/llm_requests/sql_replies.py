@@ -76,7 +76,7 @@ class SQLReplies:
         self._path = os.path.realpath(path)
         self._guard = threading.RLock()
         self._opened: _Opened | None = None
-        self._shut: Callable[[], object] = _nothing
+        self._lost: weakref.finalize[..., SQLReplies] | None = None
         with _FORKING:
             _ALL.add(self)
 
@@ -118,8 +118,10 @@ class SQLReplies:
 
     def close(self) -> None:
         with self._guard:
-            self._shut()
-            self._opened, self._shut = None, _nothing
+            found = None if self._lost is None else self._lost.detach()
+            self._opened = self._lost = None
+            if found is not None:
+                _close(*found[2])
 
     def _erase(self, removed: int) -> None:
         """Empty the -wal file, which holds the deleted texts, into the database, where secure_delete wrote zeroes."""
@@ -169,7 +171,7 @@ class SQLReplies:
         except (*FILE_ERRORS, OSError) as error:
             raise self._failure(error) from None
         self._opened = opened
-        self._shut = weakref.finalize(self, _close, opened.connection, lock, self._guard)
+        self._lost = weakref.finalize(self, _close_lost, opened.connection, lock, self._guard)
         return opened
 
     def _connected(self, lock: LockFile) -> Connection:
@@ -259,16 +261,23 @@ def _identity(path: str) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _nothing() -> None:
-    """Close what is not open."""
-
-
 def _close(connection: Connection, lock: LockFile, guard: threading.RLock) -> None:
     """Close under the lock: the last connection to a file deletes the -wal file by its name, whosever that is then."""
     try:
         with guard, lock.held(exclusive=False):
             connection.close()
     finally:
+        lock.close()
+
+
+def _close_lost(connection: Connection, lock: LockFile, guard: threading.RLock) -> None:
+    """Close what the garbage collector found, without waiting: this thread may hold the lock for another connection."""
+    try:
+        with guard, lock.held(exclusive=False, wait=False):
+            connection.close()
+    except BlockingIOError:
+        threading.Thread(target=_close, args=(connection, lock, guard), daemon=True).start()
+    else:
         lock.close()
 
 

@@ -173,6 +173,11 @@ class LexicalIndexCache:
         """Note that the nodes changed."""
         self._nodes = object()
 
+    def forget(self) -> None:
+        """Split all texts anew at the next use, so that no word is kept of texts that are gone."""
+        with self._making:
+            self._texts = self._index = self._folder = self._saved = None
+
     def save(self, folder: Path, records: Callable[[], Iterable[NodeRecord]]) -> None:
         """Write the index as the nodes are now into a folder, unless that is what lies there.
 

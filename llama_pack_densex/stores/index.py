@@ -165,6 +165,14 @@ class NodeIndex:
         finally:
             self._nodes = object()
 
+    def erase_deleted(self) -> None:
+        """See to it that no file of the embedded store has text that was deleted or replaced.
+
+        What another vector store keeps of deleted nodes is its own matter.
+        """
+        if isinstance(self.vector_store, LanceVectorStore):
+            self.vector_store.erase_deleted()
+
     def replace(self, document_ids: Sequence[str], nodes: Sequence[BaseNode], show_progress: bool = False) -> None:
         """Make `nodes` the nodes of these documents: write them first, then delete what is no longer produced.
 

@@ -8,9 +8,11 @@ cannot hold nodes without embeddings, which lexical search needs.
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +144,15 @@ class LanceVectorStore(BasePydanticVectorStore):
             with self._changing():
                 self._connection.drop_table(_TABLE)
                 self._table = self._dimension = None
+
+    def erase_deleted(self) -> None:
+        """Write all rows anew, since LanceDB only marks deleted ones; other processes have to open the table again."""
+        if self._table is not None:
+            with self._changing(), warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # that others may be reading
+                if self._table.count_rows():
+                    self._table.update(values_sql={"id": "id"})
+                self._table.optimize(cleanup_older_than=timedelta(0))
 
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
         """The nodes nearest to an embedding by cosine; filtered ones are dropped and more fetched in their place."""

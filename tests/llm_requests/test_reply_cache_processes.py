@@ -297,3 +297,25 @@ def test_a_store_object_in_a_forked_process_is_refused_with_advice() -> None:
             cache.put(key_of(2), reply_of(2))
 
     assert os.waitpid(fork(use_in_child), 0)[1] == 0
+
+
+def test_a_cache_that_is_collected_while_its_file_is_opened_again_holds_nothing_up(tmp_path: Path) -> None:
+    program = """
+import faulthandler, gc, sys
+from llama_pack_densex.llm_requests.reply_cache import ReplyCache
+
+faulthandler.dump_traceback_later(30, exit=True)
+for threshold in range(50, 1000, 10):
+    gc.disable()
+    lost = [ReplyCache(sys.argv[1])]
+    len(lost[0])
+    lost.append(lost)  # found by the collector alone, and that is at work while the next one opens the file
+    del lost
+    gc.set_threshold(threshold)
+    gc.enable()
+    len(ReplyCache(sys.argv[1]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "replies.db")], capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()
