@@ -255,7 +255,8 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
     def requests(self) -> PassageRequests:
         """What asks for propositions, one request after another."""
         sender = self._session_now().sender
-        return PassageRequests(self._llm, self._prompts, sender, self.max_attempts, self.max_requests, self.record_to)
+        asking = (self.max_attempts, self.max_requests, self.record_to, self.passages_per_request)
+        return PassageRequests(self._llm, self._prompts, sender, *asking)
 
     def _run(self, transport: Transport) -> Run:
         if self.record_to is not None:

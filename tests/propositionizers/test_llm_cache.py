@@ -117,7 +117,7 @@ def test_a_document_under_another_id_is_not_asked_for_again(text: str, path: Pat
             for name in ("old/place.txt", "新しい/場所.txt")
         ]
         assert len(server.requests) == 1
-    assert [node.text for node in made[0]] == [node.text for node in made[1]]
+    assert [node.get_content() for node in made[0]] == [node.get_content() for node in made[1]]
     assert not {node.id_ for node in made[0]} & {node.id_ for node in made[1]}
 
 

@@ -153,7 +153,11 @@ def test_azure_is_asked_at_its_own_address_and_not_again_underneath(way: str, is
 @BOTH
 def test_a_client_that_the_user_made_is_the_one_that_asks(way: str) -> None:
     with OpenAIServer(in_turn(BROKEN, right)) as server:
-        settings = {"base_url": server.url, "api_key": "sk-gateway", "default_headers": {"X-Team": "research"}}
+        settings: dict[str, Any] = {
+            "base_url": server.url,
+            "api_key": "sk-gateway",
+            "default_headers": {"X-Team": "research"},
+        }
         own = openai.OpenAI(**settings, max_retries=5), openai.AsyncOpenAI(**settings, max_retries=5)
         llm = OpenAI(model="gpt-4o-mini", api_key="sk-other", openai_client=own[0], async_openai_client=own[1])
         asking = LLMPropositionizer(llm, max_retries=1, retry_wait=0)
@@ -182,8 +186,10 @@ def date_header() -> tuple[float, dict[str, str]]:
 
 
 @BOTH
-@pytest.mark.parametrize("header", [seconds_header, milliseconds_header, date_header])
-@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize(
+    ("header", "status"),
+    [(seconds_header, 429), (milliseconds_header, 429), (date_header, 429), (milliseconds_header, 503)],
+)
 def test_a_server_that_says_when_is_asked_again_no_sooner(
     way: str, header: Callable[[], tuple[float, dict[str, str]]], status: int
 ) -> None:
