@@ -101,6 +101,20 @@ def without_retries(llm: LLM) -> LLM:
     return copy
 
 
+def given_clients(llm: LLM) -> list[str]:
+    """The arguments of LlamaIndex's OpenAI by which its user gave it clients of their own."""
+    if "reuse_client" not in type(llm).model_fields:
+        return []
+    copy: LLM = llm.model_copy()
+    private = copy.__pydantic_private__ or {}
+    arguments = {"_client": "openai_client", "_aclient": "async_openai_client"}
+    return [
+        argument
+        for name, argument in arguments.items()
+        if private.get(name) is not None and not _has_its_like(copy, name)
+    ]
+
+
 def _has_its_like(copy: LLM, name: str) -> bool:
     """Give a copy a client of its own, if LlamaIndex makes the like of the one that it has from the LLM's settings."""
     private = copy.__pydantic_private__ or {}

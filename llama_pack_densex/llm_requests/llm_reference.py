@@ -11,6 +11,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from llama_index.core.llms import LLM
 
+from llama_pack_densex.llm_requests.clients import given_clients
 from llama_pack_densex.llm_requests.failures import scrub
 
 LLMFactory = Callable[[], LLM]
@@ -113,6 +114,7 @@ def describe_llm(llm: LLM, factory: str = "") -> LLMReference:
         else:
             lost.append(name)
     lost += [name.lstrip("_") for name in _PROVIDER_CLIENTS if _private(llm, name) is not None]
+    lost += given_clients(llm)
     keys = tuple(name for name in fields if name in _KEY_FIELDS and _secret_value(getattr(llm, name, None)))
     return LLMReference(f"{type(llm).__module__}:{type(llm).__qualname__}", settings, keys, tuple(lost), factory)
 

@@ -15,6 +15,7 @@ import pytest
 from llama_index.core.llms import LLM, MockLLM
 from llama_index.core.prompts import PromptTemplate
 from llama_index.llms.openai import OpenAI
+from openai import OpenAI as OpenAIClient
 
 from llama_pack_densex.propositionizers.base import Passage
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
@@ -201,3 +202,17 @@ def test_a_dictionary_makes_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
     custom = LLMPropositionizer(openai(), proposition_prompt=PromptTemplate("Split {content}"))
     with pytest.raises(ValueError, match="prompts"):
         LLMPropositionizer.from_dict(custom.to_dict())
+
+
+def test_a_client_that_was_given_is_not_exchanged_for_another_one_elsewhere() -> None:
+    own = OpenAIClient(api_key=KEY, base_url="http://gateway.internal/v1")
+    asking = LLMPropositionizer(OpenAI(model="gpt-4o-mini", api_key=KEY, openai_client=own))
+    with pytest.raises(ValueError, match="openai_client"):
+        pickle.loads(pickle.dumps(asking))
+
+
+def test_a_client_that_was_made_for_use_does_not_stand_in_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    llm = OpenAI(model="gpt-4o-mini", api_key=KEY)
+    llm._get_client()
+    assert pickle.loads(pickle.dumps(LLMPropositionizer(llm))).llm.model == "gpt-4o-mini"
