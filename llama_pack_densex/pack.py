@@ -17,6 +17,7 @@ from llama_index.core.schema import BaseNode, NodeWithScore, QueryType
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters
 
 from llama_pack_densex.answering.extractive import ExtractiveQueryEngine
+from llama_pack_densex.index_methods import IndexMethods
 from llama_pack_densex.models import resolve_llm
 from llama_pack_densex.node_parsers.base import BasePropositionNodeParser
 from llama_pack_densex.options import (
@@ -28,7 +29,7 @@ from llama_pack_densex.options import (
     SearchedGranularity,
     check_top_k,
 )
-from llama_pack_densex.pack_index import IndexMethods, PackIndex
+from llama_pack_densex.pack_index import PackIndex
 from llama_pack_densex.propositionizers.base import Propositionizer
 from llama_pack_densex.retrieval.auto_merging import DEFAULT_RATIO_THRESH
 from llama_pack_densex.retrieval.context import DEFAULT_MODE, ContextMode, PropositionContextPostprocessor

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -35,6 +35,27 @@ class UnitChoice(str, Enum):
     proposition = "proposition"
     sentence = "sentence"
     passage = "passage"
+
+
+MaxConcurrency = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Requests to the LLM at a time. Default: 8, or what the rates below take.", show_default=False
+    ),
+]
+RequestsPerMinute = Annotated[
+    float | None, typer.Option(min=0.001, help="What the LLM's provider allows.", show_default=False)
+]
+TokensPerMinute = Annotated[
+    float | None, typer.Option(min=1, help="What the LLM's provider allows.", show_default=False)
+]
+Granularity = Annotated[
+    list[UnitChoice] | None,
+    typer.Option(
+        help="Units to search; give it several times for several. Default: the index's; at first all.",
+        show_default=False,
+    ),
+]
 
 
 @dataclass(frozen=True)

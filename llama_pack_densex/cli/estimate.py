@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from llama_pack_densex.cli.choices import EMBED_MODEL_HELP, ModeChoice, UnitChoice
+from llama_pack_densex.cli.choices import (
+    EMBED_MODEL_HELP,
+    Granularity,
+    MaxConcurrency,
+    ModeChoice,
+    RequestsPerMinute,
+    TokensPerMinute,
+)
 from llama_pack_densex.cli.session import one_line, print_json, session, stdout, warn
 
 if TYPE_CHECKING:
@@ -61,25 +68,10 @@ def estimate(
             help="How propositions lead to passages. Default: the index's; at first recursive.", show_default=False
         ),
     ] = None,
-    granularity: Annotated[
-        list[UnitChoice] | None,
-        typer.Option(
-            help="Units to search; give it several times for several. Default: the index's; at first all.",
-            show_default=False,
-        ),
-    ] = None,
-    max_concurrency: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Requests to the LLM at a time. Default: 8, or what the rates below take.", show_default=False
-        ),
-    ] = None,
-    requests_per_minute: Annotated[
-        float | None, typer.Option(min=0.001, help="What the LLM's provider allows.", show_default=False)
-    ] = None,
-    tokens_per_minute: Annotated[
-        float | None, typer.Option(min=1, help="What the LLM's provider allows.", show_default=False)
-    ] = None,
+    granularity: Granularity = None,
+    max_concurrency: MaxConcurrency = None,
+    requests_per_minute: RequestsPerMinute = None,
+    tokens_per_minute: TokensPerMinute = None,
     passages_per_request: Annotated[int, typer.Option(min=1, max=100, help="Passages to ask for together.")] = 1,
     prices: Annotated[
         Path | None,

@@ -10,9 +10,12 @@ import typer
 from llama_pack_densex.cli.choices import (
     EMBED_MODEL_HELP,
     PROPOSITIONIZERS,
+    Granularity,
     IndexChoices,
+    MaxConcurrency,
     ModeChoice,
-    UnitChoice,
+    RequestsPerMinute,
+    TokensPerMinute,
     check_propositionizer,
 )
 from llama_pack_densex.cli.session import session, stderr, stdout
@@ -52,25 +55,10 @@ def index(
             help="The OpenAI model that makes propositions. Default: gpt-4o-mini.", metavar="NAME", show_default=False
         ),
     ] = None,
-    granularity: Annotated[
-        list[UnitChoice] | None,
-        typer.Option(
-            help="Units to search; give it several times for several. Default: the index's; at first all.",
-            show_default=False,
-        ),
-    ] = None,
-    max_concurrency: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Requests to the LLM at a time. Default: 8, or what the rates below take.", show_default=False
-        ),
-    ] = None,
-    requests_per_minute: Annotated[
-        float | None, typer.Option(min=0.001, help="What the LLM's provider allows.", show_default=False)
-    ] = None,
-    tokens_per_minute: Annotated[
-        float | None, typer.Option(min=1, help="What the LLM's provider allows.", show_default=False)
-    ] = None,
+    granularity: Granularity = None,
+    max_concurrency: MaxConcurrency = None,
+    requests_per_minute: RequestsPerMinute = None,
+    tokens_per_minute: TokensPerMinute = None,
     passages_per_request: Annotated[
         int | None, typer.Option(min=1, max=100, help="Passages to ask for together. Default: 1.", show_default=False)
     ] = None,

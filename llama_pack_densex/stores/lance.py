@@ -30,6 +30,7 @@ from llama_index.core.vector_stores.types import (
 )
 
 from llama_pack_densex.stores.filters import matches
+from llama_pack_densex.stores.lance_conditions import IDS_A_CONDITION, any_of, query_condition, quote
 from llama_pack_densex.stores.loaded import Unchanged
 from llama_pack_densex.stores.manifest import InvalidIndexError
 from llama_pack_densex.stores.records import DocumentRecord, NodeRecord
@@ -37,7 +38,6 @@ from llama_pack_densex.stores.records import DocumentRecord, NodeRecord
 _TABLE = "nodes"
 _RECORD_COLUMNS = tuple(field.name for field in fields(NodeRecord))
 _TEXT_COLUMNS = (*_RECORD_COLUMNS, "node")
-_IDS_A_CONDITION = 500  # ids in one SQL condition; LanceDB parses longer ones slowly
 _ROWS_A_BATCH = 1024  # LanceDB stores and reads batches as they come; large ones cost a search two thirds of its time
 _MOST_ROWS = 2**32 - 1  # LanceDB takes no larger limit
 
@@ -125,7 +125,7 @@ class LanceVectorStore(BasePydanticVectorStore):
         """Delete the nodes of a document."""
         if self._table is not None:
             with self._changing():
-                self._table.delete(f"document_id = {_quote(ref_doc_id)}")
+                self._table.delete(f"document_id = {quote(ref_doc_id)}")
 
     def delete_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
@@ -135,7 +135,7 @@ class LanceVectorStore(BasePydanticVectorStore):
             node_ids = [node.node_id for node in self.get_nodes(node_ids, filters)]
         if self._table is not None and node_ids:
             with self._changing():
-                for condition in _conditions("id", node_ids):
+                for condition in any_of("id", node_ids):
                     self._table.delete(condition)
 
     def clear(self) -> None:
@@ -160,7 +160,7 @@ class LanceVectorStore(BasePydanticVectorStore):
             raise ValueError(f"LanceVectorStore answers queries of mode 'default' only, not {query.mode.value!r}")
         limit = wanted = max(query.similarity_top_k, 0)
         while True:
-            rows = self._nearest(query.query_embedding, limit, ["node"], _query_condition(query)).to_pylist()
+            rows = self._nearest(query.query_embedding, limit, ["node"], query_condition(query)).to_pylist()
             found = [(json.loads(row["node"]), 1.0 - row["_distance"]) for row in rows]
             kept = [(content, score) for content, score in found if matches(_metadata(content), query.filters)]
             if len(kept) >= wanted or len(rows) < limit:
@@ -201,7 +201,7 @@ class LanceVectorStore(BasePydanticVectorStore):
 
     def node_ids(self, document_ids: Sequence[str]) -> set[str]:
         """The ids of all nodes of some documents."""
-        conditions = _conditions("document_id", document_ids)
+        conditions = any_of("document_id", document_ids)
         return {row["id"] for condition in conditions for row in self._rows(["id"], condition)}
 
     def records(self) -> Iterator[NodeRecord]:
@@ -239,7 +239,7 @@ class LanceVectorStore(BasePydanticVectorStore):
                 if rows is not None:
                     return rows.append_column("_distance", pa.array(1 - cosines))
             if passage_ids is not None:
-                ids = ", ".join(map(_quote, passage_ids)) or "''"
+                ids = ", ".join(map(quote, passage_ids)) or "''"
                 condition = f"passage_id IN ({ids}) OR id IN ({ids})"
             search = self._table.search(list(embedding), vector_column_name="vector")
             if condition:
@@ -250,13 +250,13 @@ class LanceVectorStore(BasePydanticVectorStore):
     def _rows_of(self, node_ids: Sequence[str]) -> Iterator[dict[str, Any]]:
         """The ids and nodes of some rows, in any order."""
         loaded = self._unchanged.loaded
-        if loaded is not None and len(node_ids) <= _IDS_A_CONDITION:
+        if loaded is not None and len(node_ids) <= IDS_A_CONDITION:
             with self._reading():
                 rows = loaded.rows(self._table, loaded.places_of(node_ids), ["id", "node"])
             if rows is not None:
                 yield from rows.to_pylist()
                 return
-        for condition in _conditions("id", node_ids):
+        for condition in any_of("id", node_ids):
             yield from self._rows(["id", "node"], condition)
 
     def _rows(self, columns: list[str], condition: str | None = None) -> Iterator[dict[str, Any]]:
@@ -329,25 +329,6 @@ def _metadata(content: dict[str, Any]) -> dict[str, Any]:
 
 def _to_node(row: dict[str, Any]) -> BaseNode:
     return json_to_doc(json.loads(row["node"]))
-
-
-def _quote(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
-def _conditions(column: str, values: Sequence[str]) -> Iterator[str]:
-    distinct = list(dict.fromkeys(values))
-    for i in range(0, len(distinct), _IDS_A_CONDITION):
-        yield f"{column} IN ({', '.join(map(_quote, distinct[i : i + _IDS_A_CONDITION]))})"
-
-
-def _query_condition(query: VectorStoreQuery) -> str:
-    conditions = []
-    if query.node_ids:
-        conditions.append(f"id IN ({', '.join(map(_quote, query.node_ids))})")
-    if query.doc_ids:
-        conditions.append(f"document_id IN ({', '.join(map(_quote, query.doc_ids))})")
-    return " AND ".join(conditions)
 
 
 def _named(dimensions: set[int | None]) -> str:
