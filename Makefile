@@ -7,7 +7,7 @@ PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 CORE_VERSIONS := lowest 0.14.20 newest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench test-matrix constraints clean supported-python
+.PHONY: help demo test test-stores check format bench test-matrix constraints clean supported-python
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -17,6 +17,9 @@ demo: $(VENV)/.installed  ## install, and ask questions of the sample documents 
 
 test: $(VENV)/.installed-all  ## install everything, and run the tests (ARGS="-k name" for some of them)
 	$(BIN)/python -m pytest $(ARGS)
+
+test-stores: $(VENV)/.installed-stores  ## run the store suite with every store, and write its table into docs/stores.md
+	$(BIN)/python -m pytest tests/integration/stores --all-stores --write-table docs/stores.md $(ARGS)
 
 check: $(VENV)/.installed-all  ## lint, formatting and types
 	$(BIN)/ruff check .
@@ -52,8 +55,13 @@ $(VENV)/.installed: pyproject.toml constraints.txt | supported-python
 $(VENV)/.installed-all: $(VENV)/.installed
 	@rm -f $(VENV)/.installed
 	@echo "Installing what the tests need besides, torch among it; this takes some minutes the first time."
-	$(BIN)/python $(PIP_INSTALL) -c constraints.txt -e '.[huggingface,files,dev]'
+	$(BIN)/python $(PIP_INSTALL) -c constraints.txt -e '.[huggingface,files,chroma,faiss,postgres,dev]'
 	@touch $(VENV)/.installed $@
+
+$(VENV)/.installed-stores: $(VENV)/.installed-all
+	@echo "Installing the vector stores that only this needs."
+	$(BIN)/python $(PIP_INSTALL) -c constraints.txt -e '.[huggingface,files,chroma,faiss,postgres,qdrant,milvus,dev]'
+	@touch $@
 
 supported-python:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' || \

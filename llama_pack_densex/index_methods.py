@@ -72,11 +72,30 @@ class IndexMethods:
 
         Returns:
             How many of them were there.
+
+        Raises:
+            IndexInUseError: Somebody else is writing to the index folder.
         """
         given = [documents] if isinstance(documents, (str, BaseNode)) else list(documents)
         deleted = self._index.delete(given, purge)
         self._after_change()
         return deleted
+
+    def compact(self) -> None:
+        """Give back the space of what was deleted and replaced, and erase it from the files of the index.
+
+        What the embedded store, the lexical side and a FAISS index keep is written anew. A store on a server does that
+        in its own way. Other processes that have the index open have to load it again.
+
+        Raises:
+            IndexInUseError: Somebody else is writing to the index folder.
+        """
+        self._index.compact()
+
+    @property
+    def missing_links(self) -> int:
+        """How often a found unit led to a node that is not in the index; each time cost a hit, not the query."""
+        return self._index.nodes.missing_links
 
     @property
     def ingestion(self) -> IngestionSummary | None:

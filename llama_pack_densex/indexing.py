@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 from llama_index.core.schema import BaseNode
@@ -16,7 +16,7 @@ from llama_pack_densex.llm_requests.failures import classify
 from llama_pack_densex.node_parsers.base import BasePropositionNodeParser, ParsedDocument
 from llama_pack_densex.node_parsers.ids import NodeIds, is_random_id
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
-from llama_pack_densex.retrieval.bm25 import LexicalIndexCache
+from llama_pack_densex.retrieval.lexical_side import LexicalSide
 from llama_pack_densex.retrieval.trust import LanguageTrust, TrustMeter, embedded_passages
 from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.records import DocumentRecord, NodeRecord, file_of
@@ -67,7 +67,7 @@ class DocumentIndexer:
         self,
         index: NodeIndex,
         parser: BasePropositionNodeParser,
-        lexical: LexicalIndexCache,
+        lexical: LexicalSide,
         trust: TrustMeter,
         after_write: Callable[[], None],
     ) -> None:
@@ -137,10 +137,9 @@ class DocumentIndexer:
         given = [parsed.document for parsed in documents]
         nodes = [node for parsed in documents for node in parsed.nodes]
         replaced = [document.id_ for document in given if document.id_ in there] + _earlier_states(given, there)
-        try:
+        with self._in_step():
             self._index.replace(replaced, nodes)
-        finally:
-            self._lexical.changed()  # also where it failed half-way
+        self._lexical.replace(replaced, [NodeRecord.of(node) for node in nodes])
         self._after_write()
         for document_id in replaced:
             there.pop(document_id, None)
@@ -169,29 +168,31 @@ class DocumentIndexer:
             return []
         there = self._index.documents()
         known = [document_id for document_id in document_ids if document_id in there]
-        try:
-            self._index.remove(sorted(self._index.node_ids(known)))
-        finally:
-            self._lexical.changed()
+        with self._in_step():
+            self._index.remove(known)
+        self._lexical.replace(known, [])
         return known
+
+    @contextmanager
+    def _in_step(self) -> Iterator[None]:
+        """Have the lexical side read all nodes anew where a change failed and may have come half-way."""
+        try:
+            yield
+        except BaseException:
+            if not self._index.store.atomic:
+                self._lexical.forget()
+            raise
 
     def counts(self) -> IndexCounts:
         """Count what is in the index."""
-        granularities: Counter[str] = Counter()
-        statuses: Counter[str] = Counter()
-        documents: set[str] = set()
-        for record in self._index.records():
-            granularities[record.granularity] += 1
-            documents.add(record.document_id)
-            if record.granularity == "passage" and record.status:
-                statuses[record.status] += 1
+        tally = self._index.store.tally()
         return IndexCounts(
-            documents=len(documents),
-            passages=granularities["passage"],
-            propositions=granularities["proposition"],
-            sentences=granularities["sentence"],
-            sections=granularities["section"],
-            statuses=dict(statuses),
+            documents=tally.documents,
+            passages=tally.granularities.get("passage", 0),
+            propositions=tally.granularities.get("proposition", 0),
+            sentences=tally.granularities.get("sentence", 0),
+            sections=tally.granularities.get("section", 0),
+            statuses=dict(tally.statuses),
         )
 
 

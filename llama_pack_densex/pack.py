@@ -14,12 +14,15 @@ from llama_index.core.node_parser import NodeParser
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryType
+from llama_index.core.storage.docstore import BaseDocumentStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters
 
 from llama_pack_densex.answering.extractive import ExtractiveQueryEngine
 from llama_pack_densex.index_methods import IndexMethods
 from llama_pack_densex.models import resolve_llm
 from llama_pack_densex.node_parsers.base import BasePropositionNodeParser
+from llama_pack_densex.opening import Opened, open_store
+from llama_pack_densex.opening_methods import OpeningMethods
 from llama_pack_densex.options import (
     DEFAULT_GRANULARITY,
     Hybrid,
@@ -34,8 +37,7 @@ from llama_pack_densex.propositionizers.base import Propositionizer
 from llama_pack_densex.retrieval.auto_merging import DEFAULT_RATIO_THRESH
 from llama_pack_densex.retrieval.context import DEFAULT_MODE, ContextMode, PropositionContextPostprocessor
 from llama_pack_densex.retrieval.tokens import TokenizerSpec
-from llama_pack_densex.stores.folder import REPLIES_FILE, IndexFolder
-from llama_pack_densex.stores.manifest import Manifest, is_index
+from llama_pack_densex.stores.folder import REPLIES_FILE
 from llama_pack_densex.wiring import (
     Given,
     Searched,
@@ -52,7 +54,7 @@ except ImportError:
     _Base = object
 
 
-class DenseXRetrievalPack(IndexMethods, _Base):  # type: ignore[misc]
+class DenseXRetrievalPack(OpeningMethods, IndexMethods, _Base):  # type: ignore[misc]
     """Searches propositions and answers from the passages they came from (Dense X Retrieval, Chen et al., 2023).
 
     Documents are split into passages, passages into propositions; a question finds propositions, and what is read are
@@ -72,7 +74,10 @@ class DenseXRetrievalPack(IndexMethods, _Base):  # type: ignore[misc]
         streaming: Whether answers come as a stream.
         mode: "recursive" or "auto_merging".
         propositionizer: What makes propositions, in place of `proposition_llm`.
-        vector_store: A LlamaIndex vector store to keep nodes in; the default is an embedded LanceDB.
+        vector_store: A LlamaIndex vector store to keep nodes in; the default is an embedded LanceDB. If it holds an
+            index, that is opened, and only documents that are new or changed are indexed.
+        docstore: Where whole nodes are kept beside a vector store that cannot give them back, such as FAISS; None
+            means one in memory, written to `persist_dir`.
         persist_dir: A folder to keep the index in. If it holds one, that is opened, and only documents that are new
             or changed are indexed.
         granularity: The units that embeddings are searched for: any of "proposition", "sentence" and "passage".
@@ -119,6 +124,7 @@ class DenseXRetrievalPack(IndexMethods, _Base):  # type: ignore[misc]
         mode: Mode = "recursive",
         propositionizer: Propositionizer | None = None,
         vector_store: BasePydanticVectorStore | None = None,
+        docstore: BaseDocumentStore | None = None,
         persist_dir: str | Path | None = None,
         granularity: Sequence[SearchedGranularity] = DEFAULT_GRANULARITY,
         hybrid: Hybrid = True,
@@ -148,8 +154,6 @@ class DenseXRetrievalPack(IndexMethods, _Base):  # type: ignore[misc]
             rerank=rerank,
             rerank_k=rerank_k,
         )
-        folder = None if persist_dir is None else IndexFolder(Path(persist_dir))
-        manifest = Manifest.read(folder.path) if folder is not None and is_index(folder.path) else None
         given = Given(
             proposition_llm,
             query_llm,
@@ -157,25 +161,24 @@ class DenseXRetrievalPack(IndexMethods, _Base):  # type: ignore[misc]
             text_splitter,
             propositionizer,
             vector_store,
+            docstore,
             node_parser,
             reranker,
             tokenizer,
         )
-        self._set_up(options, folder, manifest, given)
+        self._set_up(options, open_store(persist_dir, given), given)
         self.refresh(documents, show_progress=show_progress)
-        if not self.counts().passages:
+        if self._index.nodes.store.is_empty():
             raise ValueError("none of the documents has any text: there is nothing to search")
 
-    def _set_up(
-        self, options: PackOptions, folder: IndexFolder | None, manifest: Manifest | None, given: Given
-    ) -> None:
+    def _set_up(self, options: PackOptions, opened: Opened, given: Given) -> None:
         parser, proposition_source = make_node_parser(options, given)
-        if folder is not None:
-            propositionizer = parser.propositionizer.keeping_replies(folder.path / REPLIES_FILE)
+        if opened.folder is not None:
+            propositionizer = parser.propositionizer.keeping_replies(opened.folder.path / REPLIES_FILE)
             if propositionizer is not parser.propositionizer:
                 parser = parser.model_copy(update={"propositionizer": propositionizer})
         query_llm, answering_source = resolve_llm(given.query_llm, "query_llm")
-        self._index = PackIndex(options, given, parser, folder, manifest)
+        self._index = PackIndex(options, given, parser, opened)
         self._searched = Searched(self._index.nodes, self._index.lexical, self._index.trust)
         self._options, self._reranker, self._query_llm = options, given.reranker, query_llm
         self.node_parser = parser
@@ -185,75 +188,6 @@ class DenseXRetrievalPack(IndexMethods, _Base):  # type: ignore[misc]
         embed_model, embedding_source = self._index.nodes.embed_model, self._index.embedding_source
         lacking = (embed_model is None and given.embed_model is None) or (query_llm is None and given.query_llm is None)
         report_choices(options.hybrid, proposition_source, embedding_source, answering_source, lacking)
-
-    @classmethod
-    def load(
-        cls,
-        persist_dir: str | Path,
-        proposition_llm: LLM | str | None = None,
-        query_llm: LLM | str | None = None,
-        embed_model: BaseEmbedding | str | None = None,
-        text_splitter: NodeParser | None = None,
-        similarity_top_k: int | None = None,
-        streaming: bool = False,
-        *,
-        mode: Mode | None = None,
-        propositionizer: Propositionizer | None = None,
-        vector_store: BasePydanticVectorStore | None = None,
-        granularity: Sequence[SearchedGranularity] | None = None,
-        hybrid: Hybrid | None = None,
-        dense_weight: float | None = None,
-        context: ContextMode | PropositionContextPostprocessor = DEFAULT_MODE,
-        reranker: BaseNodePostprocessor | None = None,
-        rerank: RerankedUnit = "passage",
-        rerank_k: int | None = None,
-        tokenizer: TokenizerSpec | None = None,
-        node_parser: BasePropositionNodeParser | None = None,
-        fetch_k: int | None = None,
-        simple_ratio_thresh: float = DEFAULT_RATIO_THRESH,
-        verbose: bool = False,
-    ) -> DenseXRetrievalPack:
-        """Open an index that was persisted; nothing is asked of an LLM or embedded for its documents.
-
-        Args:
-            persist_dir: The folder.
-            mode: None means the mode that the index was made for, and likewise for `similarity_top_k`,
-                `granularity`, `hybrid` and `dense_weight`. The other arguments are those of the constructor.
-
-        Raises:
-            InvalidIndexError: The folder is no index, is damaged, or was made with another embedding model.
-            ValueError: An argument is out of range.
-        """
-        folder = IndexFolder(Path(persist_dir))
-        manifest = Manifest.read(folder.path)
-        options = PackOptions(
-            mode=mode or manifest.mode,  # type: ignore[arg-type]  # checked there
-            granularity=granularity or manifest.granularity,  # type: ignore[arg-type]
-            similarity_top_k=similarity_top_k if similarity_top_k is not None else manifest.similarity_top_k,
-            fetch_k=fetch_k,
-            simple_ratio_thresh=simple_ratio_thresh,
-            streaming=streaming,
-            verbose=verbose,
-            hybrid=hybrid if hybrid is not None else manifest.hybrid,  # type: ignore[arg-type]
-            dense_weight=dense_weight if dense_weight is not None else manifest.dense_weight,
-            context=context,
-            rerank=rerank,
-            rerank_k=rerank_k,
-        )
-        pack = cls.__new__(cls)
-        given = Given(
-            proposition_llm,
-            query_llm,
-            embed_model,
-            text_splitter,
-            propositionizer,
-            vector_store,
-            node_parser,
-            reranker,
-            tokenizer,
-        )
-        pack._set_up(options, folder, manifest, given)
-        return pack
 
     def get_modules(self) -> dict[str, Any]:
         """The pack's parts by name."""

@@ -16,6 +16,7 @@ from llama_index.core.llms import LLM
 from llama_index.core.node_parser import NodeParser, SentenceSplitter
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.response_synthesizers import get_response_synthesizer
+from llama_index.core.storage.docstore import BaseDocumentStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters, VectorStoreQueryMode
 
 from llama_pack_densex.answering.engine import PropositionQueryEngine
@@ -29,14 +30,13 @@ from llama_pack_densex.propositionizers.base import Propositionizer
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
 from llama_pack_densex.retrieval.auto_merging import PropositionAutoMergingRetriever
-from llama_pack_densex.retrieval.bm25 import LexicalIndexCache
 from llama_pack_densex.retrieval.hybrid import HybridUnitRetriever
+from llama_pack_densex.retrieval.lexical_side import LexicalSide
 from llama_pack_densex.retrieval.recursive import PropositionRecursiveRetriever
 from llama_pack_densex.retrieval.reranking import MIN_CANDIDATES, RerankingRetriever
 from llama_pack_densex.retrieval.tokens import TokenizerSpec
 from llama_pack_densex.retrieval.trust import LanguageTrust, dense_weight
 from llama_pack_densex.retrieval.units import DenseUnitRetriever, LexicalUnitRetriever, UnitRetriever
-from llama_pack_densex.stores.folder import IndexFolder
 from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.lance import LanceVectorStore
 from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest
@@ -54,6 +54,7 @@ class Given:
     text_splitter: NodeParser | None = None
     propositionizer: Propositionizer | None = None
     vector_store: BasePydanticVectorStore | None = None
+    docstore: BaseDocumentStore | None = None
     node_parser: BasePropositionNodeParser | None = None
     reranker: BaseNodePostprocessor | None = None
     tokenizer: TokenizerSpec | None = None
@@ -115,9 +116,14 @@ def check_hybrid(hybrid: Hybrid, vector_store: BasePydanticVectorStore | None) -
 
 
 def embed_model_for(
-    manifest: Manifest | None, given: BaseEmbedding | str | None, folder: IndexFolder | None
+    manifest: Manifest | None, given: BaseEmbedding | str | None, where: str
 ) -> tuple[BaseEmbedding | None, str]:
     """The embedding model for an index: the one that made it, where there is an index already.
+
+    Args:
+        manifest: What the index says about itself; None where there is none yet, or it does not say.
+        given: What the user gave.
+        where: The index, for messages.
 
     Raises:
         InvalidIndexError: Another model was given, or the one that made it cannot be told.
@@ -130,8 +136,8 @@ def embed_model_for(
     identity = embed_model_identity(model)
     if identity != manifest.embed_model:
         raise InvalidIndexError(
-            f"{folder.path if folder else 'the index'} was made with the embedding model {manifest.embed_model!r}, not "
-            f"{identity!r}: pass that one as embed_model=, or build the index anew."
+            f"{where} was made with the embedding model {manifest.embed_model!r}, not {identity!r}: pass that one as "
+            "embed_model=, or build the index anew."
         )
     return model, source
 
@@ -159,7 +165,7 @@ class Searched:
     """
 
     nodes: NodeIndex
-    lexical: LexicalIndexCache
+    lexical: LexicalSide
     trust: Mapping[str, LanguageTrust]
 
 
@@ -245,7 +251,8 @@ def make_vector_index(index: NodeIndex, parser: BasePropositionNodeParser) -> Ve
     }
     if index.vector_store.stores_text:
         return VectorStoreIndex.from_vector_store(index.vector_store, **common)
-    struct = IndexDict(nodes_dict={record.id: record.id for record in index.records()})
+    positions = index.store.positions()
+    struct = IndexDict(nodes_dict=positions)
     context = StorageContext.from_defaults(vector_store=index.vector_store, docstore=index.docstore)
     return VectorStoreIndex(index_struct=struct, storage_context=context, **common)
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from llama_pack_densex import DenseXRetrievalPack
-from llama_pack_densex.retrieval.lexical_store import FILE, read_texts, read_tokenizer
+from llama_pack_densex.retrieval.lexical_state import FOLDER, State
 from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest
 from tests.searching import (
     ENGLISH,
@@ -54,9 +54,13 @@ def load(kind: str, folder: Path, **options: Any) -> DenseXRetrievalPack:
     return DenseXRetrievalPack.load(folder, query_llm="none", embed_model=model(kind), **options)
 
 
-def lexical_file(folder: Path) -> Path:
-    (file,) = folder.glob(f"*/{FILE}")
-    return file
+def lexical_files(folder: Path) -> list[Path]:
+    return sorted(folder.glob(f"*/{FOLDER}/*"))
+
+
+def saved_state(folder: Path) -> State:
+    manifest = Manifest.read(folder)
+    return State.read(folder / manifest.data / FOLDER, manifest.lexical)
 
 
 def answers(pack: DenseXRetrievalPack) -> list[Any]:
@@ -91,23 +95,22 @@ def test_a_loaded_pack_splits_few_texts_again(kind: str, tmp_path: Path) -> None
 
 def test_another_process_splits_few_texts_again(tmp_path: Path) -> None:
     corpus = documents({f"{n}": f"Lamp {n} is red. 灯{n}は赤い。" for n in range(300)})
-    DenseXRetrievalPack(corpus, query_llm="none", embed_model="none", persist_dir=tmp_path / "index")
+    DenseXRetrievalPack(
+        corpus, query_llm="none", embed_model="none", tokenizer=Splitter(), persist_dir=tmp_path / "index"
+    )
     program = (
         "import sys\n"
+        "from tests.test_pack_persistence_search import Splitter\n"
         "from llama_pack_densex import DenseXRetrievalPack\n"
-        "from llama_pack_densex.retrieval.lexical_texts import TokenisedTexts\n"
-        "new, updated = [], TokenisedTexts.updated\n"
-        "def counting(self, texts, split):\n"
-        "    return updated(self, texts, lambda text: (new.append(text), split(text))[1])\n"
-        "TokenisedTexts.updated = counting\n"
-        "pack = DenseXRetrievalPack.load(sys.argv[1], query_llm='none', embed_model='none')\n"
-        "print(pack.retrieve('灯17')[0].node.ref_doc_id, len(new))\n"
+        "splitter = Splitter()\n"
+        "pack = DenseXRetrievalPack.load(sys.argv[1], query_llm='none', embed_model='none', tokenizer=splitter)\n"
+        "print(pack.retrieve('灯17')[0].node.ref_doc_id, splitter.texts < 50)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path / "index")],
         capture_output=True, text=True, check=True, env={**os.environ, "PYTHONIOENCODING": "utf-8"},
     )  # fmt: skip
-    assert done.stdout.split() == ["17", "0"]
+    assert done.stdout.split() == ["17", "True"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -130,12 +133,10 @@ def test_changes_are_found_by_their_words_in_the_next_process(kind: str, tmp_pat
 def test_a_deleted_documents_words_are_forgotten_on_disk(tmp_path: Path) -> None:
     pack = build("lexical", tmp_path / "index")
     pack.insert(documents({"secret": "Zyxomma is the password."}))
-    before = read_texts(lexical_file(tmp_path / "index").parent)
+    before = {file.name for file in lexical_files(tmp_path / "index")}
     pack.delete("secret")
-    after = read_texts(lexical_file(tmp_path / "index").parent)
-    assert before is not None
-    assert after is not None
-    assert len(after.digests) < len(before.digests)
+    pack.compact()
+    assert not before & {file.name for file in lexical_files(tmp_path / "index")}
 
 
 @pytest.mark.parametrize("damage", ["garbage", "cut", "empty", "gone"])
@@ -144,11 +145,11 @@ def test_a_damaged_lexical_index_is_mended(
     kind: str, damage: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     expected = answers(build(kind, tmp_path / "index"))
-    file = lexical_file(tmp_path / "index")
-    if damage == "gone":
-        file.unlink()
-    else:
-        file.write_bytes({"garbage": b"\x00garbage", "cut": file.read_bytes()[:99], "empty": b""}[damage])
+    for file in lexical_files(tmp_path / "index"):
+        if damage == "gone":
+            file.unlink()
+        else:
+            file.write_bytes({"garbage": b"\x00garbage", "cut": file.read_bytes()[:99], "empty": b""}[damage])
     with caplog.at_level(logging.INFO, "llama_pack_densex.retrieval"):
         loaded = load(kind, tmp_path / "index")
         assert answers(loaded) == expected
@@ -170,7 +171,7 @@ def test_the_tokenizer_of_that_name_is_used_again(kind: str, tmp_path: Path) -> 
     options: dict[str, Any] = {"embed_model": model(kind), "query_llm": "none", "dense_weight": 0.0}
     corpus = documents({"home": "春に引っ越しをした。", "sea": "海は青い。"})
     DenseXRetrievalPack(corpus, tokenizer="sudachi", persist_dir=tmp_path / "index", **options)
-    assert read_tokenizer(lexical_file(tmp_path / "index").parent) == "sudachi"
+    assert saved_state(tmp_path / "index").tokenizer == "sudachi"
     loaded = load(kind, tmp_path / "index")
     assert sources(loaded.retrieve("引越")) == ["home"]  # another spelling of the same word
     loaded.insert(documents({"new": "夏にも引越をした。"}))
@@ -193,7 +194,7 @@ def test_a_function_must_be_passed_again(tmp_path: Path, caplog: pytest.LogCaptu
 
 def test_an_index_that_never_searched_by_words_needs_no_tokenizer(tmp_path: Path) -> None:
     pack = build("hybrid", tmp_path / "index", hybrid=False, tokenizer=Splitter())
-    assert list((tmp_path / "index").glob(f"*/{FILE}")) == []
+    assert lexical_files(tmp_path / "index") == []
     assert answers(load("hybrid", tmp_path / "index")) == answers(pack)
 
 
@@ -202,7 +203,7 @@ def test_hybrid_search_can_be_taken_up_later(tmp_path: Path) -> None:
     loaded = load("hybrid", tmp_path / "index", hybrid=True)
     assert answers(loaded) == answers(build("hybrid", tmp_path / "other"))
     loaded.persist()
-    assert lexical_file(tmp_path / "index").is_file()
+    assert saved_state(tmp_path / "index").segments
     assert answers(load("hybrid", tmp_path / "index")) == answers(loaded)
 
 
@@ -240,7 +241,7 @@ def test_what_is_known_of_languages_is_remembered(tmp_path: Path) -> None:
 def test_a_copy_has_its_own_lexical_index(tmp_path: Path) -> None:
     pack = build("hybrid", tmp_path / "index")
     pack.persist(tmp_path / "copy")
-    assert lexical_file(tmp_path / "copy").is_file()
+    assert saved_state(tmp_path / "copy").segments
     pack.delete("将棋")
     assert "将棋" in sources(load("hybrid", tmp_path / "copy").retrieve("将棋の駒"))
 

@@ -13,6 +13,7 @@ from llama_pack_densex.cli.choices import EMBED_MODEL_HELP, ModeChoice
 from llama_pack_densex.cli.compare import compare
 from llama_pack_densex.cli.estimate import estimate
 from llama_pack_densex.cli.index import index
+from llama_pack_densex.cli.maintenance import check, compact
 from llama_pack_densex.cli.score import score
 from llama_pack_densex.cli.session import argument, print_json, session, stdout, waiting
 
@@ -122,6 +123,8 @@ def demo(
             raise typer.Exit(1)
 
 
+app.command()(check)
+app.command()(compact)
 app.command()(compare)
 app.command()(score)
 app.add_typer(batch, name="batch")

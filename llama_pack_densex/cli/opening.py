@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from llama_pack_densex.indexing import reading_order
 from llama_pack_densex.pack import DenseXRetrievalPack
 from llama_pack_densex.stores.folder import IndexFolder
-from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ def open_pack(folder: Path, **arguments: Any) -> DenseXRetrievalPack:
         InvalidIndexError: The folder is no index, or its data is damaged.
     """
     with damage_reported(folder):  # by itself, to tell it from what an embedding model may raise
-        _open(folder, Manifest.read(folder))
+        IndexFolder(folder).open_index(Manifest.read(folder))
     return DenseXRetrievalPack.load(folder, **arguments)
 
 
@@ -39,9 +38,8 @@ def read_index(folder: Path) -> tuple[Manifest, list[BaseNode]]:
     """
     with damage_reported(folder):
         manifest = Manifest.read(folder)
-        index = _open(folder, manifest)
-        nodes = index.fetch([record.id for record in index.records()])
-    return manifest, sorted(nodes.values(), key=reading_order)
+        nodes = sorted(IndexFolder(folder).open_index(manifest).all_nodes(), key=reading_order)
+    return manifest, nodes
 
 
 @contextlib.contextmanager
@@ -55,7 +53,3 @@ def damage_reported(folder: Path) -> Iterator[None]:
         if not isinstance(error, _OF_DAMAGE) and type(error).__name__ != "RustPanic":
             raise
         raise InvalidIndexError(f"{folder} is damaged and cannot be read; build the index anew. ({error})") from error
-
-
-def _open(folder: Path, manifest: Manifest) -> NodeIndex:
-    return IndexFolder(folder).open(manifest, None, None)

@@ -46,7 +46,7 @@ def document_hashes(to: Path | None, manifest: Manifest | None) -> set[str]:
     if to is None or manifest is None:
         return set()
     with damage_reported(to):
-        records = IndexFolder(to).open(manifest, None, None).documents().values()
+        records = IndexFolder(to).open(manifest).documents().values()
     return {record.hash for record in records}
 
 

@@ -14,7 +14,6 @@ from llama_pack_densex._sync import run_without_waiting
 from llama_pack_densex.retrieval.gather import Access, AsyncAccess, BlockingAccess, gather
 from llama_pack_densex.retrieval.hits import SearchResult, with_matches
 from llama_pack_densex.retrieval.merging import Merged, best_units, merge_level, merge_units
-from llama_pack_densex.retrieval.recursive import report_missing
 from llama_pack_densex.retrieval.units import UnitRetriever
 from llama_pack_densex.stores.index import NodeIndex
 
@@ -78,13 +77,15 @@ class PropositionAutoMergingRetriever(AutoMergingRetriever):
             return await self._merge(found, access)
 
         merged = await gather(access, query, self._similarity_top_k, self._fetch_k, merge)
-        return [with_matches(result.node, result.score, result.units) for result in merged]
+        units = [unit.id for result in merged for unit in result.units]
+        records = (await access.read([], units)).records
+        return [with_matches(result.node, result.score, result.units, records) for result in merged]
 
     async def _merge(self, found: SearchResult, access: Access) -> list[Merged]:
         read: dict[str, BaseNode] = {}
-        alone = [hit.units[0].record.id for hit in found.passages if hit.units]
+        alone = [hit.units[0].id for hit in found.passages if hit.units]
         read.update(await access.fetch([*(hit.passage_id for hit in found.passages), *alone]))
-        report_missing([hit.passage_id for hit in found.passages if hit.passage_id not in read])
+        self._index.note_missing([hit.passage_id for hit in found.passages if hit.passage_id not in read])
         hits = [hit for hit in found.passages if hit.passage_id in read]
         counted = best_units(hits, self._fetch_k)
         results = [merge_units(hit, read, counted, self._simple_ratio_thresh) for hit in hits]

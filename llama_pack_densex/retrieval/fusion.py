@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from llama_pack_densex.retrieval.hits import PassageHit, UnitHit
+from llama_pack_densex.retrieval.hits import PassageHit
+from llama_pack_densex.stores.node_store import FoundNode
 
 HEAD_PASSAGES = 30
 """Passages of each side between whose best and last score the scale of relative scores lies.
@@ -37,14 +39,14 @@ def fuse(dense: Sequence[PassageHit], lexical: Sequence[PassageHit], dense_weigh
     sides = (dense, lexical)
     passages = _fused([{hit.passage_id: hit.score for hit in side} for side in sides], HEAD_PASSAGES, dense_weight)
     units = _fused(
-        [{u.record.id: u.score for hit in side for u in hit.units} for side in sides], HEAD_UNITS, dense_weight
+        [{u.id: u.score for hit in side for u in hit.units} for side in sides], HEAD_UNITS, dense_weight
     )
-    records = {unit.record.id: unit.record for side in sides for hit in side for unit in hit.units}
-    units_of: defaultdict[str, list[UnitHit]] = defaultdict(list)
+    found = {unit.id: unit for side in sides for hit in side for unit in hit.units}
+    units_of: defaultdict[str, list[FoundNode]] = defaultdict(list)
     for unit_id in sorted(units, key=lambda unit_id: units[unit_id], reverse=True):
-        record = records[unit_id]
-        if units[unit_id][0] > 0 or not units_of[record.leads_to]:  # what no side has in its head found nothing
-            units_of[record.leads_to].append(UnitHit(record, units[unit_id][0]))
+        unit, score = found[unit_id], units[unit_id][0]
+        if score > 0 or not units_of[unit.leads_to]:  # what no side has in its head found nothing
+            units_of[unit.leads_to].append(replace(unit, score=score))
     ranked = sorted(passages, key=lambda passage_id: passages[passage_id], reverse=True)
     return tuple(PassageHit(p, passages[p][0], tuple(units_of[p])) for p in ranked)
 

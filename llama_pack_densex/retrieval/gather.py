@@ -10,6 +10,7 @@ from llama_index.core.schema import BaseNode, QueryBundle
 from llama_pack_densex.retrieval.hits import SearchResult
 from llama_pack_densex.retrieval.units import UnitRetriever
 from llama_pack_densex.stores.index import NodeIndex
+from llama_pack_densex.stores.node_store import Contents
 
 T = TypeVar("T")
 
@@ -24,6 +25,8 @@ class Access(Protocol):
 
     async def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]: ...
 
+    async def read(self, node_ids: Sequence[str], record_ids: Sequence[str]) -> Contents: ...
+
 
 class BlockingAccess:
     """Coroutines that never wait, to be driven by `run_without_waiting`."""
@@ -37,6 +40,9 @@ class BlockingAccess:
     async def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
         return self._index.fetch(node_ids)
 
+    async def read(self, node_ids: Sequence[str], record_ids: Sequence[str]) -> Contents:
+        return self._index.read(node_ids, record_ids)
+
 
 class AsyncAccess:
     """Coroutines that wait for embedding model and store without blocking."""
@@ -49,6 +55,9 @@ class AsyncAccess:
 
     async def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
         return await self._index.afetch(node_ids)
+
+    async def read(self, node_ids: Sequence[str], record_ids: Sequence[str]) -> Contents:
+        return await self._index.aread(node_ids, record_ids)
 
 
 async def gather(

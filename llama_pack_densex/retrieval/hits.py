@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from llama_pack_densex.node_parsers.metadata import (
     STATUS_KEY,
     hide,
 )
+from llama_pack_densex.stores.node_store import FoundNode
 from llama_pack_densex.stores.records import NodeRecord
 
 
@@ -40,10 +41,9 @@ class MatchedUnit:
     section: str = ""
 
     @classmethod
-    def of_hit(cls, hit: UnitHit) -> MatchedUnit:
-        """What is shown of a hit."""
-        record = hit.record
-        return cls(record.id, record.text, hit.score, record.granularity, record.status, record.section)
+    def of_record(cls, record: NodeRecord, score: float) -> MatchedUnit:
+        """What is shown of a unit that was found."""
+        return cls(record.id, record.text, score, record.granularity, record.status, record.section)
 
     @classmethod
     def of(cls, node: BaseNode, score: float) -> MatchedUnit:
@@ -59,14 +59,6 @@ class MatchedUnit:
 
 
 @dataclass(frozen=True)
-class UnitHit:
-    """A unit that was found, with its score."""
-
-    record: NodeRecord
-    score: float
-
-
-@dataclass(frozen=True)
 class PassageHit:
     """A passage that was found: by its units, or as a whole.
 
@@ -78,7 +70,7 @@ class PassageHit:
 
     passage_id: str
     score: float
-    units: tuple[UnitHit, ...]
+    units: tuple[FoundNode, ...]
 
 
 @dataclass(frozen=True)
@@ -94,21 +86,32 @@ class SearchResult:
     exhausted: bool
 
 
-def collapse(units: Iterable[UnitHit]) -> tuple[PassageHit, ...]:
+def collapse(units: Iterable[FoundNode]) -> tuple[PassageHit, ...]:
     """Gather units by the passage they lead to; a passage scores as its best unit."""
-    by_passage: dict[str, list[UnitHit]] = {}
+    by_passage: dict[str, list[FoundNode]] = {}
     for unit in sorted(units, key=lambda unit: -unit.score):
-        by_passage.setdefault(unit.record.leads_to, []).append(unit)
+        by_passage.setdefault(unit.leads_to, []).append(unit)
     return tuple(
-        PassageHit(passage_id, found[0].score, tuple(unit for unit in found if unit.record.id != passage_id))
+        PassageHit(passage_id, found[0].score, tuple(unit for unit in found if unit.id != passage_id))
         for passage_id, found in by_passage.items()
     )
 
 
-def with_matches(node: BaseNode, score: float, units: Sequence[UnitHit]) -> NodeWithScore:
-    """A copy of a node that carries the units that found it, hidden from embedding model and LLM."""
+def with_matches(
+    node: BaseNode, score: float, units: Sequence[FoundNode], records: Mapping[str, NodeRecord]
+) -> NodeWithScore:
+    """A copy of a node that carries the units that found it, hidden from embedding model and LLM.
+
+    Args:
+        node: The node.
+        score: Its score.
+        units: What found it, best first.
+        records: The units' records by id; a unit without one was deleted meanwhile.
+    """
     # `asdict` would copy every string, which is most of the time that this takes
-    matched: list[dict[str, Any]] = [dict(vars(MatchedUnit.of_hit(unit))) for unit in units]
+    matched: list[dict[str, Any]] = [
+        dict(vars(MatchedUnit.of_record(records[unit.id], unit.score))) for unit in units if unit.id in records
+    ]
     copy = node.model_copy()
     copy.metadata = {**node.metadata, MATCHED_KEY: matched}
     hide(copy, BOOKKEEPING_KEYS)

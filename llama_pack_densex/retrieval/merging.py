@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from llama_index.core.schema import BaseNode
 
-from llama_pack_densex.retrieval.hits import PassageHit, UnitHit
+from llama_pack_densex.retrieval.hits import PassageHit
+from llama_pack_densex.stores.node_store import FoundNode
 
 
 @dataclass(frozen=True)
@@ -26,14 +27,14 @@ class Merged:
     node: BaseNode
     parent_id: str | None
     score: float
-    units: tuple[UnitHit, ...]
+    units: tuple[FoundNode, ...]
     whole: bool
 
 
 def best_units(hits: Sequence[PassageHit], count: int) -> set[str]:
     """The ids of the best units of all hits."""
     ranked = sorted((unit for hit in hits for unit in hit.units), key=lambda unit: -unit.score)
-    return {unit.record.id for unit in ranked[:count]}
+    return {unit.id for unit in ranked[:count]}
 
 
 def merge_units(hit: PassageHit, nodes: Mapping[str, BaseNode], counted: Container[str], ratio_thresh: float) -> Merged:
@@ -51,9 +52,9 @@ def merge_units(hit: PassageHit, nodes: Mapping[str, BaseNode], counted: Contain
     """
     passage = nodes[hit.passage_id]
     parent_id = passage.parent_node.node_id if passage.parent_node else None
-    found = {u.record.id for u in hit.units if u.record.granularity == "proposition" and u.record.id in counted}
+    found = {u.id for u in hit.units if u.granularity == "proposition" and u.id in counted}
     children = [child.node_id for child in passage.child_nodes or []]
-    best = nodes.get(hit.units[0].record.id) if hit.units else None
+    best = nodes.get(hit.units[0].id) if hit.units else None
     if best is None or (children and _ratio(children, found) > ratio_thresh):
         return Merged(passage, parent_id, hit.score, hit.units, whole=True)
     return Merged(best, passage.node_id, hit.score, hit.units, whole=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,8 +15,7 @@ from llama_pack_densex.retrieval.gather import Access, AsyncAccess, BlockingAcce
 from llama_pack_densex.retrieval.hits import PassageHit, SearchResult, with_matches
 from llama_pack_densex.retrieval.units import UnitRetriever
 from llama_pack_densex.stores.index import NodeIndex
-
-logger = logging.getLogger(__name__)
+from llama_pack_densex.stores.records import NodeRecord
 
 _ROOT = "units"
 
@@ -65,6 +63,7 @@ class PropositionRecursiveRetriever(RecursiveRetriever):
 
     async def _gather(self, query: QueryBundle, access: Access) -> list[NodeWithScore]:
         read: dict[str, BaseNode] = {}
+        records: dict[str, NodeRecord] = {}
 
         async def passages(found: SearchResult) -> list[NodeWithScore]:
             hits, top_k = found.passages, self._similarity_top_k
@@ -72,26 +71,22 @@ class PropositionRecursiveRetriever(RecursiveRetriever):
                 return []  # a larger round follows; what that finds is read in one batch
             await read_all(hits[:top_k])
             missing = [hit.passage_id for hit in hits[:top_k] if hit.passage_id not in read]
-            report_missing(missing)
+            self._index.note_missing(missing)
             if missing:
                 await read_all(hits[top_k:])
-            return [with_matches(read[hit.passage_id], hit.score, hit.units) for hit in hits if hit.passage_id in read]
+            there = [hit for hit in hits if hit.passage_id in read]
+            return [with_matches(read[hit.passage_id], hit.score, hit.units, records) for hit in there]
 
         async def read_all(hits: Sequence[PassageHit]) -> None:
-            read.update(await access.fetch([hit.passage_id for hit in hits if hit.passage_id not in read]))
+            """Read passages and the units that found them in one batch."""
+            new = [hit for hit in hits if hit.passage_id not in read]
+            units = [unit.id for hit in hits for unit in hit.units if unit.id not in records]
+            contents = await access.read([hit.passage_id for hit in new], units)
+            read.update(contents.nodes)
+            records.update(contents.records)
 
         results = await gather(access, query, self._similarity_top_k, self._fetch_k, passages)
         if self._verbose:
             for result in results:
                 print_text(f"Retrieved node with id, entering: {result.node.node_id}\n", color="pink")
         return results
-
-
-def report_missing(node_ids: list[str]) -> None:
-    """Log links that lead nowhere: each costs its hit, not the query."""
-    if node_ids:
-        logger.warning(
-            "%d found units lead to nodes that are not in the index (the first is %s); they are left out. "
-            "Index their documents again.",
-            len(node_ids), node_ids[0],
-        )  # fmt: skip

@@ -15,10 +15,10 @@ from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 from llama_index.core.vector_stores.types import MetadataFilters, VectorStoreQuery, VectorStoreQueryMode
 
 from llama_pack_densex._sync import run_without_waiting
-from llama_pack_densex.retrieval.bm25 import LexicalIndexCache
-from llama_pack_densex.retrieval.hits import PassageHit, SearchResult, UnitHit, collapse
+from llama_pack_densex.retrieval.hits import PassageHit, SearchResult, collapse
+from llama_pack_densex.retrieval.lexical_side import LexicalSide
 from llama_pack_densex.stores.index import NodeIndex
-from llama_pack_densex.stores.records import NodeRecord
+from llama_pack_densex.stores.node_store import FoundNode
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ class DenseUnitRetriever(UnitRetriever):
                 return _NOTHING
             query.embedding = self._embed_model.get_agg_embedding_from_queries(_embeddable(query))
 
-        async def ask(question: VectorStoreQuery) -> list[tuple[NodeRecord, float]]:
+        async def ask(question: VectorStoreQuery) -> list[FoundNode]:
             return self._index.search(question)
 
         return run_without_waiting(self._find(query, k, ask))
@@ -125,13 +125,13 @@ class DenseUnitRetriever(UnitRetriever):
         self,
         query: QueryBundle,
         k: int,
-        ask: Callable[[VectorStoreQuery], Awaitable[list[tuple[NodeRecord, float]]]],
+        ask: Callable[[VectorStoreQuery], Awaitable[list[FoundNode]]],
     ) -> SearchResult:
         # other nodes are dropped: there is a passage for every few units, and a section for every few passages
         limit = k + 4 + (k // 8 if "passage" in self._searched else k // 2)
         while True:
             found = await ask(self._question(query, limit))
-            units = [UnitHit(record, score) for record, score in found if record.granularity in self._searched]
+            units = [node for node in found if node.granularity in self._searched]
             nothing_left = len(found) < limit
             if len(units) >= k or nothing_left:
                 return SearchResult(collapse(units[:k]), exhausted=nothing_left and len(units) <= k)
@@ -165,7 +165,7 @@ class LexicalUnitRetriever(UnitRetriever):
         **kwargs: What `UnitRetriever` takes.
     """
 
-    def __init__(self, lexical: LexicalIndexCache, **kwargs: Any) -> None:
+    def __init__(self, lexical: LexicalSide, **kwargs: Any) -> None:
         self._lexical = lexical
         super().__init__(**kwargs)
 
@@ -180,11 +180,7 @@ class LexicalUnitRetriever(UnitRetriever):
         if not found:
             logger.warning("No word of the question occurs in the indexed passages: nothing is found by words.")
         passages = (
-            PassageHit(
-                hit.passage_id,
-                hit.score,
-                tuple(UnitHit(record, score) for record, score in hit.units if record.id != hit.passage_id),
-            )
+            PassageHit(hit.passage_id, hit.score, tuple(unit for unit in hit.units if unit.id != hit.passage_id))
             for hit in hits
         )
         return SearchResult(tuple(passages), exhausted=len(hits) >= found)
@@ -199,7 +195,7 @@ def _found(result: SearchResult) -> list[tuple[str, float]]:
     return [
         found
         for hit in result.passages
-        for found in [(unit.record.id, unit.score) for unit in hit.units] or [(hit.passage_id, hit.score)]
+        for found in [(unit.id, unit.score) for unit in hit.units] or [(hit.passage_id, hit.score)]
     ]
 
 

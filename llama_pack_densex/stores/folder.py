@@ -1,35 +1,44 @@
-"""An index folder: created, opened, and changed over to new data in one step."""
+"""An index folder: created, opened, and brought from one whole state to the next in one step."""
 
 from __future__ import annotations
 
 import shutil
 import uuid
+from datetime import timedelta
 from pathlib import Path
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.storage.docstore import SimpleDocumentStore
+from llama_index.core.storage.docstore import BaseDocumentStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
-from llama_pack_densex.stores.index import NodeIndex
+from llama_pack_densex.stores.index import NodeIndex, node_store
 from llama_pack_densex.stores.lance import LanceVectorStore
+from llama_pack_densex.stores.lance_nodes import LanceNodes
+from llama_pack_densex.stores.lock import LOCK_FILE, WRITER_FILE, WriterLock
 from llama_pack_densex.stores.manifest import FILE, InvalidIndexError, Manifest, is_index
+from llama_pack_densex.stores.node_store import NodeStore
 
 REPLIES_FILE = "replies.db"
 """Beside the data: the replies that are kept of an LLM, with SQLite's own files beside it."""
 REPORT_FILE = "ingestion_report.json"
 """Beside the data: what became of each document in the last ingestion."""
-_DOCSTORE = "docstore.json"
 _DATA = "data-"
+_KEPT_WITH_THEIR_VECTORS = ("FaissVectorStore", "FaissMapVectorStore")
+OLD_VERSIONS = timedelta(hours=1)
+"""How long what a change made superfluous is kept, for those who opened the index before."""
 
 
 class IndexFolder:
     """The folder of one index.
 
-    Nodes lie in a subfolder that nothing refers to until the manifest names it, so a stop at any moment leaves the
-    old index or the new one.
+    The data lies in a subfolder, in versions of which the manifest names the current one. It is replaced in one step,
+    so a stop at any moment leaves the state before a change or the one after it.
 
     Args:
         path: The folder; it need not exist.
+
+    Attributes:
+        lock: Held by who writes.
 
     Raises:
         InvalidIndexError: It is a file, or holds other things than an index.
@@ -37,6 +46,7 @@ class IndexFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.lock = WriterLock(path)
         self._data: Path | None = None
         if path.exists() and not path.is_dir():
             raise InvalidIndexError(f"{path} is a file; an index needs a folder of its own.")
@@ -49,16 +59,21 @@ class IndexFolder:
         assert self._data is not None, "the folder is neither created nor opened"
         return self._data
 
-    def create(self, vector_store: BasePydanticVectorStore | None) -> BasePydanticVectorStore:
-        """Make an empty data folder, and the embedded store in it where there is no other."""
+    def create(
+        self, vector_store: BasePydanticVectorStore | None, docstore: BaseDocumentStore | None = None
+    ) -> NodeStore:
+        """The store of a new index: a new embedded one where no other is given."""
         self._data = self.path / f"{_DATA}{uuid.uuid4().hex[:12]}"
         self._data.mkdir(parents=True)
-        return vector_store if vector_store is not None else LanceVectorStore(self._data)
+        return node_store(vector_store if vector_store is not None else LanceVectorStore(self._data), docstore)
 
     def open(
-        self, manifest: Manifest, vector_store: BasePydanticVectorStore | None, embed_model: BaseEmbedding | None
-    ) -> NodeIndex:
-        """Open the index that the manifest describes.
+        self,
+        manifest: Manifest,
+        vector_store: BasePydanticVectorStore | None = None,
+        docstore: BaseDocumentStore | None = None,
+    ) -> NodeStore:
+        """The store of the index that the manifest describes, in the state that it names.
 
         Raises:
             InvalidIndexError: Its data is missing or damaged, or is kept in a vector store that was not passed.
@@ -71,44 +86,46 @@ class IndexFolder:
         if manifest.vector_store == LanceVectorStore.class_name():
             if vector_store is not None:
                 raise InvalidIndexError(f"{self.path} keeps its nodes itself; leave vector_store out to open it.")
-            index = NodeIndex(LanceVectorStore(self._data), embed_model)
-        else:
-            if vector_store is None:
-                raise InvalidIndexError(
-                    f"{self.path} keeps its embeddings in a {manifest.vector_store}; pass it as vector_store=."
-                )
-            index = NodeIndex(vector_store, embed_model, _read_docstore(self._data / _DOCSTORE))
-        if not any(True for _ in index.records()):
-            raise InvalidIndexError(f"{self.path} is damaged: there is no node in it; build the index anew.")
-        return index
+            return LanceNodes(LanceVectorStore(self._data, version=int(manifest.version)))
+        if vector_store is None and manifest.vector_store not in _KEPT_WITH_THEIR_VECTORS:
+            raise InvalidIndexError(
+                f"{self.path} keeps its embeddings in a {manifest.vector_store}; pass it as vector_store=."
+            )
+        return _load_adapter(self._data, vector_store, docstore)
 
-    def commit(self, manifest: Manifest, index: NodeIndex) -> None:
-        """Make the data folder in use the index's, and remove what earlier and interrupted writes left."""
-        assert self._data is not None
-        if isinstance(index.docstore, SimpleDocumentStore):
-            temporary = self._data / f"{_DOCSTORE}.{uuid.uuid4().hex}"
-            index.docstore.persist(str(temporary))
-            temporary.replace(self._data / _DOCSTORE)
+    def open_index(self, manifest: Manifest, embed_model: BaseEmbedding | None = None) -> NodeIndex:
+        """The index of a folder that keeps its nodes itself."""
+        return NodeIndex(self.open(manifest), embed_model)
+
+    def commit(self, manifest: Manifest) -> None:
+        """Make what the manifest names the index's current state."""
         manifest.write(self.path)
+
+    def clean(self, manifest: Manifest) -> None:
+        """Remove what earlier and interrupted writes left beside the data in use."""
         for entry in self.path.iterdir():
             if entry.name not in (manifest.data, FILE) and entry.name.startswith((f".{FILE}.", _DATA)):
                 shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink(missing_ok=True)
 
-    def fill_from(self, index: NodeIndex) -> None:
-        """Make a new data folder with a copy of an index's nodes; `commit` makes it the index's."""
-        store = self.create(index.vector_store)
-        if isinstance(store, LanceVectorStore):
-            assert self._data is not None
-            store.copy_to(self._data)
 
+def _load_adapter(
+    data: Path, vector_store: BasePydanticVectorStore | None, docstore: BaseDocumentStore | None
+) -> NodeStore:
+    from llama_pack_densex.stores.foreign.docstore import DocstoreNodes
 
-def _read_docstore(file: Path) -> SimpleDocumentStore:
+    store = None if vector_store is None else node_store(vector_store, docstore)
+    if store is not None and not isinstance(store, DocstoreNodes):
+        return store
     try:
-        return SimpleDocumentStore.from_persist_path(str(file))
-    except (OSError, ValueError) as error:
-        raise InvalidIndexError(f"{file} cannot be read ({error}); build the index anew.") from error
+        if vector_store is not None and type(store) is DocstoreNodes:
+            return DocstoreNodes.load(data, docstore, vector_store)
+        from llama_pack_densex.stores.foreign.faiss import FaissNodes
+
+        return FaissNodes.load(data, docstore, vector_store)
+    except ValueError as error:
+        raise InvalidIndexError(str(error)) from error
 
 
 def _is_ours(path: Path) -> bool:
     name = path.name.removeprefix(".")
-    return name == FILE or name.startswith((f"{FILE}.", _DATA, REPLIES_FILE, REPORT_FILE))
+    return name in (FILE, LOCK_FILE, WRITER_FILE) or name.startswith((f"{FILE}.", _DATA, REPLIES_FILE, REPORT_FILE))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 
 from llama_index.core.vector_stores.types import VectorStoreQuery
 
@@ -14,18 +14,23 @@ def quote(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def any_of(column: str, values: Sequence[str]) -> Iterator[str]:
+def any_of(column: str, values: Collection[str]) -> Iterator[str]:
     """Conditions that a column has one of some values, so many values a condition."""
     distinct = list(dict.fromkeys(values))
     for i in range(0, len(distinct), IDS_A_CONDITION):
-        yield f"{column} IN ({', '.join(map(quote, distinct[i : i + IDS_A_CONDITION]))})"
+        yield is_any_of(column, distinct[i : i + IDS_A_CONDITION])
+
+
+def is_any_of(column: str, values: Collection[str]) -> str:
+    """The condition that a column has one of some values; there is at least one."""
+    return f"{column} IN ({', '.join(map(quote, dict.fromkeys(values)))})"
 
 
 def query_condition(query: VectorStoreQuery) -> str:
     """What a query asks for of ids and documents; empty where it asks for nothing."""
     conditions = []
     if query.node_ids:
-        conditions.append(f"id IN ({', '.join(map(quote, query.node_ids))})")
+        conditions.append(is_any_of("id", query.node_ids))
     if query.doc_ids:
-        conditions.append(f"document_id IN ({', '.join(map(quote, query.doc_ids))})")
+        conditions.append(is_any_of("document_id", query.doc_ids))
     return " AND ".join(conditions)

@@ -1,4 +1,4 @@
-"""An index folder: what made it, and where its data lies."""
+"""What made an index, and which state of its data is the current one."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import uuid
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-SCHEMA = 2
-"""The version of the folder's layout that this code reads and writes."""
+SCHEMA = 3
+"""The version of the layout, of folders and of what stores keep, that this code reads and writes."""
 
 FILE = "densex.json"
+_REPLIES = "replies.db"
 
 
 class InvalidIndexError(ValueError):
@@ -20,10 +21,13 @@ class InvalidIndexError(ValueError):
 
 @dataclass(frozen=True)
 class Manifest:
-    """What an index folder says about itself, in `densex.json`.
+    """What an index says about itself: a folder in `densex.json`, a vector store in a row of its own.
 
     Args:
-        data: The name of the subfolder with the nodes.
+        data: The name of the subfolder with the data; empty in a vector store.
+        version: The state of the store: of the embedded one its table's version, of others a name that each change
+            gives it anew.
+        lexical: The name of the lexical side's state that goes with it; empty where there is none.
         mode: The retrieval mode it was made for.
         granularity: The units that are searched.
         similarity_top_k: Nodes returned where a query does not say.
@@ -38,6 +42,8 @@ class Manifest:
     """
 
     data: str
+    version: str
+    lexical: str
     mode: str
     granularity: tuple[str, ...]
     similarity_top_k: int
@@ -65,19 +71,42 @@ class Manifest:
                 f"persist_dir=...) or `densex index PATH --to {folder}`."
             )
         try:
-            content = json.loads(file.read_text(encoding="utf-8"))
+            text = file.read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise InvalidIndexError(f"{file} is damaged ({error}); build the index anew.") from error
+        rebuild = (
+            f"remove {file.name} and the folders data-* in it and index the documents again, with `densex index PATH "
+            f"--to {folder}` or DenseXRetrievalPack(documents, persist_dir=...); replies of an LLM that are kept "
+            f"there ({_REPLIES}) are used again"
+        )
+        return cls.parsed(text, str(file), rebuild)
+
+    @classmethod
+    def parsed(cls, text: str, where: str, rebuild: str) -> Manifest:
+        """Read what `as_text` made.
+
+        Args:
+            text: The text.
+            where: Where it was, for errors.
+            rebuild: How to build the index anew, for errors.
+
+        Raises:
+            InvalidIndexError: It is damaged, or another version of this package made it.
+        """
+        try:
+            content = json.loads(text)
             schema = int(content["schema"])
         except (ValueError, KeyError, TypeError) as error:
-            raise InvalidIndexError(f"{file} is damaged ({error}); build the index anew.") from error
+            raise InvalidIndexError(f"{where} is damaged ({error}); build the index anew: {rebuild}.") from error
         if schema > SCHEMA:
             raise InvalidIndexError(
-                f"{folder} was made by a newer version of llama-pack-densex (layout {schema}, this one "
+                f"{where} was made by a newer version of llama-pack-densex (layout {schema}, this one "
                 f"reads {SCHEMA}); upgrade with: pip install -U llama-pack-densex"
             )
         if schema < SCHEMA:
             raise InvalidIndexError(
-                f"{folder} was made by an earlier version of llama-pack-densex (layout {schema}, this one reads "
-                f"{SCHEMA}); build the index anew."
+                f"{where} was made by an earlier version of llama-pack-densex (layout {schema}, this one reads "
+                f"{SCHEMA}); build the index anew: {rebuild}."
             )
         names = {field.name for field in fields(cls)}
         try:
@@ -88,19 +117,35 @@ class Manifest:
             )
             return cls(**{**known, "granularity": tuple(content["granularity"]), "languages": languages})
         except (KeyError, TypeError, ValueError) as error:
-            raise InvalidIndexError(f"{file} is damaged ({error}); build the index anew.") from error
+            raise InvalidIndexError(f"{where} is damaged ({error}); build the index anew: {rebuild}.") from error
+
+    def as_text(self) -> str:
+        """As JSON."""
+        return json.dumps(asdict(self), indent=2, ensure_ascii=False)
 
     def write(self, folder: Path) -> None:
         """Write the manifest; the folder's data changes over to `data` in this one step."""
         file = folder / FILE
         temporary = folder / f".{FILE}.{uuid.uuid4().hex}"
         with temporary.open("w", encoding="utf-8") as stream:
-            json.dump(asdict(self), stream, indent=2, ensure_ascii=False)
+            stream.write(self.as_text())
             stream.flush()
             os.fsync(stream.fileno())
         temporary.replace(file)
+        sync_folder(folder)
 
 
 def is_index(folder: Path) -> bool:
     """Whether a folder holds an index."""
     return (folder / FILE).is_file()
+
+
+def sync_folder(folder: Path) -> None:
+    """Have a folder's entries on the disk, where the system can do that."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 from llama_index.core.schema import BaseNode, IndexNode, TextNode
@@ -23,6 +24,7 @@ class NodeRecord:
         section: The headings above it, outermost first, joined by ", ".
         document_hash: Of base nodes, what their document was like when it was indexed; otherwise empty.
         file: Of base nodes, the file (and page) their document was read from; empty where there is none.
+        metadata: Of a passage, its metadata as JSON; otherwise empty.
     """
 
     id: str
@@ -34,6 +36,7 @@ class NodeRecord:
     section: str
     document_hash: str
     file: str
+    metadata: str = ""
 
     @property
     def leads_to(self) -> str:
@@ -44,17 +47,24 @@ class NodeRecord:
     def of(cls, node: BaseNode) -> NodeRecord:
         """The record of a node that one of our parsers made."""
         metadata = node.metadata
+        granularity = str(metadata.get(GRANULARITY_KEY, "passage"))
         return cls(
             id=node.node_id,
             document_id=node.ref_doc_id or "",
-            granularity=str(metadata.get(GRANULARITY_KEY, "passage")),
+            granularity=granularity,
             passage_id=node.index_id if isinstance(node, IndexNode) else "",
             text=node.text if isinstance(node, TextNode) else node.get_content(),
             status=str(metadata.get(STATUS_KEY, "")),
             section=str(metadata.get(SECTION_KEY, "")),
             document_hash=str(metadata.get(DOCUMENT_HASH_KEY, "")),
             file=file_of(node) if metadata.get(DOCUMENT_HASH_KEY) else "",
+            metadata=_as_json(node) if granularity == "passage" else "",
         )
+
+
+def _as_json(node: BaseNode) -> str:
+    # what cannot be kept as JSON is refused when the node is written
+    return json.dumps(node.metadata, ensure_ascii=False, default=str)
 
 
 def file_of(node: BaseNode) -> str:

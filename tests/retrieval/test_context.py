@@ -9,7 +9,7 @@ from llama_index.core import Document, VectorStoreIndex
 from llama_index.core.llms.mock import MockLLM
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.response_synthesizers import get_response_synthesizer
-from llama_index.core.schema import IndexNode, MetadataMode, NodeWithScore, TextNode
+from llama_index.core.schema import BaseNode, IndexNode, MetadataMode, NodeWithScore, TextNode
 
 from llama_pack_densex import PropositionNodeParser
 from llama_pack_densex.answering.engine import PropositionQueryEngine
@@ -19,10 +19,11 @@ from llama_pack_densex.retrieval.context import PropositionContextPostprocessor,
 from llama_pack_densex.retrieval.context_budget import Budget, BudgetUnit, count_words
 from llama_pack_densex.retrieval.context_facts import best_facts, rank_facts
 from llama_pack_densex.retrieval.context_window import GAP
-from llama_pack_densex.retrieval.hits import UnitHit, matched_units, with_matches
+from llama_pack_densex.retrieval.hits import matched_units, with_matches
 from llama_pack_densex.retrieval.recursive import PropositionRecursiveRetriever
 from llama_pack_densex.retrieval.units import DenseUnitRetriever
 from llama_pack_densex.stores.index import NodeIndex
+from llama_pack_densex.stores.node_store import FoundNode
 from llama_pack_densex.stores.records import NodeRecord
 from tests.embedding import TrigramEmbedding
 
@@ -55,14 +56,16 @@ def passage(
     node = TextNode(id_=name, text=joint.join(sentences), metadata={TITLE_KEY: title})
     hide(node, BOOKKEEPING_KEYS)
     units = [
-        hit(unit(sentences[which] if isinstance(which, int) else which, f"{name}/{which}", name), own)
+        (unit(sentences[which] if isinstance(which, int) else which, f"{name}/{which}", name), own)
         for which, own in sorted(found.items(), key=lambda item: -item[1])
     ]
-    return with_matches(node, score, units)
+    return matched(node, score, units)
 
 
-def hit(node: IndexNode, score: float) -> UnitHit:
-    return UnitHit(NodeRecord.of(node), score)
+def matched(node: BaseNode, score: float, units: Sequence[tuple[IndexNode, float]]) -> NodeWithScore:
+    """A node with the units that found it."""
+    hits = [FoundNode(unit.node_id, "proposition", unit.index_id, own) for unit, own in units]
+    return with_matches(node, score, hits, {unit.node_id: NodeRecord.of(unit) for unit, _ in units})
 
 
 def unit(text: str, name: str, passage_id: str, title: str = "") -> IndexNode:
@@ -211,8 +214,8 @@ def test_a_retrieved_unit_without_its_passage_is_used_as_it_is() -> None:
 
 def test_units_that_were_not_merged_are_read_without_their_passage() -> None:
     nodes = {3: unit(TIDES[3], "u3", "elsewhere"), 1: unit(TIDES[1], "u1", "elsewhere")}
-    found = [hit(nodes[i], score) for i, score in ((3, 0.9), (1, 0.5))]
-    lone = with_matches(nodes[3], 0.9, found)
+    found = [(nodes[i], score) for i, score in ((3, 0.9), (1, 0.5))]
+    lone = matched(nodes[3], 0.9, found)
     assert read(assemble_context([lone])) == f"- {TIDES[3]}\n- {TIDES[1]}"
     assert read(assemble_context([lone], "window")) == f"{TIDES[3]}\n{TIDES[1]}"
 
@@ -356,7 +359,7 @@ async def test_it_works_behind_a_retriever_of_core() -> None:
 
 async def test_our_engine_reads_the_context_and_keeps_the_retrieved_nodes_as_sources() -> None:
     index = NodeIndex(embed_model=TrigramEmbedding())
-    index.write(PropositionNodeParser.from_defaults().get_nodes_from_documents(documents()))
+    index.replace([], PropositionNodeParser.from_defaults().get_nodes_from_documents(documents()))
     retriever = PropositionRecursiveRetriever(DenseUnitRetriever(index), index, similarity_top_k=1)
     engine = PropositionQueryEngine(
         retriever,

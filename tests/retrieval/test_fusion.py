@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-from dataclasses import fields
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llama_pack_densex.retrieval.fusion import HEAD_PASSAGES, fuse, relative_scores
-from llama_pack_densex.retrieval.hits import PassageHit, UnitHit, collapse
-from llama_pack_densex.stores.records import NodeRecord
+from llama_pack_densex.retrieval.hits import PassageHit, collapse
+from llama_pack_densex.stores.node_store import FoundNode
 
 Side = tuple[PassageHit, ...]
 
@@ -17,21 +15,19 @@ COSINES = st.floats(-1, 1) | st.sampled_from([-1.0, 0.0, 0.5, 1.0])
 BM25 = st.floats(1e-3, 60) | st.sampled_from([1.0, 2.0])
 
 
-def record(unit: str, passage: str, text: str = "") -> NodeRecord:
-    about = {"id": unit, "granularity": "proposition", "passage_id": passage, "text": text or unit}
-    return NodeRecord(**{**dict.fromkeys((field.name for field in fields(NodeRecord)), ""), **about})
+def found(unit: str, passage: str, score: float) -> FoundNode:
+    return FoundNode(unit, "proposition", passage, score)
 
 
 def dense_side(scores: dict[str, float]) -> Side:
     """What embeddings found; the passage of the unit "7.2" is "7"."""
-    return collapse(UnitHit(record(unit, unit.split(".")[0]), score) for unit, score in scores.items())
+    return collapse(found(unit, unit.split(".")[0], score) for unit, score in scores.items())
 
 
 def lexical_side(scores: dict[str, float]) -> Side:
     """What words found: passages with their own scores, and their units with others."""
     hits = [
-        PassageHit(passage, score, (UnitHit(record(f"{passage}.0", passage), score / 2),))
-        for passage, score in scores.items()
+        PassageHit(passage, score, (found(f"{passage}.0", passage, score / 2),)) for passage, score in scores.items()
     ]
     return tuple(sorted(hits, key=lambda hit: -hit.score))
 
@@ -65,12 +61,12 @@ def test_every_passage_of_either_side_is_there_once_with_its_units(dense: Side, 
     ids = [hit.passage_id for hit in fused]
     assert len(ids) == len(set(ids))
     assert set(ids) == {hit.passage_id for hit in (*dense, *lexical)}
-    units = [unit.record.id for hit in fused for unit in hit.units]
+    units = [unit.id for hit in fused for unit in hit.units]
     assert len(units) == len(set(units))
-    assert set(units) <= {unit.record.id for hit in (*dense, *lexical) for unit in hit.units}
-    with_units = {unit.record.leads_to for hit in (*dense, *lexical) for unit in hit.units}
+    assert set(units) <= {unit.id for hit in (*dense, *lexical) for unit in hit.units}
+    with_units = {unit.leads_to for hit in (*dense, *lexical) for unit in hit.units}
     assert {hit.passage_id for hit in fused if hit.units} == with_units
-    assert all(unit.record.leads_to == hit.passage_id for hit in fused for unit in hit.units)
+    assert all(unit.leads_to == hit.passage_id for hit in fused for unit in hit.units)
 
 
 @given(dense_sides(), lexical_sides(), WEIGHTS)
@@ -108,12 +104,12 @@ def test_fetching_more_than_the_head_changes_no_score(
     assert scores(part) == pytest.approx({passage_id: everything[passage_id] for passage_id in scores(part)})
 
 
-def test_passages_and_units_of_equal_text_stay_apart() -> None:
-    dense = tuple(PassageHit(p, 0.5, (UnitHit(record(f"{p}.0", p, "同じ文。"), 0.5),)) for p in ("1", "2"))
-    lexical = (PassageHit("3", 4.0, (UnitHit(record("3.0", "3", "同じ文。"), 2.0),)),)
+def test_passages_and_units_of_one_score_stay_apart() -> None:
+    dense = tuple(PassageHit(p, 0.5, (found(f"{p}.0", p, 0.5),)) for p in ("1", "2"))
+    lexical = (PassageHit("3", 4.0, (found("3.0", "3", 2.0),)),)
     fused = fuse(dense, lexical, 0.5)
     assert sorted(hit.passage_id for hit in fused) == ["1", "2", "3"]
-    assert sorted(unit.record.id for hit in fused for unit in hit.units) == ["1.0", "2.0", "3.0"]
+    assert sorted(unit.id for hit in fused for unit in hit.units) == ["1.0", "2.0", "3.0"]
 
 
 def test_a_hit_of_both_sides_comes_before_hits_of_one() -> None:

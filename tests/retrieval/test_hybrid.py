@@ -278,7 +278,7 @@ async def test_the_stores_own_hybrid_search_gets_the_whole_question(mode: str) -
     assert asked.mode == VectorStoreQueryMode.HYBRID
     assert asked.alpha == 0.3
     assert asked.query_str == question
-    assert asked.filters == filters
+    assert {hit.node.metadata["kind"] for hit in found} == {"文"}  # evaluated here, alike for all stores
     assert asked.query_embedding == ShortEmbedding()._embed(question)
     assert sources(found)[0] == "新幹線"
     assert set(sources(found)) <= set(JAPANESE)

@@ -3,18 +3,18 @@ from __future__ import annotations
 import pytest
 from llama_index.core import Document
 from llama_index.core.retrievers import AutoMergingRetriever, RecursiveRetriever
-from llama_index.core.schema import BaseNode, IndexNode, QueryBundle
+from llama_index.core.schema import BaseNode, QueryBundle
 
 from llama_pack_densex import HierarchicalPropositionNodeParser, PropositionNodeParser
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 from llama_pack_densex.retrieval.auto_merging import PropositionAutoMergingRetriever
-from llama_pack_densex.retrieval.bm25 import LexicalIndexCache
 from llama_pack_densex.retrieval.context import assemble_context, best_facts, count_words
-from llama_pack_densex.retrieval.hits import UnitHit, collapse, matched_units
+from llama_pack_densex.retrieval.hits import collapse, matched_units
+from llama_pack_densex.retrieval.lexical_side import LexicalSide
 from llama_pack_densex.retrieval.recursive import PropositionRecursiveRetriever
 from llama_pack_densex.retrieval.units import DenseUnitRetriever, LexicalUnitRetriever, UnitRetriever
 from llama_pack_densex.stores.index import NodeIndex
-from llama_pack_densex.stores.records import NodeRecord
+from llama_pack_densex.stores.node_store import FoundNode
 from tests.embedding import TrigramEmbedding
 
 KINDS = ["dense", "lexical"]
@@ -38,10 +38,10 @@ def build(
     if not hierarchy:
         parser.base_parser.chunk_size = 35
     index = NodeIndex(embed_model=TrigramEmbedding() if kind == "dense" else None)
-    index.write(parser.get_nodes_from_documents(documents or many_documents()))
+    index.replace([], parser.get_nodes_from_documents(documents or many_documents()))
     if kind == "dense":
         return DenseUnitRetriever(index), index
-    return LexicalUnitRetriever(LexicalIndexCache(), index=index), index
+    return LexicalUnitRetriever(LexicalSide(), index=index), index
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -99,7 +99,8 @@ def test_a_missing_passage_costs_its_hit_and_not_the_query(kind: str, caplog: py
     before = retriever.retrieve("red lamp number 2")
     if isinstance(units, LexicalUnitRetriever):
         units.search(QueryBundle("lamp"), 1)  # the lexical side still knows the passage
-    index.remove([before[0].node.node_id])
+    index.vector_store.delete_nodes([before[0].node.node_id])
+    retriever = PropositionRecursiveRetriever(units, NodeIndex(index.store), similarity_top_k=3)  # without a cache
     after = retriever.retrieve("red lamp number 2")
     assert [hit.node.node_id for hit in after][:2] == [hit.node.node_id for hit in before][1:]
     assert len(after) == 3
@@ -114,8 +115,7 @@ def test_nearer_base_nodes_do_not_crowd_out_the_units() -> None:
 
 
 def test_a_score_of_zero_stays_zero() -> None:
-    node = IndexNode(id_="u", text="t", index_id="p")
-    assert collapse([UnitHit(NodeRecord.of(node), 0.0)])[0].score == 0.0
+    assert collapse([FoundNode("u", "proposition", "p", 0.0)])[0].score == 0.0
 
 
 def test_a_lexical_question_without_a_known_word_finds_nothing() -> None:

@@ -1,21 +1,14 @@
 from __future__ import annotations
 
-from dataclasses import fields
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_pack_densex.retrieval.bm25 import LexicalHit, LexicalIndex
-from llama_pack_densex.retrieval.tokens import make_tokenizer
-from llama_pack_densex.stores.records import NodeRecord
+from llama_pack_densex.retrieval.lexical_index import LexicalHit
+from llama_pack_densex.stores.node_store import FoundNode
+from tests.retrieval.lexical_records import index_of, record
 
 ALL = ("proposition", "sentence", "passage")
-
-
-def record(node_id: str, granularity: str, text: str, passage_id: str = "") -> NodeRecord:
-    about = {"id": node_id, "granularity": granularity, "passage_id": passage_id, "text": text}
-    return NodeRecord(**{**dict.fromkeys((field.name for field in fields(NodeRecord)), ""), **about})
 
 
 RECORDS = [
@@ -32,25 +25,26 @@ RECORDS = [
 
 
 def search(query: str, k: int = 9, granularity: tuple[str, ...] = ALL, **options: object) -> list[LexicalHit]:
-    return LexicalIndex(RECORDS).search(query, k, granularity, **options)[0]  # type: ignore[arg-type]
+    return index_of(RECORDS).search(query, k, granularity, **options)[0]  # type: ignore[arg-type]
 
 
 def units(hit: LexicalHit) -> list[str]:
-    return [unit.id for unit, _ in hit.units]
+    return [unit.id for unit in hit.units]
 
 
 def test_passages_come_best_first_with_their_units_best_first() -> None:
     hits = search("Where does the fox sleep?")
     assert [hit.passage_id for hit in hits] == ["fox"]
     assert set(units(hits[0])) == {"fox1", "fox2", "fox"}
-    scores = [score for _, score in hits[0].units]
+    scores = [unit.score for unit in hits[0].units]
     assert scores == sorted(scores, reverse=True)
     assert min(scores) > 0
 
 
-def test_a_unit_is_the_record_itself_so_that_nothing_has_to_be_read() -> None:
+def test_a_unit_tells_what_it_is_and_where_it_leads() -> None:
     (hit,) = search("sleeps", granularity=("proposition",))
-    assert hit.units[0][0] is RECORDS[5]
+    (unit,) = hit.units
+    assert (unit.id, unit.granularity, unit.passage_id) == ("fox2", "proposition", "fox")
 
 
 def test_only_the_searched_granularities_are_returned() -> None:
@@ -60,23 +54,23 @@ def test_only_the_searched_granularities_are_returned() -> None:
 
 def test_a_passage_is_a_unit_of_itself_with_its_own_score() -> None:
     (hit,) = search("sleeps", granularity=("passage",))
-    assert hit.units == ((RECORDS[3], hit.score),)
+    assert hit.units == (FoundNode("fox", "passage", "", hit.score),)
 
 
 def test_the_number_of_all_found_passages_is_told() -> None:
-    hits, found = LexicalIndex(RECORDS).search("red night", 1, ALL)
+    hits, found = index_of(RECORDS).search("red night", 1, ALL)
     assert (len(hits), found) == (1, 2)
 
 
 @pytest.mark.parametrize("query", ["zebra", "", "the of and", "?!", "\ud800"])
 def test_a_query_none_of_whose_words_occurs_finds_nothing(query: str) -> None:
-    assert LexicalIndex(RECORDS).search(query, 5, ALL) == ([], 0)
+    assert index_of(RECORDS).search(query, 5, ALL) == ([], 0)
 
 
 def test_only_allowed_passages_are_searched() -> None:
-    hits, found = LexicalIndex(RECORDS).search("red night", 1, ALL, allowed={"lamp", "ja"})
+    hits, found = index_of(RECORDS).search("red night", 1, ALL, allowed=frozenset({"lamp", "ja"}))
     assert ([hit.passage_id for hit in hits], found) == (["lamp"], 1)
-    assert LexicalIndex(RECORDS).search("red night", 1, ALL, allowed=()) == ([], 0)
+    assert index_of(RECORDS).search("red night", 1, ALL, allowed=frozenset()) == ([], 0)
 
 
 def test_japanese_is_found_by_its_words_whatever_their_width() -> None:
@@ -100,7 +94,7 @@ def test_languages_without_spaces_between_words_are_searched(query: str, first: 
         "上海是港口城市。",
         "英国の首都はロンドンです。",
     )
-    index = LexicalIndex([record(text, "passage", text) for text in texts])
+    index = index_of([record(text, "passage", text) for text in texts])
     assert index.search(query, 1, ALL)[0][0].passage_id == first
 
 
@@ -115,7 +109,7 @@ def test_a_lone_character_beside_a_known_word_asks_for_nothing_else() -> None:
 
 @pytest.mark.parametrize("texts", [[], [""], ["", "?"], ["fox"], ["fox", ""]])
 def test_degenerate_corpora_are_searched(texts: list[str]) -> None:
-    index = LexicalIndex([record(str(place), "passage", text) for place, text in enumerate(texts)])
+    index = index_of([record(str(place), "passage", text) for place, text in enumerate(texts)])
     hits, found = index.search("fox", 5, ALL)
     assert [hit.passage_id for hit in hits] == ["0"] * ("fox" in texts)
     assert found == len(hits)
@@ -123,7 +117,7 @@ def test_degenerate_corpora_are_searched(texts: list[str]) -> None:
 
 @given(st.lists(st.text(st.sampled_from("ab c"), max_size=6), max_size=12), st.integers(0, 5))
 def test_the_best_are_the_first_of_all_and_equals_keep_their_order(texts: list[str], k: int) -> None:
-    index = LexicalIndex([record(f"{place:02}", "passage", text) for place, text in enumerate(texts)])
+    index = index_of([record(f"{place:02}", "passage", text) for place, text in enumerate(texts)])
     everything, found = index.search("b bb", len(texts), ALL)
     assert len(everything) == found
     assert [(-hit.score, hit.passage_id) for hit in everything] == sorted((-h.score, h.passage_id) for h in everything)
@@ -134,13 +128,49 @@ def test_the_best_are_the_first_of_all_and_equals_keep_their_order(texts: list[s
 def test_each_unit_is_found_with_its_own_passage(owners: list[str]) -> None:
     records = [record(f"{owner}{place}", "sentence", "fox", owner) for place, owner in enumerate(owners)]
     passages = [record(owner, "passage", "fox") for owner in "zxy"]
-    hits, _ = LexicalIndex(records + passages).search("fox", 3, ("sentence",))
+    hits, _ = index_of(records + passages).search("fox", 3, ("sentence",))
     assert {hit.passage_id: units(hit) for hit in hits} == {
         passage.id: [unit.id for unit in records if unit.passage_id == passage.id] for passage in passages
     }
 
 
 def test_query_and_texts_are_split_by_the_same_tokenizer() -> None:
-    index = LexicalIndex(RECORDS, make_tokenizer(str.split))
+    index = index_of(RECORDS, str.split)
     assert index.search("fox", 5, ALL)[1] == 1
     assert index.search("foxes", 5, ALL)[1] == 0
+
+
+def test_each_question_has_its_own_filter() -> None:
+    index = index_of(RECORDS)
+    for allowed in ({"lamp"}, {"fox"}, {"lamp"}, {"fox", "lamp"}, {"gone"}):
+        hits, _ = index.search("red night", 5, ALL, allowed=frozenset(allowed))
+        assert {hit.passage_id for hit in hits} == allowed - {"gone"}
+
+
+def test_units_with_equal_scores_come_in_reading_order() -> None:
+    owners = [record(f"{number}", "sentence", "the same fox", "p") for number in (3, 1, 2)]
+    (hit,), _ = index_of([*owners, record("p", "passage", "the same fox")]).search("fox", 1, ("sentence",))
+    assert units(hit) == ["3", "1", "2"]
+
+
+def test_passages_with_equal_scores_come_in_the_order_of_their_ids() -> None:
+    index = index_of([record(name, "passage", "the same fox") for name in ("京", "b", "é", "a")])
+    assert [hit.passage_id for hit in index.search("fox", 9, ALL)[0]] == ["a", "b", "é", "京"]
+
+
+def test_of_two_nodes_with_one_id_the_last_counts() -> None:
+    index = index_of([*RECORDS, record("fox", "passage", "A hen."), record("fox1", "proposition", "A hen.", "fox")])
+    assert [{*units(hit)} for hit in index.search("hen", 9, ALL)[0]] == [{"fox", "fox1"}]
+    assert len(index) == 3
+
+
+def test_the_ids_of_all_that_is_searched_are_told() -> None:
+    assert sorted(index_of(RECORDS).ids()) == sorted(
+        (node.id, node.granularity) for node in RECORDS if node.id not in ("s", "lost")
+    )
+
+
+@pytest.mark.parametrize("wrong", ["a string", [1, 2], [None]])
+def test_a_tokenizer_must_return_strings(wrong: object) -> None:
+    with pytest.raises(TypeError, match=r"must return a sequence of strings"):
+        index_of(RECORDS, lambda text: wrong)  # type: ignore[arg-type, return-value]

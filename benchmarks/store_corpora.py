@@ -1,0 +1,351 @@
+"""What benchmarks/stores.py fills stores with and asks: real text with MiniLM's vectors, or a made-up mixture.
+
+Real text is the prose in the docstrings of Python's standard library and of the installed packages, a document for each
+source file in the order of their paths; a paragraph that reappears is taken once. Every 120th paragraph is left out of
+the corpus, and its first sentence is a question. Text and vectors are kept in a folder, so that all runs that are given
+it have the same, and only the first one needs the model.
+
+The mixture: a text's vector is the sum of that of its topic (one of 1,000), that of its document and one of its own,
+with weights of 0.5, 0.5 and 0.71, brought to length 1. Each of these is a normal draw in 384 dimensions whose variance
+falls as 1/i over the axes, turned at random: vectors of texts vary in few directions, here about 26. A question is a
+proposition of the corpus with as much noise that their cosine is 0.75. Text is made up, half of it of English and half
+of Japanese shape, 80 sentences a document.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import random
+import re
+import sysconfig
+import warnings
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from llama_index.core import Document
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.bridge.pydantic import PrivateAttr
+from llama_index.core.schema import MetadataMode, QueryBundle
+from made_up_text import english, japanese
+
+from llama_pack_densex import HierarchicalPropositionNodeParser
+from llama_pack_densex.propositionizers.sentences import passage_sentences
+
+DIMENSION = 384
+SHELVES = 100  # documents are spread over them evenly; filters choose by them
+_SENTENCES = 80  # in a made-up document
+_HELD_OUT = 120  # every so many-eth paragraph of real text is a question
+_PROSE = re.compile(r"[A-Z][^<>|=*`{}\[\]#]*[.?!]")
+
+Vectors = npt.NDArray[np.float32]
+
+
+class Corpus(ABC):
+    """Documents, questions about them, and the model that embeds both.
+
+    Attributes:
+        name: A phrase that says what it is.
+        embed_model: The model; a question comes with its embedding.
+    """
+
+    name: str
+    embed_model: BaseEmbedding
+
+    @abstractmethod
+    def documents(self) -> Iterator[Document]:
+        """The documents, made as they are read."""
+
+    @abstractmethod
+    def questions(self, count: int) -> list[QueryBundle]:
+        """Questions, embedded."""
+
+
+def corpus_of(name: str, propositions: int) -> Corpus:
+    """The corpus that a name stands for: "made-up", or a folder for real text."""
+    return MadeUp(propositions) if name == "made-up" else RealText(Path(name), propositions)
+
+
+def named_model(name: str) -> BaseEmbedding:
+    """The embedding model of that corpus, without reading the corpus."""
+    return MixtureEmbedding() if name == "made-up" else KeptEmbedding(folder=Path(name))
+
+
+def node_parser() -> HierarchicalPropositionNodeParser:
+    """Sections, passages and sentences in place of propositions: one index for both modes."""
+    return HierarchicalPropositionNodeParser.from_defaults()
+
+
+class RealText(Corpus):
+    """Prose of docstrings, with the vectors of all-MiniLM-L6-v2.
+
+    Args:
+        folder: Where text and vectors are kept.
+        propositions: How many sentences.
+    """
+
+    name = "docstrings, all-MiniLM-L6-v2"
+
+    def __init__(self, folder: Path, propositions: int) -> None:
+        self._text, self._asked = folder / "documents.jsonl", folder / "questions.json"
+        if not self._text.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            self._collect(propositions)
+        self.embed_model: KeptEmbedding = KeptEmbedding(folder=folder)
+        if not self.embed_model.is_there:
+            self.embed_model.fill(self._texts())
+
+    def documents(self) -> Iterator[Document]:
+        with self._text.open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines):
+                found = json.loads(line)
+                yield _document(found["source"], found["text"], found["title"], number)
+
+    def questions(self, count: int) -> list[QueryBundle]:
+        texts = json.loads(self._asked.read_text(encoding="utf-8"))
+        step = max(len(texts) // count, 1)
+        return [
+            QueryBundle(text, embedding=self.embed_model.get_query_embedding(text)) for text in texts[::step][:count]
+        ]
+
+    def _collect(self, propositions: int) -> None:
+        there, asked = 0, []
+        seen: set[str] = set()
+        partial = self._text.with_suffix(".partial")
+        with partial.open("w", encoding="utf-8") as lines:
+            for source, paragraphs in _docstrings():
+                kept: list[str] = []
+                for paragraph in paragraphs:
+                    if paragraph in seen or not _PROSE.fullmatch(paragraph) or len(paragraph.split()) < 6:
+                        continue
+                    seen.add(paragraph)
+                    sentences = passage_sentences(paragraph)
+                    if len(seen) % _HELD_OUT:
+                        kept.append(paragraph)
+                        there += len(sentences)
+                    else:
+                        asked.append(sentences[0])
+                if kept:
+                    title = source.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+                    found = {"source": source, "title": title, "text": "\n\n".join(kept)}
+                    lines.write(json.dumps(found, ensure_ascii=False) + "\n")
+                if there >= propositions:
+                    break
+        self._asked.write_text(json.dumps(asked, ensure_ascii=False, indent=0), encoding="utf-8")
+        partial.replace(self._text)
+
+    def _texts(self) -> Iterator[str]:
+        """All that is embedded of it."""
+        parser = node_parser()
+        yield from json.loads(self._asked.read_text(encoding="utf-8"))
+        for document in self.documents():
+            for node in parser.get_nodes_from_documents([document]):
+                yield node.get_content(metadata_mode=MetadataMode.EMBED)
+
+
+class MadeUp(Corpus):
+    """Made-up text with the vectors of a mixture.
+
+    Args:
+        propositions: How many sentences.
+    """
+
+    name = "made-up text, a mixture of 1,000 topics"
+
+    def __init__(self, propositions: int) -> None:
+        self._documents = -(-propositions // _SENTENCES)
+        self.embed_model = MixtureEmbedding()
+
+    def documents(self) -> Iterator[Document]:
+        for number in range(self._documents):
+            language = (english(), japanese())[number % 2]
+            text = "".join(fact + language.stop for fact in _facts(number))
+            yield _document(f"volumes/{number}.txt", text.strip(), f"Volume {number}", number)
+
+    def questions(self, count: int) -> list[QueryBundle]:
+        found = []
+        for place in range(count):
+            number = place * self._documents // count
+            language, rng = (english(), japanese())[number % 2], random.Random(f"question {place}")
+            fact = rng.choice(_facts(number))
+            vector = mixture(number, fact + language.stop.strip())
+            noise = mixture_noise(zlib.crc32(f"question {place}".encode()))
+            asked = _unit(0.75 * vector + 0.66 * _unit(noise - (noise @ vector) * vector))
+            found.append(QueryBundle(language.question.format(fact), embedding=asked.tolist()))
+        return found
+
+
+class KeptEmbedding(BaseEmbedding):
+    """all-MiniLM-L6-v2, for texts that it embedded earlier: their vectors are in a folder.
+
+    Args:
+        folder: The folder.
+    """
+
+    folder: Path
+    _found: tuple[dict[bytes, int], Vectors] | None = PrivateAttr(default=None)
+
+    def __init__(self, folder: Path, **kwargs: Any) -> None:
+        given = {"folder": folder, "model_name": "all-MiniLM-L6-v2", "embed_batch_size": 1000, **kwargs}
+        super().__init__(**given)
+
+    @classmethod
+    def class_name(cls) -> str:
+        return "KeptEmbedding"
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the vectors are there."""
+        return (self.folder / "vectors.npy").exists()
+
+    def fill(self, texts: Iterable[str]) -> None:
+        """Embed texts; the longest first, so that texts of a batch are about equally long."""
+        from llama_pack_densex.models import resolve_embed_model
+
+        model, _ = resolve_embed_model("minilm")
+        assert model is not None
+        model.embed_batch_size = 64
+        distinct = sorted(set(texts), key=len, reverse=True)
+        vectors = np.empty((len(distinct), DIMENSION), dtype=np.float32)
+        for start in range(0, len(distinct), 2048):
+            some = distinct[start : start + 2048]
+            vectors[start : start + len(some)] = model.get_text_embedding_batch(some)
+            print(f"... {start + len(some)} of {len(distinct)} texts embedded", flush=True)
+        np.save(self.folder / "keys.npy", np.array([_key(text) for text in distinct], dtype="S32"))
+        np.save(self.folder / "vectors.partial.npy", vectors)
+        (self.folder / "vectors.partial.npy").replace(self.folder / "vectors.npy")
+
+    def _look_up(self, texts: Sequence[str]) -> list[list[float]]:
+        if self._found is None:
+            keys = np.load(self.folder / "keys.npy")
+            rows = {key: row for row, key in enumerate(keys.tolist())}
+            self._found = rows, np.load(self.folder / "vectors.npy", mmap_mode="r")
+        rows, vectors = self._found
+        try:
+            places = [rows[_key(text)] for text in texts]
+        except KeyError:
+            raise ValueError(f"a text is not among those embedded in {self.folder}: remove that folder") from None
+        looked_up: list[list[float]] = vectors[places].tolist()
+        return looked_up
+
+    def _get_text_embedding(self, text: str) -> list[float]:
+        return self._look_up([text])[0]
+
+    def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
+        return self._look_up(texts)
+
+    def _get_query_embedding(self, query: str) -> list[float]:
+        return self._look_up([query])[0]
+
+    async def _aget_query_embedding(self, query: str) -> list[float]:
+        return self._look_up([query])[0]
+
+
+class MixtureEmbedding(BaseEmbedding):
+    """Gives a text its vector of the mixture, by the number of its document and by its words."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(model_name=f"mixture-{DIMENSION}", embed_batch_size=1000, **kwargs)
+
+    @classmethod
+    def class_name(cls) -> str:
+        return "MixtureEmbedding"
+
+    def _get_text_embedding(self, text: str) -> list[float]:
+        title, _, content = text.rpartition("\n\n")
+        number = re.search(r"Volume (\d+)", title)
+        vector: list[float] = mixture(int(number[1]) if number else 0, content).tolist()
+        return vector
+
+    def _get_query_embedding(self, query: str) -> list[float]:
+        return self._get_text_embedding(query)
+
+    async def _aget_query_embedding(self, query: str) -> list[float]:
+        return self._get_text_embedding(query)
+
+
+class _Axes:
+    """How far vectors reach in each direction, and where the directions lie."""
+
+    @cached_property
+    def turned(self) -> Vectors:
+        turn, _ = np.linalg.qr(np.random.default_rng(0).standard_normal((DIMENSION, DIMENSION)))
+        spread = 1 / np.sqrt(np.arange(1, DIMENSION + 1))
+        turned: Vectors = (spread[:, None] * turn / np.linalg.norm(spread)).astype(np.float32)
+        return turned
+
+
+_axes = _Axes()
+
+
+def mixture(number: int, content: str) -> Vectors:
+    """The vector of a text of a document."""
+    own = mixture_noise(zlib.crc32(f"{number} {content}".encode()))
+    return _unit(0.5 * _common(number % 1000) + 0.5 * _common(1_000_000 + number) + 0.71 * own)
+
+
+def mixture_noise(seed: int) -> Vectors:
+    """A draw of a length about 1."""
+    drawn: Vectors = np.random.default_rng(seed).standard_normal(DIMENSION, dtype=np.float32) @ _axes.turned
+    return drawn
+
+
+@lru_cache(maxsize=5_000)
+def _common(seed: int) -> Vectors:
+    return mixture_noise(seed)
+
+
+def _unit(vector: Vectors) -> Vectors:
+    unit: Vectors = vector / np.linalg.norm(vector)
+    return unit
+
+
+def _facts(number: int) -> list[str]:
+    language, rng = (english(), japanese())[number % 2], random.Random(f"document {number}")
+    topic = language.topic(rng)
+    return [language.fact(rng, topic) for _ in range(_SENTENCES)]
+
+
+def _document(source: str, text: str, title: str, number: int) -> Document:
+    hidden = ["shelf", "source"]
+    return Document(
+        id_=source,
+        text=text,
+        metadata={"title": title, "shelf": number * 37 % SHELVES, "source": source},
+        excluded_embed_metadata_keys=hidden,
+        excluded_llm_metadata_keys=hidden,
+    )
+
+
+def _key(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest().encode()
+
+
+def _docstrings() -> Iterator[tuple[str, list[str]]]:
+    """The paragraphs of the docstrings of each source file, each with its path below where Python looks for it."""
+    paths = sysconfig.get_paths()
+    for root in dict.fromkeys((Path(paths["stdlib"]), Path(paths["purelib"]))):
+        for file in sorted(root.rglob("*.py")):
+            source = file.relative_to(root)
+            if "site-packages" not in source.parts:
+                yield source.as_posix(), list(_paragraphs(file))
+
+
+def _paragraphs(file: Path) -> Iterator[str]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what is parsed
+        try:
+            tree = ast.parse(file.read_bytes())
+        except (OSError, SyntaxError, ValueError):
+            return  # files of test suites that are wrong on purpose
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            for paragraph in re.split(r"\n\s*\n", ast.get_docstring(node) or ""):
+                yield " ".join(paragraph.split())

@@ -1,0 +1,181 @@
+"""Whether an index folder is whole, and mending it."""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from llama_index.core.schema import BaseNode, IndexNode
+
+from llama_pack_densex.committing import CommittedIndex
+from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY
+from llama_pack_densex.retrieval.lexical_side import LexicalSide
+from llama_pack_densex.stores.folder import IndexFolder
+from llama_pack_densex.stores.index import NodeIndex
+from llama_pack_densex.stores.manifest import Manifest
+from llama_pack_densex.stores.node_store import Tally
+
+UNITS = ("proposition", "sentence")
+_SEARCHED = (*UNITS, "passage")
+_MOST_EXAMPLES = 5
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that is wrong with an index.
+
+    Args:
+        kind: "link", "passage", "version", "vector" or "words".
+        text: What is wrong, with how many of it and the first ones by id.
+        documents: The documents that are not whole.
+        mended: Whether `check_index` mended it.
+    """
+
+    kind: str
+    text: str
+    documents: tuple[str, ...] = ()
+    mended: bool = False
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """What the check of an index folder came to.
+
+    Args:
+        folder: The folder.
+        tally: How many nodes there are.
+        faults: What is wrong; nothing where the index is whole.
+        removed: Documents whose rest was removed in mending: index them again.
+    """
+
+    folder: str
+    tally: Tally
+    faults: tuple[Fault, ...]
+    removed: tuple[str, ...] = ()
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing is wrong, or not any more."""
+        return all(fault.mended for fault in self.faults)
+
+
+def check_index(path: str | Path, repair: bool = False) -> CheckReport:
+    """Check an index folder: links both ways, documents of one version, embeddings, and the lexical side.
+
+    What is checked is the state that the manifest names. Needs no model.
+
+    Args:
+        path: The folder.
+        repair: Whether to mend what can be mended: the lexical side is made anew, and what there is of documents that
+            are not whole is removed, so that they are indexed the next time.
+
+    Raises:
+        InvalidIndexError: It is no index, or so damaged that it cannot be opened.
+        IndexInUseError: It is to be mended, and somebody is writing to it.
+        ValueError: The lexical side was made with a tokenizer function, which only its maker has.
+    """
+    folder = IndexFolder(Path(path))
+    manifest = Manifest.read(folder.path)
+    nodes = folder.open_index(manifest)
+    lexical = LexicalSide(None, folder.data, manifest.lexical)
+    committed = CommittedIndex(folder, nodes, lexical, manifest)
+    if not repair:
+        return _report(folder, nodes, lexical, manifest)
+    with committed.writing():
+        report = _report(folder, nodes, lexical, committed.current or manifest)
+        return _mended(committed, nodes, lexical, report) if report.faults else report
+
+
+def _mended(committed: CommittedIndex, nodes: NodeIndex, lexical: LexicalSide, report: CheckReport) -> CheckReport:
+    about = committed.current
+    assert about is not None, "checked before"
+    removed = sorted({document_id for fault in report.faults for document_id in fault.documents})
+    nodes.remove(removed)
+    lexical.forget()
+    committed.commit(about, by_words=bool(about.lexical))
+    committed.tidy()
+    left = {fault.text for fault in _faults(nodes, lexical, committed.current or about)}
+    mended = (Fault(f.kind, f.text, f.documents, mended=f.text not in left) for f in report.faults)
+    return CheckReport(report.folder, nodes.store.tally(), tuple(mended), tuple(removed))
+
+
+def _report(folder: IndexFolder, nodes: NodeIndex, lexical: LexicalSide, manifest: Manifest) -> CheckReport:
+    return CheckReport(str(folder.path), nodes.store.tally(), tuple(_faults(nodes, lexical, manifest)))
+
+
+def _faults(nodes: NodeIndex, lexical: LexicalSide, manifest: Manifest) -> Iterator[Fault]:
+    links = _Links()
+    for record in nodes.records():
+        links.know(record.id, record.granularity)
+    for node in nodes.all_nodes():
+        links.follow(node)
+    yield from links.faults()
+    documents = dict(nodes.store.bad_vectors())
+    if documents:
+        text = _counted("embeddings are missing, of no length or not finite", list(documents))
+        yield Fault("vector", text, _distinct(documents.values()))
+    if manifest.lexical:
+        yield from _lexical_faults(nodes, lexical, links.granularities)
+
+
+def _lexical_faults(nodes: NodeIndex, lexical: LexicalSide, granularities: Mapping[str, str]) -> Iterator[Fault]:
+    if not lexical.is_readable():
+        yield Fault("words", "the lexical side cannot be read")
+        return
+    there = {node_id for node_id, _ in lexical.get(nodes.records).ids()}
+    wanted = {node_id for node_id, granularity in granularities.items() if granularity in _SEARCHED}
+    for lacking, what in ((wanted - there, "lacks nodes"), (there - wanted, "has nodes that are gone")):
+        if lacking:
+            yield Fault("words", _counted(f"the lexical side {what}", sorted(lacking)))
+
+
+class _Links:
+    """Follows the links of all nodes."""
+
+    def __init__(self) -> None:
+        self.granularities: dict[str, str] = {}
+        self._hashes: dict[str, str] = {}  # by document
+        self._wrong: defaultdict[tuple[str, str], dict[str, str]] = defaultdict(dict)  # kind, what: node, document
+
+    def know(self, node_id: str, granularity: str) -> None:
+        """Take in that there is a node."""
+        if node_id in self.granularities:
+            self._wrong["link", "ids occur twice"][node_id] = ""
+        self.granularities[node_id] = sys.intern(granularity)
+
+    def follow(self, node: BaseNode) -> None:
+        """Check a node, once all are known."""
+        document = node.ref_doc_id or ""
+        if node.metadata.get(GRANULARITY_KEY) in UNITS:
+            passage = node.index_id if isinstance(node, IndexNode) else ""
+            if self.granularities.get(passage) != "passage":
+                self._wrong["link", "units lead to passages that are not there"][node.node_id] = document
+            return
+        children = [child.node_id for child in node.child_nodes or []]
+        above = [] if node.parent_node is None else [node.parent_node.node_id]
+        if any(node_id not in self.granularities for node_id in (*children, *above)):
+            self._wrong["link", "passages and sections have parts that are not there"][node.node_id] = document
+        if node.metadata.get(GRANULARITY_KEY) == "passage" and not children:
+            self._wrong["passage", "passages have no proposition"][node.node_id] = document
+        found = str(node.metadata.get(DOCUMENT_HASH_KEY, ""))
+        if self._hashes.setdefault(document, found) != found:
+            self._wrong["version", "nodes are of another version of their document than others"][node.node_id] = (
+                document
+            )
+
+    def faults(self) -> Iterator[Fault]:
+        """What is wrong."""
+        for (kind, what), documents in self._wrong.items():
+            yield Fault(kind, _counted(what, list(documents)), _distinct(documents.values()))
+
+
+def _counted(what: str, ids: Sequence[str]) -> str:
+    first = ", ".join(ids[:_MOST_EXAMPLES])
+    return f"{what}: {len(ids):,} ({first}{', …' if len(ids) > _MOST_EXAMPLES else ''})"
+
+
+def _distinct(documents: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(document for document in documents if document))

@@ -1,0 +1,239 @@
+"""What an index needs of the store that its nodes are in; there is an adapter for each kind of store."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from llama_index.core.schema import BaseNode
+from llama_index.core.storage.docstore import BaseDocumentStore
+from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters, VectorStoreQuery
+
+from llama_pack_densex.stores.passage_metadata import PassageMetadata
+from llama_pack_densex.stores.records import DocumentRecord, NodeRecord
+
+
+@dataclass(frozen=True)
+class FoundNode:
+    """A node that a search found, in short.
+
+    Args:
+        id: The node's id.
+        granularity: "proposition", "sentence", "passage" or "section".
+        passage_id: Of a unit, the passage it leads to; otherwise empty.
+        score: How near it is; the cosine, where the store tells it.
+    """
+
+    id: str
+    granularity: str
+    passage_id: str
+    score: float
+
+    @property
+    def leads_to(self) -> str:
+        """The id of the passage that is read where this node was found; of a passage, its own."""
+        return self.passage_id or self.id
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What is read of some nodes in one batch.
+
+    Args:
+        nodes: Whole nodes by id.
+        records: Others in short, by id.
+    """
+
+    nodes: dict[str, BaseNode]
+    records: dict[str, NodeRecord]
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How many nodes there are.
+
+    Args:
+        documents: Documents with any node.
+        granularities: Nodes by granularity.
+        statuses: Passages by status, those without one left out.
+    """
+
+    documents: int
+    granularities: dict[str, int]
+    statuses: dict[str, int]
+
+
+class NodeStore(ABC):
+    """The nodes of an index, of all granularities, read back by id.
+
+    Ids that are not there do not matter to any method, and an empty list of ids means no node.
+
+    Attributes:
+        vector_store: The store as LlamaIndex's own classes see it.
+        docstore: Where the nodes are kept beside it; None where the vector store alone is enough.
+        atomic: Whether a change happens whole or not at all.
+        needs_embeddings: Whether it takes no nodes without an embedding.
+    """
+
+    atomic: bool = False
+    needs_embeddings: bool = True
+
+    vector_store: BasePydanticVectorStore
+    docstore: BaseDocumentStore | None = None
+
+    def __init__(self) -> None:
+        self._state = object()  # another object after each change
+        self._metadata: tuple[object, PassageMetadata] | None = None  # in which state, and what
+
+    @property
+    def version(self) -> str:
+        """The state that this object reads and writes; empty for a store that does not tell."""
+        return ""
+
+    def roll_back(self, version: str) -> None:
+        """Go on from this state, and leave out what was written after it; for stores that tell their state."""
+
+    def maintain(self) -> bool:
+        """Do what keeps the store quick and small, if it is due; whether the store's state is another one now."""
+        return False
+
+    def clean(self, older_than: timedelta) -> None:
+        """Remove what the current state does not need any more, if it has not been needed for so long."""
+
+    def compact(self) -> None:
+        """Give back the space of what was deleted; what the store keeps of earlier states is removed by `clean`."""
+
+    def bad_vectors(self) -> Iterator[tuple[str, str]]:
+        """Nodes whose embedding cannot be compared, with their documents; for stores that can tell."""
+        return iter(())
+
+    def persist(self, folder: Path) -> None:
+        """Write what is in memory into a folder, whole or not at all."""
+
+    def copy_to(self, folder: Path) -> str:
+        """Write what is needed to open a copy into a folder; returns the state of the copy."""
+        self.persist(folder)
+        return self.version
+
+    def positions(self) -> dict[str, str]:
+        """The ids of all nodes by what the vector store calls them; for stores that keep no text."""
+        return {record.id: record.id for record in self.records()}
+
+    @property
+    def name(self) -> str:
+        """What an index folder calls the store."""
+        return self.vector_store.class_name()
+
+    @abstractmethod
+    def replace(self, document_ids: Sequence[str], nodes: Sequence[BaseNode]) -> None:
+        """Make `nodes` the nodes of these documents, and write them, replacing those whose ids are there.
+
+        After a stop in between, `documents` does not have the hash of a document that is not whole.
+
+        Args:
+            document_ids: Documents of which the store may have nodes that are to go.
+            nodes: All nodes of some documents, document by document; they have their embeddings, or none has.
+        """
+
+    @abstractmethod
+    def remove(self, document_ids: Sequence[str]) -> None:
+        """Delete all nodes of some documents."""
+
+    @abstractmethod
+    def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
+        """Read whole nodes in one batch."""
+
+    async def afetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
+        """What `fetch` does, without blocking the event loop."""
+        return await asyncio.to_thread(self.fetch, node_ids)
+
+    def read(self, node_ids: Sequence[str], record_ids: Sequence[str]) -> Contents:
+        """Read some nodes whole and others in short, in one batch."""
+        return _contents(self.fetch(list(dict.fromkeys([*node_ids, *record_ids]))), node_ids, record_ids)
+
+    async def aread(self, node_ids: Sequence[str], record_ids: Sequence[str]) -> Contents:
+        """What `read` does, without blocking the event loop."""
+        return _contents(await self.afetch(list(dict.fromkeys([*node_ids, *record_ids]))), node_ids, record_ids)
+
+    @abstractmethod
+    def search(self, question: VectorStoreQuery) -> list[FoundNode]:
+        """The nodes nearest to a question, of any granularity, best first.
+
+        Args:
+            question: An embedding, how many nodes, filters by metadata; for some stores also its mode. Fewer nodes
+                are returned only where there are no more that pass the filters.
+        """
+
+    async def asearch(self, question: VectorStoreQuery) -> list[FoundNode]:
+        """What `search` does, without blocking the event loop."""
+        return await asyncio.to_thread(self.search, question)
+
+    @abstractmethod
+    def records(self, granularity: str | None = None) -> Iterator[NodeRecord]:
+        """All nodes in short, in any order, or those of one granularity; read in batches, not all at once.
+
+        What others wrote into the same store and is not of our parsers is left out.
+        """
+
+    @abstractmethod
+    def documents(self) -> dict[str, DocumentRecord]:
+        """The documents by id, as they are in the store now, whoever wrote them."""
+
+    @abstractmethod
+    def node_ids(self, document_ids: Sequence[str]) -> set[str]:
+        """The ids of all nodes of some documents."""
+
+    @abstractmethod
+    def is_empty(self) -> bool:
+        """Whether there is no node of ours."""
+
+    def tally(self) -> Tally:
+        """Count the nodes."""
+        documents: set[str] = set()
+        granularities: Counter[str] = Counter()
+        statuses: Counter[str] = Counter()
+        for record in self.records():
+            documents.add(record.document_id)
+            granularities[record.granularity] += 1
+            if record.granularity == "passage" and record.status:
+                statuses[record.status] += 1
+        return Tally(len(documents), dict(granularities), dict(statuses))
+
+    def read_about(self) -> str | None:
+        """What `write_about` kept in the store; None where there is nothing, or no place for it."""
+        return None
+
+    def write_about(self, about: str) -> bool:
+        """Keep a short text, which says what made the index, in the store itself; False where it has no place."""
+        return False
+
+    def passages_matching(self, filters: MetadataFilters) -> frozenset[str]:
+        """The ids of the passages that pass filters by metadata."""
+        return self.passage_metadata().matching(filters)
+
+    def passage_metadata(self) -> PassageMetadata:
+        """The metadata of all passages: read when it is first needed, and again after a change."""
+        state, read = self._state, self._metadata
+        if read is None or read[0] is not state:
+            read = self._metadata = state, self._read_passage_metadata()
+        return read[1]
+
+    def _read_passage_metadata(self) -> PassageMetadata:
+        pairs = ((record.id, record.metadata) for record in self.records("passage"))
+        return PassageMetadata.of(pairs)
+
+    def _changed(self) -> None:
+        """Note a change; called after it, so that no question in between keeps what it read for later."""
+        self._state = object()
+
+
+def _contents(fetched: dict[str, BaseNode], node_ids: Sequence[str], record_ids: Sequence[str]) -> Contents:
+    return Contents(
+        {node_id: fetched[node_id] for node_id in node_ids if node_id in fetched},
+        {node_id: NodeRecord.of(fetched[node_id]) for node_id in record_ids if node_id in fetched},
+    )

@@ -1,0 +1,1 @@
+"""Tests that talk to real servers and stores on the loopback interface."""

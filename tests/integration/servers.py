@@ -1,0 +1,96 @@
+"""Real servers on the loopback interface, each for as long as a block runs."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+POSTGRES_USER = "densex"
+
+
+def free_port() -> int:
+    """A port that nothing listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def running(command: Sequence[object], port: int, how_to_stop: int, **options: Any) -> Iterator[None]:
+    """Run a server until the block ends; it is ready when its port answers."""
+    process = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options)
+    try:
+        for _ in range(1200):
+            assert process.poll() is None, f"{command[0]} ended with code {process.returncode}"
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.025)
+        else:
+            raise TimeoutError(f"{command[0]} does not answer on port {port}")
+        yield
+    finally:
+        process.send_signal(how_to_stop)
+        process.wait(timeout=30)
+
+
+@contextmanager
+def chroma_server() -> Iterator[int]:
+    """`chroma run` on an empty folder; yields its port."""
+    port = free_port()
+    program = Path(sys.executable).with_name("chroma")
+    with tempfile.TemporaryDirectory() as folder:
+        options = ["run", "--path", folder, "--host", "127.0.0.1", "--port", port]
+        with running([program, *options], port, signal.SIGTERM, cwd=folder):
+            yield port
+
+
+@contextmanager
+def redis_server() -> Iterator[int]:
+    """An empty Redis; yields its port."""
+    port = free_port()
+    with tempfile.TemporaryDirectory() as folder:
+        options = ["--bind", "127.0.0.1", "--port", port, "--dir", folder, "--save", ""]
+        with running(["redis-server", *options], port, signal.SIGTERM):
+            yield port
+
+
+def postgres_programs() -> Path | None:
+    """The folder of the PostgreSQL that `pgserver` brings; None where it is not installed."""
+    package = importlib.util.find_spec("pgserver")  # not imported: as root it adds a user to the system
+    if package is None or not package.submodule_search_locations:
+        return None
+    return Path(package.submodule_search_locations[0]) / "pginstall" / "bin"
+
+
+@contextmanager
+def postgres_server() -> Iterator[int]:
+    """An empty PostgreSQL of the user `POSTGRES_USER`, who needs no password; yields its port."""
+    programs = postgres_programs()
+    assert programs is not None, "pgserver is missing"
+    port = free_port()
+    folder = Path(tempfile.mkdtemp())
+    options: dict[str, Any] = {"cwd": folder}
+    if os.geteuid() == 0:  # it does not run as root
+        shutil.chown(folder, "nobody")
+        options |= {"user": "nobody", "extra_groups": []}
+    data = folder / "data"
+    make = [programs / "initdb", "-D", data, "-U", POSTGRES_USER, "--auth=trust", "--encoding=utf8", "--no-sync"]
+    serve = [programs / "postgres", "-D", data, "-p", port, "-h", "127.0.0.1", "-k", folder, "-F"]
+    try:
+        subprocess.run(list(map(str, make)), check=True, capture_output=True, timeout=60, **options)
+        with running(serve, port, signal.SIGINT, **options):
+            yield port
+    finally:
+        shutil.rmtree(folder)

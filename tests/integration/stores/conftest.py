@@ -1,0 +1,163 @@
+"""Every store beside every check, and the table that comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llama_pack_densex import DenseXRetrievalPack
+from tests.integration.stores.corpus import MODES, corpus, options
+from tests.integration.stores.kinds import KINDS
+from tests.integration.stores.open_store import Address, OpenStore, StoreKind
+from tests.integration.stores.reopen import SEARCHES
+from tests.integration.stores.served import Servers
+from tests.integration.stores.table import Outcome, write_table
+
+_outcomes: list[Outcome] = []
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("stores")
+    group.addoption("--all-stores", action="store_true", help="check all stores, not only those that CI has")
+    group.addoption("--write-table", metavar="FILE", help="write the table of what each store passes into a document")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--write-table", default=None) and not _all_stores(config):
+        raise pytest.UsageError("--write-table needs --all-stores: the table is of all of them")
+    config.addinivalue_line("markers", "column(name): the column of the table that a check belongs to")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the stores that were not asked for, and expect the limits of the others."""
+    left_out = [item for item in items if (kind := _kind_of(item)) and not kind.in_ci and not _all_stores(config)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
+    for item in items:
+        kind, name = _kind_of(item), getattr(item, "originalname", item.name)
+        if kind is not None and (reason := kind.limits.get(name)):
+            item.add_marker(pytest.mark.xfail(reason=reason, strict=True))
+
+
+def _all_stores(config: pytest.Config) -> bool:
+    return bool(config.getoption("--all-stores", default=False))  # not there where `pytest` was not given this folder
+
+
+def _kind_of(item: pytest.Item) -> StoreKind | None:
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    return KINDS.get(str(parameters.get("kind")))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
+    """Note what became of each check."""
+    report = yield
+    kind, column = _kind_of(item), item.get_closest_marker("column")
+    if kind is not None and column is not None and (call.when == "call" or not report.passed):
+        reason = getattr(report, "wasxfail", "").removeprefix("reason: ")
+        if report.skipped and not reason:
+            reason = f"not run: {call.excinfo.value if call.excinfo else ''}"
+        _outcomes.append(Outcome(kind.slug, column.args[0], report.outcome, reason))
+    return report
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if file := session.config.getoption("--write-table", default=None):
+        write_table(Path(file), _outcomes)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    if _outcomes and not _all_stores(config):
+        left_out = ", ".join(kind.name for kind in KINDS.values() if not kind.in_ci)
+        terminalreporter.write_line(
+            f"Left out (`pytest tests/integration/stores --all-stores` checks them too): {left_out}"
+        )
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Servers]:
+    """The servers that some stores need, started when one does."""
+    running = Servers()
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="session", params=list(KINDS))
+def kind(request: pytest.FixtureRequest) -> StoreKind:
+    """A kind of store."""
+    chosen = KINDS[request.param]
+    if lacking := chosen.missing():
+        pytest.skip(lacking)
+    return chosen
+
+
+@pytest.fixture(params=MODES)
+def mode(request: pytest.FixtureRequest) -> str:
+    """A pack's mode."""
+    return str(request.param)
+
+
+@pytest.fixture(params=list(SEARCHES))
+def search(request: pytest.FixtureRequest) -> str:
+    """What a pack searches by."""
+    return str(request.param)
+
+
+@pytest.fixture
+def address(kind: StoreKind, servers: Servers, tmp_path: Path) -> Address:
+    """Where nothing has been written to."""
+    return kind.new(tmp_path, servers)
+
+
+@pytest.fixture
+def store(kind: StoreKind, address: Address) -> Iterator[OpenStore]:
+    """An empty store of a test's own."""
+    opened = kind.open(address)
+    yield opened
+    opened.shut()
+
+
+class Library:
+    """Packs over the whole corpus that no test changes, each built when it is first read.
+
+    Args:
+        servers: The servers that some stores need.
+        folders: Makes folders.
+    """
+
+    def __init__(self, servers: Servers, folders: pytest.TempPathFactory) -> None:
+        self._servers, self._folders = servers, folders
+        self._packs: dict[tuple[str, str, str], DenseXRetrievalPack] = {}
+        self._stores: list[OpenStore] = []
+
+    def pack(self, kind: StoreKind, mode: str, search: str) -> DenseXRetrievalPack:
+        """The pack over one kind of store that searches in one way."""
+        key = kind.slug, mode, search
+        if key not in self._packs:
+            store = kind.open(kind.new(self._folders.mktemp(kind.slug), self._servers))
+            self._stores.append(store)
+            self._packs[key] = store.build(corpus(), **options(mode, **SEARCHES[search]))
+        return self._packs[key]
+
+    def close(self) -> None:
+        """Shut the stores."""
+        for store in self._stores:
+            store.shut()
+
+
+@pytest.fixture(scope="session")
+def library(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
+    """Packs that are only read."""
+    packs = Library(servers, tmp_path_factory)
+    yield packs
+    packs.close()
+
+
+@pytest.fixture
+def pack(library: Library, kind: StoreKind, mode: str, search: str) -> DenseXRetrievalPack:
+    """A pack over the whole corpus, in each mode and for each way to search; for reading only."""
+    return library.pack(kind, mode, search)

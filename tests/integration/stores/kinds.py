@@ -1,0 +1,30 @@
+"""All kinds of stores."""
+
+from __future__ import annotations
+
+from tests.integration.stores.embedded import (
+    ChromaFolder,
+    ChromaMemory,
+    LanceFolder,
+    LanceMemory,
+    MilvusLite,
+    QdrantFolder,
+)
+from tests.integration.stores.open_store import StoreKind
+from tests.integration.stores.served import ChromaServer, Faiss, FaissWithRedis, Postgres
+
+KINDS: dict[str, StoreKind] = {
+    kind.slug: kind
+    for kind in (
+        LanceMemory(),
+        LanceFolder(),
+        ChromaMemory(),
+        ChromaFolder(),
+        ChromaServer(),
+        QdrantFolder(),
+        MilvusLite(),
+        Postgres(),
+        Faiss(),
+        FaissWithRedis(),
+    )
+}

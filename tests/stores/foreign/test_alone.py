@@ -1,0 +1,58 @@
+"""Integrations as if nothing were known of them but LlamaIndex's own interface."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from llama_pack_densex.stores.foreign.alone import StoreAloneNodes
+from llama_pack_densex.stores.foreign.choosing import adapter_for
+from llama_pack_densex.stores.foreign.docstore import DocstoreNodes
+from llama_pack_densex.stores.lance import LanceVectorStore
+from llama_pack_densex.stores.node_store import NodeStore
+from tests.stores.foreign.alone_checks import TEA, AloneChecks, Open
+from tests.stores.foreign.made_nodes import question
+
+
+class AnyStoreChecks(AloneChecks):
+    @pytest.fixture
+    def store(self, opened: Open) -> NodeStore:
+        return StoreAloneNodes(opened())
+
+    def test_a_search_returns_cosines_best_first(self, store: NodeStore) -> None:
+        """Best first, that is, and with the store's own scores."""
+        store.replace([], TEA)
+        found = store.search(question(TEA[1].get_content(), 3))
+        assert found[0].id == TEA[1].node_id
+        assert found == sorted(found, key=lambda node: -node.score)
+
+
+class TestChroma(AnyStoreChecks):
+    @pytest.fixture
+    def opened(self) -> Open:
+        chromadb = pytest.importorskip("chromadb", reason="chromadb is missing")
+        integration = pytest.importorskip(
+            "llama_index.vector_stores.chroma", reason="llama-index-vector-stores-chroma is missing"
+        )
+        client, name = chromadb.EphemeralClient(), f"c{uuid.uuid4().hex}"
+        return lambda: integration.ChromaVectorStore(client.get_or_create_collection(name))
+
+
+def test_llama_index_s_own_lancedb_store_is_refused() -> None:
+    class LanceDBVectorStore(LanceVectorStore):
+        """It is known by its name; importing the integration needs a package that nobody is to install for this."""
+
+    with pytest.raises(ValueError, match="LanceDBVectorStore cannot keep an index"):
+        adapter_for(LanceDBVectorStore())
+
+
+def test_a_store_that_does_not_find_what_was_written_is_refused() -> None:
+    with pytest.raises(ValueError, match="does not return nodes by document"):
+        adapter_for(LanceVectorStore()).replace([], TEA)
+
+
+def test_a_store_that_nothing_is_known_of_is_used_with_a_docstore_where_one_is_given() -> None:
+    from llama_index.core.storage.docstore import SimpleDocumentStore
+
+    assert isinstance(adapter_for(LanceVectorStore(), SimpleDocumentStore()), DocstoreNodes)

@@ -1,0 +1,54 @@
+"""Chroma in memory, in a folder and on a server."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.llm_requests.test_reply_cache_servers import free_port, running
+from tests.stores.foreign.alone_checks import AloneChecks, Open
+
+chromadb = pytest.importorskip("chromadb", reason="chromadb is missing")
+chroma = pytest.importorskip("llama_index.vector_stores.chroma", reason="llama-index-vector-stores-chroma is missing")
+
+
+class TestChromaInMemory(AloneChecks):
+    @pytest.fixture(params=["cosine", "l2", "ip"])
+    def opened(self, request: pytest.FixtureRequest) -> Open:
+        client, name = chromadb.EphemeralClient(), f"c{uuid.uuid4().hex}"
+        space = {"hnsw:space": request.param}
+        return lambda: chroma.ChromaVectorStore(client.get_or_create_collection(name, metadata=space))
+
+
+class TestChromaInAFolder(AloneChecks):
+    @pytest.fixture
+    def opened(self, tmp_path: Path) -> Open:
+        def opened() -> object:
+            client = chromadb.PersistentClient(str(tmp_path))
+            return chroma.ChromaVectorStore(client.get_or_create_collection("nodes"))
+
+        return opened  # type: ignore[return-value]
+
+
+@pytest.fixture(scope="module")
+def server_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    program = shutil.which("chroma", path=str(Path(sys.executable).parent))
+    if program is None:
+        pytest.skip("the chroma program is missing")
+    port = free_port()
+    folder = tmp_path_factory.mktemp("chroma")
+    with running([program, "run", "--host", "127.0.0.1", "--port", port, "--path", folder], port, signal.SIGTERM):
+        yield port
+
+
+class TestChromaOnAServer(AloneChecks):
+    @pytest.fixture
+    def opened(self, server_port: int) -> Open:
+        name = f"c{uuid.uuid4().hex}"
+        return lambda: chroma.ChromaVectorStore(host="127.0.0.1", port=server_port, collection_name=name)

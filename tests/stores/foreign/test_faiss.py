@@ -1,0 +1,315 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from llama_index.core.schema import IndexNode, NodeRelationship, RelatedNodeInfo, TextNode
+from llama_index.core.storage.docstore import SimpleDocumentStore
+from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters, VectorStoreQuery
+
+from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY
+from llama_pack_densex.stores.foreign.faiss import FaissNodes
+from tests.stores.foreign.docstore_nodes import DIMENSION, ENGLISH, JAPANESE, nodes_of, question
+
+faiss = pytest.importorskip("faiss")
+from llama_index.vector_stores.faiss import FaissMapVectorStore, FaissVectorStore  # noqa: E402
+
+
+def flat() -> Any:
+    return FaissVectorStore(faiss.IndexFlatIP(DIMENSION))
+
+
+def trained() -> Any:
+    index = faiss.index_factory(DIMENSION, "IVF4,Flat", faiss.METRIC_INNER_PRODUCT)
+    index.train(np.random.default_rng(0).normal(size=(200, DIMENSION)).astype(np.float32))
+    index.nprobe = 4
+    return FaissVectorStore(index)
+
+
+KINDS: dict[str, Callable[[], Any]] = {
+    "inner product": flat,
+    "distance": lambda: FaissVectorStore(faiss.IndexFlatL2(DIMENSION)),
+    "graph": lambda: FaissVectorStore(faiss.IndexHNSWFlat(DIMENSION, 16, faiss.METRIC_INNER_PRODUCT)),
+    "inverted lists": trained,
+    "with ids": lambda: FaissMapVectorStore(faiss.IndexIDMap2(faiss.IndexFlatL2(DIMENSION))),
+    "with ids, older": lambda: FaissMapVectorStore(faiss.IndexIDMap(faiss.IndexFlatIP(DIMENSION))),
+}
+
+
+@pytest.fixture(params=KINDS)
+def store(request: pytest.FixtureRequest) -> FaissNodes:
+    store = FaissNodes(KINDS[request.param]())
+    store.replace([], [node for name, text in {**ENGLISH, **JAPANESE}.items() for node in nodes_of(text, name)])
+    return store
+
+
+def test_scores_are_cosines_whatever_the_index_measures(store: FaissNodes) -> None:
+    asked = question("The Akashi Bridge opened in 1998.", 5)
+    vectors = {n.node_id: n.embedding for name, text in {**ENGLISH, **JAPANESE}.items() for n in nodes_of(text, name)}
+    query = np.array(asked.query_embedding)
+    asked.query_embedding = [7 * value for value in asked.query_embedding or []]  # its length does not matter
+    found = store.search(asked)
+    assert len(found) == 5
+    for node in found:
+        vector = np.array(vectors[node.id])
+        assert node.score == pytest.approx(query @ vector / np.linalg.norm(query) / np.linalg.norm(vector), abs=1e-5)
+    assert [node.score for node in found] == sorted((node.score for node in found), reverse=True)
+
+
+def test_what_was_replaced_is_never_found_and_is_made_up_for(store: FaissNodes) -> None:
+    for number in range(30):
+        nodes = nodes_of(f"Chess, game {number}, is played by two. Each of them has {number} pieces.", "chess")
+        store.replace(["chess"], nodes)
+    there = {record.id for record in store.records()}
+    assert store.rows.dead > 50
+    found = store.search(question("Chess is played by two.", 8))
+    assert len(found) == 8
+    assert {node.id for node in store.search(question("Chess is played", 1000))} == there
+
+
+@pytest.mark.parametrize("kind", ["inner product", "distance", "graph"])
+def test_what_did_not_change_keeps_its_row(kind: str) -> None:
+    store = FaissNodes(KINDS[kind]())
+    for number in range(30):
+        text = f"Chess is played by two people. Each of them has {number} pieces."
+        store.replace(["chess"], nodes_of(text, "chess") + nodes_of(ENGLISH["miso"], "miso"))
+    assert store.vector_store.client.ntotal == 5 + 30 * 2
+    found = store.search(question("Chess is played by two people.", 100))
+    assert {node.id for node in found} == {record.id for record in store.records()}
+
+
+def test_upkeep_compacts_once_most_rows_are_dead() -> None:
+    store = FaissNodes(flat())
+    number = 0
+    while not store.maintain():
+        assert store.rows.dead < 1_000
+        number += 1
+        store.replace(["chess"], nodes_of(f"Game {number} is long. It has {number} moves.", "chess"))
+    assert number > 300
+    assert store.rows.dead == 0
+
+
+def test_compacting_takes_the_dead_rows_away_and_changes_no_answer(store: FaissNodes) -> None:
+    store.replace(["chess"], nodes_of("Chess has clocks.", "chess"))
+    store.remove(["miso", "将棋"])
+    before = store.search(question("新幹線の時速", 100))
+    store.compact()
+    assert store.rows.dead == 0
+    assert store.vector_store.client.ntotal == len(before) == len(store.positions())
+    after = store.search(question("新幹線の時速", 100))
+    assert [node.id for node in after] == [node.id for node in before]
+    assert [node.score for node in after] == pytest.approx([node.score for node in before], abs=1e-5)
+    store.replace([], nodes_of(ENGLISH["miso"], "miso"))
+    assert "miso" in store.documents()
+    assert {node.id for node in store.search(question("miso", 100))} == {record.id for record in store.records()}
+
+
+def test_an_index_comes_back_from_its_folder(store: FaissNodes, tmp_path: Path) -> None:
+    store.remove(["miso"])
+    store.persist(tmp_path)
+    back = FaissNodes.load(tmp_path)
+    assert type(back.vector_store) is type(store.vector_store)
+    assert back.documents() == store.documents()
+    assert back.search(question("琵琶湖", 9)) == store.search(question("琵琶湖", 9))
+    back.replace(["chess"], nodes_of("Chess has clocks.", "chess"))
+    back.persist(tmp_path)
+    again = FaissNodes.load(tmp_path)
+    assert {node.id for node in again.search(question("chess", 99))} == {record.id for record in again.records()}
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_llama_indexs_own_store_finds_the_same(tmp_path: Path) -> None:
+    store = FaissNodes(KINDS["with ids"]())
+    store.replace([], nodes_of(ENGLISH["tides"], "tides"))
+    store.replace(["tides"], nodes_of(ENGLISH["tides"] + " New.", "tides"))
+    store.compact()
+    asked = question("The Moon pulls the ocean towards itself.", 3)
+    assert store.vector_store.query(asked).ids == [node.id for node in store.search(asked)]
+    store.persist(tmp_path)
+    assert FaissNodes.load(tmp_path).vector_store.query(asked).ids == [node.id for node in store.search(asked)]
+
+
+def test_an_index_with_vectors_of_others_is_refused() -> None:
+    store = flat()
+    store.add(nodes_of(ENGLISH["tides"]))
+    with pytest.raises(ValueError, match="FAISS keeps no ids"):
+        FaissNodes(store)
+
+
+def test_vectors_that_others_add_later_are_noticed() -> None:
+    store = FaissNodes(flat())
+    store.replace([], nodes_of(ENGLISH["tides"]))
+    store.vector_store.add(nodes_of(ENGLISH["miso"]))
+    with pytest.raises(ValueError, match="of which 4 are of known nodes"):
+        store.search(question("miso"))
+
+
+def test_an_untrained_index_and_one_of_another_measure_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"not trained: call index\.train"):
+        FaissNodes(FaissVectorStore(faiss.index_factory(DIMENSION, "IVF4,Flat")))
+    with pytest.raises(ValueError, match="measures neither inner products"):
+        FaissNodes(FaissVectorStore(faiss.IndexFlat(DIMENSION, faiss.METRIC_L1)))
+
+
+def test_vectors_of_another_dimension_are_refused_with_both_named() -> None:
+    store = FaissNodes(FaissVectorStore(faiss.IndexFlatIP(3)))
+    with pytest.raises(ValueError, match=f"3 dimensions, but the embedding model makes {DIMENSION}"):
+        store.replace([], nodes_of(ENGLISH["tides"]))
+    assert store.is_empty()
+    assert store.docstore.docs == {}
+
+
+def test_filters_reach_what_is_far_from_the_question() -> None:
+    store = FaissNodes(flat())
+    for number in range(40):
+        store.replace([], nodes_of(f"Fact {number} is about chess.", f"d{number}", shelf="far" if number > 38 else "b"))
+    filters = MetadataFilters(filters=[MetadataFilter(key="shelf", value="far")])
+    found = store.search(question("Fact 1 is about chess.", 5, filters=filters))
+    assert {node.id for node in found} == store.node_ids(["d39"])
+
+
+def test_a_kept_index_may_be_held_by_the_users_own_store(tmp_path: Path) -> None:
+    store = FaissNodes(flat())
+    store.replace([], nodes_of(ENGLISH["tides"]))
+    store.persist(tmp_path)
+    theirs = flat()
+    assert FaissNodes.load(tmp_path, vector_store=theirs).vector_store is theirs
+    assert theirs.client.ntotal == len(store.rows)
+    theirs.add(nodes_of(ENGLISH["miso"]))
+    with pytest.raises(ValueError, match="leave vector_store out"):
+        FaissNodes.load(tmp_path, vector_store=theirs)
+
+
+def test_a_docstore_that_went_on_without_its_index_counts_as_changed(tmp_path: Path) -> None:
+    docstore = SimpleDocumentStore()
+    store = FaissNodes(flat(), docstore)
+    store.replace([], nodes_of(ENGLISH["tides"], "tides") + nodes_of(ENGLISH["miso"], "miso"))
+    store.persist(tmp_path)
+    ahead = FaissNodes.load(tmp_path)  # as a docstore in a server is, where the process ends before `persist`
+    ahead.replace(["miso"], nodes_of("Miso is salty.", "miso"))
+    ahead.replace([], nodes_of(ENGLISH["chess"], "chess"))
+    index, rows = store.vector_store, store.rows
+    rows_then = rows.compacted()
+    back = FaissNodes(index, ahead.docstore, rows_then)
+    assert {one for one, document in back.documents().items() if document.hash} == {"tides"}
+
+
+@pytest.mark.parametrize("damage", ["faiss", "rows", "docstore", "nodes.json"])
+def test_a_damaged_folder_is_said_to_be_damaged(damage: str, tmp_path: Path) -> None:
+    store = FaissNodes(flat())
+    store.replace([], nodes_of(ENGLISH["tides"]))
+    store.persist(tmp_path)
+    (file,) = (entry for entry in tmp_path.iterdir() if entry.name.startswith(damage))
+    file.write_bytes(file.read_bytes()[:40])
+    with pytest.raises(ValueError, match="index the documents anew"):
+        FaissNodes.load(tmp_path)
+    file.unlink()
+    with pytest.raises(ValueError, match="index the documents anew"):
+        FaissNodes.load(tmp_path)
+
+
+_WRITER = """
+import sys
+from pathlib import Path
+import faiss
+from llama_index.vector_stores.faiss import FaissVectorStore
+from llama_pack_densex.stores.foreign.faiss import FaissNodes
+from tests.stores.foreign.docstore_nodes import DIMENSION, nodes_of
+folder = Path(sys.argv[1])
+store = FaissNodes(FaissVectorStore(faiss.IndexFlatIP(DIMENSION)))
+store.persist(folder)
+for number in range(10_000):
+    document = f"d{number % 20}"
+    store.replace([document], nodes_of(f"Fact {number} is new. It has a second sentence.", document))
+    if number % 7 == 6:
+        store.compact()
+    store.persist(folder)
+    print(number, flush=True)
+"""
+
+
+def test_a_kill_leaves_the_old_state_or_the_new_one(tmp_path: Path) -> None:
+    root = Path(__file__).parents[3]
+    for seconds in (0.02, 0.05, 0.11):
+        folder = tmp_path / str(seconds)
+        command = [sys.executable, "-c", _WRITER, str(folder)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root, env={**os.environ}) as writer:
+            assert writer.stdout is not None
+            done = [int(writer.stdout.readline())]
+            time.sleep(seconds)
+            writer.send_signal(signal.SIGKILL)
+            done += [int(line) for line in writer.stdout]
+        store = FaissNodes.load(folder)
+        assert len(store.documents()) >= min(20, len(done))
+        assert all(document.hash for document in store.documents().values())
+        there = {record.id for record in store.records()}
+        assert {node.id for node in store.search(question("Fact", 10_000))} == there
+        texts = " ".join(record.text for record in store.records())
+        assert f"Fact {done[-1]} " in texts or f"Fact {done[-1] + 1} " in texts
+
+
+def unit(node_id: str, document: str, vector: list[float], state: int) -> TextNode:
+    metadata = {GRANULARITY_KEY: "passage", DOCUMENT_HASH_KEY: f"{document}{state}"}
+    source = {NodeRelationship.SOURCE: RelatedNodeInfo(node_id=document)}
+    if node_id.endswith("0"):
+        return TextNode(id_=node_id, text=node_id, embedding=vector, metadata=metadata, relationships=source)
+    return IndexNode(
+        id_=node_id, text=node_id, index_id=node_id[:-1] + "0", embedding=vector,
+        metadata={GRANULARITY_KEY: "proposition"}, relationships=source,
+    )  # fmt: skip
+
+
+_CHANGES = st.lists(
+    st.one_of(
+        st.tuples(st.just("replace"), st.sampled_from("abcd"), st.integers(0, 6)),
+        st.tuples(st.just("remove"), st.sampled_from("abcd"), st.just(0)),
+        st.tuples(st.sampled_from(["compact", "reopen"]), st.just(""), st.just(0)),
+    ),
+    max_size=12,
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(changes=_CHANGES, seed=st.integers(0, 2**16))
+def test_any_changes_leave_what_an_exact_search_of_the_present_nodes_finds(
+    changes: list[tuple[str, str, int]], seed: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    rng = np.random.default_rng(seed)
+    store = FaissNodes(FaissVectorStore(faiss.IndexFlatL2(4)))
+    present: dict[str, list[TextNode]] = {}
+    for state, (change, document, count) in enumerate(changes):
+        if change == "replace":
+            nodes = [unit(f"{document}{n}", document, rng.normal(size=4).tolist(), state) for n in range(count)]
+            store.replace([document], list(nodes))
+            present[document] = nodes
+        elif change == "remove":
+            store.remove([document])
+            present.pop(document, None)
+        elif change == "compact":
+            store.compact()
+        else:
+            folder = tmp_path_factory.mktemp("faiss")
+            store.persist(folder)
+            store = FaissNodes.load(folder)
+    expected = {node.node_id: np.array(node.embedding) for nodes in present.values() for node in nodes}
+    asked = rng.normal(size=4)
+    cosines = {
+        one: float(asked @ vector / np.linalg.norm(asked) / np.linalg.norm(vector)) for one, vector in expected.items()
+    }
+    for wanted in (1, 3, 100):
+        found = store.search(VectorStoreQuery(query_embedding=asked.tolist(), similarity_top_k=wanted))
+        best = sorted(cosines, key=lambda one: -cosines[one])[:wanted]
+        assert [node.id for node in found] == best
+        assert [node.score for node in found] == pytest.approx([cosines[one] for one in best], abs=1e-5)
+    hashes = {document: nodes[0].metadata[DOCUMENT_HASH_KEY] for document, nodes in present.items() if nodes}
+    assert {one: document.hash for one, document in store.documents().items()} == hashes

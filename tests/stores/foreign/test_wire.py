@@ -1,0 +1,125 @@
+"""The form in which vector stores keep nodes."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from llama_index.core.schema import IndexNode, NodeRelationship, RelatedNodeInfo, TextNode
+from llama_index.core.vector_stores.utils import node_to_metadata_dict
+
+from llama_pack_densex.stores.foreign.wire import (
+    HEAD_KEY,
+    WIRE_KEY,
+    Row,
+    from_wire,
+    is_plain_condition,
+    metadata_of,
+    node_id_of,
+    node_of,
+    passage_id_of,
+    to_wire,
+)
+from tests.stores.foreign.made_nodes import ANY_JSON
+
+ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=12)
+ANY_KEY = ANY_TEXT | st.sampled_from(["id", "doc_id", "text", "author", "_node_content", "a.b", "味", "$or", ""])
+ANY_VALUE = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | ANY_TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(ANY_TEXT, inner, max_size=3),
+    max_leaves=6,
+)
+ID = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=20)
+
+
+@st.composite
+def any_nodes(draw: st.DrawFn) -> TextNode:
+    metadata = draw(st.dictionaries(ANY_KEY, ANY_VALUE, max_size=6))
+    fields: dict[str, Any] = {
+        "id_": draw(ID),
+        "text": draw(ANY_TEXT),
+        "metadata": metadata,
+        "relationships": {
+            NodeRelationship.SOURCE: RelatedNodeInfo(node_id=draw(ID), metadata=metadata),
+            NodeRelationship.CHILD: [RelatedNodeInfo(node_id=draw(ID), hash="h")],
+        },
+        "excluded_embed_metadata_keys": draw(st.lists(ANY_KEY, max_size=3)),
+        "excluded_llm_metadata_keys": list(metadata),
+        "start_char_idx": draw(st.none() | st.integers(0, 9)),
+        "metadata_template": "{key}={value}",
+    }
+    return draw(st.sampled_from([TextNode(**fields), IndexNode(**fields, index_id=draw(ID))]))
+
+
+def kept(wire: Any) -> Row:
+    """What a store returns that keeps plain values in UTF-8 and in columns that it sorts as it likes."""
+    metadata = node_to_metadata_dict(wire, remove_text=True, flat_metadata=True)
+    assert all(isinstance(value, (str, bool, int, float)) for value in metadata.values())
+    assert not any(isinstance(value, float) and not math.isfinite(value) for value in metadata.values())
+    assert all(-(2**63) <= value < 2**63 for value in metadata.values() if type(value) is int)
+    encoded = json.dumps(metadata, ensure_ascii=False, sort_keys=True).encode()
+    wire.text.encode()
+    assert "\0" not in wire.text
+    assert not any("\0" in value for value in metadata.values() if isinstance(value, str))
+    return Row(wire.node_id, json.loads(encoded), wire.text)
+
+
+@given(any_nodes(), st.booleans(), st.sampled_from(["", "another"]))
+def test_any_node_comes_back_as_it_was(node: TextNode, head: bool, store_id: str) -> None:
+    before = node.model_copy(deep=True)
+    row = kept(to_wire(node, head=head, store_id=store_id))
+    read = node_of(row)
+    assert read == node == before
+    assert type(read) is type(node)
+    assert list(read.metadata) == list(node.metadata)
+    assert metadata_of(row) == node.metadata
+    assert node_id_of(row) == node.node_id
+    assert passage_id_of(row) == (node.index_id if isinstance(node, IndexNode) else "")
+
+
+def test_plain_values_stay_what_they_are() -> None:
+    node = TextNode(text="t", metadata={"author": "味噌 'x'", "year": 2023, "ratio": 0.5, "draft": False})
+    wire = to_wire(node)
+    assert node.metadata.items() <= wire.metadata.items()
+    assert wire.metadata.keys() - node.metadata.keys() == {WIRE_KEY, HEAD_KEY}
+
+
+def test_nan_comes_back() -> None:
+    node = TextNode(text="t", metadata={"score": math.nan})
+    assert math.isnan(from_wire(to_wire(node)).metadata["score"])
+
+
+def test_what_only_we_read_is_hidden_from_models() -> None:
+    node = TextNode(text="t", metadata={"author": "x"})
+    assert to_wire(node).get_content("embed") == node.get_content("embed")  # type: ignore[arg-type]
+    assert to_wire(node).get_content("llm") == node.get_content("llm")  # type: ignore[arg-type]
+
+
+def test_a_node_that_others_wrote_is_read_as_it_is() -> None:
+    node = TextNode(text="t", metadata=ANY_JSON)
+    assert from_wire(node) == node
+
+
+@pytest.mark.parametrize("value", [{1, 2}, object(), {"deep": [b"x"]}])
+def test_what_is_no_json_is_refused_with_the_document_s_name(value: object) -> None:
+    source = {NodeRelationship.SOURCE: RelatedNodeInfo(node_id="資料.md")}
+    with pytest.raises(ValueError, match=r"metadata of document '資料\.md' cannot be kept as JSON"):
+        to_wire(TextNode(text="t", metadata={"x": value}, relationships=source))
+
+
+@pytest.mark.parametrize("bad", ["a\0b", "\ud83d"])
+def test_ids_that_stores_cannot_keep_are_refused(bad: str) -> None:
+    with pytest.raises(ValueError, match="half a surrogate pair"):
+        to_wire(TextNode(id_=bad, text="t"))
+    with pytest.raises(ValueError, match="half a surrogate pair"):
+        to_wire(IndexNode(text="t", index_id=bad))
+
+
+@given(ANY_KEY, ANY_TEXT)
+def test_a_condition_is_plain_only_where_the_value_stays_in_its_place(key: str, value: str) -> None:
+    node = TextNode(text="t", metadata={key: value})
+    assert is_plain_condition(key, value) == (to_wire(node).metadata.get(key) == value and key not in (WIRE_KEY,))

@@ -1,0 +1,470 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from llama_index.core.schema import BaseNode, IndexNode, NodeRelationship, RelatedNodeInfo, TextNode
+from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters, VectorStoreQuery
+
+from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY, STATUS_KEY
+from llama_pack_densex.stores import lance_table, lance_upkeep, lance_version, loaded
+from llama_pack_densex.stores.lance import LanceVectorStore
+from llama_pack_densex.stores.lance_nodes import LanceNodes
+from llama_pack_densex.stores.manifest import InvalidIndexError
+from llama_pack_densex.stores.node_store import Tally
+from llama_pack_densex.stores.records import DocumentRecord, NodeRecord
+
+DIMENSION = 16
+
+
+def vector_of(text: str) -> list[float]:
+    seed = np.frombuffer(text.encode().ljust(8, b"-"), np.uint8)
+    return [float(value) for value in np.random.default_rng(seed).standard_normal(DIMENSION)]
+
+
+def document(name: str, units: int = 3, text: str = "", **metadata: object) -> list[BaseNode]:
+    """A passage and its propositions."""
+    source = {NodeRelationship.SOURCE: RelatedNodeInfo(node_id=name)}
+    passage_id = f"{name}/p"
+    passage = TextNode(
+        id_=passage_id,
+        text=f"{name} の本文 {text}",
+        embedding=vector_of(passage_id),
+        metadata={GRANULARITY_KEY: "passage", STATUS_KEY: "ok", DOCUMENT_HASH_KEY: f"hash of {text}", **metadata},
+        relationships=source,
+    )
+    propositions = [
+        IndexNode(
+            id_=f"{name}/{text}{n}",
+            text=f"fact {n} of {name} {text}",
+            index_id=passage_id,
+            embedding=vector_of(f"{name}/{text}{n}"),
+            metadata={GRANULARITY_KEY: "proposition", **metadata},
+            relationships=source,
+        )
+        for n in range(units)
+    ]
+    return [passage, *propositions]
+
+
+def many(start: int, stop: int) -> list[BaseNode]:
+    return [node for n in range(start, stop) for node in document(f"d{n}", n=n)]
+
+
+def ids_found(nodes: LanceNodes, text: str, k: int = 1, filters: MetadataFilters | None = None) -> list[str]:
+    question = VectorStoreQuery(query_embedding=vector_of(text), similarity_top_k=k, filters=filters)
+    return [found.id for found in nodes.search(question)]
+
+
+def all_ids(nodes: LanceNodes) -> set[str]:
+    return {record.id for record in nodes.records()}
+
+
+def one_of(key: str, values: list[Any]) -> MetadataFilters:
+    return MetadataFilters(filters=[MetadataFilter(key=key, operator=FilterOperator.IN, value=values)])
+
+
+@pytest.fixture(params=["memory", "folder"])
+def nodes(request: pytest.FixtureRequest, tmp_path: Path) -> LanceNodes:
+    return LanceNodes(LanceVectorStore(tmp_path) if request.param == "folder" else LanceVectorStore())
+
+
+@pytest.fixture
+def soon_indexed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table is large from 400 rows on."""
+    monkeypatch.setattr(loaded, "MOST_BYTES", 400 * 4 * DIMENSION)
+    monkeypatch.setattr(lance_upkeep, "MOST_UNINDEXED", 40)
+    monkeypatch.setattr(lance_upkeep, "MOST_FRAGMENTS", 8)
+    monkeypatch.setattr(lance_upkeep, "ROWS_A_PARTITION", 32)
+
+
+@pytest.fixture(params=["merged", "deleted and appended"])
+def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param != "merged":
+        monkeypatch.setattr(lance_table, "MOST_MERGED", 0)
+
+
+@pytest.mark.usefixtures("either_way")
+def test_documents_are_replaced_and_others_stay(nodes: LanceNodes) -> None:
+    nodes.replace([], [*document("a", text="old"), *document("it's 二")])
+    nodes.replace(["a", "gone"], [*document("a", 2, text="new"), *document("b")])
+    assert nodes.node_ids(["a"]) == {"a/p", "a/new0", "a/new1"}
+    assert nodes.fetch(["a/p"])["a/p"].get_content() == "a の本文 new"
+    assert nodes.node_ids(["it's 二"]) == {node.node_id for node in document("it's 二")}
+    assert ids_found(nodes, "a/old1") != ["a/old1"]
+    assert ids_found(nodes, "b/0") == ["b/0"]
+
+
+def test_replacing_is_one_step_from_version_to_version(tmp_path: Path) -> None:
+    nodes = LanceNodes(LanceVectorStore(tmp_path))
+    nodes.replace([], document("a", text="old"))
+    before = nodes.version
+    nodes.replace(["a"], document("a", text="new"))
+    assert int(nodes.version) == int(before) + 1
+    nodes.replace([], document("b"))
+    assert int(nodes.version) == int(before) + 2
+
+
+def test_nothing_in_place_of_documents_removes_them(nodes: LanceNodes) -> None:
+    nodes.replace([], [*document("a"), *document("b")])
+    nodes.replace(["a"], [])
+    nodes.remove(["gone"])
+    nodes.remove([])
+    assert all_ids(nodes) == {node.node_id for node in document("b")}
+    nodes.remove(["b"])
+    assert nodes.is_empty()
+
+
+def test_an_empty_store_answers_everything(nodes: LanceNodes) -> None:
+    assert nodes.version == "0"
+    assert nodes.is_empty()
+    assert not nodes.maintain()
+    nodes.clean(timedelta(0))
+    nodes.compact()
+    nodes.remove(["a"])
+    assert ids_found(nodes, "a") == []
+    assert ids_found(nodes, "a", filters=one_of("n", [1])) == []
+    assert nodes.fetch(["a"]) == {}
+    assert nodes.documents() == {}
+    assert nodes.tally() == Tally(0, {}, {})
+
+
+def test_a_store_that_was_emptied_takes_embeddings_of_another_dimension(nodes: LanceNodes) -> None:
+    nodes.replace([], document("a"))
+    nodes.remove(["a"])
+    nodes.replace([], [TextNode(id_="x", text="t", embedding=[1.0, 0.0])])
+    assert [found.id for found in nodes.search(VectorStoreQuery(query_embedding=[1, 0], similarity_top_k=9))] == ["x"]
+
+
+def test_nodes_and_records_are_read_together(nodes: LanceNodes) -> None:
+    parts = [*document("a", tags=["ä", "二"]), *document("b")]
+    nodes.replace([], parts)
+    contents = nodes.read(["b/p", "gone", "a/p"], ["a/0", "a/p", "gone"])
+    assert list(contents.nodes) == ["b/p", "a/p"]
+    assert contents.nodes["a/p"].metadata == parts[0].metadata
+    assert contents.records == {"a/0": NodeRecord.of(parts[1]), "a/p": NodeRecord.of(parts[0])}
+    assert nodes.read([], []).nodes == {}
+
+
+def test_records_of_one_granularity(nodes: LanceNodes) -> None:
+    parts = [*document("a"), *document("b", title="題")]
+    nodes.replace([], parts)
+    assert list(nodes.records()) == [NodeRecord.of(node) for node in parts]
+    assert [record.id for record in nodes.records("passage")] == ["a/p", "b/p"]
+    assert list(nodes.records("section")) == []
+
+
+def test_documents_and_their_tally(nodes: LanceNodes) -> None:
+    nodes.replace([], [*document("a", text="x", file_path="a.md"), *document("b", 1)])
+    assert nodes.documents() == {"a": DocumentRecord("hash of x", "a.md"), "b": DocumentRecord("hash of ", "")}
+    assert nodes.tally() == Tally(2, {"passage": 2, "proposition": 4}, {"ok": 2})
+
+
+def test_nodes_without_embeddings_are_kept_and_counted(nodes: LanceNodes) -> None:
+    bare = [node.model_copy(update={"embedding": None}) for node in document("a")]
+    nodes.replace([], bare)
+    assert all_ids(nodes) == {node.node_id for node in bare}
+    assert not nodes.maintain()
+    assert list(nodes.bad_vectors()) == []
+    with pytest.raises(ValueError, match="16 dimensions and none"):
+        nodes.replace([], document("b"))
+
+
+def test_embeddings_that_cannot_be_compared_are_told(nodes: LanceNodes) -> None:
+    good, zero, nan, *_ = document("a")
+    zero.embedding = [0.0] * DIMENSION
+    nan.embedding = [float("inf")] * DIMENSION
+    nodes.replace([], [good, zero, nan])
+    assert list(nodes.bad_vectors()) == [("a/0", "a"), ("a/1", "a")]
+
+
+@pytest.mark.parametrize("passing", [[3], list(range(150)), list(range(590)), []])
+@pytest.mark.parametrize("large", [False, True])
+def test_filters_cost_no_result(passing: list[int], large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if large:
+        monkeypatch.setattr(loaded, "MOST_BYTES", 0)
+    monkeypatch.setattr(lance_version, "_FEW_ROWS", 100)
+    nodes = LanceNodes()
+    nodes.replace([], many(0, 600))
+    nodes.maintain()
+    found = ids_found(nodes, "d3/1", 40, one_of("n", passing))
+    assert len(found) == min(40, 4 * len(passing))
+    assert {int(node_id[1:].split("/")[0]) for node_id in found} <= set(passing)
+    assert found[:1] == ["d3/1"][: len(passing)]
+
+
+def test_a_version_can_be_opened_after_others_were_written(tmp_path: Path) -> None:
+    nodes = LanceNodes(LanceVectorStore(tmp_path))
+    nodes.replace([], document("a", text="old"))
+    reader = LanceNodes(LanceVectorStore(tmp_path, version=int(nodes.version)))
+    nothing = LanceNodes(LanceVectorStore(tmp_path, version=0))
+    nodes.replace(["a"], document("a", text="new"))
+    for old in (reader, LanceNodes(LanceVectorStore(tmp_path, version=int(reader.version)))):
+        assert old.fetch(["a/p"])["a/p"].get_content() == "a の本文 old"
+        assert ids_found(old, "a/old1") == ["a/old1"]
+    assert nothing.is_empty()
+
+
+def test_what_a_killed_writer_left_is_rolled_back(nodes: LanceNodes) -> None:
+    nodes.replace([], document("a", text="old"))
+    committed = nodes.version
+    assert ids_found(nodes, "a/new1") != ["a/new1"]
+    nodes.replace(["a"], document("a", text="new"))
+    nodes.replace([], document("b"))
+    nodes.roll_back(committed)
+    assert all_ids(nodes) == {node.node_id for node in document("a", text="old")}
+    assert ids_found(nodes, "a/old1") == ["a/old1"]
+    nodes.replace([], document("b", text="again"))
+    assert ids_found(nodes, "b/again1") == ["b/again1"]
+    nodes.roll_back("0")
+    assert nodes.is_empty()
+    nodes.replace([], document("c"))
+    assert nodes.node_ids(["c"]) == all_ids(nodes)
+
+
+def test_rolling_back_to_the_current_version_does_nothing(nodes: LanceNodes) -> None:
+    nodes.replace([], document("a"))
+    before = nodes.version
+    nodes.roll_back(before)
+    assert nodes.version == before
+
+
+def test_rolling_forward_shows_what_another_process_wrote(tmp_path: Path) -> None:
+    nodes = LanceNodes(LanceVectorStore(tmp_path, version=0))
+    other = LanceNodes(LanceVectorStore(tmp_path))
+    other.replace([], document("a"))
+    nodes.roll_back(other.version)
+    assert nodes.version == other.version
+    assert nodes.node_ids(["a"]) == all_ids(other)
+
+
+def test_a_writer_that_opened_a_version_does_not_write_over_another_ones(tmp_path: Path) -> None:
+    LanceNodes(LanceVectorStore(tmp_path)).replace([], document("a"))
+    nodes = LanceNodes(LanceVectorStore(tmp_path, version=1))
+    LanceNodes(LanceVectorStore(tmp_path)).replace([], document("b"))
+    with pytest.raises(InvalidIndexError, match=r"written to since version 1 .* load the index again"):
+        nodes.replace([], document("c"))
+
+
+def test_a_write_that_fails_half_way_changes_nothing(nodes: LanceNodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lance_table, "MOST_MERGED", 0)
+    nodes = LanceNodes()
+    nodes.replace([], document("a", text="old"))
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError("no space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("lancedb.table.LanceTable.add", full)
+        with pytest.raises(OSError, match="no space left"):
+            nodes.replace(["a"], document("a", text="new"))
+    assert all_ids(nodes) == {node.node_id for node in document("a", text="old")}
+    nodes.replace(["a"], document("a", text="new"))
+    assert ids_found(nodes, "a/new1") == ["a/new1"]
+
+
+@pytest.mark.usefixtures("soon_indexed")
+def test_a_large_table_gets_an_index_and_finds_what_came_before_and_after_it(nodes: LanceNodes) -> None:
+    nodes.replace([], many(0, 90))
+    assert not nodes.maintain()
+    nodes.replace([], many(90, 200))
+    assert nodes.maintain()
+    assert nodes.vector_store.table.now.loaded.vectors is None
+    assert "vector" in indexed(nodes)
+    nodes.replace([], many(200, 205))
+    assert not nodes.maintain()
+    for name in ("d0/1", "d150/p", "d204/2"):
+        assert ids_found(nodes, name, 3)[0] == name
+    nodes.replace([], many(205, 260))
+    assert nodes.maintain()
+    assert indexed(nodes)["vector"].num_unindexed_rows == 0
+    for name in ("d0/1", "d150/p", "d204/2", "d250/0"):
+        assert ids_found(nodes, name, 3)[0] == name
+    assert len(ids_found(nodes, "d0/1", 2000)) == len(set(ids_found(nodes, "d0/1", 2000))) == 4 * 260
+
+
+@pytest.mark.usefixtures("soon_indexed", "either_way")
+def test_deleted_and_replaced_nodes_are_not_found_through_the_index(nodes: LanceNodes) -> None:
+    nodes.replace([], many(0, 200))
+    nodes.maintain()
+    nodes.remove([f"d{n}" for n in range(0, 100)])
+    nodes.replace(["d150"], document("d150", text="new"))
+    for _ in range(2):
+        assert not {node_id for node_id in ids_found(nodes, "d7/1", 30) if int(node_id[1:].split("/")[0]) < 100}
+        assert ids_found(nodes, "d150/1") != ["d150/1"]
+        assert ids_found(nodes, "d150/new1") == ["d150/new1"]
+        assert len(ids_found(nodes, "d7/1", 2000)) == 400
+        nodes.replace([], many(200, 300))
+        assert nodes.maintain()
+        nodes.remove([f"d{n}" for n in range(200, 300)])
+
+
+@pytest.mark.usefixtures("soon_indexed")
+def test_files_and_parts_of_the_index_do_not_pile_up(tmp_path: Path) -> None:
+    nodes = LanceNodes(LanceVectorStore(tmp_path))
+    most_files = most_segments = 0
+    for start in range(0, 1000, 5):
+        nodes.replace([], many(start, start + 5))
+        if nodes.maintain():
+            nodes.clean(timedelta(0))
+        most_files = max(most_files, sum(path.is_file() for path in tmp_path.rglob("*")))
+        vectors = indexed(nodes).get("vector")
+        most_segments = max(most_segments, vectors.num_segments if vectors is not None else 0)
+    assert most_files < 200
+    assert most_segments <= lance_upkeep.MOST_SEGMENTS + 1
+    assert ids_found(nodes, "d3/1") == ["d3/1"]
+
+
+def test_old_versions_do_not_pile_up_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lance_table, "_KEPT_IN_MEMORY", timedelta(0))
+    monkeypatch.setattr(lance_upkeep, "MOST_FRAGMENTS", 8)
+    nodes = LanceNodes()
+    most = 0
+    for n in range(60):
+        nodes.replace([], document(f"d{n}"))
+        nodes.maintain()
+        most = max(most, len(nodes.vector_store.client.open_table("nodes").list_versions()))
+    assert most < 20
+    assert ids_found(nodes, "d3/1") == ["d3/1"]
+
+
+@pytest.mark.usefixtures("soon_indexed")
+@pytest.mark.parametrize("documents", [20, 150])
+def test_compacting_leaves_nothing_of_what_was_deleted_or_replaced(tmp_path: Path, documents: int) -> None:
+    nodes = LanceNodes(LanceVectorStore(tmp_path))
+    secret = "秘密の文 SECRET"
+    marked = document("secret", text=secret, note="METADATA-SECRET")
+    nodes.replace([], [*marked, *document("d-old", text="OLDTEXT"), *many(0, documents)])
+    nodes.maintain()
+    nodes.replace(["d-old"], document("d-old", text="newtext"))
+    nodes.remove(["secret"])
+    nodes.compact()
+    nodes.clean(timedelta(0))
+    content = b"".join(path.read_bytes() for path in sorted(tmp_path.rglob("*")) if path.is_file())
+    embedding = np.array(marked[1].embedding, dtype=np.float32).tobytes()
+    for erased in (secret.encode(), b"METADATA-SECRET", b"secret", b"OLDTEXT", embedding[:32]):
+        assert erased not in content
+    assert len(all_ids(nodes)) == 4 * (documents + 1)
+    assert ids_found(nodes, "d3/1") == ["d3/1"]
+
+
+@pytest.mark.usefixtures("soon_indexed")
+def test_a_compacted_folder_is_no_larger_than_one_made_anew(tmp_path: Path) -> None:
+    nodes = LanceNodes(LanceVectorStore(tmp_path / "used"))
+    for start in range(0, 400, 20):
+        nodes.replace([], many(start, start + 20))
+        nodes.maintain()
+    nodes.remove([f"d{n}" for n in range(0, 400, 2)])
+    nodes.compact()
+    nodes.clean(timedelta(0))
+    fresh = LanceNodes(LanceVectorStore(tmp_path / "fresh"))
+    fresh.replace([], [node for n in range(1, 400, 2) for node in document(f"d{n}", n=n)])
+    fresh.maintain()
+    fresh.clean(timedelta(0))
+    assert size(tmp_path / "used") <= 1.2 * size(tmp_path / "fresh")
+
+
+def test_who_reads_a_version_that_was_removed_is_told_to_load_again(tmp_path: Path) -> None:
+    nodes = LanceNodes(LanceVectorStore(tmp_path))
+    nodes.replace([], many(0, 20))
+    version = int(nodes.version)
+    reader = LanceNodes(LanceVectorStore(tmp_path, version=version))
+    nodes.compact()
+    assert reader.tally().documents == 20
+    nodes.clean(timedelta(0))
+    late = LanceNodes(LanceVectorStore(tmp_path))
+    assert late.tally().documents == 20
+    asked: list[Callable[[], object]] = [
+        lambda: reader.fetch(["d1/p"]),
+        lambda: list(reader.records()),
+        lambda: reader.documents(),
+        lambda: ids_found(reader, "d1/p"),
+        lambda: LanceVectorStore(tmp_path, version=version),
+        lambda: nodes.roll_back(str(version)),
+    ]
+    for ask in asked:
+        with pytest.raises(InvalidIndexError, match="load the index again"):
+            ask()
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    nodes = LanceNodes(LanceVectorStore(tmp_path))
+    nodes.replace([], many(0, 20))
+    (data,) = (tmp_path / "nodes.lance" / "data").iterdir()
+    data.write_bytes(data.read_bytes()[:100])
+    with pytest.raises(InvalidIndexError, match="damaged"):
+        list(LanceNodes(LanceVectorStore(tmp_path)).records())
+
+
+def test_cleaning_keeps_the_current_version_and_what_others_may_still_read(tmp_path: Path) -> None:
+    nodes = LanceNodes(LanceVectorStore(tmp_path))
+    nodes.replace([], many(0, 20))
+    reader = LanceNodes(LanceVectorStore(tmp_path, version=int(nodes.version)))
+    nodes.remove(["d1"])
+    nodes.clean(timedelta(0))  # nothing was compacted: the version that was committed last may not go
+    assert reader.tally().documents == 20
+    nodes.compact()
+    nodes.clean(timedelta(hours=1))
+    assert reader.tally().documents == 20
+    nodes.clean(timedelta(0))
+    assert nodes.tally().documents == 19
+
+
+@pytest.mark.usefixtures("soon_indexed")
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_a_copy_has_all_nodes_and_its_own_version(tmp_path: Path, in_memory: bool) -> None:
+    nodes = LanceNodes(LanceVectorStore() if in_memory else LanceVectorStore(tmp_path / "source"))
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert nodes.copy_to(empty) == "0"
+    nodes.replace([], many(0, 150))
+    nodes.remove(["d7"])
+    folder = tmp_path / "二 copy"
+    folder.mkdir()
+    copy = LanceNodes(LanceVectorStore(folder, version=int(nodes.copy_to(folder))))
+    assert list(copy.records()) == list(nodes.records())
+    assert ids_found(copy, "d3/1", 5) == ids_found(nodes, "d3/1", 5)
+    assert "vector" in indexed(copy)
+
+
+def test_threads_that_read_see_each_document_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lance_table, "MOST_MERGED", 0)  # in two transactions
+    nodes = LanceNodes(LanceVectorStore(tmp_path, version=0))
+    nodes.replace([], [*document("a", text="0"), *many(0, 10)])
+    problems: list[BaseException] = []
+    stop = threading.Event()
+
+    def read() -> None:
+        while not stop.is_set():
+            try:
+                ids = nodes.node_ids(["a"])
+                assert len(ids) == 4
+                assert len(set(ids_found(nodes, "a/1", 44))) == 44
+            except BaseException as problem:
+                problems.append(problem)
+                return
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    for n in range(1, 25):
+        nodes.replace(["a"], document("a", text=str(n)))
+        nodes.maintain()
+    stop.set()
+    for reader in readers:
+        reader.join()
+    assert not problems
+
+
+def indexed(nodes: LanceNodes) -> dict[str, Any]:
+    table = nodes.vector_store.client.open_table("nodes")
+    return {index.columns[0]: index for index in table.list_indices()}
+
+
+def size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from llama_pack_densex.stores.lock import IndexInUseError, WriterLock
+
+_HOLDER = """
+import sys, time
+from pathlib import Path
+from llama_pack_densex.stores.lock import WriterLock
+with WriterLock(Path(sys.argv[1])).held():
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def holder(tmp_path: Path) -> subprocess.Popen[str]:
+    process = subprocess.Popen([sys.executable, "-c", _HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_a_second_writer_is_told_which_process_writes(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+    with pytest.raises(IndexInUseError, match=f"process {holder.pid} .*one writer at a time"):
+        with WriterLock(tmp_path).held():
+            pass
+
+
+def test_the_lock_of_a_killed_writer_is_free(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    with WriterLock(tmp_path).held():
+        pass
+
+
+def test_a_writer_may_hold_its_lock_again_meanwhile(tmp_path: Path) -> None:
+    lock = WriterLock(tmp_path)
+    with lock.held(), lock.held():
+        pass
+    with WriterLock(tmp_path).held():
+        pass
+
+
+def test_another_object_of_the_same_process_is_another_writer(tmp_path: Path) -> None:
+    with WriterLock(tmp_path).held(), pytest.raises(IndexInUseError), WriterLock(tmp_path).held():
+        pass
+
+
+def test_threads_of_one_writer_wait_for_one_another(tmp_path: Path) -> None:
+    lock, inside, most = WriterLock(tmp_path), [], []
+
+    def write() -> None:
+        with lock.held():
+            inside.append(1)
+            most.append(len(inside))
+            time.sleep(0.01)
+            inside.pop()
+
+    threads = [threading.Thread(target=write) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1] * 5
+
+
+def test_the_lock_is_let_go_of_when_writing_fails(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), WriterLock(tmp_path).held():
+        _ = 1 / 0
+    with WriterLock(tmp_path).held():
+        pass

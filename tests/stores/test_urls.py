@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llama_pack_densex.stores.foreign.choosing import adapter_for
+from llama_pack_densex.stores.foreign.faiss import FaissNodes
+from llama_pack_densex.stores.urls import is_store_url, open_url, redacted
+from tests.integration import servers
+from tests.stores.foreign.docstore_nodes import DIMENSION, ENGLISH, JAPANESE, nodes_of, question
+
+FOLDERS = {
+    "chroma": "chroma://{folder}/chroma",
+    "chroma, collection": "chroma://{folder}/chroma?collection=papers",
+    "qdrant": "qdrant://{folder}/qdrant",
+    "milvus": "milvus://{folder}/milvus.db",
+    "faiss": "faiss://{folder}/faiss",
+}
+SERVERS = {"chroma server": "chroma_server", "postgres": "postgres_server"}
+PASSWORD = "hunter2/密"
+
+
+@pytest.fixture(scope="module")
+def chroma_server() -> Iterator[str]:
+    pytest.importorskip("chromadb")
+    with servers.chroma_server() as port:
+        yield f"chroma://127.0.0.1:{port}/papers"
+
+
+@pytest.fixture(scope="module")
+def postgres_server() -> Iterator[str]:
+    pytest.importorskip("llama_index.vector_stores.postgres")
+    if servers.postgres_programs() is None:
+        pytest.skip("pgserver, which brings Postgres, is missing")
+    with servers.postgres_server() as port:
+        yield f"postgresql://{servers.POSTGRES_USER}:hunter2@127.0.0.1:{port}/postgres?table=papers"
+
+
+def url_of(store: str, request: pytest.FixtureRequest, folder: Path) -> str:
+    if store in SERVERS:
+        return str(request.getfixturevalue(SERVERS[store]))
+    pytest.importorskip({"qdrant": "qdrant_client", "milvus": "pymilvus", "faiss": "faiss"}.get(store, "chromadb"))
+    return FOLDERS[store].format(folder=folder)
+
+
+def nodes_at(url: str, dimension: int | None) -> Any:
+    opened = open_url(url, dimension)
+    return opened, adapter_for(opened.vector_store)
+
+
+def close(opened: Any) -> None:
+    client = opened.vector_store.client
+    if hasattr(client, "close"):
+        client.close()  # Qdrant's local mode locks its folder
+
+
+@pytest.mark.parametrize("store", [*FOLDERS, *SERVERS])
+def test_a_store_is_made_and_opened_again_by_its_url(
+    store: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    url = url_of(store, request, tmp_path)
+    opened, nodes = nodes_at(url, DIMENSION)
+    nodes.replace([], nodes_of(ENGLISH["bridge"], "bridge") + nodes_of(JAPANESE["将棋"], "将棋"))
+    before = nodes.search(question("The Akashi Bridge opened in 1998.", 3))
+    assert before[0].score == pytest.approx(1.0, abs=1e-3)
+    if opened.folder is not None:
+        nodes.persist(opened.folder)
+    close(opened)
+    again = open_url(url, None)
+    read = FaissNodes.load(again.folder, None, again.vector_store) if again.folder else adapter_for(again.vector_store)
+    after = read.search(question("The Akashi Bridge opened in 1998.", 3))
+    assert [node.id for node in after] == [node.id for node in before]
+    assert set(read.documents()) == {"bridge", "将棋"}
+    close(again)
+    with pytest.raises(ValueError, match=f"has vectors of {DIMENSION} dimensions, but the embedding model makes 7"):
+        open_url(url, 7)
+
+
+@pytest.mark.parametrize("store", [*FOLDERS, *SERVERS])
+def test_reading_where_nothing_is_says_how_to_index_and_makes_nothing(
+    store: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    url = url_of(store, request, tmp_path).replace("papers", "unknown")
+    for _ in range(2):  # nothing was made by asking
+        with pytest.raises(ValueError, match=r"there is no index at .*: index documents first, with `densex index"):
+            open_url(url, None)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_chroma_collection_of_another_distance_is_refused(tmp_path: Path) -> None:
+    chromadb = pytest.importorskip("chromadb")
+    chromadb.PersistentClient(str(tmp_path)).create_collection("densex", embedding_function=None)
+    with pytest.raises(ValueError, match="measures 'l2' where 'cosine' is needed"):
+        open_url(f"chroma://{tmp_path}", DIMENSION)
+
+
+def test_a_qdrant_collection_of_another_distance_is_refused(tmp_path: Path) -> None:
+    qdrant = pytest.importorskip("qdrant_client")
+    client = qdrant.QdrantClient(path=str(tmp_path / "q"))
+    params = qdrant.models.VectorParams(size=DIMENSION, distance=qdrant.models.Distance.DOT)
+    client.create_collection("densex", vectors_config=params)
+    client.close()
+    with pytest.raises(ValueError, match="measures 'Dot' where 'cosine' is needed"):
+        open_url(f"qdrant://{tmp_path}/q", DIMENSION)
+
+
+def test_a_milvus_collection_of_another_distance_is_refused(tmp_path: Path) -> None:
+    milvus = pytest.importorskip("llama_index.vector_stores.milvus")
+    file = str(tmp_path / "m.db")
+    milvus.MilvusVectorStore(
+        file, collection_name="densex", dim=DIMENSION, similarity_metric="IP", use_async_client=False
+    )
+    with pytest.raises(ValueError, match="measures 'IP' where 'cosine' is needed"):
+        open_url(f"milvus://{file}", DIMENSION)
+
+
+def test_a_postgres_table_of_another_distance_is_refused(postgres_server: str) -> None:
+    import sqlalchemy as sa
+
+    engine = sa.create_engine(postgres_server.split("?")[0])
+    with engine.begin() as connection:
+        connection.execute(sa.text("CREATE EXTENSION IF NOT EXISTS vector"))
+        connection.execute(sa.text(f"CREATE TABLE data_other (metadata_ json, embedding vector({DIMENSION}))"))
+        connection.execute(sa.text("CREATE INDEX ON data_other USING hnsw (embedding vector_l2_ops)"))
+    with pytest.raises(ValueError, match="measures 'l2' where 'cosine' is needed"):
+        open_url(postgres_server.replace("papers", "other"), DIMENSION)
+
+
+def test_a_postgres_server_is_reached_through_a_socket_file(postgres_server: str, tmp_path: Path) -> None:
+    import psycopg2
+
+    with psycopg2.connect(postgres_server.split("?")[0]) as connection, connection.cursor() as cursor:
+        cursor.execute("SHOW unix_socket_directories")
+        (folder,) = cursor.fetchone() or ("",)
+    port = postgres_server.rpartition(":")[2].partition("/")[0]
+    url = f"postgresql://{servers.POSTGRES_USER}:@/postgres?host={folder}&port={port}&table=by_socket"
+    _, nodes = nodes_at(url, DIMENSION)
+    nodes.replace([], nodes_of(ENGLISH["tides"], "tides"))
+    assert set(adapter_for(open_url(url, None).vector_store).documents()) == {"tides"}
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "chroma://user:{password}@127.0.0.1:9/papers",
+        "qdrant://:{password}@127.0.0.1:9/papers",
+        "postgresql://user:{password}@127.0.0.1:9/db?table=papers",
+        "postgresql://user@127.0.0.1:9/db?table=papers&password={password}",
+        "redis://user:{password}@127.0.0.1:9",
+        "postgresql://user:{password}@127.0.0.1:9/db?table=Bad Name",
+        "chroma://user:{password}@127.0.0.1:9/papers?colection=x",
+    ],
+)
+def test_a_password_is_in_no_error(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises((ConnectionError, ValueError)) as caught:
+        open_url(url.format(password="hunter2"), DIMENSION)
+    assert "hunter2" not in f"{caught.value}{caught.value.__cause__}{caplog.text}"
+    assert "127.0.0.1:9" in str(caught.value)
+
+
+def test_a_password_is_in_no_representation_of_the_store(postgres_server: str) -> None:
+    opened = open_url(postgres_server, DIMENSION)
+    assert "hunter2" not in f"{opened!r}{opened.vector_store.to_dict()}"
+    assert opened.name == postgres_server.replace("hunter2", "***")
+
+
+@given(
+    user=st.text("ab.-%40", max_size=5), password=st.text("xyz%2F!$", min_size=3, max_size=8), rest=st.text("ab/:?=&.9")
+)
+def test_a_redacted_url_keeps_all_but_the_password(user: str, password: str, rest: str) -> None:
+    assert redacted(f"qdrant://{user}:{password}@host/{rest}") == f"qdrant://{user}:***@host/{rest}"
+    plain = f"chroma://host:8000/{rest}"
+    assert redacted(plain) == plain
+
+
+def test_an_unknown_scheme_is_told_those_that_there_are() -> None:
+    with pytest.raises(
+        ValueError, match="chroma://, qdrant://, milvus://, postgresql://, faiss://, or a folder's path"
+    ):
+        open_url("pinecone://x", DIMENSION)
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("chroma://", "names no folder"),
+        ("chroma://folder?ssl=true", "a folder has no ssl"),
+        ("chroma://host:8000/a?collection=b", "names two collections"),
+        ("chroma://host:8000/a?ssl=maybe", "ssl must be true or false"),
+        ("faiss://folder?collection=b", "unknown option 'collection'; there are none"),
+        ("milvus://folder", r"must end in \.db"),
+    ],
+)
+def test_what_is_wrong_with_a_url_is_said(url: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        open_url(url, DIMENSION)
+
+
+def test_a_relative_path_is_relative_and_may_be_japanese(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("faiss")
+    monkeypatch.chdir(tmp_path)
+    assert open_url("faiss://索引/一", DIMENSION).folder == Path("索引/一")
+    assert open_url("faiss://./a:80", DIMENSION).folder == Path("a:80")
+    assert open_url(f"faiss://{tmp_path}/b", DIMENSION).folder == tmp_path / "b"
+    assert is_store_url("faiss://a")
+    assert not is_store_url("C:/folder")
+
+
+def test_a_missing_package_names_its_extra() -> None:
+    code = (
+        "import sys\nsys.modules['chromadb'] = None\n"
+        "from llama_pack_densex.stores.urls import open_url\nopen_url('chroma://x', 3)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "ImportError: chroma://x needs packages" in done.stderr
+    assert "pip install 'llama-pack-densex[chroma]'" in done.stderr
