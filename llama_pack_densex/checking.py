@@ -13,6 +13,7 @@ from llama_index.core.schema import BaseNode, IndexNode
 from llama_pack_densex.committing import CommittedIndex
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY
 from llama_pack_densex.retrieval.lexical_side import LexicalSide
+from llama_pack_densex.retrieval.lexical_state import damage
 from llama_pack_densex.stores.folder import IndexFolder
 from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.manifest import Manifest
@@ -97,16 +98,16 @@ def _mended(committed: CommittedIndex, nodes: NodeIndex, lexical: LexicalSide, r
     lexical.forget()
     committed.commit(about, by_words=bool(about.lexical))
     committed.tidy()
-    left = {fault.text for fault in _faults(nodes, lexical, committed.current or about)}
+    left = {fault.text for fault in _faults(committed.folder, nodes, lexical, committed.current or about)}
     mended = (Fault(f.kind, f.text, f.documents, mended=f.text not in left) for f in report.faults)
     return CheckReport(report.folder, nodes.store.tally(), tuple(mended), tuple(removed))
 
 
 def _report(folder: IndexFolder, nodes: NodeIndex, lexical: LexicalSide, manifest: Manifest) -> CheckReport:
-    return CheckReport(str(folder.path), nodes.store.tally(), tuple(_faults(nodes, lexical, manifest)))
+    return CheckReport(str(folder.path), nodes.store.tally(), tuple(_faults(folder, nodes, lexical, manifest)))
 
 
-def _faults(nodes: NodeIndex, lexical: LexicalSide, manifest: Manifest) -> Iterator[Fault]:
+def _faults(folder: IndexFolder, nodes: NodeIndex, lexical: LexicalSide, manifest: Manifest) -> Iterator[Fault]:
     links = _Links()
     for record in nodes.records():
         links.know(record.id, record.granularity)
@@ -119,6 +120,9 @@ def _faults(nodes: NodeIndex, lexical: LexicalSide, manifest: Manifest) -> Itera
         yield Fault("vector", text, _distinct(documents.values()))
     if manifest.lexical:
         yield from _lexical_faults(nodes, lexical, links.granularities)
+        damaged = damage(folder.data, manifest.lexical)
+        if damaged:
+            yield Fault("words", _counted("files of the lexical side are damaged", damaged))
 
 
 def _lexical_faults(nodes: NodeIndex, lexical: LexicalSide, granularities: Mapping[str, str]) -> Iterator[Fault]:

@@ -48,7 +48,7 @@ app.command()(estimate)
 
 @app.command()
 def query(
-    folder: Annotated[Path, typer.Argument(help="The index's folder.", metavar="DIR")],
+    place: Annotated[str, typer.Argument(help="The index's folder, or its store's URL.", metavar="DIR|URL")],
     question: Annotated[str, typer.Argument(help="The question.", metavar="QUESTION")],
     top_k: Annotated[
         int | None,
@@ -70,12 +70,12 @@ def query(
         raise typer.BadParameter("it is blank", param_hint="QUESTION")
     with session():
         from llama_pack_densex.cli.choices import make_llm
-        from llama_pack_densex.cli.opening import open_pack
+        from llama_pack_densex.cli.places import IndexPlace
         from llama_pack_densex.cli.printing import print_answer
         from llama_pack_densex.cli.results import answer_question
 
         with waiting("Searching"):
-            pack = open_pack(folder, proposition_llm="none", query_llm=make_llm(llm_model))
+            pack = IndexPlace.of(place).open(proposition_llm="none", query_llm=make_llm(llm_model))
             answer = answer_question(pack, argument(question), top_k)
         advice = " (for a written one set OPENAI_API_KEY)"
         print_json(answer) if as_json else print_answer(stdout(), answer, advice if llm_model is None else "")
@@ -83,7 +83,7 @@ def query(
 
 @app.command()
 def inspect(
-    folder: Annotated[Path, typer.Argument(help="The index's folder.", metavar="DIR")],
+    place: Annotated[str, typer.Argument(help="The index's folder, or its store's URL.", metavar="DIR|URL")],
     passage: Annotated[
         str | None,
         typer.Option(help="Show this passage only; the beginning of its id will do.", metavar="ID", show_default=False),
@@ -92,11 +92,11 @@ def inspect(
 ) -> None:
     """Show an index's passages with their propositions and statuses."""
     with session():
-        from llama_pack_densex.cli.opening import read_index
+        from llama_pack_densex.cli.places import IndexPlace
         from llama_pack_densex.cli.printing import print_inspection
         from llama_pack_densex.cli.results import inspect_index
 
-        inspection = inspect_index(*read_index(folder), passage)
+        inspection = inspect_index(*IndexPlace.of(place).read(), passage)
         print_json(inspection) if as_json else print_inspection(stdout(), inspection)
 
 

@@ -23,7 +23,15 @@ from llama_pack_densex.cli.session import session, stderr, stdout
 
 def index(
     paths: Annotated[list[Path], typer.Argument(help="Folders and files: text, Markdown, HTML, PDF.", metavar="PATH")],
-    to: Annotated[Path, typer.Option("--to", help="The index's folder, made if it is not there.", metavar="DIR")],
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            help="The index's folder, made if it is not there; or a vector store: chroma://, qdrant://, milvus://, "
+            "postgresql:// or faiss://, see docs/stores.md.",
+            metavar="DIR|URL",
+        ),
+    ],
     propositionizer: Annotated[
         str | None,
         typer.Option(
@@ -81,7 +89,8 @@ def index(
     """Index documents; of those indexed before, only changed ones are done again, and deleted ones removed.
 
     Replies of the LLM are kept in the index's folder, and what became of each document is in its
-    ingestion_report.json: after a stop, the same command goes on where it was.
+    ingestion_report.json: after a stop, the same command goes on where it was. With a URL there is no such folder:
+    documents that were whole are in the store, the others are asked for again.
     """
     limits = {
         "max_concurrency": max_concurrency,
@@ -105,7 +114,7 @@ def index(
         limits=limits,
     )
     with session():
-        from llama_pack_densex.cli.indexing import index_paths
+        from llama_pack_densex.cli.indexing import index_paths, report_file
         from llama_pack_densex.cli.printing import print_index_report, print_ingestion
         from llama_pack_densex.llm_requests.failures import PropositionizerError
 
@@ -113,7 +122,7 @@ def index(
             report = index_paths(paths, to, choices, skip_unreadable)
         except PropositionizerError as error:
             if error.ingestion is not None:
-                print_ingestion(stderr(), error.ingestion, report=to / "ingestion_report.json")
+                print_ingestion(stderr(), error.ingestion, report=report_file(to))
             raise
         print_index_report(stdout(), report)
         if report.failed:

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING
 
 from llama_pack_densex.cli.choices import IndexChoices
 from llama_pack_densex.cli.datasets import split_datasets
-from llama_pack_densex.cli.opening import open_pack
+from llama_pack_densex.cli.places import IndexPlace
 from llama_pack_densex.cli.session import logged_progress, one_line, progress, warn
 from llama_pack_densex.indexing import IndexCounts
 from llama_pack_densex.ingestion.report import DocumentOutcome, IngestionSummary
 from llama_pack_densex.models import embed_model_identity, resolve_embed_model
 from llama_pack_densex.pack import DenseXRetrievalPack
 from llama_pack_densex.reading import FoundFile, Unreadable, UnreadableFileError, document_ids, find_files, read_file
-from llama_pack_densex.stores.folder import IndexFolder
-from llama_pack_densex.stores.manifest import Manifest, is_index
+from llama_pack_densex.stores.folder import REPORT_FILE
 from llama_pack_densex.stores.records import DocumentRecord
 
 if TYPE_CHECKING:
@@ -32,7 +31,8 @@ class IndexReport:
     """What `densex index` did.
 
     Args:
-        folder: The index.
+        folder: The index: its folder, or its store's URL.
+        report: Whether `ingestion_report.json` is in its folder.
         propositionizer: What made the propositions of the documents that were indexed.
         embedding: The embedding model; where there is none by default, why.
         indexed: Documents that were new or changed.
@@ -46,6 +46,7 @@ class IndexReport:
     """
 
     folder: str
+    report: bool
     propositionizer: str
     embedding: str
     indexed: int
@@ -58,6 +59,12 @@ class IndexReport:
     failed: Sequence[DocumentOutcome]
 
 
+def report_file(to: str) -> Path | None:
+    """Where the ingestion report of an index is; None where there is none."""
+    folder = IndexPlace.of(to).folder
+    return None if folder is None else folder / REPORT_FILE
+
+
 @dataclass(frozen=True)
 class _Reading:
     """The ids of the documents with text, and of those without; the files that could not be read."""
@@ -67,13 +74,15 @@ class _Reading:
     unreadable: list[Unreadable]
 
 
-def index_paths(paths: Sequence[Path], to: Path, choices: IndexChoices, skip_unreadable: bool = False) -> IndexReport:
+def index_paths(
+    paths: Sequence[Path], to: str | Path, choices: IndexChoices, skip_unreadable: bool = False
+) -> IndexReport:
     """Index the files below some paths.
 
     Args:
         paths: Folders and files.
-        to: The index's folder. If it holds an index, changed documents are replaced in it, and those of files and
-            pages that are gone from `paths` are removed.
+        to: The index's folder, or a vector store's URL. If it holds an index, changed documents are replaced in it,
+            and those of files and pages that are gone from `paths` are removed.
         choices: What makes the index.
         skip_unreadable: Whether to warn of files that cannot be read, in place of failing. What is in the index of
             them stays.
@@ -82,11 +91,12 @@ def index_paths(paths: Sequence[Path], to: Path, choices: IndexChoices, skip_unr
         ValueError: There is nothing to index, a file cannot be read, or the folder cannot be used.
         OSError: A path does not exist.
     """
-    IndexFolder(to)  # says so if the folder cannot be used, before anything is read or paid for
+    place = IndexPlace.of(to)  # says so if the folder cannot be used, before anything is read or paid for
     from_datasets, rest = split_datasets(paths)
-    files, unlisted = find_files(rest, leave_out=[to])
-    arguments = choices.pack_arguments(Manifest.read(to) if is_index(to) else None)
-    pack = open_pack(to, **arguments) if is_index(to) else None
+    files, unlisted = find_files(rest, leave_out=[] if place.folder is None else [place.folder])
+    manifest = place.manifest()
+    arguments = choices.pack_arguments(manifest)
+    pack = place.open(**arguments) if manifest is not None else None
     indexed = pack.documents() if pack else {}
     ids = document_ids(files, _files_of(indexed))
     reading = _survey(files, ids, unlisted, skip_unreadable)
@@ -94,19 +104,20 @@ def index_paths(paths: Sequence[Path], to: Path, choices: IndexChoices, skip_unr
     if not from_datasets and not reading.documents and len(gone) in (0, len(indexed)):
         given = ", ".join(str(path) for path in paths)
         what = "no file has any text" if reading.blank else "there is no file to read"
-        raise ValueError(f"{given}: {what}" + (f"; to do away with the index, delete {to}" if gone else ""))
+        raise ValueError(f"{given}: {what}" + (f"; to do away with the index, delete {place.name}" if gone else ""))
     documents = Documents(files, ids, reading.documents, from_datasets)
     new = pack is None
     with logged_progress():
         if pack is None:
-            pack = DenseXRetrievalPack(documents, persist_dir=to, show_progress=True, **arguments)
+            pack = place.build(documents, show_progress=True, **arguments)
         else:
             pack.refresh(documents, show_progress=True, gone=gone)
     summary = pack.ingestion
     assert summary is not None
     states = summary.documents
     return IndexReport(
-        folder=str(to),
+        folder=place.name,
+        report=place.folder is not None,
         propositionizer=pack.node_parser.propositionizer.class_name(),
         embedding=_embedding(pack, new and choices.embed_model is None),
         indexed=states.get("done", 0) + states.get("changed", 0),

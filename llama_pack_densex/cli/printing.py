@@ -35,7 +35,8 @@ def print_index_report(console: Console, report: IndexReport) -> None:
     write(console, f"Documents: {', '.join(done)}.")
     if report.ingestion.requests.usage.requests or report.failed:
         console.print()
-        print_ingestion(console, report.ingestion, report.failed, Path(report.folder) / REPORT_FILE)
+        where = Path(report.folder) / REPORT_FILE if report.report else None
+        print_ingestion(console, report.ingestion, report.failed, where)
         console.print()
     write(
         console,

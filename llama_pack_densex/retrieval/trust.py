@@ -14,9 +14,8 @@ from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES, detect_language
 from llama_pack_densex.propositionizers.sentences import passage_sentences
 from llama_pack_densex.retrieval.fusion import DENSE_WEIGHT
-from llama_pack_densex.retrieval.lexical_scores import BM25
-from llama_pack_densex.retrieval.lexical_texts import TokenisedTexts
-from llama_pack_densex.retrieval.tokens import tokenize
+from llama_pack_densex.retrieval.lexical_samples import scores_by_words
+from llama_pack_densex.retrieval.tokens import make_tokenizer
 
 FIRST_PLACES, ORDER = 0.75, 0.88
 """A model that is below both, as shares of what search by words reaches, does not know a language.
@@ -196,9 +195,7 @@ def _measure(language: str, sample: _Sample) -> LanguageTrust | None:
         return None
     places = np.array([place for place, _, _ in sample.units])
     similarity = _normal([unit for _, _, unit in sample.units]) @ _normal(sample.embeddings).T
-    texts = TokenisedTexts.none("").updated(sample.texts, tokenize)
-    bm25 = BM25(*texts.of(sample.texts), len(texts.vocabulary))
-    by_words = np.stack([bm25.scores(texts.numbers(tokenize(text))) for _, text, _ in sample.units])
+    by_words = scores_by_words(sample.texts, [text for _, text, _ in sample.units], make_tokenizer("bigrams"))
     return LanguageTrust(
         language,
         float(np.mean(similarity.argmax(axis=1) == places)),

@@ -45,9 +45,8 @@ class NodeTable:
         self.uri = uri
         self.connection = lancedb.connect(uri)
         self._pinned = version is not None
-        self._keeps_versions = (
-            self._pinned or uri == IN_MEMORY
-        )  # a stop half-way leaves a version to go back to, or none
+        # somebody knows the version to go back to after a stop half-way, or there is nothing left after one
+        self._keeps_versions = self._pinned or uri == IN_MEMORY
         self._writing = threading.RLock()
         self._seen: tuple[int, Digests] | None = None  # a version, and digests of all ids in it, perhaps of more
         self._settled: int | None = None  # the version after which there is nothing to compact or to index
@@ -96,25 +95,27 @@ class NodeTable:
         """Delete all rows, in one transaction."""
         with self._changing() as table:
             if table is not None:
-                self.connection.create_table(TABLE, table.schema.empty_table(), mode="overwrite")
+                self._empty(table)
 
     def roll_back(self, version: int) -> None:
-        """Go on from a version that may be another process's; later ones are left out. 0 leaves no table.
+        """Go on from a version that may be another process's; what was written after it is left out.
+
+        Args:
+            version: 0 leaves an empty table, if there is one.
 
         Raises:
             InvalidIndexError: The version is not there any more.
         """
         with self._writing:
             latest = self._latest_version()
-            if version == 0 and latest:
-                self.connection.drop_table(TABLE)
-            elif version != latest:
+            if version != latest:
                 with self._at(version).reading():
                     table = self.connection.open_table(TABLE)
-                    table.restore(version)
-                    version = int(table.version)
-            if version != self.now.version:
-                self.now = self._at(version)
+                    if version:
+                        table.restore(version)
+                    elif table.count_rows():
+                        self._empty(table)
+            self._follow()
 
     def maintain(self) -> bool:
         """Do what upkeep is due; see `lance_upkeep`.
@@ -162,6 +163,10 @@ class NodeTable:
         written = lancedb.connect(str(folder)).create_table(TABLE, self._stream())
         lance_upkeep.keep_up(written, self.now.dimension)
         return int(written.version)
+
+    def _empty(self, table: Any) -> None:
+        # not dropped: the numbers of versions would begin anew
+        self.connection.create_table(TABLE, table.schema.empty_table(), mode="overwrite")
 
     def _stream(self) -> pa.RecordBatchReader:
         now = self.now
@@ -215,7 +220,8 @@ class NodeTable:
     def _exists(self) -> bool:
         if self.uri == IN_MEMORY:
             return TABLE in self.connection.list_tables().tables
-        return (Path(self.uri) / f"{TABLE}.lance").exists()
+        # a writer that was killed before its first version was whole leaves a folder without one
+        return any((Path(self.uri) / f"{TABLE}.lance" / "_versions").glob("*.manifest"))
 
     def _may_be_in(self, table: Any, ids: pa.StringArray) -> npt.NDArray[np.bool_]:
         """For each id whether it may be in the table; False is certain."""

@@ -173,6 +173,8 @@ class TableVersion:
         exactly = exactly or bool(condition)
         search = search.bypass_vector_index() if exactly else search.nprobes(NPROBES)
         limit = min(limit, len(self.loaded.row_ids))
+        if not limit:
+            return _NOTHING
         with self.reading():
             rows = search.with_row_id(True).select(["_distance"]).limit(limit).to_arrow()
         if len(rows) < limit and not exactly:  # the partitions that were searched have no more

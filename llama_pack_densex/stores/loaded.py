@@ -156,16 +156,15 @@ class LoadedTable:
 def unit(embedding: Sequence[float]) -> npt.NDArray[np.float32]:
     """An embedding with a length of 1; NaN for one of length 0, to which nothing is near."""
     wanted = np.asarray(embedding, dtype=np.float32)
-    length = float(np.linalg.norm(wanted)) or np.nan
-    scaled: npt.NDArray[np.float32] = (wanted / length).astype(np.float32)
-    return scaled
+    return (wanted / (float(np.linalg.norm(wanted)) or np.nan)).astype(np.float32)
 
 
 def units(vectors: npt.NDArray[np.float32], out: npt.NDArray[np.float32] | None = None) -> npt.NDArray[np.float32]:
     """Embeddings, shape (rows, dimension), with lengths of 1; NaN for those of length 0."""
     lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
     lengths[lengths == 0] = np.nan
-    return np.divide(vectors, lengths[:, None], out=out)
+    scaled: npt.NDArray[np.float32] = np.divide(vectors, lengths[:, None], out=out)
+    return scaled
 
 
 def best_of(cosines: npt.NDArray[np.float32], limit: int) -> tuple[Places, npt.NDArray[np.float32]]:

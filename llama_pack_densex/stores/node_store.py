@@ -95,24 +95,24 @@ class NodeStore(ABC):
         """The state that this object reads and writes; empty for a store that does not tell."""
         return ""
 
-    def roll_back(self, version: str) -> None:
+    def roll_back(self, version: str) -> None:  # noqa: B027  # most stores have nothing to do
         """Go on from this state, and leave out what was written after it; for stores that tell their state."""
 
     def maintain(self) -> bool:
         """Do what keeps the store quick and small, if it is due; whether the store's state is another one now."""
         return False
 
-    def clean(self, older_than: timedelta) -> None:
+    def clean(self, older_than: timedelta) -> None:  # noqa: B027  # most stores have nothing to do
         """Remove what the current state does not need any more, if it has not been needed for so long."""
 
-    def compact(self) -> None:
+    def compact(self) -> None:  # noqa: B027  # most stores have nothing to do
         """Give back the space of what was deleted; what the store keeps of earlier states is removed by `clean`."""
 
     def bad_vectors(self) -> Iterator[tuple[str, str]]:
         """Nodes whose embedding cannot be compared, with their documents; for stores that can tell."""
         return iter(())
 
-    def persist(self, folder: Path) -> None:
+    def persist(self, folder: Path) -> None:  # noqa: B027  # most stores have nothing to do
         """Write what is in memory into a folder, whole or not at all."""
 
     def copy_to(self, folder: Path) -> str:

@@ -134,6 +134,18 @@ def test_an_empty_store_answers_everything(nodes: LanceNodes) -> None:
     assert nodes.tally() == Tally(0, {}, {})
 
 
+def test_a_store_that_was_emptied_answers_everything(nodes: LanceNodes) -> None:
+    nodes.replace([], document("a"))
+    nodes.remove(["a"])
+    assert nodes.is_empty()
+    nodes.compact()
+    nodes.clean(timedelta(0))
+    assert ids_found(nodes, "a/1", 3) == []
+    assert ids_found(nodes, "a/1", 3, one_of("n", [1])) == []
+    assert nodes.read(["a/p"], ["a/1"]).records == {}
+    assert nodes.vector_store.query(VectorStoreQuery(vector_of("a/1"), 3, doc_ids=["a"])).ids == []
+
+
 def test_a_store_that_was_emptied_takes_embeddings_of_another_dimension(nodes: LanceNodes) -> None:
     nodes.replace([], document("a"))
     nodes.remove(["a"])
@@ -390,6 +402,17 @@ def test_who_reads_a_version_that_was_removed_is_told_to_load_again(tmp_path: Pa
     for ask in asked:
         with pytest.raises(InvalidIndexError, match="load the index again"):
             ask()
+
+
+def test_what_is_left_of_a_first_write_that_was_killed_does_not_matter(tmp_path: Path) -> None:
+    nodes = LanceNodes(LanceVectorStore(tmp_path))
+    nodes.replace([], many(0, 20))
+    for manifest in (tmp_path / "nodes.lance" / "_versions").iterdir():
+        manifest.unlink()
+    again = LanceNodes(LanceVectorStore(tmp_path))
+    assert again.version == "0"
+    again.replace([], document("a"))
+    assert all_ids(again) == {node.node_id for node in document("a")}
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:

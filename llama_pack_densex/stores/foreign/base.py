@@ -38,6 +38,7 @@ from llama_pack_densex.stores.records import DocumentRecord, NodeRecord
 ABOUT_ID = str(uuid.uuid5(uuid.NAMESPACE_URL, "llama-pack-densex/about"))
 """The id of the row that says what made an index."""
 GRANULARITIES = list(get_args(Granularity))
+_MOST_VALUES = 100  # values in a condition that a store is asked to look at
 _GROWTH = 4  # how many times as many rows are asked for where filters left too few
 
 T = TypeVar("T")
@@ -262,7 +263,9 @@ class StoreAlone(NodeStore):
             one_of = part.value if part.operator == FilterOperator.IN else [part.value]
             if part.operator not in (FilterOperator.EQ, FilterOperator.IN) or not isinstance(one_of, list):
                 continue
-            if one_of and all(is_plain_condition(part.key, value, self.taken_keys) for value in one_of):
+            if 0 < len(one_of) <= _MOST_VALUES and all(
+                is_plain_condition(part.key, value, self.taken_keys) for value in one_of
+            ):
                 conditions[part.key] = [str(value) for value in one_of]
         return conditions
 
@@ -276,7 +279,7 @@ class StoreAlone(NodeStore):
         missing = [row.id for row, _ in hits if row.is_ours and not row.says_enough]
         whole = {row.id: row for row in self._rows_of(missing)}
         found: dict[str, FoundNode] = {}
-        for hit, score in hits:
+        for hit, score in sorted(hits, key=lambda pair: -pair[1]):
             row = whole.get(hit.id, hit)
             if row.is_ours and row.says_enough and _passes(row, question):
                 node_id = node_id_of(row)

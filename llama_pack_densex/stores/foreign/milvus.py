@@ -147,10 +147,12 @@ def _quote(value: str | bool | list[str]) -> str:
 
 
 def _condition(conditions: Conditions) -> str:
-    return " and ".join(
-        f"$meta[{_quote(key)}] {'in' if isinstance(value, list) else '=='} {_quote(value)}"
-        for key, value in conditions.items()
-    )
+    def one(key: str, value: str | bool | list[str]) -> str:
+        # not "in", which Milvus Lite knows for columns only
+        either = value if isinstance(value, list) else [value]
+        return "(" + " or ".join(f"$meta[{_quote(key)}] == {_quote(item)}" for item in either) + ")"
+
+    return " and ".join(one(key, value) for key, value in conditions.items())
 
 
 def _check_size(wire: BaseNode) -> None:

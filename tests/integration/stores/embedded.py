@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from tests.integration.stores.open_store import Address, OpenStore, StoreKind
 from tests.openai_server import EMBEDDING_DIMENSION
@@ -106,9 +107,10 @@ class MilvusLite(StoreKind):
     slug = "milvus-lite"
     packages = ("milvus-lite", "pymilvus", "llama-index-vector-stores-milvus")
     modules = ("milvus_lite", "llama_index.vector_stores.milvus")
-    limits = {
+    limits: ClassVar[Mapping[str, str]] = {
         "test_long_metadata_comes_back_as_it_was": (
-            "Milvus keeps 65,535 bytes of a text, and of all metadata of a row; what is longer is refused, with its size"
+            "Milvus keeps 65,535 bytes of a text, and of all metadata of a row: what is longer is refused, with its "
+            "size"
         )
     }
 

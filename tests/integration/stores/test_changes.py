@@ -55,11 +55,11 @@ def test_a_changed_document_is_replaced(store: OpenStore, mode: str) -> None:
 
 
 @pytest.mark.column("refresh")
-def test_changed_metadata_is_replaced(store: OpenStore, mode: str) -> None:
-    pack = store.build(corpus("bridge", "将棋"), **options(mode))
+def test_changed_metadata_is_replaced(store: OpenStore) -> None:
+    pack = store.build(corpus("bridge", "将棋"), **options("recursive"))
     text = corpus("bridge")[0].text
     assert pack.refresh([document("bridge", text, {"topic": "red"}), *corpus("将棋")]) == [True, False]
-    for opened in (pack, store.reopen(**options(mode))):
+    for opened in (pack, store.reopen(**options("recursive"))):
         for node in opened.nodes():
             assert node.metadata["topic"] == ("red" if node.ref_doc_id == "bridge" else "遊び")
             assert ("year" in node.metadata) == (node.ref_doc_id != "bridge")

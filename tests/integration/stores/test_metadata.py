@@ -88,15 +88,15 @@ def test_values_of_different_kinds_under_one_key(store: OpenStore) -> None:
 
 
 @pytest.mark.column("ids, Japanese")
-def test_documents_are_told_apart_by_ids_of_any_characters(store: OpenStore, mode: str) -> None:
+def test_documents_are_told_apart_by_ids_of_any_characters(store: OpenStore) -> None:
     ids = [HOSTILE_ID, "'", '"', "%", "_", "\\", "a\nb", "日本語 の id", "é", "e\u0301", "*", "x" * 400, " x", "x", "X"]
     documents = [document(name, f"Fact {place} of glass.", {"place": place}) for place, name in enumerate(ids)]
-    pack = store.build(documents, **options(mode))
+    pack = store.build(documents, **options("recursive"))
     assert set(pack.documents()) == set(ids)
     for name in ids[::2]:
         assert pack.delete(name) == 1
     left = set(ids[1::2])
-    for opened in (pack, store.reopen(**options(mode))):
+    for opened in (pack, store.reopen(**options("recursive"))):
         assert set(opened.documents()) == left
         assert {node.ref_doc_id for node in opened.nodes()} == left
         assert documents_of(opened.retrieve("glass", similarity_top_k=50)) == left

@@ -83,7 +83,7 @@ def test_answers_quote_what_was_found(pack: DenseXRetrievalPack) -> None:
 @in_column_of_its_mode
 def test_asynchronous_search_finds_the_same_in_any_event_loop(pack: DenseXRetrievalPack) -> None:
     synchronous = answers(pack)
-    for question in QUESTIONS:  # each time in another loop
+    for question in JAPANESE:  # each time in another loop
         assert as_json(asyncio.run(pack.aretrieve(question))) == close_to(synchronous[question])
 
     async def at_once() -> list[object]:

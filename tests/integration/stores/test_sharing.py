@@ -46,12 +46,12 @@ def test_a_pack_that_writes_after_another_one_destroys_nothing(store: OpenStore,
 
 
 @pytest.mark.column("two packs")
-def test_the_same_documents_from_two_packs_are_there_once(store: OpenStore, mode: str) -> None:
-    first = store.build(corpus(), **options(mode))
+def test_the_same_documents_from_two_packs_are_there_once(store: OpenStore) -> None:
+    first = store.build(corpus(), **options("recursive"))
     before = node_ids(first)
-    store.build(corpus(), **options(mode))
+    store.build(corpus(), **options("recursive"))
     first.insert(corpus("miso"))
-    assert node_ids(store.reopen(**options(mode))) == before
+    assert node_ids(store.reopen(**options("recursive"))) == before
 
 
 @pytest.mark.column("others' rows")
@@ -71,15 +71,15 @@ def test_rows_of_somebody_else_never_appear(store: OpenStore, mode: str) -> None
 
 
 @pytest.mark.column("others' rows")
-def test_rows_of_somebody_else_may_be_there_before(store: OpenStore, mode: str) -> None:
+def test_rows_of_somebody_else_may_be_there_before(store: OpenStore) -> None:
     if store.vector_store is None or not store.vector_store.stores_text:
         pytest.skip("a folder and a FAISS index belong to their pack from the beginning")
     strangers = [_row(text) for text in ("The first row.", "二つ目の行。")]
     store.vector_store.add(strangers)
-    pack = store.build(corpus(), **options(mode))
+    pack = store.build(corpus(), **options("recursive"))
     pack.refresh(corpus("bridge", "将棋"))
     pack.delete(["miso"])
-    for opened in (pack, store.reopen(**options(mode))):
+    for opened in (pack, store.reopen(**options("recursive"))):
         assert indexed_documents(opened) == set(METADATA) - {"miso"}
         assert everything(opened) == set(METADATA) - {"miso"}
     assert store.vector_store.get_nodes([strangers[0].node_id])[0].get_content() == strangers[0].get_content()

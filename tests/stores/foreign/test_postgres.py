@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters, VectorStoreQueryMode
 
 from llama_pack_densex.stores.foreign.choosing import adapter_for
 from tests.llm_requests.test_reply_cache_servers import postgres_port as server_port  # noqa: F401
@@ -61,3 +62,25 @@ def test_an_approximate_index_finds_as_many_as_asked_for(settings: dict[str, Any
         asked = question("tea", 150)
         asked.query_embedding = [0.0] * 7 + [1.0]
         assert len(store.search(asked)) == 150
+
+
+def test_the_store_s_own_hybrid_search_is_passed_on_and_filtered(settings: dict[str, Any]) -> None:
+    for opened in opener({**settings, "hybrid_search": True}):
+        store = adapter_for(opened())
+        english, french = made_nodes("en", ["Tea is hot."], lang="en"), made_nodes("fr", ["Tea is cold."], lang="fr")
+        store.replace([], [*english, *french])
+        filters = MetadataFilters(filters=[MetadataFilter(key="lang", value="en")])
+        asked = question("nothing alike", 9, query_str="tea", mode=VectorStoreQueryMode.HYBRID, filters=filters)
+        asked.sparse_top_k = 9
+        assert {found.id for found in store.search(asked)} == {node.node_id for node in english}
+
+
+def test_a_table_with_two_rows_of_an_id_is_mended_by_the_next_writing(settings: dict[str, Any]) -> None:
+    for opened in opener(settings):
+        nodes = made_nodes("d", ["Tea is hot."])
+        for _ in range(2):
+            opened().add(nodes)
+        store = adapter_for(opened())
+        assert [found.id for found in store.search(question("Tea is hot.", 9))].count(nodes[0].node_id) == 1
+        store.replace(["d"], nodes)
+        assert store.tally().granularities == {"passage": 1, "proposition": 1}
