@@ -23,7 +23,8 @@ REPLIES_FILE = "replies.db"
 REPORT_FILE = "ingestion_report.json"
 """Beside the data: what became of each document in the last ingestion."""
 _DATA = "data-"
-_KEPT_WITH_THEIR_VECTORS = ("FaissVectorStore", "FaissMapVectorStore")
+_FAISS = ("FaissVectorStore", "FaissMapVectorStore")
+_IN_MEMORY = ("SimpleVectorStore",)
 OLD_VERSIONS = timedelta(hours=1)
 """How long what a change made superfluous is kept, for those who opened the index before."""
 
@@ -87,11 +88,11 @@ class IndexFolder:
             if vector_store is not None:
                 raise InvalidIndexError(f"{self.path} keeps its nodes itself; leave vector_store out to open it.")
             return LanceNodes(LanceVectorStore(self._data, version=int(manifest.version)))
-        if vector_store is None and manifest.vector_store not in _KEPT_WITH_THEIR_VECTORS:
+        if vector_store is None and manifest.vector_store not in (*_FAISS, *_IN_MEMORY):
             raise InvalidIndexError(
                 f"{self.path} keeps its embeddings in a {manifest.vector_store}; pass it as vector_store=."
             )
-        return _load_adapter(self._data, vector_store, docstore)
+        return _load_adapter(manifest.vector_store, self._data, vector_store, docstore)
 
     def open_index(self, manifest: Manifest, embed_model: BaseEmbedding | None = None) -> NodeIndex:
         """The index of a folder that keeps its nodes itself."""
@@ -109,19 +110,28 @@ class IndexFolder:
 
 
 def _load_adapter(
-    data: Path, vector_store: BasePydanticVectorStore | None, docstore: BaseDocumentStore | None
+    name: str, data: Path, vector_store: BasePydanticVectorStore | None, docstore: BaseDocumentStore | None
 ) -> NodeStore:
+    """The store of an index whose nodes are not in the embedded one.
+
+    Args:
+        name: The vector store's class.
+        data: Where a docstore is, and the vectors of stores that are in memory.
+        vector_store: The user's; None where the vectors are in `data`.
+        docstore: The user's.
+    """
     from llama_pack_densex.stores.foreign.docstore import DocstoreNodes
 
-    store = None if vector_store is None else node_store(vector_store, docstore)
-    if store is not None and not isinstance(store, DocstoreNodes):
-        return store
     try:
-        if vector_store is not None and type(store) is DocstoreNodes:
-            return DocstoreNodes.load(data, docstore, vector_store)
-        from llama_pack_densex.stores.foreign.faiss import FaissNodes
+        if name in _FAISS:
+            from llama_pack_densex.stores.foreign.faiss import FaissNodes
 
-        return FaissNodes.load(data, docstore, vector_store)
+            return FaissNodes.load(data, docstore, vector_store)
+        if name in _IN_MEMORY:
+            return DocstoreNodes.load(data, docstore, vector_store)
+        assert vector_store is not None, "checked by the caller"
+        store = node_store(vector_store, docstore)
+        return DocstoreNodes.load(data, docstore, vector_store) if isinstance(store, DocstoreNodes) else store
     except ValueError as error:
         raise InvalidIndexError(str(error)) from error
 

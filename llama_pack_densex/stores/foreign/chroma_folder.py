@@ -9,7 +9,6 @@ written into that log, from which Chroma builds its index anew.
 
 from __future__ import annotations
 
-import io
 import logging
 import pickle
 import shutil
@@ -87,7 +86,7 @@ class _Segment:
 
 
 def ensure_healthy(folder: Path, wait_s: float = 3.0) -> None:
-    """Mend a folder that a killed process left; takes about a millisecond where there is nothing to do.
+    """Mend a folder that a killed process left; reads its list of ids only where there is nothing to do.
 
     Args:
         folder: The folder.
@@ -123,7 +122,7 @@ def ensure_healthy(folder: Path, wait_s: float = 3.0) -> None:
 
 
 def looks_torn(folder: Path) -> bool:
-    """Whether files of a vector index may not belong together; reads their sizes and times only."""
+    """Whether files of a vector index may not belong together, by their sizes, times and numbers of vectors."""
     return any(_is_torn(header.parent) for header in folder.glob(f"*/{_HEADER}"))
 
 
@@ -189,11 +188,11 @@ def _is_torn(segment: Path) -> bool:
         ids = segment / _IDS
         if not ids.is_file():
             return count > 0
+        if ids.stat().st_mtime_ns < vectors.st_mtime_ns:
+            return True
         with ids.open("rb") as stream:
-            stream.seek(-1, io.SEEK_END)
-            complete = stream.read() == pickle.STOP
-        return not complete or ids.stat().st_mtime_ns < vectors.st_mtime_ns
-    except (OSError, struct.error):
+            return bool(_DataOnly(stream).load()["total_elements_added"] != count)
+    except (OSError, struct.error, pickle.UnpicklingError, EOFError, KeyError, TypeError):
         return True
 
 

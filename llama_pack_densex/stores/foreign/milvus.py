@@ -26,6 +26,7 @@ class MilvusNodes(StoreAlone):
 
     The integration (1.2, pymilvus 2.6) writes a second row for an id that is there unless it is made with
     `upsert_mode`, which the adapter sets on a copy of its own; it returns everything for an empty list of ids, and
+    does not load a collection that it did not make, so that nothing can be read in another process; and it
     quotes ids wrongly that hold a quote or a backslash, as pymilvus does: such a node gets the UUIDv5 of its id.
 
     Milvus returns at most 16,384 rows to one search: filters of the user that hardly anything passes, and that Milvus
@@ -47,6 +48,7 @@ class MilvusNodes(StoreAlone):
         self._upserting: Any = vector_store.model_copy(update={"upsert_mode": True})
         self._client: Any = store.client
         self._collection = str(store.collection_name)
+        self._is_loaded = False
         self._known_dimension: int | None = None
         self.taken_keys = frozenset(
             (store.text_key, store.doc_id_field, store.embedding_field, store.sparse_embedding_field)
@@ -113,7 +115,11 @@ class MilvusNodes(StoreAlone):
         return str(described.get("metric_type", self._store.similarity_metric)).lower()
 
     def _exists(self) -> bool:
-        return bool(self._client.has_collection(self._collection))
+        exists = bool(self._client.has_collection(self._collection))
+        if exists and not self._is_loaded:  # the integration loads a collection when it makes it, and not again
+            self._client.load_collection(self._collection)
+        self._is_loaded = exists
+        return exists
 
     def _query(self, **asked: Any) -> list[dict[str, Any]]:
         if not self._exists():

@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from llama_pack_densex.stores.foreign.choosing import adapter_for
 from tests.stores.foreign.alone_checks import TEA, AloneChecks, Open
-from tests.stores.foreign.made_nodes import DIMENSION, question
+from tests.stores.foreign.made_nodes import DIMENSION, question, without_embedding
 
 pytest.importorskip("milvus_lite", reason="milvus-lite is missing")
 milvus = pytest.importorskip("llama_index.vector_stores.milvus", reason="llama-index-vector-stores-milvus is missing")
+
+
+WRITE = """
+import sys
+from llama_index.vector_stores.milvus import MilvusVectorStore
+from llama_pack_densex.stores.foreign.choosing import adapter_for
+from tests.stores.foreign.alone_checks import TEA
+from tests.stores.foreign.made_nodes import DIMENSION
+adapter_for(MilvusVectorStore(uri=sys.argv[1], dim=DIMENSION, use_async_client=False)).replace([], TEA)
+"""
+
+
+def test_what_another_process_wrote_is_read(tmp_path: Path) -> None:
+    uri = str(tmp_path / "nodes.db")
+    subprocess.run([sys.executable, "-c", WRITE, uri], check=True, capture_output=True, timeout=120)
+    store = adapter_for(milvus.MilvusVectorStore(uri=uri, use_async_client=False))
+    assert store.fetch([TEA[0].node_id]) == {TEA[0].node_id: without_embedding(TEA[0])}
+    assert len(store.search(question("tea", 9))) == len(TEA)
+    with pytest.raises(ValueError, match="dimension"):
+        store.replace([], [TEA[0].model_copy(update={"embedding": [1.0]})])
 
 
 class TestMilvusLite(AloneChecks):
