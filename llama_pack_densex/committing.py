@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,6 +39,22 @@ class CommittedIndex:
         self.folder, self.current = folder, current
         self._nodes, self._lexical = nodes, lexical
         self._commits = 0
+        self._following = threading.Lock()
+        nodes.follow = self.follow
+
+    def follow(self) -> None:
+        """Go on with the index's current state, as who reads it.
+
+        Raises:
+            InvalidIndexError: It was removed or made anew, or this state cannot be read either.
+        """
+        with self._following:
+            there = Manifest.read(self.folder.path)
+            self._check_same(there)
+            if there != self.current:
+                self._nodes.reopen(there.version)
+                self._lexical.reopen(self.folder.data, there.lexical)
+                self.current = there
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -97,16 +114,19 @@ class CommittedIndex:
     def _catch_up(self) -> None:
         folder = self.folder
         there = Manifest.read(folder.path) if is_index(folder.path) else None
-        if (there.data if there else "") != (self.current.data if self.current else ""):
-            raise InvalidIndexError(
-                f"the index in {folder.path} was removed or made anew since it was opened: load it again"
-            )
+        self._check_same(there)
         if there is None:
             return
         self._nodes.roll_back(there.version)
         if there != self.current:
             self._lexical.reopen(folder.data, there.lexical)
         self.current = there
+
+    def _check_same(self, there: Manifest | None) -> None:
+        if (there.data if there else "") != (self.current.data if self.current else ""):
+            raise InvalidIndexError(
+                f"the index in {self.folder.path} was removed or made anew since it was opened: load it again"
+            )
 
 
 def _new_name() -> str:

@@ -38,9 +38,7 @@ def fuse(dense: Sequence[PassageHit], lexical: Sequence[PassageHit], dense_weigh
     """
     sides = (dense, lexical)
     passages = _fused([{hit.passage_id: hit.score for hit in side} for side in sides], HEAD_PASSAGES, dense_weight)
-    units = _fused(
-        [{u.id: u.score for hit in side for u in hit.units} for side in sides], HEAD_UNITS, dense_weight
-    )
+    units = _fused([{u.id: u.score for hit in side for u in hit.units} for side in sides], HEAD_UNITS, dense_weight)
     found = {unit.id: unit for side in sides for hit in side for unit in hit.units}
     units_of: defaultdict[str, list[FoundNode]] = defaultdict(list)
     for unit_id in sorted(units, key=lambda unit_id: units[unit_id], reverse=True):

@@ -66,7 +66,9 @@ class IndexFolder:
         """The store of a new index: a new embedded one where no other is given."""
         self._data = self.path / f"{_DATA}{uuid.uuid4().hex[:12]}"
         self._data.mkdir(parents=True)
-        return node_store(vector_store if vector_store is not None else LanceVectorStore(self._data), docstore)
+        return node_store(
+            vector_store if vector_store is not None else LanceVectorStore(self._data, version=0), docstore
+        )
 
     def open(
         self,

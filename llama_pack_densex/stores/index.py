@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode, MetadataMode
@@ -13,6 +13,7 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore, Metada
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 from llama_pack_densex.stores.lance import LanceVectorStore
 from llama_pack_densex.stores.lance_nodes import LanceNodes
+from llama_pack_densex.stores.manifest import VersionGoneError
 from llama_pack_densex.stores.node_store import Contents, FoundNode, NodeStore
 from llama_pack_densex.stores.recent import Recent
 from llama_pack_densex.stores.records import DocumentRecord, NodeRecord
@@ -37,6 +38,8 @@ class NodeIndex:
 
     Attributes:
         changed: Whether something was written; who has made that lasting sets it back.
+        follow: Called where the version of the store that was opened is gone, to go on with the current one; None
+            where there is nobody who knows it.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class NodeIndex:
         self._forget()
         self._missing = 0
         self.changed = False
+        self.follow: Callable[[], None] | None = None
 
     @property
     def vector_store(self) -> BasePydanticVectorStore:
@@ -86,11 +90,19 @@ class NodeIndex:
             question: An embedding, how many nodes, filters by metadata; for a vector store of the user's own also its
                 mode.
         """
-        return self.store.search(question)
+        try:
+            return self.store.search(question)
+        except VersionGoneError:
+            self._go_on()
+            return self.store.search(question)
 
     async def asearch(self, question: VectorStoreQuery) -> list[FoundNode]:
         """What `search` does, without blocking the event loop."""
-        return await self.store.asearch(question)
+        try:
+            return await self.store.asearch(question)
+        except VersionGoneError:
+            self._go_on()
+            return await self.store.asearch(question)
 
     def passages_matching(self, filters: MetadataFilters | None) -> frozenset[str] | None:
         """The ids of the passages that pass filters by metadata; None where there is no filter."""
@@ -113,7 +125,11 @@ class NodeIndex:
         missing = _lacking(node_ids, nodes), _lacking(record_ids, records)
         if not any(missing):  # several vector stores return everything for an empty list
             return Contents(nodes, records)
-        return kept.joined(nodes, records, self.store.read(*missing))
+        try:
+            return kept.joined(nodes, records, self.store.read(*missing))
+        except VersionGoneError:
+            self._go_on()
+            return kept.joined(nodes, records, self.store.read(*missing))
 
     async def aread(self, node_ids: Sequence[str], record_ids: Sequence[str]) -> Contents:
         """What `read` does, without blocking the event loop."""
@@ -122,7 +138,11 @@ class NodeIndex:
         missing = _lacking(node_ids, nodes), _lacking(record_ids, records)
         if not any(missing):
             return Contents(nodes, records)
-        return kept.joined(nodes, records, await self.store.aread(*missing))
+        try:
+            return kept.joined(nodes, records, await self.store.aread(*missing))
+        except VersionGoneError:
+            self._go_on()
+            return kept.joined(nodes, records, await self.store.aread(*missing))
 
     def all_nodes(self, granularity: str | None = None) -> Iterator[BaseNode]:
         """Whole nodes of one granularity, or all, in any order; some hundred are in memory at a time."""
@@ -186,6 +206,17 @@ class NodeIndex:
             self.store.compact()
         finally:
             self._after_change()
+
+    def reopen(self, version: str) -> None:
+        """Read another state of the store, which another process made; see `NodeStore.reopen`."""
+        self.store.reopen(version)
+        self._forget()
+
+    def _go_on(self) -> None:
+        """Follow to the current version, or raise what is being handled."""
+        if self.follow is None:
+            raise
+        self.follow()
 
     def _after_change(self) -> None:
         self.changed = True

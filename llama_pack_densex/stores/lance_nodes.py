@@ -135,6 +135,15 @@ class LanceNodes(NodeStore):
             if self._now is not before:
                 self._changed()
 
+    def reopen(self, version: str) -> None:
+        """Read another version, which another process made.
+
+        Raises:
+            InvalidIndexError: The version is not there any more.
+        """
+        self._table.reopen(int(version))
+        self._changed()
+
     def maintain(self) -> bool:
         """Do what upkeep of indices and files is due; to be called after each change, and quick where nothing is."""
         return self._table.maintain()

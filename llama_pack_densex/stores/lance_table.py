@@ -117,6 +117,16 @@ class NodeTable:
                         self._empty(table)
             self._follow()
 
+    def reopen(self, version: int) -> None:
+        """Read another version, which another process made; nothing is written.
+
+        Raises:
+            InvalidIndexError: The version is not there any more.
+        """
+        with self._writing:
+            if version != self.now.version:
+                self.now = self._at(version)
+
     def maintain(self) -> bool:
         """Do what upkeep is due; see `lance_upkeep`.
 

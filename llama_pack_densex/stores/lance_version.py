@@ -14,7 +14,7 @@ import pyarrow as pa
 from llama_pack_densex.stores.lance_conditions import any_of
 from llama_pack_densex.stores.lance_rows import ROWS_A_BATCH, dimension_in
 from llama_pack_densex.stores.loaded import Chosen, LoadedTable, Places, best_of, unit, units
-from llama_pack_densex.stores.manifest import InvalidIndexError
+from llama_pack_densex.stores.manifest import InvalidIndexError, VersionGoneError
 
 NPROBES = 100
 """Partitions of the vector index that a question is compared with: see `lance_upkeep` for how many there are."""
@@ -194,7 +194,7 @@ class TableVersion:
             ):
                 raise
             if self._is_gone():
-                raise InvalidIndexError(
+                raise VersionGoneError(
                     f"the index in {self.uri} was compacted since it was opened, and the files of its earlier version "
                     "are gone: load the index again."
                 ) from error

@@ -19,6 +19,10 @@ class InvalidIndexError(ValueError):
     """A folder is no index, is damaged, or was made by something that this code or these settings do not fit."""
 
 
+class VersionGoneError(InvalidIndexError):
+    """The files of the version of an index that was opened are gone, since it was compacted; a newer one is there."""
+
+
 @dataclass(frozen=True)
 class Manifest:
     """What an index says about itself: a folder in `densex.json`, a vector store in a row of its own.

@@ -9,6 +9,7 @@ from typing import Any
 
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, VectorStoreQuery
+from llama_index.core.vector_stores.utils import node_to_metadata_dict
 
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 from llama_pack_densex.stores.foreign.base import Conditions, Member, StoreAlone, cosine, uuid_for
@@ -25,9 +26,9 @@ class MilvusNodes(StoreAlone):
     """Nodes in a Milvus collection.
 
     The integration (1.2, pymilvus 2.6) writes a second row for an id that is there unless it is made with
-    `upsert_mode`, which the adapter sets on a copy of its own; it returns everything for an empty list of ids, and
-    does not load a collection that it did not make, so that nothing can be read in another process; and it
-    quotes ids wrongly that hold a quote or a backslash, as pymilvus does: such a node gets the UUIDv5 of its id.
+    `upsert_mode`, which the adapter sets on a copy of its own; it returns everything for an empty list of ids; it does
+    not load a collection that it did not make, so that nothing can be read in another process; and it quotes ids
+    wrongly that hold a quote or a backslash, as pymilvus does: such a node gets the UUIDv5 of its id.
 
     Milvus returns at most 16,384 rows to one search: filters of the user that hardly anything passes, and that Milvus
     cannot look at itself (it can where a string must be equal), find nothing beyond these. A row's text and metadata
@@ -147,7 +148,7 @@ class MilvusNodes(StoreAlone):
             iterator.close()
 
 
-def _quote(value: str | bool | list[str]) -> str:
+def _quote(value: object) -> str:
     # Milvus takes JSON's literals but not its \u escapes
     return json.dumps(value, ensure_ascii=False)
 
@@ -163,7 +164,7 @@ def _condition(conditions: Conditions) -> str:
 
 def _check_size(wire: BaseNode) -> None:
     text = len(wire.get_content().encode())
-    metadata = len(wire.model_dump_json(exclude={"embedding", "text"}).encode())
+    metadata = len(_quote(node_to_metadata_dict(wire, remove_text=True)).encode())
     for what, size in (("text", text), ("metadata", metadata)):
         if size > _MOST_BYTES:
             raise ValueError(

@@ -1,0 +1,215 @@
+"""`densex check` and `densex compact`: what they find, what they mend, what they erase."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from llama_pack_densex import DenseXRetrievalPack
+from llama_pack_densex.checking import check_index
+from llama_pack_densex.cli import app
+from llama_pack_densex.maintenance import compact_index
+from llama_pack_densex.retrieval.lexical_state import FOLDER
+from llama_pack_densex.stores.folder import IndexFolder
+from llama_pack_densex.stores.lance import LanceVectorStore
+from llama_pack_densex.stores.lock import IndexInUseError
+from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest
+from tests.searching import ENGLISH, JAPANESE, ShortEmbedding, documents, sources
+
+MODELS: dict[str, Any] = {"proposition_llm": "none", "query_llm": "none"}
+
+
+@pytest.fixture(params=["recursive", "auto_merging"])
+def index(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    folder = tmp_path / "index"
+    corpus = documents(ENGLISH, JAPANESE)
+    DenseXRetrievalPack(corpus, persist_dir=folder, embed_model=ShortEmbedding(), mode=request.param, **MODELS)
+    return folder
+
+
+def load(folder: Path) -> DenseXRetrievalPack:
+    return DenseXRetrievalPack.load(folder, embed_model=ShortEmbedding(), **MODELS)
+
+
+def rows(folder: Path, change: Any) -> None:
+    """Change rows behind the index's back, and have the manifest name the version that this makes."""
+    manifest = Manifest.read(folder)
+    store = LanceVectorStore(folder / manifest.data)
+    change(store)
+    text = (folder / "densex.json").read_text(encoding="utf-8")
+    now = json.loads(text) | {"version": str(store.table.now.version)}
+    (folder / "densex.json").write_text(json.dumps(now), encoding="utf-8")
+
+
+def node(folder: Path, document: str, granularity: str) -> Any:
+    return next(node for node in load(folder).nodes(granularity) if node.ref_doc_id == document)
+
+
+def test_a_new_index_is_whole(index: Path) -> None:
+    report = check_index(index)
+    assert report.faults == ()
+    assert report.sound
+    assert report.tally.documents == len(ENGLISH) + len(JAPANESE)
+    assert report.tally.granularities["passage"] == report.tally.documents
+
+
+def test_an_index_is_whole_after_every_kind_of_change(index: Path) -> None:
+    pack = load(index)
+    pack.insert(documents({"雪": "雪は冬に降る。北海道では多い。"}))
+    pack.refresh(documents({"bridge": "The Akashi Bridge is painted grey."}))
+    pack.delete("将棋")
+    assert check_index(index).faults == ()
+    pack.compact()
+    assert check_index(index).faults == ()
+
+
+@pytest.mark.parametrize("document", ["bridge", "琵琶湖"])
+def test_units_without_their_passage_are_found_and_removed(index: Path, document: str) -> None:
+    passage = node(index, document, "passage")
+    rows(index, lambda store: store.delete_nodes([passage.node_id]))
+    report = check_index(index)
+    assert not report.sound
+    assert {fault.kind for fault in report.faults} == {"link", "words"}
+    assert any("lead to passages that are not there" in fault.text for fault in report.faults)
+    mended = check_index(index, repair=True)
+    assert mended.sound
+    assert mended.removed == (document,)
+    assert check_index(index).faults == ()
+    pack = load(index)
+    assert document not in pack.documents()
+    assert pack.refresh(documents(ENGLISH, JAPANESE)).count(True) == 1  # what was removed is indexed again
+    assert document in pack.documents()
+
+
+def test_a_lost_proposition_is_found(index: Path) -> None:
+    proposition = node(index, "miso", "proposition")
+    rows(index, lambda store: store.delete_nodes([proposition.node_id]))
+    (fault, *_) = check_index(index).faults
+    assert fault.kind == "link"
+    assert fault.documents == ("miso",)
+
+
+def test_nodes_of_two_versions_of_a_document_are_found(index: Path) -> None:
+    def add_older(store: LanceVectorStore) -> None:
+        other = DenseXRetrievalPack(documents({"miso": "Miso is old. It was made long ago."}), **MODELS)
+        older = other.nodes()
+        for one in older:
+            one.embedding = [1.0] + [0.0] * 63
+        store.add(older)
+
+    rows(index, add_older)
+    report = check_index(index)
+    assert any(fault.kind == "version" and fault.documents == ("miso",) for fault in report.faults)
+
+
+def test_embeddings_that_cannot_be_compared_are_found(index: Path) -> None:
+    proposition = node(index, "chess", "proposition")
+    rows(index, lambda store: store.add([proposition.model_copy(update={"embedding": [0.0] * 64})]))
+    (fault,) = check_index(index).faults
+    assert fault.kind == "vector"
+    assert proposition.node_id in fault.text
+
+
+@pytest.mark.parametrize("damage", ["garbage", "gone"])
+def test_a_damaged_lexical_side_is_found_and_made_anew(index: Path, damage: str) -> None:
+    for file in index.glob(f"*/{FOLDER}/*"):
+        file.unlink() if damage == "gone" else file.write_bytes(b"\x00" * file.stat().st_size)
+    assert {fault.kind for fault in check_index(index).faults} == {"words"}
+    report = check_index(index, repair=True)
+    assert report.sound
+    assert report.removed == ()
+    assert check_index(index).faults == ()
+    assert sources(load(index).retrieve("将棋の駒は何枚ありますか。"))[0] == "将棋"
+
+
+def test_a_folder_that_is_no_index_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidIndexError, match="is not an index"):
+        check_index(tmp_path)
+
+
+def test_mending_waits_for_no_writer(index: Path) -> None:
+    with IndexFolder(index).lock.held():
+        assert check_index(index).sound
+        with pytest.raises(IndexInUseError, match="one writer at a time"):
+            check_index(index, repair=True)
+        with pytest.raises(IndexInUseError):
+            compact_index(index)
+
+
+def test_the_command_says_what_is_wrong_and_how_to_mend_it(index: Path) -> None:
+    runner = CliRunner()
+    whole = runner.invoke(app, ["check", str(index)])
+    assert whole.exit_code == 0
+    assert "It is whole." in whole.output
+    passage = node(index, "琵琶湖", "passage")
+    rows(index, lambda store: store.delete_nodes([passage.node_id]))
+    broken = runner.invoke(app, ["check", str(index)])
+    assert broken.exit_code == 1
+    assert "passages that are not there" in " ".join(broken.output.split())
+    assert "--repair" in broken.output
+    found = json.loads(runner.invoke(app, ["check", str(index), "--json"]).stdout)
+    assert found["faults"][0]["documents"] == ["琵琶湖"]
+    mended = runner.invoke(app, ["check", str(index), "--repair"])
+    assert mended.exit_code == 0
+    assert "琵琶湖" in mended.output
+
+
+def test_compacting_gives_back_the_space_of_what_was_deleted(tmp_path: Path) -> None:
+    half = {f"{n}": f"Lamp {n} hangs in hall {n}. It was lit in {1000 + n}. 灯{n}は赤い。" for n in range(300)}
+    rest = {name: text for name, text in half.items() if int(name) % 2}
+    pack = DenseXRetrievalPack(documents(half), persist_dir=tmp_path / "i", embed_model=ShortEmbedding(), **MODELS)
+    pack.delete([name for name in half if name not in rest])
+    compaction = compact_index(tmp_path / "i")
+    assert compaction.bytes_after < compaction.bytes_before
+    DenseXRetrievalPack(documents(rest), persist_dir=tmp_path / "j", embed_model=ShortEmbedding(), **MODELS)
+    assert compaction.bytes_after <= 1.2 * size_of(tmp_path / "j")
+    assert check_index(tmp_path / "i").faults == ()
+    assert len(load(tmp_path / "i").documents()) == len(rest)
+
+
+def size_of(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def test_after_purging_and_compacting_no_file_has_the_text(index: Path) -> None:
+    secrets = ("Zyxomma petiolatum", "秘密の合言葉")
+    pack = load(index)
+    pack.insert(documents({"secret": f"{secrets[0]} is the password. {secrets[1]}は山川である。"}))
+    assert any(holds(index, secret) for secret in secrets)
+    pack.delete("secret", purge=True)
+    pack.compact()
+    for secret in secrets:
+        assert not holds(index, secret)
+
+
+def holds(folder: Path, text: str) -> bool:
+    return any(text.encode() in file.read_bytes() for file in folder.rglob("*") if file.is_file())
+
+
+def test_a_reader_goes_on_after_another_process_compacted_the_index(index: Path) -> None:
+    reader, writer = load(index), load(index)
+    writer.delete("将棋")
+    writer.compact()
+    question = "新幹線が開業したのは何年ですか。"
+    assert sources(reader.retrieve(question))[0] == "新幹線"
+    reader.retrieve("将棋の駒は何枚ありますか。")
+    assert "将棋" not in sources(reader.retrieve("将棋の駒は何枚ありますか。", similarity_top_k=20))
+    assert sources(reader.retrieve(question))[0] == "新幹線"
+
+
+def test_ten_refreshes_of_an_unchanged_corpus_rewrite_nothing(index: Path) -> None:
+    def state() -> dict[str, tuple[int, int]]:
+        files = (file for file in index.rglob("*") if file.is_file() and file.name != "ingestion_report.json")
+        return {str(file): (file.stat().st_mtime_ns, file.stat().st_size) for file in files}
+
+    before = state()
+    for _ in range(10):
+        pack = load(index)
+        assert not any(pack.refresh(documents(ENGLISH, JAPANESE)))
+    assert {name: what for name, what in state().items() if "writer" not in name and ".db" not in name} == {
+        name: what for name, what in before.items() if "writer" not in name and ".db" not in name
+    }
