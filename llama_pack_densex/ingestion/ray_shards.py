@@ -21,6 +21,7 @@ from llama_pack_densex.node_parsers.base import BasePropositionNodeParser
 from llama_pack_densex.node_parsers.ids import is_random_id
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY, STATUS_KEY
 from llama_pack_densex.node_parsers.passages import title_of
+from llama_pack_densex.stores.index import node_store
 
 try:
     import ray
@@ -184,6 +185,8 @@ class _ShardStore:
     def __init__(
         self, parser: BasePropositionNodeParser, vector_store: BasePydanticVectorStore, ledger: Ledger | None
     ) -> None:
+        adapter = node_store(vector_store)
+        self._nodes = adapter if adapter.docstore is None else None  # evens out what stores do differently
         self._store, self._ledger, self._hash_of = vector_store, ledger, parser.document_hasher()
         self.unchanged = 0
 
@@ -210,10 +213,9 @@ class _ShardStore:
             ids = [document.id_ for document in documents]
             there = self._ledger.read(ids)
             self._ledger.enter((document_id, "", "") for document_id in ids)  # a stop in between is seen
-            for document_id in there:
-                self._store.delete(document_id)
-        if nodes:
-            self._store.add(nodes)
+            self._replace(list(there), nodes)
+        else:
+            self._replace([], nodes)
         if self._ledger is not None:
             first = {node.ref_doc_id: node for node in reversed(nodes)}
             self._ledger.enter(self._entry(document, first.get(document.id_)) for document in documents)
@@ -228,6 +230,15 @@ class _ShardStore:
             fallbacks=sum(node.metadata.get(STATUS_KEY) == "fallback" for node in passages),
             usage=sum((batch.outcome.usage for batch in shard), NOTHING),
         )
+
+    def _replace(self, document_ids: Sequence[str], nodes: Sequence[BaseNode]) -> None:
+        if self._nodes is not None:
+            self._nodes.replace(document_ids, nodes)
+            return
+        for document_id in document_ids:
+            self._store.delete(document_id)
+        if nodes:
+            self._store.add(list(nodes))
 
     def _entry(self, document: Document, node: BaseNode | None) -> tuple[str, str, str]:
         if node is None:  # a blank document
@@ -247,10 +258,9 @@ class _ShardStore:
         nodes = [node for node in same.values() if node]  # a blank document has none
         if not nodes:
             return set(same)
-        try:
-            found = {node.node_id for node in self._store.get_nodes(nodes)}
-        except NotImplementedError:  # a store that cannot say what it has
+        if self._nodes is None:  # a store that cannot say what it has
             return set(same)
+        found = self._nodes.fetch(nodes).keys()
         return {document_id for document_id, node in same.items() if not node or node in found}
 
 

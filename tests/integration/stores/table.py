@@ -8,7 +8,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from tests.integration.stores.kinds import KINDS
-from tests.integration.stores.open_store import StoreKind
 
 BEGIN = "<!-- made by `make test-stores` -->"
 END = "<!-- end of what `make test-stores` made -->"
@@ -69,10 +68,12 @@ def render(outcomes: Sequence[Outcome]) -> str:
     for slug, kind in KINDS.items():
         theirs = {name: [part for part in outcomes if (part.kind, part.column) == (slug, name)] for name in COLUMNS}
         cells = [_cell(theirs[name], notes) for name in COLUMNS]
-        rows.append(f"| {kind.name} ({_versions(kind)}) | {' | '.join(cells)} |")
+        rows.append(f"| {kind.name} | {' | '.join(cells)} |")
     head = ["| store | " + " | ".join(COLUMNS) + " |", "|---" + "|:-:" * len(COLUMNS) + "|"]
-    footnotes = [f"{number}. {note}" for number, note in enumerate(notes, 1)]
-    return "\n".join([*head, *rows, *(["", *footnotes] if footnotes else []), ""])
+    footnotes = [f"{number}. {note[:1].upper()}{note[1:]}." for number, note in enumerate(notes, 1)]
+    packages = sorted({package for kind in KINDS.values() for package in kind.packages})
+    versions = ", ".join(f"{package} {_version(package)}" for package in packages)
+    return "\n".join([*head, *rows, *(["", *footnotes] if footnotes else []), "", f"Checked with {versions}.", ""])
 
 
 def _cell(outcomes: Sequence[Outcome], notes: list[str]) -> str:
@@ -84,10 +85,6 @@ def _cell(outcomes: Sequence[Outcome], notes: list[str]) -> str:
     passed = any(part.outcome == "passed" for part in outcomes)
     mark = "✓" if passed else "–"
     return f"{mark} ({numbers})" if reasons else mark
-
-
-def _versions(kind: StoreKind) -> str:
-    return ", ".join(f"{package} {_version(package)}" for package in kind.packages)
 
 
 def _version(package: str) -> str:
