@@ -1,21 +1,21 @@
 """Stores of different kinds and sizes, side by side: building, opening, searching, deleting.
 
 usage: python benchmarks/stores.py [--dir FOLDER] [--propositions 50000] [--stores lancedb chroma ...]
-       python benchmarks/stores.py --dir FOLDER --propositions 1000000 --compare-with 50000
+       python benchmarks/stores.py --dir FOLDER --propositions 1000000 --compare-with 50000 --corpus made-up
 
 Up to 200,000 propositions the corpus is real text with the vectors of all-MiniLM-L6-v2, beyond that made-up text with
-vectors of a mixture (store_corpora.py says how both are made; `--corpus made-up` takes the latter at any size).
+vectors of a mixture (store_bench/corpora.py says how both are made; `--corpus made-up` takes the latter at any size).
 Sentences stand in for propositions, so that no LLM is asked. The nodes are those that a pack makes with its defaults in
 mode "auto_merging" (sections of 2,048 tokens, passages of 256, propositions), so that one index is searched in both
 modes; propositions and passages are searched. `--stores` takes lancedb (the embedded default), chroma and qdrant
 (folders), faiss (with a docstore), postgres (the `pgserver` package), and URLs of servers.
 
-Building, deleting and opening happen in a process of its own each (store_process.py); memory is what the system says of
-it. Then all searches take turns, question by question, in one process. A question is embedded before the clock starts.
-Each search has a pack of its own, since a pack keeps nodes that it has read; no question is asked twice of one. The
-yardstick is an exact FAISS scan of the propositions' vectors, with as many threads as there are cores, and one passage
-read by its id from the same store. recall@10: the share of the ten propositions nearest by that scan which the pack's
-dense search has among its first ten; others that are as near count too. Figures are in docs/measurements.md.
+Building, deleting and opening happen in a process of its own each (store_bench/process.py); memory is what the system
+says of it. Then all searches take turns, question by question, in one process. A question is embedded before the clock
+starts. Each search has a pack of its own, since a pack keeps nodes that it has read; no question is asked twice of one.
+The yardstick is an exact FAISS scan of the propositions' vectors, with as many threads as there are cores, and one
+passage read by its id from the same store. recall@10: the share of the ten propositions nearest by that scan which the
+pack's dense search has among its first ten; others that are as near count too. Figures are in docs/measurements.md.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from store_corpora import Corpus, corpus_of
-from store_places import STORES, server_of, size
-from store_searches import Exact, Search, measured, recall, searches
+from store_bench.corpora import Corpus, corpus_of
+from store_bench.places import STORES, server_of, size
+from store_bench.searches import Exact, Search, measured, recall, searches
 
 HERE = Path(__file__).resolve().parent
 MOST_REAL = 200_000  # propositions for which there is enough real text
 
 
 def in_process(action: str, folder: Path, corpus: str, propositions: int, store: str, *more: object) -> dict[str, Any]:
-    """What store_process.py measures."""
-    command = [sys.executable, HERE / "store_process.py", action, folder, "--corpus", corpus, "--store", store]
-    command += ["--propositions", str(propositions), *more]
-    done = subprocess.run(list(map(str, command)), check=True, stdout=subprocess.PIPE, text=True)
+    """What store_bench/process.py measures."""
+    command = [sys.executable, "-m", "store_bench.process", action, folder.resolve()]
+    command += ["--corpus", corpus, "--store", store, "--propositions", propositions, *more]
+    done = subprocess.run(list(map(str, command)), check=True, stdout=subprocess.PIPE, text=True, cwd=HERE)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
@@ -219,7 +219,7 @@ def main() -> None:
     packages = ", ".join(f"{name} {version(name)}" for name in ("lancedb", "faiss-cpu", "llama-index-core"))
     print(f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, {packages}.")
     with ExitStack() as stack:
-        folder = options.dir or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        folder = (options.dir or Path(stack.enter_context(tempfile.TemporaryDirectory()))).resolve()
         run(options, folder, stack)
 
 

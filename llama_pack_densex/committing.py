@@ -117,6 +117,8 @@ class CommittedIndex:
         self._check_same(there)
         if there is None:
             return
+        if self.current is not None and there.version != self.current.version and not self._nodes.store.version:
+            self._nodes.reload(folder.data)
         self._nodes.roll_back(there.version)
         if there != self.current:
             self._lexical.reopen(folder.data, there.lexical)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from llama_pack_densex.stores.folder import IndexFolder
 from llama_pack_densex.stores.index import node_store
+from llama_pack_densex.stores.lance import LanceVectorStore
 from llama_pack_densex.stores.manifest import Manifest, is_index
 from llama_pack_densex.stores.node_store import NodeStore
 from llama_pack_densex.wiring import Given
@@ -45,8 +46,11 @@ def open_store(persist_dir: str | Path | None, given: Given) -> Opened:
 
     Raises:
         InvalidIndexError: The folder or what is in the store cannot be used.
+        ValueError: There are two places for the nodes.
     """
     folder = None if persist_dir is None else IndexFolder(Path(persist_dir))
+    if folder is not None and isinstance(given.vector_store, LanceVectorStore):
+        raise ValueError("persist_dir keeps its nodes itself, in a store of this kind: leave vector_store out")
     if folder is not None and is_index(folder.path):
         manifest = Manifest.read(folder.path)
         store = folder.open(manifest, given.vector_store, given.docstore)

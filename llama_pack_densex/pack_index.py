@@ -206,7 +206,7 @@ class PackIndex:
         """Make what there is now the index's state; documents that are all blank make no index."""
         store, committed = self.nodes.store, self._committed
         if committed is None:
-            if self.nodes.changed and not store.atomic and not store.is_empty():
+            if self.nodes.changed and not store.is_empty():
                 store.write_about(replace(self._about(), version=uuid.uuid4().hex).as_text())
                 self.nodes.changed = False
         elif committed.current is not None or not store.is_empty():

@@ -79,7 +79,7 @@ def write(folder: Path, journal: Journal, rng: random.Random, certain: dict[int,
         kind = rng.choice(["insert", "insert", "refresh", "delete", "persist"]) if len(known) > 20 else "insert"
         if kind == "insert":
             first = max(certain, default=0) + 1
-            versions = {number: 1 for number in range(first, first + rng.randint(1, 30))}
+            versions = dict.fromkeys(range(first, first + rng.randint(1, 30)), 1)
         elif kind == "refresh":
             versions = {number: certain[number] + rng.randint(0, 1) for number in rng.sample(known, 15)}
         else:

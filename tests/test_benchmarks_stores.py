@@ -28,7 +28,8 @@ def test_it_measures_a_small_index_with_exact_recall(tmp_path: Path) -> None:
 
 
 def test_made_up_documents_and_their_vectors_are_the_same_in_every_run() -> None:
-    from store_corpora import MadeUp, mixture
+    from store_bench.corpora import MadeUp
+    from store_bench.embeddings import mixture
 
     once, again = (list(MadeUp(400).documents()) for _ in range(2))
     assert [document.text for document in once] == [document.text for document in again]
@@ -37,7 +38,7 @@ def test_made_up_documents_and_their_vectors_are_the_same_in_every_run() -> None
 
 def test_a_made_up_question_has_a_cosine_of_three_quarters_to_its_proposition() -> None:
     from llama_index.core.schema import MetadataMode
-    from store_corpora import MadeUp, node_parser
+    from store_bench.corpora import MadeUp, node_parser
 
     corpus = MadeUp(80)
     nodes = node_parser().get_nodes_from_documents(list(corpus.documents()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode, MetadataMode
@@ -189,6 +190,11 @@ class NodeIndex:
             self.store.remove(document_ids)
         finally:
             self._after_change()
+
+    def reload(self, folder: Path) -> None:
+        """Go on from what another writer left; see `NodeStore.reload`."""
+        self.store.reload(folder)
+        self._forget()
 
     def roll_back(self, version: str) -> None:
         """Go on from a state of the store, which may be another process's; see `NodeStore.roll_back`."""

@@ -24,6 +24,8 @@ from llama_pack_densex.stores.node_store import Contents, FoundNode, NodeStore, 
 from llama_pack_densex.stores.passage_metadata import PassageMetadata
 from llama_pack_densex.stores.records import DocumentRecord, NodeRecord
 
+_OURS = "granularity != ''"  # what others wrote into the same table stays out of the index
+
 
 class LanceNodes(NodeStore):
     """Nodes in a `LanceVectorStore`. Each change is another version of its table, and seen as a whole or not at all.
@@ -89,7 +91,7 @@ class LanceNodes(NodeStore):
         return now.loaded.found(places, cosines) if len(places) else []
 
     def records(self, granularity: str | None = None) -> Iterator[NodeRecord]:
-        condition = None if granularity is None else f"granularity = {quote(granularity)}"
+        condition = _OURS if granularity is None else f"granularity = {quote(granularity)}"
         for batch in self._now.scan(RECORD_COLUMNS, condition):
             yield from to_records(batch)
 
@@ -108,13 +110,13 @@ class LanceNodes(NodeStore):
         return {node_id for batch in batches for node_id in batch.column("id").to_pylist()}
 
     def is_empty(self) -> bool:
-        return not self._now.count()
+        return not self._now.count(_OURS)
 
     def tally(self) -> Tally:
         documents: set[str] = set()
         granularities: Counter[str] = Counter()
         statuses: Counter[str] = Counter()
-        for batch in self._now.scan(["document_id", "granularity", "status"]):
+        for batch in self._now.scan(["document_id", "granularity", "status"], _OURS):
             documents.update(pc.unique(batch.column("document_id")).to_pylist())
             granularities.update(_counted(batch.column("granularity")))
             passages = batch.filter(pc.equal(batch.column("granularity"), "passage"))
@@ -171,11 +173,21 @@ class LanceNodes(NodeStore):
     def bad_vectors(self) -> Iterator[tuple[str, str]]:
         if self._now.dimension is None:
             return
-        for batch in self._now.scan(["id", "document_id", "vector"]):
+        for batch in self._now.scan(["id", "document_id", "vector"], _OURS):
             values = batch.column("vector").flatten().to_numpy(zero_copy_only=False)
             lengths = np.linalg.norm(values.reshape(batch.num_rows, -1), axis=1)
             for place in np.flatnonzero(~(np.isfinite(lengths) & (lengths > 0))).tolist():
                 yield batch.column("id")[place].as_py(), batch.column("document_id")[place].as_py()
+
+    def read_about(self) -> str | None:
+        return self._table.note
+
+    def write_about(self, about: str) -> bool:
+        """Keep what made the index; where a folder's manifest says it, and names a version, that is enough."""
+        if self._table.is_pinned:
+            return False
+        self._table.write_note(about)
+        return True
 
     def _read_passage_metadata(self) -> PassageMetadata:
         rows = list(self._now.scan(["id", "metadata"], "granularity = 'passage'"))

@@ -23,6 +23,7 @@ from llama_pack_densex.stores.manifest import InvalidIndexError
 
 IN_MEMORY = "memory://"
 TABLE = "nodes"
+_NOTES = "notes"  # beside it, what is said of all nodes
 MOST_MERGED = 100_000
 """Rows of a table up to which a document is replaced in one transaction. LanceDB joins the new rows to the whole table
 for it: with 1,000,000 rows that takes 1.4 s and 2 GB, deleting and appending takes 0.1 s."""
@@ -177,6 +178,23 @@ class NodeTable:
     def _empty(self, table: Any) -> None:
         # not dropped: the numbers of versions would begin anew
         self.connection.create_table(TABLE, table.schema.empty_table(), mode="overwrite")
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether it was opened at some version, which somebody else keeps."""
+        return self._pinned
+
+    @property
+    def note(self) -> str | None:
+        """What `write_note` kept; None where there is nothing."""
+        if self._pinned or _NOTES not in self.connection.list_tables().tables:
+            return None
+        rows = self.connection.open_table(_NOTES).to_arrow()
+        return str(rows["text"][0].as_py()) if len(rows) else None
+
+    def write_note(self, text: str) -> None:
+        """Keep a text beside the rows."""
+        self.connection.create_table(_NOTES, pa.table({"text": [text]}), mode="overwrite")
 
     def _stream(self) -> pa.RecordBatchReader:
         now = self.now

@@ -95,6 +95,9 @@ class NodeStore(ABC):
         """The state that this object reads and writes; empty for a store that does not tell."""
         return ""
 
+    def reload(self, folder: Path) -> None:  # noqa: B027  # most stores have nothing to do
+        """Read again what `persist` wrote into a folder, since another writer has; for stores that keep files there."""
+
     def roll_back(self, version: str) -> None:  # noqa: B027  # most stores have nothing to do
         """Go on from this state, and leave out what was written after it; for stores that tell their state."""
 
@@ -130,7 +133,7 @@ class NodeStore(ABC):
     @property
     def name(self) -> str:
         """What an index folder calls the store."""
-        return self.vector_store.class_name()
+        return type(self.vector_store).__name__  # several integrations leave `class_name` to their base class
 
     @abstractmethod
     def replace(self, document_ids: Sequence[str], nodes: Sequence[BaseNode]) -> None:

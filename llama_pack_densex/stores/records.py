@@ -17,7 +17,7 @@ class NodeRecord:
     Args:
         id: The node's id.
         document_id: Its document's id.
-        granularity: "proposition", "sentence", "passage" or "section".
+        granularity: "proposition", "sentence", "passage" or "section"; empty for a node that is not of our parsers.
         passage_id: Of a unit, the passage it leads to; otherwise empty.
         text: Its text.
         status: Of a passage and of a proposition, how it came about; otherwise empty.
@@ -47,7 +47,7 @@ class NodeRecord:
     def of(cls, node: BaseNode) -> NodeRecord:
         """The record of a node that one of our parsers made."""
         metadata = node.metadata
-        granularity = str(metadata.get(GRANULARITY_KEY, "passage"))
+        granularity = str(metadata.get(GRANULARITY_KEY, ""))
         return cls(
             id=node.node_id,
             document_id=node.ref_doc_id or "",

@@ -32,9 +32,11 @@ def holder(tmp_path: Path) -> subprocess.Popen[str]:
 
 
 def test_a_second_writer_is_told_which_process_writes(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
-    with pytest.raises(IndexInUseError, match=f"process {holder.pid} .*one writer at a time"):
-        with WriterLock(tmp_path).held():
-            pass
+    with (
+        pytest.raises(IndexInUseError, match=f"process {holder.pid} .*one writer at a time"),
+        WriterLock(tmp_path).held(),
+    ):
+        pass
 
 
 def test_the_lock_of_a_killed_writer_is_free(tmp_path: Path, holder: subprocess.Popen[str]) -> None:

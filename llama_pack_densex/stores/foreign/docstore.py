@@ -100,6 +100,24 @@ class DocstoreNodes(NodeStore):
         (folder / _UNFINISHED).unlink(missing_ok=True)
         self._folder, self._saved = folder, state
 
+    def reload(self, folder: Path) -> None:
+        if not self._parts():
+            return
+        docstore = None if isinstance(self.docstore, SimpleDocumentStore) else self.docstore
+        self._take_over(type(self).load(folder, docstore, self._store_elsewhere()))
+        self._changed()
+        self._folder, self._saved = folder, self._state
+
+    def _store_elsewhere(self) -> BasePydanticVectorStore | None:
+        """The vector store, where its vectors are not in the folder."""
+        return None if isinstance(self.vector_store, SimpleVectorStore) else self.vector_store
+
+    def _take_over(self, there: DocstoreNodes) -> None:
+        """Hold what was read again, in the vector store that others hold too."""
+        if isinstance(self.vector_store, SimpleVectorStore) and isinstance(there.vector_store, SimpleVectorStore):
+            self.vector_store.data = there.vector_store.data
+        self.docstore, self._tables = there.docstore, there._tables
+
     def copy_to(self, folder: Path) -> str:
         """Write a copy of what is in memory into a folder."""
         if parts := self._parts():

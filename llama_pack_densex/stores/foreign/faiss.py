@@ -101,6 +101,17 @@ class FaissNodes(DocstoreNodes):
         nodes._folder, nodes._saved = folder, nodes._state
         return nodes
 
+    def _store_elsewhere(self) -> None:
+        return None
+
+    def _take_over(self, there: DocstoreNodes) -> None:
+        assert isinstance(there, FaissNodes)
+        super()._take_over(there)
+        store: Any = self.vector_store
+        with self._lock:
+            store._faiss_index, self._rows = there._index, there._rows
+            self._tell_store(0)
+
     @property
     def rows(self) -> FaissRows:
         """What the index's rows are of."""

@@ -1,0 +1,1 @@
+"""What benchmarks/stores.py is made of."""
