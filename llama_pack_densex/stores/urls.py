@@ -159,8 +159,8 @@ def open_url(url: str, dimension: int | None) -> OpenedUrl:
             f"{name} is no store that is known: use one of {known}, or a folder's path for the embedded one"
         )
     function, extra, allowed, modules = _OPENERS[scheme]
-    _require(modules, extra, name)
     address = _postgres_address(url) if allowed is None else _address(url, allowed)
+    _require(modules, extra, name)
     opener: Opener = getattr(import_module("llama_pack_densex.stores.url_stores"), function)
     store = opener(address, dimension)
     return OpenedUrl(store, address.path if scheme == "faiss" else None, name)
