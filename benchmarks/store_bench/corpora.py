@@ -34,7 +34,7 @@ from llama_pack_densex.propositionizers.sentences import passage_sentences
 from store_bench.embeddings import KeptEmbedding, MixtureEmbedding, mixture, noise, unit
 from store_bench.made_up_text import english, japanese
 
-SHELVES = 100  # documents are spread over them evenly; filters choose by them
+SHELVES = 100  # documents are spread over them evenly, with a room for each; filters choose by them
 _SENTENCES = 80  # in a made-up document
 _HELD_OUT = 120  # every so many-eth paragraph of real text is a question
 _PROSE = re.compile(r"[A-Z][^<>|=*`{}\[\]#]*[.?!]")
@@ -181,11 +181,12 @@ def _facts(number: int) -> list[str]:
 
 
 def _document(source: str, text: str, title: str, number: int) -> Document:
-    hidden = ["shelf", "source"]
+    shelf = number * 37 % SHELVES
+    hidden = ["shelf", "room", "source"]
     return Document(
         id_=source,
         text=text,
-        metadata={"title": title, "shelf": number * 37 % SHELVES, "source": source},
+        metadata={"title": title, "shelf": shelf, "room": f"room {shelf}", "source": source},
         excluded_embed_metadata_keys=hidden,
         excluded_llm_metadata_keys=hidden,
     )

@@ -20,7 +20,7 @@ from store_bench.places import given
 
 FILTERS = {
     "half of the documents": MetadataFilter(key="shelf", operator=FilterOperator.LT, value=50),
-    "1 % of the documents": MetadataFilter(key="shelf", value=7),
+    "1 % of the documents": MetadataFilter(key="room", value="room 7"),
 }
 _AS_NEAR = 1e-5  # stores work out cosines with different rounding
 
@@ -45,6 +45,7 @@ class Exact:
         import faiss
         import lancedb
 
+        faiss.omp_set_num_threads(1)  # for a single question it is quicker with one than with several
         (data,) = folder.glob("data-*")
         table = lancedb.connect(str(data)).open_table("nodes")
         search = table.search().where("granularity = 'proposition'").select(["id", "passage_id", "vector"])

@@ -25,8 +25,9 @@ REPORT_FILE = "ingestion_report.json"
 _DATA = "data-"
 _FAISS = ("FaissVectorStore", "FaissMapVectorStore")
 _IN_MEMORY = ("SimpleVectorStore",)
-OLD_VERSIONS = timedelta(hours=1)
-"""How long what a change made superfluous is kept, for those who opened the index before."""
+OLD_VERSIONS = timedelta(minutes=1)
+"""How long what a change made superfluous is kept, for questions that are being answered; after that, who opened the
+index before goes on with its current state."""
 
 
 class IndexFolder:
