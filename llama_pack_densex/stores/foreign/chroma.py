@@ -12,6 +12,7 @@ from llama_index.core.vector_stores.utils import node_to_metadata_dict
 from llama_pack_densex.stores.foreign.base import Conditions, Member, StoreAlone, cosine
 from llama_pack_densex.stores.foreign.wire import HEAD_KEY, Row
 
+_METADATA_A_QUERY = 10_000  # of more than 32,000 rows Chroma's SQL has too many variables
 _IDS_A_LIST = 100_000  # Chroma counts from the first row on to find the next ones, so long lists of ids cost less
 
 
@@ -73,13 +74,18 @@ class ChromaNodes(StoreAlone):
 
     def _nearest(self, question: VectorStoreQuery, limit: int, conditions: Conditions) -> list[tuple[Row, float]]:
         embedding = question.query_embedding or []
+        few = limit <= _METADATA_A_QUERY
         got = self._collection.query(
-            query_embeddings=[embedding], n_results=limit, where=_where(conditions), include=["metadatas", "distances"]
+            query_embeddings=[embedding],
+            n_results=limit,
+            where=_where(conditions),
+            include=["metadatas", "distances"] if few else ["distances"],
         )
-        return [
-            (_row(row_id, metadata), self._cosine(distance, embedding))
-            for row_id, metadata, distance in zip(got["ids"][0], got["metadatas"][0], got["distances"][0], strict=True)
-        ]
+        ids, cosines = got["ids"][0], [self._cosine(distance, embedding) for distance in got["distances"][0]]
+        if few:
+            return list(zip(map(_row, ids, got["metadatas"][0]), cosines, strict=True))
+        rows = {row.id: row for page in self._paged(ids) for row in self._rows(page)}
+        return [(rows[row_id], cosine) for row_id, cosine in zip(ids, cosines, strict=True) if row_id in rows]
 
     def _cosine(self, distance: float, embedding: Sequence[float]) -> float:
         # only "l2" is a distance by itself; the other two are 1 less a similarity

@@ -9,10 +9,13 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from llama_pack_densex.stores.foreign.chroma import ChromaNodes
 from tests.llm_requests.test_reply_cache_servers import free_port, running
 from tests.stores.foreign.alone_checks import AloneChecks, Open
+from tests.stores.foreign.made_nodes import DIMENSION, made_nodes, question
 
 chromadb = pytest.importorskip("chromadb", reason="chromadb is missing")
 chroma = pytest.importorskip("llama_index.vector_stores.chroma", reason="llama-index-vector-stores-chroma is missing")
@@ -52,3 +55,17 @@ class TestChromaOnAServer(AloneChecks):
     def opened(self, server_port: int) -> Open:
         name = f"c{uuid.uuid4().hex}"
         return lambda: chroma.ChromaVectorStore(host="127.0.0.1", port=server_port, collection_name=name)
+
+
+def test_more_rows_are_searched_than_one_statement_of_chroma_has_variables_for() -> None:
+    collection = chromadb.EphemeralClient().create_collection(f"c{uuid.uuid4().hex}", embedding_function=None)
+    many, a_time = 33_500, 4_000
+    vectors = np.random.default_rng(1).random((a_time, DIMENSION)).tolist()
+    for start in range(0, many, a_time):
+        part = range(start, min(start + a_time, many))
+        metadatas = [{"of": "others"} for _ in part]
+        collection.add(ids=list(map(str, part)), embeddings=vectors[: len(part)], metadatas=metadatas)
+    store = ChromaNodes(chroma.ChromaVectorStore(chroma_collection=collection))
+    store.replace([], made_nodes("味噌", ["味噌は大豆から作られる。"]))
+    found = store.search(question("味噌", many + 2))
+    assert {node.granularity for node in found} == {"passage", "proposition"}
