@@ -66,7 +66,6 @@ class PackIndex:
         saved = folder.data if folder is not None and opened.lexical else None
         empty = opened.manifest is None and opened.store.is_empty()
         self.lexical = LexicalSide(given.tokenizer, saved, opened.lexical, empty=empty)
-        self.lexical.is_readable()  # opens its files now, while they are there
         self._trust = TrustMeter(LanguageTrust(*known) for known in manifest.languages) if manifest else TrustMeter()
         self.trust = self._trust.known
         self._options, self._given, self._parser, self._folder = options, given, parser, folder
@@ -74,6 +73,9 @@ class PackIndex:
         self._made_by = manifest.propositionizer if manifest else ""
         there = manifest if folder is not None and is_index(folder.path) else None
         self._committed = None if folder is None else CommittedIndex(folder, self.nodes, self.lexical, there)
+        # its files are opened now, while they are there; a writer may have gone on to the next state a moment ago
+        if saved is not None and not self.lexical.is_readable() and self._committed is not None:
+            self._committed.follow()
         self._indexer = DocumentIndexer(self.nodes, parser, self.lexical, self._trust, self._after_write)
         self.ingestion: IngestionSummary | None = None
         self.failed: Sequence[DocumentOutcome] = ()
