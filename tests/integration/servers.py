@@ -74,6 +74,17 @@ def postgres_programs() -> Path | None:
     return Path(package.submodule_search_locations[0]) / "pginstall" / "bin"
 
 
+def _within_reach(programs: Path, folder: Path) -> Path:
+    """The programs where another user may run them: an environment may lie below a folder that only root may enter."""
+    if all(parent.stat().st_mode & 0o001 for parent in programs.parents):
+        return programs
+    packages = programs.parents[2]
+    for package in packages.glob("pgserver*"):  # the libraries are in a package beside it
+        if package.is_dir() and package.suffix != ".dist-info":
+            shutil.copytree(package, folder / package.name)
+    return folder / programs.relative_to(packages)
+
+
 @contextmanager
 def postgres_server() -> Iterator[int]:
     """An empty PostgreSQL of the user `POSTGRES_USER`, who needs no password; yields its port."""
@@ -85,6 +96,7 @@ def postgres_server() -> Iterator[int]:
     if os.geteuid() == 0:  # it does not run as root
         shutil.chown(folder, "nobody")
         options |= {"user": "nobody", "extra_groups": []}
+        programs = _within_reach(programs, folder)
     data = folder / "data"
     make = [programs / "initdb", "-D", data, "-U", POSTGRES_USER, "--auth=trust", "--encoding=utf8", "--no-sync"]
     serve = [programs / "postgres", "-D", data, "-p", port, "-h", "127.0.0.1", "-k", folder, "-F"]
