@@ -14,8 +14,9 @@ Building, deleting and opening happen in a process of its own each (store_bench/
 says of it. Then all searches take turns, question by question, in one process. A question is embedded before the clock
 starts. Each search has a pack of its own, since a pack keeps nodes that it has read; no question is asked twice of one.
 The yardstick is an exact FAISS scan of the propositions' vectors, by one thread (for one question at a time several are
-slower), and one passage read by its id from the same store. recall@10: the share of the ten propositions nearest by that scan which the
-pack's dense search has among its first ten; others that are as near count too. Figures are in docs/measurements.md.
+slower), and one passage read by its id from the same store. recall@10: the share of the ten propositions nearest by
+that scan which the pack's dense search has among its first ten; others that are as near count too. Figures are in
+docs/measurements.md.
 """
 
 from __future__ import annotations

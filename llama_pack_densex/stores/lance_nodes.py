@@ -17,7 +17,7 @@ from llama_index.core.vector_stores.types import VectorStoreQuery
 
 from llama_pack_densex.stores.lance import LanceVectorStore
 from llama_pack_densex.stores.lance_conditions import is_any_of, quote
-from llama_pack_densex.stores.lance_rows import RECORD_COLUMNS, dimension_of, to_node, to_records, to_rows
+from llama_pack_densex.stores.lance_rows import RECORD_COLUMNS, dimension_of, to_node, to_record, to_records, to_rows
 from llama_pack_densex.stores.lance_table import NodeTable
 from llama_pack_densex.stores.lance_version import TableVersion
 from llama_pack_densex.stores.node_store import Contents, FoundNode, NodeStore, Tally
@@ -72,13 +72,11 @@ class LanceNodes(NodeStore):
 
     def read(self, node_ids: Sequence[str], record_ids: Sequence[str]) -> Contents:
         now = self._now
-        whole = now.take(now.places_of(node_ids), ["id", "node"])
-        short = now.take(now.places_of(record_ids), RECORD_COLUMNS)
-        nodes = dict(zip(whole["id"].to_pylist(), map(to_node, whole["node"].to_pylist()), strict=True))
-        records = {record.id: record for record in to_records(short)}
+        rows = now.take(now.places_of({*node_ids, *record_ids}), ["id", "node"])
+        contents = dict(zip(rows["id"].to_pylist(), rows["node"].to_pylist(), strict=True))
         return Contents(
-            {node_id: nodes[node_id] for node_id in node_ids if node_id in nodes},
-            {node_id: records[node_id] for node_id in record_ids if node_id in records},
+            {node_id: to_node(contents[node_id]) for node_id in node_ids if node_id in contents},
+            {node_id: to_record(contents[node_id]) for node_id in record_ids if node_id in contents},
         )
 
     async def aread(self, node_ids: Sequence[str], record_ids: Sequence[str]) -> Contents:

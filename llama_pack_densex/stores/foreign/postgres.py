@@ -18,6 +18,7 @@ from llama_pack_densex.stores.foreign.base import Change, Conditions, Member, St
 from llama_pack_densex.stores.foreign.wire import HEAD_KEY, WIRE_KEY, Row
 
 _LEADS_TO = (GRANULARITY_KEY, WIRE_KEY, "ref_doc_id")
+_LEAST_CANDIDATES = 200  # of an HNSW search: with as many as are asked for, few of the nearest are found
 _MOST_CANDIDATES = 1000  # pgvector's HNSW index looks at no more of them
 
 
@@ -128,7 +129,7 @@ class PostgresNodes(StoreAlone):
         with self._engine.begin() as connection:
             rows = []
             if limit <= _MOST_CANDIDATES:
-                connection.execute(sa.text(f"SET LOCAL hnsw.ef_search = {limit}"))
+                connection.execute(sa.text(f"SET LOCAL hnsw.ef_search = {max(limit, _LEAST_CANDIDATES)}"))
                 rows = connection.execute(asked).all()
             if len(rows) < limit:
                 connection.execute(sa.text("SET LOCAL enable_indexscan = off"))
