@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.llms import LLM
@@ -28,8 +28,9 @@ from llama_pack_densex.wiring import Given
 class OpeningMethods:
     """The ways to open an index that is there."""
 
-    def _set_up(self, options: PackOptions, opened: Opened, given: Given) -> None:
-        raise NotImplementedError
+    if TYPE_CHECKING:  # the pack has it
+
+        def _set_up(self, options: PackOptions, opened: Opened, given: Given) -> None: ...
 
     @classmethod
     def load(
