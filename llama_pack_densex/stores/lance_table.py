@@ -194,7 +194,8 @@ class NodeTable:
 
     def write_note(self, text: str) -> None:
         """Keep a text beside the rows."""
-        self.connection.create_table(_NOTES, pa.table({"text": [text]}), mode="overwrite")
+        there = _NOTES in self.connection.list_tables().tables  # LanceDB warns of overwriting what is not
+        self.connection.create_table(_NOTES, pa.table({"text": [text]}), mode="overwrite" if there else "create")
 
     def _stream(self) -> pa.RecordBatchReader:
         now = self.now
