@@ -3,11 +3,14 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+TWO_PROCESSES := -m pytest -n 2 --dist loadgroup
+# one core for each process: some libraries would take all there are
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python $(TWO_PROCESSES)
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 CORE_VERSIONS := lowest 0.14.20 newest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-stores check format bench test-matrix constraints clean supported-python
+.PHONY: help demo test test-all test-slow test-stores coverage check format bench test-matrix constraints clean supported-python
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -15,11 +18,20 @@ help:  ## list the targets
 demo: $(VENV)/.installed  ## install, and ask questions of the sample documents (no key, no model)
 	$(BIN)/densex demo
 
-test: $(VENV)/.installed-all  ## install everything, and run the tests (ARGS="-k name" for some of them)
-	$(BIN)/python -m pytest $(ARGS)
+test: $(VENV)/.installed-all  ## install everything, and run all tests but the slow ones (ARGS="-k name" for some of them)
+	$(PYTEST) -m "not slow" $(ARGS)
+
+test-all: $(VENV)/.installed-all  ## run the slow tests too: kills, Ray, notebooks, a browser, every store in every mode
+	$(PYTEST) $(ARGS)
+
+test-slow: $(VENV)/.installed-all  ## run the slow tests only
+	$(PYTEST) -m slow $(ARGS)
+
+coverage: $(VENV)/.installed-all  ## run all tests, and say which lines none of them reaches
+	$(PYTEST) --cov --cov-report=term-missing:skip-covered $(ARGS)
 
 test-stores: $(VENV)/.installed-stores  ## run the store suite with every store, and write its table into docs/stores.md
-	$(BIN)/python -m pytest tests/integration/stores --all-stores --write-table docs/stores.md $(ARGS)
+	$(BIN)/python -m pytest tests/integration/stores --write-table docs/stores.md $(ARGS)
 
 check: $(VENV)/.installed-all  ## lint, formatting and types
 	$(BIN)/ruff check .
@@ -73,7 +85,7 @@ core-newest := --upgrade llama-index-core
 
 .venv-matrix/%/.tested: .venv-matrix/%/.installed always
 	@echo "--- llama-index-core: $*"
-	.venv-matrix/$*/bin/python -m pytest $(ARGS)
+	OMP_NUM_THREADS=1 .venv-matrix/$*/bin/python $(TWO_PROCESSES) -m "not slow" $(ARGS)
 
 .venv-matrix/%/.installed: pyproject.toml constraints-lowest.txt | supported-python
 	rm -rf $(@D)

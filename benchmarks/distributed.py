@@ -203,7 +203,7 @@ def measure_ray(options: argparse.Namespace) -> Iterator[Figures]:
 
 def ray_run(parser: PropositionNodeParser, count: int, workers: int) -> Row:
     """Ingest so many passages; the workers' start is told apart from the rest."""
-    from llama_pack_densex.ingestion.ray_shards import ingest_shards
+    from llama_pack_densex.ingestion.ray import ingest_shards
 
     start = time.perf_counter()
     times = []

@@ -17,10 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from llama_pack_densex import Passage
-from llama_pack_densex.llm_requests.counting import count_messages, count_tokens
-from llama_pack_densex.llm_requests.prices import read_prices
-from llama_pack_densex.llm_requests.reply import Usage
-from llama_pack_densex.propositionizers.grouping import group_messages
+from llama_pack_densex.llm.usage import Usage, count_messages, count_tokens, price_of
 from llama_pack_densex.propositionizers.prompts import default_prompts, format_request, prompt_key
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -64,7 +61,6 @@ class Tokens:
     """Tokens by core's tokenizer: of what is sent for a passage, of a reply, of instructions, and a word."""
 
     alone: float
-    in_tens: float
     reply: float
     instructions: int
     text_word: float
@@ -81,32 +77,30 @@ def tokens_of_corpus() -> Tokens:
     reply = sum(count_tokens(json.dumps(record["propositions"])) for record in english) / said
     prompt, blank = default_prompts()[prompt_key("en")], Passage("")
     alone = count_messages(format_request(prompt, InstantLLM(), blank, ""))
-    in_tens = count_messages(group_messages(prompt, InstantLLM(), [blank] * 10, "en")) / 10
     passage = WORDS_A_PASSAGE * text + HEADING_TOKENS
     replied = PROPOSITIONS / PASSAGES * WORDS_A_PROPOSITION * reply
-    return Tokens(alone + passage, in_tens + passage, replied, alone, text, reply)
+    return Tokens(alone + passage, replied, alone, text, reply)
 
 
 def money(tokens: Tokens) -> Figures:
     """Tokens and US dollars by way of asking."""
-    price = read_prices()[MODEL]
+    price = price_of(MODEL, {})
+    assert price is not None
     rows = []
-    ways = (("one passage a request", tokens.alone, 1), ("ten passages a request", tokens.in_tens, 10))
-    for name, sent, group in ways:
-        usage = Usage(PASSAGES // group, int(sent * PASSAGES), int(tokens.reply * PASSAGES))
-        for batch in (False, True)[: 1 if group > 1 else 2]:
-            queued = usage.input_tokens / QUEUED_TOKENS
-            least = f"{queued:.1f} full queues" if batch else f"{usage.requests / REQUESTS_A_MINUTE / 60:,.0f} h"
-            rows.append({
-                "asked": f"{name}, Batch API" if batch else name,
-                "requests, millions": round(usage.requests / 1e6, 1),
-                "tokens sent a passage": round(sent),
-                "received": round(tokens.reply),
-                "sent, billions": round(usage.input_tokens / 1e9, 1),
-                "received, billions": round(usage.output_tokens / 1e9, 1),
-                "US dollars": f"{price.of(usage, batch):,.0f}",
-                "at the highest limits, at least": least,
-            })  # fmt: skip
+    usage = Usage(PASSAGES, int(tokens.alone * PASSAGES), int(tokens.reply * PASSAGES))
+    for batch in (False, True):
+        queued = usage.input_tokens / QUEUED_TOKENS
+        least = f"{queued:.1f} full queues" if batch else f"{usage.requests / REQUESTS_A_MINUTE / 60:,.0f} h"
+        rows.append({
+            "asked": "Batch API" if batch else "live",
+            "requests, millions": round(usage.requests / 1e6, 1),
+            "tokens sent a passage": round(tokens.alone),
+            "received": round(tokens.reply),
+            "sent, billions": round(usage.input_tokens / 1e9, 1),
+            "received, billions": round(usage.output_tokens / 1e9, 1),
+            "US dollars": f"{price.of(usage, batch):,.0f}",
+            "at the highest limits, at least": least,
+        })  # fmt: skip
     files = -(-PASSAGES // REQUESTS_A_FILE)
     note = (
         f"{MODEL}, list prices of {price.as_of}. Instructions of {tokens.instructions} tokens; {tokens.text_word:.2f} "
@@ -195,7 +189,7 @@ def days(work: dict[str, float], alone: float) -> Figures:
 def worker_memory() -> int:
     """MiB that a process takes that has imported what a worker needs."""
     program = (
-        "import resource, llama_pack_densex.propositionizers.llm, llama_pack_densex.node_parsers.proposition; "
+        "import resource, llama_pack_densex.propositionizers.llm, llama_pack_densex.node_parsers.parsers; "
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)"
     )
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)

@@ -17,9 +17,9 @@ from pathlib import Path
 from llama_index.core import Document
 
 from llama_pack_densex import DenseXRetrievalPack, PropositionNodeParser, RecordedPropositionizer
-from llama_pack_densex.evaluation.cached_embedding import CachedEmbedding
+from llama_pack_densex.evaluation.models import CachedEmbedding
 from llama_pack_densex.models import resolve_embed_model
-from llama_pack_densex.node_parsers.sections import WholeDocumentNodeParser
+from llama_pack_densex.node_parsers.nodes import WholeDocumentNodeParser
 
 CUTS = (1, 5, 20)
 UNITS = (

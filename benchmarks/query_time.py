@@ -39,12 +39,10 @@ from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter,
 from llama_pack_densex import DenseXRetrievalPack, Passage, Propositionizer
 from llama_pack_densex.propositionizers.base import PropositionSet
 from llama_pack_densex.propositionizers.sentences import passage_sentences
-from llama_pack_densex.retrieval.fusion import HEAD_PASSAGES, HEAD_UNITS
-from llama_pack_densex.retrieval.gather import MIN_FETCH
-from llama_pack_densex.retrieval.lexical_side import LexicalSide
-from llama_pack_densex.retrieval.tokens import tokenize
-from llama_pack_densex.retrieval.units import LexicalUnitRetriever
+from llama_pack_densex.retrieval.hits import MIN_FETCH
+from llama_pack_densex.retrieval.search import HEAD_PASSAGES, HEAD_UNITS, LexicalUnitRetriever
 from llama_pack_densex.stores.index import NodeIndex
+from llama_pack_densex.stores.words import Words, make_tokenizer, tokenize
 
 DIMENSION = 384
 VOCABULARY = 30_000
@@ -202,8 +200,8 @@ def searches(dense: DenseXRetrievalPack, hybrid: DenseXRetrievalPack, top_k: int
     assert dense.vector_index is not None
     store = dense.vector_index.vector_store
     table = store.client.open_table("nodes")
-    index = NodeIndex(store, dense.get_modules()["embed_model"])
-    lexical = LexicalUnitRetriever(LexicalSide(), index=index, granularity=("proposition", "sentence", "passage"))
+    index = NodeIndex(store, dense.get_modules()["embed_model"], words=Words(make_tokenizer("bigrams")))
+    lexical = LexicalUnitRetriever(index=index, granularity=("proposition", "sentence", "passage"))
     units = max(MIN_FETCH, 5 * top_k)
 
     def raw(k: int) -> Callable[[QueryBundle], object]:

@@ -9,23 +9,38 @@ if TYPE_CHECKING:
     from llama_pack_densex.download import download_llama_pack
     from llama_pack_densex.evaluation.compare import compare
     from llama_pack_densex.evaluation.strategy import Strategy
-    from llama_pack_densex.node_parsers.hierarchical import HierarchicalPropositionNodeParser
-    from llama_pack_densex.node_parsers.proposition import PropositionNodeParser
+    from llama_pack_densex.node_parsers.parsers import (
+        HierarchicalPropositionNodeParser,
+        PropositionIngestionCache,
+        PropositionNodeParser,
+    )
     from llama_pack_densex.pack import DenseXRetrievalPack
-    from llama_pack_densex.propositionizers.base import Passage, Propositionizer
+    from llama_pack_densex.propositionizers.base import (
+        BudgetExceededError,
+        Passage,
+        Propositionizer,
+        PropositionizerError,
+    )
     from llama_pack_densex.propositionizers.llm import LLMPropositionizer
     from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
     from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
     from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
+    from llama_pack_densex.stores.folder import IndexInUseError
+    from llama_pack_densex.stores.manifest import InvalidIndexError
 
 __all__ = [
+    "BudgetExceededError",
     "DenseXRetrievalPack",
     "HierarchicalPropositionNodeParser",
+    "IndexInUseError",
+    "InvalidIndexError",
     "LLMPropositionizer",
     "Passage",
     "PropositionContextPostprocessor",
+    "PropositionIngestionCache",
     "PropositionNodeParser",
     "Propositionizer",
+    "PropositionizerError",
     "RecordedPropositionizer",
     "SentencePropositionizer",
     "Strategy",
@@ -35,13 +50,18 @@ __all__ = [
 
 # Imported where they are first used: LlamaIndex and LanceDB take seconds, which `densex --help` need not wait for.
 _MODULES = {
+    "BudgetExceededError": "propositionizers.base",
     "DenseXRetrievalPack": "pack",
-    "HierarchicalPropositionNodeParser": "node_parsers.hierarchical",
+    "HierarchicalPropositionNodeParser": "node_parsers.parsers",
+    "IndexInUseError": "stores.folder",
+    "InvalidIndexError": "stores.manifest",
     "LLMPropositionizer": "propositionizers.llm",
     "Passage": "propositionizers.base",
     "PropositionContextPostprocessor": "retrieval.context",
-    "PropositionNodeParser": "node_parsers.proposition",
+    "PropositionIngestionCache": "node_parsers.parsers",
+    "PropositionNodeParser": "node_parsers.parsers",
     "Propositionizer": "propositionizers.base",
+    "PropositionizerError": "propositionizers.base",
     "RecordedPropositionizer": "propositionizers.recorded",
     "SentencePropositionizer": "propositionizers.sentences",
     "Strategy": "evaluation.strategy",

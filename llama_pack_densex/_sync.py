@@ -44,14 +44,3 @@ def _is_loop_running() -> bool:
     except RuntimeError:
         return False
     return True
-
-
-def run_without_waiting(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Drive a coroutine that never waits to its end, with no event loop at all."""
-    try:
-        coroutine.send(None)
-    except StopIteration as end:
-        result: T = end.value
-        return result
-    coroutine.close()
-    raise RuntimeError("a coroutine made for blocking calls waited for something")

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from llama_pack_densex.node_parsers.metadata import EMBED_METADATA, LLM_METADATA
+from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES
 from llama_pack_densex.retrieval.auto_merging import DEFAULT_RATIO_THRESH
 from llama_pack_densex.retrieval.context import ContextMode, PropositionContextPostprocessor, check_mode
 
@@ -31,7 +33,10 @@ class PackOptions:
         streaming: Whether answers come as a stream.
         verbose: Whether retrievers print what they do.
         hybrid: Whether search by embeddings and by words are fused; "store" for the vector store's own way.
-        dense_weight: The embeddings' share in hybrid search, from 0 to 1; None means the default.
+        dense_weight: The embeddings' share in hybrid search, from 0 to 1; None leaves it to each question's words.
+        languages: Languages that the embedding model knows, whatever was measured.
+        embed_metadata: The metadata keys that are embedded with each text.
+        llm_metadata: The metadata keys that the LLM reads with each text.
         context: What the LLM reads.
         rerank: What a reranker scores.
         rerank_k: Nodes that a reranker gets; None means five times the nodes asked for, at least 20.
@@ -49,11 +54,16 @@ class PackOptions:
     verbose: bool = False
     hybrid: Hybrid = True
     dense_weight: float | None = None
+    languages: tuple[str, ...] = ()
+    embed_metadata: tuple[str, ...] = EMBED_METADATA
+    llm_metadata: tuple[str, ...] = LLM_METADATA
     context: ContextMode | PropositionContextPostprocessor = field(default_factory=PropositionContextPostprocessor)
     rerank: RerankedUnit = "passage"
     rerank_k: int | None = None
 
     def __post_init__(self) -> None:
+        if isinstance(self.mode, str):
+            object.__setattr__(self, "mode", self.mode.replace("-", "_"))  # as strategies of `compare` are called
         if self.mode not in get_args(Mode):
             raise ValueError(f"mode must be {_either(Mode)}, not {self.mode!r}")
         given: Any = (self.granularity,) if isinstance(self.granularity, str) else self.granularity
@@ -70,6 +80,12 @@ class PackOptions:
         _check_share(self.simple_ratio_thresh, "simple_ratio_thresh")
         if self.dense_weight is not None:
             _check_share(self.dense_weight, "dense_weight")
+        for name in ("languages", "embed_metadata", "llm_metadata"):
+            names: Any = getattr(self, name)
+            object.__setattr__(self, name, (names,) if isinstance(names, str) else tuple(names))
+        unknown = [language for language in self.languages if language not in LANGUAGE_NAMES]
+        if unknown:
+            raise ValueError(f"languages must be some of {', '.join(LANGUAGE_NAMES)}, not {unknown[0]!r}")
         if not isinstance(self.hybrid, bool) and self.hybrid != "store":
             raise ValueError(f'hybrid must be True, False or "store", not {self.hybrid!r}')
         if self.rerank not in get_args(RerankedUnit):

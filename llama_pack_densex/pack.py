@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence, Sized
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -16,15 +19,16 @@ from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryType
 from llama_index.core.storage.docstore import BaseDocumentStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters
+from typing_extensions import Self, Unpack
 
 from llama_pack_densex.answering.extractive import ExtractiveQueryEngine
-from llama_pack_densex.index_methods import IndexMethods
+from llama_pack_densex.index.indexer import IndexCounts, checked_documents
+from llama_pack_densex.index.state import Opened, PackIndex, open_store
+from llama_pack_densex.ingestion.progress import display_for
+from llama_pack_densex.ingestion.report import DocumentOutcome, IngestionSummary
 from llama_pack_densex.models import resolve_llm
-from llama_pack_densex.node_parsers.base import BasePropositionNodeParser
-from llama_pack_densex.opening import Opened, open_store
-from llama_pack_densex.opening_methods import OpeningMethods
+from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 from llama_pack_densex.options import (
-    DEFAULT_GRANULARITY,
     Hybrid,
     Mode,
     PackOptions,
@@ -32,21 +36,24 @@ from llama_pack_densex.options import (
     SearchedGranularity,
     check_top_k,
 )
-from llama_pack_densex.pack_index import PackIndex
 from llama_pack_densex.propositionizers.base import Propositionizer
-from llama_pack_densex.retrieval.auto_merging import DEFAULT_RATIO_THRESH
-from llama_pack_densex.retrieval.context import DEFAULT_MODE, ContextMode, PropositionContextPostprocessor
-from llama_pack_densex.retrieval.tokens import TokenizerSpec
-from llama_pack_densex.stores.folder import REPLIES_FILE
+from llama_pack_densex.retrieval.context import ContextMode, PropositionContextPostprocessor
+from llama_pack_densex.retrieval.trust import LanguageTrust
+from llama_pack_densex.stores.folder import REPLIES_FILE, abandon
+from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest
+from llama_pack_densex.stores.node_store import DocumentRecord
+from llama_pack_densex.stores.words import TokenizerSpec
 from llama_pack_densex.wiring import (
     Given,
     Searched,
+    describe_choices,
     make_node_parser,
     make_query_engine,
     make_retriever,
     make_vector_index,
-    report_choices,
 )
+
+logger = logging.getLogger(__name__)
 
 try:  # until llama-index-core 0.14.20
     from llama_index.core.llama_pack import BaseLlamaPack as _Base
@@ -54,7 +61,42 @@ except ImportError:
     _Base = object
 
 
-class DenseXRetrievalPack(OpeningMethods, IndexMethods, _Base):  # type: ignore[misc]
+class PackSettings(TypedDict, total=False):
+    """What a pack is made and opened with, besides the seven arguments of the original pack; `DenseXRetrievalPack` has
+    what they mean and their defaults."""
+
+    mode: Mode | None
+    propositionizer: Propositionizer | None
+    docstore: BaseDocumentStore | None
+    granularity: Sequence[SearchedGranularity] | None
+    hybrid: Hybrid | None
+    dense_weight: float | None
+    languages: Sequence[str]
+    embed_metadata: Sequence[str] | None
+    llm_metadata: Sequence[str] | None
+    context: ContextMode | PropositionContextPostprocessor
+    reranker: BaseNodePostprocessor | None
+    rerank: RerankedUnit
+    rerank_k: int | None
+    tokenizer: TokenizerSpec | None
+    node_parser: BasePropositionNodeParser | None
+    fetch_k: int | None
+    simple_ratio_thresh: float
+    verbose: bool
+
+
+class PackArguments(PackSettings, total=False):
+    """The same with the arguments of the original pack, for an index that is there."""
+
+    proposition_llm: LLM | str | None
+    query_llm: LLM | str | None
+    embed_model: BaseEmbedding | str | None
+    text_splitter: NodeParser | None
+    similarity_top_k: int | None
+    streaming: bool
+
+
+class DenseXRetrievalPack(_Base):  # type: ignore[misc]
     """Searches propositions and answers from the passages they came from (Dense X Retrieval, Chen et al., 2023).
 
     Documents are split into passages, passages into propositions; a question finds propositions, and what is read are
@@ -65,10 +107,11 @@ class DenseXRetrievalPack(OpeningMethods, IndexMethods, _Base):  # type: ignore[
         proposition_llm: The LLM that makes propositions; None means `Settings.llm` if it is set, else OpenAI if
             `OPENAI_API_KEY` is set, else sentences stand in for propositions. "none" means sentences.
         query_llm: The LLM that answers; None means the same defaults, without which answers are quotations. "none"
-            means quotations.
-        embed_model: The embedding model: an object, "minilm", "none" (search by words), a model folder, or what
-            LlamaIndex resolves. None means `Settings.embed_model` if it is set, else multilingual-e5-small if it is
-            on this machine, else none.
+            means quotations. For both, a name such as "gpt-4o-mini" means that model of OpenAI, and "ollama:qwen3:8b"
+            one of another provider (docs/ingestion.md).
+        embed_model: The embedding model: an object, "minilm", "none" (search by words), a model folder, a name as
+            "openai:text-embedding-3-small", or what LlamaIndex resolves. None means `Settings.embed_model` if it is
+            set, else multilingual-e5-small if it is on this machine, else none.
         text_splitter: The node parser that makes the passages; the default cuts at sentence ends, 256 tokens.
         similarity_top_k: Nodes that a query returns where it does not say: distinct passages, or what they merged into.
         streaming: Whether answers come as a stream.
@@ -83,8 +126,13 @@ class DenseXRetrievalPack(OpeningMethods, IndexMethods, _Base):  # type: ignore[
         granularity: The units that embeddings are searched for: any of "proposition", "sentence" and "passage".
         hybrid: Whether search by embeddings is fused with search by words (BM25 over passages). "store" leaves that to
             the hybrid mode of `vector_store`. Without an embedding model, search is by words in any case.
-        dense_weight: The embeddings' share in hybrid search, from 0 to 1. None means one half, and nothing for
-            questions in a language that the embedding model turned out not to know.
+        dense_weight: The embeddings' share in hybrid search, from 0 to 1. None leaves it to each question: the words
+            count as much as embeddings where the best passage holds all of them, half as much where it holds half;
+            and alone in a language that the embedding model turned out not to know.
+        languages: Languages that it does know, whatever was measured: "ja", "en" and others, see `languages` below.
+        embed_metadata: The metadata keys that are embedded with each text, none by default; "title" and "section" are
+            known of any document. Filters see all metadata.
+        llm_metadata: The metadata keys that the LLM reads with each text: by default title, section, file and page.
         context: What the LLM reads: "propositions+passages", "propositions", "passages", "window", or a
             `PropositionContextPostprocessor`, which has a budget too.
         reranker: Any LlamaIndex node postprocessor that scores nodes anew, a cross-encoder for one.
@@ -121,55 +169,90 @@ class DenseXRetrievalPack(OpeningMethods, IndexMethods, _Base):  # type: ignore[
         similarity_top_k: int = 4,
         streaming: bool = False,
         *,
-        mode: Mode = "recursive",
-        propositionizer: Propositionizer | None = None,
         vector_store: BasePydanticVectorStore | None = None,
-        docstore: BaseDocumentStore | None = None,
         persist_dir: str | Path | None = None,
-        granularity: Sequence[SearchedGranularity] = DEFAULT_GRANULARITY,
-        hybrid: Hybrid = True,
-        dense_weight: float | None = None,
-        context: ContextMode | PropositionContextPostprocessor = DEFAULT_MODE,
-        reranker: BaseNodePostprocessor | None = None,
-        rerank: RerankedUnit = "passage",
-        rerank_k: int | None = None,
-        tokenizer: TokenizerSpec | None = None,
-        node_parser: BasePropositionNodeParser | None = None,
-        fetch_k: int | None = None,
-        simple_ratio_thresh: float = DEFAULT_RATIO_THRESH,
         show_progress: bool = False,
-        verbose: bool = False,
+        **settings: Unpack[PackSettings],
     ) -> None:
-        options = PackOptions(
-            mode=mode,
-            granularity=granularity,  # type: ignore[arg-type]  # made a tuple there
-            similarity_top_k=similarity_top_k,
-            fetch_k=fetch_k,
-            simple_ratio_thresh=simple_ratio_thresh,
-            streaming=streaming,
-            verbose=verbose,
-            hybrid=hybrid,
-            dense_weight=dense_weight,
-            context=context,
-            rerank=rerank,
-            rerank_k=rerank_k,
-        )
-        given = Given(
-            proposition_llm,
-            query_llm,
-            embed_model,
-            text_splitter,
-            propositionizer,
-            vector_store,
-            docstore,
-            node_parser,
-            reranker,
-            tokenizer,
-        )
-        self._set_up(options, open_store(persist_dir, given), given)
-        self.refresh(documents, show_progress=show_progress)
-        if self._index.nodes.store.is_empty():
-            raise ValueError("none of the documents has any text: there is nothing to search")
+        arguments: PackArguments = {
+            "proposition_llm": proposition_llm,
+            "query_llm": query_llm,
+            "embed_model": embed_model,
+            "text_splitter": text_splitter,
+            "similarity_top_k": similarity_top_k,
+            "streaming": streaming,
+            **settings,
+        }
+        given = _given(arguments, vector_store)
+        options = _options(None, arguments)
+        folder = None if persist_dir is None else Path(persist_dir)
+        was_there = folder is not None and folder.exists()
+        try:
+            self._set_up(options, open_store(persist_dir, given), given)
+            self.refresh(documents, show_progress=show_progress)
+            if self._index.nodes.store.is_empty():
+                raise ValueError("none of the documents has any text: there is nothing to search")
+        except BaseException as error:
+            if folder is not None:
+                is_paid = hasattr(self, "node_parser") and self.node_parser.propositionizer.usage.requests > 0
+                abandon(folder, keep=was_there or is_paid or getattr(error, "is_silence", False))
+            raise
+
+    @classmethod
+    def load(
+        cls,
+        persist_dir: str | Path,
+        *,
+        vector_store: BasePydanticVectorStore | None = None,
+        **arguments: Unpack[PackArguments],
+    ) -> Self:
+        """Open an index that was persisted; nothing is asked of an LLM or embedded for its documents.
+
+        Args:
+            persist_dir: The folder.
+            vector_store: The user's own, where the nodes are in one.
+            **arguments: Those of the constructor. `mode`, `similarity_top_k`, `granularity`, `hybrid`, `dense_weight`,
+                `embed_metadata` and `llm_metadata` are what the index was made with, unless they are given.
+
+        Raises:
+            InvalidIndexError: The folder is no index, is damaged, or was made with another embedding model.
+            ValueError: An argument is out of range.
+        """
+        Manifest.read(Path(persist_dir))  # says so where there is no index, before anything is made
+        given = _given(arguments, vector_store)
+        return cls._over(open_store(persist_dir, given), given, arguments)
+
+    @classmethod
+    def from_vector_store(cls, vector_store: BasePydanticVectorStore, **arguments: Unpack[PackArguments]) -> Self:
+        """Open an index from its vector store alone; nothing is asked of an LLM or embedded for its documents.
+
+        Passages and sections are read back by id from the store. Search by words needs all texts once, which are read
+        at the first question; with `hybrid=False` they are not.
+
+        Args:
+            vector_store: Where a pack has written its nodes, in this process or another, or any pipeline with one of
+                our node parsers.
+            **arguments: As for `load`.
+
+        Raises:
+            InvalidIndexError: There is no node of ours in the store, or the index was made with another embedding
+                model.
+            ValueError: An argument is out of range.
+        """
+        given = _given(arguments, vector_store)
+        opened = open_store(None, given)
+        if opened.store.is_empty():
+            raise InvalidIndexError(
+                f"there is nothing of ours in {opened.where}: index documents first, with "
+                "DenseXRetrievalPack(documents, vector_store=...), and name the same collection here"
+            )
+        return cls._over(opened, given, arguments)
+
+    @classmethod
+    def _over(cls, opened: Opened, given: Given, arguments: PackArguments) -> Self:
+        pack = cls.__new__(cls)
+        pack._set_up(_options(opened.manifest, arguments), opened, given)
+        return pack
 
     def _set_up(self, options: PackOptions, opened: Opened, given: Given) -> None:
         parser, proposition_source = make_node_parser(options, given)
@@ -179,7 +262,9 @@ class DenseXRetrievalPack(OpeningMethods, IndexMethods, _Base):  # type: ignore[
                 parser = parser.model_copy(update={"propositionizer": propositionizer})
         query_llm, answering_source = resolve_llm(given.query_llm, "query_llm")
         self._index = PackIndex(options, given, parser, opened)
-        self._searched = Searched(self._index.nodes, self._index.lexical, self._index.trust)
+        if self._index.is_made_elsewhere:
+            proposition_source = "propositions as the index has them"
+        self._searched = Searched(self._index.nodes, self._index.trust)
         self._options, self._reranker, self._query_llm = options, given.reranker, query_llm
         self.node_parser = parser
         self.retriever = make_retriever(options, self._searched, given.reranker, options.similarity_top_k)
@@ -187,7 +272,18 @@ class DenseXRetrievalPack(OpeningMethods, IndexMethods, _Base):  # type: ignore[
         self.vector_index = make_vector_index(self._index.nodes, parser)
         embed_model, embedding_source = self._index.nodes.embed_model, self._index.embedding_source
         lacking = (embed_model is None and given.embed_model is None) or (query_llm is None and given.query_llm is None)
-        report_choices(options.hybrid, proposition_source, embedding_source, answering_source, lacking)
+        self._choices = describe_choices(options.hybrid, proposition_source, embedding_source, answering_source)
+        # a warning where something is lacking that nobody left out
+        logger.log(logging.WARNING if lacking else logging.INFO, "%s", self._choices)
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{n:,} {what}" for what, n in vars(self.counts()).items() if isinstance(n, int) and n)
+        return f"{type(self).__name__}: {counts or 'nothing'}.\n{self._choices}"
+
+    @property
+    def languages(self) -> dict[str, LanguageTrust]:
+        """What was found out about the embedding model by the languages of the documents; see `LanguageTrust`."""
+        return dict(self._index.trust)
 
     def get_modules(self) -> dict[str, Any]:
         """The pack's parts by name."""
@@ -201,7 +297,12 @@ class DenseXRetrievalPack(OpeningMethods, IndexMethods, _Base):  # type: ignore[
         }
 
     def run(
-        self, query: QueryType, similarity_top_k: int | None = None, filters: MetadataFilters | None = None
+        self,
+        query: QueryType | None = None,
+        similarity_top_k: int | None = None,
+        filters: MetadataFilters | None = None,
+        *,
+        query_str: str | None = None,
     ) -> RESPONSE_TYPE:
         """Answer a question.
 
@@ -209,17 +310,23 @@ class DenseXRetrievalPack(OpeningMethods, IndexMethods, _Base):  # type: ignore[
             query: The question.
             similarity_top_k: Nodes to retrieve for this question; None means the pack's number.
             filters: Only documents whose metadata pass are searched; None means all.
+            query_str: The question, by another name for it.
 
         Returns:
             The answer, with the retrieved nodes as `source_nodes`.
         """
-        return self._engine(similarity_top_k, filters).query(query)
+        return self.as_query_engine(similarity_top_k, filters).query(_asked(query, query_str))
 
     async def arun(
-        self, query: QueryType, similarity_top_k: int | None = None, filters: MetadataFilters | None = None
+        self,
+        query: QueryType | None = None,
+        similarity_top_k: int | None = None,
+        filters: MetadataFilters | None = None,
+        *,
+        query_str: str | None = None,
     ) -> RESPONSE_TYPE:
         """What `run` does, asynchronously."""
-        return await self._engine(similarity_top_k, filters).aquery(query)
+        return await self.as_query_engine(similarity_top_k, filters).aquery(_asked(query, query_str))
 
     def retrieve(
         self, query: QueryType, similarity_top_k: int | None = None, filters: MetadataFilters | None = None
@@ -235,23 +342,215 @@ class DenseXRetrievalPack(OpeningMethods, IndexMethods, _Base):  # type: ignore[
             Passages, or what they merged into, best first; each carries the units that found it under the metadata
             key `densex_matched`.
         """
-        return self._retriever(similarity_top_k, filters).retrieve(query)
+        return self.as_retriever(similarity_top_k, filters).retrieve(query)
 
     async def aretrieve(
         self, query: QueryType, similarity_top_k: int | None = None, filters: MetadataFilters | None = None
     ) -> list[NodeWithScore]:
         """What `retrieve` does, asynchronously."""
-        return await self._retriever(similarity_top_k, filters).aretrieve(query)
+        return await self.as_retriever(similarity_top_k, filters).aretrieve(query)
 
-    def _retriever(self, similarity_top_k: int | None, filters: MetadataFilters | None) -> BaseRetriever:
+    def as_retriever(
+        self, similarity_top_k: int | None = None, filters: MetadataFilters | None = None
+    ) -> BaseRetriever:
+        """A retriever for questions of one kind.
+
+        Args:
+            similarity_top_k: How many nodes it returns; None means the pack's number.
+            filters: Only documents whose metadata pass are searched; None means all.
+        """
         if similarity_top_k is None and filters is None:
             return self.retriever
         top_k = self._options.similarity_top_k if similarity_top_k is None else check_top_k(similarity_top_k)
         return make_retriever(self._options, self._searched, self._reranker, top_k, filters)
 
-    def _engine(
-        self, similarity_top_k: int | None, filters: MetadataFilters | None
+    def as_query_engine(
+        self, similarity_top_k: int | None = None, filters: MetadataFilters | None = None
     ) -> RetrieverQueryEngine | ExtractiveQueryEngine:
+        """A query engine over `as_retriever`, with the same arguments."""
         if similarity_top_k is None and filters is None:
             return self.query_engine
-        return self.query_engine.with_retriever(self._retriever(similarity_top_k, filters))
+        return self.query_engine.with_retriever(self.as_retriever(similarity_top_k, filters))
+
+    def insert(self, documents: BaseNode | Iterable[BaseNode], show_progress: bool = False) -> None:
+        """Index documents; one whose id is there is replaced, and so is an earlier state of its file.
+
+        Documents are read as their turn comes. One that fails is logged and reported (see `ingestion`), and leaves
+        what the index has of it; the others go on.
+
+        Args:
+            documents: Any iterable of documents.
+            show_progress: Whether to show the progress, in the terminal or the notebook; else in the log.
+
+        Raises:
+            PropositionizerError: No more propositions can be had: the key, the model, the quota or the budget is at
+                fault. The documents that were whole are in the index.
+            ValueError: Something is no document, or every document failed.
+        """
+        self._ingest(documents, show_progress, only_changed=False)
+
+    def refresh(
+        self, documents: BaseNode | Iterable[BaseNode], show_progress: bool = False, gone: Sequence[str] = ()
+    ) -> list[bool]:
+        """Index those documents that are new or changed; the others cost nothing.
+
+        Args:
+            documents: Any iterable of documents.
+            show_progress: Whether to show the progress.
+            gone: The ids of documents to delete once the others are indexed.
+
+        Returns:
+            For each document whether it was new or changed, and is indexed now.
+
+        Raises:
+            PropositionizerError: As `insert`.
+            ValueError: As `insert`.
+        """
+        return self._ingest(documents, show_progress, only_changed=True, gone=gone)
+
+    async def ainsert(self, documents: BaseNode | Iterable[BaseNode], show_progress: bool = False) -> None:
+        """What `insert` does, without blocking the event loop."""
+        await asyncio.to_thread(self.insert, documents, show_progress)
+
+    async def arefresh(
+        self, documents: BaseNode | Iterable[BaseNode], show_progress: bool = False, gone: Sequence[str] = ()
+    ) -> list[bool]:
+        """What `refresh` does, without blocking the event loop."""
+        return await asyncio.to_thread(self.refresh, documents, show_progress, gone)
+
+    async def adelete(self, documents: str | BaseNode | Sequence[str | BaseNode], purge: bool = False) -> int:
+        """What `delete` does, without blocking the event loop."""
+        return await asyncio.to_thread(self.delete, documents, purge)
+
+    def delete(self, documents: str | BaseNode | Sequence[str | BaseNode], purge: bool = False) -> int:
+        """Delete documents, given by id or as documents.
+
+        Args:
+            documents: The documents.
+            purge: Whether their text is erased from the reply cache, from recordings and from the files of the embedded
+                store as well; another process that has the index open has to load it again. Of a document that is given
+                whole, what is kept of it is found also where the index does not have it. What is kept of earlier
+                versions is not found: give the cache a `max_age`.
+
+        Returns:
+            How many of them were there.
+
+        Raises:
+            IndexInUseError: Somebody else is writing to the index folder.
+        """
+        given = [documents] if isinstance(documents, (str, BaseNode)) else list(documents)
+        deleted = self._index.delete(given, purge)
+        self._after_change()
+        return deleted
+
+    def compact(self) -> None:
+        """Give back the space of what was deleted and replaced, and erase it from the files of the index.
+
+        What the embedded store, the words of other stores and a FAISS index keep is written anew. A store on a server
+        does that in its own way. Other processes that have the index open go on with what there is now.
+
+        Raises:
+            IndexInUseError: Somebody else is writing to the index folder.
+        """
+        self._index.compact()
+
+    @property
+    def missing_links(self) -> int:
+        """How often a found unit led to a node that is not in the index; each time cost a hit, not the query."""
+        return self._index.nodes.missing_links
+
+    @property
+    def ingestion(self) -> IngestionSummary | None:
+        """What the last ingestion came to: documents by state, passages, fallbacks, requests, tokens, money.
+
+        With a `persist_dir`, `ingestion_report.json` in it has that for every document. None after `load`.
+        """
+        return self._index.ingestion
+
+    @property
+    def failed_documents(self) -> Sequence[DocumentOutcome]:
+        """The first documents that failed in the last ingestion, at most 20."""
+        return self._index.failed
+
+    def documents(self) -> dict[str, DocumentRecord]:
+        """The documents of the index by id, each with the hash of what it was like and the file it was read from."""
+        return self._index.nodes.documents()
+
+    def metadata_values(self) -> dict[str, list[Any]]:
+        """What `filters` can ask for: the keys of the documents' metadata, each with its distinct values."""
+        return self._index.nodes.metadata_values()
+
+    def counts(self) -> IndexCounts:
+        """Count documents, passages, propositions and their statuses."""
+        return self._index.counts()
+
+    def nodes(self, granularity: str | None = None) -> list[BaseNode]:
+        """All nodes of the index, or those of one granularity, in the order of their documents.
+
+        Args:
+            granularity: "section", "passage", "proposition" or "sentence"; None means all.
+        """
+        return self._index.all_nodes(granularity)
+
+    def persist(self, persist_dir: str | Path | None = None) -> None:
+        """Write the index to a folder; a stop in between leaves what was there before.
+
+        Args:
+            persist_dir: The folder; None means the pack's own, where changes are written as they happen.
+
+        Raises:
+            ValueError: There is no folder.
+            InvalidIndexError: The folder is a file, or holds other things than an index.
+        """
+        self._index.persist(persist_dir)
+
+    def _ingest(
+        self,
+        documents: BaseNode | Iterable[BaseNode],
+        show_progress: bool,
+        only_changed: bool,
+        gone: Sequence[str] = (),
+    ) -> list[bool]:
+        given: Iterable[BaseNode] = checked_documents(documents)
+        if isinstance(documents, (BaseNode, Sequence)):
+            given = list(given)  # says what is no document before anything is done
+        total = len(documents) if isinstance(documents, Sized) else 1 if isinstance(documents, BaseNode) else None
+        try:
+            return self._index.ingest(given, only_changed, gone, display_for(show_progress), total)
+        finally:
+            self._after_change()
+
+    def _after_change(self) -> None:
+        if not self._index.nodes.vector_store.stores_text:
+            self.vector_index = make_vector_index(self._index.nodes, self.node_parser)
+
+
+_GIVEN = {field.name for field in fields(Given)}
+_CHOSEN = {field.name for field in fields(PackOptions)}
+_OF_THE_INDEX = ("mode", "granularity", "similarity_top_k", "hybrid", "dense_weight", "embed_metadata", "llm_metadata")
+
+
+def _given(arguments: PackArguments, vector_store: BasePydanticVectorStore | None) -> Given:
+    """The parts among what the user gave.
+
+    Raises:
+        TypeError: There is no argument of some name.
+    """
+    unknown = sorted(set(arguments) - _GIVEN - _CHOSEN)
+    if unknown:
+        raise TypeError(f"DenseXRetrievalPack got an unexpected keyword argument {unknown[0]!r}")
+    parts: dict[str, Any] = {name: value for name, value in arguments.items() if name in _GIVEN}
+    return Given(**parts, vector_store=vector_store)
+
+
+def _options(manifest: Manifest | None, arguments: PackArguments) -> PackOptions:
+    """What the user chose, and where they chose nothing, what the index was made with."""
+    made_with = {} if manifest is None else {name: getattr(manifest, name) for name in _OF_THE_INDEX}
+    chosen = {name: value for name, value in arguments.items() if name in _CHOSEN and value is not None}
+    return PackOptions(**{**made_with, **chosen})
+
+
+def _asked(query: QueryType | None, query_str: str | None) -> QueryType:
+    if (query is None) == (query_str is None):
+        raise TypeError("pass one question: run(query), or run(query_str=...)")
+    return query if query is not None else str(query_str)

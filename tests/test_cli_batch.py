@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,10 +15,9 @@ from llama_index.core.llms.mock import MockLLM
 from llama_index.llms.openai import OpenAI
 
 from llama_pack_densex import LLMPropositionizer, PropositionNodeParser, SentencePropositionizer
-from llama_pack_densex.ingestion.batch_files import RequestFiles
-from llama_pack_densex.ingestion.batching import body_maker, export_requests
-from llama_pack_densex.llm_requests.reply import Reply as KeptReply
-from llama_pack_densex.llm_requests.reply_cache import ReplyCache
+from llama_pack_densex.ingestion.batch import RequestFiles, body_maker, export_requests
+from llama_pack_densex.llm.cache import ReplyCache
+from llama_pack_densex.llm.usage import Reply as KeptReply
 from tests.openai_server import OpenAIServer, Reply, asked_content, held
 from tests.test_cli import run, run_json, run_process
 
@@ -157,7 +155,7 @@ def test_settings_of_the_llm_are_in_the_body_as_it_sends_them(llm: OpenAI) -> No
         [passage] = parser.passages_of(Document(text=TEA, metadata={"title": "茶"}))
         propositionizer.propositionize([passage])
         [sent] = server.requests
-    messages = propositionizer.requests().first_question(passage).messages
+    messages = propositionizer.first_question(passage).messages
     assert {**body_maker(llm)(messages), "stream": False} == sent.body
 
 
@@ -177,8 +175,8 @@ def test_identical_passages_are_asked_once(docs: Path, tmp_path: Path) -> None:
         (docs / folder).mkdir()
         (docs / folder / "tea.md").write_text(TEA, encoding="utf-8")
     output = run_json("batch", "export", docs, "--to", tmp_path / "index", "--out", tmp_path / "out")
-    assert (output["counts"]["passages"], output["counts"]["identical"]) == (7, 2)
-    assert output["counts"]["requests"] == len(requests_in(tmp_path / "out")) == 5
+    assert (output["estimate"]["passages"], output["estimate"]["distinct_passages"]) == (7, 5)
+    assert output["estimate"]["requests"] == len(requests_in(tmp_path / "out")) == 5
 
 
 def test_passages_with_a_kept_reply_are_left_out(docs: Path, tmp_path: Path) -> None:
@@ -194,29 +192,6 @@ def test_documents_that_the_index_has_are_left_out(docs: Path, tmp_path: Path, m
         file.unlink()
     (docs / "新しい.md").write_text("味噌は大豆から作られる。", encoding="utf-8")
     assert [asked_content(request["body"]) for request in export(docs, tmp_path)] == ["味噌は大豆から作られる。"]
-
-
-def test_replies_to_several_passages_together_count_as_kept(
-    docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def reply_to_all(body: dict[str, Any]) -> str:
-        text = body["messages"][-1]["content"]
-        found = [name for name in FILES if FILES[name] in text]
-        found.sort(key=lambda name: text.index(FILES[name]))
-        texts = [[t for key in FACTS if key in FILES[name] for t in FACTS[key]] for name in found]
-        return json.dumps({str(number): one for number, one in enumerate(texts, 1)})
-
-    options = ("--llm-model", "gpt-4o-mini", "--passages-per-request", "5")
-    with OpenAIServer(reply_to_all) as server:
-        assert index(docs, tmp_path, server, monkeypatch, *options) == ALL_FACTS
-        assert len(server.requests) == 2
-    (tmp_path / "index" / "densex.json").unlink()  # as after a stop before the first document was written
-    for folder in (tmp_path / "index").glob("data-*"):
-        shutil.rmtree(folder)
-    (docs / "茶.md").write_text("Black tea is oxidised.", encoding="utf-8")
-    assert [asked_content(request["body"]) for request in export(docs, tmp_path, *options)] == [
-        "Black tea is oxidised."
-    ]
 
 
 def test_files_hold_no_more_requests_than_asked_for(docs: Path, tmp_path: Path) -> None:
@@ -241,7 +216,7 @@ def test_an_export_says_what_to_do_next(docs: Path, tmp_path: Path) -> None:
     assert "5 to ask for" in output
     assert "curl https://api.openai.com/v1/files" in output
     assert f"densex batch import results-0001.jsonl --to '{tmp_path / 'my index'}'" in output
-    assert f"densex index {docs} --to '{tmp_path / 'my index'}' --propositionizer llm --llm-model gpt-4o-mini" in output
+    assert f"densex index {docs} --to '{tmp_path / 'my index'}' --propositionizer llm --llm gpt-4o-mini" in output
 
 
 def test_an_export_tells_tokens_and_the_price_of_a_batch(docs: Path, tmp_path: Path) -> None:
@@ -250,12 +225,12 @@ def test_an_export_tells_tokens_and_the_price_of_a_batch(docs: Path, tmp_path: P
     report = run_json(
         "batch", "export", docs, "--to", tmp_path / "index", "--out", tmp_path / "out", "--prices", prices
     )
-    expected = report["counts"]["expected"]
+    expected = report["estimate"]
     assert expected["requests"] == 5
     assert expected["input_tokens"] > 5 * 400
     assert 100 < expected["output_tokens"] < 400
     dollars = (expected["input_tokens"] * 2000 + expected["output_tokens"] * 4000) / 1e6
-    assert report["cost"] == pytest.approx(dollars / 4)
+    assert expected["cost_batch"] == pytest.approx(dollars / 4)
 
 
 def test_an_export_of_nothing_says_so(docs: Path, tmp_path: Path) -> None:
@@ -283,14 +258,14 @@ def test_request_files_do_not_get_into_the_way_of_the_index(docs: Path, tmp_path
     assert why in " ".join(output.split())
 
 
-def test_an_unreadable_file_stops_the_export_unless_it_is_to_be_skipped(docs: Path, tmp_path: Path) -> None:
+def test_an_unreadable_file_stops_a_strict_export_and_is_skipped_by_others(docs: Path, tmp_path: Path) -> None:
     (docs / "壊れた.md").write_bytes(b"\0\1\2")
     arguments = ("batch", "export", docs, "--to", tmp_path / "index", "--out", tmp_path / "out")
-    code, output = run(*arguments)
+    code, output = run(*arguments, "--strict")
     assert code == 1
     assert "壊れた.md" in output
     assert not (tmp_path / "out").exists()
-    code, output = run(*arguments, "--skip-unreadable")
+    code, output = run(*arguments)
     assert code == 0
     assert "Warning: skipped" in output
     assert len(requests_in(tmp_path / "out")) == 5
@@ -384,7 +359,7 @@ def test_what_cannot_be_used_is_counted_by_reason(requests: list[Request], tmp_p
         "the request failed (batch_expired)": 2,
         "the request failed (500 error)": 1,
         "the custom_id is not of an export of densex": 1,
-        "the line is damaged": 1,
+        "the line is damaged, or no result but a request": 1,
     }
 
 
@@ -413,13 +388,13 @@ def test_an_import_says_how_to_finish(requests: list[Request], tmp_path: Path) -
     assert code == 0
     assert "Imported: 2 (1 cut off, 1 too long for the model)" in " ".join(output.split())
     assert "1: the request failed (batch_expired)" in output
-    assert f"densex index PATH... --to {tmp_path / 'index'} --propositionizer llm --llm-model NAME" in output
+    assert f"densex index PATH... --to {tmp_path / 'index'} --propositionizer llm --llm NAME" in output
 
 
 def test_a_file_without_any_result_is_an_error(requests: list[Request], tmp_path: Path) -> None:
     code, output = run("batch", "import", tmp_path / "out" / "requests-0001.jsonl", "--to", tmp_path / "index")
     assert code == 1
-    assert "5: the line is a request, not a result" in output
+    assert "5: the line is damaged, or no result but a request" in output
 
 
 def test_a_missing_file_is_a_usage_error(tmp_path: Path) -> None:
@@ -441,20 +416,10 @@ def test_replies_are_not_put_into_a_folder_of_other_things(requests: list[Reques
 def test_index_asks_for_nothing_where_all_came_back(
     docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    imported(tmp_path, write_results(tmp_path / "results.jsonl", answer(export(docs, tmp_path), held(FACTS))))
     with OpenAIServer() as server:
+        monkeypatch.setenv("OPENAI_API_BASE", server.url)  # replies are kept by server
+        imported(tmp_path, write_results(tmp_path / "results.jsonl", answer(export(docs, tmp_path), held(FACTS))))
         assert index(docs, tmp_path, server, monkeypatch, "--llm-model", "gpt-4o-mini") == ALL_FACTS
-        assert server.requests == []
-
-
-def test_index_reads_single_replies_where_it_asks_for_several_passages_together(
-    docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    options = ("--llm-model", "gpt-4o-mini", "--passages-per-request", "5")
-    results = answer(export(docs, tmp_path, *options), held(FACTS))
-    imported(tmp_path, write_results(tmp_path / "results.jsonl", results))
-    with OpenAIServer() as server:
-        assert index(docs, tmp_path, server, monkeypatch, *options) == ALL_FACTS
         assert server.requests == []
 
 
@@ -462,6 +427,8 @@ def test_index_asks_only_for_what_is_missing_or_cannot_be_used(
     docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     right = held(FACTS)
+    server = OpenAIServer(right)
+    monkeypatch.setenv("OPENAI_API_BASE", server.url)  # replies are kept by server
     by_text = {asked_content(request["body"]): request for request in export(docs, tmp_path)}
     tea, lake, miso, bridge, trains = (by_text[text] for text in FILES.values())
     output = [
@@ -477,7 +444,7 @@ def test_index_asks_only_for_what_is_missing_or_cannot_be_used(
     ]
     report = imported(tmp_path, *files)
     assert (report["imported"], sum(report["unusable"].values())) == (4, 2)
-    with OpenAIServer(right) as server:
+    with server:
         assert index(docs, tmp_path, server, monkeypatch, "--llm-model", "gpt-4o-mini") == ALL_FACTS
         assert asked(server) == {
             "琵琶湖は日本最大の湖である。": 1,

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from llama_pack_densex.cli.compare import _said_once
+from llama_pack_densex.cli.compare import said_once
+from tests.conftest import DATA
 from tests.evaluation.comparing import small_set
 from tests.openai_server import OpenAIServer, held
 from tests.test_cli import run, run_process
@@ -114,6 +115,25 @@ def test_questions_of_ones_own_over_a_folder(tmp_path: Path) -> None:
     assert "1 question about 1 document" in " ".join(output.split())
 
 
+def test_the_repositorys_questions_give_a_report_for_each_language(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ("--embed-model", "none", "--strategies", "densex-sentences,bm25")
+    monkeypatch.chdir(DATA.parent)
+    code, output = run("compare", "data/questions.jsonl", *options, "--out", tmp_path / "out")
+    assert code == 0, output
+    for language in ("en", "ja"):
+        assert f"questions ({language}): 30 questions about 14 documents" in " ".join(output.split())
+        report = json.loads((tmp_path / "out" / language / "report.json").read_text(encoding="utf-8"))
+        assert report["dataset"]["language"] == language
+        assert {question["document"] for question in report["questions"]} != {""}
+    monkeypatch.chdir(tmp_path)
+    code, output = run("compare", DATA / "questions.jsonl", *options, "--language", "ja", "--out", "one")
+    assert code == 0, output
+    assert "questions: 30 questions" in " ".join(output.split())
+    assert (tmp_path / "one" / "report.html").exists()
+
+
 def test_without_the_documents_the_error_says_what_to_pass(tmp_path: Path) -> None:
     questions = tmp_path / "questions.jsonl"
     questions.write_text('{"question": "Why?", "answers": ["so"]}\n', encoding="utf-8")
@@ -122,13 +142,31 @@ def test_without_the_documents_the_error_says_what_to_pass(tmp_path: Path) -> No
     assert "documents" in output
 
 
-def test_a_passage_that_is_not_recorded_ends_it_with_advice(tmp_path: Path) -> None:
+def test_a_passage_that_is_not_recorded_leaves_out_what_needs_it_with_advice(tmp_path: Path) -> None:
     (tmp_path / "recorded.jsonl").write_text('{"text": "x", "propositions": ["x"]}\n', encoding="utf-8")
     squad = write_squad(tmp_path, "en")
     recorded = f"recorded:{tmp_path / 'recorded.jsonl'}"
-    code, output = run("compare", squad, "--embed-model", "none", "--propositionizer", recorded)
+    arguments = ("compare", squad, "--embed-model", "none", "--propositionizer", recorded, "--strategies")
+    code, output = run(*arguments, "densex")
     assert code == 1
     assert "passages are not in" in " ".join(output.split())
+    code, output = run(*arguments, "densex,bm25")
+    assert code == 0
+    assert "Left out: densex: it failed: " in output
+    assert "passages are not in" in " ".join(output.split())
+
+
+def test_questions_without_answers_have_their_gold_passages_in_the_table(tmp_path: Path) -> None:
+    file = tmp_path / "tea.questions.jsonl"
+    lines = [
+        {"title": "Tea", "text": "Green tea is steamed.", "questions": ["What is done to green tea?"]},
+        {"title": "Tea", "text": "Black tea is oxidised.", "questions": ["What is black tea?"]},
+    ]
+    file.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    code, output = run("compare", file, "--embed-model", "none", "--strategies", "densex-sentences,bm25")
+    assert code == 0, output
+    assert "gold@1" in output
+    assert "AR@" not in output
 
 
 def test_an_llm_makes_propositions_when_asked_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +188,7 @@ def test_an_llm_without_a_key_is_an_error(tmp_path: Path) -> None:
 
 def test_a_warning_that_every_strategy_would_give_is_given_once(caplog: pytest.LogCaptureFixture) -> None:
     logger = logging.getLogger("of a test")
-    with _said_once("of a test"):
+    with said_once("of a test"):
         for language in ("Japanese", "Japanese", "Korean"):
             logger.warning("The model does not know %s.", language)
     assert len(caplog.messages) == 2

@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 
 from llama_pack_densex import DenseXRetrievalPack
 from llama_pack_densex.cli import app
-from llama_pack_densex.ingestion.report import read_report
 from llama_pack_densex.stores.folder import REPORT_FILE
+from tests.ingestion.reports import read_report
 from tests.openai_server import OpenAIServer, Reply, asked_content
 from tests.searching import ShortEmbedding
 
@@ -203,6 +203,119 @@ def test_a_passage_that_could_not_be_asked_for_is_asked_for_the_next_time(
     assert [seen.content for seen in server.requests] == [TEXTS["lakes/琵琶湖.md"]]
 
 
+# where nothing came of it
+
+
+def silent(body: dict[str, Any]) -> Reply:
+    return Reply("no", status=409, headers={"retry-after-ms": "1"})
+
+
+def useless(body: dict[str, Any]) -> Reply:
+    return Reply("申し訳ありません。I think it is about tea.")
+
+
+NOTHING = [(silent, "The provider never answered"), (useless, "None of the passages came to propositions")]
+EACH_NOTHING = pytest.mark.parametrize(("responder", "said"), NOTHING, ids=["silent", "useless"])
+
+
+@EACH_NOTHING
+def test_a_run_that_nothing_came_of_is_an_error_and_asks_again(
+    server: OpenAIServer, docs: Path, to: Path, responder: Callable[[dict[str, Any]], Reply], said: str
+) -> None:
+    server.responder = responder
+    result = index(docs, "--to", to)
+    assert result.exit_code == 1
+    assert f"Error: {said}" in result.stderr
+    assert "Stopped" in result.stderr
+    summary = read_report(to / REPORT_FILE).summary
+    assert (summary.state, said in summary.why_stopped, summary.documents) == ("stopped", True, {"failed": 4})
+    assert not (to / "densex.json").exists()
+    assert not list(to.glob("data-*"))
+    server.responder = echo
+    server.requests.clear()
+    assert index(docs, "--to", to).exit_code == 0
+    assert sorted(seen.content for seen in server.requests) == sorted(TEXTS.values())
+    assert states(to) == dict.fromkeys(TEXTS, "done")
+
+
+@EACH_NOTHING
+def test_what_the_index_has_stays_where_nothing_came_of_a_change(
+    server: OpenAIServer, docs: Path, to: Path, responder: Callable[[dict[str, Any]], Reply], said: str
+) -> None:
+    index(docs, "--to", to)
+    server.responder = responder
+    change(docs)
+    add(docs)
+    delete(docs)
+    result = index(docs, "--to", to)
+    assert (result.exit_code, said in result.stderr) == (1, True)
+    failed = {"tea.md": "failed", "lakes/摩周湖.md": "failed"}
+    assert states(to) == {"lakes/琵琶湖.md": "unchanged", "lakes/Geneva.md": "unchanged", **failed}
+    passages = {node.get_content() for node in DenseXRetrievalPack.load(to, proposition_llm="none").nodes("passage")}
+    assert passages == {*TEXTS.values()}
+    server.responder = echo
+    server.requests.clear()
+    assert index(docs, "--to", to).exit_code == 0
+    assert len(server.requests) == 2
+    assert states(to) == unchanged_but(**{"tea.md": "changed", "lakes/摩周湖.md": "done", "港.txt": "deleted"})
+
+
+def test_a_provider_that_is_silent_when_the_rest_was_kept_is_an_error(
+    server: OpenAIServer, docs: Path, to: Path
+) -> None:
+    index(docs, "--to", to)
+    (to / "densex.json").unlink()  # as if it had been stopped before the end
+    server.responder = silent
+    add(docs)
+    result = index(docs, "--to", to)
+    assert (result.exit_code, "The provider never answered" in result.stderr) == (1, True)
+    assert states(to) == {**dict.fromkeys(TEXTS, "done"), "lakes/摩周湖.md": "failed"}
+
+
+def test_a_provider_that_is_silent_for_long_is_reported_too(server: OpenAIServer, docs: Path, to: Path) -> None:
+    server.responder = silent
+    written(docs, {f"{number:02}.md": f"第{number}の文書である。" for number in range(20)})
+    result = index(docs, "--to", to)
+    assert (result.exit_code, "did not answer 8 requests in a row" in result.stderr) == (1, True)
+    assert read_report(to / REPORT_FILE).summary.state == "stopped"
+
+
+def no_key(body: dict[str, Any]) -> Reply:
+    return Reply("no such key", status=401, code="invalid_api_key")
+
+
+@pytest.mark.parametrize(
+    ("responder", "options"),
+    [
+        (no_key, ()),
+        (echo, ("--max-tokens-total", "1")),
+        (echo, ("--embed-model", "no/such/model")),
+        (echo, ("--propositionizer", "recorded:nowhere.jsonl")),
+        (echo, ("--propositionizer", "sentence", "--embed-model", "minilm", "--granularity", "word")),
+    ],
+)
+def test_an_index_that_fails_leaves_nothing_behind(
+    server: OpenAIServer, docs: Path, to: Path, responder: Callable[[dict[str, Any]], Reply], options: tuple[str, ...]
+) -> None:
+    server.responder = responder
+    assert index(docs, "--to", to, *options).exit_code != 0
+    assert not to.exists()
+
+
+def test_documents_that_cannot_be_embedded_leave_nothing_behind_but_what_was_paid_for(
+    server: OpenAIServer, docs: Path, to: Path
+) -> None:
+    Settings.embed_model = RefusingEmbedding()
+    only_tea = docs / "tea.md"
+    assert index_with_settings(only_tea, "--to", to, "--propositionizer", "sentence").exit_code == 1
+    assert not to.exists()
+    assert index_with_settings(only_tea, "--to", to).exit_code == 1
+    assert not list(to.glob("data-*"))
+    server.requests.clear()
+    assert index(only_tea, "--to", to).exit_code == 0
+    assert server.requests == []
+
+
 # how it ends
 
 
@@ -350,7 +463,6 @@ LIMITS = [
     ("--max-concurrency", "4"),
     ("--requests-per-minute", "60"),
     ("--tokens-per-minute", "1000"),
-    ("--passages-per-request", "4"),
     ("--max-cost", "1"),
     ("--max-tokens-total", "1000"),
     ("--prices", "prices.json"),
@@ -376,19 +488,6 @@ def test_prices_from_a_file_count(server: OpenAIServer, docs: Path, to: Path, tm
     tokens = read_report(to / REPORT_FILE).summary.requests.usage.output_tokens
     assert tokens > 0
     assert f"Cost          ${tokens}.00 (gpt-4o-mini)" in result.stdout
-
-
-def test_several_passages_are_asked_for_in_one_request(server: OpenAIServer, docs: Path, to: Path) -> None:
-    def numbered(body: dict[str, Any]) -> str:
-        texts = [text for text in TEXTS.values() if text in body["messages"][-1]["content"]]
-        texts.sort(key=body["messages"][-1]["content"].index)
-        lists = {str(number): [text] for number, text in enumerate(texts, 1)}
-        return json.dumps(lists if len(lists) > 1 else texts, ensure_ascii=False)
-
-    server.responder = numbered
-    assert index(docs, "--to", to, "--passages-per-request", "4").exit_code == 0
-    assert len(server.requests) == 2  # one for each language
-    assert DenseXRetrievalPack.load(to).counts().statuses == {"ok": 4}
 
 
 def test_limits_of_an_llm_are_refused_where_sentences_would_stand_in_for_propositions(docs: Path, to: Path) -> None:

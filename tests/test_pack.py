@@ -4,22 +4,29 @@ import logging
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from llama_index.core import Document, Settings, SimpleDirectoryReader, VectorStoreIndex
 from llama_index.core.base.response.schema import StreamingResponse
+from llama_index.core.bridge.pydantic import PrivateAttr
+from llama_index.core.ingestion import IngestionPipeline
 from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.vector_stores.simple import SimpleVectorStore
+from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from llama_index.llms.openai import OpenAI
 
+import llama_pack_densex
 from llama_pack_densex import (
     DenseXRetrievalPack,
     HierarchicalPropositionNodeParser,
     LLMPropositionizer,
+    PropositionNodeParser,
     RecordedPropositionizer,
     SentencePropositionizer,
 )
 from llama_pack_densex.retrieval.hits import matched_units
+from llama_pack_densex.stores.lance import LanceVectorStore
 from tests.conftest import DATA
 from tests.embedding import TrigramEmbedding
 from tests.openai_server import OpenAIServer, Reply
@@ -113,6 +120,75 @@ def test_the_users_settings_are_used(documents: list[Document]) -> None:
         assert {node.get_content() for node in pack.nodes("proposition")} >= {"A fact about it."}
         assert pack.get_modules()["embed_model"] is Settings.embed_model
         assert pack.get_modules()["query_llm"] is Settings.llm
+
+
+def test_a_pack_prints_what_is_in_it_and_what_was_chosen(documents: list[Document]) -> None:
+    first, *choices = str(DenseXRetrievalPack(documents, mode="auto-merging")).splitlines()
+    assert first.startswith("DenseXRetrievalPack: 3 documents, ")
+    assert "propositions" in first
+    assert "sections" in first
+    assert "search is by words (BM25)" in "".join(choices)
+
+
+def test_documents_of_one_id_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    pack = DenseXRetrievalPack([Document(id_="tea", text=text) for text in ("Green tea.", "緑茶は日本の茶である。")])
+    assert [node.get_content() for node in pack.nodes("passage")] == ["緑茶は日本の茶である。"]
+    (told,) = [record.getMessage() for record in caplog.records if "given more than once" in record.getMessage()]
+    assert "'tea'" in told
+    pack.insert(Document(id_="tea", text="Black tea."))
+    assert sum("given more than once" in record.getMessage() for record in caplog.records) == 1
+
+
+@pytest.mark.parametrize("chosen", ["chunk_size", "node_parser", "transformations"])
+def test_settings_that_are_not_used_for_the_passages_are_told(
+    documents: list[Document], chosen: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    splitter = SentenceSplitter(chunk_size=64, chunk_overlap=0)
+    setattr(Settings, chosen, {"chunk_size": 64, "node_parser": splitter, "transformations": [splitter]}[chosen])
+    DenseXRetrievalPack(documents)
+    assert "What Settings says of splitting (SentenceSplitter) is not used" in caplog.text
+
+
+def test_settings_that_nobody_chose_are_not_told(documents: list[Document], caplog: pytest.LogCaptureFixture) -> None:
+    assert Settings.chunk_size  # makes a splitter up
+    assert Settings.transformations
+    DenseXRetrievalPack(documents)
+    Settings.chunk_size = 300
+    DenseXRetrievalPack(documents, text_splitter=Settings.node_parser)
+    assert "What Settings says of splitting" not in caplog.text
+
+
+def test_an_opened_index_is_not_said_to_be_of_sentences(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    documents = SimpleDirectoryReader(str(DATA / "ja")).load_data()
+    made = RecordedPropositionizer(DATA / "propositions.jsonl")
+    DenseXRetrievalPack(documents[:1], propositionizer=made, persist_dir=tmp_path / "index")
+    caplog.clear()
+    pack = DenseXRetrievalPack.load(tmp_path / "index")
+    assert "sentences stand in" not in caplog.text + str(pack)
+    assert "propositions as the index has them" in str(pack).casefold()
+
+
+@pytest.mark.parametrize("way", ["folder", "pipeline"])
+def test_a_default_does_not_replace_an_llms_propositions(way: str, tmp_path: Path) -> None:
+    documents = SimpleDirectoryReader(str(DATA / "ja")).load_data()[:1]
+    made = RecordedPropositionizer(DATA / "propositions.jsonl")
+    store = LanceVectorStore(tmp_path / "store")
+    if way == "folder":
+        DenseXRetrievalPack(documents, propositionizer=made, persist_dir=tmp_path / "index", embed_model="none")
+    else:
+        parser = PropositionNodeParser(propositionizer=made)
+        store.add(IngestionPipeline(transformations=[parser]).run(documents=documents))
+
+    def reopened(**given: Any) -> DenseXRetrievalPack:
+        if way == "folder":
+            return DenseXRetrievalPack.load(tmp_path / "index", **given)
+        return DenseXRetrievalPack.from_vector_store(store, embed_model="none", **given)
+
+    assert "propositions as the index has them" in str(reopened()).casefold()
+    with pytest.raises(ValueError, match="made by another propositionizer"):
+        reopened().insert(Document(id_="tea", text="緑茶は日本の茶である。"))
+    reopened(propositionizer=made).refresh(documents)
+    reopened(proposition_llm="none").insert(Document(id_="tea", text="緑茶は日本の茶である。"))
 
 
 def test_what_was_chosen_is_said_once(documents: list[Document], caplog: pytest.LogCaptureFixture) -> None:
@@ -216,7 +292,7 @@ def test_a_node_parser_of_ones_own_is_used(documents: list[Document]) -> None:
         ({"granularity": ()}, "granularity must name"),
         ({"fetch_k": 0}, "fetch_k must be positive"),
         ({"simple_ratio_thresh": 1.5}, "simple_ratio_thresh must be between 0 and 1"),
-        ({"query_llm": "gpt-4"}, "query_llm must be a LlamaIndex LLM"),
+        ({"query_llm": 7}, "query_llm must be a LlamaIndex LLM"),
         ({"proposition_llm": "none", "propositionizer": SentencePropositionizer()}, "not both"),
         ({"vector_store": SimpleVectorStore()}, "there is no embedding model"),
     ],
@@ -347,3 +423,95 @@ def test_it_works_after_nest_asyncio_was_applied() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.count("The lamp is red.") == 2
+
+
+@pytest.mark.parametrize("filters", [None, MetadataFilters(filters=[MetadataFilter(key="shelf", value=2)])])
+def test_retrievers_and_query_engines_of_ones_own_are_those_of_the_pack(filters: MetadataFilters | None) -> None:
+    corpus = [Document(id_=f"d{n}", text=f"Lamp {n} is red. It hangs high.", metadata={"shelf": n}) for n in range(4)]
+    pack = DenseXRetrievalPack(corpus, embed_model="none", query_llm="none")
+    found = pack.as_retriever(similarity_top_k=2, filters=filters).retrieve("red lamp")
+    expected = pack.retrieve("red lamp", similarity_top_k=2, filters=filters)
+    assert [hit.node.node_id for hit in found] == [hit.node.node_id for hit in expected]
+    answer = pack.as_query_engine(similarity_top_k=2, filters=filters).query("red lamp")
+    assert str(answer) == str(pack.run("red lamp", similarity_top_k=2, filters=filters))
+    assert pack.as_retriever() is pack.retriever
+
+
+async def test_an_index_is_changed_asynchronously_as_well() -> None:
+    first, second = Document(id_="a", text="A red lamp."), Document(id_="b", text="A blue lamp.")
+    pack = DenseXRetrievalPack([first], embed_model="none", query_llm="none")
+    await pack.ainsert(second)
+    assert set(pack.documents()) == {"a", "b"}
+    assert await pack.arefresh([first, second]) == [False, False]
+    assert await pack.adelete("a") == 1
+    assert set(pack.documents()) == {"b"}
+
+
+async def test_a_question_may_be_called_query_str() -> None:
+    pack = DenseXRetrievalPack([Document(text="The lamp is red.")], embed_model="none", query_llm="none")
+    assert str(pack.run(query_str="lamp")) == str(pack.run("lamp")) == str(await pack.arun(query_str="lamp"))
+    for wrong in ({}, {"query": "lamp", "query_str": "lamp"}):
+        with pytest.raises(TypeError, match="pass one question"):
+            pack.run(**wrong)  # type: ignore[arg-type]
+
+
+def test_an_llm_may_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-not-used")
+    pack = DenseXRetrievalPack(
+        [Document(text="The lamp is red.")], proposition_llm="none", query_llm="gpt-4o-mini", embed_model="none"
+    )
+    assert pack.get_modules()["query_llm"].model == "gpt-4o-mini"
+
+
+def test_an_argument_that_there_is_not_is_refused_by_name(tmp_path: Path) -> None:
+    documents = [Document(text="The lamp is red.")]
+    DenseXRetrievalPack(documents, embed_model="none", query_llm="none", persist_dir=tmp_path / "index")
+    for use in (
+        lambda: DenseXRetrievalPack(documents, embedding="none"),  # type: ignore[call-arg]
+        lambda: DenseXRetrievalPack.load(tmp_path / "index", embedding="none"),  # type: ignore[call-arg]
+    ):
+        with pytest.raises(TypeError, match="'embedding'"):
+            use()
+
+
+def test_what_a_user_catches_and_passes_is_public() -> None:
+    assert issubclass(llama_pack_densex.BudgetExceededError, llama_pack_densex.PropositionizerError)
+    assert issubclass(llama_pack_densex.InvalidIndexError, ValueError)
+    assert issubclass(llama_pack_densex.IndexInUseError, RuntimeError)
+    assert llama_pack_densex.PropositionIngestionCache.__name__ == "PropositionIngestionCache"
+
+
+def test_a_document_that_is_named_twice_is_deleted_once() -> None:
+    pack = DenseXRetrievalPack(
+        [Document(id_="a", text="A lamp."), Document(id_="b", text="A hen.")], embed_model="none"
+    )
+    assert pack.delete(["a", "a", "gone"]) == 1
+
+
+class Embedded(TrigramEmbedding):
+    """Keeps the texts that it embeds."""
+
+    _texts: list[str] = PrivateAttr(default_factory=list)
+
+    def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
+        self._texts += texts
+        return super()._get_text_embeddings(texts)
+
+
+def test_sections_are_not_embedded_since_nobody_searches_them() -> None:
+    text = " ".join(f"Lamp {n} hangs in hall {n}, where it was lit in {1000 + n}." for n in range(120))
+    model = Embedded()
+    pack = DenseXRetrievalPack([Document(text=text)], embed_model=model, mode="auto_merging", query_llm="none")
+    sections = {node.get_content() for node in pack.nodes("section")}
+    assert sections
+    assert not [given for given in model._texts if any(section in given for section in sections)]
+    assert len(model._texts) >= pack.counts().passages + pack.counts().propositions
+    assert pack.retrieve("Lamp 7")
+
+
+def test_what_a_caller_does_to_retrieved_units_does_not_reach_the_next_one() -> None:
+    pack = DenseXRetrievalPack([Document(text="The lamp is red.")], embed_model="none", query_llm="none")
+    units = pack.retriever._units  # type: ignore[attr-defined]
+    for hit in units.retrieve("lamp"):
+        hit.node.metadata["seen"] = True
+    assert not any("seen" in hit.node.metadata for hit in units.retrieve("lamp"))

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import subprocess
 import sys
@@ -12,11 +11,13 @@ from typing import Any
 import pytest
 
 from llama_pack_densex import DenseXRetrievalPack
-from llama_pack_densex.retrieval.lexical_state import FOLDER, State
+from llama_pack_densex.index.upkeep import check_index
+from llama_pack_densex.stores.lance import LanceVectorStore
 from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest
 from tests.searching import (
     ENGLISH,
     JAPANESE,
+    MORE_JAPANESE,
     QUESTIONS,
     EnglishEmbedding,
     ShortEmbedding,
@@ -54,13 +55,10 @@ def load(kind: str, folder: Path, **options: Any) -> DenseXRetrievalPack:
     return DenseXRetrievalPack.load(folder, query_llm="none", embed_model=model(kind), **options)
 
 
-def lexical_files(folder: Path) -> list[Path]:
-    return sorted(folder.glob(f"*/{FOLDER}/*"))
-
-
-def saved_state(folder: Path) -> State:
+def words_of(folder: Path) -> str:
+    """What an index says of its words; empty where it has none."""
     manifest = Manifest.read(folder)
-    return State.read(folder / manifest.data / FOLDER, manifest.lexical)
+    return LanceVectorStore(folder / manifest.data, version=int(manifest.version)).table.now.note
 
 
 def answers(pack: DenseXRetrievalPack) -> list[Any]:
@@ -69,11 +67,9 @@ def answers(pack: DenseXRetrievalPack) -> list[Any]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("mode", ["recursive", "auto_merging"])
-def test_a_loaded_pack_finds_the_same(kind: str, mode: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_loaded_pack_finds_the_same(kind: str, mode: str, tmp_path: Path) -> None:
     pack = build(kind, tmp_path / "index", mode=mode)
-    with caplog.at_level(logging.INFO, "llama_pack_densex.retrieval"):
-        assert answers(load(kind, tmp_path / "index")) == answers(pack)
-    assert "lexical index" not in caplog.text
+    assert answers(load(kind, tmp_path / "index")) == answers(pack)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -133,33 +129,30 @@ def test_changes_are_found_by_their_words_in_the_next_process(kind: str, tmp_pat
 def test_a_deleted_documents_words_are_forgotten_on_disk(tmp_path: Path) -> None:
     pack = build("lexical", tmp_path / "index")
     pack.insert(documents({"secret": "Zyxomma is the password."}))
-    before = {file.name for file in lexical_files(tmp_path / "index")}
     pack.delete("secret")
     pack.compact()
-    assert not before & {file.name for file in lexical_files(tmp_path / "index")}
+    files = (file for file in (tmp_path / "index").rglob("*") if file.is_file())
+    assert not [file for file in files if b"zyxomma" in file.read_bytes().lower()]
 
 
-@pytest.mark.parametrize("damage", ["garbage", "cut", "empty", "gone"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_damaged_lexical_index_is_mended(
-    kind: str, damage: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    expected = answers(build(kind, tmp_path / "index"))
-    for file in lexical_files(tmp_path / "index"):
+def damage_words(folder: Path, damage: str) -> None:
+    """Damage the index of words, as LanceDB keeps it."""
+    for file in folder.glob("*/nodes.lance/_indices/*/*"):
         if damage == "gone":
             file.unlink()
         else:
             file.write_bytes({"garbage": b"\x00garbage", "cut": file.read_bytes()[:99], "empty": b""}[damage])
-    with caplog.at_level(logging.INFO, "llama_pack_densex.retrieval"):
-        loaded = load(kind, tmp_path / "index")
-        assert answers(loaded) == expected
-    lines = [record for record in caplog.records if "lexical index" in record.getMessage()]
-    assert [record.levelname for record in lines] == ["INFO"]
-    caplog.clear()
-    loaded.persist()
-    with caplog.at_level(logging.INFO, "llama_pack_densex.retrieval"):
-        assert answers(load(kind, tmp_path / "index")) == expected
-    assert "lexical index" not in caplog.text
+
+
+@pytest.mark.parametrize("damage", ["garbage", "cut", "empty", "gone"])
+def test_a_damaged_index_of_words_is_named_and_mended(damage: str, tmp_path: Path) -> None:
+    expected = answers(build("lexical", tmp_path / "index"))
+    damage_words(tmp_path / "index", damage)
+    with pytest.raises(InvalidIndexError, match="densex check"):
+        answers(load("lexical", tmp_path / "index"))
+    assert {fault.kind for fault in check_index(tmp_path / "index").faults} == {"words"}
+    assert check_index(tmp_path / "index", repair=True).sound
+    assert answers(load("lexical", tmp_path / "index")) == expected
 
 
 @pytest.mark.skipif(
@@ -171,30 +164,28 @@ def test_the_tokenizer_of_that_name_is_used_again(kind: str, tmp_path: Path) -> 
     options: dict[str, Any] = {"embed_model": model(kind), "query_llm": "none", "dense_weight": 0.0}
     corpus = documents({"home": "春に引っ越しをした。", "sea": "海は青い。"})
     DenseXRetrievalPack(corpus, tokenizer="sudachi", persist_dir=tmp_path / "index", **options)
-    assert saved_state(tmp_path / "index").tokenizer == "sudachi"
+    assert "sudachi" in words_of(tmp_path / "index")
     loaded = load(kind, tmp_path / "index")
     assert sources(loaded.retrieve("引越")) == ["home"]  # another spelling of the same word
     loaded.insert(documents({"new": "夏にも引越をした。"}))
     assert sorted(sources(load(kind, tmp_path / "index").retrieve("引っ越し"))) == ["home", "new"]
 
 
-def test_a_function_must_be_passed_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_function_must_be_passed_again(tmp_path: Path) -> None:
     splitter = Splitter()
     pack = build("lexical", tmp_path / "index", tokenizer=splitter)
     with pytest.raises(ValueError, match=r"Splitter, a function: pass it as tokenizer=, or tokenizer=\"bigrams\""):
         load("lexical", tmp_path / "index")
     assert answers(load("lexical", tmp_path / "index", tokenizer=splitter)) == answers(pack)
-    with caplog.at_level(logging.INFO, "llama_pack_densex.retrieval"):
-        anew = load("lexical", tmp_path / "index", tokenizer="bigrams")
-        assert sources(anew.retrieve("将棋の駒"))[0] == "将棋"
-    assert "another tokenizer than bigrams" in caplog.text
+    anew = load("lexical", tmp_path / "index", tokenizer="bigrams")
+    assert sources(anew.retrieve("将棋の駒"))[0] == "将棋"
     anew.persist()
     assert sources(load("lexical", tmp_path / "index").retrieve("将棋の駒"))[0] == "将棋"
 
 
 def test_an_index_that_never_searched_by_words_needs_no_tokenizer(tmp_path: Path) -> None:
     pack = build("hybrid", tmp_path / "index", hybrid=False, tokenizer=Splitter())
-    assert lexical_files(tmp_path / "index") == []
+    assert words_of(tmp_path / "index") == ""
     assert answers(load("hybrid", tmp_path / "index")) == answers(pack)
 
 
@@ -203,7 +194,7 @@ def test_hybrid_search_can_be_taken_up_later(tmp_path: Path) -> None:
     loaded = load("hybrid", tmp_path / "index", hybrid=True)
     assert answers(loaded) == answers(build("hybrid", tmp_path / "other"))
     loaded.persist()
-    assert saved_state(tmp_path / "index").segments
+    assert words_of(tmp_path / "index")
     assert answers(load("hybrid", tmp_path / "index")) == answers(loaded)
 
 
@@ -228,9 +219,10 @@ def test_what_was_chosen_for_search_is_remembered(chosen: dict[str, Any], tmp_pa
 
 
 def test_what_is_known_of_languages_is_remembered(tmp_path: Path) -> None:
-    DenseXRetrievalPack(documents(ENGLISH, JAPANESE), embed_model=EnglishEmbedding(), persist_dir=tmp_path / "index")
+    corpus = documents(JAPANESE, MORE_JAPANESE)
+    DenseXRetrievalPack(corpus, embed_model=EnglishEmbedding(), persist_dir=tmp_path / "index")
     first = Manifest.read(tmp_path / "index").languages
-    assert {language for language, *_ in first} == {"en", "ja"}
+    assert {language for language, *_ in first} == {"ja"}
     loaded = DenseXRetrievalPack.load(tmp_path / "index", embed_model=EnglishEmbedding())
     loaded.insert(SNOW)
     assert Manifest.read(tmp_path / "index").languages == first
@@ -238,10 +230,10 @@ def test_what_is_known_of_languages_is_remembered(tmp_path: Path) -> None:
     assert Manifest.read(tmp_path / "copy").languages == first
 
 
-def test_a_copy_has_its_own_lexical_index(tmp_path: Path) -> None:
+def test_a_copy_has_its_own_words(tmp_path: Path) -> None:
     pack = build("hybrid", tmp_path / "index")
     pack.persist(tmp_path / "copy")
-    assert saved_state(tmp_path / "copy").segments
+    assert words_of(tmp_path / "copy")
     pack.delete("将棋")
     assert "将棋" in sources(load("hybrid", tmp_path / "copy").retrieve("将棋の駒"))
 

@@ -16,8 +16,7 @@ from llama_index.llms.openai import OpenAI
 from llama_pack_densex import DenseXRetrievalPack
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 from llama_pack_densex.options import PackOptions
-from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
-from llama_pack_densex.retrieval.context_budget import count_words
+from llama_pack_densex.retrieval.context import PropositionContextPostprocessor, count_words
 from llama_pack_densex.retrieval.hits import matched_units
 from tests.openai_server import OpenAIServer
 from tests.searching import ENGLISH, JAPANESE, QUESTIONS, ShortEmbedding, documents, identity, passage_of, sources
@@ -172,15 +171,15 @@ def test_an_answer_where_nothing_passes_the_filters_asks_no_llm(server: OpenAISe
     ("name", "value"),
     [
         ("mode", "both"), ("granularity", ()), ("granularity", ("chunk",)), ("granularity", "sentences"),
-        ("granularity", None), ("granularity", ([],)), ("granularity", 3),
+        ("granularity", ([],)), ("granularity", 3),
         ("similarity_top_k", 0), ("similarity_top_k", 2.5), ("similarity_top_k", "4"), ("similarity_top_k", True),
         ("fetch_k", 0), ("fetch_k", -3), ("fetch_k", 2.5), ("fetch_k", "20"), ("fetch_k", True),
         ("rerank_k", 0), ("rerank_k", -1), ("rerank_k", 7.5), ("rerank_k", "20"),
         ("simple_ratio_thresh", 1.1), ("simple_ratio_thresh", -0.1), ("simple_ratio_thresh", "half"),
         ("dense_weight", 1.01), ("dense_weight", -0.5), ("dense_weight", float("nan")), ("dense_weight", "half"),
-        ("hybrid", "dense"), ("hybrid", None), ("hybrid", 1), ("hybrid", 0), ("hybrid", []),
-        ("rerank", "sentence"), ("rerank", None),
-        ("context", "everything"), ("context", None), ("context", 3),
+        ("hybrid", "dense"), ("hybrid", 1), ("hybrid", 0), ("hybrid", []),
+        ("rerank", "sentence"),
+        ("context", "everything"), ("context", 3),
     ],
 )  # fmt: skip
 def test_a_value_out_of_range_is_named(name: str, value: Any) -> None:

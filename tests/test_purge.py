@@ -123,16 +123,6 @@ def test_purging_reaches_the_replies_for_the_parts_of_a_passage(server: OpenAISe
     assert found(WORDS, *replies_in(folder)) == set()
 
 
-def test_purging_reaches_the_replies_for_several_passages_at_once(server: OpenAIServer, folder: Path) -> None:
-    other = Document(id_="港", text="港（harbour）には霧雨が降った。波は静かであった。")
-    server.responder = lambda body: json.dumps({"1": [SECRET.text], "2": [other.text]}, ensure_ascii=False)
-    pack = pack_of([SECRET, other], folder, asking(server, passages_per_request=2))
-    assert len(server.requests) == 1
-    pack.delete(SECRET.id_, purge=True)
-    assert found(WORDS, *replies_in(folder)) == set()
-    assert found(OTHER_WORDS, *replies_in(folder)) == set(OTHER_WORDS)
-
-
 def test_purging_reaches_a_cache_of_the_users_own(server: OpenAIServer, folder: Path, tmp_path: Path) -> None:
     own = tmp_path / "own"
     own.mkdir()

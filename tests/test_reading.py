@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llama_pack_densex import PropositionNodeParser
+from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 from llama_pack_densex.reading import UnreadableFileError, document_ids, find_files, read_file
-from llama_pack_densex.reading.encodings import decode
+from llama_pack_densex.reading.readers import decode
 from tests.pdf_file import pdf_bytes
 
 JAPANESE = "吾輩は猫である。名前はまだ無い。どこで生れたかとんと見当がつかぬ。"
@@ -95,6 +98,69 @@ def test_a_path_that_is_not_there_is_an_error(tmp_path: Path) -> None:
         find_files([tmp_path / "nowhere"])
 
 
+OTHER_KINDS = [
+    "main.py",
+    "表.CSV",
+    "rows.jsonl",
+    "a.json",
+    "Makefile",
+    "CMakeLists.txt",
+    "設定.yaml",
+    "x.tsv",
+    "n.ipynb",
+]
+PROSE = [
+    "議事録.txt",
+    "a.md",
+    "page.HTML",
+    "LICENSE",
+    "第3回.1",
+    "memo.2024-05",
+    "手引き",
+    "a.rst",
+    "scan.pdf",
+    "b.docx",
+]
+
+
+def test_code_and_data_are_no_prose_unless_they_are_asked_for(tmp_path: Path) -> None:
+    for name in (*OTHER_KINDS, *PROSE):
+        write(tmp_path / name)
+    assert set(names(tmp_path)) == {*PROSE}
+    assert {path.name for path in find_files([tmp_path]).other_kinds} == {*OTHER_KINDS}
+    assert names(tmp_path / "main.py") == ["main.py"]
+    assert {file.name for file in find_files([tmp_path], include=["*.CSV", "main.*"]).files} - {*PROSE} == {
+        "main.py", "表.CSV"
+    }  # fmt: skip
+
+
+def test_what_is_in_the_index_was_asked_for(tmp_path: Path) -> None:
+    file = write(tmp_path / "main.py")
+    assert [found.path for found in find_files([tmp_path], indexed={str(file)}).files] == [file]
+
+
+@pytest.mark.parametrize(
+    ("globs", "left"),
+    [
+        (["*.txt"], {"a.md", "下書き/b.md", "x/下書き/c.md"}),
+        (["下書き"], {"a.md", "d.txt"}),
+        (["x/下書き/"], {"a.md", "d.txt", "下書き/b.md"}),
+        (["**/b.md", "./a.md"], {"d.txt", "x/下書き/c.md"}),
+        (["x/*.md"], {"a.md", "d.txt", "下書き/b.md"}),
+        (["下書\N{KATAKANA LETTER KI}", "B.md"], {"a.md", "d.txt", "下書き/b.md", "x/下書き/c.md"}),
+    ],
+)
+def test_globs_leave_out_files_and_folders(tmp_path: Path, globs: list[str], left: set[str]) -> None:
+    for name in ("a.md", "d.txt", "下書き/b.md", "x/下書き/c.md"):
+        write(tmp_path / name)
+    assert {file.name for file in find_files([tmp_path], exclude=globs, include=["*.txt"]).files} == left
+
+
+def test_globs_do_not_tell_how_a_character_is_composed(tmp_path: Path) -> None:
+    write(tmp_path / "か\N{COMBINING KATAKANA-HIRAGANA VOICED SOUND MARK}.md")  # as macOS writes it
+    assert find_files([tmp_path], exclude=["が.md"]).files == []
+
+
 # what their documents are called
 
 
@@ -152,6 +218,56 @@ def test_text_is_read_in_the_encodings_of_japan(tmp_path: Path, encoding: str) -
     assert read_file(file, "a.txt")[0].text == JAPANESE
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp932", "euc_jp"])
+@pytest.mark.parametrize("end", ["---\n", "...\r\n"])
+def test_front_matter_is_metadata_and_not_text(tmp_path: Path, encoding: str, end: str) -> None:
+    front = "---\ntitle: 猫の暮らし\ntags: [猫, 家]\ndate: 2024-05-01\nfile_name: other.md\nyear: 2024\n" + end
+    (document,) = read_file(write(tmp_path / "a.md", f"{front}# 一\n\n{JAPANESE}".encode(encoding)), "a.md")
+    assert document.text == f"# 一\n\n{JAPANESE}"
+    given_by_user = {"title": "猫の暮らし", "tags": ["猫", "家"], "date": "2024-05-01", "year": 2024}
+    assert given_by_user.items() <= document.metadata.items()
+    assert document.metadata["file_name"] == "a.md"
+
+
+@pytest.mark.parametrize("text", ["---\nRain fell.\n---\nIt was cold.", "---\ntitle: a", "Rain.\n---\ntitle: a\n---\n"])
+def test_text_between_rules_is_no_front_matter(tmp_path: Path, text: str) -> None:
+    (document,) = read_file(write(tmp_path / "a.md", text), "a.md")
+    assert document.text == text
+    assert "title" not in document.metadata
+
+
+@pytest.mark.parametrize("wrong", ["title: a: b", "a: &a [*a]", "date: 2024-13-45", "? [a]\n: b"])
+def test_front_matter_that_is_no_yaml_stays_in_the_text(
+    tmp_path: Path, wrong: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = f"---\n{wrong}\n---\nRain fell."
+    assert read_file(write(tmp_path / "a.md", text), "a.md")[0].text == text
+    assert "front matter is no YAML" in caplog.text
+
+
+@pytest.mark.parametrize(("delimiter", "encoding"), [(",", "cp932"), (";", "utf-8-sig"), ("\t", "utf-16")])
+def test_each_row_of_a_table_file_can_be_understood_alone(tmp_path: Path, delimiter: str, encoding: str) -> None:
+    rows = [["商品", "価格", "説明"], [], ["煎茶", "500円", '"蒸して作る。\n緑色。"'], ["番茶", "", "安い|茶。"]]
+    text = "\r\n".join(delimiter.join(row) for row in rows)
+    (document,) = read_file(write(tmp_path / "a.csv", text.encode(encoding)), "a.csv")
+    assert document.text == (
+        "| 商品 | 煎茶 |\n| --- | --- |\n| 価格 | 500円 |\n| 説明 | 蒸して作る。 緑色。 |\n\n\n"
+        "| 商品 | 番茶 |\n| --- | --- |\n| 説明 | 安い\\|茶。 |"
+    )
+
+
+def test_rows_are_whole_in_passages_and_units(tmp_path: Path) -> None:
+    rows = [f"Lamp {n},It shines. It is no. {n}.,{n} yen" for n in range(200)]
+    documents = read_file(write(tmp_path / "a.csv", "\n".join(["name,text,price", *rows])), "a.csv")
+    nodes = PropositionNodeParser().get_nodes_from_documents(documents)
+    for granularity in ("passage", "proposition"):
+        texts = [node.get_content() for node in nodes if node.metadata[GRANULARITY_KEY] == granularity]
+        for number in range(200):
+            (text,) = [one for one in texts if f"| Lamp {number} |" in one]
+            whole = f"| name | Lamp {number} |\n| --- | --- |\n| text | It shines. It is no. {number}. |\n| price | "
+            assert f"{whole}{number} yen |" in text
+
+
 @given(st.text())
 def test_any_utf_8_text_is_read_as_it_is(text: str) -> None:
     if "\x1b$" not in text and not text.startswith("\ufeff"):
@@ -165,11 +281,93 @@ def test_shift_jis_and_euc_jp_are_told_apart(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        ("Le garçon a mangé des crêpes à la crème brûlée, où l’été s’achève déjà.", "cp1252"),
+        ("Die Größe ist müßig.", "latin-1"),
+        ("Příliš žluťoučký kůň úpěl ďábelské ódy. Praha je hlavní město České republiky.", "cp1250"),
+        ("Первая русская железная дорога была открыта в тысяча восемьсот тридцать седьмом году.", "cp1251"),
+        ("Первая русская железная дорога была открыта в тысяча восемьсот тридцать седьмом году.", "koi8-r"),
+        ("北京是中华人民共和国的首都，也是全国的政治中心、文化中心。", "gbk"),
+        ("臺北市是中華民國的首都，也是全國的政治與文化中心。", "big5"),
+        ("서울은 대한민국의 수도이며 가장 큰 도시이다. 한강을 끼고 있다.", "euc-kr"),
+    ],
+)
+def test_text_in_an_old_encoding_of_another_country_is_read(text: str, encoding: str) -> None:
+    assert decode(text.encode(encoding)) == text
+
+
+@pytest.mark.parametrize(
+    ("label", "encoding", "text"),
+    [
+        ("iso-8859-1", "cp1252", "“Rain” — it’s 5 €"),
+        ("gb2312", "gbk", "朱镕基"),
+        ("euc-kr", "cp949", "똠방각하"),
+        ("Shift_JIS", "cp932", "①髙島屋"),
+    ],
+)
+def test_a_page_is_read_as_browsers_read_what_it_declares(tmp_path: Path, label: str, encoding: str, text: str) -> None:
+    page = f'<meta charset="{label}"><p>'.encode() + text.encode(encoding)
+    assert read_file(write(tmp_path / "a.html", page), "a.html")[0].text == f"{text}\n"
+
+
+def test_a_large_binary_file_is_not_read_whole(tmp_path: Path) -> None:
+    with open(tmp_path / "film.mp4", "wb") as file:
+        file.truncate(2**40)  # which takes no room
+    with pytest.raises(UnreadableFileError, match="is no text"):
+        read_file(tmp_path / "film.mp4", "film.mp4")
+
+
+def test_a_word_file_is_read_by_llama_indexs_reader_or_the_error_says_what_to_install(tmp_path: Path) -> None:
+    file = tmp_path / "a.docx"
+    with ZipFile(file, "w") as archive:
+        body = "<w:body><w:p><w:r><w:t>Rain fell.</w:t></w:r></w:p></w:body>"
+        space = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+        archive.writestr("word/document.xml", f'<w:document xmlns:w="{space}">{body}</w:document>')
+    try:
+        import docx2txt  # noqa: F401
+        import llama_index.readers.file  # noqa: F401
+    except ImportError:
+        with pytest.raises(ImportError, match=r"a\.docx needs more packages .*pip install llama-index-readers-file"):
+            read_file(file, "a.docx")
+    else:
+        (document,) = read_file(file, "a.docx")
+        assert (document.id_, document.text.strip()) == ("a.docx", "Rain fell.")
+
+
+def test_slides_and_books_are_read_by_llama_indexs_readers(tmp_path: Path) -> None:
+    pytest.importorskip("llama_index.readers.file")
+    pptx, epub = pytest.importorskip("pptx"), pytest.importorskip("ebooklib.epub")
+    slides = pptx.Presentation()
+    for title, text in (("港の歴史", "函館の港は1859年に開かれた。"), ("Trade", "Tea was shipped.")):
+        slide = slides.slides.add_slide(slides.slide_layouts[1])
+        slide.shapes.title.text, slide.placeholders[1].text = title, text
+    slides.save(tmp_path / "a.pptx")
+    pages = read_file(tmp_path / "a.pptx", "a.pptx")
+    assert [page.id_ for page in pages] == ["a.pptx#page=1", "a.pptx#page=2"]
+    assert "函館の港は1859年に開かれた。" in pages[0].text
+    assert (
+        pages[0].metadata.keys() - {"title", "page_label"}
+        == read_file(write(tmp_path / "b.md"), "b")[0].metadata.keys()
+    )
+    book = epub.EpubBook()
+    chapter = epub.EpubHtml(file_name="1.xhtml", content="<h1>港</h1><p>函館の港は1859年に開かれた。</p>")
+    for item in (chapter, epub.EpubNcx(), epub.EpubNav()):
+        book.add_item(item)
+    book.spine = [chapter]
+    epub.write_epub(tmp_path / "a.epub", book)
+    assert "函館の港は1859年に開かれた。" in read_file(tmp_path / "a.epub", "a.epub")[0].text
+    for name in ("c.docx", "c.pptx", "c.epub"):
+        with pytest.raises(UnreadableFileError, match="may be damaged"):
+            read_file(write(tmp_path / name, b"PK\x03\x04"), name)
+
+
+@pytest.mark.parametrize(
     ("content", "reason"),
     [
         (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "is no text"),
         (b"x" * 10000 + b"\0", "NUL"),
-        ("Die Größe ist müßig.".encode("latin-1"), "neither UTF-8 nor Shift_JIS"),
+        (bytes([0xFF, 0x81, 0x8D, 0x1B, 0x02, 0xFE]) * 9, "in no encoding"),
     ],
 )
 def test_what_is_no_text_is_an_error_that_names_the_file(tmp_path: Path, content: bytes, reason: str) -> None:

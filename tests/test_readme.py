@@ -1,4 +1,4 @@
-"""The README's Python runs as it stands there."""
+"""The Python of the README and of docs/search.md runs as it stands there."""
 
 from __future__ import annotations
 
@@ -9,17 +9,21 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-README = Path(__file__).resolve().parent.parent / "README.md"
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(
     r"^(?:<!-- (?P<note>no-run|needs: \w+) -->\n)?```python\n(?P<code>.*?)^```\n(?:\n```text\n(?P<output>.*?)^```\n)?",
     re.MULTILINE | re.DOTALL,
 )
 
 
-def test_the_code_of_the_readme_runs_in_order_and_prints_what_it_says(tmp_path: Path) -> None:
-    text = README.read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["README.md", "docs/search.md"])
+def test_the_code_of_a_page_runs_in_order_and_prints_what_it_says(name: str, tmp_path: Path) -> None:
+    page = ROOT / name
+    text = page.read_text(encoding="utf-8")
     blocks = [match for match in BLOCK.finditer(text) if _is_to_run(match["note"])]
-    script = "".join(_step(text, match) for match in blocks)
+    script = "".join(_step(page, text, match) for match in blocks)
     assert script.count("exec(") >= 5
 
     done = subprocess.run(
@@ -35,10 +39,10 @@ def _is_to_run(note: str | None) -> bool:
     return note is None or (note.startswith("needs: ") and find_spec(note.removeprefix("needs: ")) is not None)
 
 
-def _step(text: str, block: re.Match[str]) -> str:
-    """One block as a statement; its tracebacks have the README's line numbers."""
+def _step(page: Path, text: str, block: re.Match[str]) -> str:
+    """One block as a statement; its tracebacks have the page's line numbers."""
     lines_above = text.count("\n", 0, block.start("code"))
-    return f"exec(compile({chr(10) * lines_above + block['code']!r}, {str(README)!r}, 'exec'))\n"
+    return f"exec(compile({chr(10) * lines_above + block['code']!r}, {str(page)!r}, 'exec'))\n"
 
 
 def _newcomer(home: Path) -> dict[str, str]:

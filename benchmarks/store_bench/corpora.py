@@ -72,7 +72,7 @@ def named_model(name: str) -> BaseEmbedding:
 
 def node_parser() -> HierarchicalPropositionNodeParser:
     """Sections, passages and sentences in place of propositions: one index for both modes."""
-    return HierarchicalPropositionNodeParser.from_defaults()
+    return HierarchicalPropositionNodeParser.from_defaults(embed_metadata=["title"])  # MixtureEmbedding reads it
 
 
 class RealText(Corpus):

@@ -27,7 +27,7 @@ def given(store: str, folder: Path, building: bool = False) -> dict[str, Any]:
     from store_bench.embeddings import DIMENSION
 
     url = store if "://" in store else f"{store}://{_beside(folder)}" if store != "faiss" else f"faiss://{folder}"
-    found["vector_store"] = open_url(url, DIMENSION).vector_store
+    found["vector_store"] = open_url(url, DIMENSION)
     return found
 
 

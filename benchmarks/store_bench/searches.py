@@ -15,7 +15,7 @@ from llama_index.core.schema import QueryBundle
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
 
 from llama_pack_densex import DenseXRetrievalPack
-from llama_pack_densex.retrieval.units import DenseUnitRetriever
+from llama_pack_densex.retrieval.search import DenseUnitRetriever
 from store_bench.places import given
 
 FILTERS = {

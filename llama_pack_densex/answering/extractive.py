@@ -11,7 +11,7 @@ from llama_index.core.prompts.mixin import PromptMixinType
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 
 from llama_pack_densex.node_parsers.metadata import SECTION_KEY, TITLE_KEY
-from llama_pack_densex.retrieval.context_facts import best_facts
+from llama_pack_densex.retrieval.context import best_facts
 
 NOTHING_FOUND = "Empty Response"
 """What core's synthesizers answer where nothing was retrieved."""
@@ -88,6 +88,13 @@ def extract(nodes: list[NodeWithScore]) -> list[str]:
     return [_quote(fact.unit.text, fact.source.node, fact.unit.section) for fact in facts]
 
 
+def within(section: str, title: str) -> str:
+    """The headings above a place, without the one that is the document's title."""
+    begins_with_it = title and f"{section}, ".startswith(f"{title}, ")
+    return section.removeprefix(title).removeprefix(", ") if begins_with_it else section
+
+
 def _quote(text: str, source: BaseNode, section: str) -> str:
-    name = " – ".join(part for part in (str(source.metadata.get(TITLE_KEY, "")), section) if part)
+    title = str(source.metadata.get(TITLE_KEY, ""))
+    name = " – ".join(part for part in (title, within(section, title)) if part)
     return f"- {text.strip()} [{name or source.ref_doc_id or source.node_id}]"

@@ -1,21 +1,114 @@
-"""The commands and their options."""
+"""The commands and their options. What a command needs is imported when it runs: `--help` takes no time."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.metadata import version as installed_version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import typer
 
-from llama_pack_densex.cli.batch import batch
-from llama_pack_densex.cli.choices import EMBED_MODEL_HELP, ModeChoice
-from llama_pack_densex.cli.compare import compare
-from llama_pack_densex.cli.estimate import estimate
-from llama_pack_densex.cli.index import index
-from llama_pack_densex.cli.maintenance import check, compact
-from llama_pack_densex.cli.score import score
-from llama_pack_densex.cli.session import argument, print_json, session, stdout, waiting
+from llama_pack_densex.cli.output import argument, print_json, session, stdout, waiting
+
+_KINDS = "llm, sentence or recorded:FILE"
+_MODES = ("recursive", "auto_merging")
+_CONTEXTS = ("propositions+passages", "propositions", "passages", "window")
+_STATUSES = ("ok", "repaired", "fallback")
+_PAGE = 10  # passages that are shown: some screens
+_UNITS = ("proposition", "sentence", "passage")
+_LEAST_SAMPLE = 5
+_LIMITS = (
+    "max_concurrency", "requests_per_minute", "tokens_per_minute", "max_cost", "max_tokens_total", "prices",
+)  # fmt: skip
+"""The options that become arguments of `LLMPropositionizer`."""
+
+
+def _check_propositionizer(value: str | None) -> str | None:
+    """Refuse what is no propositionizer, as a usage error."""
+    if value in (None, "llm", "sentence") or (value and value.startswith("recorded:") and value != "recorded:"):
+        return value
+    raise typer.BadParameter(f"{value!r} is not {_KINDS}")
+
+
+def _one_of(metavar: str, names: Sequence[str]) -> dict[str, Any]:
+    """What an option that takes names, one of them or several, is made with."""
+
+    def check(value: Any) -> Any:
+        if isinstance(value, str) and value.replace("-", "_") in names:  # auto-merging too
+            return value.replace("-", "_")
+        wrong = {value} if isinstance(value, str) else set(value or ())
+        if wrong := wrong - set(names):
+            raise typer.BadParameter(f"{wrong.pop()!r} is not one of {', '.join(names)}")
+        return value
+
+    return {"callback": check, "metavar": metavar}
+
+
+def _llm_option(what: str, remark: str, *name: str) -> Any:
+    return typer.Option(*name, "--llm", "--llm-model", help=f"{what}: {_HELP_LLM}{remark}.", metavar="NAME")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"densex {installed_version('llama-pack-densex')}")
+        raise typer.Exit
+
+
+_NAMED = {"callback": _check_propositionizer, "metavar": "KIND"}
+_HELP_MODE = f"How propositions lead to passages: {' or '.join(_MODES)}."
+_HELP_EMBED_MODEL = 'Embedding model: PROVIDER:NAME, a folder, "minilm" (English), or "none" to search by words.'
+_HELP_LLM = "an OpenAI model, or openai-like:NAME, ollama:NAME, anthropic:NAME, google:NAME, huggingface:NAME"
+_HELP_CONTEXT = "What an LLM reads, to be shown as well:"
+_DEFAULT_EMBED_MODEL = "multilingual-e5-small if it is on this machine, else none."
+_HELP_PRICES = (
+    "Prices beside, or in place of, the package's own, in dollars for a million tokens: JSON such as "
+    '{"gpt-4o-mini": {"input": 0.15, "output": 0.6}}.'
+)
+_HELP_TO = (
+    "The index's folder, made if it is not there; or a vector store: chroma://, qdrant://, milvus://, postgresql:// or "
+    "faiss://, see docs/stores.md."
+)
+
+Paths = Annotated[list[Path], typer.Argument(help="Folders and files: text, Markdown, HTML, PDF.", metavar="PATH")]
+Place = Annotated[str, typer.Argument(help="The index's folder, or its store's URL.", metavar="DIR|URL")]
+Folder = Annotated[Path, typer.Argument(help="The index's folder.", metavar="DIR")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Mode = Annotated[
+    str | None, typer.Option(**_one_of("MODE", _MODES), help=f"{_HELP_MODE} Default: the index's; at first recursive.")
+]
+EmbedModel = Annotated[
+    str | None,
+    typer.Option(help=f"{_HELP_EMBED_MODEL} Default: the index's; at first {_DEFAULT_EMBED_MODEL}", metavar="MODEL"),
+]
+PropositionLLM = Annotated[str | None, _llm_option("What makes propositions", ". Default: gpt-4o-mini")]
+ApiBase = Annotated[str | None, typer.Option(help="Where openai-like: or ollama: models are served.", metavar="URL")]
+Granularity = Annotated[
+    list[str] | None,
+    typer.Option(
+        **_one_of("UNIT", _UNITS),
+        help=f"Units to search: {', '.join(_UNITS)}; any number of times. Default: the index's; at first all.",
+    ),
+]
+MaxConcurrency = Annotated[
+    int | None, typer.Option(min=1, help="Requests to the LLM at a time. Default: 8, or what the rates below take.")
+]
+RequestsPerMinute = Annotated[float | None, typer.Option(min=0.001, help="What the LLM's provider allows.")]
+TokensPerMinute = Annotated[float | None, typer.Option(min=1, help="What the LLM's provider allows.")]
+MaxCost = Annotated[float | None, typer.Option(min=0, help="US dollars to stop at; what was paid for is kept.")]
+Prices = Annotated[Path | None, typer.Option(help=_HELP_PRICES, metavar="FILE")]
+Include = Annotated[
+    list[str] | None,
+    typer.Option(help="Read files of this name or path too, though they are code or data: '*.csv'.", metavar="GLOB"),
+]
+Exclude = Annotated[
+    list[str] | None,
+    typer.Option(help="Leave out files or folders of this name or path: 'drafts', 'notes/*.txt'.", metavar="GLOB"),
+]
+Strict = Annotated[
+    bool,
+    typer.Option("--strict/--skip-unreadable", help="Refuse files that cannot be read; else a warning names them."),
+]
 
 app = typer.Typer(
     name="densex",
@@ -25,12 +118,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"densex {installed_version('llama-pack-densex')}")
-        raise typer.Exit
+batch = typer.Typer(
+    help="Make propositions through OpenAI's Batch API: half the price, within a day.", no_args_is_help=True
+)
+app.add_typer(batch, name="batch")
 
 
 @app.callback()
@@ -42,74 +133,202 @@ def main(
     pass
 
 
-app.command()(index)
-app.command()(estimate)
+@app.command()
+def index(
+    context: typer.Context,
+    paths: Paths,
+    to: Annotated[str, typer.Option("--to", help=_HELP_TO, metavar="DIR|URL")],
+    propositionizer: Annotated[
+        str | None,
+        typer.Option(**_NAMED, help=f"{_KINDS}. Default: what made the index; at first llm if there is an API key."),
+    ] = None,
+    mode: Mode = None,
+    embed_model: EmbedModel = None,
+    llm: PropositionLLM = None,
+    api_base: ApiBase = None,
+    granularity: Granularity = None,
+    max_concurrency: MaxConcurrency = None,
+    requests_per_minute: RequestsPerMinute = None,
+    tokens_per_minute: TokensPerMinute = None,
+    max_cost: MaxCost = None,
+    max_tokens_total: Annotated[int | None, typer.Option(min=0, help="Tokens to stop at, sent and received.")] = None,
+    prices: Prices = None,
+    include: Include = None,
+    exclude: Exclude = None,
+    strict: Strict = False,
+) -> None:
+    """Index documents; of those indexed before, only changed ones are done again, and deleted ones removed.
+
+    Replies of the LLM are kept in the index's folder, and what became of each document is in its
+    ingestion_report.json: after a stop, the same command goes on where it was. With a URL there is no such folder:
+    documents that were whole are in the store, the others are asked for again.
+    """
+    limits = _limits(context)
+    for_llm = [*limits, *(["llm"] if llm is not None else [])]
+    if for_llm and propositionizer not in (None, "llm"):
+        raise typer.BadParameter("it is for --propositionizer llm", param_hint=f"--{for_llm[0].replace('_', '-')}")
+    with session():
+        from llama_pack_densex.cli.choices import Choices, FileChoice
+        from llama_pack_densex.cli.ingest import index_paths
+
+        llm, embed_model = _served(api_base, llm, embed_model)
+        choices = Choices(propositionizer, mode, embed_model, llm, tuple(granularity or ()), limits)
+        if not index_paths(paths, to, choices, FileChoice(include or (), exclude or (), strict)):
+            raise typer.Exit(1)
+
+
+@app.command()
+def estimate(
+    context: typer.Context,
+    paths: Annotated[
+        list[Path],
+        typer.Argument(help="Folders and files, as for index; or a dataset, as for compare.", metavar="PATH"),
+    ],
+    to: Annotated[
+        Path | None,
+        typer.Option("--to", help="An index's folder: its documents and replies do not count.", metavar="DIR"),
+    ] = None,
+    llm: Annotated[str, _llm_option("What makes propositions", '; "none" for sentences')] = "gpt-4o-mini",
+    api_base: ApiBase = None,
+    embed_model: EmbedModel = None,
+    mode: Mode = None,
+    granularity: Granularity = None,
+    max_concurrency: MaxConcurrency = None,
+    requests_per_minute: RequestsPerMinute = None,
+    tokens_per_minute: TokensPerMinute = None,
+    prices: Prices = None,
+    include: Include = None,
+    exclude: Exclude = None,
+    sample: Annotated[
+        int, typer.Option(help="Really ask for N passages, and correct the estimate by them; costs money.", metavar="N")
+    ] = 0,
+    as_json: Json = False,
+) -> None:
+    """Tell what indexing will take: requests, tokens, money, time, and how many nodes there will be.
+
+    No request is made but those of a sample.
+    """
+    if sample and sample < _LEAST_SAMPLE:
+        raise typer.BadParameter(f"it must be 0, or {_LEAST_SAMPLE} or more", param_hint="--sample")
+    if sample and llm == "none":
+        raise typer.BadParameter("without an LLM there is nothing to ask for", param_hint="--sample")
+    with session():
+        from llama_pack_densex.cli.choices import Choices, FileChoice
+        from llama_pack_densex.cli.ingest import estimate_paths, print_estimate
+
+        asked, embed_model = _served(api_base, llm, embed_model)
+        choices = Choices("llm", mode, embed_model, asked, tuple(granularity or ()), _limits(context))
+        found = estimate_paths(paths, to, choices, FileChoice(include or (), exclude or ()), sample)
+        print_json(found) if as_json else print_estimate(stdout(), found)
 
 
 @app.command()
 def query(
-    place: Annotated[str, typer.Argument(help="The index's folder, or its store's URL.", metavar="DIR|URL")],
+    place: Place,
     question: Annotated[str, typer.Argument(help="The question.", metavar="QUESTION")],
     top_k: Annotated[
-        int | None,
-        typer.Option(min=1, help="Passages to retrieve. Default: the index's, at first 4.", show_default=False),
+        int | None, typer.Option(min=1, help="Passages to retrieve. Default: the index's, at first 4.")
     ] = None,
-    llm_model: Annotated[
-        str | None,
-        typer.Option(
-            help='The OpenAI model that writes the answer, or "none" for quotations. '
-            "Default: gpt-4o-mini if there is an OPENAI_API_KEY, else quotations.",
-            metavar="NAME",
-            show_default=False,
-        ),
+    query_llm: Annotated[
+        str | None, _llm_option("What answers", '; "none" quotes. Default: gpt-4o-mini with a key', "--query-llm")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    api_base: ApiBase = None,
+    filters: Annotated[
+        list[str] | None,
+        typer.Option("--filter", help="Search where key=value in the metadata; !=, >=, <=, >, < too.", metavar="K=V"),
+    ] = None,
+    mode: Mode = None,
+    context: Annotated[
+        str | None, typer.Option(**_one_of("CONTEXT", _CONTEXTS), help=f"{_HELP_CONTEXT} {', '.join(_CONTEXTS)}.")
+    ] = None,
+    rerank: Annotated[
+        str | None, typer.Option(help="A cross-encoder to score what was found: a name or folder.", metavar="MODEL")
+    ] = None,
+    as_json: Json = False,
 ) -> None:
     """Answer a question from an index, and show the passages and the propositions that found them."""
     if not question.strip():
         raise typer.BadParameter("it is blank", param_hint="QUESTION")
     with session():
-        from llama_pack_densex.cli.choices import make_llm
         from llama_pack_densex.cli.places import IndexPlace
-        from llama_pack_densex.cli.printing import print_answer
-        from llama_pack_densex.cli.results import answer_question
+        from llama_pack_densex.cli.results import answer_question, make_reranker, metadata_filters, print_answer
 
         with waiting("Searching"):
-            pack = IndexPlace.of(place).open(proposition_llm="none", query_llm=make_llm(llm_model))
-            answer = answer_question(pack, argument(question), top_k)
-        advice = " (for a written one set OPENAI_API_KEY)"
-        print_json(answer) if as_json else print_answer(stdout(), answer, advice if llm_model is None else "")
+            (named,) = _served(api_base, query_llm)
+            reranker = None if rerank is None else make_reranker(argument(rerank))
+            pack = IndexPlace.of(place).open(
+                proposition_llm="none", query_llm=named, mode=mode, context=context, reranker=reranker
+            )
+            chosen = metadata_filters(pack, [argument(condition) for condition in filters or ()])
+            answer = answer_question(pack, argument(question), top_k, chosen, cast(Any, context))
+        advice = " (for a written one name an LLM with --query-llm, or set OPENAI_API_KEY)" if query_llm is None else ""
+        print_json(answer) if as_json else print_answer(stdout(), answer, advice)
 
 
 @app.command()
 def inspect(
-    place: Annotated[str, typer.Argument(help="The index's folder, or its store's URL.", metavar="DIR|URL")],
+    place: Place,
     passage: Annotated[
-        str | None,
-        typer.Option(help="Show this passage only; the beginning of its id will do.", metavar="ID", show_default=False),
+        str | None, typer.Option(help="Show this passage only; the beginning of its id will do.", metavar="ID")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    documents: Annotated[
+        list[str] | None, typer.Option("--document", help="Show this document; any number of times.", metavar="ID")
+    ] = None,
+    status: Annotated[
+        str | None, typer.Option(**_one_of("STATUS", _STATUSES), help=f"Of this status: {', '.join(_STATUSES)}.")
+    ] = None,
+    search: Annotated[str, typer.Option(help="Where this is in the passage or its units.", metavar="TEXT")] = "",
+    limit: Annotated[int, typer.Option(min=0, help="Passages to show; 0 for all.", metavar="N")] = _PAGE,
+    as_json: Json = False,
 ) -> None:
     """Show an index's passages with their propositions and statuses."""
     with session():
         from llama_pack_densex.cli.places import IndexPlace
-        from llama_pack_densex.cli.printing import print_inspection
-        from llama_pack_densex.cli.results import inspect_index
+        from llama_pack_densex.cli.results import inspect_index, print_inspection
 
-        inspection = inspect_index(*IndexPlace.of(place).read(), passage)
+        wanted = [argument(document) for document in documents or ()]
+        inspection = inspect_index(IndexPlace.of(place), passage, wanted, status, argument(search), limit or None)
         print_json(inspection) if as_json else print_inspection(stdout(), inspection)
+
+
+@app.command()
+def export(place: Place) -> None:
+    """Print an index's passages and propositions as JSON lines.
+
+    densex index --propositionizer recorded:FILE makes the same propositions of the same documents, without an LLM.
+    """
+    with session():
+        from llama_pack_densex.cli.places import IndexPlace
+        from llama_pack_densex.cli.results import export_index
+
+        export_index(IndexPlace.of(place))
+
+
+@app.command()
+def delete(
+    place: Place,
+    documents: Annotated[list[str], typer.Argument(help="Ids, as inspect shows them; a file's means all its pages.")],
+    purge: Annotated[bool, typer.Option("--purge", help="Erase their text from the folder's files too.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Delete documents from an index."""
+    with session():
+        from llama_pack_densex.cli.places import IndexPlace
+        from llama_pack_densex.cli.results import delete_documents, print_deletion
+
+        with waiting("Deleting"):
+            done = delete_documents(IndexPlace.of(place), [argument(document) for document in documents], purge)
+        print_json(done) if as_json else print_deletion(stdout(), done, purge)
 
 
 @app.command()
 def demo(
     data: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR", help="The repository's data folder. Default: the one beside the package.", show_default=False
-        ),
+        typer.Option(metavar="DIR", help="The repository's data folder. Default: the one beside the package."),
     ] = None,
-    mode: Annotated[ModeChoice, typer.Option(help="How propositions lead to passages.")] = ModeChoice.recursive,
-    embed_model: Annotated[str, typer.Option(help=EMBED_MODEL_HELP, metavar="MODEL")] = "none",
+    mode: Annotated[str, typer.Option(**_one_of("MODE", _MODES), help=_HELP_MODE)] = "recursive",
+    embed_model: Annotated[str, typer.Option(help=_HELP_EMBED_MODEL, metavar="MODEL")] = "none",
     verbose: Annotated[bool, typer.Option("--verbose", help="List the questions that were missed.")] = False,
 ) -> None:
     """Index the repository's documents in memory, answer four questions, and count how many of 60 it can answer.
@@ -117,14 +336,225 @@ def demo(
     Ends with exit code 1 where that is less than 80 %.
     """
     with session():
-        from llama_pack_densex.cli.demo_command import show_demo
+        from llama_pack_densex.cli.results import show_demo
 
-        if not show_demo(data, mode.value, embed_model, verbose):
+        if not show_demo(data, mode, embed_model, verbose):
             raise typer.Exit(1)
 
 
-app.command()(check)
-app.command()(compact)
-app.command()(compare)
-app.command()(score)
-app.add_typer(batch, name="batch")
+@app.command()
+def check(
+    folder: Folder,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Mend what can be mended; remove, and list, documents that are not whole.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Check an index: its links, its documents, its embeddings, its lexical side.
+
+    Ends with exit code 1 where something is wrong that was not mended.
+    """
+    with session():
+        from llama_pack_densex.cli.places import damage_reported
+        from llama_pack_densex.cli.results import print_check
+        from llama_pack_densex.index.upkeep import check_index
+
+        with waiting("Checking"), damage_reported(folder):
+            report = check_index(folder, repair)
+        print_json(report) if as_json else print_check(stdout(), report)
+        if not report.sound:
+            raise typer.Exit(1)
+
+
+@app.command()
+def compact(folder: Folder) -> None:
+    """Give back the space of what was deleted and replaced, and erase it from the index's files."""
+    with session():
+        from llama_pack_densex.cli.places import damage_reported
+        from llama_pack_densex.cli.results import print_compaction
+        from llama_pack_densex.index.upkeep import compact_index
+
+        with waiting("Compacting"), damage_reported(folder):
+            done = compact_index(folder)
+        print_compaction(stdout(), folder, done)
+
+
+@app.command()
+def compare(
+    dataset: Annotated[
+        Path,
+        typer.Argument(help="SQuAD's JSON, a BEIR folder, ... (docs/evaluation.md), or questions.", metavar="DATASET"),
+    ],
+    documents: Annotated[
+        Path | None,
+        typer.Option(help="Where DATASET has questions alone: a folder, or a corpus as TSV.", metavar="PATH"),
+    ] = None,
+    strategies: Annotated[
+        str | None, typer.Option(help="Names, as densex,vector-256,sentence-window. Default: all.", metavar="NAMES")
+    ] = None,
+    embed_model: Annotated[
+        str | None, typer.Option(help=f"{_HELP_EMBED_MODEL} Default: {_DEFAULT_EMBED_MODEL}", metavar="MODEL")
+    ] = None,
+    propositionizer: Annotated[
+        str | None, typer.Option(**_NAMED, help=f"{_KINDS}. Default: none; what needs propositions is left out.")
+    ] = None,
+    llm: Annotated[
+        str | None, _llm_option("Of propositions (--propositionizer llm) and contextual headers", "")
+    ] = None,
+    reader_model: Annotated[
+        str | None, typer.Option(help="Such a model that answers from each context, for EM and F1.", metavar="NAME")
+    ] = None,
+    api_base: ApiBase = None,
+    max_cost: Annotated[
+        float | None, typer.Option(min=0, help="US dollars that each use of an LLM stops at. With --out, replies stay.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="For report.json, .csv and .html; embeddings and replies are kept there too.", metavar="DIR"),
+    ] = None,
+    language: Annotated[
+        str | None, typer.Option(help='Of the questions: "en", "ja", ... Default: told from them.', metavar="CODE")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Take the first N questions.", metavar="N")] = None,
+    top_k: Annotated[
+        int | None, typer.Option(min=1, help="Nodes that are read. Default: each strategy's own number.", metavar="K")
+    ] = None,
+) -> None:
+    """Compare ways of retrieving, LlamaIndex's and ours, on a dataset or on your own documents and questions."""
+    with session():
+        from llama_pack_densex.cli.choices import Choices
+        from llama_pack_densex.cli.compare import print_report, said_once, shown_progress
+        from llama_pack_densex.evaluation.compare import compare as run
+        from llama_pack_densex.evaluation.datasets import languages_of, read_dataset
+        from llama_pack_densex.evaluation.strategies import resolve_strategies
+        from llama_pack_densex.llm.names import OPENAI_MODEL, named_llm
+
+        names = None if strategies is None else [name.strip() for name in strategies.split(",") if name.strip()]
+        llm, reader_model, embed_model = _served(api_base, llm, reader_model, embed_model)
+        resolve_strategies(names)  # says now what is wrong with them
+        asks_llm = propositionizer == "llm"
+        made = None
+        if propositionizer is not None:
+            limits = {"max_cost": max_cost} if asks_llm and max_cost is not None else {}
+            choices = Choices(propositionizer, llm=llm if asks_llm else None, limits=limits)
+            made = choices.make_propositionizer()
+        languages: list[str | None] = [language] if language is not None else [*languages_of(dataset)] or [None]
+        for each in languages:
+            alone = len(languages) == 1
+            with shown_progress() as tell, said_once("llama_pack_densex.index.state"):
+                name = None if alone else f"{dataset.stem} ({each})"
+                report = run(
+                    read_dataset(dataset, documents, name=name, language=each, max_questions=limit),
+                    strategies=names,
+                    embed_model=embed_model,
+                    propositionizer=made,
+                    llm=named_llm(llm or OPENAI_MODEL) if asks_llm or llm not in (None, "none") else None,
+                    reader_llm=None if reader_model in (None, "none") else named_llm(reader_model),
+                    context_k=top_k,
+                    cache_dir=out,
+                    max_cost=max_cost,
+                    progress=tell,
+                )
+            written = [] if out is None else report.write(out if alone or each is None else out / each)
+            print_report(stdout(), report, written)
+
+
+@app.command()
+def score(
+    qrels: Annotated[
+        Path, typer.Option("--qrels", help="Relevance labels: TREC text, BEIR's TSV, or ranx's JSON.", metavar="FILE")
+    ],
+    runs: Annotated[
+        list[Path],
+        typer.Option("--run", help="A run: TREC text, or ranx's JSON or lz4. Give it once a run.", metavar="FILE"),
+    ],
+    metrics: Annotated[
+        list[str] | None,
+        typer.Option("--metric", help="hit, recall, precision, mrr, map or ndcg, each @k. Default: ndcg@10, mrr@10."),
+    ] = None,
+    permutations: Annotated[
+        int, typer.Option(min=1, help="Of the randomisation test that compares runs.", metavar="M")
+    ] = 10_000,
+    seed: Annotated[int, typer.Option(min=0, help="Of the test and of the confidence intervals.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Score runs against relevance labels, and compare them pair by pair."""
+    with session():
+        from llama_pack_densex.cli.compare import print_scores
+        from llama_pack_densex.evaluation.runs import METRICS, score_runs
+
+        with waiting("Scoring"):
+            report = score_runs(qrels, runs, tuple(dict.fromkeys(metrics or METRICS)), permutations, seed)
+        print_json(report) if as_json else print_scores(stdout(), report)
+
+
+@batch.command("export")
+def export_requests(
+    paths: Paths,
+    to: Annotated[Path, typer.Option("--to", help="The index's folder; it need not be there yet.", metavar="DIR")],
+    out: Annotated[Path, typer.Option("--out", help="Where the request files go, a folder.", metavar="FOLDER")],
+    llm: PropositionLLM = None,
+    mode: Mode = None,
+    requests_per_file: Annotated[
+        int, typer.Option(min=1, max=50_000, help="Fewer where the service has too many tokens queued.", metavar="N")
+    ] = 50_000,
+    prices: Prices = None,
+    include: Include = None,
+    exclude: Exclude = None,
+    strict: Strict = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the request files of an earlier export.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Write request files for the passages of documents whose propositions are still to be made.
+
+    Nothing is asked and no key is needed. The files hold the documents' text, and only you can read them.
+    """
+    with session():
+        from llama_pack_densex.cli.batch import export_paths, print_export
+        from llama_pack_densex.cli.choices import Choices, FileChoice
+
+        choices = Choices(mode=mode, llm=llm, limits={} if prices is None else {"prices": prices})
+        choice = FileChoice(include or (), exclude or (), strict)
+        report = export_paths(paths, to, out, choices, choice, requests_per_file, force)
+        options = [part for glob in choice.include for part in ("--include", glob)]
+        options += [part for glob in choice.exclude for part in ("--exclude", glob)]
+        options += ["--strict"] if strict else []
+        options += ["--mode", mode] if mode else []
+        print_json(report) if as_json else print_export(stdout(), report, [*map(str, paths), *options])
+
+
+@batch.command("import")
+def import_(
+    files: Annotated[
+        list[Path],
+        typer.Argument(exists=True, dir_okay=False, help="Output and error files of the Batch API.", metavar="FILE"),
+    ],
+    to: Annotated[Path, typer.Option("--to", help="The index's folder, as for the export.", metavar="DIR")],
+    prices: Prices = None,
+    as_json: Json = False,
+) -> None:
+    """Keep the replies in result files, for densex index to finish with.
+
+    Lines that cannot be used are counted; densex index asks for them directly. A file that is imported twice changes
+    nothing. Ends with exit code 1 where no line can be used.
+    """
+    with session():
+        from llama_pack_densex.cli.batch import import_files, print_import
+
+        report = import_files(files, to, prices)
+        print_json(report) if as_json else print_import(stdout(), report, str(to))
+        if not report.imported and not report.already_there:
+            raise typer.Exit(1)
+
+
+def _limits(context: typer.Context) -> dict[str, Any]:
+    return {name: value for name in _LIMITS if (value := context.params.get(name)) is not None}
+
+
+def _served(api_base: str | None, *names: str | None) -> list[str | None]:
+    """The names of models, with the address of their server."""
+    if api_base is None:
+        return list(names)
+    from llama_pack_densex.llm.names import with_address
+
+    return with_address(names, api_base)

@@ -2,229 +2,218 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from rich.console import Console
+from rich.text import Text
 
-from llama_pack_densex.cli.choices import ModeChoice
-from llama_pack_densex.cli.session import one_line, print_json, progress, session, stdout, waiting, warn
-
-if TYPE_CHECKING:
-    from llama_index.core.schema import BaseNode, Document
-    from llama_index.llms.openai import OpenAI
-
-    from llama_pack_densex.propositionizers.llm import LLMPropositionizer
-    from llama_pack_densex.stores.manifest import Manifest
-
-batch = typer.Typer(
-    help="Make propositions through OpenAI's Batch API: half the price, within a day.", no_args_is_help=True
+from llama_pack_densex.cli.choices import Choices, FileChoice
+from llama_pack_densex.cli.output import many, one_line, plain, size, waiting, warn, write
+from llama_pack_densex.cli.places import PathDocuments, document_hashes
+from llama_pack_densex.ingestion.batch import (
+    ImportReport,
+    RequestFile,
+    RequestFiles,
+    export_requests,
+    import_results,
 )
+from llama_pack_densex.ingestion.estimate import Estimate
+from llama_pack_densex.ingestion.progress import money
+from llama_pack_densex.llm.cache import ReplyCache
+from llama_pack_densex.llm.names import OPENAI_MODEL, check_known, named_llm, parse_name
+from llama_pack_densex.llm.usage import read_prices
+from llama_pack_densex.propositionizers.llm import LLMPropositionizer
+from llama_pack_densex.stores.folder import REPLIES_FILE, IndexFolder
+from llama_pack_densex.stores.manifest import Manifest, is_index
 
-_PRICES_HELP = "Prices beside, or in place of, the package's own: JSON."
+_ENDS = {
+    "length": "cut off",
+    "refused": "refused by the model",
+    "filtered": "stopped by the content filter",
+    "too_long": "too long for the model",
+}
 
 
-@batch.command("export")
-def export(
-    paths: Annotated[list[Path], typer.Argument(help="Folders and files, as for densex index.", metavar="PATH")],
-    to: Annotated[Path, typer.Option("--to", help="The index's folder; it need not be there yet.", metavar="DIR")],
-    out: Annotated[Path, typer.Option("--out", help="Where the request files go, a folder.", metavar="FOLDER")],
-    llm_model: Annotated[
-        str | None,
-        typer.Option(
-            help="The OpenAI model that is to make propositions. Default: gpt-4o-mini.",
-            metavar="NAME",
-            show_default=False,
-        ),
-    ] = None,
-    mode: Annotated[
-        ModeChoice | None,
-        typer.Option(
-            help="How propositions are to lead to passages. Default: the index's; at first recursive.",
-            show_default=False,
-        ),
-    ] = None,
-    passages_per_request: Annotated[
-        int,
-        typer.Option(min=1, max=100, help="As for densex index. A batch asks for each passage by itself.", metavar="N"),
-    ] = 1,
-    requests_per_file: Annotated[
-        int,
-        typer.Option(
-            min=1, max=50_000, help="Fewer where the service says that too many tokens are queued.", metavar="N"
-        ),
-    ] = 50_000,
-    prices: Annotated[Path | None, typer.Option(help=_PRICES_HELP, metavar="FILE", show_default=False)] = None,
-    skip_unreadable: Annotated[
-        bool, typer.Option("--skip-unreadable", help="Warn about files that cannot be read, and go on without them.")
-    ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace the request files of an earlier export.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
-    """Write request files for the passages of documents whose propositions are still to be made.
+@dataclass(frozen=True)
+class ExportReport:
+    """What `densex batch export` wrote.
 
-    Nothing is asked and no key is needed. The files hold the documents' text, and only you can read them.
+    Args:
+        folder: Where the files are.
+        index: The folder of the index that they are for.
+        estimate: What was made into requests, and what they will take.
+        blank: Documents without text.
+        unreadable: Files that were skipped.
+        files: The files.
     """
-    with session():
-        from llama_pack_densex.cli.batch_printing import ExportReport, print_export
-        from llama_pack_densex.cli.planning import document_hashes, planned_parser, unasked_llm
-        from llama_pack_densex.ingestion.batch_files import RequestFiles
-        from llama_pack_densex.ingestion.batching import export_requests
-        from llama_pack_densex.llm_requests.prices import price_of, read_prices
-        from llama_pack_densex.models import OPENAI_MODEL
-        from llama_pack_densex.stores.manifest import Manifest, is_index
 
-        table = read_prices(prices)
-        documents = _Documents(paths, to, out, skip_unreadable)
-        manifest = Manifest.read(to) if is_index(to) else None
-        llm = unasked_llm(llm_model or OPENAI_MODEL)
-        propositionizer = _propositionizer(llm, manifest, passages_per_request, to)
-        parser = planned_parser(manifest, propositionizer, mode.value if mode else None)
-        with RequestFiles(out, force=force, max_requests=requests_per_file) as files:
-            counts = export_requests(
-                documents, parser, files, indexed=document_hashes(to, manifest), on_failure=_warn_of_failure
-            )
-        documents.report()
-        if not counts.documents and not counts.unchanged and not counts.failed:
-            raise ValueError(f"{', '.join(map(str, paths))}: there is no file with any text")
-        price = price_of(llm.model, table)
-        cost = None if price is None else price.of(counts.expected, batch=True)
-        report = ExportReport(
-            folder=str(out),
-            index=str(to),
-            model=llm.model,
-            counts=counts,
-            blank=len(documents.blank),
-            unreadable=documents.unreadable,
-            files=tuple(files.written),
-            cost=cost,
-        )
-        options = ["--skip-unreadable"] if skip_unreadable else []
-        options += ["--mode", mode.value] if mode else []
-        options += ["--passages-per-request", str(passages_per_request)] if passages_per_request > 1 else []
-        print_json(report) if as_json else print_export(stdout(), report, [*map(str, paths), *options])
+    folder: str
+    index: str
+    estimate: Estimate
+    blank: int
+    unreadable: int
+    files: tuple[RequestFile, ...]
 
 
-@batch.command("import")
-def import_(
-    files: Annotated[
-        list[Path],
-        typer.Argument(
-            exists=True,
-            dir_okay=False,
-            readable=True,
-            help="Output files of the Batch API; its error files may be among them.",
-            metavar="FILE",
-        ),
-    ],
-    to: Annotated[Path, typer.Option("--to", help="The index's folder, as for the export.", metavar="DIR")],
-    prices: Annotated[Path | None, typer.Option(help=_PRICES_HELP, metavar="FILE", show_default=False)] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
-    """Keep the replies in result files, for densex index to finish with.
+def export_paths(
+    paths: Sequence[Path],
+    to: Path,
+    out: Path,
+    choices: Choices,
+    choice: FileChoice,
+    requests_per_file: int = 50_000,
+    force: bool = False,
+) -> ExportReport:
+    """Write request files for the documents of some paths.
 
-    Lines that cannot be used are counted; densex index asks for them directly. A file that is imported twice changes
-    nothing. Ends with exit code 1 where no line can be used.
-    """
-    with session():
-        from llama_pack_densex.cli.batch_printing import print_import
-        from llama_pack_densex.ingestion.batching import import_results
-        from llama_pack_densex.llm_requests.prices import read_prices
-        from llama_pack_densex.llm_requests.reply_cache import ReplyCache
-        from llama_pack_densex.stores.folder import REPLIES_FILE, IndexFolder
-
-        table = read_prices(prices)
-        IndexFolder(to)  # says so if the folder cannot be used
-        with waiting("Importing"):
-            report = import_results(files, ReplyCache(to / REPLIES_FILE), table)
-        print_json(report) if as_json else print_import(stdout(), report, str(to))
-        if not report.imported and not report.already_there:
-            raise typer.Exit(1)
-
-
-class _Documents:
-    """The documents of files, one after the other; what is wrong with some is kept to be told."""
-
-    def __init__(self, paths: Sequence[Path], to: Path, out: Path, skip_unreadable: bool) -> None:
-        from llama_pack_densex.cli.datasets import split_datasets
-        from llama_pack_densex.reading import Unreadable, document_ids, find_files
-        from llama_pack_densex.stores.folder import IndexFolder
-
-        IndexFolder(to)  # says so if the folder cannot be used
-        _check_out(out, paths, to)
-        self._from_datasets, rest = split_datasets(paths)
-        self._files, unlisted = find_files(rest, leave_out=[to])
-        self._ids = document_ids(self._files, {})
-        self._skip_unreadable = skip_unreadable
-        self._unreadable: list[Unreadable] = []
-        self.blank: list[str] = []
-        for one in unlisted:
-            self._note(one)
-
-    @property
-    def unreadable(self) -> int:
-        """Files that were skipped."""
-        return len(self._unreadable)
-
-    def __iter__(self) -> Iterator[Document]:
-        from llama_pack_densex.reading import UnreadableFileError, read_file
-
-        yield from self._from_datasets
-        with progress("Reading files") as bar:
-            for file in bar.track(self._files):
-                try:
-                    documents = read_file(file.path, self._ids[file.path])
-                except UnreadableFileError as error:
-                    self._note(error.unreadable)
-                    continue
-                self.blank += (document.id_ for document in documents if not document.text.strip())
-                yield from (document for document in documents if document.text.strip())
-
-    def report(self) -> None:
-        """Warn of what was left out."""
-        for unreadable in self._unreadable:
-            warn(f"skipped: {one_line(str(unreadable.path))} {unreadable.reason}")
-        for document_id in self.blank:
-            warn(f"no text in {one_line(document_id)}")
-
-    def _note(self, unreadable: Any) -> None:
-        if not self._skip_unreadable:
-            where = one_line(str(unreadable.path))
-            raise ValueError(f"{where} {unreadable.reason} (or skip such files with --skip-unreadable)")
-        self._unreadable.append(unreadable)
-
-
-def _check_out(out: Path, paths: Sequence[Path], to: Path) -> None:
-    folder = out.resolve()
-    if folder.is_relative_to(to.resolve()):
-        raise ValueError(f"{out} is in the index's folder, which is for the index alone: give another one")
-    for path in paths:
-        if path.is_dir() and folder.is_relative_to(path.resolve()):
-            raise ValueError(f"{out} is below {path}, and its files would be indexed: give a folder elsewhere")
-
-
-def _propositionizer(llm: OpenAI, manifest: Manifest | None, passages_per_request: int, to: Path) -> LLMPropositionizer:
-    """What `densex index` will make propositions with, and the replies that are kept.
+    Args:
+        paths: Folders, files and datasets.
+        to: The index's folder, which need not exist: what is in it is left out.
+        out: Where the request files go.
+        choices: What will make the index: a model, a mode and prices.
+        choice: Which files are read.
+        requests_per_file: The most requests in a file.
+        force: Whether to replace the files of an earlier export.
 
     Raises:
-        ValueError: The model is not known, or the index needs no propositions.
+        ValueError: There is nothing to read, or a choice cannot be used.
+        OSError: A path does not exist.
     """
-    from llama_pack_densex.propositionizers.llm import LLMPropositionizer
-    from llama_pack_densex.stores.folder import REPLIES_FILE
-
-    try:
-        _ = llm.metadata.context_window
-    except ValueError as error:
-        raise ValueError(
-            f"{llm.model!r} is no model that llama-index-llms-openai knows: upgrade that package, or use "
-            "export_requests of llama_pack_densex.ingestion.batching from Python"
-        ) from error
+    IndexFolder(to)  # says so if the folder cannot be used
+    if out.resolve().is_relative_to(to.resolve()):
+        raise ValueError(f"{out} is in the index's folder, which is for the index alone: give another one")
+    for path in paths:
+        if path.is_dir() and out.resolve().is_relative_to(path.resolve()):
+            raise ValueError(f"{out} is below {path}, and its files would be indexed: give a folder elsewhere")
+    documents = PathDocuments(paths, leave_out=[to], choice=choice)
+    manifest = Manifest.read(to) if is_index(to) else None
     if manifest is not None and "proposition" not in manifest.granularity:
         raise ValueError(f"{to} is searched by {' and '.join(manifest.granularity)}: it needs no propositions")
-    propositionizer = LLMPropositionizer(llm, passages_per_request=passages_per_request)
-    return propositionizer.keeping_replies(to / REPLIES_FILE) if (to / REPLIES_FILE).exists() else propositionizer
+    name = choices.llm or OPENAI_MODEL
+    if parse_name(name)[0] != "openai":
+        raise ValueError(f"{name!r} is not of OpenAI, whose Batch API this is for")
+    llm = named_llm(name, asked=False)
+    check_known(llm, name)
+    propositionizer = LLMPropositionizer(llm)
+    if (to / REPLIES_FILE).exists():
+        propositionizer = propositionizer.keeping_replies(to / REPLIES_FILE)
+    documents.survey()
+    with RequestFiles(out, force=force, max_requests=requests_per_file) as files:
+        parser, prices = choices.node_parser(manifest, propositionizer), choices.limits.get("prices")
+        found = export_requests(documents, parser, files, prices=prices, indexed=document_hashes(to, manifest))
+    if found.broken_documents:
+        warn(f"{found.broken_documents:,} documents cannot be split; of the first: {one_line(found.first_error)}")
+    if not found.documents and not found.unchanged_documents and not found.broken_documents:
+        raise ValueError(f"{', '.join(map(str, paths))}: there is no file with any text")
+    return ExportReport(
+        folder=str(out),
+        index=str(to),
+        estimate=found,
+        blank=len(documents.blank),
+        unreadable=len(documents.unreadable),
+        files=tuple(files.written),
+    )
 
 
-def _warn_of_failure(document: BaseNode, error: ValueError) -> None:
-    warn(f"left out: {one_line(document.id_)} cannot be split ({one_line(str(error))})")
+def import_files(files: Sequence[Path], to: Path, prices: Path | None = None) -> ImportReport:
+    """Keep the replies in result files, for `densex index` to find them.
+
+    Args:
+        files: What the Batch API wrote.
+        to: The index's folder.
+        prices: A file of prices.
+
+    Raises:
+        ValueError: The folder or the prices cannot be used.
+    """
+    table = read_prices(prices)
+    IndexFolder(to)  # says so if the folder cannot be used
+    with waiting("Importing"):
+        return import_results(files, ReplyCache(to / REPLIES_FILE), table)
+
+
+def print_export(console: Console, report: ExportReport, index_arguments: Sequence[str]) -> None:
+    """Print what `densex batch export` wrote, and what to do with it.
+
+    Args:
+        console: Where to.
+        report: What it wrote.
+        index_arguments: The paths and options that `densex index` is to have, besides the folder and the model.
+    """
+    found = report.estimate
+    passages = [f"{found.requests:,} to ask for"]
+    rare = {"identical to others": found.passages - found.distinct_passages, "with a reply already": found.already_kept}
+    passages += [f"{number:,} {what}" for what, number in rare.items() if number]
+    chosen = ["--to", report.index, "--propositionizer", "llm", "--llm", found.model]
+    index_command = shlex.join(["densex", "index", *index_arguments, *chosen])
+    unchanged = f" ({found.unchanged_documents:,} more are unchanged in the index)" if found.unchanged_documents else ""
+    write(console, f"Documents: {found.documents:,}{unchanged}. Passages: {', '.join(passages)}.")
+    if not report.files:
+        write(console, "There is nothing to ask for. To bring the index into step:")
+        _print_command(console, index_command)
+        return
+    write(
+        console,
+        f"About {found.input_tokens:,} tokens to send and {found.output_tokens:,} to come back "
+        f"from {found.model}: {_money(found.cost_batch)} by the Batch API.",
+    )
+    for file in report.files:
+        write(console, f"{one_line(file.path)}: {many(file.requests, 'request')}, {size(file.bytes)}", bullet="- ")
+    console.print()
+    _print_steps(console, report, index_command)
+
+
+def print_import(console: Console, report: ImportReport, index: str) -> None:
+    """Print what `densex batch import` kept, and how to go on."""
+    ends = [f"{report.outcomes[end]:,} {what}" for end, what in _ENDS.items() if report.outcomes.get(end)]
+    there = f", {report.already_there:,} there already" if report.already_there else ""
+    remark = f" ({', '.join(ends)})" if ends else ""
+    write(console, f"Results: {report.lines:,}. Imported: {report.imported:,}{remark}{there}.")
+    if report.unusable:
+        number = sum(report.unusable.values())
+        write(console, f"Not usable: {number:,}. densex index asks for them directly; another export has them again.")
+    for problem, number in report.unusable.items():
+        write(console, f"{number:,}: {one_line(problem)}", bullet="- ")
+    if report.usage.requests:
+        used = f"{report.usage.input_tokens:,} tokens sent and {report.usage.output_tokens:,} received"
+        write(console, f"The imported ones used {used}: {_money(report.cost)} by the Batch API.")
+    if report.imported or report.already_there:
+        write(console, "To finish, with the paths, the model and the options of the export:")
+        _print_command(console, f"densex index PATH... --to {shlex.quote(index)} --propositionizer llm --llm NAME")
+
+
+def _print_steps(console: Console, report: ExportReport, index_command: str) -> None:
+    api = '"$OPENAI_API_BASE"' if os.environ.get("OPENAI_API_BASE") else "https://api.openai.com/v1"
+    key = '-H "Authorization: Bearer $OPENAI_API_KEY"'
+    request = '{"input_file_id": "FILE_ID", "endpoint": "/v1/chat/completions", "completion_window": "24h"}'
+    content = '-H "Content-Type: application/json"'
+    steps = {
+        "1. Upload each file, and make a batch of it with the id that comes back:": [
+            f"curl {api}/files {key} -F purpose=batch -F {shlex.quote(f'file=@{report.files[0].path}')}",
+            f"curl {api}/batches {key} {content} -d '{request}'",
+        ],
+        "2. When its status is completed (or expired), download its output file, and its error file if it has one:": [
+            f"curl {api}/batches/BATCH_ID {key}",
+            f"curl {api}/files/OUTPUT_FILE_ID/content {key} -o results-0001.jsonl",
+        ],
+        "3. Import them, and let the index be finished: what is missing or cannot be used is asked for directly.": [
+            shlex.join(["densex", "batch", "import", "results-0001.jsonl", "--to", report.index]),
+            index_command,
+        ],
+    }
+    for what, commands in steps.items():
+        write(console, what)
+        for command in commands:
+            _print_command(console, command)
+
+
+def _print_command(console: Console, command: str) -> None:
+    console.print(Text(f"   {plain(command)}", style="bold"), soft_wrap=True)
+
+
+def _money(amount: float | None) -> str:
+    return "at a price that is not known" if amount is None else money(amount)

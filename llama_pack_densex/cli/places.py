@@ -1,27 +1,38 @@
-"""Where an index is: a folder, or a vector store by its URL."""
+"""What paths and URLs stand for: where an index is, and the documents of files and datasets."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+import pickle
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, Any
 
-from llama_pack_densex.cli.opening import open_pack, read_index
-from llama_pack_densex.indexing import reading_order
-from llama_pack_densex.models import resolve_embed_model
-from llama_pack_densex.opening import about
+from llama_index.core.schema import Document
+
+from llama_pack_densex.cli.choices import FileChoice
+from llama_pack_densex.cli.output import one_line, progress, warn
+from llama_pack_densex.evaluation.datasets import DatasetError, read_dataset
+from llama_pack_densex.index.state import about
+from llama_pack_densex.index.upkeep import delete_documents
+from llama_pack_densex.llm.cache import ReplyCache
+from llama_pack_densex.models import NONE, resolve_embed_model
 from llama_pack_densex.pack import DenseXRetrievalPack
-from llama_pack_densex.stores.folder import IndexFolder
+from llama_pack_densex.reading import UnreadableFileError, document_ids, find_files, read_file
+from llama_pack_densex.stores.folder import REPLIES_FILE, IndexFolder
 from llama_pack_densex.stores.index import NodeIndex, node_store
+from llama_pack_densex.stores.lance import LanceNodes
 from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest, is_index
-from llama_pack_densex.stores.urls import is_store_url, open_url, redacted
-
-if TYPE_CHECKING:
-    from llama_index.core.embeddings import BaseEmbedding
-    from llama_index.core.schema import BaseNode, Document
+from llama_pack_densex.stores.urls import MissingIndexError, is_store_url, open_url, redacted
 
 _FAISS = "faiss://"  # everything of it is in a folder
+_IN_MEMORY = 32 * 2**20  # bytes of documents that a survey keeps there; more of them go to a file without a name
+_OF_DAMAGE = (RuntimeError, OSError, ValueError, TypeError, KeyError)
+"""What LanceDB, Arrow and the reading of nodes raise for damaged files, besides LanceDB's panics."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +66,9 @@ class IndexPlace:
         if self.folder is not None:
             return Manifest.read(self.folder) if is_index(self.folder) else None
         try:
-            return about(node_store(open_url(self.url, None).vector_store))
-        except ValueError as error:
-            if isinstance(error, InvalidIndexError):
-                raise
-            return None  # there is no such collection yet
+            return about(node_store(open_url(self.url, None)))
+        except MissingIndexError:
+            return None
 
     def open(self, **arguments: Any) -> DenseXRetrievalPack:
         """Open the index to search or change it.
@@ -71,8 +80,10 @@ class IndexPlace:
             InvalidIndexError: There is none, or it is damaged.
         """
         if self.folder is not None:
-            return open_pack(self.folder, **arguments)
-        return DenseXRetrievalPack.from_vector_store(open_url(self.url, None).vector_store, **arguments)
+            with damage_reported(self.folder):  # by itself, to tell it from what an embedding model may raise
+                IndexFolder(self.folder).open_index(Manifest.read(self.folder))
+            return DenseXRetrievalPack.load(self.folder, **arguments)
+        return DenseXRetrievalPack.from_vector_store(open_url(self.url, None), **arguments)
 
     def build(self, documents: Iterable[Document], **arguments: Any) -> DenseXRetrievalPack:
         """Make the index.
@@ -86,30 +97,180 @@ class IndexPlace:
         """
         if not self.url:
             return DenseXRetrievalPack(documents, persist_dir=self.folder, **arguments)
-        model, why = resolve_embed_model(arguments.pop("embed_model", None))
+        named = arguments.pop("embed_model", None)
+        model, why = resolve_embed_model(named)
         if model is None:
             raise ValueError(
                 f"{self.name} holds embeddings, and there is no embedding model ({why}): name one with --embed-model"
             )
-        store = open_url(self.url, _dimension(model)).vector_store
+        store = open_url(self.url, len(model.get_text_embedding("dimension")))
         return DenseXRetrievalPack(
-            documents, vector_store=store, persist_dir=self.folder, embed_model=model, **arguments
+            documents, vector_store=store, persist_dir=self.folder, embed_model=named or model, **arguments
         )
 
-    def read(self) -> tuple[Manifest, list[BaseNode]]:
-        """All nodes, in reading order; needs no embedding model.
+    def nodes(self) -> tuple[Manifest, NodeIndex]:
+        """What the index says about itself, and its nodes to read; needs no embedding model.
 
         Raises:
             InvalidIndexError: There is no index, or it is damaged.
         """
         if self.folder is not None:
-            return read_index(self.folder)
-        store = node_store(open_url(self.url, None).vector_store)
-        manifest = about(store)
-        if manifest is None:
+            with damage_reported(self.folder):
+                manifest = Manifest.read(self.folder)
+                return manifest, IndexFolder(self.folder).open_index(manifest)
+        store = node_store(open_url(self.url, None))
+        found = about(store)
+        if found is None:
             raise InvalidIndexError(f"there is no index at {self.name}: make one with `densex index PATH --to URL`")
-        return manifest, sorted(NodeIndex(store).all_nodes(), key=reading_order)
+        return found, NodeIndex(store)
+
+    def damage_reported(self) -> contextlib.AbstractContextManager[None]:
+        """Report what reading damaged files raises as an `InvalidIndexError`."""
+        return contextlib.nullcontext() if self.folder is None else damage_reported(self.folder)
+
+    def delete(self, document_ids: Sequence[str], purge: bool) -> None:
+        """Delete documents; of the embedded store without any model.
+
+        Args:
+            document_ids: The documents.
+            purge: Whether their text is erased too.
+
+        Raises:
+            IndexInUseError: Somebody else is writing to the index folder.
+        """
+        nodes = self.nodes()[1]
+        if self.folder is not None and isinstance(nodes.store, LanceNodes):
+            delete_documents(self.folder, document_ids, purge)
+            return
+        if purge and self.folder is not None and (self.folder / REPLIES_FILE).exists():
+            ReplyCache(self.folder / REPLIES_FILE).purge(nodes.passage_texts(document_ids))
+        self.open(proposition_llm=NONE, query_llm=NONE).delete(document_ids, purge)
 
 
-def _dimension(model: BaseEmbedding) -> int:
-    return len(model.get_text_embedding("dimension"))
+def document_hashes(folder: Path | None, manifest: Manifest | None) -> set[str]:
+    """What the documents of an index were like when they were indexed."""
+    if folder is None or manifest is None:
+        return set()
+    with damage_reported(folder):
+        return {record.hash for record in IndexFolder(folder).open(manifest).documents().values()}
+
+
+@contextlib.contextmanager
+def damage_reported(folder: Path) -> Iterator[None]:
+    """Report what reading a damaged index raises as an `InvalidIndexError`."""
+    try:
+        yield
+    except InvalidIndexError:
+        raise
+    except Exception as error:
+        if not isinstance(error, _OF_DAMAGE) and type(error).__name__ != "RustPanic":
+            raise
+        raise InvalidIndexError(f"{folder} is damaged and cannot be read; build the index anew. ({error})") from error
+
+
+class PathDocuments:
+    """The documents with text of folders, files and datasets, one after the other.
+
+    A file is read once: as the documents are gone through, or before that by `survey`. What cannot be read is skipped.
+
+    Args:
+        paths: Folders, files and datasets.
+        leave_out: Folders not to read.
+        indexed: The files that are in the index by path, with their ids.
+        choice: Which files are read.
+
+    Attributes:
+        ids: The ids of the documents with text, as far as they were read.
+        blank: Those of the documents without.
+        unreadable: The files and folders that cannot be read.
+
+    Raises:
+        OSError: A path does not exist.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        leave_out: Sequence[Path] = (),
+        indexed: Mapping[str, str] | None = None,
+        choice: FileChoice = FileChoice(),  # noqa: B008 (it is frozen)
+    ) -> None:
+        self.ids: set[str] = set()
+        self.blank: list[str] = []
+        self._choice, self._number = choice, 0
+        self._read: IO[bytes] | None = None
+        datasets = {path: found for path in paths if (found := _dataset(path)) is not None}
+        self._of_datasets = [document for found in datasets.values() for document in found]
+        others = [path for path in paths if path not in datasets]
+        below = find_files(others, leave_out, choice.include, choice.exclude, indexed or {})
+        self._files, self.unreadable, self._other_kinds = below
+        self._names = document_ids(self._files, indexed or {})
+
+    def __len__(self) -> int:
+        """How many there are, as far as they were read."""
+        return self._number
+
+    def __iter__(self) -> Iterator[Document]:
+        if self._read is None:
+            yield from self._from_files()
+            return
+        place = 0
+        for _ in range(self._number):
+            self._read.seek(place)  # somebody else may go through them too
+            document = pickle.load(self._read)
+            place = self._read.tell()
+            yield document
+
+    def survey(self) -> None:
+        """Read all of them now: what cannot be read is said before anything is paid for.
+
+        Raises:
+            ValueError: There are files that cannot be read, and they are not to be skipped; all of them are named.
+        """
+        read = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 (it lasts as long as this object)
+        for document in self._from_files():
+            pickle.dump(document, read)
+        self._read = read
+        if self._choice.strict and self.unreadable:
+            named = "".join(f"\n- {one_line(str(one))}" for one in self.unreadable)
+            raise ValueError(f"nothing is done, since {len(self.unreadable)} cannot be read (--strict):{named}")
+        self.report()
+
+    def report(self) -> None:
+        """Warn of what is not read."""
+        for unreadable in self.unreadable:
+            warn(f"skipped: {one_line(str(unreadable))}")
+        if self._other_kinds:
+            kinds = Counter(path.suffix or path.name for path in self._other_kinds)
+            counted = ", ".join(f"{number:,} {one_line(kind)}" for kind, number in kinds.most_common())
+            advice = f"--include '*{one_line(next(iter(kinds)))}' reads such files too"
+            warn(f"left out as code or data, not prose: {counted} ({advice})")
+        for document_id in self.blank:
+            warn(f"no text in {one_line(document_id)}")
+
+    def _from_files(self) -> Iterator[Document]:
+        for document in chain(self._of_datasets, self._read_files()):
+            if document.text.strip():
+                self.ids.add(document.id_)
+                self._number += 1
+                yield document
+            else:
+                self.blank.append(document.id_)
+
+    def _read_files(self) -> Iterator[Document]:
+        with progress("Reading files") as bar:
+            for file in bar.track(self._files):
+                try:
+                    yield from read_file(file.path, self._names[file.path])
+                except UnreadableFileError as error:
+                    self.unreadable.append(error)
+
+
+def _dataset(path: Path) -> list[Document] | None:
+    """The documents of a dataset that has some; None for anything else."""
+    try:
+        found = read_dataset(path).documents
+    except (DatasetError, OSError, UnicodeDecodeError):  # what is wrong with it is said when it is read as a file
+        return None
+    warn(f"{one_line(str(path))} is a dataset: its {len(found):,} documents are meant")
+    return found

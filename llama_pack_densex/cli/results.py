@@ -1,15 +1,45 @@
-"""What `densex query` and `densex inspect` show, as data that becomes JSON."""
+"""`densex query`, `inspect`, `export`, `delete`, `check`, `compact`, `demo`: what they find, as JSON and as printed."""
 
 from __future__ import annotations
 
+import difflib
+import json
+import re
+import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, cast
 
-from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, TextNode
+from llama_index.core.postprocessor import SentenceTransformerRerank
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
+from llama_index.core.schema import BaseNode, MetadataMode, TextNode
+from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
+from rich.console import Console
+from rich.text import Text
 
-from llama_pack_densex.answering.extractive import NOTHING_FOUND
+from llama_pack_densex.answering.extractive import NOTHING_FOUND, within
+from llama_pack_densex.cli.output import (
+    many,
+    one_line,
+    plain,
+    print_heading,
+    print_json,
+    progress,
+    size,
+    stderr,
+    stdout,
+    waiting,
+    warn,
+    write,
+)
+from llama_pack_densex.cli.places import IndexPlace, PathDocuments
+from llama_pack_densex.evaluation.judging import length_until_answer
+from llama_pack_densex.evaluation.records import read_records
+from llama_pack_densex.index.indexer import reading_order
+from llama_pack_densex.index.upkeep import CheckReport, Compaction
+from llama_pack_densex.llm.names import HUGGINGFACE_ADVICE
 from llama_pack_densex.node_parsers.metadata import (
     BOOKKEEPING_KEYS,
     GRANULARITY_KEY,
@@ -18,224 +48,490 @@ from llama_pack_densex.node_parsers.metadata import (
     STATUS_KEY,
     TITLE_KEY,
 )
+from llama_pack_densex.options import Mode
 from llama_pack_densex.pack import DenseXRetrievalPack
-from llama_pack_densex.retrieval.hits import MatchedUnit, matched_units
-from llama_pack_densex.stores.manifest import Manifest
+from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
+from llama_pack_densex.retrieval.context import ContextMode, PropositionContextPostprocessor, assemble_context
+from llama_pack_densex.retrieval.hits import matched_units
+from llama_pack_densex.stores.node_store import NodeRecord
+
+_STATUS_STYLES = {"ok": "green", "repaired": "yellow", "fallback": "red"}
+_INDENT = 3
+_UNITS = ("proposition", "sentence")
+_VALUES_NAMED = 10
+_UNITS_SHOWN = 3  # of those that found a node
 
 
-@dataclass(frozen=True)
-class Result:
-    """A retrieved node.
-
-    Args:
-        id: Its node id.
-        granularity: "passage", or in mode "auto_merging" also "section", "proposition" or "sentence".
-        document: Its document's id.
-        title: Its document's title.
-        section: The headings above it.
-        score: Its score.
-        start: Where it starts in its document's text, in characters; None where that is not known.
-        end: Where it ends.
-        text: Its text.
-        matched: The units that found it, best first.
-        metadata: The document's metadata.
-    """
-
-    id: str
-    granularity: str
-    document: str
-    title: str
-    section: str
-    score: float | None
-    start: int | None
-    end: int | None
-    text: str
-    matched: list[MatchedUnit]
-    metadata: dict[str, Any]
+Shown = dict[str, Any]
+"""What a command found, as it is printed with --json. Of a node: `id`, `document` (an id), `title`, `section` (the
+headings above it), `start` and `end` (in its document's text, in characters; None where that is not known), `text`."""
 
 
-@dataclass(frozen=True)
-class Answer:
-    """An answered question.
-
-    Args:
-        question: The question.
-        answer: The answer; empty where nothing was found.
-        written: Whether an LLM wrote it; otherwise it is quoted.
-        results: What was retrieved, best first.
-    """
-
-    question: str
-    answer: str
-    written: bool
-    results: list[Result]
-
-
-@dataclass(frozen=True)
-class InspectedUnit:
-    """A proposition or sentence: its id, text and place in its document."""
-
-    id: str
-    text: str
-    start: int | None
-    end: int | None
-
-
-@dataclass(frozen=True)
-class InspectedPassage:
-    """A passage with its units.
-
-    Args:
-        id: Its node id.
-        document: Its document's id.
-        title: Its document's title.
-        section: The headings above it.
-        start: Where it starts in its document's text, in characters; None where that is not known.
-        end: Where it ends.
-        status: "ok", "repaired" or "fallback"; empty where there are no propositions.
-        reason: Why the status is not "ok".
-        text: Its text.
-        propositions: Its propositions.
-        sentences: The sentence units beside them.
-    """
-
-    id: str
-    document: str
-    title: str
-    section: str
-    start: int | None
-    end: int | None
-    status: str
-    reason: str
-    text: str
-    propositions: list[InspectedUnit]
-    sentences: list[InspectedUnit]
-
-
-@dataclass(frozen=True)
-class Inspection:
-    """An index: how it was made, how much is in it, and the passages that were asked for.
-
-    Args:
-        mode: The retrieval mode.
-        granularity: The units that are searched.
-        embed_model: The embedding model, or "none".
-        documents: Number of documents.
-        passages: Number of passages.
-        propositions: Number of propositions.
-        statuses: Number of passages by status.
-        shown: The passages, in the order of their documents.
-    """
-
-    mode: str
-    granularity: list[str]
-    embed_model: str
-    documents: int
-    passages: int
-    propositions: int
-    statuses: dict[str, int]
-    shown: list[InspectedPassage]
-
-
-def answer_question(pack: DenseXRetrievalPack, question: str, top_k: int | None = None) -> Answer:
+def answer_question(
+    pack: DenseXRetrievalPack,
+    question: str,
+    top_k: int | None = None,
+    filters: MetadataFilters | None = None,
+    context: ContextMode | None = None,
+) -> Shown:
     """Answer a question.
 
     Args:
         pack: The pack.
         question: The question.
         top_k: Passages to retrieve; None means the pack's number.
+        filters: Only documents whose metadata pass are searched.
+        context: What an LLM reads, to be shown; None means not to.
+
+    Returns:
+        `question`; `answer`, empty where nothing was found; `written`, whether an LLM wrote it, else it is quoted; and
+        `results`, best first: nodes with `granularity`, `score`, `matched` (the units that found it, best first) and
+        `metadata` (the document's); and `context`, the texts that an LLM reads, where that is to be shown.
     """
-    response = pack.run(question, similarity_top_k=top_k)
+    response = pack.run(question, similarity_top_k=top_k, filters=filters)
     text = str(response).strip()
-    return Answer(
-        question=question,
-        answer=text if response.source_nodes or text != NOTHING_FOUND else "",
-        written=pack.get_modules()["query_llm"] is not None,
-        results=[_result(node) for node in response.source_nodes],
+    read = (
+        []
+        if context is None
+        else PropositionContextPostprocessor(mode=context).postprocess_nodes(response.source_nodes, query_str=question)
     )
+    return {
+        "question": question,
+        "answer": text if response.source_nodes or text != NOTHING_FOUND else "",
+        "written": pack.get_modules()["query_llm"] is not None,
+        "results": [
+            {
+                **_shown(found.node),
+                "granularity": str(found.node.metadata.get(GRANULARITY_KEY, "")),
+                "score": found.score,
+                "matched": [asdict(unit) for unit in matched_units(found.node)],
+                "metadata": {key: value for key, value in found.node.metadata.items() if key not in BOOKKEEPING_KEYS},
+            }
+            for found in response.source_nodes
+        ],
+        **({} if context is None else {"context": [node.get_content(MetadataMode.LLM) for node in read]}),
+    }
 
 
-def inspect_index(manifest: Manifest, nodes: Sequence[BaseNode], passage: str | None = None) -> Inspection:
+_CONDITION = re.compile(r"(.+?)\s*(>=|<=|!=|==|=|>|<)\s*(.*)", re.DOTALL)
+
+
+def metadata_filters(pack: DenseXRetrievalPack, conditions: Sequence[str]) -> MetadataFilters | None:
+    """Filters for conditions such as "year>=2020", all of which have to hold; None where there are none.
+
+    A value is taken for what the index has under its key: a number, a text, or an item of lists.
+
+    Raises:
+        ValueError: It is no condition, no document has its key, or the key's values cannot be compared with its value.
+    """
+    if not conditions:
+        return None
+    known = pack.metadata_values()
+    return MetadataFilters(filters=[_filter(condition, known) for condition in conditions])
+
+
+def _filter(condition: str, known: dict[str, list[Any]]) -> MetadataFilter | MetadataFilters:
+    parts = _CONDITION.fullmatch(condition.strip())
+    if parts is None:
+        raise ValueError(
+            f"--filter {condition!r} is no condition: write key=value, or with !=, >=, <=, > or < in quotes, which "
+            "keep the shell from taking them for files"
+        )
+    key, sign, wanted = parts.groups()
+    if key not in known:
+        raise ValueError(f"--filter {condition!r}: no document has the key {key!r}; there are {', '.join(known)}")
+    in_lists = all(isinstance(value, list) for value in known[key])
+    values = [item for value in known[key] for item in value] if in_lists else known[key]
+    by_order = sign in (">", ">=", "<", "<=")
+    same = [] if by_order else [value for value in values if wanted in (str(value), json.dumps(value))]
+    value: Any = wanted
+    if same:
+        value = int(same[0]) if isinstance(same[0], bool) else same[0]  # filters take no bool; True equals 1
+    elif all(type(one) in (int, float) for one in values):
+        try:
+            value = float(wanted)
+        except ValueError:
+            raise ValueError(
+                f"--filter {condition!r}: there are numbers, as {values[0]}, and {wanted!r} is none"
+            ) from None
+    if by_order and (in_lists or (isinstance(value, str) and all(str(one).isdecimal() for one in (wanted, *values)))):
+        what = "lists" if in_lists else f"text, as {values[0]!r}"
+        raise ValueError(f"--filter {condition!r}: there are {what}, which have not the order of numbers: use = or !=")
+    if sign in ("=", "==") and value not in values:
+        some = ", ".join(map(str, values[:_VALUES_NAMED])) + (", …" if len(values) > _VALUES_NAMED else "")
+        warn(f"no document has {key} = {wanted}; there are: {some}")
+    if not in_lists:
+        return MetadataFilter(key=key, value=value, operator=FilterOperator("==" if sign == "=" else sign))
+    item = MetadataFilter(key=key, value=value, operator=FilterOperator.CONTAINS)
+    return item if sign != "!=" else MetadataFilters(filters=[item], condition=FilterCondition.NOT)
+
+
+def _folded(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+def _in_order(passage: BaseNode, units: Sequence[BaseNode]) -> list[Shown]:
+    """Units of a passage: propositions in the order in which they were made, sentences in that of the text."""
+    order = {child.node_id: place for place, child in enumerate(passage.child_nodes or [])}
+    shown = map(_shown, sorted(units, key=lambda unit: (order.get(unit.node_id, len(order)), reading_order(unit))))
+    return [{name: unit[name] for name in ("id", "text", "start", "end")} for unit in shown]
+
+
+def inspect_index(
+    place: IndexPlace,
+    passage: str | None = None,
+    documents: Sequence[str] = (),
+    status: str | None = None,
+    search: str = "",
+    limit: int | None = None,
+) -> Shown:
     """Gather an index's passages with their units.
 
     Args:
-        manifest: The index's manifest.
-        nodes: All its nodes, in reading order.
+        place: The index.
         passage: The id of the only passage to show, or the beginning of one passage's id.
+        documents: The documents whose passages are shown; none means all.
+        status: The status of the passages to show.
+        search: A text that stands in them or in their units; case and Unicode's normal form (NFKC) do not matter.
+        limit: How many to show; None means all.
+
+    Returns:
+        How the index was made, how much is in it, and `shown`, passages in the order of their documents: nodes with
+        `status`, `reason`, `propositions` and `sentences`; `more`, how many there are beyond the limit.
 
     Raises:
-        ValueError: There is no such passage, or more than one.
+        ValueError: There is no such passage, or more than one, or no such document.
     """
-    by_granularity: defaultdict[str, list[BaseNode]] = defaultdict(list)
-    units: defaultdict[str, list[IndexNode]] = defaultdict(list)
-    for node in nodes:
-        by_granularity[str(node.metadata.get(GRANULARITY_KEY))].append(node)
-        if isinstance(node, IndexNode):
-            units[node.index_id].append(node)
-    passages = by_granularity["passage"]
-    shown = passages if passage is None else [_passage_of_id(passages, passage)]
-    return Inspection(
-        mode=manifest.mode,
-        granularity=list(manifest.granularity),
-        embed_model=manifest.embed_model,
-        documents=len({node.ref_doc_id for node in passages}),
-        passages=len(passages),
-        propositions=len(by_granularity["proposition"]),
-        statuses=dict(Counter(str(node.metadata[STATUS_KEY]) for node in passages if node.metadata.get(STATUS_KEY))),
-        shown=[_inspected(node, units[node.node_id]) for node in shown],
+    manifest, nodes = place.nodes()
+    passages: dict[str, NodeRecord] = {}
+    units: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    matching, wanted = set(), _folded(search)
+    with place.damage_reported():
+        for record in nodes.records():
+            if record.granularity == "passage":
+                passages[record.id] = record
+            units[record.passage_id, record.granularity].append(record.id)
+            if wanted in _folded(record.text):
+                matching.add(record.leads_to)
+    of_documents = meant(documents, {record.document_id for record in passages.values()}) if documents else None
+    chosen = [
+        record.id
+        for record in passages.values()
+        if record.id in matching
+        and (of_documents is None or record.document_id in of_documents)
+        and status in (None, record.status)
+        and (passage is None or (passage and record.id.startswith(passage)))
+    ]
+    if passage is not None and len(chosen) != 1:
+        what = f"{len(chosen)} passages have" if chosen else "no passage has"
+        raise ValueError(f"{what} an id that begins with {passage!r}; `densex inspect DIR` shows them")
+    with place.damage_reported():
+        shown = sorted(nodes.fetch(chosen).values(), key=reading_order)[:limit]
+        read = nodes.fetch([unit for one in shown for kind in _UNITS for unit in units[one.node_id, kind]])
+    return {
+        "mode": manifest.mode,
+        "granularity": list(manifest.granularity),
+        "embed_model": manifest.embed_model,
+        "documents": len({record.document_id for record in passages.values()}),
+        "passages": len(passages),
+        "propositions": sum(len(ids) for (_, kind), ids in units.items() if kind == "proposition"),
+        "statuses": dict(Counter(record.status for record in passages.values() if record.status)),
+        "shown": [
+            {
+                **_shown(node),
+                "status": str(node.metadata.get(STATUS_KEY, "")),
+                "reason": str(node.metadata.get(REASON_KEY, "")),
+                **{f"{kind}s": _in_order(node, [read[unit] for unit in units[node.node_id, kind]]) for kind in _UNITS},
+            }
+            for node in shown
+        ],
+        "more": len(chosen) - len(shown),
+    }
+
+
+def meant(given: Sequence[str], known: Collection[str]) -> list[str]:
+    """The documents that are meant: by id, or all parts of a file (pages, rows) by the file's.
+
+    Raises:
+        ValueError: There is none of an id; the message names near ones.
+    """
+    chosen: dict[str, None] = {}
+    for wanted in given:
+        found = [one for one in sorted(known) if one == wanted or one.startswith(f"{wanted}#")]
+        if not found:
+            near = difflib.get_close_matches(wanted, known, 3, 0.5) or [one for one in sorted(known) if wanted in one]
+            hint = (
+                f"did you mean {' or '.join(map(repr, near[:3]))}?" if near else "densex inspect shows which there are"
+            )
+            raise ValueError(f"there is no document {wanted!r} in the index: {hint}")
+        chosen |= dict.fromkeys(found)
+    return list(chosen)
+
+
+def export_index(place: IndexPlace) -> None:
+    """Print an index's passages with their propositions as JSON lines, as `RecordedPropositionizer` reads them."""
+    for passage in inspect_index(place)["shown"]:
+        del passage["id"], passage["sentences"]
+        passage["propositions"] = [proposition["text"] for proposition in passage["propositions"]]
+        print_json(passage, indent=None)
+
+
+def delete_documents(place: IndexPlace, given: Sequence[str], purge: bool) -> Shown:
+    """Delete documents, by their ids or those of files that are several documents, and erase their text if asked to.
+
+    Returns:
+        `deleted`, the documents' ids, and `documents`, how many are left.
+
+    Raises:
+        ValueError: There is none of an id; then nothing was deleted.
+    """
+    with place.damage_reported():
+        known = place.nodes()[1].documents()
+    deleted = meant(given, known)
+    place.delete(deleted, purge)
+    return {"deleted": deleted, "documents": len(known) - len(deleted)}
+
+
+def make_reranker(model: str) -> BaseNodePostprocessor:
+    """A cross-encoder that scores passages anew.
+
+    Args:
+        model: Its name or folder.
+
+    Raises:
+        ImportError: sentence-transformers is missing.
+    """
+    try:
+        import sentence_transformers  # noqa: F401  # what core says of it is not for people
+    except ImportError as error:
+        raise ImportError(f"--rerank needs the package sentence-transformers: {HUGGINGFACE_ADVICE}") from error
+    return SentenceTransformerRerank(model=model, trust_remote_code=False)
+
+
+def _shown(node: BaseNode) -> Shown:
+    start, end = (node.start_char_idx, node.end_char_idx) if isinstance(node, TextNode) else (None, None)
+    return {
+        "id": node.node_id,
+        "document": node.ref_doc_id or "",
+        "title": str(node.metadata.get(TITLE_KEY) or ""),
+        "section": str(node.metadata.get(SECTION_KEY) or ""),
+        "start": start,
+        "end": end,
+        "text": node.get_content(),
+    }
+
+
+def print_answer(console: Console, answer: Shown, advice: str = "") -> None:
+    """Print an answer, and the passages with the units that found them.
+
+    Args:
+        console: Where to.
+        answer: The answer.
+        advice: How to get a written answer, to print above a quoted one.
+    """
+    if not answer["results"]:
+        write(console, "Nothing in the index matches the question.")
+        return
+    write(console, "Answer" if answer["written"] else f"Answer, quoted{advice}", style="bold")
+    for line in plain(answer["answer"]).splitlines():
+        bullet = "- " if line.startswith("- ") else ""
+        write(console, line.removeprefix(bullet), bullet=bullet)
+    for number, result in enumerate(answer["results"], 1):
+        console.print()
+        title = "" if result["title"] in result["document"] else result["title"]
+        place = one_line(
+            " | ".join(filter(None, (result["document"], title, within(result["section"], result["title"]))))
+        )
+        score = "" if result["score"] is None else f" ({result['score']:.3f})"
+        write(console, f"{place}{score}", style="bold cyan", bullet=f"{number}. ")
+        units = [_found_by(unit) for unit in result["matched"][:_UNITS_SHOWN]]
+        if units:
+            write(console, f"{result['granularity'] or 'node'} found by", style="dim", indent=_INDENT)
+        for unit in units:
+            write(console, unit, indent=_INDENT, bullet="- ")
+        if len(result["matched"]) > _UNITS_SHOWN:
+            more = len(result["matched"]) - _UNITS_SHOWN
+            write(console, f"and {more} more", style="dim", indent=_INDENT, bullet="- ")
+        console.print()
+        write(console, plain(result["text"].strip()), style="dim", indent=_INDENT)
+    if "context" in answer:
+        console.print()
+        write(console, "What an LLM reads", style="bold")
+    for text in answer.get("context", []):
+        console.print()
+        write(console, plain(text.strip()), style="dim", indent=_INDENT)
+
+
+def _found_by(unit: Shown) -> str:
+    remarks = [unit["granularity"]] if unit["granularity"] == "sentence" else []
+    remarks += [unit["status"]] if unit["status"] not in ("", "ok") else []
+    return plain(unit["text"]) + (f" ({', '.join(remarks)})" if remarks else "")
+
+
+def print_inspection(console: Console, inspection: Shown) -> None:
+    """Print an index's passages with their propositions and statuses."""
+    document = None
+    for passage in inspection["shown"]:
+        if passage["document"] != document:
+            document = passage["document"]
+            print_heading(console, one_line(document))
+        _print_passage(console, passage)
+    if inspection["more"]:
+        more = many(inspection["more"], "more passage")
+        write(console, f"{more}: --limit N shows more (0 all), --document, --status and --search choose.", "bold")
+    elif not inspection["shown"]:
+        write(console, "No passage is like that.", "bold")
+    held = ", ".join(many(inspection[f"{what}s"], what) for what in ("document", "passage", "proposition"))
+    searched = ", ".join(inspection["granularity"])
+    write(
+        console,
+        f"{held}; mode {inspection['mode']}; searched: {searched}; embedding model: {inspection['embed_model']}.",
     )
+    print_statuses(console, inspection["statuses"])
 
 
-def _passage_of_id(passages: Sequence[BaseNode], beginning: str) -> BaseNode:
-    found = [node for node in passages if node.node_id.startswith(beginning)] if beginning else []
-    if len(found) != 1:
-        what = "no passage has" if not found else f"{len(found)} passages have"
-        raise ValueError(f"{what} an id that begins with {beginning!r}; `densex inspect DIR` shows them all")
-    return found[0]
+def _print_passage(console: Console, passage: Shown) -> None:
+    write(console, one_line(passage["section"] or passage["title"] or passage["document"]), style="bold")
+    span = "" if passage["start"] is None else f", characters {passage['start']} to {passage['end']}"
+    write(console, f"passage {passage['id']}{span}", style="dim")
+    if status := passage["status"]:
+        reason = f": {plain(passage['reason'])}" if passage["reason"] else ""
+        write(console, f"status {status}{reason}", style=_STATUS_STYLES.get(status, ""))
+    console.print()
+    write(console, plain(passage["text"].strip()), style="dim", indent=_INDENT)
+    for kind, units in (("propositions", passage["propositions"]), ("further sentences", passage["sentences"])):
+        if units:
+            console.print()
+            write(console, kind, style="dim", indent=_INDENT)
+        for unit in units:
+            write(console, plain(unit["text"]), indent=_INDENT, bullet="- ")
+    console.print()
 
 
-def _result(found: NodeWithScore) -> Result:
-    node, metadata = found.node, found.node.metadata
-    start, end = _span(node)
-    return Result(
-        id=node.node_id,
-        granularity=str(metadata.get(GRANULARITY_KEY, "")),
-        document=node.ref_doc_id or "",
-        title=str(metadata.get(TITLE_KEY) or ""),
-        section=str(metadata.get(SECTION_KEY) or ""),
-        score=found.score,
-        start=start,
-        end=end,
-        text=node.get_content(),
-        matched=matched_units(node),
-        metadata={key: value for key, value in metadata.items() if key not in BOOKKEEPING_KEYS},
+def print_deletion(console: Console, done: Shown, purged: bool) -> None:
+    """Print what was deleted."""
+    for document in done["deleted"]:
+        write(console, one_line(document), bullet="- ")
+    left = f"{many(len(done['deleted']), 'document')} deleted; {many(done['documents'], 'document')} left in the index."
+    erased = " Erased from its files and from the replies kept there; recordings, exports and the documents are yours."
+    write(console, left + (erased if purged else ""))
+
+
+def print_statuses(console: Console, statuses: dict[str, int]) -> None:
+    """Print how many passages have which status."""
+    if statuses:
+        parts = [Text(f"{count} {status}", _STATUS_STYLES.get(status, "")) for status, count in statuses.items()]
+        console.print(Text("Passages by status: ").append_text(Text(", ").join(parts)))
+
+
+def print_check(console: Console, report: CheckReport) -> None:
+    """Print what is in an index, and what is wrong with it."""
+    parts = report.tally.granularities
+    held = ", ".join(f"{parts.get(unit, 0):,} {unit}s" for unit in ("passage", "proposition", "sentence", "section"))
+    folder = one_line(report.folder)
+    write(console, f"{folder}: {report.tally.documents:,} documents, {held}.")
+    for fault in report.faults:
+        text = f"{one_line(fault.text)}{' (mended)' if fault.mended else ''}"
+        write(console, text, "yellow" if fault.mended else "red", bullet="- ")
+    if report.removed:
+        removed = ", ".join(map(one_line, report.removed))
+        write(console, f"What was left of these documents was removed, index them again: {removed}")
+    elif not report.sound:
+        write(console, f"Mend it with: densex check {folder} --repair")
+    else:
+        write(console, "It is whole.", "green")
+
+
+def print_compaction(console: Console, folder: Path, done: Compaction) -> None:
+    """Print what compacting an index came to."""
+    saved = done.bytes_before - done.bytes_after
+    change = f"{size(abs(saved))} {'less' if saved > 0 else 'more'} than before" if saved else "as before"
+    write(console, f"{one_line(str(folder))}: {size(done.bytes_after)}, {change}.")
+
+
+# `densex demo`: the repository's documents, its recorded propositions, and 60 questions with their answers.
+
+_DATA = Path(__file__).parents[2] / "data"  # of a source checkout
+_LANGUAGES = {"en": "English", "ja": "Japanese"}
+_SHOWN_QUESTIONS = (
+    "For what medical reason was the astronaut Ken Mattingly not allowed to fly on Apollo 13?",
+    "Which star will Voyager 1 go near tens of thousands of years from now?",
+    "ドウデュースの主な勝ち鞍を教えて。",
+    "青函トンネルは入り口から出口まで、全部で何キロメートルの長さがありますか。",
+)
+_READ = {"en": 200, "ja": 400}  # words, where they have spaces between them, else characters
+_REQUIRED_SHARE = 0.8  # of the questions: 48 of 60
+
+
+def show_demo(data: Path | None, mode: str, embed_model: str | None, verbose: bool) -> bool:
+    """Run the demonstration.
+
+    Args:
+        data: The data folder; None means the one beside the package.
+        mode: The retrieval mode.
+        embed_model: What the pack takes.
+        verbose: Whether to list the questions whose answers were not found.
+
+    Returns:
+        Whether enough answers were found.
+
+    Raises:
+        FileNotFoundError: The data is not there.
+        ValueError: A line of the questions is no question.
+    """
+    console, data = stdout(), data if data is not None else _DATA
+    missing = [name for name in ("propositions.jsonl", "questions.jsonl", *_LANGUAGES) if not (data / name).exists()]
+    if missing:
+        raise FileNotFoundError(
+            f"the demonstration's data is not in {data} ({', '.join(missing)} missing): it is in the repository and "
+            "not in the installed package. Clone the repository and run `densex demo` there, or pass --data FOLDER"
+        )
+    questions = [
+        (record.text("language"), record.text("id"), record.text("question"), record.answers())
+        for record in read_records(data / "questions.jsonl")
+    ]
+    with waiting("Indexing in memory"):
+        pack = DenseXRetrievalPack(
+            PathDocuments([data / language for language in _LANGUAGES]),
+            propositionizer=RecordedPropositionizer(data / "propositions.jsonl"),
+            query_llm="none",
+            embed_model=embed_model,
+            mode=cast(Mode, mode),
+        )
+    counts = pack.counts()
+    write(
+        console,
+        f"An index in memory, nothing is written: {counts.documents} documents, {counts.passages} passages, "
+        f"{counts.propositions} recorded propositions. Mode {mode}; no LLM.",
     )
-
-
-def _inspected(node: BaseNode, units: Sequence[IndexNode]) -> InspectedPassage:
-    start, end = _span(node)
-    return InspectedPassage(
-        id=node.node_id,
-        document=node.ref_doc_id or "",
-        title=str(node.metadata.get(TITLE_KEY) or ""),
-        section=str(node.metadata.get(SECTION_KEY) or ""),
-        start=start,
-        end=end,
-        status=str(node.metadata.get(STATUS_KEY, "")),
-        reason=str(node.metadata.get(REASON_KEY, "")),
-        text=node.get_content(),
-        propositions=_units(node, units, "proposition"),
-        sentences=_units(node, units, "sentence"),
+    for question in _SHOWN_QUESTIONS:
+        console.print()
+        print_heading(console, question)
+        print_answer(console, answer_question(pack, question, top_k=2))
+    found: dict[str, list[bool]] = {language: [] for language in _LANGUAGES}
+    missed = []
+    with progress("Questions") as bar:
+        for language, name, question, answers in bar.track(questions):
+            read = [node.node.get_content() for node in assemble_context(pack.retrieve(question))]
+            needed = length_until_answer(read, answers, language)
+            found[language].append(needed is not None and needed <= _READ[language])
+            if not found[language][-1]:
+                missed.append((name, f"{question} ({' / '.join(answers)})"))
+    console.print()
+    if verbose and missed:
+        print_heading(console, "Answers not found")
+        for name, question in missed:
+            write(console, question, bullet=f"{name}  ")
+        console.print()
+    print_heading(console, "Questions with an accepted answer in the context")
+    write(
+        console,
+        f"Counted where it is in the first {_READ['en']} words (Japanese: {_READ['ja']} characters) of what a reader "
+        "gets: the found propositions, then their passages.",
     )
-
-
-def _units(passage: BaseNode, units: Sequence[IndexNode], granularity: str) -> list[InspectedUnit]:
-    """Units of a passage: propositions in the order in which they were made, sentences in that of the text."""
-    order = {child.node_id: place for place, child in enumerate(passage.child_nodes or [])}
-    wanted = [unit for unit in units if unit.metadata.get(GRANULARITY_KEY) == granularity]
-    wanted.sort(key=lambda unit: order.get(unit.node_id, len(order)))
-    return [InspectedUnit(unit.node_id, unit.text, *_span(unit)) for unit in wanted]
-
-
-def _span(node: BaseNode) -> tuple[int | None, int | None]:
-    return (node.start_char_idx, node.end_char_idx) if isinstance(node, TextNode) else (None, None)
+    for name, hits in (*found.items(), ("", [hit for each in found.values() for hit in each])):
+        write(console, f"{_LANGUAGES.get(name, 'in all'):<9} {sum(hits)} of {len(hits)}", indent=2)
+    enough = bool(questions) and len(questions) - len(missed) >= _REQUIRED_SHARE * len(questions)
+    if not enough:
+        write(stderr(), f"Error: fewer than {_REQUIRED_SHARE:.0%} of the answers were found")
+    return enough

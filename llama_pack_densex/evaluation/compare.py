@@ -2,36 +2,62 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import math
+import platform
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.llms import LLM
-from llama_index.core.schema import Document
+from llama_index.core.llms import LLM, ChatMessage
+from llama_index.core.schema import Document, MetadataMode, NodeWithScore, QueryBundle
 
-from llama_pack_densex.evaluation.cached_embedding import CachedEmbedding, EmbeddingFile
-from llama_pack_densex.evaluation.corpus import Models, StrategyUnavailable
-from llama_pack_densex.evaluation.data import EvaluationSet, Question
-from llama_pack_densex.evaluation.findings import Observer
-from llama_pack_densex.evaluation.inputs import to_dataset
-from llama_pack_densex.evaluation.metrics import Scores
-from llama_pack_densex.evaluation.observe import Observed, Progress, Runner
-from llama_pack_densex.evaluation.reader import READER_LENGTHS, read_answers
-from llama_pack_densex.evaluation.report import Report, Skipped
-from llama_pack_densex.evaluation.reporting import Chance, describe_models, make_report
+from llama_pack_densex.evaluation import judging, report
+from llama_pack_densex.evaluation.datasets import EvaluationSet, Question, to_dataset
+from llama_pack_densex.evaluation.judging import LENGTHS, WITHOUT_SPACES, Finding, Judge, within_passages
+from llama_pack_densex.evaluation.models import CachedEmbedding, CachedLLM
+from llama_pack_densex.evaluation.report import COMPARED, Report
+from llama_pack_densex.evaluation.runs import Scores
+from llama_pack_densex.evaluation.significance import Comparison, bootstrap_interval, randomisation_test
 from llama_pack_densex.evaluation.strategies import resolve_strategies
-from llama_pack_densex.evaluation.strategy import Strategy
-from llama_pack_densex.models import resolve_embed_model
+from llama_pack_densex.evaluation.strategy import Corpus, Spent, Strategy, StrategyUnavailable
+from llama_pack_densex.llm.errors import LLMError
+from llama_pack_densex.models import embed_model_identity, resolve_embed_model
+from llama_pack_densex.node_parsers.nodes import title_of
 from llama_pack_densex.propositionizers.base import Propositionizer
 
 __all__ = ["compare"]
 
 logger = logging.getLogger(__name__)
 
-_CACHE = "embeddings.sqlite"
+Progress = Callable[[str, int, int], None]
+"""Called with what is being done, how much of it is done, and how much there is."""
+
+READER_LENGTHS = (100, 200, 500)
+"""Words (characters) of context that the reader gets: the l of EM@l and F1@l."""
+
+_EMBEDDINGS, _REPLIES = "embeddings.sqlite", "replies.sqlite"
+_SHOWN = 300  # characters of an error in a report
+_OURS = "densex"
+_CONFIDENCE = 0.95
+_PACKAGES = (
+    "llama-pack-densex", "llama-index-core", "llama-index-retrievers-bm25", "bm25s", "lancedb", "ir-measures", "numpy",
+)  # fmt: skip
+_PROMPT = (
+    "Answer the question from the context below, in as few words as possible: a name, a date, a number, a phrase. Give "
+    "the answer alone, in the words and the language of the context, without a sentence around it.\n\n"
+    "Context:\n{context}\n\nQuestion: {question}\nAnswer:"
+)
 
 
 def compare(
@@ -45,7 +71,9 @@ def compare(
     reader_llm: LLM | None = None,
     context_k: int | None = None,
     depth: int = 20,
+    language: str | None = None,
     cache_dir: str | Path | None = None,
+    max_cost: float | None = None,
     permutations: int = 10_000,
     resamples: int = 1_000,
     seed: int = 0,
@@ -54,15 +82,17 @@ def compare(
     """Run strategies over the same documents and questions, and say which finds more.
 
     Relevance is judged by answer strings and by where in the documents a unit stands, never by node ids, so that
-    strategies that cut documents differently can be compared.
+    strategies that cut documents differently can be compared. A strategy that fails is left out, and the report says
+    with what; where none is left, its error is raised.
 
     Args:
         documents: A dataset (an `EvaluationSet`, or the path of one in a format that `read_dataset` knows); or
             documents, or their folder, with `questions` about them.
-        questions: Questions about the documents: a file; or `Question`s; or mappings with "question", "answers" and,
-            where it is known, "document" (an id). None where `documents` is a dataset.
+        questions: Questions about the documents: a file; or `Question`s; or mappings with "question", "answers" (a
+            list; several in a text are divided by "|") and, where it is known, "document" (an id). None where
+            `documents` is a dataset.
         strategies: Names of those that come with the pack, and `Strategy` objects of your own; None means all that
-            come with the pack.
+            come with the pack and suit the dataset.
         embed_model: What `DenseXRetrievalPack` takes; "none" to compare without one. Each text is embedded once.
         propositionizer: Where LLM propositions come from (`RecordedPropositionizer`, `LLMPropositionizer`). Without it
             those strategies are left out that need them. Nothing is asked of an LLM that was not passed.
@@ -71,8 +101,10 @@ def compare(
             None means that these are not measured.
         context_k: How many retrieved nodes are read, in place of the strategies' own defaults. Retrievers that decide
             themselves (auto-merging) keep to theirs.
-        depth: How many distinct results the metrics of rankings look at.
-        cache_dir: A folder to keep embeddings in for the next comparison.
+        depth: How many distinct results the metrics of rankings look at; metrics of more are not given.
+        language: "en", "ja", ... Default: what the dataset says, or the questions tell.
+        cache_dir: A folder to keep embeddings and the replies of `llm` and `reader_llm` in for the next comparison.
+        max_cost: US dollars that `llm` may use, and `reader_llm` as many, before it stops; None means no limit.
         permutations: Of the randomisation test.
         resamples: Of the bootstrap for confidence intervals.
         seed: Of both.
@@ -94,32 +126,88 @@ def compare(
     if context_k is not None and context_k < 1:
         raise ValueError(f"context_k is {context_k}: it must be at least 1, or None for the strategies' own")
     chosen = resolve_strategies(strategies)
-    dataset = to_dataset(documents, questions)
-    tell = progress if progress is not None else _silent
+    dataset = to_dataset(documents, questions, language)
+    if strategies is None:
+        has_candidates = any(question.candidates for question in dataset.questions)
+        chosen = [strategy for strategy in chosen if strategy.ranks_candidates == has_candidates]
+    tell: Progress = progress if progress is not None else lambda what, done, total: None
+    tell("Loading the embedding model", 0, 1)
     model, _ = resolve_embed_model(embed_model)
-    with _embeddings(model, cache_dir, tell) as cached:
+    settings = report.Settings(
+        embed_model=embed_model_identity(model) if model is not None else None,
+        propositionizer=propositionizer.class_name() if propositionizer is not None else None,
+        llm=llm.metadata.model_name if llm is not None else None,
+        reader_llm=reader_llm.metadata.model_name if reader_llm is not None else None,
+        depth=depth,
+        lengths=list(LENGTHS),
+        confidence=_CONFIDENCE,
+        resamples=resamples,
+        permutations=permutations,
+        seed=seed,
+        versions=dict(_versions()),
+    )
+    folder = None if cache_dir is None else Path(cache_dir)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+    replies = None if folder is None else folder / _REPLIES
+    headers, reader = (None if one is None else CachedLLM(one, replies, max_cost) for one in (llm, reader_llm))
+    embedding = (
+        nullcontext()
+        if model is None
+        else closing(
+            CachedEmbedding(model, None if folder is None else folder / _EMBEDDINGS, partial(tell, "Embedding"))
+        )
+    )
+    with embedding as cached:
         if cached is not None:
             cached.embed_queries([question.text for question in dataset.questions])
-        observer = Observer(dataset, READER_LENGTHS if reader_llm is not None else ())
-        runner = Runner(dataset, Models(cached, propositionizer, llm), depth, observer, tell, context_k)
-        observed, skipped = _run(runner, chosen)
-    read: dict[str, Scores] = {}
-    if reader_llm is not None:
-        for found in observed:
-            read[found.strategy.name] = read_answers(reader_llm, dataset, found.findings, found.strategy.name, tell)
+        corpus = Corpus(dataset, depth, cached, propositionizer, headers)
+        judge = Judge(dataset, READER_LENGTHS if reader is not None else ())
+        chosen = [replace(strategy, context_k=context_k or strategy.context_k) for strategy in chosen]
+        observe = partial(_observe, dataset=dataset, corpus=corpus, embedding=cached, judge=judge, tell=tell)
+        observed, skipped = _run(chosen, observe)
+    for found in observed:
+        found.scores = judging.score(dataset, found.findings, found.in_passages, depth)
+    if reader is not None:
+        _read(reader, dataset, observed, tell)
     tell("Testing differences", 0, 1)
-    models = describe_models(model, propositionizer, llm, reader_llm)
-    return make_report(dataset, observed, skipped, read, models, depth, Chance(permutations, resamples, seed))
+    return _report(dataset, observed, skipped, settings)
 
 
-def _run(runner: Runner, strategies: Sequence[Strategy]) -> tuple[list[Observed], list[Skipped]]:
-    observed: list[Observed] = []
-    skipped: list[Skipped] = []
-    for strategy in strategies:
+@dataclass
+class _Observed:
+    """What a strategy found, what it costs, and what it scores."""
+
+    strategy: Strategy
+    findings: dict[str, Finding]
+    in_passages: bool
+    cost: report.Cost
+    scores: Scores = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.strategy.name
+
+
+def _run(
+    strategies: Sequence[Strategy], observe: Callable[[Strategy, str], _Observed]
+) -> tuple[list[_Observed], list[report.Skipped]]:
+    """Run each; one that fails is left out, so that what the others found is kept."""
+    observed: list[_Observed] = []
+    skipped: list[report.Skipped] = []
+    failures: list[Exception] = []
+    for place, strategy in enumerate(strategies, 1):
         try:
-            found = runner.run(strategy)
+            found = observe(strategy, f"{strategy.name} ({place} of {len(strategies)})")
         except StrategyUnavailable as reason:
-            skipped.append(Skipped(strategy.name, str(reason)))
+            skipped.append(report.Skipped(strategy.name, str(reason)))
+            continue
+        except Exception as error:  # whatever a retriever or a server raises; told here and in the report
+            logger.warning("%s failed (%s); it is left out.", strategy.name, type(error).__name__)
+            said = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
+            said = said if len(said) <= _SHOWN else f"{said[: _SHOWN - 1]}…"
+            skipped.append(report.Skipped(strategy.name, f"it failed: {said}"))
+            failures.append(error)
             continue
         observed.append(found)
         unlocated = sum(finding.unlocated for finding in found.findings.values())
@@ -128,26 +216,194 @@ def _run(runner: Runner, strategies: Sequence[Strategy]) -> tuple[list[Observed]
                 "%s: %d of its %d results are nowhere in the documents; they count as not from the gold passage.",
                 strategy.name, unlocated, sum(finding.results for finding in found.findings.values()),
             )  # fmt: skip
+    if failures and not observed:
+        raise failures[0]
     return observed, skipped
 
 
-@contextmanager
-def _embeddings(
-    model: BaseEmbedding | None, cache_dir: str | Path | None, progress: Progress
-) -> Iterator[CachedEmbedding | None]:
-    """The embedding model as strategies share it, with its file open."""
-    if model is None:
-        yield None
-        return
-    if cache_dir is not None:
-        Path(cache_dir).mkdir(parents=True, exist_ok=True)
-    file = EmbeddingFile(Path(cache_dir) / _CACHE) if cache_dir is not None else None
-    try:
-        yield CachedEmbedding(model, file, lambda done, total: progress("Embedding", done, total))
-    finally:
-        if file is not None:
-            file.close()
+def _observe(
+    strategy: Strategy,
+    name: str,
+    dataset: EvaluationSet,
+    corpus: Corpus,
+    embedding: CachedEmbedding | None,
+    judge: Judge,
+    tell: Progress,
+) -> _Observed:
+    """Build a strategy, and ask it every question.
+
+    Raises:
+        StrategyUnavailable: It cannot be run here.
+    """
+    tell(f"{name}: indexing", 0, len(dataset.questions))
+    if embedding is not None:
+        embedding.take_requested()  # by strategies before this one
+    before = corpus.spent
+    built = strategy.on(corpus)
+    spent = corpus.spent - before
+    units = built.units if built.units is not None else [] if embedding is None else embedding.take_requested()
+    findings: dict[str, Finding] = {}
+    for question in dataset.questions:
+        started = time.perf_counter()
+        results = built.retriever.retrieve(question.text)
+        took = time.perf_counter() - started
+        default = results[: strategy.context_k]
+        if built.context_retriever is not None:
+            default = built.context_retriever.retrieve(question.text)
+        context, default_context = (_context(strategy, question, nodes) for nodes in (results[: corpus.depth], default))
+        nodes = [result.node for result in results]
+        findings[question.id] = judge.finding(question, nodes, context, default_context, took)
+        tell(name, len(findings), len(dataset.questions))
+    in_passages = within_passages(findings)
+    if not in_passages:  # then results are ranked as they are
+        findings = {
+            key: replace(found, rank=found.unit_ranks[0], gold_rank=found.unit_ranks[1])
+            for key, found in findings.items()
+        }
+    cost = report.Cost(
+        units=len(units),
+        tokens=sum(map(corpus.count_tokens, units)),
+        index_seconds=spent.seconds,
+        query_ms=1000 * statistics.median(found.seconds for found in findings.values()),
+        context_words=statistics.fmean(found.context_words for found in findings.values()),
+        context_k=strategy.context_k,
+    )
+    cost = _with_llm(cost, spent)
+    return _Observed(strategy, findings, in_passages, cost)
 
 
-def _silent(what: str, done: int, total: int) -> None:
-    return None
+def _with_llm(cost: report.Cost, spent: Spent) -> report.Cost:
+    dollars = None if cost.llm_dollars is None or math.isnan(spent.dollars) else cost.llm_dollars + spent.dollars
+    calls, tokens = cost.llm_calls + spent.calls, cost.llm_tokens + spent.tokens
+    return replace(cost, llm_calls=calls, llm_tokens=tokens, llm_dollars=dollars)
+
+
+def _context(strategy: Strategy, question: Question, results: Sequence[NodeWithScore]) -> list[str]:
+    """The texts that a reader gets; the results stay as they are."""
+    nodes = [NodeWithScore(node=result.node.model_copy(), score=result.score) for result in results]
+    for postprocessor in strategy.node_postprocessors:
+        nodes = postprocessor.postprocess_nodes(nodes, query_bundle=QueryBundle(question.text))
+    return [node.node.get_content(metadata_mode=MetadataMode.NONE) for node in nodes]
+
+
+def _read(reader: CachedLLM, dataset: EvaluationSet, observed: Sequence[_Observed], tell: Progress) -> None:
+    """Have an LLM answer from the beginning of each context, and score it: `em@100`, `f1@100` and so on.
+
+    A question that it failed at is not counted. Where it cannot go on, further strategies have no such figures.
+    """
+    asked = [question for question in dataset.questions if question.answers]
+    for found in observed:
+        prompts = [
+            [ChatMessage(_PROMPT.format(context="\n\n".join(found.findings[each.id].read[length]), question=each.text))]
+            for length in READER_LENGTHS
+            for each in asked
+        ]
+        before = Spent.on(reader.figures)
+        try:
+            replies = reader.ask(prompts, partial(tell, f"{found.name}: reading"))
+        except LLMError as error:
+            logger.warning("The reader LLM stopped at %s: %s", found.name, error)
+            return
+        found.cost = _with_llm(found.cost, Spent.on(reader.figures) - before)
+        for place, length in enumerate(READER_LENGTHS):
+            some = replies[place * len(asked) : (place + 1) * len(asked)]
+            answers = {
+                each.id: reply if isinstance(reply, str) else None for each, reply in zip(asked, some, strict=True)
+            }
+            found.scores |= judging.reader_scores(asked, answers, dataset.language, length)
+        failures = Counter(reply.summary for reply in replies if not isinstance(reply, str))
+        if failures:
+            logger.warning(
+                "%s: the reader LLM failed at %d of %d answers (%s); they are not counted.",
+                found.name, failures.total(), len(replies), ", ".join(sorted(failures)),
+            )  # fmt: skip
+
+
+def _report(
+    dataset: EvaluationSet, observed: Sequence[_Observed], skipped: list[report.Skipped], settings: report.Settings
+) -> Report:
+    names = dict.fromkeys(name for found in observed for name in found.scores)
+    titles = {document.id_: title_of(document) or document.id_ for document in dataset.documents}
+    strategies = []
+    for found in observed:
+        bounds = {
+            name: bootstrap_interval(list(values.values()), settings.confidence, settings.resamples, settings.seed)
+            for name, values in found.scores.items()
+            if values
+        }
+        metrics = {name: bounds[name].mean if name in bounds else None for name in names}
+        intervals = {name: (interval.low, interval.high) for name, interval in bounds.items()}
+        described = (found.name, found.strategy.description, _is_ours(found.name))
+        strategies.append(report.StrategyResult(*described, metrics, intervals, found.cost))
+    questions = [
+        report.QuestionResult(
+            question.id,
+            question.text,
+            list(question.answers),
+            titles.get(question.document_id, ""),
+            {found.name: found.findings[question.id] for found in observed},
+        )
+        for question in dataset.questions
+    ]
+    comparisons, equal = list(_comparisons(observed, settings)), list(_equal_contexts(dataset, observed, settings))
+    return Report(_describe(dataset), settings, strategies, skipped, comparisons, equal, questions)
+
+
+def _comparisons(observed: Sequence[_Observed], settings: report.Settings) -> Iterator[Comparison]:
+    """The first of ours against every other strategy, or the first of all where none of ours was run."""
+    values = {found.name: found.scores for found in observed}
+    first = next((name for name in values if _is_ours(name)), next(iter(values), ""))
+    first = _OURS if _OURS in values else first
+    for metric in COMPARED:
+        for second in values:
+            ours, theirs = values[first].get(metric), values[second].get(metric)
+            if second != first and ours and theirs:
+                tested = randomisation_test(ours, theirs, settings.permutations, settings.seed)
+                yield Comparison(metric, first, second, *tested)
+
+
+def _equal_contexts(
+    dataset: EvaluationSet, observed: Sequence[_Observed], settings: report.Settings
+) -> Iterator[report.EqualContext]:
+    answered = [question.id for question in dataset.questions if question.answers]
+    for ours in observed:
+        for other in observed:
+            if not answered or not _is_ours(ours.name) or _is_ours(other.name):
+                continue
+            words = other.cost.context_words
+            first = judging.recall_within({key: ours.findings[key] for key in answered}, words)
+            second = other.scores["answer_recall"]
+            tested = randomisation_test(first, second, settings.permutations, settings.seed)
+            means = [statistics.fmean(shares.values()) for shares in (first, second)]
+            yield report.EqualContext(ours.name, other.name, words, means[0], means[1], *tested)
+
+
+def _is_ours(name: str) -> bool:
+    return name == _OURS or name.startswith(f"{_OURS}-")
+
+
+def _describe(dataset: EvaluationSet) -> report.DatasetInfo:
+    digest = hashlib.sha256()
+    for document in dataset.documents:
+        digest.update(json.dumps([document.id_, document.text, dataset.passages.get(document.id_)]).encode())
+    for question in dataset.questions:
+        digest.update(json.dumps([question.id, question.text, question.answers, question.span]).encode())
+    return report.DatasetInfo(
+        name=dataset.name,
+        language=dataset.language,
+        documents=len(dataset.documents),
+        passages=sum(len(dataset.passages.get(document.id_, [()])) for document in dataset.documents),
+        questions=len(dataset.questions),
+        length_unit="characters" if dataset.language in WITHOUT_SPACES else "words",
+        hash=digest.hexdigest(),
+        gold="passage" if dataset.relevance or any(each.span for each in dataset.questions) else "document",
+    )
+
+
+def _versions() -> Iterator[tuple[str, str]]:
+    for package in _PACKAGES:
+        try:
+            yield package, version(package)
+        except PackageNotFoundError:
+            continue
+    yield "python", platform.python_version()

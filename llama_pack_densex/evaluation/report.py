@@ -5,16 +5,23 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from llama_pack_densex.evaluation.observe import Cost
+from llama_pack_densex.evaluation.judging import Finding
+from llama_pack_densex.evaluation.significance import Comparison
 
 FORMAT = 1
 """Of report.json; a number more where a reader of the old one would not understand it."""
+MAIN = (
+    "recall@1", "recall@5", "gold@1", "ndcg@10", "answer_recall@100", "answer_recall@200", "answer_recall@500",
+    "answer_recall",
+)  # fmt: skip
+"""Those of a table that has little room."""
+COMPARED = ("recall@1", "recall@5", "gold@1", "answer_recall@100", "answer_recall@200", "answer_recall@500")
+"""Those whose differences are tested."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +36,8 @@ class DatasetInfo:
         questions: How many.
         length_unit: "words" or "characters": what lengths of context count.
         hash: SHA-256 of documents, passages, questions and answers.
+        gold: What questions name, and gold@k, MRR and nDCG count: the "passage" that holds the answer, or only the
+            "document".
     """
 
     name: str
@@ -38,6 +47,7 @@ class DatasetInfo:
     questions: int
     length_unit: str
     hash: str
+    gold: str = "passage"
 
 
 @dataclass(frozen=True)
@@ -72,6 +82,33 @@ class Settings:
 
 
 @dataclass(frozen=True)
+class Cost:
+    """What a strategy costs.
+
+    Args:
+        units: Searched units.
+        tokens: Their tokens.
+        index_seconds: Parsing and indexing, without the embedding model.
+        query_ms: The median search, without embedding the question.
+        context_words: The mean length of the default context.
+        context_k: How many nodes that is made of; None where the retriever says.
+        llm_calls: Replies of LLMs that its index and its reader use, those included that were kept from earlier runs.
+        llm_tokens: Tokens that were sent for them and came back in this run.
+        llm_dollars: What these cost in US dollars; None where a price is not known.
+    """
+
+    units: int
+    tokens: int
+    index_seconds: float
+    query_ms: float
+    context_words: float
+    context_k: int | None
+    llm_calls: int = 0
+    llm_tokens: int = 0
+    llm_dollars: float | None = 0.0
+
+
+@dataclass(frozen=True)
 class StrategyResult:
     """A strategy's figures.
 
@@ -101,27 +138,6 @@ class Skipped:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """How two strategies differ in a metric.
-
-    Args:
-        metric: The metric.
-        first: A strategy.
-        second: Another.
-        difference: The first one's mean minus the second's.
-        p_value: Of the paired randomisation test.
-        questions: How many both have a value for.
-    """
-
-    metric: str
-    first: str
-    second: str
-    difference: float
-    p_value: float
-    questions: int
-
-
-@dataclass(frozen=True)
 class EqualContext:
     """One of ours, cut to the mean length of another strategy's default context.
 
@@ -147,26 +163,6 @@ class EqualContext:
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a strategy found for a question.
-
-    Args:
-        rank: The place of the first result that holds an answer, from 1; None: none does. Results are distinct
-            passages of the dataset where the strategy's units lie within those.
-        gold_rank: The same for the gold passage.
-        words: The length of context that is read until an answer is complete; None: never.
-        text: The beginning of the first result.
-        source: Where that stands.
-    """
-
-    rank: int | None
-    gold_rank: int | None
-    words: int | None
-    text: str
-    source: str
-
-
-@dataclass(frozen=True)
 class QuestionResult:
     """A question, and by strategy what was found.
 
@@ -182,7 +178,7 @@ class QuestionResult:
     question: str
     answers: list[str]
     document: str
-    found: dict[str, Found]
+    found: dict[str, Finding]
 
 
 @dataclass(frozen=True)
@@ -209,7 +205,11 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON values: what report.json holds."""
-        return {"format": FORMAT, **asdict(self)}
+        questions = [
+            {**vars(question), "found": {name: finding.to_dict() for name, finding in question.found.items()}}
+            for question in self.questions
+        ]
+        return {"format": FORMAT, **asdict(replace(self, questions=[])), "questions": questions}
 
     def to_json(self) -> str:
         """The report as JSON."""
@@ -217,7 +217,13 @@ class Report:
 
     def to_csv(self) -> str:
         """The strategies' figures as CSV: a row each; columns for metrics with intervals, and for costs."""
-        rows = [_row(strategy) for strategy in self.strategies]
+        rows: list[dict[str, object]] = []
+        for strategy in self.strategies:
+            row: dict[str, object] = {"strategy": strategy.name}
+            for name, value in strategy.metrics.items():
+                low, high = strategy.intervals.get(name, ("", ""))
+                row |= {name: "" if value is None else value, f"{name} low": low, f"{name} high": high}
+            rows.append(row | asdict(strategy.cost))
         out = io.StringIO()
         writer = csv.DictWriter(out, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
         writer.writeheader()
@@ -226,7 +232,7 @@ class Report:
 
     def to_html(self) -> str:
         """The report as one page that needs no network."""
-        from llama_pack_densex.evaluation.report_html import render
+        from llama_pack_densex.evaluation.page import render
 
         return render(self.to_dict())
 
@@ -255,20 +261,22 @@ class Report:
 
     def table(self) -> list[dict[str, str]]:
         """The main figures as text, a row a strategy; "" for what cannot be given."""
-        return [
-            {
-                "strategy": strategy.name,
-                **{name: _figure(strategy.metrics.get(name)) for name in self.main_metrics()},
-                **_cost_cells(strategy.cost),
-            }
-            for strategy in self.strategies
-        ]
-
-    def main_metrics(self) -> list[str]:
-        """The metrics of the table: those of `MAIN_METRICS` that any strategy has."""
-        return [
-            name for name in MAIN_METRICS if any(strategy.metrics.get(name) is not None for strategy in self.strategies)
-        ]
+        shown = [name for name in MAIN if any(each.metrics.get(name) is not None for each in self.strategies)]
+        rows = []
+        for strategy in self.strategies:
+            figures = {name: strategy.metrics.get(name) for name in shown}
+            cost = strategy.cost
+            rows.append(
+                {
+                    "strategy": strategy.name,
+                    **{name: "" if value is None else f"{value:.3f}" for name, value in figures.items()},
+                    "context": f"{cost.context_words:,.0f}",
+                    "units": f"{cost.units:,}",
+                    "index s": f"{cost.index_seconds:.1f}",
+                    "query ms": f"{cost.query_ms:.1f}",
+                }
+            )
+        return rows
 
     def __repr__(self) -> str:
         names = ", ".join(strategy.name for strategy in self.strategies)
@@ -283,30 +291,3 @@ class Report:
         skipped = "".join(f"<li>{escape(left.name)}: {escape(left.reason)}</li>" for left in self.skipped)
         note = f"<p>Left out:</p><ul>{skipped}</ul>" if skipped else ""
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{note}"
-
-
-MAIN_METRICS = (
-    "recall@1", "recall@5", "gold@1", "ndcg@10", "answer_recall@100", "answer_recall@200", "answer_recall@500",
-    "answer_recall",
-)  # fmt: skip
-
-
-def _figure(value: float | None) -> str:
-    return "" if value is None else f"{value:.3f}"
-
-
-def _cost_cells(cost: Cost) -> dict[str, str]:
-    return {
-        "context": f"{cost.context_words:,.0f}",
-        "units": f"{cost.units:,}",
-        "index s": f"{cost.index_seconds:.1f}",
-        "query ms": f"{cost.query_ms:.1f}",
-    }
-
-
-def _row(strategy: StrategyResult) -> Mapping[str, object]:
-    row: dict[str, object] = {"strategy": strategy.name}
-    for name, value in strategy.metrics.items():
-        low, high = strategy.intervals.get(name, ("", ""))
-        row |= {name: "" if value is None else value, f"{name} low": low, f"{name} high": high}
-    return row | asdict(strategy.cost)

@@ -1,15 +1,23 @@
-"""Run files and relevance labels, as TREC and ranx write them."""
+"""Run files and relevance labels, as TREC and ranx write them; runs scored and compared with each other.
+
+Nothing here needs LlamaIndex, which takes seconds to import.
+"""
 
 from __future__ import annotations
 
 import gzip
 import json
 import math
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from itertools import combinations
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-from llama_pack_densex.evaluation.extras import require
+from llama_pack_densex.evaluation.significance import Comparison, Interval, bootstrap_interval, randomisation_test
 
 _LZ4 = b'\x04"M\x18'
 _GZIP = b"\x1f\x8b"
@@ -18,6 +26,131 @@ Run = dict[str, dict[str, float]]
 """Question id to document id to score, in the order of the file."""
 Qrels = dict[str, dict[str, int]]
 """Question id to document id to label, above 0 for what is relevant."""
+
+
+Scores = dict[str, dict[str, float]]
+"""Metric name to question id to value. A question that has no value for a metric, because its reader failed, is not
+there: it counts neither as a zero nor as a success."""
+
+METRICS = ("ndcg@10", "mrr@10")
+"""What JQaRA reports."""
+_NAME = re.compile(r"(hit|recall|precision|mrr|map|ndcg)@([1-9]\d*)")
+_MEASURES = {"hit": "Success", "recall": "R", "precision": "P", "mrr": "RR", "map": "AP", "ndcg": "nDCG"}
+
+
+@dataclass(frozen=True)
+class RunScore:
+    """How good a run is.
+
+    Args:
+        name: The run file's name, or its path where two have the same name.
+        scores: Metric name to mean.
+        intervals: Metric name to the mean's 95 % confidence interval.
+        unanswered: Questions with labels for which the run has nothing; they count as 0.
+    """
+
+    name: str
+    scores: dict[str, float]
+    intervals: dict[str, Interval]
+    unanswered: int
+
+
+@dataclass(frozen=True)
+class ScoreReport:
+    """All runs and all pairs of them.
+
+    Args:
+        qrels: The file of the labels.
+        questions: The number of questions with labels.
+        runs: In the order given.
+        comparisons: Metric by metric, every pair of runs.
+    """
+
+    qrels: str
+    questions: int
+    runs: list[RunScore]
+    comparisons: list[Comparison]
+
+
+def score_runs(
+    qrels: Path, runs: Sequence[Path], metrics: Sequence[str] = METRICS, permutations: int = 10_000, seed: int = 0
+) -> ScoreReport:
+    """Score run files, as JQaRA's evaluator does.
+
+    Args:
+        qrels: The labels; see `read_qrels`.
+        runs: The runs; see `read_run`. What has the same score is ranked in the order of the file.
+        metrics: What `rank_metrics` knows.
+        permutations: Of the randomisation test.
+        seed: Of the randomisation test and the confidence intervals.
+
+    Raises:
+        ValueError: A file is not what it should be, a metric is not known, or a run has none of the questions.
+        OSError: A file cannot be read.
+        ImportError: ir-measures is not installed, or cbor2 for an lz4 file.
+    """
+    labels = read_qrels(qrels)
+    names = _names(runs)
+    values: dict[str, Scores] = {}
+    answered: dict[str, int] = {}
+    for name, path in zip(names, runs, strict=True):
+        run = read_run(path)
+        rankings = {key: sorted(run[key], key=run[key].__getitem__, reverse=True) for key in labels if key in run}
+        if not rankings:
+            raise ValueError(f"{path}: it has none of the questions that have labels; is it a run of another dataset?")
+        values[name], answered[name] = rank_metrics(labels, rankings, metrics), len(rankings)
+    return ScoreReport(
+        qrels=str(qrels),
+        questions=len(labels),
+        runs=[
+            RunScore(
+                name=name,
+                scores={metric: fmean(given.values()) for metric, given in scores.items()},
+                intervals={
+                    metric: bootstrap_interval(list(given.values()), seed=seed) for metric, given in scores.items()
+                },
+                unanswered=len(labels) - answered[name],
+            )
+            for name, scores in values.items()
+        ],
+        comparisons=[
+            Comparison(metric, first, second, *randomisation_test(ours[metric], theirs[metric], permutations, seed))
+            for metric in metrics
+            for (first, ours), (second, theirs) in combinations(values.items(), 2)
+        ],
+    )
+
+
+def rank_metrics(
+    relevance: Mapping[str, Mapping[str, int]], rankings: Mapping[str, Sequence[str]], names: Sequence[str]
+) -> Scores:
+    """Score rankings of ids against relevance labels, with ir-measures (TREC's own code behind it).
+
+    Args:
+        relevance: Question id to id to label, above 0 for what is relevant. All of these questions are scored.
+        rankings: Question id to ids, best first. An id counts once, where it first stands; a question without a
+            ranking, or with an empty one, scores 0.
+        names: Any of `hit@k`, `recall@k`, `precision@k`, `mrr@k`, `map@k` and `ndcg@k`. `recall@k` is the share of
+            a question's relevant ids that is among the first k, `hit@k` whether there is one.
+
+    Raises:
+        ValueError: A name is none of these.
+        ImportError: ir-measures is not installed.
+    """
+    measures = {name: _measure(name) for name in names}
+    labels = {question: dict(labelled) for question, labelled in relevance.items() if labelled}
+    found = {
+        question: {item: float(-rank) for rank, item in enumerate(dict.fromkeys(rankings[question]))}
+        for question in labels
+        if rankings.get(question)
+    }
+    values: Scores = {name: dict.fromkeys(relevance, 0.0) for name in names}
+    if labels:
+        names_of = {str(measure): name for name, measure in measures.items()}
+        library = require("ir_measures", "ir-measures", "scoring rankings")
+        for result in library.iter_calc(list(measures.values()), labels, found):
+            values[names_of[str(result.measure)]][result.query_id] = float(result.value)
+    return values
 
 
 def read_run(path: Path) -> Run:
@@ -59,68 +192,56 @@ def read_qrels(path: Path) -> Qrels:
 
 _RUN_LINE = '"question Q0 document rank score tag"'
 _QRELS_LINE = '"question 0 document label"'
+_MAPPING = "expected an object of questions, each with an object of documents and their values, as ranx writes it"
 
 
 def _entries(path: Path, columns: int, value: int, expected: str) -> Iterator[tuple[str, str, str, Any]]:
     """Yield (where it stands, question, document, value) for each entry of a run or of labels."""
-    data = _unpack(path)
-    start = data.lstrip()[:1]
-    if isinstance(data, _CBOR) or start == b"{":
-        entries = _mapping_entries(path, data)
-    else:
-        entries = _text_entries(path, data, columns, value, expected)
-    empty = True
-    for entry in entries:
-        empty = False
+    data, is_cbor = _unpack(path)
+    is_mapping = is_cbor or data.lstrip()[:1] == b"{"
+    entry = None
+    for entry in _mapping_entries(path, data, is_cbor) if is_mapping else _lines(path, data, columns, value, expected):
         yield entry
-    if empty:
+    if entry is None:
         raise ValueError(f"{path}: it is empty; expected lines of {expected}, or a file that ranx wrote")
 
 
-class _CBOR(bytes):
-    """What was in an lz4 file."""
-
-
-def _unpack(path: Path) -> bytes:
+def _unpack(path: Path) -> tuple[bytes, bool]:
+    """A file's content, and whether it is ranx's CBOR: what it packs with lz4, twice, itself and as it writes."""
     data = path.read_bytes()
     if data.startswith(_GZIP):
         try:
-            return gzip.decompress(data)
+            return gzip.decompress(data), False
         except (OSError, EOFError) as error:
             raise ValueError(f"{path}: the gzip data is damaged ({error})") from error
-    packed = data
-    while data.startswith(_LZ4):  # ranx compresses twice: itself, and through the file that it writes to
+    is_packed = data.startswith(_LZ4)
+    while data.startswith(_LZ4):
         import pyarrow
 
         try:
             data = pyarrow.input_stream(pyarrow.BufferReader(data), compression="lz4").read()
         except OSError as error:
             raise ValueError(f"{path}: the lz4 data is damaged ({error})") from error
-    return data if data is packed else _CBOR(data)
+    return data, is_packed
 
 
-def _mapping_entries(path: Path, data: bytes) -> Iterator[tuple[str, str, str, Any]]:
-    expected = "expected an object of questions, each with an object of documents and their values, as ranx writes it"
+def _mapping_entries(path: Path, data: bytes, is_cbor: bool) -> Iterator[tuple[str, str, str, Any]]:
+    loads = require("cbor2", "cbor2", f"reading {path}").loads if is_cbor else json.loads
     try:
-        content = (
-            require("cbor2", "cbor2", f"reading {path}").loads(data) if isinstance(data, _CBOR) else json.loads(data)
-        )
-    except ImportError:
-        raise
+        content = loads(data)
     except Exception as error:  # cbor2's errors have no common class that is public in all its versions
-        raise ValueError(f"{path}: it cannot be decoded ({error}); {expected}") from error
+        raise ValueError(f"{path}: it cannot be decoded ({error}); {_MAPPING}") from error
     if not isinstance(content, dict):
-        raise ValueError(f"{path}: {expected}")
+        raise ValueError(f"{path}: {_MAPPING}")
     for question, documents in content.items():
+        where = f"{path}, question {question}"
         if not isinstance(documents, dict):
-            raise ValueError(f"{path}, question {question}: {expected}")
+            raise ValueError(f"{where}: {_MAPPING}")
         for document, value in documents.items():
-            yield f"{path}, question {question}", str(question), str(document), value
+            yield where, str(question), str(document), value
 
 
-def _text_entries(
-    path: Path, data: bytes, columns: int, value: int, expected: str
-) -> Iterator[tuple[str, str, str, Any]]:
+def _lines(path: Path, data: bytes, columns: int, value: int, expected: str) -> Iterator[tuple[str, str, str, Any]]:
     try:
         lines = data.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
@@ -132,20 +253,55 @@ def _text_entries(
         fields = line.split()
         if not fields or (is_beir and number == 1):
             continue
-        where = f"{path}, line {number}"
         if is_beir and value == 3 and len(fields) == 3:
-            yield where, fields[0], fields[1], fields[2]
-        elif len(fields) == columns:
-            yield where, fields[0], fields[2], fields[value]
-        else:
-            raise ValueError(f"{where}: {len(fields)} columns; expected the {columns} of {expected}")
+            fields.insert(1, "0")
+        if len(fields) != columns:
+            raise ValueError(f"{path}, line {number}: {len(fields)} columns; expected the {columns} of {expected}")
+        yield f"{path}, line {number}", fields[0], fields[2], fields[value]
 
 
 def _number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        return None
     try:
-        number = float(value)
-    except ValueError:
+        number = math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]  # what JSON holds
+    except (ValueError, TypeError):
         return None
     return number if math.isfinite(number) else None
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    stems = [path.stem for path in paths]
+    names = [stem if stems.count(stem) == 1 else str(path) for stem, path in zip(stems, paths, strict=True)]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"{twice} is given twice")
+    return names
+
+
+def require(module: str, package: str, purpose: str) -> Any:
+    """Import a module of the extra `evaluation`.
+
+    Args:
+        module: What to import.
+        package: The distribution that has it.
+        purpose: What needs it, to begin the error with.
+
+    Raises:
+        ImportError: It is not installed; the message says which extra brings it.
+    """
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise
+        raise ImportError(
+            f'{purpose} needs the package {package}: install it with: pip install "llama-pack-densex[evaluation]"'
+        ) from error
+
+
+def _measure(name: str) -> object:
+    found = _NAME.fullmatch(name)
+    if found is None:
+        known = ", ".join(f"{kind}@k" for kind in _MEASURES)
+        raise ValueError(f"there is no metric {name!r}: use any of {known}, with a number for k")
+    library = require("ir_measures", "ir-measures", "scoring rankings")
+    return getattr(library, _MEASURES[found[1]]) @ int(found[2])

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-_AT_ONCE = 1_000  # resamples in memory together
+_AT_ONCE = 1_000  # resamples in memory together, of so many questions that they stay within _VALUES
+_VALUES = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -26,8 +28,7 @@ class Interval:
     high: float
 
 
-@dataclass(frozen=True)
-class Difference:
+class Difference(NamedTuple):
     """How the means of two systems differ over the same questions.
 
     Args:
@@ -37,6 +38,27 @@ class Difference:
     """
 
     mean: float
+    p_value: float
+    questions: int
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How two systems differ in a metric.
+
+    Args:
+        metric: The metric.
+        first: A system: a strategy's name, or a run's.
+        second: Another.
+        difference: The first one's mean minus the second's.
+        p_value: Of the paired randomisation test.
+        questions: How many both have a value for.
+    """
+
+    metric: str
+    first: str
+    second: str
+    difference: float
     p_value: float
     questions: int
 
@@ -69,7 +91,7 @@ def randomisation_test(
     seen = abs(moving.sum()) - 1e-9  # sums in another order differ in their last digits
     generator = np.random.default_rng(seed)
     as_large = 0
-    for size in _batches(permutations):
+    for size in _batches(permutations, moving.size):
         swapped = generator.integers(0, 2, size=(size, moving.size), dtype=np.uint8).astype(np.float64)
         as_large += int(np.count_nonzero(np.abs(moving.sum() - 2 * (swapped @ moving)) >= seen))
     return Difference(float(differences.mean()), (as_large + 1) / (permutations + 1), len(shared))
@@ -98,12 +120,14 @@ def bootstrap_interval(
     drawn = np.asarray(values, dtype=np.float64)
     generator = np.random.default_rng(seed)
     means: list[npt.NDArray[np.float64]] = [
-        drawn[generator.integers(0, drawn.size, size=(size, drawn.size))].mean(axis=1) for size in _batches(resamples)
+        drawn[generator.integers(0, drawn.size, size=(size, drawn.size))].mean(axis=1)
+        for size in _batches(resamples, drawn.size)
     ]
     low, high = np.quantile(np.concatenate(means), [(1 - confidence) / 2, (1 + confidence) / 2])
     return Interval(float(drawn.mean()), float(low), float(high))
 
 
-def _batches(number: int) -> list[int]:
-    full, rest = divmod(number, _AT_ONCE)
-    return [_AT_ONCE] * full + [rest] * (rest > 0)
+def _batches(number: int, questions: int) -> list[int]:
+    at_once = max(1, min(_AT_ONCE, _VALUES // max(1, questions)))
+    full, rest = divmod(number, at_once)
+    return [at_once] * full + [rest] * (rest > 0)

@@ -1,14 +1,169 @@
-"""A way of retrieving, as `compare` runs it: the seam for a user's own retriever."""
+"""A way of retrieving, as `compare` runs it: the seam for a user's own retriever, and what that may build from."""
 
 from __future__ import annotations
 
+import math
+import operator
+import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any, TypeVar, cast
 
 from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.bridge.pydantic import PrivateAttr
+from llama_index.core.llms import LLM
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
+from llama_index.core.schema import Document
+from llama_index.core.utils import get_tokenizer
 
-from llama_pack_densex.evaluation.corpus import Corpus
+from llama_pack_densex.evaluation.datasets import EvaluationSet
+from llama_pack_densex.evaluation.models import CachedLLM
+from llama_pack_densex.llm.usage import RequestFigures
+from llama_pack_densex.node_parsers.nodes import title_of
+from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
+from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
+from llama_pack_densex.propositionizers.sentences import SentencePropositionizer, passage_sentences, sentence_spans
+from llama_pack_densex.stores.words import tokenize
+
+T = TypeVar("T")
+
+
+class StrategyUnavailable(Exception):  # not an error: the report lists it
+    """A strategy needs something that this comparison does not have; the message says what."""
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What something took.
+
+    Args:
+        seconds: Time, without the embedding model.
+        calls: Replies of LLMs, those included that were kept from an earlier run.
+        tokens: Tokens that were sent to them and came back in this run.
+        dollars: What these cost; not a number where a price is not known.
+    """
+
+    seconds: float = 0.0
+    calls: int = 0
+    tokens: int = 0
+    dollars: float = 0.0
+
+    @classmethod
+    def on(cls, asked: RequestFigures) -> Spent:
+        """What an LLM's requests came to."""
+        usage, dollars = asked.usage, asked.cost if asked.currency == "USD" else None
+        unknown = math.nan if usage.requests else 0.0
+        return cls(0.0, usage.requests + asked.cache_hits, usage.total_tokens, unknown if dollars is None else dollars)
+
+    def __add__(self, other: Spent) -> Spent:
+        return Spent(*map(operator.add, vars(self).values(), vars(other).values()))
+
+    def __sub__(self, other: Spent) -> Spent:
+        return Spent(*map(operator.sub, vars(self).values(), vars(other).values()))
+
+
+class Corpus:
+    """The documents of a comparison, and the models that strategies share.
+
+    Args:
+        dataset: What is asked about.
+        depth: How many distinct results the metrics of rankings look at.
+        embed_model: Keeps what it embeds; None to compare without an embedding model.
+        propositionizer: Where propositions come from; None where there are none.
+        header_llm: Writes contextual headers; None where there is none.
+
+    Attributes:
+        documents: Whole articles.
+        passages: The passages that the dataset's authors cut, each a document of its own.
+        language: "en", "ja", ...
+        depth: How many distinct results the metrics of rankings look at.
+        candidates: Of questions that come with the documents to rank, their ids by the question's text.
+        embed_model_or_none: The embedding model, where there is one.
+        has_sentences_only: Whether sentences stand in for all propositions.
+        header_llm: What writes contextual headers, where there is such an LLM.
+    """
+
+    def __init__(
+        self,
+        dataset: EvaluationSet,
+        depth: int,
+        embed_model: BaseEmbedding | None = None,
+        propositionizer: Propositionizer | None = None,
+        header_llm: CachedLLM | None = None,
+    ) -> None:
+        self.documents, self.passages = dataset.documents, dataset.passage_documents()
+        self.language, self.depth = dataset.language, depth
+        self.candidates = {question.text: question.candidates for question in dataset.questions if question.candidates}
+        self.embed_model_or_none, self._propositionizer, self.header_llm = embed_model, propositionizer, header_llm
+        self.has_sentences_only = isinstance(propositionizer, SentencePropositionizer)
+        self.count_tokens = cache(lambda text: len(get_tokenizer()(text)))  # strategies share most of their texts
+        self._made: dict[object, tuple[Any, Spent]] = {}
+        self._reused = Spent()
+
+    def once(self, key: object, make: Callable[[], T]) -> T:
+        """Make what several strategies need, such as an index that they search in different ways, for the first one."""
+        if key in self._made:
+            self._reused += self._made[key][1]
+        else:
+            before = self.spent
+            made = make()
+            self._made[key] = made, self.spent - before
+        return cast("T", self._made[key][0])
+
+    @property
+    def spent(self) -> Spent:
+        """What was spent so far on building strategies, with what they found made already."""
+        seconds = time.perf_counter() - getattr(self.embed_model_or_none, "seconds", 0.0)
+        asked = [getattr(part, "figures", None) for part in (self._propositionizer, self.header_llm)]
+        return sum((Spent.on(figures) for figures in asked if figures), Spent(seconds) + self._reused)
+
+    @property
+    def embed_model(self) -> BaseEmbedding:
+        """The embedding model, which embeds each text once for all strategies.
+
+        Raises:
+            StrategyUnavailable: There is none.
+        """
+        if self.embed_model_or_none is None:
+            raise StrategyUnavailable(
+                "it needs an embedding model, and this comparison has none (embed_model=, --embed-model)"
+            )
+        return self.embed_model_or_none
+
+    @property
+    def propositionizer(self) -> Propositionizer:
+        """Makes the propositions of the dataset's passages.
+
+        Raises:
+            StrategyUnavailable: There is none.
+        """
+        if self._propositionizer is None:
+            raise StrategyUnavailable(
+                "it needs propositions: say where from, an LLM or a recording (propositionizer=, --propositionizer)"
+            )
+        return self._propositionizer
+
+    @cached_property
+    def chunk_propositionizer(self) -> Propositionizer:
+        """Makes the propositions of chunks that were cut otherwise than the dataset's passages.
+
+        Recorded propositions are those of the dataset's passages: a chunk gets those of the passages that stand in it.
+
+        Raises:
+            StrategyUnavailable: There is no propositionizer.
+        """
+        inner = self.propositionizer
+        if isinstance(inner, RecordedPropositionizer):
+            return ChunkPropositionizer.over(inner, self.documents, self.passages)
+        return inner
+
+    @property
+    def llm(self) -> LLM | None:
+        """The LLM that writes contextual headers, where there is one."""
+        return None if self.header_llm is None else self.header_llm.llm
 
 
 @dataclass(frozen=True)
@@ -38,6 +193,8 @@ class Strategy:
         description: How it is set up, in a sentence or two.
         context_k: How many of the retrieved nodes a reader gets by default; None means all.
         node_postprocessors: What makes the context of the nodes, one after the other; none means the nodes' texts.
+        ranks_candidates: Whether it ranks the documents that a question comes with (`Corpus.candidates`; JQaRA), and
+            searches nothing. Such strategies are run where questions have candidates, and the others where not.
 
     Raises:
         ValueError: The name is blank, or `context_k` is not positive.
@@ -59,6 +216,7 @@ class Strategy:
     description: str = ""
     context_k: int | None = None
     node_postprocessors: Sequence[BaseNodePostprocessor] = ()
+    ranks_candidates: bool = False
 
     def __post_init__(self) -> None:
         if not self.name.strip():
@@ -73,9 +231,111 @@ class Strategy:
             StrategyUnavailable: Something that it needs is not there.
             TypeError: `build` returned something else than a retriever.
         """
+        if self.ranks_candidates != bool(corpus.candidates):
+            raise StrategyUnavailable(
+                "it ranks candidates, and the dataset's questions come without any"
+                if self.ranks_candidates
+                else "the dataset's questions come with the documents to rank, and it searches all"
+            )
         built = self.build if isinstance(self.build, BaseRetriever) else self.build(corpus)
         if isinstance(built, BaseRetriever):
             return Built(built)
         if not isinstance(built, Built):
             raise TypeError(f"build of strategy {self.name!r} must return a LlamaIndex retriever, not {built!r}")
         return built
+
+
+@dataclass(frozen=True)
+class _Recorded:
+    """A passage of a document, with its propositions; spans count characters other than white space."""
+
+    text: str
+    start: int
+    end: int
+    propositions: tuple[str, ...]
+
+    def share(self, start: int, end: int) -> Sequence[str]:
+        """The propositions that go to a chunk: those whose sentence lies in it, or most of it does."""
+        start, end = max(start, self.start), min(end, self.end)
+        if start >= end:
+            return ()
+        sentences = sentence_spans(self.text)
+        if (start, end) == (self.start, self.end) or not sentences:
+            return self.propositions
+        words = [Counter(tokenize(self.text[slice(*span)])) for span in sentences]
+        places = [tuple(self.start + len(_bare(self.text[:place])) for place in span) for span in sentences]
+        kept = []
+        for text in self.propositions:
+            own = Counter(tokenize(text))
+            shared = [(own & sentence).total() for sentence in words]
+            begins, ends = places[shared.index(max(shared))]
+            if 2 * (min(end, ends) - max(start, begins)) >= ends - begins:
+                kept.append(text)
+        return kept
+
+
+class ChunkPropositionizer(Propositionizer):
+    """Gives a chunk the propositions of the passages in it, as if an LLM had read the chunk.
+
+    A passage that was cut in two shares its propositions out: each goes where the sentence is with which it shares the
+    most words. Chunks that overlap can both have it. A chunk that gets none has its sentences, with the status
+    "fallback".
+    """
+
+    _articles: list[tuple[str, list[_Recorded]]] = PrivateAttr(default_factory=list)
+    _inner: Propositionizer = PrivateAttr()
+
+    @classmethod
+    def class_name(cls) -> str:
+        return "ChunkPropositionizer"
+
+    @classmethod
+    def over(
+        cls, recorded: Propositionizer, documents: Sequence[Document], passages: Sequence[Document]
+    ) -> ChunkPropositionizer:
+        """Read the propositions of all passages.
+
+        Args:
+            recorded: Makes the propositions of the passages.
+            documents: The documents that chunks are cut from.
+            passages: Their passages, document by document, in order.
+
+        Raises:
+            ValueError: A passage is not recorded.
+        """
+        sets = recorded.propositionize([Passage(passage.text, title_of(passage)) for passage in passages])
+        made = cls()
+        made._inner = recorded
+        place = 0
+        for document in documents:
+            article, end, found = _bare(document.text), 0, []
+            while place < len(passages):
+                text = passages[place].text
+                start = article.find(_bare(text), end)
+                if start < 0:
+                    break
+                end = start + len(_bare(text))
+                found.append(_Recorded(text, start, end, sets[place].texts))
+                place += 1
+            made._articles.append((article, found))
+        return made
+
+    async def apropositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
+        return [self._of_chunk(passage.text) for passage in passages]
+
+    def fingerprint_data(self) -> dict[str, Any]:
+        return {"recorded": self._inner.fingerprint}
+
+    def _of_chunk(self, chunk: str) -> PropositionSet:
+        bare = _bare(chunk)
+        for article, recorded in self._articles:
+            start = article.find(bare)
+            if start >= 0:
+                texts = [text for passage in recorded for text in passage.share(start, start + len(bare))]
+                if texts:
+                    return PropositionSet(tuple(texts))
+        return PropositionSet(passage_sentences(chunk), "fallback", "no recorded proposition is about this chunk")
+
+
+def _bare(text: str) -> str:
+    return "".join(text.split())

@@ -1,30 +1,40 @@
-"""Node parsers as the transformations of a `RayIngestionPipeline`."""
+"""Node parsers and embedding models in the workers of a Ray cluster: in LlamaIndex's pipeline, or into a store."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any, TypeVar, cast
+import os
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count, islice
+from pathlib import Path
+from typing import Any, cast
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import PrivateAttr
-from llama_index.core.schema import BaseNode, TransformComponent
+from llama_index.core.schema import BaseNode, Document, TransformComponent
+from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
-from llama_pack_densex.node_parsers.base import BasePropositionNodeParser
-from llama_pack_densex.node_parsers.serialising import parser_to_dict
+from llama_pack_densex.llm.usage import NOTHING, Usage
+from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY, STATUS_KEY
+from llama_pack_densex.node_parsers.nodes import is_random_id, title_of
+from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser, without_secrets
 from llama_pack_densex.propositionizers.base import Propositionizer
+from llama_pack_densex.stores.index import node_store
+from llama_pack_densex.stores.node_store import NodeStore
 
 try:
+    import ray
     from llama_index.ingestion.ray import RayTransformComponent
     from ray import cloudpickle
     from ray.data import ActorPoolStrategy
 except ImportError as error:
     raise ImportError('this needs Ray; install it with: pip install "llama-pack-densex[ray]"') from error
 
-T = TypeVar("T")
 MakeEmbedding = Callable[[], BaseEmbedding]
 
-_MOST_PICKLED = 8 * 2**20  # bytes; what is larger has a model's weights in it, and Ray refuses actors of 95 MiB
+_BATCHES_A_WORKER = 2  # one under way and one that waits
+_MOST_RETRIES = 3  # of a batch whose worker died: one that is killed for its memory each time must end
 
 
 def ray_transformations(
@@ -58,7 +68,7 @@ def ray_transformations(
         embed_options: Those for the embedding workers, such as `{"num_gpus": 1}`.
 
     Raises:
-        ValueError: The embedding model holds a key or is too large to travel, or a number is not positive.
+        ValueError: The embedding model holds a key, or a number is not positive.
 
     Examples:
         >>> from llama_index.ingestion.ray import RayIngestionPipeline
@@ -66,16 +76,272 @@ def ray_transformations(
         >>> nodes = RayIngestionPipeline(transformations=transformations).run(documents=documents)  # doctest: +SKIP
     """
     embed_workers = workers if embed_workers is None else embed_workers
-    require_positive(
+    _require_positive(
         workers=workers, embed_workers=embed_workers, batch_size=batch_size, embed_batch_size=embed_batch_size
     )
     shared = parser.model_copy(update={"propositionizer": _sharing(parser.propositionizer, workers)})
     cpus = 1 if embed_model is None else 0.5
-    transformations = [_transformation(partial(_same, shared), workers, batch_size, cpus, parser_options)]
+    transformations = [_transformation(lambda: shared, workers, batch_size, cpus, parser_options)]
     if embed_model is not None:
-        make = partial(_embedding_batches, _maker(embed_model), embed_batch_size)
+        make = _maker(embed_model, embed_batch_size)
         transformations.append(_transformation(make, embed_workers, embed_batch_size, cpus, embed_options))
     return transformations
+
+
+@dataclass(frozen=True)
+class ShardResult:
+    """What `ingest_shards` wrote at a time.
+
+    Args:
+        number: Of the shard, from 0.
+        documents: Documents that were written.
+        unchanged: Documents that are in the store as they are, and were left alone.
+        failed: What is wrong with each document that could not be parsed, by its id. What the store has of it stays.
+        nodes: Nodes that were written.
+        fallbacks: Passages among them that their sentences stand in for.
+        usage: What the LLM used for them, as the provider counts it.
+    """
+
+    number: int
+    documents: int
+    unchanged: int
+    failed: dict[str, str]
+    nodes: int
+    fallbacks: int
+    usage: Usage
+
+
+def ingest_shards(
+    documents: Iterable[Document],
+    parser: BasePropositionNodeParser,
+    vector_store: BasePydanticVectorStore,
+    embed_model: BaseEmbedding | MakeEmbedding | None = None,
+    *,
+    shard_size: int = 1000,
+    ledger: str | Path | None = None,
+    **options: Any,
+) -> Iterator[ShardResult]:
+    """Bring any number of documents into a vector store, shard by shard, with the workers of a Ray cluster.
+
+    `RayIngestionPipeline` holds all documents and all nodes in the process that calls it, and starts workers for each
+    call; here that process holds a shard, and the workers stay: models are loaded once, and a budget is one budget.
+
+    Started again after a stop, it goes on: documents that the ledger names and the store has are left alone, and the
+    replies for those that were under way are in the propositionizer's cache, if it has one. A document some of whose
+    propositions could not be had, since the provider could not be reached, is done again the next time.
+
+    Args:
+        documents: Read as the workers need them. They must have ids of their own.
+        parser: As in `ray_transformations`.
+        vector_store: Where this process writes the nodes.
+        embed_model: As in `ray_transformations`.
+        shard_size: Documents that are written at a time, and whose nodes are in memory until then.
+        ledger: A SQLite file that says what of each document is in the store: of one store, filled with one embedding
+            model. A document that has changed replaces its earlier version. None means that all documents are new.
+        **options: The other arguments of `ray_transformations`; its options are those of Ray's actors here.
+
+    Yields:
+        What was written, after each shard.
+
+    Raises:
+        ValueError: As in `ray_transformations`, a document's id was made up by core, or the store keeps no text.
+        ray.exceptions.RayTaskError: A worker failed. It is an instance of the worker's error too (of
+            `BudgetExceededError`, say). What was finished before is written.
+    """
+    _require_positive(shard_size=shard_size)
+    stages = ray_transformations(parser, embed_model, **options)
+    return _ingest(_ShardStore(parser, node_store(vector_store), Ledger(ledger)), stages, documents, shard_size)
+
+
+class Ledger:
+    """What a store holds of which documents: for each document its hash and the id of one of its nodes.
+
+    Args:
+        path: A SQLite file; where it is not there, it is made, readable by its owner only. None for one in memory.
+    """
+
+    def __init__(self, path: str | Path | None) -> None:
+        if path is not None:
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        self._connection = sqlite3.connect(path or ":memory:", check_same_thread=False)
+        with self._connection as connection:
+            connection.execute("CREATE TABLE IF NOT EXISTS documents (id TEXT PRIMARY KEY, hash TEXT, node TEXT)")
+
+    def read(self, document_ids: Iterable[str]) -> dict[str, tuple[str, str]]:
+        """The hashes and the nodes' ids of those documents that are entered."""
+        select = "SELECT hash, node FROM documents WHERE id = ?"
+        found = {one: self._connection.execute(select, [one]).fetchone() for one in document_ids}
+        return {document_id: entry for document_id, entry in found.items() if entry is not None}
+
+    def enter(self, entries: Iterable[tuple[str, str, str]]) -> None:
+        """Enter documents, each as id, hash and a node's id; all of them or none."""
+        with self._connection as connection:
+            connection.executemany("INSERT OR REPLACE INTO documents VALUES (?, ?, ?)", entries)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+
+@dataclass(frozen=True)
+class _Batch:
+    documents: list[Document]
+    nodes: list[BaseNode]
+    failed: dict[str, str]
+    usage: Usage
+
+
+def _ingest(
+    store: _ShardStore, stages: Sequence[RayTransformComponent], documents: Iterable[Document], shard_size: int
+) -> Iterator[ShardResult]:
+    workers, numbers = _Workers(*stages), count()
+    shard: list[_Batch] = []
+    try:
+        for batch in workers.run(store.due(documents, shard_size)):
+            shard.append(batch)
+            if sum(len(batch.documents) for batch in shard) >= shard_size:
+                yield store.write(next(numbers), shard)
+                shard = []
+    except Exception:
+        if shard:
+            yield store.write(next(numbers), shard)  # what the other workers finished before is kept
+        raise
+    else:
+        if shard or store.unchanged:
+            yield store.write(next(numbers), shard)
+    finally:
+        workers.stop()
+        store.ledger.close()
+
+
+class _ShardStore:
+    """A vector store with its ledger."""
+
+    def __init__(self, parser: BasePropositionNodeParser, nodes: NodeStore, ledger: Ledger) -> None:
+        if nodes.docstore is not None:
+            raise ValueError(f"{nodes.name} keeps no text, so that its propositions would lead nowhere: take another")
+        self._nodes, self.ledger, self._hash_of = nodes, ledger, parser.document_hasher()
+        self.unchanged = 0
+
+    def due(self, documents: Iterable[Document], at_a_time: int) -> Iterator[Document]:
+        """Leave out, and count, the documents that the store has as they are."""
+        remaining = iter(documents)
+        while some := list(islice(remaining, at_a_time)):
+            for document in some:
+                if is_random_id(document.id_):
+                    raise ValueError(
+                        f"document {document.id_!r} ({title_of(document) or 'no title'}) has an id that core made up: "
+                        "give each document one of its own, Document(id_=...), by which it is known again"
+                    )
+            there = self._as_they_are(some)
+            self.unchanged += len(there)
+            yield from (document for document in some if document.id_ not in there)
+
+    def write(self, number: int, shard: Sequence[_Batch]) -> ShardResult:
+        """Write a shard, in place of what there is of its documents."""
+        nodes = [node for batch in shard for node in batch.nodes]
+        failed = {document_id: why for batch in shard for document_id, why in batch.failed.items()}
+        documents = [document for batch in shard for document in batch.documents if document.id_ not in failed]
+        ids = [document.id_ for document in documents]
+        there = self.ledger.read(ids)
+        self.ledger.enter((document_id, "", "") for document_id in ids)  # a stop in between is seen
+        self._nodes.replace(list(there), nodes)
+        first = {node.ref_doc_id: node for node in reversed(nodes)}
+        self.ledger.enter(self._entry(document, first.get(document.id_)) for document in documents)
+        unchanged, self.unchanged = self.unchanged, 0
+        passages = [node for node in nodes if node.metadata.get(GRANULARITY_KEY) == "passage"]
+        return ShardResult(
+            number=number,
+            documents=len(documents),
+            unchanged=unchanged,
+            failed=failed,
+            nodes=len(nodes),
+            fallbacks=sum(node.metadata.get(STATUS_KEY) == "fallback" for node in passages),
+            usage=sum((batch.usage for batch in shard), NOTHING),
+        )
+
+    def _entry(self, document: Document, node: BaseNode | None) -> tuple[str, str, str]:
+        if node is None:  # a blank document
+            return document.id_, self._hash_of(document), ""
+        return document.id_, str(node.metadata[DOCUMENT_HASH_KEY]), node.node_id
+
+    def _as_they_are(self, documents: Sequence[Document]) -> set[str]:
+        hashes = {document.id_: self._hash_of(document) for document in documents}
+        same = {id_: node for id_, (entry, node) in self.ledger.read(hashes).items() if entry == hashes[id_]}
+        found = self._nodes.fetch([node for node in same.values() if node])  # a blank document has none
+        return {document_id for document_id, node in same.items() if not node or node in found}
+
+
+class _Workers:
+    """The actors that parse and those that embed; each is started when there is a first batch for it."""
+
+    def __init__(self, parsing: RayTransformComponent, *embedding: RayTransformComponent) -> None:
+        self._batch_size: int = parsing.map_batches_kwargs["batch_size"]
+        self._parsers = _Actors(parsing)
+        self._embedders = [_Actors(stage) for stage in embedding]
+
+    def run(self, documents: Iterator[Document]) -> Iterator[_Batch]:
+        """Make nodes of documents, and return batches of them as they are finished."""
+        under_way: dict[Any, tuple[int, list[Document], Any]] = {}
+        turns = count()
+
+        def feed(parser: int) -> None:
+            batch = list(islice(documents, self._batch_size))
+            if not batch:
+                return
+            nodes, *about = self._parsers[parser].parse.options(num_returns=3).remote(batch)
+            turn = next(turns)
+            for actors in self._embedders:
+                nodes = actors[turn % actors.size].embed.remote(nodes)
+            under_way[nodes] = parser, batch, about
+
+        for parser in [*range(self._parsers.size)] * _BATCHES_A_WORKER:
+            feed(parser)
+        while under_way:
+            (finished,), _ = ray.wait(list(under_way))
+            parser, batch, about = under_way.pop(finished)
+            yield _Batch(batch, *ray.get([finished, *about]))
+            feed(parser)
+
+    def stop(self) -> None:
+        """End the actors."""
+        for actors in (self._parsers, *self._embedders):
+            for actor in actors.started.values():
+                ray.kill(actor)
+
+
+class _Actors:
+    """Actors for one stage, by number."""
+
+    def __init__(self, stage: RayTransformComponent) -> None:
+        options = {"max_restarts": -1, "max_task_retries": _MOST_RETRIES, **stage.map_batches_kwargs}
+        self.size: int = options.pop("compute").min_size
+        del options["batch_size"]
+        self._options, self._make = options, stage.transform_kwargs["make"]
+        self.started: dict[int, Any] = {}
+
+    def __getitem__(self, number: int) -> Any:
+        if number not in self.started:
+            worker: Any = ray.remote(_Worker)
+            self.started[number] = worker.options(**self._options).remote(self._make)
+        return self.started[number]
+
+
+class _Worker:
+    def __init__(self, make: bytes) -> None:
+        self._stage = MadeInWorker(make=make)
+
+    def parse(self, documents: Sequence[Document]) -> tuple[list[BaseNode], dict[str, str], Usage]:
+        """Make nodes of documents; what is wrong with those that failed; and what that used."""
+        parser = cast(BasePropositionNodeParser, self._stage.made)
+        before = parser.propositionizer.usage
+        parsed = list(parser.stream(documents))
+        failed = {one.document.id_: str(one.error) for one in parsed if one.error is not None}
+        return [node for one in parsed for node in one.nodes], failed, parser.propositionizer.usage - before
+
+    def embed(self, nodes: Sequence[BaseNode]) -> Sequence[BaseNode]:
+        """Embed nodes."""
+        return self._stage(nodes)
 
 
 class MadeInWorker(TransformComponent):
@@ -118,26 +384,22 @@ def _transformation(
     )
 
 
-def _maker(embed_model: BaseEmbedding | MakeEmbedding) -> MakeEmbedding:
+def _maker(embed_model: BaseEmbedding | MakeEmbedding, batch_size: int) -> MakeEmbedding:
     """A function that makes the embedding model, and may travel."""
-    if not isinstance(embed_model, BaseEmbedding):
-        return embed_model
-    name = type(embed_model).__name__
-    advice = f"pass a function that makes it in the workers, as embed_model=lambda: {name}(...)"
-    if parser_to_dict(cast(Any, embed_model)) != embed_model.to_dict():
-        raise ValueError(
-            f"embed_model, a {name}, holds a key, and keys do not travel: {advice}, with the key from their environment"
-        )
-    size = len(cloudpickle.dumps(embed_model))
-    if size > _MOST_PICKLED:
-        raise ValueError(f"embed_model, a {name}, takes {size >> 20} MiB to send to each worker: {advice}")
-    return partial(_same, embed_model)
+    if isinstance(embed_model, BaseEmbedding):
+        name = type(embed_model).__name__
+        if without_secrets(data := embed_model.to_dict()) != data:
+            raise ValueError(
+                f"embed_model, a {name}, holds a key, and keys do not travel: pass a function that makes it in the "
+                f"workers, as embed_model=lambda: {name}(...), with the key from their environment"
+            )
 
+    def make() -> BaseEmbedding:
+        model = embed_model if isinstance(embed_model, BaseEmbedding) else embed_model()
+        model.embed_batch_size = batch_size
+        return model
 
-def _embedding_batches(make: MakeEmbedding, size: int) -> BaseEmbedding:
-    model = make()
-    model.embed_batch_size = size
-    return model
+    return make
 
 
 def _sharing(propositionizer: Propositionizer, workers: int) -> Propositionizer:
@@ -152,12 +414,8 @@ def _sharing(propositionizer: Propositionizer, workers: int) -> Propositionizer:
     return propositionizer.model_copy(update=update)
 
 
-def require_positive(**numbers: int) -> None:
+def _require_positive(**numbers: int) -> None:
     """Raise a ValueError for a number that is not positive; it is named."""
     for name, number in numbers.items():
         if number < 1:
             raise ValueError(f"{name} must be at least 1, not {number}")
-
-
-def _same(value: T) -> T:
-    return value

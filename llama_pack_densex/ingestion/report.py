@@ -1,21 +1,42 @@
-"""What became of each document of an ingestion, and what it came to in all: `ingestion_report.json`."""
+"""What becomes of each document of an ingestion, and of all: `ingestion_report.json`, and a summary for people."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, fields
+import logging
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Literal
+from types import TracebackType
+from typing import Literal
 
-from llama_pack_densex.llm_requests.reply import RequestFigures, Usage
+from llama_index.core.schema import BaseNode, TextNode
+from pydantic_core import ValidationError
+
+from llama_pack_densex.ingestion.progress import Display, IngestionProgress, count, duration, money
+from llama_pack_densex.llm.errors import scrub
+from llama_pack_densex.llm.usage import RequestFigures
+from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, REASON_KEY, STATUS_KEY
+from llama_pack_densex.node_parsers.parsers import ParsedDocument
+from llama_pack_densex.propositionizers.base import Propositionizer, PropositionSet
+
+logger = logging.getLogger(__name__)
 
 PART_SUFFIX = ".part"
 
+KEPT_DOCUMENTS = 20
+"""Failed documents that are kept in memory for the summary on the screen."""
+
+_MESSAGE_CHARACTERS = 500
+_REASONS = 10
+_SHOWN_FAILURES, _SHOWN_REASONS = 5, 3
+
 DocumentState = Literal["done", "changed", "unchanged", "failed", "deleted", "blank"]
-
-
-class InvalidReportError(ValueError):
-    """A file is no ingestion report, or is damaged."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +99,7 @@ class IngestionSummary:
         fallback_reasons: The most frequent reasons of fallbacks, with their numbers.
         requests: What the requests came to.
         version: The version of llama-pack-densex.
+        report: Where the report with every document was written; "" where there is none. The report itself has not.
     """
 
     state: Literal["finished", "stopped"]
@@ -92,54 +114,273 @@ class IngestionSummary:
     fallback_reasons: dict[str, int]
     requests: RequestFigures
     version: str
+    report: str = field(default="", compare=False)
+
+    def __str__(self) -> str:
+        rows = summary_rows(self, report=Path(self.report) if self.report else None)
+        return "\n".join(f"{label:<13} {text}" for label, text in rows)
 
 
-@dataclass(frozen=True)
-class IngestionReport:
-    """What an ingestion came to.
+class Watch:
+    """Watches one ingestion, from `with` to the end of it: shows its progress, logs, and writes its report.
+
+    Documents go into `<name>.part` beside the report, one a line, so that memory does not grow with the corpus. In the
+    end that file takes the place of an earlier report in one step; killed before, the earlier one is still there.
 
     Args:
-        summary: In all.
-        documents: For each document, in the order in which they were finished.
-    """
+        propositionizer: What makes the propositions; its requests are counted from now on.
+        report: The report's file, of which this is the only writer; None for none.
+        display: Shows the progress.
+        documents: How many documents there are; None where that is not known.
 
-    summary: IngestionSummary
-    documents: tuple[DocumentOutcome, ...]
-
-
-def read_report(path: str | Path) -> IngestionReport:
-    """Read an ingestion report.
+    Attributes:
+        summary: What it came to; None until the end, and where something stopped it and the report cannot be written.
+        outcomes_failed: The first documents that failed, at most `KEPT_DOCUMENTS`.
 
     Raises:
-        FileNotFoundError: There is none; the message says so if an ingestion was killed before it could write one.
-        InvalidReportError: The file is no report, or is damaged.
+        OSError: The report cannot be written.
     """
-    path = Path(path)
-    part = path.with_name(path.name + PART_SUFFIX)
-    if not path.is_file() and part.is_file():
-        raise FileNotFoundError(
-            f"{path} does not exist: the ingestion is running, or was killed. {part.name} has the documents that were "
-            "finished until then, a JSON object a line; run the ingestion again to complete it."
+
+    def __init__(
+        self, propositionizer: Propositionizer, report: Path | None, display: Display, documents: int | None = None
+    ) -> None:
+        self._propositionizer, self._before = propositionizer, propositionizer.figures
+        self._progress = IngestionProgress(display, documents, self._figures)
+        self._report = None if report is None else _ReportFile(report)
+        self._started, self._clock = _now(), time.monotonic()
+        self._states, self._statuses, self._reasons = Counter[str](), Counter[str](), Counter[str]()
+        self._passages = self._propositions = self._indexed = 0
+        self._fallback: PropositionSet | None = None  # the last one
+        self._is_sound = False  # whether other propositions came
+        self._first_error: Exception | None = None
+        self.outcomes_failed: tuple[DocumentOutcome, ...] = ()
+        self.summary: IngestionSummary | None = None
+
+    def __enter__(self) -> Watch:
+        self._progress.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.__exit__(kind, error, trace)
+        summary = self._summed_up("" if error is None else describe(error))
+        try:
+            if self._report is not None:
+                self._report.finish(summary)
+            self.summary = summary
+        except OSError as failure:
+            if error is None:
+                raise
+            logger.error("The ingestion report could not be written: %s", failure)  # and the error goes on
+        if summary.fallback_reasons:
+            logger.warning(
+                "Sentences stand in for propositions in %d of %d passages: %s",
+                summary.statuses.get("fallback", 0),
+                summary.passages,
+                "; ".join(f"{reason} ({times})" for reason, times in self._reasons.most_common(5)),
+            )
+
+    def passage(self, made: PropositionSet) -> None:
+        """The propositions of a passage are ready."""
+        self._progress.passage(made)
+        if made.status == "fallback":
+            self._fallback = made
+        else:
+            self._is_sound = self._is_sound or bool(made.texts)
+
+    @property
+    def unanswered(self) -> str:
+        """Why what fell back does not count as done: no request was answered so far, or no answer was of use."""
+        requests, last = self._figures(), self._fallback
+        if last is None or not (requests.usage.requests or requests.failed):
+            return ""  # nothing was asked
+        if last.is_passing and not requests.usage.requests:
+            said = f"The provider never answered; the last passage: {last.reason}. See whether it is up and its address"
+        elif not self._is_sound:
+            said = f"None of the passages came to propositions; the last one: {last.reason}. See whether the model"
+        else:
+            return ""
+        return f"{said} and the settings are right, and run again: sentences do not stand in, and all is asked anew."
+
+    def done(self, parsed: ParsedDocument, replaced: bool) -> None:
+        """A document is in the index."""
+        self._progress.document()
+        self._indexed += bool(parsed.nodes) or replaced
+        self._add(_outcome(parsed, replaced))
+        if not parsed.nodes:
+            logger.warning("Document %r has no text, and so nothing to index.", parsed.document.id_)
+
+    def unchanged(self, document: BaseNode) -> None:
+        """A document was in the index as it is."""
+        self._progress.document(unchanged=True)
+        self._indexed += 1
+        self._add(DocumentOutcome(document.id_, "unchanged"))
+
+    def deleted(self, document_id: str) -> None:
+        """A document is no longer in the index."""
+        self._add(DocumentOutcome(document_id, "deleted"))
+
+    def failed(self, document: BaseNode, error: Exception) -> None:
+        """A document could not be indexed; what the index had of it is there as it was."""
+        self._progress.document()
+        self._first_error = self._first_error or error
+        outcome = DocumentOutcome(document.id_, "failed", error=describe(error))
+        self._add(outcome)
+        self.outcomes_failed = (*self.outcomes_failed, outcome)[:KEPT_DOCUMENTS]
+        logger.error("Document %r was not indexed: %s", document.id_, outcome.error)
+
+    def raise_if_all_failed(self) -> None:
+        """Raise the first document's error if no document was indexed: then it is the caller's matter."""
+        if self._first_error is not None and not self._indexed:
+            raise self._first_error
+
+    def _add(self, outcome: DocumentOutcome) -> None:
+        if self._report is not None:
+            self._report.append(outcome)
+        self._states[outcome.state] += 1
+        self._passages += outcome.passages
+        self._propositions += outcome.propositions
+        self._statuses.update(outcome.statuses)
+        self._reasons.update(fallback.reason for fallback in outcome.fallbacks)
+
+    def _figures(self) -> RequestFigures:
+        return self._propositionizer.figures.since(self._before)
+
+    def _summed_up(self, why_stopped: str) -> IngestionSummary:
+        try:
+            ours = version("llama-pack-densex")
+        except PackageNotFoundError:  # run from a copied folder
+            ours = "unknown"
+        return IngestionSummary(
+            state="stopped" if why_stopped else "finished",
+            why_stopped=why_stopped,
+            started=self._started,
+            finished=_now(),
+            seconds=round(time.monotonic() - self._clock, 3),
+            documents=dict(self._states),
+            passages=self._passages,
+            propositions=self._propositions,
+            statuses=dict(self._statuses),
+            fallback_reasons=dict(self._reasons.most_common(_REASONS)),
+            requests=self._figures(),
+            version=ours,
+            report="" if self._report is None else str(self._report.path),
         )
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        return IngestionReport(_summary(content["summary"]), tuple(map(_outcome, content["documents"])))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InvalidReportError(f"{path} is no ingestion report, or is damaged ({error!r}).") from error
 
 
-def _summary(record: dict[str, Any]) -> IngestionSummary:
-    requests = _known(RequestFigures, record["requests"])
-    requests["usage"] = Usage(**_known(Usage, requests["usage"]))
-    return IngestionSummary(**{**_known(IngestionSummary, record), "requests": RequestFigures(**requests)})
+class _ReportFile:
+    """The report in the making, readable by its owner only."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self._part = path, path.with_name(path.name + PART_SUFFIX)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._part.unlink(missing_ok=True)  # of an ingestion that was killed
+        # half a character (a lone surrogate) of a document's id becomes its escape, which JSON reads back
+        self._file = open(self._part, "x", encoding="utf-8", errors="backslashreplace", opener=open_private)  # noqa: SIM115
+        self._file.write('{"documents": [')
+        self._between = "\n"
+
+    def append(self, outcome: DocumentOutcome) -> None:
+        self._file.write(self._between + json.dumps(asdict(outcome), ensure_ascii=False))
+        self._file.flush()
+        self._between = ",\n"
+
+    def finish(self, summary: IngestionSummary) -> None:
+        with self._file:
+            said = {name: value for name, value in asdict(summary).items() if name != "report"}
+            self._file.write('\n],\n"summary": ' + json.dumps(said, ensure_ascii=False, indent=2) + "}\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        self._part.replace(self.path)
 
 
-def _outcome(record: dict[str, Any]) -> DocumentOutcome:
-    fallbacks = tuple(PassageFallback(**_known(PassageFallback, each)) for each in record["fallbacks"])
-    return DocumentOutcome(**{**_known(DocumentOutcome, record), "fallbacks": fallbacks})
+def open_private(path: str, flags: int) -> int:
+    """An `opener` for files that only their owner may read."""
+    return os.open(path, flags, 0o600)
 
 
-def _known(kind: type, record: dict[str, Any]) -> dict[str, Any]:
-    """A record's values that this version knows; a later one may write more."""
-    names = {each.name for each in fields(kind)}
-    return {name: value for name, value in record.items() if name in names}
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+def describe(error: BaseException) -> str:
+    """Say what an exception is, on one line and without keys."""
+    if isinstance(error, ValidationError):  # pydantic's, whose message quotes what was wrong: a document's text
+        wrong = [f"{'.'.join(map(str, one['loc']))}: {one['type']}" for one in error.errors(include_input=False)]
+        message = f"{error.title} is not valid ({'; '.join(wrong)})"
+    else:
+        message = str(error)
+    message = _plain(message)[:_MESSAGE_CHARACTERS]
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+def _plain(text: str) -> str:
+    """A message on one line, without keys: those that look like one, and those of the environment."""
+    secrets = [value for name, value in os.environ.items() if name.upper().endswith("_API_KEY")]
+    return scrub(" ".join(text.split()), secrets)
+
+
+def _outcome(parsed: ParsedDocument, replaced: bool) -> DocumentOutcome:
+    nodes = [node for node in parsed.nodes if isinstance(node, TextNode)]
+    passages = [node for node in nodes if node.metadata[GRANULARITY_KEY] == "passage"]
+    fallbacks = [
+        PassageFallback(number, node.start_char_idx, node.end_char_idx, "fallback", _plain(node.metadata[REASON_KEY]))
+        for number, node in enumerate(passages, 1)
+        if node.metadata.get(STATUS_KEY) == "fallback"
+    ]
+    return DocumentOutcome(
+        document_id=parsed.document.id_,
+        state="blank" if not parsed.nodes else "changed" if replaced else "done",
+        passages=len(passages),
+        propositions=sum(node.metadata[GRANULARITY_KEY] == "proposition" for node in nodes),
+        statuses=dict(Counter(node.metadata[STATUS_KEY] for node in passages if STATUS_KEY in node.metadata)),
+        fallbacks=tuple(fallbacks),
+    )
+
+
+def summary_rows(
+    summary: IngestionSummary, failed: Sequence[DocumentOutcome] = (), report: Path | None = None
+) -> Iterator[tuple[str, str]]:
+    """Say what an ingestion came to: labels, "" under the same label, and what is said.
+
+    Args:
+        summary: What it came to.
+        failed: Failed documents, the first of which are named.
+        report: Where the report was written, if it was.
+    """
+    if summary.state == "stopped":
+        yield "Stopped", summary.why_stopped
+    yield "Documents", _counts(summary.documents, ("done", "changed", "unchanged", "deleted", "blank", "failed")) or "0"
+    for outcome in failed[:_SHOWN_FAILURES]:
+        yield "", f"failed: {outcome.document_id}: {outcome.error}"
+    if failed and (more := summary.documents.get("failed", 0) - len(failed[:_SHOWN_FAILURES])) > 0:
+        yield "", f"and {more:,} more that failed"
+    if summary.passages:
+        statuses = _counts(summary.statuses, ("ok", "repaired", "fallback"))
+        yield "Passages", f"{summary.passages:,}" + (f": {statuses}" if statuses else "")
+        for reason, times in list(summary.fallback_reasons.items())[:_SHOWN_REASONS]:
+            yield "", f"{count(times, 'fallback')}: {reason}"
+        yield "Propositions", f"{summary.propositions:,}"
+    requests, usage = summary.requests, summary.requests.usage
+    numbers = {
+        "answered": usage.requests,
+        "from the cache": requests.cache_hits,
+        "refused for a limit and sent again": requests.refused,
+        "failed": requests.failed,
+    }
+    if any(numbers.values()):
+        yield "Requests", _counts(numbers, numbers)
+    if usage.requests:
+        cached = f" ({usage.cached_input_tokens:,} cached)" if usage.cached_input_tokens else ""
+        yield "Tokens", f"{usage.input_tokens:,} in{cached}, {usage.output_tokens:,} out"
+        cost = "unknown: no price is known" if requests.cost is None else money(requests.cost)
+        yield "Cost", cost + (f" ({requests.model})" if requests.model else "")
+    rate = summary.passages / summary.seconds * 60 if summary.seconds >= 1 else 0
+    yield "Time", duration(summary.seconds) + (f", {rate:,.0f} passages/min" if rate else "")
+    if report is not None:
+        yield "Report", str(report)
+
+
+def _counts(counts: Mapping[str, int], names: Iterable[str]) -> str:
+    return ", ".join(f"{counts[name]:,} {name}" for name in names if counts.get(name))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePath
 from typing import Any, Literal
 
 from llama_index.core.schema import BaseNode
@@ -34,9 +35,13 @@ BOOKKEEPING_KEYS = (
 VOLATILE_FILE_KEYS = ("creation_date", "last_modified_date", "last_accessed_date")
 """A file's dates, as `SimpleDirectoryReader` writes them: a `touch` changes them and nothing else."""
 
-# SimpleDirectoryReader hides all of these but file_path. A path says where a folder lies, not what a text says, and a
-# splitter that counts it cuts the same file differently in two folders.
-FILE_KEYS = ("file_path", "file_name", "file_type", "file_size", *VOLATILE_FILE_KEYS)
+EMBED_METADATA: tuple[str, ...] = ()
+"""The metadata that the embedding model sees by default: none, since it drowns what a short fact says."""
+LLM_METADATA = ("title", "section", "file_name", "page_label")
+"""The metadata that the LLM sees by default: where a text is from, named as by LlamaIndex's readers."""
+
+# SimpleDirectoryReader excludes these of each file, whoever reads it: that is no wish of the user's.
+_READER_EXCLUDES = frozenset({"file_name", "file_type", "file_size", *VOLATILE_FILE_KEYS})
 
 
 def hide(node: BaseNode, keys: Iterable[str]) -> None:
@@ -45,6 +50,51 @@ def hide(node: BaseNode, keys: Iterable[str]) -> None:
     node.excluded_llm_metadata_keys = list(dict.fromkeys([*node.excluded_llm_metadata_keys, *keys]))
 
 
+def appearance(node: BaseNode) -> dict[str, Any]:
+    """How a node shows its metadata and text to models."""
+    names = ("metadata_template", "metadata_separator", "text_template")
+    return {name: getattr(node, name) for name in names if hasattr(node, name)}
+
+
 def lasting(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a document's metadata that is its user's: not a file's dates, not ours."""
     return {k: v for k, v in metadata.items() if k not in VOLATILE_FILE_KEYS and k not in BOOKKEEPING_KEYS}
+
+
+def embedded_metadata(document: BaseNode, names: Iterable[str]) -> list[str]:
+    """Those of the metadata keys that the embedding model may see: neither excluded by the document nor ours."""
+    excluded = {*_users_choice(document.excluded_embed_metadata_keys), *BOOKKEEPING_KEYS}
+    return sorted({*names} - excluded)
+
+
+def exclusions(
+    document: BaseNode, metadata: Mapping[str, Any], embed: Sequence[str], llm: Sequence[str]
+) -> dict[str, list[str]]:
+    """The fields of a node that let models see of its metadata what is named and nothing else.
+
+    Keys that are added to the node later, as by LlamaIndex's metadata extractors, are seen.
+
+    Args:
+        document: The node's document; what its user excluded stays excluded.
+        metadata: The node's metadata.
+        embed: What the embedding model may see.
+        llm: What the LLM may see. A title that is but the name of the file is not said beside that name.
+    """
+    keys = dict.fromkeys([*metadata, "title", "section"])
+    excluded = _users_choice(document.excluded_llm_metadata_keys)
+    file = str(metadata.get("file_name", ""))
+    if "file_name" in llm and "file_name" not in excluded and str(metadata.get("title")) == PurePath(file).stem:
+        excluded = [*excluded, "title"]
+    return {
+        "excluded_embed_metadata_keys": _hidden(keys, embed, _users_choice(document.excluded_embed_metadata_keys)),
+        "excluded_llm_metadata_keys": _hidden(keys, llm, excluded),
+    }
+
+
+def _hidden(keys: Iterable[str], shown: Sequence[str], excluded: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys([*excluded, *(key for key in keys if key not in shown), *BOOKKEEPING_KEYS]))
+
+
+def _users_choice(excluded: Sequence[str]) -> list[str]:
+    by_reader = _READER_EXCLUDES if {*excluded} >= _READER_EXCLUDES else frozenset()
+    return [key for key in excluded if key not in by_reader]

@@ -16,11 +16,28 @@ from typing import Any, Literal
 from llama_index.core.schema import BaseComponent
 
 from llama_pack_densex._sync import run_sync
-from llama_pack_densex.llm_requests.reply import RequestFigures, Usage
+from llama_pack_densex.llm.errors import LLMError
+from llama_pack_densex.llm.usage import RequestFigures, Usage
 
 logger = logging.getLogger(__name__)
 
 Status = Literal["ok", "repaired", "fallback"]
+
+
+class PropositionizerError(LLMError):
+    """The run cannot go on: the key, the model or the quota is at fault, and every other passage would fail too.
+
+    Attributes:
+        ingestion: Of an ingestion that it stopped, the `IngestionSummary`; else None.
+    """
+
+    ingestion: Any = None
+
+
+class BudgetExceededError(PropositionizerError):
+    """The budget does not allow another request. What was paid for is kept where there is a reply cache."""
+
+
 _BATCH = 256  # passages at a time where they are streamed to what takes lists
 
 
@@ -45,7 +62,7 @@ class PropositionSet:
 
     Args:
         texts: The propositions in the order of the passage. Never empty for a passage that is not blank.
-        status: "ok" (accepted as it came), "repaired" (came right after a repair or another request) or
+        status: "ok" (accepted as it came), "repaired" (came right in parts or after another request) or
             "fallback" (the passage's sentences stand in for propositions that could not be had).
         reason: Why the status is not "ok"; empty where it is.
         is_passing: Whether asking again another day may do better, since the provider could not be reached. A document
@@ -108,6 +125,14 @@ class Propositionizer(BaseComponent, ABC):
     def keeping_replies(self, file: Path) -> Propositionizer:
         """The same propositionizer, which keeps an LLM's replies in a file, unless it keeps them somewhere already."""
         return self
+
+    def forget_replies(self, texts: Iterable[str]) -> int:
+        """Have an LLM asked anew about passages, whatever is kept of its replies.
+
+        Returns:
+            How many replies were kept.
+        """
+        return 0
 
     def purge(self, texts: Iterable[str]) -> int:
         """Forget all that is kept of passages: replies in a cache, lines in a recording.

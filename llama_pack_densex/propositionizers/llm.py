@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import asyncio
+import logging
+import math
+import os
+from collections import OrderedDict, deque
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from llama_index.core.bridge.pydantic import (
-    BaseModel,
     Field,
     PrivateAttr,
     SerializationInfo,
     SerializerFunctionWrapHandler,
     model_serializer,
 )
+from llama_index.core.instrumentation import get_dispatcher  # type: ignore[attr-defined]
+from llama_index.core.instrumentation.events import BaseEvent
 from llama_index.core.llms import LLM
 from llama_index.core.prompts import BasePromptTemplate
 from llama_index.core.prompts.mixin import PromptDictType, PromptMixin, PromptMixinType
 
-from llama_pack_densex.llm_requests.clients import AsyncTransport, ThreadTransport, Transport
-from llama_pack_densex.llm_requests.failures import PropositionizerError, classify
-from llama_pack_densex.llm_requests.llm_reference import (
+from llama_pack_densex.llm.cache import ReplyCache, passage_digest
+from llama_pack_densex.llm.errors import Failure, LLMError, classify
+from llama_pack_densex.llm.limits import Limits
+from llama_pack_densex.llm.names import is_model_name, parse_name
+from llama_pack_densex.llm.reference import (
     LLMFactory,
     LLMReference,
     call_factory,
@@ -29,58 +40,127 @@ from llama_pack_densex.llm_requests.llm_reference import (
     factory_name,
     output_settings,
     secrets_of,
+    without_retries,
 )
-from llama_pack_densex.llm_requests.reply import NOTHING, RequestFigures
-from llama_pack_densex.llm_requests.reply_cache import ReplyCache
-from llama_pack_densex.llm_requests.sending import Stop
-from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet, report_fallbacks
+from llama_pack_densex.llm.requests import Client, Question, Sender, Stop, background_loop
+from llama_pack_densex.llm.usage import (
+    Budget,
+    BudgetError,
+    Meter,
+    Price,
+    Reply,
+    RequestFigures,
+    price_of,
+    read_prices,
+)
+from llama_pack_densex.propositionizers.base import (
+    BudgetExceededError,
+    Passage,
+    Propositionizer,
+    PropositionizerError,
+    PropositionSet,
+    Status,
+    report_fallbacks,
+)
+from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES, detect_language, find_wrong_language
 from llama_pack_densex.propositionizers.prompts import (
     JAPANESE_PROMPT_KEY,
     PROMPT_KEY,
+    ask_again_note,
+    context_note,
     default_prompts,
+    format_request,
+    prompt_key,
     takes_variable,
 )
-from llama_pack_densex.propositionizers.recordings import open_recording, purge_recording
-from llama_pack_densex.propositionizers.requesting import PassageRequests
-from llama_pack_densex.propositionizers.running import Run
-from llama_pack_densex.propositionizers.session import CacheSpec, Limits, Session
+from llama_pack_densex.propositionizers.recorded import append_recording, open_recording, purge_recording
+from llama_pack_densex.propositionizers.replies import read_reply, unique
+from llama_pack_densex.propositionizers.sentences import passage_sentences, segment
 
-_AHEAD, _LEAST_AHEAD = 16, 512  # requests that wait or are under way, for each that is in flight, and in all
+logger = logging.getLogger(__name__)
+dispatcher = get_dispatcher(__name__)
+
+T = TypeVar("T")
+
+_AHEAD, _LEAST_AHEAD = 16, 512  # passages that wait or are under way, for each request in flight, and in all
+_REMEMBERED = 4096  # passages of one call that a later identical one is compared with
+_DEFAULT_CONCURRENCY, _MOST_CONCURRENCY = 8, 256
+_SLOW_REPLY = 8.0  # seconds
+_A_REQUEST = 800  # tokens, sent and received: the instructions, and a passage of 170 tokens with its propositions
+_MOST_REQUESTS = 256  # for one passage and all the parts that it is split into
+_FIRST_PASSAGES = 20  # where sentences stand in for all of so many, no setting is right
+_FEW_PASSAGES, _NEARLY_ALL = 8, 0.9  # of whole passages whose first reply was cut off: enough to tell, and too many
+
+
+class _PassageEvent(BaseEvent):
+    passage_id: str
+
+    @classmethod
+    def class_name(cls) -> str:
+        return cls.__name__
+
+
+class PropositionizingStartEvent(_PassageEvent):
+    """An LLM is asked for the propositions of a passage.
+
+    Args:
+        passage_id: A digest of its text.
+        characters: Those of its text.
+    """
+
+    characters: int
+
+
+class PropositionizingEndEvent(_PassageEvent):
+    """The propositions of a passage are there.
+
+    Args:
+        passage_id: A digest of its text.
+        status: As of `PropositionSet`.
+        reason: Why the status is not "ok".
+        propositions: How many there are.
+        requests: How many requests that took, those that were answered from the cache included.
+    """
+
+    status: Status
+    reason: str
+    propositions: int
+    requests: int
 
 
 class LLMPropositionizer(Propositionizer, PromptMixin):
     """Asks an LLM for the propositions of each passage, and sees to it that none are lost on the way.
 
     A reply that is cut off makes it split the passage at a sentence boundary and ask for both halves; one that is
-    malformed is repaired; one that is empty, refused, unreadable or in the wrong language is asked for again, with
-    the reason. Sentences stand in for what still cannot be had: status "fallback", with the reason, and a warning
-    in the log.
+    empty, malformed, refused or in the wrong language is asked for again, with the reason. Sentences stand in for what
+    still cannot be had: status "fallback", with the reason, and a warning in the log. Where nearly every reply is cut
+    off, or sentences would stand in for all of the first passages, a setting is wrong, and the run stops.
+
+    All requests wait for their turn in one event loop in a thread of this process, and are sent in threads. What comes
+    back is counted and kept in the thread that got it, also when the call that asked for it was interrupted meanwhile.
 
     The LLM and its keys are never serialised. A pickled propositionizer makes its LLM again where it is unpickled, with
     the key from the environment or by `llm_factory`, and refuses to be unpickled where it cannot.
 
     Args:
-        llm: Any LlamaIndex LLM; without it, `llm_factory` makes it.
+        llm: Any LlamaIndex LLM, or the name of one: "ollama:qwen3:8b" (see `llm.names`). Without it,
+            `llm_factory` makes it.
         proposition_prompt: Replaces the prompt for every language but Japanese (see `prompts.default_prompts`).
         japanese_proposition_prompt: Replaces the prompt for Japanese passages.
         llm_factory: A function without arguments at the top level of a module, or its "module:name", that makes the
             LLM in other processes.
-        cache: Where replies are kept as they arrive, so that no finished passage is asked for again: a SQLite file, a
-            LlamaIndex KV store or the "module:name" of a function that makes one, or a `ReplyCache`.
+        cache: The SQLite file where replies are kept as they arrive, so that no finished passage is asked for again; or
+            a `ReplyCache`.
         max_concurrency: Requests in flight at the same time. It is what a run begins with; a server that refuses some
-            gets fewer. None means 8, or as many as the rates below take if a reply needs 8 seconds.
+            gets fewer, and more slowly. None means 8, or as many as the rates below take if a reply needs 8 seconds.
         requests_per_minute: What the provider allows; requests are spread evenly. None means no limit.
         tokens_per_minute: What the provider allows, tokens sent and received together. None means no limit.
         workers: Processes that share the rates and the budget; each of them keeps to its part.
         max_cost: US dollars that this object may use before it stops. None means no limit.
         max_tokens_total: Tokens, sent and received, that it may use before it stops. None means no limit.
-        prices: Prices beside, or in place of, the package's own: a JSON file, or a mapping of model names to
+        prices: Prices beside, or in place of, the list prices: a JSON file, or a mapping of model names to
             {"input": ..., "output": ...} in US dollars for a million tokens.
-        passages_per_request: Passages that are asked for in one request, with numbered replies; one whose reply cannot
-            be used is asked for by itself. More than 1 saves tokens of the instructions; what it does to the quality of
-            the propositions was not measured.
         max_attempts: Requests for the same text, the first included, before sentences stand in.
-        max_requests: Requests for one passage, together with all the parts that it is split into.
         max_retries: Further tries after a time-out, a lost connection or a server's error; ten refusals by a rate limit
             count as one. The provider's client does not try again by itself.
         retry_wait: Scale of the random, exponentially growing wait between those tries, in seconds.
@@ -97,58 +177,61 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
         >>> propositionizer.propositionize([Passage("Miso, a seasoning, is made of soybeans.", title="Miso")])
     """
 
-    llm_factory: str = Field(default="", description='The function that makes the LLM elsewhere, as "module:name".')
-    max_concurrency: int | None = Field(
-        default=None, ge=1, exclude=True, description="Requests in flight at the same time."
+    llm_factory: str = Field(
+        default="", description='What makes the LLM elsewhere: a function, as "module:name", or the model\'s name.'
     )
-    requests_per_minute: float | None = Field(default=None, gt=0, exclude=True, description="What the provider allows.")
-    tokens_per_minute: float | None = Field(default=None, gt=0, exclude=True, description="What the provider allows.")
-    workers: int = Field(default=1, ge=1, exclude=True, description="Processes that share the rates and the budget.")
-    max_cost: float | None = Field(default=None, ge=0, exclude=True, description="US dollars to stop at.")
-    max_tokens_total: int | None = Field(default=None, ge=0, exclude=True, description="Tokens to stop at.")
-    prices: str | Path | Mapping[str, Any] | None = Field(
-        default=None, exclude=True, description="Prices beside the package's own."
-    )
+    max_concurrency: int | None = Field(default=None, ge=1, description="Requests in flight at the same time.")
+    requests_per_minute: float | None = Field(default=None, gt=0, description="What the provider allows.")
+    tokens_per_minute: float | None = Field(default=None, gt=0, description="What the provider allows.")
+    workers: int = Field(default=1, ge=1, description="Processes that share the rates and the budget.")
+    max_cost: float | None = Field(default=None, ge=0, description="US dollars to stop at.")
+    max_tokens_total: int | None = Field(default=None, ge=0, description="Tokens to stop at.")
+    prices: dict[str, Price] = Field(default={}, description="Prices beside the list prices.")
     max_attempts: int = Field(default=3, ge=1, description="Requests for the same text before sentences stand in.")
-    max_requests: int = Field(default=256, ge=1, description="Requests for one passage and its parts together.")
-    passages_per_request: int = Field(default=1, ge=1, le=100, description="Passages that are asked for together.")
-    max_retries: int = Field(
-        default=6, ge=0, exclude=True, description="Further tries after a time-out or a server's error."
-    )
+    max_retries: int = Field(default=6, ge=0, description="Further tries after a time-out or a server's error.")
     retry_wait: float = Field(
-        default=1.0, ge=0, exclude=True, description="Scale of the random wait between those tries, in seconds."
+        default=1.0, ge=0, description="Scale of the random wait between those tries, in seconds."
     )
     record_to: str | None = Field(
-        default=None, exclude=True, description="The JSONL file that propositions are appended to as they arrive."
+        default=None, description="The JSONL file that propositions are appended to as they arrive."
     )
     _llm: LLM = PrivateAttr()
     _cache: ReplyCache | None = PrivateAttr(default=None)
-    _session: Session | None = PrivateAttr(default=None)
+    _asked: LLM = PrivateAttr()  # the same without its own retries
+    _sender: Sender | None = PrivateAttr(default=None)
+    _paces: tuple[Any, ...] = PrivateAttr(default=())
     _prompts: dict[str, BasePromptTemplate] = PrivateAttr()
 
     def __init__(
         self,
-        llm: LLM | None = None,
+        llm: LLM | str | None = None,
         *,
         proposition_prompt: BasePromptTemplate | None = None,
         japanese_proposition_prompt: BasePromptTemplate | None = None,
         llm_factory: LLMFactory | str | None = None,
         record_to: str | Path | None = None,
-        cache: CacheSpec | None = None,
+        cache: ReplyCache | str | Path | None = None,
         **settings: Any,
     ) -> None:
         if unknown := settings.keys() - type(self).model_fields.keys():
             raise TypeError(f"unknown arguments: {', '.join(sorted(unknown))}")
+        if isinstance(llm, str):
+            llm_factory = llm if is_model_name(llm) else f"{parse_name(llm)[0]}:{llm}"
+            llm = None
         factory = factory_name(llm_factory) if llm_factory else ""
         if llm is None and not factory:
-            raise ValueError("pass llm=..., any LlamaIndex LLM, or llm_factory=..., a function that makes one")
+            raise ValueError(
+                "pass llm=..., a LlamaIndex LLM or its name, or llm_factory=..., a function that makes one"
+            )
         if llm is not None and not isinstance(llm, LLM):
             raise ValueError(f"llm must be a LlamaIndex LLM, not a {type(llm).__name__}")
         settings |= {"llm_factory": factory, "record_to": str(record_to) if record_to is not None else None}
+        settings["prices"] = read_prices(settings.get("prices"))
         super().__init__(**settings)
         self._llm = call_factory(factory) if llm is None else llm
-        self._cache = None if cache is None else ReplyCache.of(cache)
-        self._session_now()  # says now what is wrong with the limits
+        self._cache = cache if cache is None or isinstance(cache, ReplyCache) else ReplyCache(cache)
+        self._asked = without_retries(self._llm)
+        self._sender_now()  # says now what is wrong with the limits
         self._prompts = default_prompts()
         given = {PROMPT_KEY: proposition_prompt, JAPANESE_PROMPT_KEY: japanese_proposition_prompt}
         self._update_prompts({key: prompt for key, prompt in given.items() if prompt is not None})
@@ -170,8 +253,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
     @property
     def figures(self) -> RequestFigures:
         """What its requests came to so far, as the provider counts them, and what they cost."""
-        session = self._session_now()
-        return session.meter.figures(session.model)
+        return self._sender_now().meter.figures(_model_of(self._llm))
 
     def purge(self, texts: Iterable[str]) -> int:
         """Forget all that is kept of passages: replies in the cache, lines in `record_to`.
@@ -180,8 +262,12 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
             OSError: One of them cannot be written.
         """
         texts = set(texts)
-        purged = self._cache.purge(texts) if self._cache is not None else 0
-        return purged + (purge_recording(self.record_to, texts) if self.record_to is not None else 0)
+        return self.forget_replies(texts) + (
+            purge_recording(self.record_to, texts) if self.record_to is not None else 0
+        )
+
+    def forget_replies(self, texts: Iterable[str]) -> int:
+        return self._cache.purge(texts) if self._cache is not None else 0
 
     def keeping_replies(self, file: Path) -> LLMPropositionizer:
         """The same propositionizer with a cache, unless it has one; limits and counters are shared by both."""
@@ -189,33 +275,37 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
             return self
         copy = self.__copy__()
         copy._cache = ReplyCache(file)
-        copy._session = self._session_now().with_cache(copy._cache)
         return copy
 
     async def apropositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
         """Ask the LLM for the propositions of each passage.
 
         Args:
-            passages: Any number of passages; one request for `passages_per_request` of them, unless a reply cannot be
-                used. Identical ones are asked once.
+            passages: Any number of passages; identical ones are asked once.
 
         Returns:
             One set a passage, in the order of `passages`.
 
         Raises:
-            PropositionizerError: The provider refuses the key, does not know the model, is down, or the quota is used
-                up.
+            PropositionizerError: The provider refuses the key or the settings, does not know the model, is down, or the
+                quota is used up; or nearly every reply is of no use.
             BudgetExceededError: `max_cost` or `max_tokens_total` allows no other request.
             OSError: `record_to` or the cache cannot be written.
         """
-        self._check_llm()
-        async with self._session_now().llm_in_loop() as llm:
-            sets = await self._run(AsyncTransport(llm)).all(passages)
+        run = self._new_run()
+        try:
+            asked = asyncio.run_coroutine_threadsafe(run.all(passages), run.loop)
+            sets = await asyncio.wrap_future(asked)
+        except LLMError as error:
+            raise _public(error) from None
+        finally:
+            run.end("the call was ended")
+            run.client.close()
         report_fallbacks(sets)
         return sets
 
     def propositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
-        """Do what `apropositionize` does, in threads; works inside a running event loop too."""
+        """Do what `apropositionize` does, from synchronous code; works inside a running event loop too."""
         sets = list(self.stream(passages))
         report_fallbacks(sets)
         return sets
@@ -223,8 +313,9 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
     def stream(self, passages: Iterable[Passage]) -> Iterator[PropositionSet]:
         """Ask for the propositions of passages as they come, and return them in their order.
 
-        It uses the LLM's synchronous client, in threads, and works inside a running event loop too. Some hundreds of
-        passages are under way at a time; memory does not grow with their number.
+        Some hundreds of passages are under way at a time; memory does not grow with their number. It works inside a
+        running event loop too. When it is closed or interrupted, it waits for the requests that are under way, whose
+        replies are paid for.
 
         Args:
             passages: Any iterable of passages. It is read in the thread that reads the sets.
@@ -232,12 +323,13 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
         Raises:
             PropositionizerError: As `apropositionize`; all sets before the first one that is missing were returned.
         """
-        self._check_llm()
-        transport = ThreadTransport(self._session_now().llm_in_threads(), self.concurrency)
+        run = self._new_run()
         try:
-            yield from self._run(transport).stream(passages)
+            yield from run.stream(passages)
+        except LLMError as error:
+            raise _public(error) from None
         finally:
-            transport.close()
+            run.client.close()
 
     def fingerprint_data(self) -> dict[str, Any]:
         return {
@@ -248,52 +340,86 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
                 for key, prompt in self._prompts.items()
             },
             "max_attempts": self.max_attempts,
-            "max_requests": self.max_requests,
-            **({"passages_per_request": self.passages_per_request} if self.passages_per_request > 1 else {}),
         }
 
-    def requests(self) -> PassageRequests:
-        """What asks for propositions, one request after another."""
-        sender = self._session_now().sender
-        asking = (self.max_attempts, self.max_requests, self.record_to, self.passages_per_request)
-        return PassageRequests(self._llm, self._prompts, sender, *asking)
+    def first_question(self, passage: Passage) -> Question:
+        """What is asked first about a passage."""
+        return self.question(passage, passage.text, _language_of(passage))
 
-    def _run(self, transport: Transport) -> Run:
-        if self.record_to is not None:
-            open_recording(self.record_to)
-        requests = self.requests()
+    def question(
+        self, passage: Passage, part: str, language: str, note: str = "", attempt: int = 1, turn: int | None = None
+    ) -> Question:
+        """What is asked about a part of a passage, the whole of it included.
 
-        async def work(passages: Sequence[Passage], stop: Stop) -> list[PropositionSet]:
-            return await requests.sets(passages, transport, stop)
+        Args:
+            passage: The passage.
+            part: The part.
+            language: The passage's.
+            note: What to tell the model besides.
+            attempt: How many-eth time the same is asked.
+            turn: The passage's.
+        """
+        asked = Passage(part, passage.title, passage.section)
+        messages = format_request(self._prompts[prompt_key(language)], self._llm, asked, note)
+        return Question(passage.text, part, messages, attempt, turn)
 
-        ahead = max(_LEAST_AHEAD, _AHEAD * self.concurrency)
-        size = self.passages_per_request
-        return Run(work, group_size=size, ahead=max(ahead // size, self.concurrency))
+    def key(self, question: Question) -> str:
+        """What the reply to a question is kept by."""
+        return (self._sender or self._sender_now()).key(question)
 
     @property
     def concurrency(self) -> int:
-        """Requests in flight at the same time, at most."""
-        return self._limits.concurrency
+        """Requests in flight at a time: the number that was chosen, else what the rates take if a reply is slow.
 
-    @property
-    def _limits(self) -> Limits:
-        return Limits(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Limits)})
+        Told a rate, it is the rate that should bound a run; without one, little is known of the server.
+        """
+        if self.max_concurrency is not None:
+            return self.max_concurrency
+        by_tokens = self.tokens_per_minute and self.tokens_per_minute / _A_REQUEST
+        rate = min(filter(None, (self.requests_per_minute, by_tokens)), default=0.0)
+        needed = math.ceil(rate / self.workers / 60 * _SLOW_REPLY)
+        return min(max(needed, _DEFAULT_CONCURRENCY), _MOST_CONCURRENCY)
 
-    def _session_now(self) -> Session:
-        limits = self._limits
-        session = self._session
-        if session is None or session.made_of != (limits, self._cache):
-            used = session.meter.usage if session is not None else NOTHING
-            session = self._session = Session(self._llm, limits, self.prices, self._cache, used)
-        return session
-
-    def _check_llm(self) -> None:
+    def _new_run(self) -> _Run:
         try:
-            _ = self._llm.metadata.is_chat_model
-            return
+            client = Client(self._asked, self.concurrency)
         except Exception as error:  # LlamaIndex's OpenAI looks the model up in a list of its own
             failure = classify(error, secrets_of(self._llm))
-        raise PropositionizerError(failure.message or f"the LLM does not say what it is: {failure.summary}")
+            said = failure.message or f"the LLM does not say what it is: {failure.summary}"
+        else:
+            if self.record_to is not None:
+                open_recording(self.record_to)
+            return _Run(self, self._sender_now(), client)
+        raise PropositionizerError(said)
+
+    def _sender_now(self) -> Sender:
+        """What all calls share, by the settings as they are now: some may have been changed."""
+        share = self.workers
+        rates = [None if rate is None else rate / share for rate in (self.requests_per_minute, self.tokens_per_minute)]
+        budget = Budget(
+            None if self.max_cost is None else self.max_cost / share,
+            None if self.max_tokens_total is None else self.max_tokens_total // share,
+        )
+        model = _model_of(self._llm)
+        price = price_of(model, read_prices(self.prices))
+        if self.max_cost is not None and price is None:
+            raise ValueError(
+                f"max_cost needs the price of {model or 'the model'}, which is not in the price table: pass "
+                f'prices={{{model!r}: {{"input": ..., "output": ...}}}}, in US dollars for a million tokens'
+            )
+        paces = (self.concurrency, *rates, os.getpid())
+        if self._sender is None:
+            settings = {"llm": type(self._llm).__qualname__, **output_settings(self._llm)}
+            limits, meter, secrets = Limits(self.concurrency, *rates), Meter(budget, price), secrets_of(self._llm)
+            self._sender = Sender(settings, limits, meter, self._cache, self.max_retries, self.retry_wait, secrets)
+            self._paces = paces
+        now: dict[str, Any] = {"cache": self._cache, "max_retries": self.max_retries, "retry_wait": self.retry_wait}
+        if self._paces != paces:
+            now["limits"], self._paces = Limits(self.concurrency, *rates), paces
+        if any(getattr(self._sender, name) is not value for name, value in now.items()):
+            self._sender = replace(self._sender, **now)
+        self._sender.meter.budget, self._sender.meter.price = budget, price
+        return self._sender
 
     def _get_prompts(self) -> PromptDictType:
         return dict(self._prompts)
@@ -311,10 +437,10 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
 
     @model_serializer(mode="wrap")
     def custom_model_dump(self, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
-        reference = describe_llm(self._llm, self.llm_factory).as_dict()
         return {
             **handler(self),
-            "llm": reference,
+            "cache": None if self._cache is None else str(self._cache.path),
+            "llm": describe_llm(self._llm, self.llm_factory).model_dump(mode="json"),
             "fingerprint": self.fingerprint,
             "class_name": self.class_name(),
         }
@@ -330,7 +456,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
         fingerprint = data.pop("fingerprint", None)
         data.pop("class_name", None)
         if isinstance(data.get("llm"), dict):
-            data["llm"] = LLMReference.from_dict(data["llm"]).rebuild()
+            data["llm"] = LLMReference.model_validate(data["llm"]).rebuild()
         made = cls(**data)
         if fingerprint not in (None, made.fingerprint) and not kwargs:
             raise ValueError(
@@ -338,25 +464,338 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
             )
         return made
 
-    def __getstate__(self) -> dict[Any, Any]:
-        # Not core's version, which drops what cannot be pickled and goes on.
-        state = BaseModel.__getstate__(self)
-        private = {**(state["__pydantic_private__"] or {})}
-        private["_llm"] = describe_llm(private["_llm"], self.llm_factory)
-        private["_session"] = None
-        return {**state, "__pydantic_private__": private, "fingerprint": self.fingerprint}
-
-    def __setstate__(self, state: dict[Any, Any]) -> None:
-        state = dict(state)
-        fingerprint = state.pop("fingerprint")
-        private = state["__pydantic_private__"]
-        reference: LLMReference = private["_llm"]
-        BaseModel.__setstate__(self, {**state, "__pydantic_private__": {**private, "_llm": reference.rebuild()}})
-        if self.fingerprint != fingerprint:
-            raise ValueError(
-                "The LLM made here is not the one that was pickled: "
-                f"{output_settings(self._llm)} instead of {reference.settings}. Let llm_factory make the same one."
-            )
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Not core's way, which drops what cannot be pickled and goes on.
+        settings = {name: getattr(self, name) for name in type(self).model_fields}
+        reference = describe_llm(self._llm, self.llm_factory)
+        return _unpickled, (type(self), reference, {**settings, "cache": self._cache}, self._prompts, self.fingerprint)
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> LLMPropositionizer:
         return self.__copy__()  # shares the client, which holds locks; everything else is never changed in place
+
+
+def _unpickled(
+    kind: type[LLMPropositionizer],
+    reference: LLMReference,
+    settings: dict[str, Any],
+    prompts: dict[str, BasePromptTemplate],
+    fingerprint: str,
+) -> LLMPropositionizer:
+    made = kind(reference.rebuild(trusted=True), **settings)
+    made.update_prompts(prompts)
+    if made.fingerprint != fingerprint:
+        raise ValueError(
+            "The LLM made here is not the one that was pickled: "
+            f"{output_settings(made.llm)} instead of {reference.settings}. Let llm_factory make the same one."
+        )
+    return made
+
+
+class _Run:
+    """One call: many passages under way at once, their sets in order, identical ones asked once.
+
+    Args:
+        asking: Whose call it is.
+        sender: Its sender.
+        client: How requests leave.
+    """
+
+    def __init__(self, asking: LLMPropositionizer, sender: Sender, client: Client) -> None:
+        self.asking, self.sender, self.client, self.loop = asking, sender, client, background_loop()
+        self.stop = Stop(self.loop)
+        self._ahead = max(_LEAST_AHEAD, _AHEAD * asking.concurrency)
+        self._error: Exception | None = None  # what else ended the run
+        self._asked: OrderedDict[Passage, asyncio.Task[PropositionSet]] = OrderedDict()
+        self._cut: deque[bool] = deque(maxlen=_FIRST_PASSAGES)
+        self._has_warned = False
+        self._fallen: list[str] = []
+        self._is_sound = False
+
+    async def all(self, passages: Sequence[Passage]) -> list[PropositionSet]:
+        """The sets of passages. An error is raised when what was under way has come to its end."""
+        places = asyncio.Semaphore(self._ahead)
+
+        async def make(passage: Passage) -> PropositionSet:
+            async with places:
+                return await self._set_of(passage)
+
+        try:
+            return await _gather_to_the_end(map(make, passages))
+        except Exception as error:
+            raise self._error or self.stop.error or error from None
+
+    def stream(self, passages: Iterable[Passage]) -> Iterator[PropositionSet]:
+        """The sets of passages, in order, while the next ones are under way.
+
+        Fallbacks are held back until other propositions come: where only they would come, nothing counts as done.
+        """
+        waiting: deque[Future[PropositionSet]] = deque()
+        held: list[PropositionSet] = []
+        unread: Exception | None = None
+        source = iter(passages)
+        try:
+            while True:
+                try:
+                    passage = next(source, None)
+                except Exception as error:
+                    passage, unread = None, error
+                if passage is not None:
+                    waiting.append(asyncio.run_coroutine_threadsafe(self._set_of(passage), self.loop))
+                while waiting and (passage is None or len(waiting) >= self._ahead or waiting[0].done()):
+                    held.append(waiting.popleft().result())
+                    if self._is_sound:
+                        yield from held
+                        held = []
+                if passage is None:
+                    break
+            yield from held
+        except BaseException as error:
+            self.end(f"the run was ended by {type(error).__name__}")
+            if not self._is_in_loop():  # the garbage collector may close it there
+                asyncio.run_coroutine_threadsafe(self._settled(), self.loop).result()
+            if isinstance(error, LLMError) and self._error is not None:
+                raise self._error from None
+            raise
+        if unread is not None:
+            raise unread
+
+    def end(self, why: str) -> None:
+        """Send nothing more."""
+        self.stop.by(PropositionizerError(why))
+
+    async def _settled(self) -> None:
+        """What is under way is paid for: also what an interrupt kept from being taken note of."""
+        await asyncio.gather(*self._asked.values(), return_exceptions=True)
+
+    def _is_in_loop(self) -> bool:
+        with suppress(RuntimeError):
+            return asyncio.get_running_loop() is self.loop
+        return False
+
+    async def _set_of(self, passage: Passage) -> PropositionSet:
+        task = self._asked.get(passage)
+        if task is None:
+            task = self._asked[passage] = asyncio.ensure_future(self._make(passage))
+            task.add_done_callback(_note)
+            while len(self._asked) > _REMEMBERED and next(iter(self._asked.values())).done():
+                self._asked.popitem(last=False)
+        return await asyncio.shield(task)  # others may wait for it too
+
+    async def _make(self, passage: Passage) -> PropositionSet:
+        record_to = self.asking.record_to
+        try:
+            made = await _PassageRun(self, passage).propositions() if passage.text.strip() else PropositionSet(())
+            if record_to is not None and made.texts and made.status != "fallback":
+                append_recording(record_to, passage, made)
+            self._note_end(passage, made)
+        except LLMError as error:
+            self.stop.by(error)
+            raise
+        except Exception as error:  # as the cache's: nothing more is sent
+            self._error = self._error or error
+            self.end(f"the run was ended by {type(error).__name__}")
+            raise
+        return made
+
+    def note_first(self, is_cut: bool) -> None:
+        """Take note of whether the first reply for a whole passage was cut off: each such passage takes many more."""
+        self._cut.append(is_cut)
+        cut, seen = sum(self._cut), len(self._cut)
+        if seen < _FEW_PASSAGES or cut < seen / 2:
+            return
+        said = (
+            f"{cut} of the last {seen} replies for whole passages were cut off, and each of these passages is asked "
+            "for in parts, which costs many times as much: give the LLM more tokens for a reply (max_tokens, or "
+            "whatever its class calls it) or a larger context, or make the passages smaller."
+        )
+        if cut >= _NEARLY_ALL * seen:
+            raise PropositionizerError(said)
+        if not self._has_warned:
+            logger.warning(said)
+        self._has_warned = True
+
+    def _note_end(self, passage: Passage, made: PropositionSet) -> None:
+        """Stop where sentences stand in for all of the first passages, and have them asked for anew by a later run."""
+        self._is_sound = self._is_sound or (bool(made.texts) and made.status != "fallback")
+        if self._is_sound:
+            return
+        self._fallen += [passage.text] if made.status == "fallback" else []
+        if len(self._fallen) >= _FIRST_PASSAGES:
+            self.asking.forget_replies(self._fallen)
+            raise PropositionizerError(
+                f"None of the first {len(self._fallen)} passages came to propositions; the last one: {made.reason}. "
+                "See whether the model and its settings are right. For sentences instead, no LLM is needed."
+            )
+
+
+class _PassageRun:
+    """One passage's way to its propositions: asked for, judged, split, asked for again.
+
+    Args:
+        run: The call that it belongs to.
+        passage: The passage.
+    """
+
+    def __init__(self, run: _Run, passage: Passage) -> None:
+        self._run, self._passage = run, passage
+        self._language = _language_of(passage)
+        self._turn = run.sender.limits.next_turn()
+        self._requests_made = 0
+
+    async def propositions(self) -> PropositionSet:
+        """The passage's propositions; two events tell of them."""
+        text = self._passage.text
+        passage_id = passage_digest(text)
+        dispatcher.event(PropositionizingStartEvent(passage_id=passage_id, characters=len(text)))
+        made = _join(await self.ask_for(text))
+        about: dict[str, Any] = {"status": made.status, "reason": made.reason, "propositions": len(made.texts)}
+        dispatcher.event(PropositionizingEndEvent(passage_id=passage_id, requests=self._requests_made, **about))
+        return made
+
+    async def ask_for(self, text: str, before: str = "") -> list[_Part]:
+        """Ask for the propositions of a text.
+
+        Args:
+            text: The passage or a part of it.
+            before: The sentences before that part, without which its pronouns cannot be resolved.
+        """
+        context = context_note(before, self._language)
+        note, problem, reasons = context, "", list[str]()
+        while len(reasons) < self._run.asking.max_attempts:
+            if self._requests_made >= _MOST_REQUESTS:
+                return [_fall_back(text, f"the limit of {_MOST_REQUESTS} requests a passage was reached")]
+            reply = await self._ask(text, note, len(reasons) + 1)
+            if isinstance(reply, Failure):
+                if reply.kind in ("too_long", "filtered") and (halves := split_in_two(text)):
+                    return await self._ask_for_halves(*halves, before)
+                return [_fall_back(text, f"the provider failed ({reply.summary})", reply.kind == "transient")]
+            texts, problem, reason = _judge(text, reply)
+            if not problem:
+                return [_Part(texts, "; ".join(unique(reasons)))]
+            if problem in ("cut", "filtered") and (halves := split_in_two(text)):
+                return await self._ask_for_halves(*halves, before)
+            if problem == "filtered":
+                return [_fall_back(text, reason)]
+            reasons.append(reason)
+            note = context + ask_again_note(problem, self._language)
+        return [_fall_back(text, f"{'; '.join(unique(reasons))} (asked {len(reasons)} times)")]
+
+    async def _ask(self, text: str, note: str, attempt: int) -> Reply | Failure:
+        question = self._run.asking.question(self._passage, text, self._language, note, attempt, self._turn)
+        is_first, self._requests_made = not self._requests_made, self._requests_made + 1
+        reply = await self._run.sender.ask(question, self._run.client.send, self._run.stop)
+        if is_first:
+            self._run.note_first(reply.kind == "too_long" if isinstance(reply, Failure) else reply.finish == "length")
+        return reply
+
+    async def _ask_for_halves(self, first: str, second: str, before: str) -> list[_Part]:
+        after = _last_sentences(f"{before}\n{first}")
+        halves = await _gather_to_the_end([self.ask_for(first, before), self.ask_for(second, after)])
+        return [part for half in halves for part in half]
+
+
+async def _gather_to_the_end(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Await all, then raise the first exception: what was asked for meanwhile is paid for, and worth keeping."""
+    results = await asyncio.gather(*coroutines, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return results  # type: ignore[return-value]
+
+
+_REASONS = {
+    "cut": "the reply was cut off",
+    "empty": "the reply was empty",
+    "refused": "the model refused",
+    "filtered": "the provider's content filter stopped the reply",
+    "unreadable": "the reply was not a list of strings",
+}
+
+
+def _judge(text: str, reply: Reply) -> tuple[tuple[str, ...], str, str]:
+    """The propositions in a reply to a text, the problem with it ("" where it can be used), and that in words."""
+    reading = read_reply(reply.text, finished=reply.finish == "stop")
+    problem: str = reading.problem or ""
+    if reply.finish in ("length", "filtered", "refused"):
+        problem = "cut" if reply.finish == "length" else reply.finish
+    if not problem and (found := find_wrong_language(text, reading.texts)):
+        return (), "language", f"the reply was in {LANGUAGE_NAMES.get(found, 'another language')}"
+    return reading.texts, problem, _REASONS.get(problem, "")
+
+
+def split_in_two(text: str) -> tuple[str, str] | None:
+    """Split a text at the sentence boundary nearest to its middle, paragraphs first, never right below a heading.
+
+    Returns:
+        Both halves without surrounding white space, or None where there is no place to split.
+    """
+    middle = len(text) / 2
+    places: list[tuple[float, int]] = []
+    for left, right in pairwise(segment(text)):
+        if left.kind != "heading":
+            is_paragraph = text.count("\n", left.end, right.start) > 1
+            places.append((abs(right.start - middle) * (0.5 if is_paragraph else 1.0), right.start))
+    if not places:
+        return None
+    place = min(places)[1]
+    return text[:place].strip(), text[place:].strip()
+
+
+def _language_of(passage: Passage) -> str:
+    return detect_language(passage.text, f"{passage.title}\n{passage.section}")
+
+
+@dataclass(frozen=True)
+class _Part:
+    texts: tuple[str, ...]
+    reason: str = ""
+    is_fallback: bool = False
+    is_passing: bool = False
+
+
+def _fall_back(text: str, reason: str, is_passing: bool = False) -> _Part:
+    return _Part(passage_sentences(text), reason, is_fallback=True, is_passing=is_passing)
+
+
+def _join(parts: list[_Part]) -> PropositionSet:
+    texts = unique(text for part in parts for text in part.texts)
+    failed = [number for number, part in enumerate(parts, 1) if part.is_fallback]
+    reasons = list(unique(part.reason for part in parts if part.reason and (part.is_fallback or not failed)))
+    if failed and len(parts) > 1:
+        which = ", ".join(map(str, failed[:10])) + (", ..." if len(failed) > 10 else "")
+        reasons.insert(0, f"sentences stand in for part{'s' * (len(failed) > 1)} {which} of {len(parts)}")
+    elif len(parts) > 1:
+        reasons.insert(0, f"asked in {len(parts)} parts because a reply for the whole was cut off or refused")
+    reason = "; ".join(reasons)
+    status: Status = "fallback" if failed else "repaired" if reason else "ok"
+    return PropositionSet(texts, status, reason, is_passing=any(part.is_passing for part in parts))
+
+
+def _last_sentences(text: str, longest: int = 300) -> str:
+    """Return the last one or two sentences of a text, as far as they are short enough."""
+    kept = ""
+    for found in segment(text)[-2:][::-1]:
+        sentence = text[found.start : found.end]
+        if found.kind != "sentence" or len(kept) + len(sentence) > longest:
+            break
+        kept = f"{sentence} {kept}".strip()
+    return kept
+
+
+def _public(error: LLMError) -> PropositionizerError:
+    if isinstance(error, PropositionizerError):
+        return error
+    return (BudgetExceededError if isinstance(error, BudgetError) else PropositionizerError)(
+        str(error), error.is_silence
+    )
+
+
+def _note(task: asyncio.Task[PropositionSet]) -> None:
+    """Take note of a task's error, which nobody may be waiting for any more."""
+    if not task.cancelled():
+        task.exception()
+
+
+def _model_of(llm: LLM) -> str:
+    settings = output_settings(llm)
+    return str(settings.get("model") or settings.get("model_name") or settings.get("model_id") or "")

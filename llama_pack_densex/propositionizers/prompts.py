@@ -129,26 +129,12 @@ def context_note(before: str, language: str) -> str:
     return f"{_BEFORE_JA if language == 'ja' else _BEFORE}\n{before}\n\n"
 
 
-def group_note(count: int, language: str) -> str:
-    """Say how to reply for several passages at once."""
-    return (_GROUP_JA if language == "ja" else _GROUP).format(count=count)
-
-
 def _chat_prompt(system: str) -> ChatPromptTemplate:
     return ChatPromptTemplate(
         [ChatMessage(system, role=MessageRole.SYSTEM), ChatMessage(_REQUEST, role=MessageRole.USER)]
     )
 
 
-_GROUP = (
-    "Below are {count} passages that have nothing to do with each other. Break each of them into propositions by "
-    "itself. Reply with one JSON object that has the number of each passage as a key and the list of its propositions "
-    'as the value, such as {{"1": ["...", "..."], "2": ["..."]}}, and nothing else.'
-)
-_GROUP_JA = (
-    "以下に、互いに関係のない文章が{count}個あります。それぞれを別々に命題に分けてください。文章の番号をキー、その"
-    'JSON配列を値とする一つのJSONオブジェクトだけを返します。例: {{"1": ["...", "..."], "2": ["..."]}}'
-)
 _BEFORE = "This stands before the passage. Use it to resolve references only, and make no propositions of it:"
 _BEFORE_JA = "文章の直前には次の文があります。何を指すかを確かめるためだけに使い、命題にはしないでください。"
 _NOTES = {

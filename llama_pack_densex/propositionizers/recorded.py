@@ -1,25 +1,33 @@
-"""Propositions that were made earlier and kept in a JSONL file."""
+"""Propositions that were made earlier and kept in a JSONL file: written as they arrive, looked up, left out again."""
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import threading
+import unicodedata
+import uuid
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from llama_index.core.bridge.pydantic import Field, PrivateAttr, SerializeAsAny
 
-from llama_pack_densex.llm_requests.reply import RequestFigures
-from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
-from llama_pack_densex.propositionizers.recordings import purge_recording, recording_key
+from llama_pack_densex.llm.usage import RequestFigures
+from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet, Status
 from llama_pack_densex.propositionizers.sentences import passage_sentences
+
+_WRITING = threading.Lock()
 
 
 class RecordedPropositionizer(Propositionizer):
     """Looks propositions up by the passage's text in a JSONL file, and asks another propositionizer for the rest.
 
-    A line of the file is `{"title": ..., "text": ..., "propositions": [...]}`. White space and Unicode
-    normalisation (NFKC) do not count when texts are compared; of several lines with one text the last counts.
+    A line of the file is `{"title": ..., "section": ..., "text": ..., "propositions": [...]}`, and may have the
+    propositions' "status" and "reason". White space and Unicode normalisation (NFKC) do not count when texts are
+    compared. Of several lines with one text that one counts whose title and section are the passage's too, else the
+    last.
 
     Args:
         path: The JSONL file, in UTF-8.
@@ -35,7 +43,7 @@ class RecordedPropositionizer(Propositionizer):
     otherwise: SerializeAsAny[Propositionizer] | None = Field(
         default=None, description="The propositionizer for passages that are not in the file."
     )
-    _recorded: dict[str, tuple[str, ...]] = PrivateAttr()
+    _recorded: dict[tuple[str, ...], PropositionSet] = PrivateAttr()
 
     def __init__(self, path: str | Path, otherwise: Propositionizer | None = None, **kwargs: Any) -> None:
         fields = {"path": str(path), "otherwise": otherwise, **kwargs}
@@ -46,55 +54,54 @@ class RecordedPropositionizer(Propositionizer):
     def class_name(cls) -> str:
         return "RecordedPropositionizer"
 
-    def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        state["__pydantic_private__"] = None  # the file is read again where it is unpickled
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        # core's version takes every failure of the constructor for a pickle of another kind and goes on half-built
-        self.__init__(**state["__dict__"])  # type: ignore[misc]
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.path, self.otherwise)  # the file is read again where it is unpickled
 
     def propositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
         """Look the passages up; raises ValueError for one that is neither recorded nor taken by `otherwise`."""
-        known, missing = self._look_up(passages)
-        if missing and self.otherwise is not None:
-            _fill(known, missing, self.otherwise.propositionize([passages[i] for i in missing]))
-        return [known[i] for i in range(len(passages))]
+        missing = self._missing(passages)
+        found = self.otherwise.propositionize(missing) if self.otherwise is not None and missing else []
+        return self._all(passages, found)
 
     async def apropositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
-        known, missing = self._look_up(passages)
-        if missing and self.otherwise is not None:
-            _fill(known, missing, await self.otherwise.apropositionize([passages[i] for i in missing]))
-        return [known[i] for i in range(len(passages))]
+        missing = self._missing(passages)
+        found = await self.otherwise.apropositionize(missing) if self.otherwise is not None and missing else []
+        return self._all(passages, found)
 
-    def _look_up(self, passages: Sequence[Passage]) -> tuple[dict[int, PropositionSet], list[int]]:
-        known: dict[int, PropositionSet] = {}
-        missing: list[int] = []
-        for i, passage in enumerate(passages):
-            texts = self._recorded.get(recording_key(passage.text))
-            if texts:
-                known[i] = PropositionSet(texts)
-            elif texts is None and passage.text.strip():
-                missing.append(i)
-            else:
-                known[i] = PropositionSet(
-                    passage_sentences(passage.text), "fallback", "no propositions were recorded for this passage"
-                )
+    def _is_missing(self, passage: Passage) -> bool:
+        return bool(passage.text.strip()) and (_key(passage.text),) not in self._recorded
+
+    def _missing(self, passages: Sequence[Passage]) -> list[Passage]:
+        missing = [passage for passage in passages if self._is_missing(passage)]
         if missing and self.otherwise is None:
-            first = passages[missing[0]]
+            titles = sorted({passage.title for passage in missing} - {""})
             raise ValueError(
-                f"{len(missing)} of {len(passages)} passages are not in {self.path}; the first one"
-                f"{f' of {first.title!r}' if first.title else ''} begins with {first.text.strip()[:60]!r}. "
+                f"{len(missing)} of {len(passages)} passages are not in {self.path}"
+                f"{f', the first of {titles[0]!r}' if titles else ''}. "
                 "Split the documents as they were split for the recording, or pass otherwise=SentencePropositionizer() "
                 "or another propositionizer for the rest."
             )
-        return known, missing
+        return missing
+
+    def _all(self, passages: Sequence[Passage], found: Sequence[PropositionSet]) -> list[PropositionSet]:
+        others = iter(found)
+        return [next(others) if self._is_missing(passage) else self._look_up(passage) for passage in passages]
+
+    def _look_up(self, passage: Passage) -> PropositionSet:
+        exactly = _exact_key(passage.text, passage.title, passage.section)
+        recorded = self._recorded.get(exactly) or self._recorded.get(exactly[:1])
+        if recorded is not None and recorded.texts:
+            return recorded
+        reason = "no propositions were recorded for this passage"
+        return PropositionSet(passage_sentences(passage.text), "fallback", reason)
 
     def keeping_replies(self, file: Path) -> RecordedPropositionizer:
         """The same propositionizer, whose `otherwise` keeps an LLM's replies."""
         otherwise = None if self.otherwise is None else self.otherwise.keeping_replies(file)
         return self if otherwise is self.otherwise else self.model_copy(update={"otherwise": otherwise})
+
+    def forget_replies(self, texts: Iterable[str]) -> int:
+        return self.otherwise.forget_replies(texts) if self.otherwise is not None else 0
 
     def purge(self, texts: Iterable[str]) -> int:
         """Leave out the lines of some passages in the file and in memory, and forget what `otherwise` keeps of them.
@@ -103,8 +110,9 @@ class RecordedPropositionizer(Propositionizer):
             OSError: The file cannot be written.
         """
         texts = set(texts)
-        for text in texts:
-            self._recorded.pop(recording_key(text), None)
+        gone = {_key(text) for text in texts}
+        for key in [key for key in self._recorded if key[0] in gone]:
+            del self._recorded[key]
         purged = purge_recording(self.path, texts)
         return purged + (self.otherwise.purge(texts) if self.otherwise is not None else 0)
 
@@ -118,25 +126,94 @@ class RecordedPropositionizer(Propositionizer):
         return {"otherwise": self.otherwise.fingerprint if self.otherwise else None}
 
 
-def _fill(known: dict[int, PropositionSet], missing: list[int], found: list[PropositionSet]) -> None:
-    known.update(zip(missing, found, strict=True))
-
-
-def _read_recordings(path: Path) -> dict[str, tuple[str, ...]]:
-    recorded: dict[str, tuple[str, ...]] = {}
+def _read_recordings(path: Path) -> dict[tuple[str, ...], PropositionSet]:
+    recorded: dict[tuple[str, ...], PropositionSet] = {}
     with path.open(encoding="utf-8-sig") as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
             try:
                 record = json.loads(line)
-                text, propositions = record["text"], record["propositions"]
-                if not isinstance(text, str) or not all(isinstance(p, str) for p in propositions):
-                    raise TypeError
-            except (ValueError, KeyError, TypeError) as error:
+                texts = tuple(text for text in record["propositions"] if text.strip())
+                status: Status = record.get("status") or "ok"
+                if status not in get_args(Status):
+                    raise ValueError(status)
+                made = PropositionSet(texts, status, str(record.get("reason") or ""))
+                exactly = _exact_key(record["text"], str(record.get("title", "")), str(record.get("section", "")))
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise ValueError(
                     f'{path}, line {number}: expected a JSON object with "text" (a string) and "propositions" '
-                    "(a list of strings); mend or remove the line"
+                    f'(a list of strings), and as "status" nothing or {", ".join(get_args(Status))}; mend or remove '
+                    "the line"
                 ) from error
-            recorded[recording_key(text)] = tuple(p for p in propositions if p.strip())
+            recorded[exactly] = recorded[exactly[:1]] = made
     return recorded
+
+
+def open_recording(path: str | Path) -> None:
+    """Create the file if it is not there (readable by its owner only), and end a line that a crash cut off.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    with _WRITING, open(path, "ab+", buffering=0, opener=_open_private) as file:
+        if file.seek(0, os.SEEK_END) > 0:
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":
+                file.write(b"\n")
+
+
+def append_recording(path: str | Path, passage: Passage, propositions: PropositionSet) -> None:
+    """Append one passage with its propositions, as a whole line in one write."""
+    record = {"title": passage.title, "text": passage.text, "propositions": list(propositions.texts)}
+    line = json.dumps(record, ensure_ascii=False) + "\n"
+    with _WRITING, open(path, "ab", buffering=0, opener=_open_private) as file:
+        file.write(line.encode("utf-8", "backslashreplace"))  # a lone surrogate becomes its JSON escape
+
+
+def purge_recording(path: str | Path, texts: Iterable[str]) -> int:
+    """Write a recording anew without the lines of some passages, compared as `RecordedPropositionizer` looks them up.
+
+    Returns:
+        How many lines were left out.
+
+    Raises:
+        OSError: The file cannot be written; then it is as it was.
+    """
+    gone = {_key(text) for text in texts}
+    with _WRITING:
+        if not gone or not os.path.exists(path):
+            return 0
+        lines = Path(path).read_bytes().splitlines(keepends=True)
+        kept = [line for line in lines if _key(_text_in(line)) not in gone]
+        if len(kept) < len(lines):
+            temporary = Path(f"{path}.{uuid.uuid4().hex}")
+            try:
+                with open(temporary, "xb", opener=_open_private) as file:
+                    file.writelines(kept)
+                shutil.copymode(path, temporary)
+                os.replace(temporary, path)
+            finally:
+                temporary.unlink(missing_ok=True)
+    return len(lines) - len(kept)
+
+
+def _key(text: str) -> str:
+    """What a passage is looked up by: its text in NFKC, with single spaces."""
+    return " ".join(unicodedata.normalize("NFKC", text).split())
+
+
+def _exact_key(text: str, title: str, section: str) -> tuple[str, ...]:
+    return _key(text), _key(title), _key(section)
+
+
+def _text_in(line: bytes) -> str:
+    """The passage of a line; empty where the line is damaged."""
+    try:
+        return str(json.loads(line.decode("utf-8-sig"))["text"])
+    except (ValueError, KeyError, TypeError):
+        return ""
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import itertools
 import os
+import unicodedata
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import NamedTuple
+
+from pygments.lexers import find_lexer_class_for_filename
 
 from llama_pack_densex.stores.manifest import is_index
+
+# Of what Pygments knows by a file's name, the languages that people write to one another; the rest is code or data.
+# It takes .jp for JMESPath.
+_PROSE = {"text", "markdown", "restructuredtext", "html", "tex", "org", "email", "groff", "jmespath"}
+# Of these not all of its versions know.
+_DATA = (".csv", ".tsv", ".jsonl", ".ndjson", ".ipynb", ".geojson", ".lock", ".map", ".conf", ".svelte")
 
 
 @dataclass(frozen=True)
@@ -30,27 +41,57 @@ class FoundFile:
         return self.path.relative_to(self.root).as_posix()
 
 
-@dataclass(frozen=True)
-class Unreadable:
-    """A file or folder that cannot be read; the reason is a phrase to follow its path."""
+class UnreadableFileError(ValueError):
+    """A file's text cannot be had, or a folder cannot be listed; the message also says what can be done.
 
-    path: Path
-    reason: str
+    Args:
+        path: The file.
+        reason: A phrase to follow its path.
+    """
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path} {reason}")
+        self.path, self.reason = path, reason
 
 
-def find_files(paths: Sequence[Path], leave_out: Sequence[Path] = ()) -> tuple[list[FoundFile], list[Unreadable]]:
+class MissingReaderError(UnreadableFileError, ImportError):  # type: ignore[misc]  # theirs would be a string, or None
+    """A file cannot be read without a package that is not installed; the message says which."""
+
+
+class Found(NamedTuple):
+    """What is below some paths.
+
+    Args:
+        files: The files to read, in the order of the paths, below a folder by name.
+        unreadable: What could not be listed.
+        other_kinds: Files that are code or data by their names, which nobody asked for.
+    """
+
+    files: list[FoundFile]
+    unreadable: list[UnreadableFileError]
+    other_kinds: list[Path]
+
+
+def find_files(
+    paths: Sequence[Path],
+    leave_out: Sequence[Path] = (),
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    indexed: Collection[str] = (),
+) -> Found:
     """Find the files below folders, and those given themselves, each once.
 
-    Hidden files and folders are left out unless they are given themselves, and so are the folders of indexes. Links
-    are followed, but not to a folder that they are in; a folder that can be reached in two ways is read once. A file
-    below two of the folders belongs to the outer one.
+    Hidden files and folders are left out unless they are given themselves, and so are the folders of indexes. Code and
+    data are left out unless they are asked for: given themselves, included, or in the index. Links are followed, but
+    not to a folder that they are in; a folder that can be reached in two ways is read once. A file below two of the
+    folders belongs to the outer one.
 
     Args:
         paths: Folders and files.
         leave_out: Folders not to read.
-
-    Returns:
-        The files in the order of `paths`, below a folder by name; and what could not be listed.
+        include: Globs of files to read whatever their kind, of paths below a folder or of any part of these.
+        exclude: The same of files not to read.
+        indexed: The files that are in the index.
 
     Raises:
         FileNotFoundError: One of the paths does not exist.
@@ -58,13 +99,34 @@ def find_files(paths: Sequence[Path], leave_out: Sequence[Path] = ()) -> tuple[l
     """
     left_out = {os.path.realpath(folder) for folder in leave_out}
     found: dict[Path, FoundFile] = {}
-    unreadable: list[Unreadable] = []
+    unreadable: list[UnreadableFileError] = []
+    other_kinds: list[Path] = []
     for path in paths:
-        for file in _below(path, left_out, unreadable):
+        is_given = not path.is_dir()
+        for file in (one for one in _below(path, left_out, unreadable) if not _matches(one.name, exclude)):
+            is_asked_for = is_given or str(file.path) in indexed or _matches(file.name, include)
+            if not is_asked_for and not _is_prose(file.path):
+                other_kinds.append(file.path)
+                continue
             earlier = found.get(file.path)
             if earlier is None or len(file.root.parts) < len(earlier.root.parts):
                 found[file.path] = file
-    return list(found.values()), unreadable
+    return Found(list(found.values()), unreadable, [path for path in other_kinds if path not in found])
+
+
+def _matches(name: str, globs: Sequence[str]) -> bool:
+    """Whether one of the globs is for a path, for a folder above it, or for a part of it by itself."""
+    parts = unicodedata.normalize("NFC", name).split("/")
+    candidates = {*parts, *itertools.accumulate(parts, "{}/{}".format)}
+    wanted = [unicodedata.normalize("NFC", glob).removeprefix("./").removeprefix("**/").rstrip("/") for glob in globs]
+    return any(fnmatchcase(candidate, glob) for glob in wanted for candidate in candidates)
+
+
+def _is_prose(path: Path) -> bool:
+    if path.suffix.lower() in _DATA:
+        return False
+    lexer = find_lexer_class_for_filename(path.name) or find_lexer_class_for_filename(path.name.lower())
+    return lexer is None or not _PROSE.isdisjoint(lexer.aliases)
 
 
 def document_ids(files: Sequence[FoundFile], indexed: Mapping[str, str]) -> dict[Path, str]:
@@ -98,7 +160,7 @@ def _name_with_root(file: FoundFile, folders: int) -> str:
     return "/".join(file.path.parts[max(len(file.root.parts) - folders, 0) :])
 
 
-def _below(path: Path, left_out: set[str], unreadable: list[Unreadable]) -> Iterator[FoundFile]:
+def _below(path: Path, left_out: set[str], unreadable: list[UnreadableFileError]) -> Iterator[FoundFile]:
     if not os.path.lexists(path):
         raise FileNotFoundError(f"{path} does not exist: give a folder or a file to read")
     if path.is_dir():
@@ -113,9 +175,9 @@ def _below(path: Path, left_out: set[str], unreadable: list[Unreadable]) -> Iter
         raise ValueError(f"{path} is neither a file nor a folder")
 
 
-def _walk(root: Path, left_out: set[str], unreadable: list[Unreadable]) -> Iterator[Path]:
+def _walk(root: Path, left_out: set[str], unreadable: list[UnreadableFileError]) -> Iterator[Path]:
     def note(error: OSError) -> None:
-        unreadable.append(Unreadable(Path(str(error.filename)), f"cannot be listed: {error.strerror}"))
+        unreadable.append(UnreadableFileError(Path(str(error.filename)), f"cannot be listed: {error.strerror}"))
 
     seen = set(left_out)
     waiting = deque([root])

@@ -2,150 +2,249 @@
 
 from __future__ import annotations
 
+import codecs
+import csv
+import json
+import logging
+import re
 import stat
+from collections.abc import Sequence
+from io import StringIO
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+import yaml
+from charset_normalizer import from_bytes
 from llama_index.core import SimpleDirectoryReader
 from llama_index.core.readers.base import BaseReader
 from llama_index.core.schema import Document
 
-from llama_pack_densex.reading.encodings import decode
-from llama_pack_densex.reading.files import Unreadable
+from llama_pack_densex.reading.files import MissingReaderError, UnreadableFileError
 from llama_pack_densex.reading.html import declared_encoding, html_to_text
 
-FILES_ADVICE = 'install it with: pip install "llama-pack-densex[files]"'
-_HEAD = 8192  # bytes that tell a binary file from text
+logger = logging.getLogger(__name__)
 
-
-class UnreadableFileError(ValueError):
-    """A file's text cannot be had; the message names the file, the reason, and what can be done.
-
-    Args:
-        path: The file.
-        reason: A phrase to follow its path.
-    """
-
-    def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(f"{path} {reason}")
-        self.unreadable = Unreadable(path, reason)
+_FILES_ADVICE = 'install it with: pip install "llama-pack-densex[files]"'
+_OFFICE = (".docx", ".pptx", ".pptm", ".epub")  # LlamaIndex's own readers serve
+_OFFICE_ADVICE = (
+    "install LlamaIndex's readers with: pip install llama-index-readers-file docx2txt python-pptx EbookLib html2text"
+)
+_WHATWG = {  # what browsers take these labels for: pages say the first and are the second
+    "iso-8859-1": "cp1252", "iso8859-1": "cp1252", "latin-1": "cp1252", "latin1": "cp1252", "us-ascii": "cp1252",
+    "ascii": "cp1252", "iso-8859-9": "cp1254", "gb2312": "gb18030", "gbk": "gb18030", "euc-kr": "cp949",
+    "ks_c_5601-1987": "cp949", "shift_jis": "cp932", "shift-jis": "cp932", "sjis": "cp932", "x-sjis": "cp932",
+    "big5": "big5hkscs",
+}  # fmt: skip
+_FRONT_MATTER = re.compile(r"---[ \t]*\r?\n((?:.*\n)*?)(?:---|\.\.\.)[ \t]*\r?(?:\n|\Z)")
+_SLIDE_KEYS = ("text_sections", "tables", "charts", "images", "notes", "extraction_errors", "extraction_warnings")
+_BINARY = 8192  # bytes that tell a large binary file from text before it is read
+_KANA = re.compile("[ぁ-ゖァ-ヺ]")
+_PLAUSIBLE = 0.8  # share of common characters; what is right has nearly all, what is wrong seldom half
 
 
 def read_file(path: Path, document_id: str) -> list[Document]:
-    """Read a text, Markdown, HTML or PDF file through core's `SimpleDirectoryReader`.
+    """Read a file through core's `SimpleDirectoryReader`: text, Markdown, HTML, PDF, CSV, Word, PowerPoint or EPUB.
 
     Args:
         path: The file.
-        document_id: The id of its document; a PDF becomes one document a page, with `#page=1` and so on after it.
+        document_id: The id of its document; a PDF becomes one document a page, with `#page=1` and so on after it, and
+            slides are counted like pages.
 
     Returns:
-        The documents, with the metadata and the excluded keys that `SimpleDirectoryReader` gives them.
+        The documents, with the metadata and the excluded keys that `SimpleDirectoryReader` gives them, and those of a
+        text's YAML front matter.
 
     Raises:
         UnreadableFileError: The file is no text, is damaged, encrypted, or may not be read.
-        ImportError: A package is missing; the message says which extra has it.
+        MissingReaderError: A package is missing; the message says what to install.
     """
-    _require_name(path)
     suffix = path.suffix.lower()
-    reader = {".pdf": PdfReader, ".html": HtmlReader, ".htm": HtmlReader, ".xhtml": HtmlReader}.get(suffix, TextReader)
+    is_office = suffix in _OFFICE
     try:
+        str(path).encode("utf-8")
         if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for
             raise UnreadableFileError(path, "is no regular file")
-        documents = SimpleDirectoryReader(
-            input_files=[path], file_extractor={suffix: reader()}, raise_on_error=True
-        ).load_data()
+        extractors: dict[str, BaseReader] = (
+            {} if is_office else {suffix: _AlreadyRead(_READERS.get(suffix, _text)(path))}
+        )
+        if is_office:
+            import llama_index.readers.file  # type: ignore[import-not-found]  # noqa: F401  # without it core would take the file for text
+        reader = SimpleDirectoryReader(input_files=[path], file_extractor=extractors, raise_on_error=True)
+        documents = reader.load_data()
+    except UnicodeEncodeError as error:
+        raise UnreadableFileError(path, "has a name that is not UTF-8: rename it") from error
     except OSError as error:
         raise UnreadableFileError(path, f"cannot be read: {error.strerror or error}") from error
-    except ImportError:
-        raise
-    except Exception as error:  # SimpleDirectoryReader wraps whatever its readers raise in a plain Exception
-        if isinstance(error.__cause__, UnreadableFileError):
-            raise error.__cause__ from None
-        if isinstance(error.__cause__, OSError):
-            raise UnreadableFileError(path, f"cannot be read: {error.__cause__.strerror}") from error
-        raise
+    except ImportError as error:
+        advice = _OFFICE_ADVICE if is_office else _FILES_ADVICE
+        raise MissingReaderError(path, f"needs more packages ({error}): {advice}") from error
+    except Exception as error:
+        if not is_office or isinstance(error, UnreadableFileError):
+            raise
+        wrong = type(error.__cause__ or error).__name__  # not its message, which may quote the text
+        raise UnreadableFileError(path, f"cannot be read ({wrong}): it may be damaged; save it anew") from error
+    if not documents:  # the reader of slides logs what is wrong and goes on
+        raise UnreadableFileError(path, "cannot be read: it may be damaged; save it anew")
     for number, document in enumerate(documents, 1):
-        document.id_ = f"{document_id}#page={number}" if suffix == ".pdf" else document_id
+        for key in _SLIDE_KEYS if is_office else ():  # the text once more, in pieces
+            document.metadata.pop(key, None)
+        is_page = suffix == ".pdf" or (suffix in (".pptx", ".pptm") and len(documents) > 1)
+        document.id_ = f"{document_id}#page={number}" if is_page else document_id
     return documents
 
 
-class TextReader(BaseReader):
-    """Reads text: UTF-8, UTF-16 with a byte order mark, or a Japanese encoding."""
+class _AlreadyRead(BaseReader):
+    """Hands over what was read; `SimpleDirectoryReader` adds the metadata, and would wrap what its readers raise."""
+
+    def __init__(self, parts: _Parts) -> None:
+        self._parts = parts
 
     def load_data(self, file: Path, extra_info: dict[str, Any] | None = None) -> list[Document]:
-        """The file as one document."""
-        return [Document(text=_text(file, _bytes(file)), metadata=extra_info or {})]
+        own = extra_info or {}
+        return [Document(text=text, metadata={**own, **more, **own}) for text, more in self._parts]
 
 
-class HtmlReader(BaseReader):
-    """Reads HTML as Markdown: headings, lists, tables, paragraphs; without scripts, styles and navigation."""
+_Parts = list[tuple[str, dict[str, Any]]]
 
-    def load_data(self, file: Path, extra_info: dict[str, Any] | None = None) -> list[Document]:
-        """The file as one document; the page's title goes into its metadata."""
+
+def _text(file: Path) -> _Parts:
+    """UTF-8, UTF-16 with a byte order mark, a Japanese encoding, or what it can be told to be; without front matter."""
+    text = _decoded(file, _bytes(file))
+    if found := _FRONT_MATTER.match(text):
         try:
-            import bs4  # noqa: F401  # said here, where the file is known
-        except ImportError as error:
-            raise ImportError(f"reading {file} needs the package beautifulsoup4: {FILES_ADVICE}") from error
-        data = _bytes(file)
-        page = html_to_text(_text(file, data, declared_encoding(data)))
-        title = {"title": page.title} if page.title else {}
-        return [Document(text=page.text, metadata={**(extra_info or {}), **title})]
+            metadata = json.loads(json.dumps(yaml.safe_load(found[1]), default=str))
+        except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+            logger.warning("%s: its front matter is no YAML (%s) and stays in the text", file, type(error).__name__)
+        else:
+            if isinstance(metadata, dict):  # else it is text between two rules
+                return [(text[found.end() :], metadata)]
+    return [(text, {})]
 
 
-class PdfReader(BaseReader):
-    """Reads the text of a PDF, page by page."""
+def _csv(file: Path) -> _Parts:
+    """A small table of names and values for each row, so that it can be understood alone and is never cut."""
+    text = _decoded(file, _bytes(file))
+    delimiter = max(",;\t", key=text.lstrip().partition("\n")[0].count)
+    try:
+        rows = list(csv.reader(StringIO(text, newline=""), delimiter=delimiter))
+    except csv.Error as error:
+        raise UnreadableFileError(file, f"cannot be read as CSV ({error}): save it anew, or leave it out") from error
+    names, *rows = [[_cell(cell) for cell in row] for row in rows if any(map(str.strip, row))] or [[]]
+    return [("\n\n\n".join(_row_table(names, row) for row in rows), {})]
 
-    def load_data(self, file: Path, extra_info: dict[str, Any] | None = None) -> list[Document]:
-        """The pages, each with its label as "page_label" in its metadata."""
-        try:
-            import pypdf
-        except ImportError as error:
-            raise ImportError(f"reading {file} needs the package pypdf: {FILES_ADVICE}") from error
-        try:
-            reader = pypdf.PdfReader(file)
-            if reader.is_encrypted and not reader.decrypt(""):
-                raise UnreadableFileError(file, "is encrypted: save it without a password")
-            return [
-                Document(text=_encodable(page.extract_text()), metadata={**(extra_info or {}), "page_label": label})
-                for page, label in zip(reader.pages, reader.page_labels, strict=True)
-            ]
-        except (UnreadableFileError, OSError):
-            raise
-        except Exception as error:  # a damaged PDF fails anywhere in pypdf, with any kind of error
-            raise UnreadableFileError(
-                file, f"cannot be read as a PDF ({type(error).__name__}: {error}): it may be damaged; save it anew"
-            ) from error
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", r"\|")
+
+
+def _row_table(names: Sequence[str], row: Sequence[str]) -> str:
+    first, *others = [f"| {name} | {cell} |" for name, cell in zip_longest(names, row, fillvalue="") if cell]
+    return "\n".join([first, "| --- | --- |", *others])
+
+
+def _html(file: Path) -> _Parts:
+    """HTML as Markdown, without scripts, styles and navigation; the page's title is metadata."""
+    data = _bytes(file)
+    title, text = html_to_text(_decoded(file, data, declared_encoding(data)))
+    return [(text, {"title": title} if title else {})]
+
+
+def _pdf(file: Path) -> _Parts:
+    """The pages of a PDF, each with its label as "page_label" in its metadata."""
+    import pypdf
+
+    try:
+        reader = pypdf.PdfReader(file)
+        if reader.is_encrypted and not reader.decrypt(""):
+            raise UnreadableFileError(file, "is encrypted: save it without a password")
+        # half characters (lone surrogates), which broken fonts leave in PDFs, are replaced
+        texts = [page.extract_text().encode("utf-8", "replace").decode("utf-8") for page in reader.pages]
+        return [(text, {"page_label": label}) for text, label in zip(texts, reader.page_labels, strict=True)]
+    except (UnreadableFileError, OSError):
+        raise
+    except Exception as error:  # a damaged PDF fails anywhere in pypdf, with any kind of error
+        raise UnreadableFileError(
+            file, f"cannot be read as a PDF ({type(error).__name__}: {error}): it may be damaged; save it anew"
+        ) from error
+
+
+_READERS = {".pdf": _pdf, ".html": _html, ".htm": _html, ".xhtml": _html, ".csv": _csv, ".tsv": _csv}
+
+
+def decode(data: bytes, declared: str | None = None) -> str | None:
+    """Decode text.
+
+    Args:
+        data: The bytes.
+        declared: The encoding that the text itself names, if it does.
+
+    Returns:
+        The text, as UTF-8 if it can be, else as what it declares, else in the Japanese encoding that gives kana and
+        common kanji, else in what charset-normalizer takes it for; None where nothing fits.
+    """
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return _try(data, "utf-16")
+    named = [_WHATWG.get(declared.strip().lower(), declared), declared] if declared else []
+    for encoding in [*(["iso2022_jp_ext"] if b"\x1b$" in data else []), "utf-8-sig", *named]:
+        text = _try(data, encoding)
+        if text is not None:
+            return text
+    read = [text for encoding in ("cp932", "euc_jp") if (text := _try(data, encoding)) and _KANA.search(text)]
+    best = max(read, key=_japanese_share, default="")
+    if best and _japanese_share(best) >= _PLAUSIBLE:
+        return best
+    guesses = from_bytes(data)
+    guess = guesses.best()
+    western = next((one for one in guesses if one.encoding == "cp1252"), None)
+    if guess is not None and western is not None and western.coherence >= guess.coherence:
+        guess = western  # of equals, short texts seem to be in some Baltic code page
+    return str(guess) if guess is not None else None
+
+
+def _japanese_share(text: str) -> float:
+    """The share of a text's characters beyond ASCII that are common in Japanese.
+
+    Common are the rows of JIS X 0208 with punctuation, letters, kana and the kanji of level 1: EUC-JP text read as
+    Shift_JIS is full of half-width kana, Shift_JIS read as EUC-JP of rare kanji.
+    """
+    beyond = [character for character in text if ord(character) > 127]
+    return sum(map(_is_common, beyond)) / len(beyond) if beyond else 0.0
+
+
+def _is_common(character: str) -> bool:
+    try:
+        row = character.encode("euc_jp")[0]
+    except UnicodeEncodeError:
+        return character in "①②③④⑤⑥⑦⑧⑨⑩㈱～－"  # of cp932 only, and common
+    return 0xA1 <= row <= 0xA5 or 0xB0 <= row <= 0xCF
+
+
+def _try(data: bytes, encoding: str) -> str | None:
+    try:
+        return data.decode(encoding)
+    except (UnicodeDecodeError, LookupError):  # LookupError: a page declares an encoding that there is not
+        return None
 
 
 def _bytes(file: Path) -> bytes:
-    with file.open("rb") as stream:
-        head = stream.read(_HEAD)
-        utf_16 = head.startswith((b"\xff\xfe", b"\xfe\xff"))
-        if b"\0" in head and not utf_16:
-            raise UnreadableFileError(
-                file, "is no text: only text, Markdown, HTML and PDF files can be read; convert it, or leave it out"
-            )
-        return head + stream.read()
+    with file.open("rb") as opened:
+        data = opened.read(_BINARY)
+        may_be_text = b"\0" not in data or data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        data += opened.read() if may_be_text else b""
+    if b"\0" in data and not data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise UnreadableFileError(
+            file,
+            "is no text (it has NUL characters): only text, Markdown, HTML, PDF, Word, PowerPoint and EPUB files can "
+            "be read; convert it, or leave it out",
+        )
+    return data
 
 
-def _text(file: Path, data: bytes, declared: str | None = None) -> str:
+def _decoded(file: Path, data: bytes, declared: str | None = None) -> str:
     text = decode(data, declared)
     if text is None:
         raise UnreadableFileError(
-            file, "is neither UTF-8 nor Shift_JIS, EUC-JP or JIS text: convert it to UTF-8, or leave it out"
+            file, "is text in no encoding that can be recognised: convert it to UTF-8, or leave it out"
         )
-    if "\0" in text:
-        raise UnreadableFileError(file, "is no text: it has NUL characters; mend it, or leave it out")
     return text
-
-
-def _require_name(path: Path) -> None:
-    try:
-        str(path).encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise UnreadableFileError(path, "has a name that is not UTF-8: rename it") from error
-
-
-def _encodable(text: str) -> str:
-    """The text with half characters (lone surrogates), which broken fonts leave in PDFs, replaced."""
-    return text.encode("utf-8", "replace").decode("utf-8")

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.retrievers import AutoMergingRetriever
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 from llama_index.core.storage import StorageContext
 
-from llama_pack_densex._sync import run_without_waiting
-from llama_pack_densex.retrieval.gather import Access, AsyncAccess, BlockingAccess, gather
-from llama_pack_densex.retrieval.hits import SearchResult, with_matches
-from llama_pack_densex.retrieval.merging import Merged, best_units, merge_level, merge_units
-from llama_pack_densex.retrieval.units import UnitRetriever
+from llama_pack_densex.retrieval.hits import PassageHit, SearchResult, gather, with_matches, worth_keeping
+from llama_pack_densex.retrieval.search import UnitRetriever
 from llama_pack_densex.stores.index import NodeIndex
+from llama_pack_densex.stores.node_store import FoundNode
 
 logger = logging.getLogger(__name__)
 
@@ -66,45 +68,163 @@ class PropositionAutoMergingRetriever(AutoMergingRetriever):
             callback_manager=callback_manager,
         )
 
-    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return run_without_waiting(self._gather(query_bundle, BlockingAccess(self._units, self._index)))
-
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return await self._gather(query_bundle, AsyncAccess(self._units, self._index))
+        await self._units.prepare(query_bundle)
+        return await asyncio.to_thread(self._retrieve, query_bundle)
 
-    async def _gather(self, query: QueryBundle, access: Access) -> list[NodeWithScore]:
-        async def merge(found: SearchResult) -> list[Merged]:
-            return await self._merge(found, access)
-
-        merged = await gather(access, query, self._similarity_top_k, self._fetch_k, merge)
-        units = [unit.id for result in merged for unit in result.units]
-        records = (await access.read([], units)).records
-        return [with_matches(result.node, result.score, result.units, records) for result in merged]
-
-    async def _merge(self, found: SearchResult, access: Access) -> list[Merged]:
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         read: dict[str, BaseNode] = {}
-        alone = [hit.units[0].id for hit in found.passages if hit.units]
-        read.update(await access.fetch([*(hit.passage_id for hit in found.passages), *alone]))
-        self._index.note_missing([hit.passage_id for hit in found.passages if hit.passage_id not in read])
-        hits = [hit for hit in found.passages if hit.passage_id in read]
-        counted = best_units(hits, self._fetch_k)
-        results = [merge_units(hit, read, counted, self._simple_ratio_thresh) for hit in hits]
-        self._report([result for result in results if result.whole])
+        missing: set[str] = set()
+
+        def fetch(node_ids: Iterable[str | None]) -> None:
+            wanted = [node_id for node_id in dict.fromkeys(node_ids) if node_id and node_id not in read]
+            read.update(self._index.fetch([node_id for node_id in wanted if node_id not in missing]))
+
+        def merge(found: SearchResult) -> list[Merged]:
+            counted, looked_at = best_units(found.passages, self._fetch_k), self._fetch_k
+            while True:  # as weak units merge nothing, neither do weak passages, unless too little is left without them
+                results = self._merged(found.passages[:looked_at], counted, read, fetch, missing)
+                if len(results) >= self._similarity_top_k or looked_at >= len(found.passages):
+                    return results
+                looked_at *= 2
+
+        merged = gather(partial(self._units.search, query_bundle), self._similarity_top_k, self._fetch_k, merge)
+        units = [unit.id for result in merged for unit in worth_keeping(result.units)]
+        contents = self._index.read([result.node_id for result in merged if not result.whole], units)
+        read.update(contents.nodes)
+        there = [result for result in merged if result.node_id in read]  # a unit may have been deleted meanwhile
+        return [with_matches(read[result.node_id], result.score, result.units, contents.records) for result in there]
+
+    def _merged(
+        self,
+        found: Sequence[PassageHit],
+        counted: Container[str],
+        read: Mapping[str, BaseNode],
+        fetch: Callable[[Iterable[str | None]], None],
+        missing: set[str],
+    ) -> list[Merged]:
+        fetch(hit.passage_id for hit in found)
+        lost = [hit.passage_id for hit in found if hit.passage_id not in read and hit.passage_id not in missing]
+        self._index.note_missing(lost)
+        missing.update(lost)
+        hits = [hit for hit in found if hit.passage_id in read]
+        results = [merge_units(hit, read[hit.passage_id], counted, self._simple_ratio_thresh) for hit in hits]
+        self._report([result for result in results if result.whole], read)
         changed = True
         while changed:
-            wanted = [result.parent_id for result in results if result.whole and result.parent_id]
-            read.update(await access.fetch([node_id for node_id in wanted if node_id not in read]))
-            before = {result.node.node_id for result in results}
+            fetch(result.parent_id for result in results if result.whole)
+            before = {result.node_id for result in results}
             results, changed = merge_level(results, read, self._simple_ratio_thresh)
-            self._report([result for result in results if result.node.node_id not in before])
+            self._report([result for result in results if result.node_id not in before], read)
         return results
 
-    def _report(self, merged: Sequence[Merged]) -> None:
+    def _report(self, merged: Sequence[Merged], read: Mapping[str, BaseNode]) -> None:
         for result in merged:
             info = (
-                f"> Merging {len(result.units)} nodes into parent node.\n> Parent node id: {result.node.node_id}.\n"
-                f"> Parent node text: {result.node.get_content()[:100]}\n"
+                f"> Merging {len(result.units)} nodes into parent node.\n> Parent node id: {result.node_id}.\n"
+                f"> Parent node text: {read[result.node_id].get_content()[:100]}\n"
             )
             logger.debug(info)
             if self._verbose:
                 print(info)  # core's AutoMergingRetriever prints the same lines
+
+
+@dataclass(frozen=True)
+class Merged:
+    """A node to return.
+
+    Args:
+        node_id: A base node that merging reached, or the best unit of a passage that was not merged.
+        parent_id: The id of the node above: of a base node its parent, of a unit its passage; None at the top.
+        score: The best score of what it stands for.
+        units: The units that found it, best first.
+        whole: Whether it is a base node.
+    """
+
+    node_id: str
+    parent_id: str | None
+    score: float
+    units: tuple[FoundNode, ...]
+    whole: bool
+
+
+def best_units(hits: Sequence[PassageHit], count: int) -> set[str]:
+    """The ids of the best units of all hits."""
+    ranked = sorted((unit for hit in hits for unit in hit.units), key=lambda unit: -unit.score)
+    return {unit.id for unit in ranked[:count]}
+
+
+def merge_units(hit: PassageHit, passage: BaseNode, counted: Container[str], ratio_thresh: float) -> Merged:
+    """Return a passage where enough of its propositions were found, else its best unit.
+
+    The ratio counts propositions alone: sentence units are not among a passage's children. A proposition between two
+    found ones counts as found, as core's retriever fills such gaps. A passage that was found without any unit, by its
+    words, is returned whole.
+
+    Args:
+        hit: The passage with the units that were found.
+        passage: Its node.
+        counted: The ids of the units that count as found.
+        ratio_thresh: The share of propositions above which the passage is returned.
+    """
+    parent_id = passage.parent_node.node_id if passage.parent_node else None
+    found = {u.id for u in hit.units if u.granularity == "proposition" and u.id in counted}
+    children = [child.node_id for child in passage.child_nodes or []]
+    if not hit.units or (children and _ratio(children, found) > ratio_thresh):
+        return Merged(passage.node_id, parent_id, hit.score, hit.units, whole=True)
+    return Merged(hit.units[0].id, passage.node_id, hit.score, hit.units, whole=False)
+
+
+def merge_level(
+    results: Sequence[Merged], parents: Mapping[str, BaseNode], ratio_thresh: float
+) -> tuple[list[Merged], bool]:
+    """Merge base nodes into their parents once, where enough of a parent's children are there.
+
+    A merged parent takes over everything under it, units of passages that were not merged included, so that no node
+    is returned together with one above it.
+
+    Args:
+        results: What there is so far.
+        parents: Parent nodes by id, and for units that were not merged their passages.
+        ratio_thresh: The share of children above which a parent takes their place.
+
+    Returns:
+        The results, best first, and whether anything merged.
+    """
+    present: defaultdict[str, set[str]] = defaultdict(set)
+    for result in results:
+        if result.whole and result.parent_id is not None and result.parent_id in parents:
+            present[result.parent_id].add(result.node_id)
+    merging = {
+        parent_id
+        for parent_id, found in present.items()
+        if _ratio([child.node_id for child in parents[parent_id].child_nodes or []], found) > ratio_thresh
+    }
+    merged: list[Merged] = []
+    members: defaultdict[str, list[Merged]] = defaultdict(list)
+    for result in results:
+        above = result.parent_id
+        passage = None if result.whole or above is None else parents.get(above)
+        if passage is not None:
+            above = passage.parent_node.node_id if passage.parent_node else None
+        if above is not None and above in merging:
+            members[above].append(result)
+        else:
+            merged.append(result)
+    for parent_id, group in members.items():
+        node = parents[parent_id]
+        units = sorted((unit for result in group for unit in result.units), key=lambda unit: -unit.score)
+        above = node.parent_node.node_id if node.parent_node else None
+        merged.append(Merged(node.node_id, above, max(result.score for result in group), tuple(units), whole=True))
+    merged.sort(key=lambda result: -result.score)
+    return merged, bool(merging)
+
+
+def _ratio(children: Sequence[str], found: set[str]) -> float:
+    filled = {
+        middle
+        for before, middle, after in zip(children, children[1:], children[2:], strict=False)
+        if before in found and after in found
+    }
+    present = (found | filled).intersection(children)
+    return len(present) / len(children) if children else 1.0

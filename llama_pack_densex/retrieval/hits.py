@@ -1,10 +1,10 @@
-"""What a search of the units found, gathered by passage."""
+"""What a search of the units found, gathered by passage, in growing rounds until there is enough."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from llama_index.core.schema import BaseNode, NodeWithScore
 
@@ -16,8 +16,18 @@ from llama_pack_densex.node_parsers.metadata import (
     STATUS_KEY,
     hide,
 )
-from llama_pack_densex.stores.node_store import FoundNode
-from llama_pack_densex.stores.records import NodeRecord
+from llama_pack_densex.stores.node_store import FoundNode, NodeRecord
+
+T = TypeVar("T")
+
+MIN_FETCH = 20
+"""Units in the first round of a search, at least."""
+
+PASSAGE_SHARE = 0.3
+"""What a passage's own similarity counts beside that of its best unit."""
+
+MATCHED_SHARE = 0.3
+"""The share of the best unit's score that another unit of the same passage needs to be among its matches."""
 
 
 @dataclass(frozen=True)
@@ -80,21 +90,60 @@ class SearchResult:
     Args:
         passages: Best first, each once.
         exhausted: Whether a larger round would find nothing more.
+        share: Of a search by words, the share of the question's distinct words that the best passage holds.
     """
 
     passages: tuple[PassageHit, ...]
     exhausted: bool
+    share: float = 1.0
 
 
-def collapse(units: Iterable[FoundNode]) -> tuple[PassageHit, ...]:
-    """Gather units by the passage they lead to; a passage scores as its best unit."""
+def gather(
+    search: Callable[[int], SearchResult],
+    top_k: int,
+    fetch_k: int | None,
+    arrange: Callable[[SearchResult], list[T]],
+) -> list[T]:
+    """Search in rounds, each twice as large as the last, until there are `top_k` results or no more to find.
+
+    Args:
+        search: Searches for a number of units.
+        top_k: Results wanted.
+        fetch_k: Units in the first round; None means five times `top_k`, at least 20.
+        arrange: Makes results, best first, of what a round found.
+    """
+    if top_k <= 0:
+        return []
+    k = max(fetch_k or max(MIN_FETCH, 5 * top_k), 1)
+    while True:
+        found = search(k)
+        results = arrange(found)
+        if len(results) >= top_k or found.exhausted:
+            return results[:top_k]
+        k *= 2
+
+
+def collapse(units: Sequence[FoundNode], around: Sequence[FoundNode] = ()) -> tuple[PassageHit, ...]:
+    """Gather units by the passage they lead to.
+
+    A passage scores as its best unit (Dense X Retrieval, section 4.3). Where passages were searched too, its score is
+    the mean of that and its own, which counts `PASSAGE_SHARE` of it; one that was not found counts as the last found.
+
+    Args:
+        units: What was found, best first.
+        around: The same and more, with passages among them; nothing where passages were not searched.
+    """
+    own = {unit.id: unit.score for unit in around}
+    last = around[-1].score if around else 0.0
+    share = PASSAGE_SHARE if around else 0.0
     by_passage: dict[str, list[FoundNode]] = {}
-    for unit in sorted(units, key=lambda unit: -unit.score):
+    for unit in units:
         by_passage.setdefault(unit.leads_to, []).append(unit)
-    return tuple(
-        PassageHit(passage_id, found[0].score, tuple(unit for unit in found if unit.id != passage_id))
-        for passage_id, found in by_passage.items()
-    )
+    hits = []
+    for passage_id, found in by_passage.items():
+        score = (found[0].score + share * own.get(passage_id, last)) / (1 + share)
+        hits.append(PassageHit(passage_id, score, tuple(unit for unit in found if unit.id != passage_id)))
+    return tuple(sorted(hits, key=lambda hit: -hit.score))
 
 
 def with_matches(
@@ -110,12 +159,20 @@ def with_matches(
     """
     # `asdict` would copy every string, which is most of the time that this takes
     matched: list[dict[str, Any]] = [
-        dict(vars(MatchedUnit.of_record(records[unit.id], unit.score))) for unit in units if unit.id in records
+        dict(vars(MatchedUnit.of_record(records[unit.id], unit.score)))
+        for unit in worth_keeping(units)
+        if unit.id in records
     ]
     copy = node.model_copy()
     copy.metadata = {**node.metadata, MATCHED_KEY: matched}
     hide(copy, BOOKKEEPING_KEYS)
     return NodeWithScore(node=copy, score=score)
+
+
+def worth_keeping(units: Sequence[FoundNode]) -> Sequence[FoundNode]:
+    """The units that found a node, less those that are far behind the best of them."""
+    best = units[0].score if units else 0.0
+    return [unit for unit in units if unit.score >= MATCHED_SHARE * best] if best > 0 else units
 
 
 def matched_units(node: BaseNode) -> list[MatchedUnit]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from llama_index.core.callbacks import CallbackManager
@@ -10,12 +12,10 @@ from llama_index.core.retrievers import RecursiveRetriever
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 from llama_index.core.utils import print_text
 
-from llama_pack_densex._sync import run_without_waiting
-from llama_pack_densex.retrieval.gather import Access, AsyncAccess, BlockingAccess, gather
-from llama_pack_densex.retrieval.hits import PassageHit, SearchResult, with_matches
-from llama_pack_densex.retrieval.units import UnitRetriever
+from llama_pack_densex.retrieval.hits import PassageHit, SearchResult, gather, with_matches, worth_keeping
+from llama_pack_densex.retrieval.search import UnitRetriever
 from llama_pack_densex.stores.index import NodeIndex
-from llama_pack_densex.stores.records import NodeRecord
+from llama_pack_densex.stores.node_store import NodeRecord
 
 _ROOT = "units"
 
@@ -55,37 +55,38 @@ class PropositionRecursiveRetriever(RecursiveRetriever):
         node = self._index.fetch([query_id]).get(query_id)
         return super()._get_object(query_id) if node is None else node
 
-    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return run_without_waiting(self._gather(query_bundle, BlockingAccess(self._units, self._index)))
-
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return await self._gather(query_bundle, AsyncAccess(self._units, self._index))
+        await self._units.prepare(query_bundle)
+        return await asyncio.to_thread(self._retrieve, query_bundle)
 
-    async def _gather(self, query: QueryBundle, access: Access) -> list[NodeWithScore]:
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         read: dict[str, BaseNode] = {}
         records: dict[str, NodeRecord] = {}
+        noted: set[str] = set()  # a larger round finds them again
 
-        async def passages(found: SearchResult) -> list[NodeWithScore]:
+        def passages(found: SearchResult) -> list[NodeWithScore]:
             hits, top_k = found.passages, self._similarity_top_k
             if len(hits) < top_k and not found.exhausted:
                 return []  # a larger round follows; what that finds is read in one batch
-            await read_all(hits[:top_k])
+            read_all(hits[:top_k])
             missing = [hit.passage_id for hit in hits[:top_k] if hit.passage_id not in read]
-            self._index.note_missing(missing)
+            self._index.note_missing([passage_id for passage_id in missing if passage_id not in noted])
+            noted.update(missing)
             if missing:
-                await read_all(hits[top_k:])
+                read_all(hits[top_k:])
             there = [hit for hit in hits if hit.passage_id in read]
             return [with_matches(read[hit.passage_id], hit.score, hit.units, records) for hit in there]
 
-        async def read_all(hits: Sequence[PassageHit]) -> None:
+        def read_all(hits: Sequence[PassageHit]) -> None:
             """Read passages and the units that found them in one batch."""
-            new = [hit for hit in hits if hit.passage_id not in read]
-            units = [unit.id for hit in hits for unit in hit.units if unit.id not in records]
-            contents = await access.read([hit.passage_id for hit in new], units)
+            new = [hit.passage_id for hit in hits if hit.passage_id not in read]
+            units = [unit.id for hit in hits for unit in worth_keeping(hit.units) if unit.id not in records]
+            contents = self._index.read(new, units)
             read.update(contents.nodes)
             records.update(contents.records)
 
-        results = await gather(access, query, self._similarity_top_k, self._fetch_k, passages)
+        search = partial(self._units.search, query_bundle)
+        results = gather(search, self._similarity_top_k, self._fetch_k, passages)
         if self._verbose:
             for result in results:
                 print_text(f"Retrieved node with id, entering: {result.node.node_id}\n", color="pink")

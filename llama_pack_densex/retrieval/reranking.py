@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 
@@ -11,7 +12,7 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle, TextNode
 
 from llama_pack_densex.node_parsers.metadata import BOOKKEEPING_KEYS, MATCHED_KEY, hide
-from llama_pack_densex.retrieval.context_facts import is_unit
+from llama_pack_densex.retrieval.context import is_unit
 from llama_pack_densex.retrieval.hits import MatchedUnit, matched_units
 from llama_pack_densex.stores.index import NodeIndex
 
@@ -64,7 +65,7 @@ class RerankingRetriever(BaseRetriever):
             return []
         scored = await self._with_room_for(candidates).apostprocess_nodes(candidates, query_bundle)
         best = self._best(found, scored)
-        return _with_best_units(best, await self._index.afetch(_outdone_by(best)))
+        return _with_best_units(best, await asyncio.to_thread(self._index.fetch, _outdone_by(best)))
 
     def _candidates(self, found: Sequence[NodeWithScore]) -> list[NodeWithScore]:
         """Copies to score, since postprocessors change the nodes that they get."""

@@ -1,11 +1,21 @@
-"""Metadata filters evaluated on a node's metadata."""
+"""Metadata filters: evaluated on a node's metadata, and on that of all passages."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
+
+from llama_pack_densex.node_parsers.metadata import BOOKKEEPING_KEYS
 
 
 def matches(metadata: Mapping[str, Any], filters: MetadataFilters | None) -> bool:
@@ -34,12 +44,15 @@ def _matches_one(metadata: Mapping[str, Any], condition: MetadataFilter) -> bool
         return value is None or value in ("", [])
     if value is None:
         return operator in (FilterOperator.NE, FilterOperator.NIN)
+    if operator in _ORDERED and isinstance(value, bool) != isinstance(wanted, bool):
+        return False  # JSON's true and false are no numbers
     try:
         return bool(_OPERATORS[operator](value, wanted))
-    except TypeError:  # values of different kinds: no match
+    except (TypeError, AttributeError):  # values of different kinds: no match
         return False
 
 
+_ORDERED = (FilterOperator.GT, FilterOperator.GTE, FilterOperator.LT, FilterOperator.LTE)
 _OPERATORS: dict[FilterOperator, Any] = {
     FilterOperator.EQ: lambda value, wanted: value == wanted,
     FilterOperator.NE: lambda value, wanted: value != wanted,
@@ -55,3 +68,78 @@ _OPERATORS: dict[FilterOperator, Any] = {
     FilterOperator.TEXT_MATCH: lambda value, wanted: wanted in value,
     FilterOperator.TEXT_MATCH_INSENSITIVE: lambda value, wanted: wanted.lower() in value.lower(),
 }
+
+
+_MOST_NAMED = 5_000  # in a condition
+_FEW = 0.05
+
+
+@dataclass(frozen=True)
+class Passing:
+    """The passages that pass filters.
+
+    Args:
+        ids: Their ids.
+        share: How many they are of all.
+    """
+
+    ids: frozenset[str]
+    share: float
+
+    @property
+    def few(self) -> bool:
+        """Whether a search is better told them than left to find them among all."""
+        return len(self.ids) <= _MOST_NAMED and self.share <= _FEW
+
+    def fetched(self, wanted: int) -> int:
+        """How many to look for among all, so that about as many as are wanted pass."""
+        return int(1.2 * wanted / self.share) + 8
+
+
+class PassageMetadata:
+    """Tells which passages pass filters, without an object for each passage.
+
+    Args:
+        ids: The passages' ids; an Arrow array of strings.
+        metadata: Their metadata as JSON; an Arrow array of strings of the same length.
+    """
+
+    def __init__(self, ids: pa.Array, metadata: pa.Array) -> None:
+        encoded = metadata.dictionary_encode()
+        self.ids = ids
+        self._numbers: npt.NDArray[np.int64] = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        self._distinct = encoded.dictionary
+        self._last: tuple[str, Passing] | None = None  # both sides of a hybrid search ask
+
+    @classmethod
+    def of(cls, pairs: Iterable[tuple[str, str]]) -> PassageMetadata:
+        """Of pairs of a passage's id and its metadata as JSON."""
+        ids: list[str] = []
+        metadata: list[str] = []
+        for passage_id, text in pairs:
+            ids.append(passage_id)
+            metadata.append(text)
+        return cls(pa.array(ids, pa.string()), pa.array(metadata, pa.string()))
+
+    def passing(self, filters: MetadataFilters) -> Passing:
+        """The passages that pass filters; the same object where the last question asked the same."""
+        asked, last = repr(filters), self._last
+        if last is None or last[0] != asked:
+            passing = np.array([matches(values, filters) for values in self._values], dtype=bool)
+            chosen = passing[self._numbers] if len(self.ids) else np.zeros(0, dtype=bool)
+            ids = frozenset(pc.filter(self.ids, pa.array(chosen)).to_pylist())
+            last = self._last = asked, Passing(ids, len(ids) / max(1, len(self.ids)))
+        return last[1]
+
+    def known(self) -> dict[str, list[Any]]:
+        """The users' keys, each with its distinct values."""
+        found: defaultdict[str, dict[str, Any]] = defaultdict(dict)
+        for metadata in self._values:
+            for key, value in metadata.items():
+                if key not in BOOKKEEPING_KEYS:
+                    found[key].setdefault(repr(value), value)
+        return {key: list(values.values()) for key, values in found.items()}
+
+    @cached_property
+    def _values(self) -> list[dict[str, Any]]:
+        return [json.loads(text) if text else {} for text in self._distinct.to_pylist()]

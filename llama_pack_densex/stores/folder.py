@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import socket
+import threading
+import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 
+from filelock import FileLock, Timeout
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.storage.docstore import BaseDocumentStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_pack_densex.stores.index import NodeIndex, node_store
-from llama_pack_densex.stores.lance import LanceVectorStore
-from llama_pack_densex.stores.lance_nodes import LanceNodes
-from llama_pack_densex.stores.lock import LOCK_FILE, WRITER_FILE, WriterLock
+from llama_pack_densex.stores.lance import LanceNodes, LanceVectorStore
 from llama_pack_densex.stores.manifest import FILE, InvalidIndexError, Manifest, is_index
 from llama_pack_densex.stores.node_store import NodeStore
 
+LOCK_FILE = "writer.lock"
+WRITER_FILE = "writer.json"
 REPLIES_FILE = "replies.db"
 """Beside the data: the replies that are kept of an LLM, with SQLite's own files beside it."""
 REPORT_FILE = "ingestion_report.json"
@@ -112,6 +120,20 @@ class IndexFolder:
                 shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink(missing_ok=True)
 
 
+def abandon(path: Path, keep: bool) -> None:
+    """Remove what an index that did not come about has left in its folder.
+
+    Args:
+        path: The folder; one that holds an index, or is no index's, stays as it is.
+        keep: Whether the folder stays, with replies and a report.
+    """
+    if not path.is_dir() or is_index(path) or not all(map(_is_ours, path.iterdir())):
+        return
+    with suppress(IndexInUseError), WriterLock(path).held():
+        for entry in path.glob(f"{_DATA}*") if keep else [path]:
+            shutil.rmtree(entry, ignore_errors=True)
+
+
 def _load_adapter(
     name: str, data: Path, vector_store: BasePydanticVectorStore | None, docstore: BaseDocumentStore | None
 ) -> NodeStore:
@@ -142,3 +164,67 @@ def _load_adapter(
 def _is_ours(path: Path) -> bool:
     name = path.name.removeprefix(".")
     return name in (FILE, LOCK_FILE, WRITER_FILE) or name.startswith((f"{FILE}.", _DATA, REPLIES_FILE, REPORT_FILE))
+
+
+class IndexInUseError(RuntimeError):
+    """Another process, or another pack of this one, is writing to an index folder."""
+
+
+class WriterLock:
+    """Held while an index folder is written to; the operating system lets go of it when its process ends.
+
+    Threads of one object wait for one another; anybody else is told.
+
+    Args:
+        folder: The index's folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._threads = threading.RLock()
+        self._depth = 0
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the lock.
+
+        Raises:
+            IndexInUseError: Another writer has it; the message says which.
+        """
+        with self._threads:
+            if self._depth:
+                self._depth += 1
+                try:
+                    yield
+                finally:
+                    self._depth -= 1
+                return
+            self._folder.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(str(self._folder / LOCK_FILE), timeout=0)
+            try:
+                lock.acquire()
+            except Timeout:
+                raise IndexInUseError(self._said()) from None
+            try:
+                self._say()
+                self._depth = 1
+                yield
+            finally:
+                self._depth = 0
+                with suppress(OSError):
+                    (self._folder / WRITER_FILE).unlink()
+                lock.release()
+
+    def _say(self) -> None:
+        writer = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+        (self._folder / WRITER_FILE).write_text(json.dumps(writer), encoding="utf-8")
+
+    def _said(self) -> str:
+        who = "another process"
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            writer = json.loads((self._folder / WRITER_FILE).read_text(encoding="utf-8"))
+            who = f"process {writer['pid']} on {writer['host']} (since {writer['since']})"
+        return (
+            f"{self._folder} is being written to by {who}: an index folder has one writer at a time. Wait until that "
+            "is done; reading meanwhile is fine. Several writers at once need a vector store on a server."
+        )

@@ -4,40 +4,50 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TypeVar
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode, MetadataMode
 from llama_index.core.storage.docstore import BaseDocumentStore
-from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters, VectorStoreQuery
+from llama_index.core.vector_stores.types import BasePydanticVectorStore, VectorStoreQuery
 
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
-from llama_pack_densex.stores.lance import LanceVectorStore
-from llama_pack_densex.stores.lance_nodes import LanceNodes
+from llama_pack_densex.stores.lance import LanceNodes, LanceVectorStore
+from llama_pack_densex.stores.lance_table import TableVersion
 from llama_pack_densex.stores.manifest import VersionGoneError
-from llama_pack_densex.stores.node_store import Contents, FoundNode, NodeStore
-from llama_pack_densex.stores.recent import Recent
-from llama_pack_densex.stores.records import DocumentRecord, NodeRecord
+from llama_pack_densex.stores.node_store import (
+    Contents,
+    DocumentRecord,
+    FoundNode,
+    NodeRecord,
+    NodeStore,
+    Tally,
+    nowhere,
+)
+from llama_pack_densex.stores.words import Words
+from llama_pack_densex.stores.words_beside import WordsBeside
 
 logger = logging.getLogger(__name__)
 
-_NODES_KEPT = 2_000  # whole nodes, of a few kilobytes each
-_RECORDS_KEPT = 10_000
+T = TypeVar("T")
+
 _NODES_READ_AT_ONCE = 500
 
 
 class NodeIndex:
     """All nodes of a corpus, of all granularities: embedded and written together, read back by id in one batch.
 
-    What was read last is kept, up to some thousand nodes, until something is written.
-
     Args:
         store: Where the nodes are: a store of ours, or a LlamaIndex vector store; None means an embedded one in
             memory.
         embed_model: Embeds nodes; None for an embedded store that is searched lexically, and where nothing is written.
         docstore: Where whole nodes are kept beside a vector store that cannot give them back.
+        words: How the words are told that passages are found by; None where they are not searched by words.
 
     Attributes:
+        beside: The words, where the store does not have them itself.
         changed: Whether something was written; who has made that lasting sets it back.
         follow: Called where the version of the store that was opened is gone, to go on with the current one; None
             where there is nobody who knows it.
@@ -48,13 +58,20 @@ class NodeIndex:
         store: NodeStore | BasePydanticVectorStore | None = None,
         embed_model: BaseEmbedding | None = None,
         docstore: BaseDocumentStore | None = None,
+        words: Words | None = None,
     ) -> None:
         self.store = store if isinstance(store, NodeStore) else node_store(store, docstore)
         self.embed_model = embed_model
-        self._forget()
         self._missing = 0
         self.changed = False
         self.follow: Callable[[], None] | None = None
+        self.begin: Callable[[], None] | None = None
+        self.words = words
+        self.beside: WordsBeside | None = None
+        if words is not None and isinstance(self.store, LanceNodes):
+            self.store.vector_store.keep_words(words)
+        elif words is not None:
+            self.beside = WordsBeside(words)
 
     @property
     def vector_store(self) -> BasePydanticVectorStore:
@@ -77,7 +94,15 @@ class NodeIndex:
 
     def documents(self) -> dict[str, DocumentRecord]:
         """The documents of the index by id."""
-        return self.store.documents()
+        return self.reading(self.store.documents)
+
+    def tally(self) -> Tally:
+        """How many nodes there are."""
+        return self.reading(self.store.tally)
+
+    def metadata_values(self) -> dict[str, list[Any]]:
+        """The keys of the passages' metadata, each with its distinct values."""
+        return self.reading(lambda: self.store.passage_metadata().known())
 
     def passage_texts(self, document_ids: Sequence[str]) -> list[str]:
         """The texts of the passages of some documents."""
@@ -91,59 +116,39 @@ class NodeIndex:
             question: An embedding, how many nodes, filters by metadata; for a vector store of the user's own also its
                 mode.
         """
-        try:
-            return self.store.search(question)
-        except VersionGoneError:
-            self._go_on()
-            return self.store.search(question)
+        return self.reading(lambda: self.store.search(question))
 
-    async def asearch(self, question: VectorStoreQuery) -> list[FoundNode]:
-        """What `search` does, without blocking the event loop."""
-        try:
-            return await self.store.asearch(question)
-        except VersionGoneError:
-            self._go_on()
-            return await self.store.asearch(question)
+    def words_now(self) -> TableVersion:
+        """The table of words as the nodes are now; for an index that is searched by words."""
+        assert self.words is not None, "an index without words is not searched by words"
+        now = self.store.searched_by_words if isinstance(self.store, LanceNodes) else None
+        if now is not None:
+            return now
+        self.beside = self.beside or WordsBeside(self.words)
+        return self.beside.now(self.store.records)
 
-    def passages_matching(self, filters: MetadataFilters | None) -> frozenset[str] | None:
-        """The ids of the passages that pass filters by metadata; None where there is no filter."""
-        if filters is None or not filters.filters:
-            return None
-        return self.store.passages_matching(filters)
+    def settle_words(self, folder: Path | None) -> None:
+        """Bring the words in step with the nodes; for who writes to the index.
+
+        Args:
+            folder: The index folder's data, where words are kept that the store does not keep; None where it has none.
+        """
+        if isinstance(self.store, LanceNodes):
+            before = self.store.version
+            self.store.make_words()
+            self.changed = self.changed or self.store.version != before
+        elif self.beside is not None and folder is not None:
+            self.beside.settle(folder, self.store.records)
 
     def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
         """Read nodes in one batch; ids that are not there are left out."""
         return self.read(node_ids, []).nodes
 
-    async def afetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
-        """What `fetch` does, without blocking the event loop."""
-        return (await self.aread(node_ids, [])).nodes
-
     def read(self, node_ids: Sequence[str], record_ids: Sequence[str]) -> Contents:
         """Read some nodes whole and others in short, in one batch; ids that are not there are left out."""
-        kept = self._kept
-        nodes, records = kept.nodes.get(node_ids), kept.records.get(record_ids)
-        missing = _lacking(node_ids, nodes), _lacking(record_ids, records)
-        if not any(missing):  # several vector stores return everything for an empty list
-            return Contents(nodes, records)
-        try:
-            return kept.joined(nodes, records, self.store.read(*missing))
-        except VersionGoneError:
-            self._go_on()
-            return kept.joined(nodes, records, self.store.read(*missing))
-
-    async def aread(self, node_ids: Sequence[str], record_ids: Sequence[str]) -> Contents:
-        """What `read` does, without blocking the event loop."""
-        kept = self._kept
-        nodes, records = kept.nodes.get(node_ids), kept.records.get(record_ids)
-        missing = _lacking(node_ids, nodes), _lacking(record_ids, records)
-        if not any(missing):
-            return Contents(nodes, records)
-        try:
-            return kept.joined(nodes, records, await self.store.aread(*missing))
-        except VersionGoneError:
-            self._go_on()
-            return kept.joined(nodes, records, await self.store.aread(*missing))
+        if not node_ids and not record_ids:  # several vector stores return everything for an empty list
+            return Contents({}, {})
+        return self.reading(lambda: self.store.read(node_ids, record_ids))
 
     def all_nodes(self, granularity: str | None = None) -> Iterator[BaseNode]:
         """Whole nodes of one granularity, or all, in any order; some hundred are in memory at a time."""
@@ -177,68 +182,91 @@ class NodeIndex:
         if not document_ids and not nodes:
             return
         self._embed(nodes, show_progress)
-        try:
+        with self._change():
             self.store.replace(document_ids, nodes)
-        finally:
-            self._after_change()
+            if self.beside is not None:
+                self.beside.replace(document_ids, nodes)
 
     def remove(self, document_ids: Sequence[str]) -> None:
         """Delete all nodes of some documents."""
         if not document_ids:
             return
-        try:
+        with self._change():
             self.store.remove(document_ids)
-        finally:
-            self._after_change()
+            if self.beside is not None:
+                self.beside.replace(document_ids, [])
 
     def reload(self, folder: Path) -> None:
         """Go on from what another writer left; see `NodeStore.reload`."""
         self.store.reload(folder)
-        self._forget()
 
     def roll_back(self, version: str) -> None:
         """Go on from a state of the store, which may be another process's; see `NodeStore.roll_back`."""
         if version != self.store.version:
-            self._forget()
+            self._forget_words()
         self.store.roll_back(version)
 
-    def maintain(self) -> bool:
-        """See `NodeStore.maintain`."""
-        return self.store.maintain()
+    def maintain(self, midway: bool = False) -> bool:
+        """See `NodeStore.maintain`.
+
+        Args:
+            midway: Whether more will be written at once.
+        """
+        return self.store.maintain(midway) if isinstance(self.store, LanceNodes) else self.store.maintain()
 
     def compact(self) -> None:
         """See `NodeStore.compact`."""
-        try:
+        with self._change():
             self.store.compact()
-        finally:
-            self._after_change()
+            if self.beside is not None:
+                self.beside.compact()
 
     def reopen(self, version: str) -> None:
         """Read another state of the store, which another process made; see `NodeStore.reopen`."""
         self.store.reopen(version)
-        self._forget()
+        self._forget_words()
 
-    def _go_on(self) -> None:
-        """Follow to the current version, or raise what is being handled."""
-        if self.follow is None:
+    def reading(self, read: Callable[[], T]) -> T:
+        """Read; from the current version, where the one that was opened is gone."""
+        try:
+            return read()
+        except VersionGoneError:
+            if self.follow is None:
+                raise
+            self.follow()
+            return read()
+
+    @contextmanager
+    def _change(self) -> Iterator[None]:
+        """Change the store, and the words beside it."""
+        if not self.changed and self.begin is not None:
+            self.begin()
+        try:
+            yield
+        except BaseException:
+            if self.beside is not None and not self.store.atomic:
+                self.beside.forget()  # the change may have come half-way
             raise
-        self.follow()
+        finally:
+            self.changed = True
 
-    def _after_change(self) -> None:
-        self.changed = True
-        self._forget()
-
-    def _forget(self) -> None:
-        self._kept = _Kept()
+    def _forget_words(self) -> None:
+        if self.beside is not None and self.store.atomic:  # words in a folder are another one's matter
+            self.beside.forget()
 
     def _embed(self, nodes: Sequence[BaseNode], show_progress: bool) -> None:
         missing = [node for node in nodes if node.embedding is None]
         if self.embed_model is None or not missing:
             return
-        texts = [node.get_content(metadata_mode=MetadataMode.EMBED) for node in missing]
+        searched = [node for node in missing if node.metadata.get(GRANULARITY_KEY) != "section"]
+        texts = [node.get_content(metadata_mode=MetadataMode.EMBED) for node in searched]
         embeddings = self.embed_model.get_text_embedding_batch(texts, show_progress=show_progress)
-        for node, embedding in zip(missing, embeddings, strict=True):
+        for node, embedding in zip(searched, embeddings, strict=True):
             node.embedding = embedding
+        dimension = next((len(node.embedding) for node in nodes if node.embedding is not None), 0)
+        for node in missing:
+            if node.embedding is None:  # nobody searches sections, but stores want an embedding of each node
+                node.embedding = nowhere(dimension)
 
 
 def node_store(vector_store: BasePydanticVectorStore | None, docstore: BaseDocumentStore | None = None) -> NodeStore:
@@ -250,24 +278,6 @@ def node_store(vector_store: BasePydanticVectorStore | None, docstore: BaseDocum
     """
     if vector_store is None or isinstance(vector_store, LanceVectorStore):
         return LanceNodes(vector_store if vector_store is not None else LanceVectorStore())
-    from llama_pack_densex.stores.foreign.choosing import adapter_for
+    from llama_pack_densex.stores.foreign import adapter_for
 
     return adapter_for(vector_store, docstore)
-
-
-class _Kept:
-    """What was read since the last change."""
-
-    def __init__(self) -> None:
-        self.nodes: Recent[BaseNode] = Recent(_NODES_KEPT)
-        self.records: Recent[NodeRecord] = Recent(_RECORDS_KEPT)
-
-    def joined(self, nodes: dict[str, BaseNode], records: dict[str, NodeRecord], read: Contents) -> Contents:
-        """What was kept and what was read now, which is kept from now on."""
-        self.nodes.put(read.nodes)
-        self.records.put(read.records)
-        return Contents({**nodes, **read.nodes}, {**records, **read.records})
-
-
-def _lacking(ids: Sequence[str], found: dict[str, BaseNode] | dict[str, NodeRecord]) -> list[str]:
-    return [node_id for node_id in dict.fromkeys(ids) if node_id not in found]

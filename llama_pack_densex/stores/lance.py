@@ -7,12 +7,19 @@ cannot hold nodes without embeddings, which lexical search needs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from llama_index.core.bridge.pydantic import PrivateAttr
-from llama_index.core.schema import BaseNode
+from llama_index.core.schema import BaseNode, NodeRelationship
+from llama_index.core.storage.docstore.utils import doc_to_json, json_to_doc
 from llama_index.core.vector_stores.types import (
     BasePydanticVectorStore,
     MetadataFilters,
@@ -21,10 +28,30 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryResult,
 )
 
-from llama_pack_densex.stores.filters import matches
-from llama_pack_densex.stores.lance_conditions import is_any_of, query_condition
-from llama_pack_densex.stores.lance_rows import dimension_of, to_node, to_rows
-from llama_pack_densex.stores.lance_table import IN_MEMORY, NodeTable
+from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, SECTION_KEY, STATUS_KEY
+from llama_pack_densex.stores.filters import PassageMetadata, matches
+from llama_pack_densex.stores.lance_table import (
+    IN_MEMORY,
+    PASSAGE_WORDS,
+    UNIT_WORDS,
+    NodeTable,
+    TableVersion,
+    is_any_of,
+    quote,
+    same_dimension,
+)
+from llama_pack_densex.stores.manifest import InvalidIndexError, VersionGoneError
+from llama_pack_densex.stores.node_store import (
+    RECORD_COLUMNS,
+    Contents,
+    DocumentRecord,
+    FoundNode,
+    NodeRecord,
+    NodeStore,
+    Tally,
+    to_records,
+)
+from llama_pack_densex.stores.words import Words, words_in
 
 
 class LanceVectorStore(BasePydanticVectorStore):
@@ -33,8 +60,7 @@ class LanceVectorStore(BasePydanticVectorStore):
     Writing a node whose id is there replaces it. Similarity is the cosine. A store whose nodes have no embeddings
     holds text only and answers no query.
 
-    Embeddings of up to 512 MiB are searched exactly, in memory, from the first question after a change on. More are
-    searched by LanceDB, with an index where `LanceNodes.maintain` made one.
+    Embeddings are compared one by one, or found by an index where `LanceNodes.maintain` made one.
 
     Args:
         uri: A folder, or "memory://" for a store that lives as long as this object.
@@ -50,6 +76,7 @@ class LanceVectorStore(BasePydanticVectorStore):
     uri: str = IN_MEMORY
 
     _table: NodeTable = PrivateAttr()
+    _words: Words | None = PrivateAttr(default=None)
 
     def __init__(self, uri: str | Path = IN_MEMORY, version: int | None = None, **kwargs: Any) -> None:
         given = {"uri": str(uri), **kwargs}
@@ -71,6 +98,20 @@ class LanceVectorStore(BasePydanticVectorStore):
         return self._table
 
     @property
+    def words(self) -> Words | None:
+        """How the words of what is written are told; None where it is not to be searched by words."""
+        return self._words
+
+    def keep_words(self, words: Words | None) -> None:
+        """Have what is written from now on searched by words."""
+        self._words = words
+
+    def rows_of(self, nodes: Sequence[BaseNode]) -> pa.Table:
+        """Nodes as rows of the table."""
+        rows = to_rows(nodes, dimension_of(nodes))
+        return rows if self._words is None else self._words.added_to(rows)
+
+    @property
     def dimension(self) -> int | None:
         """The dimension of the embeddings; None where there are none."""
         return self._table.now.dimension
@@ -78,7 +119,7 @@ class LanceVectorStore(BasePydanticVectorStore):
     def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
         """Write nodes, replacing those whose ids are there, in one transaction."""
         if nodes:
-            self._table.replace(to_rows(nodes, dimension_of(nodes)))
+            self._table.replace(self.rows_of(nodes))
         return [node.node_id for node in nodes]
 
     def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
@@ -88,8 +129,7 @@ class LanceVectorStore(BasePydanticVectorStore):
             contents = (content for batch in now.scan(["node"]) for content in batch.column("node").to_pylist())
             nodes = [to_node(content) for content in contents]
         else:
-            rows = now.take(now.places_of(node_ids), ["id", "node"])
-            found = dict(zip(rows["id"].to_pylist(), rows["node"].to_pylist(), strict=True))
+            found = {row["id"]: row["node"] for row in now.rows_of(node_ids, ["id", "node"])}
             nodes = [to_node(found[node_id]) for node_id in node_ids if node_id in found]
         return [node for node in nodes if matches(node.metadata, filters)]
 
@@ -114,20 +154,15 @@ class LanceVectorStore(BasePydanticVectorStore):
         """The nodes nearest to an embedding by cosine; filtered ones are dropped and more fetched in their place."""
         if query.mode != VectorStoreQueryMode.DEFAULT:
             raise ValueError(f"LanceVectorStore answers queries of mode 'default' only, not {query.mode.value!r}")
-        now, condition = self._table.now, query_condition(query)
+        asked = (("id", query.node_ids), ("document_id", query.doc_ids))
+        condition = " AND ".join(is_any_of(column, ids) for column, ids in asked if ids)
         limit = wanted = max(query.similarity_top_k, 0)
         while True:
-            if condition:
-                places, cosines = now.nearest_where(query.query_embedding, limit, condition)
-            else:
-                places, cosines = now.nearest(query.query_embedding, limit)
-            nodes = [to_node(content) for content in now.take(places, ["node"])["node"].to_pylist()]
-            kept = [
-                (node, float(score))
-                for node, score in zip(nodes, cosines, strict=True)
-                if matches(node.metadata, query.filters)
-            ]
-            if len(kept) >= wanted or len(places) < limit:
+            # of few rows each is compared; an index would be searched in vain for most of its partitions
+            found = self._table.now.nearest(query.query_embedding, limit, condition, exactly=bool(condition))
+            nodes = {node.node_id: node for node in self.get_nodes([hit.id for hit in found], query.filters)}
+            kept = [(nodes[hit.id], hit.score) for hit in found if hit.id in nodes]
+            if len(kept) >= wanted or len(found) < limit:
                 break
             limit *= 4
         return VectorStoreQueryResult(
@@ -135,3 +170,311 @@ class LanceVectorStore(BasePydanticVectorStore):
             similarities=[score for _, score in kept[:wanted]],
             ids=[node.node_id for node, _ in kept[:wanted]],
         )
+
+
+_OURS = "granularity != ''"  # what others wrote into the same table stays out of the index
+
+
+class LanceNodes(NodeStore):
+    """Nodes in a `LanceVectorStore`. Each change is another version of its table, and seen as a whole or not at all.
+
+    Who keeps the number of a version can go back to it, until `clean` removes it: see `roll_back`.
+
+    Args:
+        vector_store: The store; a new one in memory where it is None.
+    """
+
+    atomic = True
+    needs_embeddings = False
+
+    vector_store: LanceVectorStore
+
+    def __init__(self, vector_store: LanceVectorStore | None = None) -> None:
+        super().__init__()
+        self.vector_store = vector_store if vector_store is not None else LanceVectorStore()
+
+    @property
+    def version(self) -> str:
+        """The version of the table that is read and written on top of; "0" where there is no table yet."""
+        return str(self._now.version)
+
+    def replace(self, document_ids: Sequence[str], nodes: Sequence[BaseNode]) -> None:
+        if not nodes:
+            self.remove(document_ids)
+            return
+        try:
+            self._table.replace(self.vector_store.rows_of(nodes), document_ids)
+        finally:
+            self._changed()
+
+    def remove(self, document_ids: Sequence[str]) -> None:
+        if not document_ids:
+            return
+        try:
+            self._table.delete(is_any_of("document_id", document_ids))
+        finally:
+            self._changed()
+
+    @property
+    def searched_by_words(self) -> TableVersion | None:
+        """The version to search by words; None where it lacks them, or they were told otherwise than is asked for."""
+        words, now = self.vector_store.words, self._now
+        return now if words is not None and now.note in ("", words.note) and now.has_all_words else None
+
+    def make_words(self) -> None:
+        """Tell the words of all nodes anew, where they were told otherwise or not at all; writes the whole table."""
+        words = self.vector_store.words
+        if words is not None and self.searched_by_words is None and self._now.count():
+            self._rewrite(words)
+
+    def wrong_words(self) -> str:
+        """What is wrong with the words of a table that has any; empty where nothing is."""
+        now = self._now
+        if not now.note:
+            return ""
+        lacking = now.count(f"granularity = 'passage' AND {PASSAGE_WORDS} IS NULL")
+        if lacking:
+            return f"passages have no words: {lacking:,}"
+        try:
+            batch = next(now.scan([PASSAGE_WORDS], "granularity = 'passage'"), None)
+            known = " ".join(batch.column(PASSAGE_WORDS).to_pylist()) if batch is not None else ""
+            for column in (PASSAGE_WORDS, UNIT_WORDS):
+                now.match(known, column, None)
+        except VersionGoneError:
+            raise
+        except InvalidIndexError:
+            return "the index of words cannot be read"
+        return ""
+
+    def mend_words(self) -> None:
+        """Write all rows and indices anew, with words by the tokenizer that told them, if that is one of ours."""
+        made = words_in(self._now.note)
+        self._rewrite(made if isinstance(made, Words) else None)
+
+    def _rewrite(self, words: Words | None) -> None:
+        try:
+            if words is None:
+                self._table.compact()
+            else:
+                units = self._now.scan(RECORD_COLUMNS, "granularity = 'proposition'")
+                stated = words.stated(record for batch in units for record in to_records(batch))
+                self._table.compact(lambda rows: words.added_to(rows, stated))
+        finally:
+            self._changed()
+
+    def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
+        return self.read(node_ids, ()).nodes
+
+    def read(self, node_ids: Sequence[str], record_ids: Sequence[str]) -> Contents:
+        rows = self._now.rows_of({*node_ids, *record_ids}, ["id", "node"])
+        contents = {row["id"]: row["node"] for row in rows}
+        return Contents(
+            {node_id: to_node(contents[node_id]) for node_id in node_ids if node_id in contents},
+            {node_id: to_record(contents[node_id]) for node_id in record_ids if node_id in contents},
+        )
+
+    def search(self, question: VectorStoreQuery) -> list[FoundNode]:
+        now, limit = self._now, question.similarity_top_k
+        passing = self.passing(question.filters)
+        if passing is None:
+            return now.nearest(question.query_embedding, limit)
+        if passing.few:
+            named = sorted(passing.ids)
+            condition = f"{is_any_of('passage_id', named)} OR {is_any_of('id', named)}" if named else "false"
+            return now.nearest(question.query_embedding, limit, condition)
+        asked = passing.fetched(limit)
+        while True:
+            found = now.nearest(question.query_embedding, asked)
+            kept = [node for node in found if node.leads_to in passing.ids]
+            if len(kept) >= limit or len(found) < asked:
+                return kept[:limit]
+            asked *= 4
+
+    def records(self, granularity: str | None = None) -> Iterator[NodeRecord]:
+        condition = _OURS if granularity is None else f"granularity = {quote(granularity)}"
+        for batch in self._now.scan(RECORD_COLUMNS, condition):
+            yield from to_records(batch)
+
+    def documents(self) -> dict[str, DocumentRecord]:
+        documents: dict[str, DocumentRecord] = {}
+        names = ["document_id", "document_hash", "file"]
+        for batch in self._now.scan(names, "document_hash != ''"):
+            ids, hashes, files = (batch.column(name).to_pylist() for name in names)
+            for document_id, document_hash, file in zip(ids, hashes, files, strict=True):
+                if document_id not in documents:
+                    documents[document_id] = DocumentRecord(document_hash, file)
+        return documents
+
+    def node_ids(self, document_ids: Sequence[str]) -> set[str]:
+        batches = self._now.scan_any_of(["id"], "document_id", document_ids)
+        return {node_id for batch in batches for node_id in batch.column("id").to_pylist()}
+
+    def is_empty(self) -> bool:
+        return not self._now.count(_OURS)
+
+    def tally(self) -> Tally:
+        documents: set[str] = set()
+        granularities: Counter[str] = Counter()
+        statuses: Counter[str] = Counter()
+        for batch in self._now.scan(["document_id", "granularity", "status"], _OURS):
+            documents.update(pc.unique(batch.column("document_id")).to_pylist())
+            granularities.update(_counted(batch.column("granularity")))
+            passages = batch.filter(pc.equal(batch.column("granularity"), "passage"))
+            statuses.update(_counted(passages.column("status")))
+        del statuses[""]
+        return Tally(len(documents), dict(granularities), dict(statuses))
+
+    def roll_back(self, version: str) -> None:
+        """Go on from a version, which may be another process's; what was written after it is left out.
+
+        Raises:
+            InvalidIndexError: The version is not there any more.
+        """
+        before = self._now
+        try:
+            self._table.roll_back(int(version))
+        finally:
+            if self._now is not before:
+                self._changed()
+
+    def reopen(self, version: str) -> None:
+        """Read another version, which another process made.
+
+        Raises:
+            InvalidIndexError: The version is not there any more.
+        """
+        self._table.reopen(int(version))
+        self._changed()
+
+    def maintain(self, midway: bool = False) -> bool:
+        """Do what upkeep of indices and files is due; to be called after each change, and quick where nothing is.
+
+        Args:
+            midway: Whether more will be written at once, so that what few questions in between gain does not matter.
+        """
+        return self._table.maintain(midway)
+
+    def clean(self, older_than: timedelta) -> None:
+        """Remove the files of versions that are older than this, and what writers left that were killed.
+
+        This is done directly after a `maintain` that returned True and after `compact`, and otherwise not; the version
+        after those has to be the one that readers will open. Nobody else may be writing. Whoever still reads a version
+        that is removed is told to load the index again.
+        """
+        self._table.clean(older_than)
+
+    def compact(self) -> None:
+        """Write all nodes and indices anew, as another version.
+
+        After `clean(timedelta(0))` no file has anything of deleted or replaced nodes.
+        """
+        self._table.compact()
+
+    def copy_to(self, folder: Path) -> str:
+        """Write all nodes into an empty folder; returns the version of the table there."""
+        return str(self._table.copy_to(folder))
+
+    def bad_vectors(self) -> Iterator[tuple[str, str]]:
+        if self._now.dimension is None:
+            return
+        for batch in self._now.scan(["id", "document_id", "vector"], _OURS):
+            values = batch.column("vector").flatten().to_numpy(zero_copy_only=False)
+            lengths = np.linalg.norm(values.reshape(batch.num_rows, -1), axis=1)
+            for place in np.flatnonzero(~(np.isfinite(lengths) & (lengths > 0))).tolist():
+                yield batch.column("id")[place].as_py(), batch.column("document_id")[place].as_py()
+
+    def read_about(self) -> str | None:
+        return self._table.note
+
+    def write_about(self, about: str) -> bool:
+        """Keep what made the index; where a folder's manifest says it, and names a version, that is enough."""
+        if self._table.is_pinned:
+            return False
+        self._table.write_note(about)
+        return True
+
+    def _read_passage_metadata(self) -> PassageMetadata:
+        rows = list(self._now.scan(["id", "metadata"], "granularity = 'passage'"))
+        schema = pa.schema([("id", pa.string()), ("metadata", pa.string())])
+        columns = pa.Table.from_batches(rows, schema)
+        return PassageMetadata(columns["id"].combine_chunks(), columns["metadata"].combine_chunks())
+
+    @property
+    def _table(self) -> NodeTable:
+        return self.vector_store.table
+
+    @property
+    def _now(self) -> TableVersion:
+        return self.vector_store.table.now
+
+
+def _counted(values: pa.Array) -> dict[Any, int]:
+    return {one["values"]: one["counts"] for one in pc.value_counts(values).to_pylist()}
+
+
+def to_rows(nodes: Sequence[BaseNode], dimension: int | None) -> pa.Table:
+    """Rows for nodes, of which the last counts where several have one id.
+
+    Args:
+        nodes: All with embeddings of the dimension.
+        dimension: None for nodes without embeddings.
+
+    Raises:
+        ValueError: A node's metadata is no JSON.
+    """
+    distinct = list({node.node_id: node for node in nodes}.values())
+    contents = [_to_json(node) for node in distinct]  # refuses what is no JSON before it is put into a record
+    records = [NodeRecord.of(node) for node in distinct]
+    columns: dict[str, Any] = {
+        name: pa.array([getattr(record, name) for record in records], pa.string()) for name in RECORD_COLUMNS
+    }
+    columns["node"] = pa.array(contents, pa.string())
+    if dimension is not None:
+        columns["vector"] = pa.array([node.embedding for node in distinct], pa.list_(pa.float32(), dimension))
+    return pa.table(columns)
+
+
+def to_node(content: str) -> BaseNode:
+    """What is in the column "node" as a node, without its embedding."""
+    return json_to_doc(json.loads(content))
+
+
+def to_record(content: str) -> NodeRecord:
+    """What is in the column "node" in short; of a unit without making a node of it, which takes ten times as long."""
+    data = json.loads(content)["__data__"]
+    if "index_id" not in data:
+        return NodeRecord.of(to_node(content))
+    metadata = data["metadata"]
+    source = data["relationships"].get(NodeRelationship.SOURCE.value)
+    return NodeRecord(
+        id=data["id_"],
+        document_id=source["node_id"] if source else "",
+        granularity=str(metadata.get(GRANULARITY_KEY, "")),
+        passage_id=data["index_id"],
+        text=data["text"],
+        status=str(metadata.get(STATUS_KEY, "")),
+        section=str(metadata.get(SECTION_KEY, "")),
+        document_hash="",  # base nodes have it, and a file
+        file="",
+    )
+
+
+def dimension_of(nodes: Sequence[BaseNode]) -> int | None:
+    """The dimension of all nodes' embeddings; None where none has one.
+
+    Raises:
+        ValueError: Some have an embedding and some have none, or they differ in dimension.
+    """
+    dimensions = {len(node.embedding) if node.embedding is not None else None for node in nodes}
+    return same_dimension(dimensions)
+
+
+def _to_json(node: BaseNode) -> str:
+    bare = node.model_copy(update={"embedding": None})
+    try:
+        return json.dumps(doc_to_json(bare), ensure_ascii=False)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"the metadata of document {node.ref_doc_id!r} cannot be kept as JSON ({error}); use strings, numbers, "
+            "booleans, lists and dictionaries"
+        ) from error

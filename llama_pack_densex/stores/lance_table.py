@@ -1,11 +1,25 @@
-"""The LanceDB table that an embedded store writes: every change is another version of it."""
+"""The LanceDB table of an embedded store: its versions as they are read, changed, and kept quick and small.
+
+Every change is another version. What keeps a growing table fast are its indices, and few large files instead of many.
+From some 20,000 rows on embeddings have an index: IVF_FLAT, which finds 0.999 of the ten nearest of 57,600 where 20 of
+56 partitions are searched, and of many rows IVF_SQ. Of 1,000,000 embeddings of 384 dimensions that takes half a minute
+and 1 GB of memory to make on two cores and finds 0.97 of the ten nearest; IVF_HNSW_SQ with 8 partitions finds 0.98, but
+takes seven times as long to make, half as much space again, and has to be read as a whole before the first answer.
+
+Rows that are written later are compared one by one until so many have gathered that they are added to the index, as a
+segment of it. Once there are several segments, the index is made anew.
+"""
 
 from __future__ import annotations
 
+import errno
+import re
 import threading
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +27,283 @@ import lancedb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
+from lancedb.index import FTS, BTree, IvfFlat, IvfSq
+from lancedb.query import MatchQuery
 
-from llama_pack_densex.stores import lance_upkeep
-from llama_pack_densex.stores.lance_conditions import is_any_of
-from llama_pack_densex.stores.lance_rows import ROWS_A_BATCH, dimension_in, same_dimension
-from llama_pack_densex.stores.lance_version import TableVersion
-from llama_pack_densex.stores.loaded import Digests, are_in, digests_of
-from llama_pack_densex.stores.manifest import InvalidIndexError
+from llama_pack_densex.stores.manifest import InvalidIndexError, VersionGoneError
+from llama_pack_densex.stores.node_store import FoundNode
+
+ROWS_A_BATCH = 1024
+"""LanceDB stores and reads batches as they come; large ones cost a search two thirds of its time."""
+PASSAGE_WORDS, UNIT_WORDS = "passage_words", "unit_words"
+"""The columns that are searched by words, where a table has them (see `words`)."""
+NOTE = b"densex_words"
+"""The key in a table's schema of what is said of these columns."""
+
+NPROBES = 20, 100
+"""Partitions of the vector index that a question is compared with, of few rows and of a million."""
+_ROWS_A_PROBE = 12_500  # beyond the fewest
+_ROWS_WARMED = (
+    100_000  # of so many the index of words is read at once (1.5 kB a row), not word by word as they are asked
+)
+
+_VERSION_GONE = "no longer exists"  # what LanceDB says of a version whose files were removed
+
+
+class TableVersion:
+    """A version of the table; it does not change, whatever is written meanwhile, here or by another process.
+
+    Args:
+        connection: LanceDB's.
+        name: The table's.
+        uri: What errors call the index.
+        version: Which version; 0 for the time before there was a table.
+
+    Raises:
+        InvalidIndexError: The version is not there any more, or its files are damaged.
+    """
+
+    def __init__(self, connection: Any, name: str, uri: str, version: int) -> None:
+        self.version, self.uri = version, uri
+        self.table: Any = None
+        self.dimension: int | None = None
+        self._connection, self._name = connection, name
+        if version:
+            with self.reading():
+                self.table = connection.open_table(name, version=version)
+                self.dimension = dimension_in(self.table.schema)
+
+    def count(self, condition: str | None = None) -> int:
+        """How many rows there are."""
+        if self.table is None:
+            return 0
+        with self.reading():
+            return int(self.table.count_rows(condition))
+
+    def scan(self, columns: Sequence[str], condition: str | None = None) -> Iterator[pa.RecordBatch]:
+        """Some columns of all rows, or of those that meet a condition, a batch at a time."""
+        if self.table is None:
+            return
+        named = [name for name in columns if name != "_rowid"]
+        search = self.table.search().select(named).with_row_id(len(named) < len(columns))
+        if condition:
+            search = search.where(condition)
+        with self.reading():
+            yield from search.to_batches(batch_size=ROWS_A_BATCH)
+
+    def scan_any_of(self, columns: Sequence[str], column: str, values: Collection[str]) -> Iterator[pa.RecordBatch]:
+        """Some columns of the rows that have one of some values in a column."""
+        for condition in any_of(column, values):
+            yield from self.scan(columns, condition)
+
+    @cached_property
+    def note(self) -> str:
+        """What it says about its words; empty where it has none."""
+        return note_in(self.table.schema) if self.table is not None else ""
+
+    @cached_property
+    def has_all_words(self) -> bool:
+        """Whether it can be searched by words, and has those of all passages."""
+        if self.table is None:
+            return True
+        with self.reading():
+            indexed = {index.columns[0]: index.name for index in self.table.list_indices()}
+            if not {PASSAGE_WORDS, UNIT_WORDS} <= indexed.keys():
+                return False
+        with suppress(InvalidIndexError), self.reading():  # what is damaged is told by the search
+            for column in (PASSAGE_WORDS, UNIT_WORDS) if self.rows <= _ROWS_WARMED else ():
+                self.table.prewarm_index(indexed[column])
+        return not self.count(f"granularity = 'passage' AND {PASSAGE_WORDS} IS NULL")
+
+    def match(self, words: str, column: str, limit: int | None, condition: str = "") -> list[FoundNode]:
+        """The nodes that have any of some words in a column, best first; of equal ones the older.
+
+        Args:
+            words: The words, with spaces between them; one that occurs twice counts twice.
+            column: A column of words.
+            limit: How many of the best; None means all.
+            condition: Only rows that meet it; empty means all.
+        """
+        if self.table is None:
+            return []
+        search = self.table.search(MatchQuery(words, column), query_type="fts")
+        if condition:
+            search = search.where(condition, prefilter=True)
+        limit = max(1, self.rows if limit is None else min(limit, self.rows))
+        try:
+            with self.reading():
+                rows = search.with_row_id(True).select(["_score"]).limit(limit).to_arrow()
+        except VersionGoneError:
+            raise
+        except InvalidIndexError as error:
+            raise InvalidIndexError(
+                f"the index in {self.uri} cannot be searched by words: a file in it is damaged or missing. "
+                "`densex check DIR --repair` says what else is, and makes the index of words anew."
+            ) from error
+        rows = rows.sort_by([("_score", "descending"), ("_rowid", "ascending")])
+        return self._directory.found(rows["_rowid"].to_numpy(), rows["_score"].to_numpy())
+
+    def rows_of(self, node_ids: Collection[str], columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """Some columns of the rows of some nodes, in any order."""
+        distinct = list(dict.fromkeys(node_ids))
+        places = self._directory.rows_of(distinct) if "_directory" in self.__dict__ else None
+        if places is None:
+            for batch in self.scan_any_of(columns, "id", distinct):
+                yield from batch.to_pylist()
+        elif places:
+            with self.reading():
+                yield from self.table.take_row_ids(places).select(list(columns)).to_arrow().to_pylist()
+
+    def nearest(
+        self, embedding: Sequence[float] | None, limit: int, condition: str = "", exactly: bool = False
+    ) -> list[FoundNode]:
+        """The nodes nearest to an embedding by cosine, nearest first; of equal ones the older.
+
+        Args:
+            embedding: Of the table's dimension.
+            limit: How many; fewer are returned only where there are no more.
+            condition: Only rows that meet it; empty means all.
+            exactly: Whether to compare with all of them, whatever index there is.
+
+        Raises:
+            ValueError: There is no embedding, or it has another dimension.
+        """
+        if not self._can_search(embedding, limit):
+            return []
+        assert embedding is not None
+        limit = max(1, min(limit, self.rows))
+        search = self.table.search(list(embedding), vector_column_name="vector").distance_type("cosine")
+        if condition:
+            search = search.where(condition, prefilter=True)
+        exactly = exactly or not self._has_vector_index
+        probes = min(NPROBES[1], NPROBES[0] + self.rows // _ROWS_A_PROBE)
+        search = search.bypass_vector_index() if exactly else search.nprobes(probes)
+        with self.reading():
+            rows = search.with_row_id(True).select(["_distance"]).limit(limit).to_arrow()
+        if len(rows) < limit and not exactly:  # the partitions that were searched have no more
+            return self.nearest(embedding, limit, condition, exactly=True)
+        rows = rows.filter(pc.is_finite(rows["_distance"])).sort_by(
+            [("_distance", "ascending"), ("_rowid", "ascending")]
+        )
+        cosines = np.clip(1.0 - rows["_distance"].to_numpy().astype(np.float64), -1, 1)
+        return self._directory.found(rows["_rowid"].to_numpy(), cosines)
+
+    @cached_property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return self.count()
+
+    @cached_property
+    def _directory(self) -> _Directory:
+        return _Directory(self.scan([*_LINKS, "_rowid"]))
+
+    @cached_property
+    def _has_vector_index(self) -> bool:
+        with self.reading():
+            return any(index.columns == ["vector"] for index in self.table.list_indices())
+
+    def _can_search(self, embedding: Sequence[float] | None, limit: int) -> bool:
+        if self.table is None or limit <= 0:
+            return False
+        if embedding is None or self.dimension is None:
+            if self.dimension is None and not self.rows:
+                return False
+            raise ValueError("a vector query needs a query embedding, and a store whose nodes have embeddings")
+        if len(embedding) != self.dimension:
+            raise ValueError(
+                f"the query has {len(embedding)} dimensions, the index {self.dimension}: it was made with "
+                "another embedding model; use that one, or build the index anew"
+            )
+        return True
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Turn what LanceDB raises over missing and damaged files into an error that names the index."""
+        try:
+            yield
+        except BaseException as error:
+            # a damaged file can make the Rust library panic, which is no Exception and has no importable class
+            if isinstance(error, InvalidIndexError) or not (
+                isinstance(error, (OSError, RuntimeError, ValueError)) or type(error).__name__ == "PanicException"
+            ):
+                raise
+            if _is_of_the_system(error):
+                raise
+            if self._is_gone():
+                raise VersionGoneError(
+                    f"the index in {self.uri} was compacted since it was opened, and the files of its earlier version "
+                    "are gone: load the index again."
+                ) from error
+            raise InvalidIndexError(
+                f"the index in {self.uri} cannot be read: a file in it is damaged or missing "
+                f"({type(error).__name__}). Build the index anew, or restore the folder from a backup."
+            ) from error
+
+    def _is_gone(self) -> bool:
+        """Whether the table is there, but not this version of it."""
+        try:
+            self._connection.open_table(self._name)
+            self._connection.open_table(self._name, version=self.version)
+        except (OSError, RuntimeError, ValueError) as error:
+            return _VERSION_GONE in str(error)
+        return False
+
+
+def _is_of_the_system(error: BaseException) -> bool:
+    """Whether the system cannot read at the moment (no file descriptors left, no rights), which is no damage."""
+    told = re.search(r"os error (\d+)", str(error))
+    number = int(told.group(1)) if told else getattr(error, "errno", None)
+    return number is not None and number not in (errno.ENOENT, errno.ENOTDIR)
+
+
+_LINKS = ("id", "granularity", "passage_id")
+_MOST_KNOWN = 100_000  # places of found nodes that are remembered
+
+
+class _Directory:
+    """What each row of a version is and leads to, by its place: so that a search need not read the rows that it finds.
+
+    To read three columns of 340 rows takes LanceDB as long as to find them. Here a row takes some 60 bytes.
+
+    Args:
+        batches: The links of all rows, with their places.
+    """
+
+    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+        schema = pa.schema([*((name, pa.string()) for name in _LINKS), ("_rowid", pa.uint64())])
+        columns = pa.Table.from_batches((batch.select(schema.names) for batch in batches), schema)
+        columns = columns.sort_by("_rowid").combine_chunks()
+        passages = columns["passage_id"].combine_chunks().dictionary_encode()
+        self._rows: npt.NDArray[np.uint64] = columns["_rowid"].to_numpy()
+        self._ids = columns["id"].combine_chunks()
+        self._granularities = columns["granularity"].combine_chunks().dictionary_encode()
+        self._passages, self._passage_of = passages.dictionary, passages.indices.to_numpy()
+        places = pc.fill_null(pc.index_in(self._passages, value_set=self._ids), -1).to_numpy()
+        self._passage_rows = np.where(places < 0, 0, self._rows[places]) if len(self._rows) else self._rows
+        self._passage_there = places >= 0
+        self._known: dict[str, int] = {}
+
+    def found(self, rows: npt.NDArray[np.uint64], scores: npt.NDArray[Any]) -> list[FoundNode]:
+        """The nodes in some rows, with their scores."""
+        places = np.searchsorted(self._rows, rows)
+        passages = self._passage_of[places]
+        ids = self._ids.take(places).to_pylist()
+        leads_to = self._passages.take(passages).to_pylist()
+        if len(self._known) > _MOST_KNOWN:
+            self._known = {}
+        there = self._passage_there[passages]
+        known = zip(leads_to, self._passage_rows[passages].tolist(), there.tolist(), strict=True)
+        self._known |= {passage_id: row for passage_id, row, is_there in known if is_there}
+        self._known |= zip(ids, rows.tolist(), strict=True)
+        return list(map(FoundNode, ids, self._granularities.take(places).to_pylist(), leads_to, scores.tolist()))
+
+    def rows_of(self, node_ids: Sequence[str]) -> list[int] | None:
+        """The places of nodes that were found lately, or are the passages of such; None where one is not."""
+        known = self._known
+        places = [known.get(node_id) for node_id in node_ids]
+        return None if None in places else places  # type: ignore[return-value]
+
 
 IN_MEMORY = "memory://"
 TABLE = "nodes"
@@ -49,7 +333,6 @@ class NodeTable:
         # somebody knows the version to go back to after a stop half-way, or there is nothing left after one
         self._keeps_versions = self._pinned or uri == IN_MEMORY
         self._writing = threading.RLock()
-        self._seen: tuple[int, Digests] | None = None  # a version, and digests of all ids in it, perhaps of more
         self._settled: int | None = None  # the version after which there is nothing to compact or to index
         if version is None:
             version = self._latest_version()
@@ -66,25 +349,27 @@ class NodeTable:
             InvalidIndexError: Another process has written to a table that was opened at some version.
         """
         with self._changing() as table:
-            ids = rows["id"].combine_chunks()
             if table is None or not table.count_rows():
-                self.connection.create_table(TABLE, rows, mode="create" if table is None else "overwrite")
+                # the indices of words before the rows, so that no stop leaves rows without them
+                empty, mode = rows.schema.empty_table(), "create" if table is None else "overwrite"
+                written = self.connection.create_table(TABLE, empty, mode=mode)
+                index_words(written)
+                written.add(_batched(rows))
                 return
             same_dimension({dimension_in(table.schema), dimension_in(rows.schema)})
+            rows = _batched(fitted(rows, table.schema))
             gone = is_any_of("document_id", document_ids) if document_ids else ""
             if gone and not table.count_rows(gone):
                 gone = ""
             if gone and self._keeps_versions and table.count_rows() > MOST_MERGED:
-                known = ids.filter(pa.array(self._may_be_in(table, ids))).to_pylist()
+                known = _there(table, rows)
                 table.delete(f"{gone} OR {is_any_of('id', known)}" if known else gone)
                 table.add(rows)
-            elif gone or self._may_be_in(table, ids).any():
+            elif gone or _there(table, rows):
                 merge = table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
                 (merge.when_not_matched_by_source_delete(gone) if gone else merge).execute(rows)
             else:
-                seen = self._digests_in(table)
                 table.add(rows)
-                self._seen = int(table.version), np.sort(np.concatenate([seen, digests_of(ids)]), kind="stable")
 
     def delete(self, condition: str) -> None:
         """Delete the rows that meet a condition, in one transaction."""
@@ -128,18 +413,21 @@ class NodeTable:
             if version != self.now.version:
                 self.now = self._at(version)
 
-    def maintain(self) -> bool:
-        """Do what upkeep is due; see `lance_upkeep`.
+    def maintain(self, midway: bool = False) -> bool:
+        """Do what upkeep of indices and files is due; see `keep_up`.
+
+        Args:
+            midway: Whether more will be written at once.
 
         Returns:
             Whether there is another version now.
         """
         before = self.now.version
         with self._changing() as table:
-            if table is not None and lance_upkeep.keep_up(table, dimension_in(table.schema)):
+            if table is not None and keep_up(table, dimension_in(table.schema), midway):
                 self._settled = int(table.version)
                 if self.uri == IN_MEMORY:
-                    lance_upkeep.remove_versions(table, _KEPT_IN_MEMORY)
+                    remove_versions(table, _KEPT_IN_MEMORY)
         return self.now.version != before
 
     def clean(self, older_than: timedelta) -> None:
@@ -151,16 +439,21 @@ class NodeTable:
         with self._writing:
             if self._settled is not None and self._settled == self.now.version == self._latest_version():
                 with self.now.reading():
-                    lance_upkeep.remove_versions(self.connection.open_table(TABLE), older_than)
+                    remove_versions(self.connection.open_table(TABLE), older_than)
 
-    def compact(self) -> None:
-        """Write all rows and all indices anew; `clean(timedelta(0))` then erases what was deleted or replaced."""
+    def compact(self, change: Callable[[pa.Table], pa.Table] = lambda rows: rows) -> None:
+        """Write all rows and all indices anew; `clean(timedelta(0))` then erases what was deleted or replaced.
+
+        Args:
+            change: What is to be changed in the rows.
+        """
         with self._changing() as table:
             if table is None:
                 return
-            written = self.connection.create_table(TABLE, self._stream(), mode="overwrite")
-            lance_upkeep.keep_up(written, dimension_in(written.schema))
-            lance_upkeep.settle(written)
+            written = self.connection.create_table(TABLE, self._stream(change), mode="overwrite")
+            index_words(written)
+            keep_up(written, dimension_in(written.schema))
+            settle(written)
             self._settled = int(written.version)
 
     def copy_to(self, folder: Path) -> int:
@@ -172,7 +465,8 @@ class NodeTable:
         if self.now.table is None:
             return 0
         written = lancedb.connect(str(folder)).create_table(TABLE, self._stream())
-        lance_upkeep.keep_up(written, self.now.dimension)
+        index_words(written)
+        keep_up(written, self.now.dimension)
         return int(written.version)
 
     def _empty(self, table: Any) -> None:
@@ -197,10 +491,11 @@ class NodeTable:
         there = _NOTES in self.connection.list_tables().tables  # LanceDB warns of overwriting what is not
         self.connection.create_table(_NOTES, pa.table({"text": [text]}), mode="overwrite" if there else "create")
 
-    def _stream(self) -> pa.RecordBatchReader:
-        now = self.now
-        schema = now.table.schema
-        return pa.RecordBatchReader.from_batches(schema, now.scan(schema.names))
+    def _stream(self, change: Callable[[pa.Table], pa.Table] = lambda rows: rows) -> pa.RecordBatchReader:
+        now, names = self.now, self.now.table.schema.names
+        schema = change(now.table.schema.empty_table()).schema
+        changed = (change(pa.Table.from_batches([batch])) for batch in now.scan(names))
+        return pa.RecordBatchReader.from_batches(schema, (part for rows in changed for part in rows.to_batches()))
 
     @contextmanager
     def _changing(self) -> Iterator[Any]:
@@ -252,14 +547,166 @@ class NodeTable:
         # a writer that was killed before its first version was whole leaves a folder without one
         return any((Path(self.uri) / f"{TABLE}.lance" / "_versions").glob("*.manifest"))
 
-    def _may_be_in(self, table: Any, ids: pa.StringArray) -> npt.NDArray[np.bool_]:
-        """For each id whether it may be in the table; False is certain."""
-        return are_in(digests_of(ids), self._digests_in(table))
 
-    def _digests_in(self, table: Any) -> Digests:
-        version = int(table.version)
-        if self._seen is None or self._seen[0] != version:
-            batches = table.search().select(["id"]).to_batches(batch_size=8 * ROWS_A_BATCH)
-            digests = [digests_of(batch.column("id")) for batch in batches]
-            self._seen = version, np.sort(np.concatenate([np.zeros(0, np.uint64), *digests]))
-        return self._seen[1]
+def _there(table: Any, rows: pa.Table) -> list[str]:
+    """Which ids of some rows a table has."""
+    there: list[str] = []
+    for condition in any_of("id", rows["id"].to_pylist()):
+        there += table.search().select(["id"]).where(condition).to_arrow()["id"].to_pylist()
+    return there
+
+
+def _batched(rows: pa.Table) -> pa.Table:
+    return pa.Table.from_batches(rows.to_batches(max_chunksize=ROWS_A_BATCH), rows.schema)
+
+
+ROWS_A_PARTITION = 1024
+"""Of the vector index, a hundred partitions of which are searched: with half as many the same time finds less."""
+ROWS_WITH_INDEX = 20_000
+"""From so many rows on there are indices of embeddings and ids; fewer are read through in some 20 ms."""
+ROWS_IN_SHORT = 200_000
+"""From so many rows on the index has embeddings of one byte a number, a quarter of the space."""
+MOST_UNINDEXED = 4096
+"""Rows of a small table that may be outside the indices; of a large one the twenty-fifth part may."""
+MOST_SEGMENTS = 8
+"""Parts of the vector index, each of which is searched."""
+MOST_FRAGMENTS = 64
+"""Files of rows; a hundred thousand rows may have another ten."""
+_FOREVER = timedelta(days=36500)
+_KEPT = "kept"
+_WORDS = FTS(
+    base_tokenizer="whitespace", max_token_length=None, lower_case=False, stem=False, remove_stop_words=False,
+    ascii_folding=False, with_position=False,
+)  # fmt: skip
+
+
+def keep_up(table: Any, dimension: int | None, midway: bool = False) -> bool:
+    """Make or complete indices and merge files where it is due.
+
+    Args:
+        table: LanceDB's.
+        dimension: Of its embeddings; None where it has none.
+        midway: Whether more will be written at once: then only what would slow the writing down is done, and the words
+            are indexed where there are twice as many.
+
+    Returns:
+        Whether anything was done.
+    """
+    rows = table.count_rows()
+    indexed = {index.columns[0]: index for index in table.list_indices()}
+    fragments = int(table.stats()["fragment_stats"]["num_fragments"])
+    due: bool = fragments > MOST_FRAGMENTS + rows // 10_000
+    unindexed = {column: int(index.num_unindexed_rows or 0) for column, index in indexed.items()}
+    due = due or unindexed.get(PASSAGE_WORDS, 0) > (max(MOST_UNINDEXED, rows // 2) if midway else rows // 25)
+    if not midway:
+        lacking = [name for name in ("id", "passage_id", "document_id") if name not in indexed]
+        for column in lacking if rows >= ROWS_WITH_INDEX else ():
+            table.create_index(column, config=BTree())
+            due = True
+        vectors = indexed.get("vector")
+        due = due or unindexed.get("vector", 0) > max(MOST_UNINDEXED, rows // 25)
+        made_anew = vectors is not None and due and int(vectors.num_segments or 0) >= MOST_SEGMENTS
+        if made_anew or (vectors is None and dimension is not None and rows >= ROWS_WITH_INDEX):
+            settle(table)
+            _index(table, rows)
+            due = True
+    if due:
+        settle(table)
+    return due
+
+
+def index_words(table: Any) -> None:
+    """Make the indices of words, if the table has any."""
+    there = {index.columns[0] for index in table.list_indices()}
+    for column in (PASSAGE_WORDS, UNIT_WORDS):
+        if column in table.schema.names and column not in there:
+            table.create_index(column, config=_WORDS)
+
+
+def settle(table: Any) -> None:
+    """Merge files and complete indices until there is nothing left to do; every version is kept."""
+    before = None
+    while before != table.version:
+        before = table.version
+        table.optimize(cleanup_older_than=_FOREVER)
+
+
+def remove_versions(table: Any, older_than: timedelta) -> None:
+    """Remove the files of earlier versions and of writers that were killed; nothing may be due, nobody be writing."""
+    tags, version = table.tags, table.version
+    # LanceDB merges files in the same go; should it find any to merge, it refuses to remove what has a tag
+    (tags.update if _KEPT in tags.list() else tags.create)(_KEPT, version)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that others may be reading
+        table.optimize(cleanup_older_than=older_than, delete_unverified=True)
+    tags.delete(_KEPT)
+
+
+def _index(table: Any, rows: int) -> None:
+    kind = IvfFlat if rows < ROWS_IN_SHORT else IvfSq
+    partitions = max(1, rows // ROWS_A_PARTITION)
+    config = kind(distance_type="cosine", num_partitions=partitions, sample_rate=64, max_iterations=10)
+    table.create_index("vector", config=config, replace=True)
+
+
+def same_dimension(dimensions: set[int | None]) -> int | None:
+    """The only one of some dimensions.
+
+    Raises:
+        ValueError: There are several.
+    """
+    if len(dimensions) != 1:
+        named = " and ".join(sorted("none" if d is None else f"{d} dimensions" for d in dimensions))
+        raise ValueError(
+            f"nodes of one store must all have embeddings of one dimension, or none; found {named}. "
+            "Embed all of them with one model, or build the index anew."
+        )
+    return next(iter(dimensions))
+
+
+def dimension_in(schema: pa.Schema) -> int | None:
+    """The dimension of the embeddings in a table; None where there are none."""
+    return int(schema.field("vector").type.list_size) if "vector" in schema.names else None
+
+
+def note_in(schema: pa.Schema) -> str:
+    """What a table says about its words; empty where it has none."""
+    return (schema.metadata or {}).get(NOTE, b"").decode() if PASSAGE_WORDS in schema.names else ""
+
+
+def with_words(rows: pa.Table, passage_words: Sequence[str | None], unit_words: Sequence[str | None]) -> pa.Table:
+    """Rows with these words."""
+    bare = rows.drop_columns([name for name in (PASSAGE_WORDS, UNIT_WORDS) if name in rows.column_names])
+    for name, words in ((PASSAGE_WORDS, passage_words), (UNIT_WORDS, unit_words)):
+        bare = bare.append_column(name, pa.array(words, pa.string()))
+    return bare
+
+
+def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows as a table takes them: without words where it has none, with nulls where its words were told otherwise."""
+    if PASSAGE_WORDS not in schema.names:
+        return rows.drop_columns([name for name in (PASSAGE_WORDS, UNIT_WORDS) if name in rows.column_names])
+    if note_in(rows.schema) == note_in(schema):
+        return rows
+    nothing = [None] * len(rows)
+    return with_words(rows, nothing, nothing)
+
+
+IDS_A_CONDITION = 500  # ids in one of several SQL conditions
+
+
+def quote(text: str) -> str:
+    """A text as a literal."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def any_of(column: str, values: Collection[str]) -> Iterator[str]:
+    """Conditions that a column has one of some values, so many values a condition."""
+    distinct = list(dict.fromkeys(values))
+    for i in range(0, len(distinct), IDS_A_CONDITION):
+        yield is_any_of(column, distinct[i : i + IDS_A_CONDITION])
+
+
+def is_any_of(column: str, values: Collection[str]) -> str:
+    """The condition that a column has one of some values; there is at least one."""
+    return f"{column} IN ({', '.join(map(quote, dict.fromkeys(values)))})"

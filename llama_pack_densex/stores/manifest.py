@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-SCHEMA = 3
+from pydantic import TypeAdapter
+
+SCHEMA = 4
 """The version of the layout, of folders and of what stores keep, that this code reads and writes."""
 
 FILE = "densex.json"
@@ -31,7 +33,6 @@ class Manifest:
         data: The name of the subfolder with the data; empty in a vector store.
         version: The state of the store: of the embedded one its table's version, of others a name that each change
             gives it anew.
-        lexical: The name of the lexical side's state that goes with it; empty where there is none.
         mode: The retrieval mode it was made for.
         granularity: The units that are searched.
         similarity_top_k: Nodes returned where a query does not say.
@@ -41,13 +42,14 @@ class Manifest:
         vector_store: "LanceVectorStore", or the class of the user's own store.
         hybrid: Whether search by embeddings and by words are fused, or "store".
         dense_weight: The embeddings' share in that, where the user chose one.
+        embed_metadata: The metadata keys that are embedded with each text.
+        llm_metadata: The metadata keys that the LLM reads with each text.
         languages: What is known of the embedding model by language: the language, and what was measured.
         schema: The version of the layout.
     """
 
     data: str
     version: str
-    lexical: str
     mode: str
     granularity: tuple[str, ...]
     similarity_top_k: int
@@ -57,7 +59,9 @@ class Manifest:
     vector_store: str
     hybrid: bool | str
     dense_weight: float | None
-    languages: tuple[tuple[str, float, float, float, float, int], ...]
+    embed_metadata: tuple[str, ...]
+    llm_metadata: tuple[str, ...]
+    languages: tuple[tuple[str, int, float | None, float | None, bool], ...]
     schema: int = SCHEMA
 
     @classmethod
@@ -76,7 +80,7 @@ class Manifest:
             )
         try:
             text = file.read_text(encoding="utf-8")
-        except (OSError, ValueError) as error:
+        except ValueError as error:
             raise InvalidIndexError(f"{file} is damaged ({error}); build the index anew.") from error
         rebuild = (
             f"remove {file.name} and the folders data-* in it and index the documents again, with `densex index PATH "
@@ -98,30 +102,21 @@ class Manifest:
             InvalidIndexError: It is damaged, or another version of this package made it.
         """
         try:
-            content = json.loads(text)
-            schema = int(content["schema"])
+            schema = int(json.loads(text)["schema"])
+            manifest = TypeAdapter(cls).validate_json(text) if schema == SCHEMA else None
         except (ValueError, KeyError, TypeError) as error:
             raise InvalidIndexError(f"{where} is damaged ({error}); build the index anew: {rebuild}.") from error
+        if manifest is not None:
+            return manifest
         if schema > SCHEMA:
             raise InvalidIndexError(
                 f"{where} was made by a newer version of llama-pack-densex (layout {schema}, this one "
                 f"reads {SCHEMA}); upgrade with: pip install -U llama-pack-densex"
             )
-        if schema < SCHEMA:
-            raise InvalidIndexError(
-                f"{where} was made by an earlier version of llama-pack-densex (layout {schema}, this one reads "
-                f"{SCHEMA}); build the index anew: {rebuild}."
-            )
-        names = {field.name for field in fields(cls)}
-        try:
-            known = {name: value for name, value in content.items() if name in names}
-            languages = tuple(
-                (str(name), float(dense), float(lexical), float(dense_order), float(lexical_order), int(passages))
-                for name, dense, lexical, dense_order, lexical_order, passages in content["languages"]
-            )
-            return cls(**{**known, "granularity": tuple(content["granularity"]), "languages": languages})
-        except (KeyError, TypeError, ValueError) as error:
-            raise InvalidIndexError(f"{where} is damaged ({error}); build the index anew: {rebuild}.") from error
+        raise InvalidIndexError(
+            f"{where} was made by an earlier version of llama-pack-densex (layout {schema}, this one reads {SCHEMA}); "
+            f"build the index anew: {rebuild}."
+        )
 
     def as_text(self) -> str:
         """As JSON."""
@@ -136,20 +131,23 @@ class Manifest:
             stream.flush()
             os.fsync(stream.fileno())
         temporary.replace(file)
-        sync_folder(folder)
+        sync(folder)
 
 
 def is_index(folder: Path) -> bool:
     """Whether a folder holds an index."""
-    return (folder / FILE).is_file()
+    return os.path.isfile(folder / FILE)  # False where the folder may not be entered
 
 
-def sync_folder(folder: Path) -> None:
-    """Have a folder's entries on the disk, where the system can do that."""
-    if os.name == "nt":
+def sync(path: Path) -> None:
+    """Have a file, or the names in a folder, outlast a power failure; not every system can do that for folders."""
+    if os.name == "nt" and path.is_dir():
         return
-    descriptor = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)  # Windows syncs no file open for reading
     try:
         os.fsync(descriptor)
+    except OSError:
+        if not path.is_dir():
+            raise
     finally:
         os.close(descriptor)

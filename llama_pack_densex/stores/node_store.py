@@ -1,71 +1,27 @@
-"""What an index needs of the store that its nodes are in; there is an adapter for each kind of store."""
+"""What an index needs of the store that its nodes are in, and what it is told of nodes without reading them whole.
+
+There is an adapter for each kind of store.
+"""
 
 from __future__ import annotations
 
-import asyncio
+import json
+import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import timedelta
 from pathlib import Path
+from typing import NamedTuple
 
-from llama_index.core.schema import BaseNode
+import pyarrow as pa
+from llama_index.core.schema import BaseNode, IndexNode, TextNode
 from llama_index.core.storage.docstore import BaseDocumentStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters, VectorStoreQuery
 
-from llama_pack_densex.stores.passage_metadata import PassageMetadata
-from llama_pack_densex.stores.records import DocumentRecord, NodeRecord
-
-
-@dataclass(frozen=True)
-class FoundNode:
-    """A node that a search found, in short.
-
-    Args:
-        id: The node's id.
-        granularity: "proposition", "sentence", "passage" or "section".
-        passage_id: Of a unit, the passage it leads to; otherwise empty.
-        score: How near it is; the cosine, where the store tells it.
-    """
-
-    id: str
-    granularity: str
-    passage_id: str
-    score: float
-
-    @property
-    def leads_to(self) -> str:
-        """The id of the passage that is read where this node was found; of a passage, its own."""
-        return self.passage_id or self.id
-
-
-@dataclass(frozen=True)
-class Contents:
-    """What is read of some nodes in one batch.
-
-    Args:
-        nodes: Whole nodes by id.
-        records: Others in short, by id.
-    """
-
-    nodes: dict[str, BaseNode]
-    records: dict[str, NodeRecord]
-
-
-@dataclass(frozen=True)
-class Tally:
-    """How many nodes there are.
-
-    Args:
-        documents: Documents with any node.
-        granularities: Nodes by granularity.
-        statuses: Passages by status, those without one left out.
-    """
-
-    documents: int
-    granularities: dict[str, int]
-    statuses: dict[str, int]
+from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY, SECTION_KEY, STATUS_KEY
+from llama_pack_densex.stores.filters import PassageMetadata, Passing
 
 
 class NodeStore(ABC):
@@ -154,17 +110,9 @@ class NodeStore(ABC):
     def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
         """Read whole nodes in one batch."""
 
-    async def afetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
-        """What `fetch` does, without blocking the event loop."""
-        return await asyncio.to_thread(self.fetch, node_ids)
-
     def read(self, node_ids: Sequence[str], record_ids: Sequence[str]) -> Contents:
         """Read some nodes whole and others in short, in one batch."""
         return _contents(self.fetch(list(dict.fromkeys([*node_ids, *record_ids]))), node_ids, record_ids)
-
-    async def aread(self, node_ids: Sequence[str], record_ids: Sequence[str]) -> Contents:
-        """What `read` does, without blocking the event loop."""
-        return _contents(await self.afetch(list(dict.fromkeys([*node_ids, *record_ids]))), node_ids, record_ids)
 
     @abstractmethod
     def search(self, question: VectorStoreQuery) -> list[FoundNode]:
@@ -174,10 +122,6 @@ class NodeStore(ABC):
             question: An embedding, how many nodes, filters by metadata; for some stores also its mode. Fewer nodes
                 are returned only where there are no more that pass the filters.
         """
-
-    async def asearch(self, question: VectorStoreQuery) -> list[FoundNode]:
-        """What `search` does, without blocking the event loop."""
-        return await asyncio.to_thread(self.search, question)
 
     @abstractmethod
     def records(self, granularity: str | None = None) -> Iterator[NodeRecord]:
@@ -218,9 +162,9 @@ class NodeStore(ABC):
         """Keep a short text, which says what made the index, in the store itself; False where it has no place."""
         return False
 
-    def passages_matching(self, filters: MetadataFilters) -> frozenset[str]:
-        """The ids of the passages that pass filters by metadata."""
-        return self.passage_metadata().matching(filters)
+    def passing(self, filters: MetadataFilters | None) -> Passing | None:
+        """The passages that pass filters by metadata; None where there are none to pass."""
+        return None if filters is None or not filters.filters else self.passage_metadata().passing(filters)
 
     def passage_metadata(self) -> PassageMetadata:
         """The metadata of all passages: read when it is first needed, and again after a change."""
@@ -236,6 +180,139 @@ class NodeStore(ABC):
     def _changed(self) -> None:
         """Note a change; called after it, so that no question in between keeps what it read for later."""
         self._state = object()
+
+
+@dataclass(frozen=True)
+class NodeRecord:
+    """A node in short.
+
+    Args:
+        id: The node's id.
+        document_id: Its document's id.
+        granularity: "proposition", "sentence", "passage" or "section"; empty for a node that is not of our parsers.
+        passage_id: Of a unit, the passage it leads to; otherwise empty.
+        text: Its text.
+        status: Of a passage and of a proposition, how it came about; otherwise empty.
+        section: The headings above it, outermost first, joined by ", ".
+        document_hash: Of base nodes, what their document was like when it was indexed; otherwise empty.
+        file: Of base nodes, the file (and page) their document was read from; empty where there is none.
+        metadata: Of a passage, its metadata as JSON; otherwise empty.
+    """
+
+    id: str
+    document_id: str
+    granularity: str
+    passage_id: str
+    text: str
+    status: str
+    section: str
+    document_hash: str
+    file: str
+    metadata: str = ""
+
+    @property
+    def leads_to(self) -> str:
+        """The id of the passage that is read where this node was found; of a passage, its own."""
+        return self.passage_id or self.id
+
+    @classmethod
+    def of(cls, node: BaseNode) -> NodeRecord:
+        """The record of a node that one of our parsers made."""
+        metadata = node.metadata
+        granularity = str(metadata.get(GRANULARITY_KEY, ""))
+        return cls(
+            id=node.node_id,
+            document_id=node.ref_doc_id or "",
+            granularity=granularity,
+            passage_id=node.index_id if isinstance(node, IndexNode) else "",
+            text=node.text if isinstance(node, TextNode) else node.get_content(),
+            status=str(metadata.get(STATUS_KEY, "")),
+            section=str(metadata.get(SECTION_KEY, "")),
+            document_hash=str(metadata.get(DOCUMENT_HASH_KEY, "")),
+            file=file_of(node) if metadata.get(DOCUMENT_HASH_KEY) else "",
+            metadata=_as_json(node) if granularity == "passage" else "",
+        )
+
+
+RECORD_COLUMNS = tuple(field.name for field in fields(NodeRecord))
+
+
+def to_records(rows: pa.Table | pa.RecordBatch) -> Iterator[NodeRecord]:
+    """Rows with these columns as nodes in short."""
+    return map(NodeRecord, *(rows.column(name).to_pylist() for name in RECORD_COLUMNS))
+
+
+def _as_json(node: BaseNode) -> str:
+    # what cannot be kept as JSON is refused when the node is written
+    return json.dumps(node.metadata, ensure_ascii=False, default=str)
+
+
+def file_of(node: BaseNode) -> str:
+    """The file, and the page of it, that a document or node was read from; empty where its metadata names none."""
+    path, page = node.metadata.get("file_path"), node.metadata.get("page_label")
+    return f"{path}#page={page}" if path and page else str(path or "")
+
+
+@dataclass(frozen=True)
+class DocumentRecord:
+    """A document as the index has it: the hash that tells whether it changed, and its file."""
+
+    hash: str = ""
+    file: str = ""
+
+
+class FoundNode(NamedTuple):
+    """A node that a search found, in short; a tuple, since a question finds some hundred.
+
+    Args:
+        id: The node's id.
+        granularity: "proposition", "sentence", "passage" or "section".
+        passage_id: Of a unit, the passage it leads to; otherwise empty.
+        score: How near it is; the cosine, where the store tells it.
+    """
+
+    id: str
+    granularity: str
+    passage_id: str
+    score: float
+
+    @property
+    def leads_to(self) -> str:
+        """The id of the passage that is read where this node was found; of a passage, its own."""
+        return self.passage_id or self.id
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What is read of some nodes in one batch.
+
+    Args:
+        nodes: Whole nodes by id.
+        records: Others in short, by id.
+    """
+
+    nodes: dict[str, BaseNode]
+    records: dict[str, NodeRecord]
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How many nodes there are.
+
+    Args:
+        documents: Documents with any node.
+        granularities: Nodes by granularity.
+        statuses: Passages by status, those without one left out.
+    """
+
+    documents: int
+    granularities: dict[str, int]
+    statuses: dict[str, int]
+
+
+def nowhere(dimension: int) -> list[float]:
+    """An embedding of length 1, as cosines need, and as good as orthogonal to what models embed."""
+    return [(-1.0) ** place / math.sqrt(dimension) for place in range(dimension)]
 
 
 def _contents(fetched: dict[str, BaseNode], node_ids: Sequence[str], record_ids: Sequence[str]) -> Contents:

@@ -20,33 +20,33 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
+from llama_pack_densex.stores.foreign.alone import StoreAlone
+from llama_pack_densex.stores.manifest import Manifest, is_index
+
 COLLECTION = "densex"
 """The collection or table where a URL names none."""
 
-_SERVER = re.compile(r"(?P<host>\[[0-9a-fA-F:]+\]|[^/\\:\[\]]+):(?P<port>\d{1,5})(?:/(?P<collection>[^/]*))?/?")
 _PASSWORD = re.compile(r"(?<=://)(?P<user>[^/@:?]*):[^/]*@|(?P<key>[?&]password=)[^&]*")
-_WITH_SSL = frozenset(("collection", "ssl"))
+_SERVER = re.compile(
+    r"((?P<user>[^/@:]*)(:(?P<password>[^/]*))?@)?(?P<host>\[[^/@]+\]|[^/@:]+):(?P<port>\d{1,5})(/(?P<collection>[^/]*))?/?"
+)
+_HNSW_DIMENSIONS = 2_000  # pgvector's HNSW index takes no longer vectors
+_OTHER = "; name another collection, or delete this one and index the documents anew"
+_TORN = (
+    ". If a process was killed while it wrote there, Chroma's files are torn: index the documents anew, into an "
+    "embedded index (a folder's path without chroma://) or a Chroma server, which withstand a kill; replies of an LLM "
+    "that are kept are used again"
+)
 
 
-@dataclass(frozen=True)
-class OpenedUrl:
-    """A store that was opened by its URL.
-
-    Args:
-        vector_store: The store.
-        folder: Where its index is to be kept, for a store that is in memory; otherwise None.
-        name: The URL as it may be shown: without a password.
-    """
-
-    vector_store: BasePydanticVectorStore
-    folder: Path | None
-    name: str
+class MissingIndexError(ValueError):
+    """There is nothing to read at a URL."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,6 @@ class StoreAddress:
     """Where a store is.
 
     Args:
-        url: The URL.
         name: The URL without a password.
         collection: The name of the collection.
         path: The folder or file; None for a server.
@@ -63,9 +62,9 @@ class StoreAddress:
         user: The user's name; empty where there is none.
         password: The password or key; empty where there is none.
         ssl: Whether it is reached by HTTPS.
+        url: The URL, where a driver takes it.
     """
 
-    url: str = field(repr=False)
     name: str
     collection: str = COLLECTION
     path: Path | None = None
@@ -74,15 +73,16 @@ class StoreAddress:
     user: str = ""
     password: str = field(default="", repr=False)
     ssl: bool = False
+    url: str = field(default="", repr=False)
 
     @property
     def http(self) -> str:
         """The address of a server that is reached by HTTP."""
         return f"{'https' if self.ssl else 'http'}://{self.host}:{self.port}"
 
-    def missing(self) -> ValueError:
+    def missing(self) -> MissingIndexError:
         """What is raised where there is nothing to read."""
-        return ValueError(
+        return MissingIndexError(
             f"there is no index at {self.name}: index documents first, with `densex index PATH --to '{self.name}'` or "
             "DenseXRetrievalPack(documents, vector_store=...)"
         )
@@ -98,39 +98,45 @@ class StoreAddress:
         Raises:
             ValueError: It does not.
         """
-        other = "; name another collection, or delete this one and index the documents anew"
         if metric.casefold() != "cosine":
-            raise ValueError(f"the collection at {self.name} measures {metric!r} where 'cosine' is needed{other}")
+            raise ValueError(f"the collection at {self.name} measures {metric!r} where 'cosine' is needed{_OTHER}")
         if wanted is not None and dimension is not None and wanted != dimension:
             raise ValueError(
                 f"the collection at {self.name} has vectors of {dimension} dimensions, but the embedding model makes "
-                f"{wanted}{other}"
+                f"{wanted}{_OTHER}"
             )
 
+    def checked(self, store: BasePydanticVectorStore, dimension: int | None) -> BasePydanticVectorStore:
+        """A store whose adapter tells what it measures, once that is checked; see `check`."""
+        from llama_pack_densex.stores.foreign import adapter_for
+
+        adapter = adapter_for(store)
+        assert isinstance(adapter, StoreAlone), "others keep themselves in a folder"
+        with self.reaching():
+            known = adapter.described()
+        if known is not None:
+            self.check(known[1], known[0], dimension)
+        elif dimension is None:
+            raise self.missing()
+        return store
+
     @contextmanager
-    def reaching(self) -> Iterator[None]:
+    def reaching(self, advice: str = "") -> Iterator[None]:
         """Say which store it is that cannot be reached.
+
+        Args:
+            advice: What to do about it.
 
         Raises:
             ConnectionError: Something was raised in the block.
         """
         try:
             yield
+        except MissingIndexError:
+            raise
         except Exception as error:
             said = str(error).replace(self.password, "***") if self.password else str(error)
-            raise ConnectionError(f"{self.name} cannot be opened: {said}") from None
-
-
-Opener = Callable[[StoreAddress, int | None], BasePydanticVectorStore]
-
-# the modules are imported where they are needed, because each of them needs an extra
-_OPENERS = {
-    "chroma": ("open_chroma", "chroma", _WITH_SSL, ("chromadb", "llama_index.vector_stores.chroma")),
-    "qdrant": ("open_qdrant", "qdrant", _WITH_SSL, ("qdrant_client", "llama_index.vector_stores.qdrant")),
-    "milvus": ("open_milvus", "milvus", _WITH_SSL, ("pymilvus", "llama_index.vector_stores.milvus")),
-    "postgresql": ("open_postgres", "postgres", None, ("llama_index.vector_stores.postgres",)),
-    "faiss": ("open_faiss", "faiss", frozenset[str](), ("faiss", "llama_index.vector_stores.faiss")),
-}
+            raise ConnectionError(f"{self.name} cannot be opened: {said}{advice}") from None
 
 
 def is_store_url(text: str) -> bool:
@@ -138,11 +144,11 @@ def is_store_url(text: str) -> bool:
     return re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text) is not None
 
 
-def open_url(url: str, dimension: int | None) -> OpenedUrl:
+def open_url(url: str, dimension: int | None) -> BasePydanticVectorStore:
     """Open a vector store by its URL; its collection is made where it is missing, and measures cosines.
 
     Args:
-        url: The URL, as the module's documentation lists them.
+        url: The URL, as the module's documentation lists them. The index of `faiss://PATH` is to be kept in PATH.
         dimension: The dimension of the embedding model's vectors; None to read an index that is there.
 
     Raises:
@@ -151,19 +157,20 @@ def open_url(url: str, dimension: int | None) -> OpenedUrl:
         ImportError: A package is missing; the message says which extra has it.
         ConnectionError: The store cannot be opened.
     """
-    name = redacted(url)
     scheme, separator, _ = url.partition("://")
     if not separator or scheme not in _OPENERS:
         known = ", ".join(f"{scheme}://" for scheme in _OPENERS)
         raise ValueError(
-            f"{name} is no store that is known: use one of {known}, or a folder's path for the embedded one"
+            f"{redacted(url)} is no store that is known: use one of {known}, or a folder's path for the embedded one"
         )
-    function, extra, allowed, modules = _OPENERS[scheme]
-    address = _postgres_address(url) if allowed is None else _address(url, allowed)
-    _require(modules, extra, name)
-    opener: Opener = getattr(import_module("llama_pack_densex.stores.url_stores"), function)
-    store = opener(address, dimension)
-    return OpenedUrl(store, address.path if scheme == "faiss" else None, name)
+    address = _postgres_address(url) if scheme == "postgresql" else _address(url, servers=scheme != "faiss")
+    try:
+        return _OPENERS[scheme](address, dimension)
+    except ImportError as error:
+        extra = scheme.removesuffix("ql")
+        raise ImportError(
+            f"{address.name} needs packages that are not installed ({error}): pip install 'llama-pack-densex[{extra}]'"
+        ) from error
 
 
 def redacted(url: str) -> str:
@@ -171,35 +178,27 @@ def redacted(url: str) -> str:
     return _PASSWORD.sub(lambda found: f"{found['key']}***" if found["key"] else f"{found['user']}:***@", url)
 
 
-def _address(url: str, allowed: frozenset[str]) -> StoreAddress:
+def _address(url: str, servers: bool) -> StoreAddress:
     name = redacted(url)
-    place, _, query = url.partition("://")[2].partition("?")
-    options = _options(query, allowed, name)
+    scheme, _, rest = url.partition("://")
+    place, _, query = rest.partition("?")
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    server = _SERVER.fullmatch(place) if servers else None
+    allowed = ("ssl",) if server is not None else ("collection",) if servers else ()
+    if unknown := sorted(options.keys() - {*allowed}):
+        of = "server" if server is not None else "folder; a server's port is part of its address, as in host:8000"
+        known = f"there is {allowed[0]!r}" if allowed else "there are none"
+        raise ValueError(f"{name}: unknown option {unknown[0]!r}; {known} for a {of}")
+    if server is None:
+        if not place:
+            raise ValueError(f"{name} names no folder: write {scheme}://PATH")
+        return StoreAddress(name, options.get("collection", COLLECTION), path=Path(place).expanduser())
     ssl = options.get("ssl", "false").casefold()
     if ssl not in ("true", "false"):
         raise ValueError(f"{name}: ssl must be true or false")
-    who, at, server = place.rpartition("@")
-    found = _SERVER.fullmatch(server)
-    if found is None or "ssl" not in allowed:
-        if not place:
-            raise ValueError(f"{name} names no folder: write {url.partition('://')[0]}://PATH")
-        if ssl == "true":
-            raise ValueError(f"{name}: a folder has no ssl; a server's port is part of its address, as in host:8000")
-        path = Path(place).expanduser()
-        return StoreAddress(url, name, options.get("collection", COLLECTION), path=path)
-    if found["collection"] and "collection" in options:
-        raise ValueError(f"{name} names two collections: leave one of them out")
-    user, _, password = who.partition(":") if at else ("", "", "")
-    return StoreAddress(
-        url,
-        name,
-        unquote(found["collection"] or "") or options.get("collection", COLLECTION),
-        host=found["host"],
-        port=int(found["port"]),
-        user=unquote(user),
-        password=unquote(password),
-        ssl=ssl == "true",
-    )
+    named, user, password = (unquote(server[part] or "") for part in ("collection", "user", "password"))
+    host, port = server["host"], int(server["port"])
+    return StoreAddress(name, named or COLLECTION, None, host, port, user, password, ssl == "true")
 
 
 def _postgres_address(url: str) -> StoreAddress:
@@ -214,31 +213,148 @@ def _postgres_address(url: str) -> StoreAddress:
     table = parsed.query.get("table", COLLECTION)
     if not isinstance(table, str) or not re.fullmatch(r"[a-z_][a-z0-9_]{0,40}", table):
         raise ValueError(f"{name}: a table's name has small letters, digits and _, and at most 41 of them")
-    return StoreAddress(
-        parsed.difference_update_query(["table"]).render_as_string(hide_password=False),
-        name,
-        table,
-        host=parsed.host or "",
-        port=parsed.port or 0,
-        user=parsed.username or "",
-        password=parsed.password or "",
-    )
+    bare = parsed.difference_update_query(["table"]).render_as_string(hide_password=False)
+    return StoreAddress(name, table, password=parsed.password or "", url=bare)
 
 
-def _options(query: str, allowed: frozenset[str], name: str) -> dict[str, str]:
-    options = dict(parse_qsl(query, keep_blank_values=True))
-    unknown = sorted(options.keys() - allowed)
-    if unknown:
-        known = f"there are {', '.join(sorted(allowed))}" if allowed else "there are none"
-        raise ValueError(f"{name}: unknown option {unknown[0]!r}; {known}")
-    return options
+# their modules are imported where they are needed, because each of them needs an extra
 
 
-def _require(modules: tuple[str, ...], extra: str, name: str) -> None:
-    for module in modules:
+def _open_chroma(address: StoreAddress, dimension: int | None) -> BasePydanticVectorStore:
+    """Open a collection of Chroma, whose default is Euclidean distance."""
+    import chromadb
+    from chromadb.errors import NotFoundError
+    from llama_index.vector_stores.chroma import ChromaVectorStore
+
+    path = address.path
+    if path is not None and dimension is None and not (path / "chroma.sqlite3").is_file():
+        raise address.missing()
+    with address.reaching("" if path is None else _TORN):
+        client: Any
+        if path is not None:
+            client = chromadb.PersistentClient(str(path))
+        else:
+            headers = {"x-chroma-token": address.password} if address.password else None
+            client = chromadb.HttpClient(address.host, address.port, ssl=address.ssl, headers=headers)
         try:
-            import_module(module)
-        except ImportError as error:
-            raise ImportError(
-                f"{name} needs packages that are not installed ({error}): pip install 'llama-pack-densex[{extra}]'"
-            ) from error
+            collection = client.get_collection(address.collection, embedding_function=None)
+        except NotFoundError:
+            if dimension is None:
+                raise address.missing() from None
+            cosine = {"hnsw": {"space": "cosine"}}
+            collection = client.create_collection(address.collection, configuration=cosine, embedding_function=None)
+        some = collection.get(limit=1, include=["embeddings"])["embeddings"]
+        if len(some):  # which reads the index of the vectors, that may be torn
+            collection.query(query_embeddings=some, n_results=1, include=[])
+    return address.checked(ChromaVectorStore(chroma_collection=collection), dimension)
+
+
+def _open_qdrant(address: StoreAddress, dimension: int | None) -> BasePydanticVectorStore:
+    """Open a collection of Qdrant, which is made with the first nodes."""
+    from llama_index.vector_stores.qdrant import QdrantVectorStore
+    from qdrant_client import AsyncQdrantClient, QdrantClient
+
+    if address.path is not None and dimension is None and not address.path.is_dir():
+        raise address.missing()
+    asynchronous: Any = None
+    with address.reaching():
+        if address.path is not None:
+            client = QdrantClient(path=str(address.path))
+        else:
+            options: dict[str, Any] = {"url": address.http, "api_key": address.password or None}
+            client, asynchronous = QdrantClient(**options), AsyncQdrantClient(**options)
+        store = QdrantVectorStore(address.collection, client=client, aclient=asynchronous)
+    return address.checked(store, dimension)
+
+
+def _open_milvus(address: StoreAddress, dimension: int | None) -> BasePydanticVectorStore:
+    """Open a collection of Milvus."""
+    from llama_index.vector_stores.milvus import MilvusVectorStore
+    from pymilvus import MilvusClient
+
+    if address.path is not None:
+        if address.path.suffix != ".db":
+            raise ValueError(f"{address.name}: the file of Milvus Lite must end in .db; a server needs a port")
+        if dimension is None and not address.path.exists():
+            raise address.missing()
+        address.path.parent.mkdir(parents=True, exist_ok=True)
+    place = {"uri": str(address.path or address.http), "token": f"{address.user}:{address.password}".strip(":")}
+    with address.reaching():
+        if dimension is None and not MilvusClient(**place).has_collection(address.collection):
+            raise address.missing()
+        store = MilvusVectorStore(
+            **place,
+            collection_name=address.collection,
+            dim=dimension,
+            similarity_metric="COSINE",
+            index_config={"index_type": "AUTOINDEX"},
+            use_async_client=False,
+        )
+    return address.checked(store, dimension)
+
+
+def _open_postgres(address: StoreAddress, dimension: int | None) -> BasePydanticVectorStore:
+    """Open a table of PostgreSQL with pgvector."""
+    import sqlalchemy as sa
+    from llama_index.vector_stores.postgres import PGVectorStore
+    from pgvector.sqlalchemy import HALFVEC
+    from sqlalchemy.dialects.postgresql import JSONB
+    from sqlalchemy.ext.asyncio import create_async_engine
+
+    url = sa.make_url(address.url)
+    ssl = url.query.get("sslmode")
+    # the two drivers call it by two names
+    asynchronous = url.difference_update_query(["sslmode"]).update_query_dict({"ssl": ssl} if ssl else {})
+    engine = sa.create_engine(url.set(drivername="postgresql+psycopg2"))
+    table: dict[str, str] = {"table_name": f"data_{address.collection}", "schema": "public"}
+    columns: dict[str, Any] = {}
+    metric = "cosine"
+    with address.reaching():
+        there = sa.inspect(engine)
+        if there.has_table(**table):
+            columns = {column["name"]: column["type"] for column in there.get_columns(**table)}
+            operators = [index["dialect_options"].get("postgresql_ops", {}) for index in there.get_indexes(**table)]
+            named = (one["embedding"].split("_")[1] for one in operators if "embedding" in one)
+            metric = next((name for name in named if name != "cosine"), metric)
+        elif dimension is None:
+            raise address.missing()
+    size = columns["embedding"].dim if columns else dimension
+    address.check(metric, size, dimension)
+    is_half = isinstance(columns.get("embedding"), HALFVEC)
+    hnsw: dict[str, Any] = {"hnsw_m": 16, "hnsw_ef_construction": 64, "hnsw_ef_search": 100}
+    hnsw["hnsw_dist_method"] = f"{'halfvec' if is_half else 'vector'}_cosine_ops"
+    store: BasePydanticVectorStore = PGVectorStore(
+        engine=engine,
+        async_engine=create_async_engine(asynchronous.set(drivername="postgresql+asyncpg")),
+        table_name=address.collection,
+        embed_dim=size,
+        perform_setup=dimension is not None,
+        initialization_fail_on_error=True,
+        use_jsonb=not columns or isinstance(columns["metadata_"], JSONB),
+        use_halfvec=is_half,
+        hnsw_kwargs=hnsw if size is not None and size <= _HNSW_DIMENSIONS else None,
+    )
+    return store
+
+
+def _open_faiss(address: StoreAddress, dimension: int | None) -> BasePydanticVectorStore:
+    """Open the FAISS index of a folder, or make an empty one for it."""
+    from llama_pack_densex.stores.foreign.faiss import exact_store, kept_index
+
+    assert address.path is not None
+    data = address.path / Manifest.read(address.path).data if is_index(address.path) else address.path
+    there = kept_index(data)
+    size = dimension if there is None else there.d
+    if size is None:
+        raise address.missing()
+    address.check("cosine", size, dimension)
+    return exact_store(size)
+
+
+_OPENERS: dict[str, Callable[[StoreAddress, int | None], BasePydanticVectorStore]] = {
+    "chroma": _open_chroma,
+    "qdrant": _open_qdrant,
+    "milvus": _open_milvus,
+    "postgresql": _open_postgres,
+    "faiss": _open_faiss,
+}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llama_index.core.schema import Document
 
-from llama_pack_densex.evaluation.data import EvaluationSet, Question
+from llama_pack_densex.evaluation.datasets import EvaluationSet, Question
 
 ENGLISH = {
     "Tides": [

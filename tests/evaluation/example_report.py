@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from llama_pack_densex.evaluation.observe import Cost
+from llama_pack_densex.evaluation.judging import Finding
 from llama_pack_densex.evaluation.report import (
-    Comparison,
+    Cost,
     DatasetInfo,
     EqualContext,
-    Found,
     QuestionResult,
     Report,
     Settings,
     Skipped,
     StrategyResult,
 )
+from llama_pack_densex.evaluation.significance import Comparison
 
 LENGTHS = list(range(0, 501, 50))
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -48,7 +48,7 @@ def question(number: int, found: Mapping[str, int | None], text: str = "", answe
         answers=[answer],
         document="Normans",
         found={
-            name: Found(
+            name: Finding(
                 rank, rank, None if rank is None else rank * 20, f"{answer} led them, {name} says.", "Normans, 0-9"
             )
             for name, rank in found.items()

@@ -10,15 +10,17 @@ from typing import Any
 import pytest
 from llama_index.core import VectorStoreIndex
 from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.llms import MockLLM
 from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.schema import Document, NodeWithScore, QueryBundle, TextNode
 from llama_index.llms.openai import OpenAI
 
 from llama_pack_densex import SentencePropositionizer, Strategy, compare
-from llama_pack_densex.evaluation.corpus import Corpus
-from llama_pack_densex.evaluation.data import EvaluationSet, Question
+from llama_pack_densex.evaluation.datasets import EvaluationSet, Question
 from llama_pack_densex.evaluation.report import Report, StrategyResult
+from llama_pack_densex.evaluation.strategy import Corpus
 from llama_pack_densex.propositionizers.base import Propositionizer
+from tests.conftest import DATA
 from tests.embedding import TrigramEmbedding
 from tests.evaluation.comparing import small_set
 from tests.openai_server import OpenAIServer, Reply
@@ -141,6 +143,13 @@ def test_a_ready_retriever_can_be_compared() -> None:
     assert result_of(report, "always").metrics["gold@1"] == 0.25
 
 
+def test_an_answer_inside_a_word_is_not_found() -> None:
+    dataset = replace(small_set(), questions=[Question("q", "How many bridges are there?", ("99",))])
+    report = compare(dataset, strategies=[Strategy("always", _Always("The Akashi Bridge opened in 1998."))], **FAST)
+    assert result_of(report, "always").metrics["recall@1"] == 0.0
+    assert result_of(report, "always").metrics["answer_recall"] == 0.0
+
+
 def test_results_that_are_nowhere_in_the_documents_are_told(caplog: pytest.LogCaptureFixture) -> None:
     report = run([Strategy("summary", _Always("A bridge was opened by Queen Elizabeth, in short."))])
     assert "summary: 4 of its 4 results are nowhere in the documents" in caplog.text
@@ -206,6 +215,8 @@ def test_long_documents_without_known_passages_are_cut() -> None:
         ([Document(text="a", id_="x")], [], "no questions"),
         ([Document(text="a", id_="x")], [{"question": "Who?"}], "question 1"),
         ([Document(text="a", id_="x")], [{"question": "Who?", "document": "y"}], "'y'"),
+        ([Document(text="a", id_="x")], [{"question": "Who?", "answers": None}], "question 1: expected 'answers'"),
+        ([Document(text="a", id_="x")], [{"question": "When?", "answers": 1889}], "question 1: 'answers' must be"),
         ([Document(text="a", id_="x"), Document(text="b", id_="x")], [{"question": "W?", "answers": "a"}], "same id"),
     ],
 )
@@ -229,13 +240,109 @@ def test_a_strategy_that_builds_no_retriever_is_refused() -> None:
         run([Strategy("odd", lambda corpus: "nothing")])  # type: ignore[arg-type, return-value]
 
 
-def test_candidates_are_all_that_a_question_searches() -> None:
-    """JQaRA's questions come with the documents to rank."""
+def test_metrics_beyond_the_depth_are_not_given() -> None:
+    metrics = run(["densex-sentences", "bm25"], propositionizer=None, depth=2).strategies[0].metrics
+    assert {"recall@1", "mrr@2"} <= set(metrics)
+    assert not {"recall@5", "recall@20", "gold@5", "gold@20", "mrr@10", "ndcg@10"} & set(metrics)
+
+
+def test_labels_of_questions_that_are_not_asked_do_no_harm() -> None:
     small = small_set()
-    questions = [replace(question, candidates=("Tides",)) for question in small.questions]
-    dataset = replace(small, questions=questions, relevance={questions[2].id: {"Bridges": 1}})
+    dataset = replace(small, questions=small.questions[:2], relevance={"en0": {"Tides": 1}, "en3": {"Bridges": 1}})
     report = compare(dataset, strategies=["bm25"], embed_model="none", **FAST)
-    assert all(found.source.startswith("Tides") for question in report.questions for found in question.found.values())
+    assert report.strategies[0].metrics["mrr@10"] == 1.0
+
+
+def test_a_language_can_be_chosen() -> None:
+    report = compare(DATA, DATA / "questions.jsonl", ["bm25"], language="ja", embed_model="none", **FAST)
+    assert report.dataset.language == "ja"
+
+
+def test_a_strategy_that_fails_is_left_out_and_the_others_are_reported(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(corpus: Corpus) -> BaseRetriever:
+        raise RuntimeError("the server is down")
+
+    class Late(_Always):
+        """Fails at the third question."""
+
+        def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+            if "Akashi" in query_bundle.query_str:
+                raise TimeoutError
+            return super()._retrieve(query_bundle)
+
+    report = run([Strategy("first", fail), "bm25", Strategy("late", Late("The Moon"))])
+    assert [strategy.name for strategy in report.strategies] == ["bm25"]
+    assert {left.name: left.reason for left in report.skipped} == {
+        "first": "it failed: RuntimeError: the server is down",
+        "late": "it failed: TimeoutError",
+    }
+    assert "first failed (RuntimeError)" in caplog.text
+
+
+def test_where_every_strategy_fails_the_error_is_raised() -> None:
+    def fail(corpus: Corpus) -> BaseRetriever:
+        raise RuntimeError("the server is down")
+
+    with pytest.raises(RuntimeError, match="the server is down"):
+        run([Strategy("only", fail), "dense-x"], propositionizer=None)
+
+
+def with_candidates(*candidates: str) -> EvaluationSet:
+    """A set whose questions come with the documents to rank, as JQaRA's."""
+    documents = [Document(text=passage.text, id_=passage.id_) for passage in small_set().passage_documents()]
+    questions = [
+        Question(question.id, question.text, question.answers, f"{question.document_id}/{place}", None, candidates)
+        for question, place in zip(small_set().questions, (1, 2, 0, 1), strict=True)
+    ]
+    relevance = {question.id: {question.document_id: 1} for question in questions}
+    return EvaluationSet("ranked", "en", documents, questions, relevance=relevance)
+
+
+def test_candidates_are_ranked_by_words_by_embeddings_and_by_both() -> None:
+    dataset = with_candidates("Bridges/0", "Bridges/1", "Tides/1", "Tides/2")
+    report = compare(dataset, embed_model=TrigramEmbedding(), **FAST)
+    names = [strategy.name for strategy in report.strategies]
+    assert names == ["densex-rank", "densex-rank-dense", "densex-rank-words"]
+    for strategy in report.strategies:
+        assert strategy.metrics["mrr@10"] == strategy.metrics["ndcg@10"] == 1.0, strategy.name
+        assert strategy.cost.units == 6
+    (by_words,) = compare(dataset, strategies=["densex-rank-words"], embed_model="none", **FAST).strategies
+    assert by_words.metrics["mrr@10"] == 1.0
+
+
+def test_no_document_but_a_questions_candidates_is_ranked() -> None:
+    report = compare(with_candidates("Tides/0", "Tides/1"), embed_model=TrigramEmbedding(), **FAST)
+    found = [each for question in report.questions for each in question.found.values()]
+    # "" where no word of a question is in any of them
+    assert {each.source.partition(",")[0] for each in found} <= {"Tides/0", "Tides/1", ""}
+    assert report.strategies[0].metrics["mrr@10"] == 0.25
+
+
+def test_what_searches_all_documents_is_left_out_where_there_are_candidates_and_what_ranks_them_where_not() -> None:
+    report = compare(with_candidates("Tides/0"), None, ["bm25", "densex-rank-words"], embed_model="none", **FAST)
+    assert [(left.name, left.reason) for left in report.skipped] == [
+        ("bm25", "the dataset's questions come with the documents to rank, and it searches all")
+    ]
+    (left,) = run(["bm25", "densex-rank"]).skipped
+    assert (left.name, left.reason) == (
+        "densex-rank",
+        "it ranks candidates, and the dataset's questions come without any",
+    )
+
+
+def test_a_users_own_ranking_is_compared() -> None:
+    def backwards(corpus: Corpus) -> BaseRetriever:
+        class Backwards(BaseRetriever):
+            def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+                documents = {document.id_: document for document in corpus.documents}
+                candidates = corpus.candidates[query_bundle.query_str]
+                return [NodeWithScore(node=documents[key], score=0.0) for key in reversed(candidates)]
+
+        return Backwards()
+
+    mine = Strategy("mine", backwards, ranks_candidates=True)
+    report = compare(with_candidates("Tides/2", "Tides/1"), strategies=[mine], embed_model="none", **FAST)
+    assert report.strategies[0].metrics["mrr@10"] == (1 + 1 / 2) / 4
 
 
 def test_a_dataset_of_relevance_labels_alone_is_ranked_by_document() -> None:
@@ -260,17 +367,82 @@ def test_a_reader_llm_is_scored_on_the_beginning_of_each_context() -> None:
         assert strategy.metrics["em@100"] == 0.25
         assert strategy.metrics["f1@500"] == 0.25
     assert report.settings.reader_llm == "gpt-4o-mini"
-    assert len(server.requests) == 2 * 3 * 4
+    asked = [json.dumps(request.body) for request in server.requests]
+    assert (
+        len(asked) == len(set(asked)) < 2 * 3 * 4
+    )  # where two strategies, or two lengths, read the same, it is asked once
 
 
 def test_a_question_that_the_reader_failed_at_is_not_counted(caplog: pytest.LogCaptureFixture) -> None:
+    filtered = Reply("no", status=400, code="content_filter")
+
     def read(body: dict[str, Any]) -> Reply | str:
-        return "Nendrum" if "oldest tidal mill stand" in json.dumps(body) else Reply("no", status=400)
+        return "Nendrum" if "oldest tidal mill stand" in json.dumps(body) else filtered
 
     with OpenAIServer(read) as server:
         report = run(["bm25"], reader_llm=reader(server))
     assert report.strategies[0].metrics["em@100"] == 1.0
-    assert "bm25: the reader LLM failed at 9 of 12 answers (BadRequestError)" in caplog.text
+    assert "bm25: the reader LLM failed at 9 of 12 answers" in caplog.text
+
+
+def test_a_reader_that_is_disturbed_is_asked_again_and_its_answers_are_kept(tmp_path: Path) -> None:
+    replies = iter([Reply("busy", status=500)])
+    with OpenAIServer(lambda body: next(replies, "Nendrum")) as server:
+        first = run(["bm25"], reader_llm=reader(server), cache_dir=tmp_path)
+        asked = len(server.requests)
+        second = run(["bm25"], reader_llm=reader(server), cache_dir=tmp_path)
+        assert len(server.requests) == asked
+    assert first.strategies[0].metrics["em@100"] == second.strategies[0].metrics["em@100"] == 0.25
+
+
+def test_a_reader_stops_at_its_budget_and_what_was_found_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    with OpenAIServer(lambda body: "Nendrum") as server:
+        report = run(["bm25"], reader_llm=reader(server), max_cost=0.0)
+    assert server.requests == []
+    assert report.strategies[0].metrics["recall@1"] is not None
+    assert "em@100" not in report.strategies[0].metrics
+    assert "The reader LLM stopped at bm25" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("language", "filler", "said", "answer"),
+    [("en", "Nothing of note is told here. ", "The mill stood in Nendrum.", "Nendrum"),
+     ("ja", "ここには特に何も書かれていない。", "水車は根戸村に立っていた。", "根戸村")],
+)  # fmt: skip
+def test_what_is_shown_of_a_passage_has_the_answer_and_the_unit_that_found_it(
+    language: str, filler: str, said: str, answer: str
+) -> None:
+    documents = [Document(text=f"{40 * filler}{said} {40 * filler}", id_="d")]
+    dataset = EvaluationSet("own", language, documents, [Question("q", said, (answer,), "d")], {"d": [(0, 10_000)]})
+    report = compare(dataset, None, ["densex-sentences", "bm25"], embed_model="none", **FAST)
+    ours, other = (report.questions[0].found[name] for name in ("densex-sentences", "bm25"))
+    assert report.dataset.gold == "document"
+    assert ours.unit.strip() == said
+    assert other.unit == ""
+    for text in (ours.text, other.text):
+        assert answer in text
+        assert text[0] == text[-1] == "…"
+        assert len(text) <= 300
+
+
+def test_it_tells_which_strategy_of_how_many_is_at_work() -> None:
+    told: list[tuple[str, int, int]] = []
+    run(["densex", "bm25"], progress=lambda *step: told.append(step))
+    assert ("densex (1 of 2)", 4, 4) in told
+    assert ("bm25 (2 of 2)", 4, 4) in told
+    assert all(done <= total for _, done, total in told)
+
+
+def test_strategies_that_search_one_index_differently_share_it() -> None:
+    both, alone = run(["densex", "densex-dense"]), run(["densex-dense"])
+    shared, own = both.strategies[1], alone.strategies[0]
+    assert (shared.metrics, shared.cost.units, shared.cost.tokens) == (own.metrics, own.cost.units, own.cost.tokens)
+    assert shared.cost.index_seconds >= both.strategies[0].cost.index_seconds  # it would take that alone
+
+
+def test_a_budget_needs_a_price() -> None:
+    with pytest.raises(ValueError, match="max_cost needs the price of"):
+        run(["bm25"], reader_llm=MockLLM(), max_cost=1.0)
 
 
 def test_an_llm_writes_the_headers_of_contextual_retrieval() -> None:
@@ -284,6 +456,10 @@ def test_an_llm_writes_the_headers_of_contextual_retrieval() -> None:
     assert len(server.requests) == 6
     assert (written.settings.llm, plain.settings.llm) == ("gpt-4o-mini", None)
     assert written.questions[0].found["contextual"].rank == 1
+    spent, unspent = written.strategies[0].cost, plain.strategies[0].cost
+    assert (spent.llm_calls, unspent.llm_calls, unspent.llm_tokens, unspent.llm_dollars) == (6, 0, 0, 0.0)
+    assert spent.llm_tokens > 0
+    assert spent.llm_dollars
     assert written.strategies[0].cost.tokens > plain.strategies[0].cost.tokens
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llama_pack_densex.evaluation.cached_embedding import CachedEmbedding, EmbeddingFile
+from llama_pack_densex.evaluation.models import CachedEmbedding
 from tests.embedding import TrigramEmbedding
 
 
@@ -46,25 +46,25 @@ def test_questions_are_not_texts() -> None:
 
 
 def test_another_model_does_not_get_these_vectors(tmp_path: Path) -> None:
-    file = EmbeddingFile(tmp_path / "embeddings.sqlite")
+    file = tmp_path / "embeddings.sqlite"
     CachedEmbedding(TrigramEmbedding("one"), file).get_text_embedding("lake")
     other = TrigramEmbedding("two")
     CachedEmbedding(other, file).get_text_embedding("lake")
     assert other.embedded == 1
-    file.close()
 
 
 def test_the_file_holds_no_text(tmp_path: Path) -> None:
-    file = EmbeddingFile(tmp_path / "embeddings.sqlite")
-    CachedEmbedding(TrigramEmbedding(), file).get_text_embedding("a secret lake")
-    file.close()
+    file = tmp_path / "embeddings.sqlite"
+    cached = CachedEmbedding(TrigramEmbedding(), file)
+    cached.get_text_embedding("a secret lake")
+    cached.close()
     assert b"secret" not in (tmp_path / "embeddings.sqlite").read_bytes()
 
 
 def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "embeddings.sqlite").write_text("my notes, which are not to be lost " * 100, encoding="utf-8")
     with pytest.raises(OSError, match="delete it, or use another folder"):
-        EmbeddingFile(tmp_path / "embeddings.sqlite")
+        CachedEmbedding(TrigramEmbedding(), tmp_path / "embeddings.sqlite")
     assert (tmp_path / "embeddings.sqlite").read_text(encoding="utf-8").startswith("my notes")
 
 

@@ -7,9 +7,8 @@ from llama_index.core.node_parser import HierarchicalNodeParser, NodeParser, Sen
 from llama_index.core.schema import TextNode
 
 from llama_pack_densex import PropositionNodeParser
-from llama_pack_densex.evaluation.data import Place
-from llama_pack_densex.evaluation.locate import Locator, PassageOf
-from llama_pack_densex.node_parsers.sections import WholeDocumentNodeParser
+from llama_pack_densex.evaluation.judging import Locator, Place
+from llama_pack_densex.node_parsers.nodes import WholeDocumentNodeParser
 from tests.evaluation.comparing import small_set
 
 PARSERS: list[NodeParser] = [
@@ -42,7 +41,7 @@ def test_nodes_of_passage_documents_stand_where_the_passage_does(language: str) 
     nodes = WholeDocumentNodeParser().get_nodes_from_documents(dataset.passage_documents())
     places = [locator.place(node) for node in nodes]
     assert places == [Place(title, span) for title, spans in dataset.passages.items() for span in spans]
-    assert [locator.passage(place) for place in places] == [PassageOf(number, True) for number in (0, 1, 2)] * 2
+    assert [locator.passage(place) for place in places] == [(place, True) for place in places]
 
 
 def test_a_proposition_stands_where_its_passage_does_whatever_its_words() -> None:
@@ -76,10 +75,13 @@ def test_white_space_at_the_ends_does_not_count_for_the_passage() -> None:
     dataset = small_set()
     (_, end), (start, _) = dataset.passages["Tides"][:2]
     passage = Locator(dataset).passage(Place("Tides", (end - 10, start)))
-    assert passage == PassageOf(0, within=True)
+    assert passage == (Place("Tides", dataset.passages["Tides"][0]), True)
 
 
 def test_a_unit_over_two_passages_is_from_the_one_with_most_of_it() -> None:
     dataset = small_set()
     (_, end), (start, _) = dataset.passages["Bridges"][:2]
-    assert Locator(dataset).passage(Place("Bridges", (end - 10, start + 25))) == PassageOf(1, within=False)
+    assert Locator(dataset).passage(Place("Bridges", (end - 10, start + 25))) == (
+        Place("Bridges", dataset.passages["Bridges"][1]),
+        False,
+    )

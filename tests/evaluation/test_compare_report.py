@@ -31,14 +31,14 @@ def test_the_json_has_what_readers_of_it_expect(report: Report) -> None:
     assert given["format"] == 1
     assert given["dataset"] | {"hash": ""} == {
         "name": "small ja", "language": "ja", "documents": 2, "passages": 6, "questions": 4,
-        "length_unit": "characters", "hash": "",
+        "length_unit": "characters", "hash": "", "gold": "passage",
     }  # fmt: skip
     assert given["settings"]["versions"]["llama-index-core"]
     densex = given["strategies"][0]
     assert {"recall@1", "recall@5", "recall@20", "mrr@10", "ndcg@10", "answer_recall@100"} <= set(densex["metrics"])
     low, high = densex["intervals"]["answer_recall@100"]
     assert low <= densex["metrics"]["answer_recall@100"] <= high
-    assert set(given["questions"][0]["found"]["densex"]) == {"rank", "gold_rank", "words", "text", "source"}
+    assert set(given["questions"][0]["found"]["densex"]) == {"rank", "gold_rank", "words", "text", "source", "unit"}
 
 
 def test_what_cannot_be_given_is_null_and_has_no_interval(report: Report) -> None:

@@ -8,8 +8,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from llama_pack_densex.evaluation.datasets import DatasetError, read_dataset
-from llama_pack_densex.evaluation.readers.dpr import iter_articles
+from llama_pack_densex.evaluation.datasets import DatasetError, languages_of, read_dataset
 from tests.conftest import DATA
 from tests.evaluation.published import EVALUATION_DATA, needs_published_data
 
@@ -76,7 +75,7 @@ class TestSquad:
             ({"data": [7]}, r"data\[0\]: expected a JSON object"),
             (_squad(("x", [_qa("1", "x"), _qa("1", "x")])), "the question id '1' occurs twice"),
             (_squad(("x", [])), "expected questions with answers, and there are none"),
-            ({"version": 1}, "expected 'data' \\(SQuAD\\), 'examples'"),
+            ({"version": 1}, "'data' must be a list, as in SQuAD's format"),
         ],
     )
     def test_what_is_wrong_is_said_with_its_place(self, tmp_path: Path, content: Any, said: str) -> None:
@@ -108,16 +107,13 @@ class TestDPR:
         return file
 
     def test_consecutive_passages_of_one_title_are_an_article(self, corpus: Path) -> None:
-        articles = list(iter_articles(corpus))
-        assert [(article.document.id_, article.document.text) for article in articles] == [
+        found = read_dataset(_write(corpus.parent / "q.jsonl", [{"question": "Where?", "answers": ["x"]}]), corpus)
+        assert [(document.id_, document.text) for document in found.documents] == [
             ("Lamp", 'The "Lamp" is red. It hangs.'),
             ("Tea", "Tea."),
             ("Lamp (4)", "Back."),
         ]
-        assert [articles[0].document.text[slice(*span)] for span in articles[0].spans] == [
-            'The "Lamp" is red.',
-            "It hangs.",
-        ]
+        assert [passage.text for passage in found.passage_documents()][:2] == ['The "Lamp" is red.', "It hangs."]
 
     @pytest.mark.parametrize(
         ("name", "text"),
@@ -153,6 +149,53 @@ class TestDPR:
             read_dataset(_write(tmp_path / "q.jsonl", [{"question": "Where?", "answers": ["x"]}]))
 
 
+class TestPassagesWithQuestions:
+    LINES: ClassVar[list[dict[str, Any]]] = [
+        {"title": "Lamps", "text": "The lamp is red.", "questions": ["What colour is the lamp?", "Is it lit?"]},
+        {"title": "Doors", "text": "The door is blue.", "questions": ["What colour is the door?"]},
+        {"title": "Lamps", "text": "It burns oil.", "questions": ["What does the lamp burn?"]},
+        {"text": "The floor is grey.", "questions": []},
+    ]
+
+    def test_the_passages_of_a_title_make_a_document_and_a_question_knows_its_passage(self, tmp_path: Path) -> None:
+        found = read_dataset(_write(tmp_path / "lamps.questions.jsonl", self.LINES))
+        texts = {document.id_: document.text for document in found.documents}
+        assert texts == {
+            "Lamps": "The lamp is red.\n\nIt burns oil.",
+            "Doors": "The door is blue.",
+            "passage 4": "The floor is grey.",
+        }
+        assert found.documents[0].metadata == {"title": "Lamps"}
+        assert found.documents[2].metadata == {}
+        assert [
+            (question.text, texts[question.document_id][slice(*(question.span or (0, 0)))])
+            for question in found.questions
+        ] == [
+            ("What colour is the lamp?", "The lamp is red."),
+            ("Is it lit?", "The lamp is red."),
+            ("What colour is the door?", "The door is blue."),
+            ("What does the lamp burn?", "It burns oil."),
+        ]
+        assert not any(question.answers for question in found.questions)
+        assert found.language == "en"
+
+    def test_what_is_wrong_is_said_with_its_line(self, tmp_path: Path) -> None:
+        wrong = [self.LINES[0], {"text": "x", "questions": [7]}]
+        with pytest.raises(DatasetError, match="line 2: 'questions' must be a text or a list of texts"):
+            read_dataset(_write(tmp_path / "w.jsonl", wrong))
+
+    @needs_published_data
+    @pytest.mark.parametrize(("name", "questions"), [("squad_en", 2236), ("jsquad_ja", 1089)])
+    def test_its_documents_are_those_of_the_squad_file_of_the_same_passages(self, name: str, questions: int) -> None:
+        found = read_dataset(EVALUATION_DATA / f"{name}.questions.jsonl")
+        other = read_dataset(EVALUATION_DATA / f"{name}.json")
+        assert [(each.id_, each.text) for each in found.documents] == [
+            (each.id_, each.text) for each in other.documents
+        ]
+        assert (found.passages, found.language) == (other.passages, other.language)
+        assert len(found.questions) == questions
+
+
 class TestBEIR:
     @pytest.fixture
     def folder(self, tmp_path: Path) -> Path:
@@ -169,10 +212,6 @@ class TestBEIR:
         assert [(question.id, question.document_id) for question in found.questions] == [("1", "c")]
         assert found.relevance == {"1": {"b": 1, "c": 2}}
         assert (found.name, len(found.documents)) == ("scifact", 4)
-
-    def test_labelled_documents_are_kept_when_only_some_are_read(self, folder: Path) -> None:
-        found = read_dataset(folder, max_documents=3)
-        assert [document.id_ for document in found.documents] == ["a", "b", "c"]
 
     def test_a_missing_split_is_named_with_those_that_are_there(self, folder: Path) -> None:
         with pytest.raises(DatasetError, match="the split 'dev' here; the splits that are there: test"):
@@ -242,50 +281,10 @@ class TestOwnQuestions:
             read_dataset(file, tmp_path)
 
     def test_the_repositorys_questions_are_read_language_by_language(self) -> None:
-        with pytest.raises(DatasetError, match="its questions are in en and ja: pass `language`"):
+        with pytest.raises(DatasetError, match=r"in en and ja: say which are meant \(language="):
             read_dataset(DATA / "questions.jsonl", DATA)
         found = read_dataset(DATA / "questions.jsonl", DATA, language="ja", max_questions=5)
         assert [question.id[:2] for question in found.questions] == ["ja"] * 5
-
-
-class TestLlamaIndex:
-    EXAMPLE: ClassVar = {
-        "query": "What colour is the lamp?",
-        "query_by": {"model_name": "gpt", "type": "ai"},
-        "reference_contexts": ["The lamp is red.", "It hangs."],
-        "reference_answer": "It is red.",
-        "reference_answer_by": None,
-    }
-
-    def test_reference_contexts_are_the_documents_of_a_labelled_rag_dataset(self, tmp_path: Path) -> None:
-        found = read_dataset(_write(tmp_path / "rag_dataset.json", {"examples": [self.EXAMPLE]}))
-        assert [document.text for document in found.documents] == ["The lamp is red.", "It hangs."]
-        assert found.questions[0].answers == ("It is red.",)
-        assert found.relevance == {"1": {"context 1": 1, "context 2": 1}}
-
-    def test_reference_contexts_are_found_in_the_source_files(self, tmp_path: Path) -> None:
-        (tmp_path / "source_files").mkdir()
-        (tmp_path / "source_files" / "lamp.txt").write_text("Lamps. The lamp is red. It hangs.", encoding="utf-8")
-        file = _write(tmp_path / "rag_dataset.json", {"examples": [self.EXAMPLE]})
-        question = read_dataset(file, tmp_path / "source_files").questions[0]
-        assert (question.document_id, question.span) == ("lamp.txt", (7, 23))
-
-    def test_an_embedding_qa_dataset_has_documents_and_labels(self, tmp_path: Path) -> None:
-        content = {"queries": {"q": "What is it?"}, "corpus": {"a": "A lamp."}, "relevant_docs": {"q": ["a"]}}
-        found = read_dataset(_write(tmp_path / "qa.json", {**content, "mode": "text"}))
-        assert found.relevance == {"q": {"a": 1}}
-        assert (found.questions[0].document_id, found.documents[0].text) == ("a", "A lamp.")
-
-    def test_a_label_of_an_unknown_text_is_named(self, tmp_path: Path) -> None:
-        content = {"queries": {"q": "What is it?"}, "corpus": {"a": "A lamp."}, "relevant_docs": {"q": ["b"]}}
-        with pytest.raises(DatasetError, match="the question q has the document b, which is not in the corpus"):
-            read_dataset(_write(tmp_path / "qa.json", content))
-
-    def test_what_llama_index_itself_saves_is_read(self, tmp_path: Path) -> None:
-        llama_dataset = pytest.importorskip("llama_index.core.llama_dataset", reason="core 0.14.21 has it no more")
-        example = llama_dataset.LabelledRagDataExample(query="What?", reference_contexts=["x"], reference_answer="y")
-        llama_dataset.LabelledRagDataset(examples=[example]).save_json(str(tmp_path / "rag.json"))
-        assert read_dataset(tmp_path / "rag.json").questions[0].answers == ("y",)
 
 
 def test_a_path_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -293,3 +292,48 @@ def test_a_path_that_is_not_there_is_named(tmp_path: Path) -> None:
         read_dataset(tmp_path / "none.json")
     with pytest.raises(DatasetError, match="expected BEIR's"):
         read_dataset(tmp_path)
+
+
+def test_questions_name_their_documents_beside_their_own_file(tmp_path: Path) -> None:
+    questions = _bilingual(tmp_path)
+    assert languages_of(questions) == ["en", "ja"]
+    for language, text in (("en", "The lamp is red."), ("ja", "灯りは赤い。")):
+        found = read_dataset(questions, language=language)
+        assert [document.id_ for document in found.documents] == ["en/lamp.md", "ja/lamp.md"]
+        (question,) = found.questions
+        assert {document.id_: document.text for document in found.documents}[question.document_id] == text
+
+
+@pytest.mark.parametrize("language", ["en", "ja"])
+def test_a_document_is_found_below_the_folder_and_from_the_questions_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, language: str
+) -> None:
+    questions = _bilingual(tmp_path)
+    monkeypatch.chdir(tmp_path.parent)
+    relative = Path(tmp_path.name)
+    for folder in (tmp_path / language, relative / language):
+        found = read_dataset(questions, folder, language=language)
+        assert [question.document_id for question in found.questions] == ["lamp.md"]
+    assert read_dataset(relative / questions.name, language=language).questions[0].document_id == f"{language}/lamp.md"
+
+
+def test_a_named_document_that_is_not_there_is_an_error_that_says_where_it_was_looked_for(tmp_path: Path) -> None:
+    questions = _bilingual(tmp_path)
+    (tmp_path / "ja" / "lamp.md").unlink()
+    with pytest.raises(DatasetError, match=r"line 2: there is no document 'ja/lamp.md' in .*--documents"):
+        read_dataset(questions, language="ja")
+    with pytest.raises(DatasetError, match="no questions in 'ko'; there are some in en, ja"):
+        read_dataset(questions, language="ko")
+
+
+def _bilingual(folder: Path) -> Path:
+    lines = []
+    for language, text, question, answer in (
+        ("en", "The lamp is red.", "What colour is the lamp?", "red"),
+        ("ja", "灯りは赤い。", "灯りは何色か。", "赤い"),
+    ):
+        (folder / language).mkdir()
+        (folder / language / "lamp.md").write_text(text, encoding="utf-8")
+        named = {"language": language, "question": question, "answers": [answer], "document": f"{language}/lamp.md"}
+        lines.append(named)
+    return _write(folder / "questions.jsonl", lines)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from llama_pack_densex.evaluation.report_html import render
+from llama_pack_densex.evaluation.page import render
 from tests.browser import CHROMIUM, Page, browser
 from tests.evaluation.example_report import HOSTILE, question, report, strategy
 
@@ -81,10 +82,10 @@ def test_the_page_opens_from_a_file_without_network_and_without_errors(page: Pag
 
 
 def test_a_script_in_a_document_or_question_shows_as_text(page: Page) -> None:
-    assert page.run(f"{AN_ITEM}[3].querySelector('h3').textContent") == HOSTILE
-    page.run(f"{AN_ITEM}[3].querySelector('details').open = true")
+    assert page.run(f"{AN_ITEM}[0].querySelector('h3').textContent") == HOSTILE
+    page.run(f"{AN_ITEM}[0].querySelector('details').open = true")
     page.run("new Promise((done) => setTimeout(done, 50))")
-    assert HOSTILE in page.run(f"{AN_ITEM}[3].querySelector('.hit p').textContent")
+    assert HOSTILE in page.run(f"{AN_ITEM}[0].querySelector('.hit p').textContent")
     assert page.run("document.images.length") == 0
 
 
@@ -124,7 +125,7 @@ def test_confidence_intervals_come_when_asked_for(page: Page) -> None:
 
 
 def test_a_line_is_hidden_and_shown_by_its_button(page: Page) -> None:
-    shown = "getComputedStyle(document.querySelector('.wide .series.line[data-strategy=\"2\"]')).display !== 'none'"
+    shown = "getComputedStyle(document.querySelector('.series.line[data-strategy=\"2\"]')).display !== 'none'"
     button = "#legend button[data-strategy='2']"
     page.click(button)
     assert not page.run(shown)
@@ -136,13 +137,10 @@ def test_a_line_is_hidden_and_shown_by_its_button(page: Page) -> None:
 
 
 def test_the_mouse_reads_a_value_off_the_nearest_line(page: Page) -> None:
-    plot = "#curve-plots [data-drawing='near'] .wide svg"
+    plot = "#curve-plots svg.plot"
     page.run("document.querySelector(\"[data-show='none']\").click()")
     page.click("#legend button[data-strategy='0']")
-    left, right, width = page.run(
-        f'(() => {{ const plot = document.querySelector("{plot}");'
-        " return [Number(plot.dataset.left), Number(plot.dataset.right), plot.viewBox.baseVal.width]; })()"
-    )
+    left, right, width = page.run("[frame.left, frame.right, frame.width]")
     page.move_to(plot, across=(left + (right - left) * 0.4) / width)
     assert page.run("document.getElementById('tip').textContent").startswith("densex200 words: 0.811 (0.791–0.831)")
     assert page.run("document.querySelector('#legend output').textContent") == "0.811"
@@ -156,9 +154,57 @@ def test_the_slider_moves_the_readings_by_keyboard(page: Page) -> None:
 
 
 def test_the_axis_begins_at_0_when_asked_to(page: Page) -> None:
+    lowest = "document.querySelector('#curve-plots text.soft').textContent"
+    assert page.run(lowest) == "0.5"
     page.click("#from-zero")
-    visible = "[...document.querySelectorAll('[data-drawing]:not([hidden])')].map((each) => each.dataset.drawing)"
-    assert page.run(visible) == ["whole"]
+    assert page.run(lowest) == "0.0"
+
+
+def test_a_line_ends_where_nothing_is_given_and_bars_have_whiskers_only_where_there_is_a_value(
+    page: Page, tmp_path: Path
+) -> None:
+    some = tmp_path / "some.html"
+    some.write_text(render(report([strategy("densex", 0.9), strategy("vector", None)])), encoding="utf-8")
+    page.open(some)
+    assert page.run("document.querySelectorAll('#curve-plots .series.line').length") == 1
+    assert page.run("document.querySelectorAll('[data-bars=recall] .whisker').length") == 3
+    assert page.run("document.querySelector('[data-bars=recall]').textContent").count("not given") == 3
+    page.requests.clear()
+
+
+def test_names_beside_the_lines_do_not_lie_on_each_other(page: Page, tmp_path: Path) -> None:
+    many = tmp_path / "many.html"
+    many.write_text(render(report([strategy(f"strategy-{number}", 0.9) for number in range(25)])), encoding="utf-8")
+    page.open(many)
+    page.click("#all-strategies")
+    heights = page.run(
+        "[...document.querySelectorAll('.series.label text')].map((text) => Number(text.getAttribute('y')))"
+    )
+    assert len(heights) == 25
+    assert all(later - earlier >= 12 for earlier, later in pairwise(sorted(heights)))
+    assert 0 < min(heights) < max(heights) < 540
+    page.requests.clear()
+
+
+def test_plots_are_drawn_anew_for_a_narrow_window(page: Page, file: Path) -> None:
+    width = "document.querySelector('#curve-plots svg.plot').viewBox.baseVal.width"
+    before = page.run(width)
+    page.open(file, width=400)
+    assert page.run(width) < 400 < before
+    assert page.run("document.querySelectorAll('.series.label').length") == 0
+
+
+def test_questions_without_answers_are_judged_by_their_gold_passage(page: Page, tmp_path: Path) -> None:
+    made = report([strategy("densex", 0.9), strategy("bm25", 0.7)], [question(1, {"densex": 1, "bm25": None})])
+    made["questions"][0]["answers"] = []
+    for each in made["strategies"]:
+        each["metrics"] = {key: value for key, value in each["metrics"].items() if key.startswith("gold")}
+    written = tmp_path / "gold.html"
+    written.write_text(render(made), encoding="utf-8")
+    page.open(written)
+    assert page.run("document.querySelector('#measure option').textContent") == "the gold passage first"
+    assert page.run("document.getElementById('recall-by-words').hidden")
+    page.requests.clear()
 
 
 def test_comparisons_are_shown_one_metric_at_a_time(page: Page) -> None:
@@ -212,6 +258,7 @@ def test_questions_come_in_pages(page: Page) -> None:
 
 
 def test_a_question_opens_to_what_each_found_with_the_answer_marked(page: Page) -> None:
+    _choose(page, "order", "as in the dataset")
     page.click("#question-list summary")
     page.run("new Promise((done) => setTimeout(done, 50))")
     assert page.run("document.querySelectorAll('#question-list li:first-child .hit').length") == len(NAMES)
@@ -220,6 +267,89 @@ def test_a_question_opens_to_what_each_found_with_the_answer_marked(page: Page) 
         page.run("document.querySelector('.hit .chip').textContent")
         == "densex: answer in result 1, gold in 1, after 20 words"
     )
+
+
+def test_the_unit_that_found_a_passage_is_shown_with_the_answer_marked(page: Page, tmp_path: Path) -> None:
+    for language, answer, unit, marks in (
+        ("en", "3 ships", "Of 13 ships and 3\nships the last came.", ["3\nships"]),
+        ("ja", "徳川家康", "江戸幕府は徳川 家康が開いた。", ["徳川 家康"]),
+    ):
+        made = report([strategy("densex", 0.9)], [question(1, {"densex": 1}, answer=answer)], language=language)
+        made["questions"][0]["found"]["densex"]["unit"] = unit
+        written = tmp_path / f"{language}.html"
+        written.write_text(render(made), encoding="utf-8")
+        page.open(written)
+        page.click("#question-list summary")
+        page.run("new Promise((done) => setTimeout(done, 50))")
+        assert page.run("document.querySelector('.hit .unit').textContent") == f"Found by: {unit}"
+        assert page.run("[...document.querySelectorAll('.unit mark')].map((mark) => mark.textContent)") == marks
+    page.requests.clear()
+
+
+def test_eight_strategies_are_shown_at_first_and_a_click_shows_the_others(page: Page, tmp_path: Path) -> None:
+    names = ["densex", "densex-dense", "densex-sentences", "vector", "vector-256", "bm25", "hybrid", "contextual"]
+    names += ["dense-x", "paper-sentences", "mine"]
+    asked = [question(1, {name: 1 if name != "paper-sentences" else None for name in names})]
+    written = tmp_path / "many.html"
+    written.write_text(render(report([strategy(name, 0.9) for name in names], asked)), encoding="utf-8")
+    page.open(written)
+    listed = "[...document.querySelectorAll('#metrics tbody tr')].filter((row) => row.offsetHeight).length"
+    chips = "document.querySelectorAll('.outcome .chip').length"
+    assert (page.run(listed), page.run(chips)) == (8, 8)
+    assert page.run(
+        "[...document.querySelectorAll('#metrics tbody tr:not([data-other])')]"
+        ".some((row) => row.textContent.includes('mine'))"
+    )
+    page.click("#all-strategies")
+    assert (page.run(listed), page.run(chips)) == (11, 11)
+    assert page.run("document.querySelectorAll('.series.line').length") == 11
+    page.requests.clear()
+
+
+def test_disputed_questions_come_first(page: Page) -> None:
+    titles = f"[...{AN_ITEM}].slice(0, 3).map((item) => item.querySelector('.answers').textContent.match(/q[0-9]+/)[0])"
+    assert page.run(titles) == ["q3", "q4", "q0"]
+    _choose(page, "order", "as in the dataset")
+    assert page.run(titles) == ["q0", "q1", "q2"]
+
+
+def test_the_verdict_is_in_sight_on_a_phone(page: Page, file: Path) -> None:
+    page.open(file, width=390)
+    right = (
+        "[...document.querySelectorAll('.verdict')].filter((each) => each.offsetHeight)"
+        ".map((each) => each.getBoundingClientRect().right)"
+    )
+    edges = page.run(right)
+    assert len(edges) > 4
+    assert max(edges) <= 390
+
+
+def test_columns_say_so_where_questions_name_documents_only(page: Page, tmp_path: Path) -> None:
+    made = _example()
+    made["dataset"]["gold"] = "document"
+    written = tmp_path / "documents.html"
+    written.write_text(render(made), encoding="utf-8")
+    page.open(written)
+    assert "Passage of the right document" in page.run("document.querySelector('#metrics .groups').textContent")
+    assert "Gold" not in page.run("document.querySelector('#metrics').textContent")
+    assert "a passage of the right document first" in page.run("document.getElementById('measure').textContent")
+    page.requests.clear()
+
+
+def test_the_cost_has_llm_calls_tokens_and_money(page: Page, tmp_path: Path) -> None:
+    made = _example()
+    for each, dollars in zip(made["strategies"], (0.0123, 12.5, None, 0.0), strict=True):
+        each["cost"] |= {"llm_calls": 301, "llm_tokens": 45_678, "llm_dollars": dollars}
+    written = tmp_path / "llm.html"
+    written.write_text(render(made), encoding="utf-8")
+    page.open(written)
+    rows = page.run(
+        "[...document.querySelectorAll('#cost tbody tr')]"
+        ".map((row) => [3, 4, 5].map((cell) => row.cells[cell].textContent.trim()))"
+    )
+    assert [row[2] for row in rows] == ["$0.0123", "$12.50", "–", "$0.00"]
+    assert rows[0][:2] == ["301", "45,678"]
+    page.requests.clear()
 
 
 @pytest.mark.parametrize("width", [400, 700, 1600])

@@ -5,18 +5,14 @@ import hashlib
 import json
 import re
 from html.parser import HTMLParser
-from itertools import pairwise
 from typing import Any
-from xml.dom import minidom
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from llama_pack_densex.evaluation.page import amount, difference, p_value, render, share
 from llama_pack_densex.evaluation.report import Skipped
-from llama_pack_densex.evaluation.report_format import amount, difference, p_value, share
-from llama_pack_densex.evaluation.report_html import render
-from llama_pack_densex.evaluation.report_plots import answer_recall_svg, recall_bars_svg
 from tests.evaluation.example_report import HOSTILE, question, report, strategy
 
 
@@ -83,7 +79,7 @@ def test_whatever_others_wrote_stays_text() -> None:
     tags = _Tags(page)
     assert not tags.named("img")
     assert len(tags.named("script")) == len(plain.named("script")) == 2
-    assert _data(page)["questions"][0][1] == HOSTILE
+    assert _data(page)["questions"][0]["question"] == HOSTILE
 
 
 @settings(max_examples=40, deadline=None)
@@ -93,15 +89,7 @@ def test_any_text_comes_through(text: str) -> None:
     page.encode()  # lone surrogates would fail
     data = _data(page)
     assert data["strategies"][0]["name"] == "densex" + text
-    assert data["questions"][0][1:3] == ["Q" + text, [text]]
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.text(st.characters(codec=None), max_size=20))
-def test_drawings_are_well_formed_whatever_a_strategy_is_called(name: str) -> None:
-    made = report([strategy("densex", 0.8), strategy(name, 0.7)], [])
-    minidom.parseString(answer_recall_svg(made).encode())
-    minidom.parseString(recall_bars_svg(made).encode())
+    assert (data["questions"][0]["question"], data["questions"][0]["answers"]) == ("Q" + text, [text])
 
 
 @pytest.mark.parametrize(
@@ -135,8 +123,9 @@ def test_the_best_of_each_column_is_marked_and_what_is_not_given_is_no_zero() ->
     page = render(report([strategy("densex", 0.9), strategy("vector", None), strategy("bm25", 0.7)]))
     rows = dict(
         re.findall(
-            r'<tr[^>]*><th scope="row" data-value="(\w+)">(.*?)</tr>',
+            r'<tr[^>]*>\s*<th scope="row" data-value="(\w+)">(.*?)</tr>',
             page.split('id="metrics"')[1].split("</table>")[0],
+            re.DOTALL,
         )
     )
     assert 'class="number best" data-value="0.9"' in rows["densex"]
@@ -153,7 +142,7 @@ def test_the_headline_names_the_best_alternative_and_not_one_of_ours() -> None:
     headline = render(made).split("Against the best alternative</h2>")[1].split("</table>")[0]
     assert "hybrid <b>0.800</b>" in headline
     assert "densex-dense" not in headline
-    assert "▲ better" in headline
+    assert "▲ <span>better</span>" in headline
 
 
 def test_a_difference_that_may_be_chance_is_not_called_better() -> None:
@@ -177,33 +166,6 @@ def test_a_text_that_many_found_is_in_the_page_once() -> None:
     assert page.count("The same passage.") == 1
 
 
-def test_a_line_ends_where_nothing_is_given_and_begins_where_the_axis_does() -> None:
-    made = report([strategy("densex", 0.9), strategy("vector", None)])
-    near, whole = answer_recall_svg(made), answer_recall_svg(made, whole=True)
-    assert near.count('class="series line') == whole.count('class="series line') == 1
-    assert near.count("<title>") < whole.count("<title>") == len(made["settings"]["lengths"])
-
-
-def test_names_beside_the_lines_do_not_lie_on_each_other() -> None:
-    made = report([strategy(f"strategy-{number}", 0.9) for number in range(25)])
-    drawing = minidom.parseString(answer_recall_svg(made, height=460))
-    heights = [
-        float(text.getAttribute("y"))
-        for group in drawing.getElementsByTagName("g")
-        if " label " in group.getAttribute("class")
-        for text in group.getElementsByTagName("text")
-    ]
-    assert len(heights) == 25
-    assert all(later - earlier >= 12 for earlier, later in pairwise(heights))
-    assert 0 < min(heights) < max(heights) < 460
-
-
-def test_bars_have_whiskers_only_where_there_is_a_value() -> None:
-    drawing = recall_bars_svg(report([strategy("densex", 0.9), strategy("vector", None)]))
-    assert drawing.count('class="whisker"') == 3
-    assert drawing.count("not given") == 3
-
-
 @pytest.mark.parametrize(
     ("written", "expected"),
     [
@@ -221,10 +183,3 @@ def test_bars_have_whiskers_only_where_there_is_a_value() -> None:
 )
 def test_numbers_have_the_digits_that_mean_something(written: str, expected: str) -> None:
     assert written == expected
-
-
-def test_a_name_that_fits_is_not_shortened() -> None:
-    for name in ("bm25", "densex-sentences", "密な検索"):
-        made = report([strategy(name, 0.9)])
-        assert f">{name}</text>" in recall_bars_svg(made)
-        assert f">{name}</text>" in answer_recall_svg(made)

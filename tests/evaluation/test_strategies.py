@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,20 +12,21 @@ from llama_index.core import Settings
 from llama_index.core.schema import Document, NodeWithScore
 
 from llama_pack_densex import SentencePropositionizer
-from llama_pack_densex.evaluation.corpus import Corpus, Models, StrategyUnavailable
+from llama_pack_densex.evaluation.datasets import EvaluationSet
 from llama_pack_densex.evaluation.strategies import built_in_strategies, resolve_strategies
-from llama_pack_densex.evaluation.strategy import Strategy
+from llama_pack_densex.evaluation.strategy import Corpus, Strategy, StrategyUnavailable
 from llama_pack_densex.node_parsers.metadata import MATCHED_KEY
+from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
 from tests.embedding import TrigramEmbedding
 from tests.evaluation.comparing import small_set
 
 NAMES = list(built_in_strategies())
+SEARCHING = [name for name in NAMES if not name.startswith(("densex-sentences", "densex-rank"))]
 
 
 def corpus(language: str = "en", **models: Any) -> Corpus:
-    dataset = small_set(language)
     given = {"embed_model": TrigramEmbedding(), "propositionizer": SentencePropositionizer(), **models}
-    return Corpus(dataset.documents, dataset.passage_documents(), language, 20, Models(**given))
+    return Corpus(small_set(language), 20, **given)
 
 
 def retrieved(name: str, question: str, over: Corpus | None = None) -> list[NodeWithScore]:
@@ -39,7 +42,7 @@ def test_each_is_described(name: str) -> None:
     assert built_in_strategies()[name].description.endswith(".")
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if "sentences" not in name])
+@pytest.mark.parametrize("name", SEARCHING)
 @pytest.mark.parametrize("language", ["en", "ja"])
 def test_each_finds_something(name: str, language: str) -> None:
     question = small_set(language).questions[0].text
@@ -47,9 +50,8 @@ def test_each_finds_something(name: str, language: str) -> None:
 
 
 def test_they_leave_the_global_settings_alone() -> None:
-    for name in NAMES:
-        if "sentences" not in name:
-            retrieved(name, "Who opened the Humber Bridge?")
+    for name in SEARCHING:
+        retrieved(name, "Who opened the Humber Bridge?")
     assert (Settings._llm, Settings._embed_model, Settings._node_parser) == (None, None, None)
 
 
@@ -59,7 +61,8 @@ def test_ours_come_first_in_both_modes_with_and_without_bm25_and_llm() -> None:
     assert set(ours) == {
         "densex", "densex-dense", "densex-auto-merging", "densex-auto-merging-dense", "densex-sentences",
         "densex-sentences-dense", "densex-sentences-auto-merging", "densex-sentences-auto-merging-dense",
-        "densex-chunked", "densex-sentences-chunked",
+        "densex-passage-words", "densex-chunked", "densex-sentences-chunked",
+        "densex-rank", "densex-rank-dense", "densex-rank-words",
     }  # fmt: skip
 
 
@@ -72,6 +75,20 @@ def test_ours_return_the_datasets_passages() -> None:
 def test_chunked_ours_cut_the_articles_themselves() -> None:
     nodes = retrieved("densex-chunked", "Who opened the Humber Bridge?")
     assert texts(nodes)[0] == next(document.text for document in corpus().documents if document.id_ == "Bridges")
+
+
+@pytest.mark.parametrize(("language", "added"), [("en", "Wuthering."), ("ja", "嵐が丘。")])
+def test_passages_are_found_by_their_own_words_alone_where_that_is_compared(language: str, added: str) -> None:
+    class Reworded(Propositionizer):
+        async def apropositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
+            return [PropositionSet((f"{passage.text} {added}",)) for passage in passages]
+
+        def fingerprint_data(self) -> dict[str, Any]:
+            return {}
+
+    over = corpus(language, embed_model=None, propositionizer=Reworded())
+    assert retrieved("densex", added, over)
+    assert not retrieved("densex-passage-words", added, over)
 
 
 def test_sentence_propositions_make_the_variants_without_llm_needless() -> None:
@@ -99,17 +116,22 @@ def test_contextual_headers_are_title_and_headings_without_an_llm() -> None:
     dataset = small_set()
     document = Document(id_="Harbour", text=text, metadata={"title": "Ōarai"})
     places = [(text.index("They"), text.index("\n\n## Cranes")), (text.rindex("They"), len(text))]
-    passages = [Document(id_=f"Harbour/{n}", text=text[slice(*place)]) for n, place in enumerate(places)]
-    over = Corpus(
-        [*dataset.documents, document],
-        [*dataset.passage_documents(), *passages],
-        "en",
-        20,
-        Models(TrigramEmbedding(), None, None),
-    )
+    passages = {**dataset.passages, "Harbour": places}
+    with_it = replace(dataset, documents=[*dataset.documents, document], passages=passages)
+    over = Corpus(with_it, 20, TrigramEmbedding())
     (first, *_) = retrieved("contextual", "Harbour cranes of Ōarai", over)
     assert first.node.get_content() == "They were painted in 1902."
     assert first.node.metadata["context"] == "Ōarai, Harbour, Cranes"
+
+
+def test_a_repeated_chunk_gets_the_headings_of_each_of_its_places() -> None:
+    passage = "They were painted in 1901."
+    text = f"# Harbour\n\n## Gates\n\n{passage}\n\n## Cranes\n\n{passage}"
+    spans = [(start, start + len(passage)) for start in (text.index(passage), text.rindex(passage))]
+    dataset = EvaluationSet("harbour", "en", [Document(id_="Harbour", text=text)], [], {"Harbour": spans})
+    over = Corpus(dataset, 20, TrigramEmbedding())
+    found = {node.node.metadata["context"] for node in retrieved("contextual", "When were they painted?", over)}
+    assert found == {"Harbour, Gates", "Harbour, Cranes"}
 
 
 def test_bm25_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,3 +155,15 @@ def test_a_strategy_has_a_name_and_a_positive_number(given: dict[str, Any]) -> N
 def test_none_at_all_is_refused() -> None:
     with pytest.raises(ValueError, match="no strategies"):
         resolve_strategies([])
+
+
+def test_dense_x_takes_the_same_of_equal_hits_in_every_run() -> None:
+    names = ("Oarai", "Nakaminato", "Hitachi", "Kujihama", "Naka", "Isohama", "Hiraiso", "Kawajiri")
+    documents = [Document(id_=name, text=f"The gate was painted. {name} is a harbour.") for name in names]
+    over = Corpus(EvaluationSet("gates", "en", documents, []), 20, TrigramEmbedding(), SentencePropositionizer())
+    taken = set()
+    for _ in range(6):
+        read = built_in_strategies()["dense-x"].on(over).context_retriever
+        assert read is not None
+        taken.add(frozenset(texts(read.retrieve("The gate was painted."))))
+    assert len(taken) == 1

@@ -10,7 +10,7 @@ from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.schema import Document
 
 from llama_pack_densex import Passage, RecordedPropositionizer
-from llama_pack_densex.evaluation.chunk_propositions import ChunkPropositionizer
+from llama_pack_densex.evaluation.strategy import ChunkPropositionizer
 
 FIRST = "The mill stood in Nendrum. It was built in 619. Monks dug it up."
 SECOND = "The tide drove its wheel. Grain was ground there."

@@ -14,17 +14,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llama_pack_densex.ingestion.batch_files import (
+from llama_pack_densex.ingestion.batch import (
     MAX_BYTES,
     MAX_REQUESTS,
     BatchResult,
     RequestFiles,
-    read_result,
     read_results,
     request_line,
 )
-from llama_pack_densex.llm_requests.failures import Failure
-from llama_pack_densex.llm_requests.reply import Reply, Usage
+from llama_pack_densex.llm.errors import Failure
+from llama_pack_densex.llm.usage import Reply, Usage
 
 BODY = {"model": "gpt-4o-mini", "messages": [{"role": "user", "content": "味噌は大豆から作られる。"}]}
 JSON = st.recursive(
@@ -32,6 +31,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=8,
 )
+NO_RESULT = "the line is damaged, or no result but a request"
 FIELDS = ("custom_id", "response", "error", "status_code", "body", "choices", "message", "content", "finish_reason")
 
 
@@ -65,6 +65,11 @@ def result(body: Any, status: Any = 200, error: Any = None, **fields: Any) -> by
 
 def failed(code: str | None, message: str, status: int = 400) -> bytes:
     return result({"error": {"message": message, "type": "invalid_request_error", "param": None, "code": code}}, status)
+
+
+def read_result(line: bytes) -> BatchResult:
+    (read,) = read_results([line])
+    return read
 
 
 def lines_of(path: Path) -> list[Any]:
@@ -121,13 +126,6 @@ def test_the_default_limits_are_within_those_of_the_service() -> None:
 def test_limits_beyond_those_of_the_service_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="1 to 50,000 requests"):
         RequestFiles(tmp_path, max_requests=50_001)
-    with pytest.raises(ValueError, match="bytes"):
-        RequestFiles(tmp_path, max_bytes=200_000_001)
-
-
-def test_a_request_that_is_larger_than_a_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="21 bytes"), RequestFiles(tmp_path / "out", max_bytes=20) as files:
-        files.add(b"x" * 20 + b"\n")
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX modes")
@@ -255,13 +253,13 @@ def test_a_failure_that_would_come_back_is_kept(line: bytes, kind: str) -> None:
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        (b'{"custom_id": "k", "response": {"sta', "the line is damaged"),
-        (b'{"custom_id": "\xff"}', "the line is damaged"),
-        (b"[" * 100_000, "the line is damaged"),
-        (b'["k"]', "the line is damaged"),
-        (result(completion(), custom_id=None), "the line has no custom_id"),
-        (request_line("k", BODY), "the line is a request, not a result"),
-        (b'{"custom_id": "k"}', "the line has no response"),
+        (b'{"custom_id": "k", "response": {"sta', NO_RESULT),
+        (b'{"custom_id": "\xff"}', NO_RESULT),
+        (b"[" * 100_000, NO_RESULT),
+        (b'["k"]', NO_RESULT),
+        (result(completion(), custom_id=None), NO_RESULT),
+        (request_line("k", BODY), NO_RESULT),
+        (b'{"custom_id": "k"}', NO_RESULT),
         (result(None, 500), "the request failed (500)"),
         (result("", 0), "the request failed"),
         (failed("rate_limit_exceeded", "Rate limit reached", 429), "the request failed (429 invalid_request_error"),
@@ -270,9 +268,9 @@ def test_a_failure_that_would_come_back_is_kept(line: bytes, kind: str) -> None:
             result(None, response=None, error={"code": "batch_expired", "message": "It could not be executed."}),
             "the request failed (batch_expired)",
         ),
-        (result({**completion(), "choices": []}), "the response has no choices"),
-        (result({"choices": [{"index": 0}]}), "the response has no choices"),
-        (result("OK"), "the response has no choices"),
+        (result({**completion(), "choices": []}), "the response holds no text"),
+        (result({"choices": [{"index": 0}]}), "the response holds no text"),
+        (result("OK"), "the response holds no text"),
         (result(completion(["part"])), "the response holds no text"),
     ],
 )
@@ -304,10 +302,3 @@ def test_no_bytes_stop_the_reading(data: bytes) -> None:
 def test_byte_order_mark_line_ends_of_windows_and_blank_lines_are_passed_over() -> None:
     data = b"\xef\xbb\xbf" + result(completion()) + b"\r\n\r\n" + result(completion("x"))
     assert [read.problem for read in read_results(io.BytesIO(data))] == ["", ""]
-
-
-def test_a_line_without_end_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("llama_pack_densex.ingestion.batch_files._LONGEST_LINE", 1_000)
-    data = b"x" * 2_500 + b"\n" + result(completion()) + b"\n" + b"x" * 1_000
-    problems = [read.problem for read in read_results(io.BytesIO(data))]
-    assert problems == ["the line is too long", "", "the line is too long"]

@@ -22,7 +22,7 @@ from llama_index.core.schema import BaseNode
 from llama_index.llms.openai import OpenAI
 
 from llama_pack_densex import LLMPropositionizer, Passage, PropositionNodeParser
-from llama_pack_densex.llm_requests.failures import PropositionizerError
+from llama_pack_densex.propositionizers.base import PropositionizerError
 from tests.embedding import TrigramEmbedding
 from tests.openai_server import OpenAIServer, Reply, asked_content
 
@@ -96,8 +96,7 @@ def start_method(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def test_two_workers_make_the_nodes_of_one_process_in_the_same_order(made: Made) -> None:
-    with OpenAIServer(respond) as server:
-        assert content(made.nodes) == content(pipeline_of(parser_of(server)).run(documents=lamps()))
+    assert content(made.nodes) == content(pipeline_of(parser_of(made.server)).run(documents=lamps()))
     assert all(node.embedding for node in made.nodes)
 
 
@@ -115,20 +114,21 @@ def test_workers_share_a_reply_cache(made: Made, environment_key: None) -> None:
     asked = len(made.server.requests)
     nodes = pipeline_of(made.parser).run(documents=lamps(), num_workers=2)
     assert content(nodes) == content(made.nodes)
-    assert len(made.server.requests) == asked == len(lamps())
+    assert len(made.server.requests) == asked
+    assert len(made.asked) == len(lamps())
 
 
 async def test_workers_of_arun_do_what_one_process_does_beside_busy_threads(
     made: Made, environment_key: None, start_method: str
 ) -> None:
-    with OpenAIServer(respond) as server, busy_threads(server):
-        nodes = await pipeline_of(parser_of(server)).arun(documents=lamps(), num_workers=2)
+    with busy_threads(made.server):
+        nodes = await pipeline_of(parser_of(made.server)).arun(documents=lamps(), num_workers=2)
     assert content(nodes) == content(made.nodes)
 
 
 async def test_run_in_a_thread_does_it_whatever_the_start_method(made: Made, environment_key: None) -> None:
-    with OpenAIServer(respond) as server, busy_threads(server):
-        nodes = await asyncio.to_thread(pipeline_of(parser_of(server)).run, documents=lamps(), num_workers=2)
+    with busy_threads(made.server):
+        nodes = await asyncio.to_thread(pipeline_of(parser_of(made.server)).run, documents=lamps(), num_workers=2)
     assert content(nodes) == content(made.nodes)
 
 

@@ -14,13 +14,12 @@ from llama_index.core import Document
 from llama_index.llms.openai import OpenAI
 
 from llama_pack_densex import LLMPropositionizer, Passage, PropositionNodeParser, SentencePropositionizer
-from llama_pack_densex.ingestion.displays import display_for, line_display
-from llama_pack_densex.ingestion.report import DocumentOutcome, PassageFallback, read_report
-from llama_pack_densex.ingestion.watching import Watch
-from llama_pack_densex.llm_requests.failures import PropositionizerError
-from llama_pack_densex.node_parsers.base import ParsedDocument
-from llama_pack_densex.propositionizers.base import Propositionizer, PropositionSet
+from llama_pack_densex.ingestion.progress import Display, display_for
+from llama_pack_densex.ingestion.report import DocumentOutcome, PassageFallback, Watch
+from llama_pack_densex.node_parsers.parsers import ParsedDocument
+from llama_pack_densex.propositionizers.base import Propositionizer, PropositionizerError, PropositionSet
 from llama_pack_densex.stores.folder import REPORT_FILE
+from tests.ingestion.reports import read_report
 from tests.openai_server import OpenAIServer, Reply, asked_content
 
 RAIN = Document(id_="天気/雨.md", text="Rain fell on the harbour. It was cold.\n\n雨が港に降った。寒かった。")
@@ -102,7 +101,7 @@ def test_a_passage_that_fell_back_is_reported_with_its_place_and_reason(
 
 def test_passages_are_shown_before_their_document_is_done() -> None:
     shown: list[str] = []
-    with Watch(SentencePropositionizer(), None, line_display(shown.append), documents=2) as watch:
+    with Watch(SentencePropositionizer(), None, Display(shown.append), documents=2) as watch:
         watch.passage(PropositionSet(("雨が降った。", "寒かった。")))
         watch.passage(PropositionSet(("It rained.",), "fallback", "refused"))
         watch.unchanged(RAIN)

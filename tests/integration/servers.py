@@ -103,6 +103,9 @@ def postgres_server() -> Iterator[int]:
     try:
         subprocess.run(list(map(str, make)), check=True, capture_output=True, timeout=60, **options)
         with running(serve, port, signal.SIGINT, **options):
+            asking = [programs / "pg_isready", "-h", "127.0.0.1", "-p", port]
+            while subprocess.run(list(map(str, asking)), capture_output=True, check=False).returncode == 1:
+                time.sleep(0.05)  # its port answers before it does
             yield port
     finally:
         shutil.rmtree(folder)

@@ -20,7 +20,7 @@ from llama_pack_densex import (
     RecordedPropositionizer,
     SentencePropositionizer,
 )
-from llama_pack_densex.node_parsers.cache import PropositionIngestionCache
+from llama_pack_densex.node_parsers.parsers import PropositionIngestionCache
 from tests.conftest import DATA
 from tests.embedding import TrigramEmbedding
 

@@ -15,8 +15,7 @@ from llama_index.core.node_parser import (
 from llama_index.core.schema import IndexNode, TextNode
 
 from llama_pack_densex import HierarchicalPropositionNodeParser, PropositionNodeParser
-from llama_pack_densex.node_parsers.sections import SectionNodeParser, WholeDocumentNodeParser
-from llama_pack_densex.node_parsers.spans import locate
+from llama_pack_densex.node_parsers.nodes import SectionNodeParser, WholeDocumentNodeParser, locate
 
 NASTY = st.text(alphabet=st.sampled_from("ab. 。「」雨\n\t#=😀é\u3000\u0000\u202e"), max_size=200)
 

@@ -25,10 +25,9 @@ from llama_pack_densex import (
     PropositionNodeParser,
     SentencePropositionizer,
 )
-from llama_pack_densex.llm_requests.failures import PropositionizerError
-from llama_pack_densex.node_parsers.base import BasePropositionNodeParser, ParsedDocument
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY
-from llama_pack_densex.propositionizers.base import PropositionSet
+from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser, ParsedDocument
+from llama_pack_densex.propositionizers.base import PropositionizerError, PropositionSet
 from tests.made_up_passages import InstantLLM
 from tests.openai_server import OpenAIServer, Reply, asked_content
 

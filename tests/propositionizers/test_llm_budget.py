@@ -13,10 +13,9 @@ from llama_index.core.base.llms.types import ChatMessage, ChatResponse, Completi
 from llama_index.core.llms import CustomLLM
 from llama_index.llms.openai import OpenAI
 
-from llama_pack_densex.llm_requests.counting import count_messages, count_tokens
-from llama_pack_densex.llm_requests.metering import BudgetExceededError
-from llama_pack_densex.llm_requests.reply import Usage
-from llama_pack_densex.propositionizers.base import Passage, PropositionSet
+from llama_pack_densex.llm.requests import EXPECTED_OUTPUT
+from llama_pack_densex.llm.usage import Usage, count_messages, count_tokens
+from llama_pack_densex.propositionizers.base import BudgetExceededError, Passage, PropositionSet
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from tests.made_up_passages import made_up
 from tests.openai_server import OpenAIServer, Reply, asked_content
@@ -43,9 +42,9 @@ def largest_error(asking: LLMPropositionizer) -> int:
     """By how many tokens a request for one of the passages uses more than is expected of it, at most."""
     errors = []
     for passage in PASSAGES:
-        question = asking.requests().first_question(passage)
+        question = asking.first_question(passage)
         reply = json.dumps(propositions_of(passage.text), ensure_ascii=False)
-        expected = count_messages(question.messages) + count_tokens(passage.text) * question.expected_output
+        expected = count_messages(question.messages) + count_tokens(passage.text) * EXPECTED_OUTPUT
         errors.append(count_messages(question.messages) + count_tokens(reply) - expected)
     return round(max(errors))
 
@@ -124,7 +123,7 @@ class SilentLLM(CustomLLM):
 def test_an_llm_that_says_nothing_is_counted_by_the_tokenizer(way: str) -> None:
     asking = LLMPropositionizer(SilentLLM())
     made = ask(way, asking, PASSAGES[:5])
-    questions = [asking.requests().first_question(passage).messages for passage in PASSAGES[:5]]
+    questions = [asking.first_question(passage).messages for passage in PASSAGES[:5]]
     assert asking.usage.input_tokens == sum(map(count_messages, questions))
     assert asking.usage.output_tokens == sum(count_tokens(json.dumps(one.texts)) for one in made)
     assert asking.figures.cost is None

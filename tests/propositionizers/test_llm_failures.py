@@ -17,9 +17,9 @@ import pytest
 from llama_index.core.llms import MockLLM
 from llama_index.llms.openai import OpenAI
 
-from llama_pack_densex.llm_requests.failures import PropositionizerError, classify, scrub
-from llama_pack_densex.llm_requests.finish_reasons import finish_reason
-from llama_pack_densex.propositionizers.base import Passage
+from llama_pack_densex.llm.errors import classify, scrub
+from llama_pack_densex.llm.usage import finish_reason
+from llama_pack_densex.propositionizers.base import Passage, PropositionizerError
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from tests.openai_server import OpenAIServer, Reply, asked_content, held, in_turn
 
@@ -109,12 +109,6 @@ def test_a_server_that_is_not_there_is_reported_for_every_passage(caplog: pytest
     assert "3 of 3 passages" in caplog.text
 
 
-def test_a_bad_request_is_not_tried_again() -> None:
-    with OpenAIServer(lambda body: Reply("Unsupported value: temperature", status=400)) as server:
-        (made,) = propositionizer(server.url).propositionize(PASSAGES[:1])
-    assert (made.status, len(server.requests)) == ("fallback", 1)
-
-
 @pytest.mark.parametrize(
     "refusal",
     [
@@ -176,7 +170,7 @@ with OpenAIServer(held(RIGHT, delay=0.5)) as server:
         assert process.stdout.readline() == "ready\n"
         time.sleep(1.2)
         os.kill(process.pid, signal.SIGINT)
-        rest, _ = process.communicate(timeout=10)
+        rest, _ = process.communicate(timeout=60)
     assert int(rest) <= 8
 
 
@@ -192,9 +186,11 @@ class _ProviderError(Exception):
         (_ProviderError("model 'x' not found, try pulling it first", status_code=404), "fatal"),
         (_ProviderError("API key not valid", code=400, status="INVALID_ARGUMENT"), "fatal"),
         (_ProviderError("denied", response={"ResponseMetadata": {"HTTPStatusCode": 403}}), "fatal"),
+        (_ProviderError("no", status_code=400, code="unsupported_parameter"), "fatal"),
+        (TypeError("chat() got an unexpected keyword argument"), "broken"),
         (_ProviderError("Insufficient Balance", status_code=402), "fatal"),
-        (_ProviderError("quota a minute", code=429, status="RESOURCE_EXHAUSTED"), "transient"),
-        (_ProviderError("overloaded", status_code=529, body={"error": {"type": "overloaded_error"}}), "transient"),
+        (_ProviderError("quota a minute", code=429, status="RESOURCE_EXHAUSTED"), "refused"),
+        (_ProviderError("overloaded", status_code=529, body={"error": {"type": "overloaded_error"}}), "refused"),
         (_ProviderError("flagged by moderation", status_code=403), "filtered"),
         (_ProviderError("prompt is too long: 210000 tokens > 200000", status_code=400), "too_long"),
         (ValueError("The prompt has 9000 tokens, which is too long for the model."), "too_long"),

@@ -20,8 +20,7 @@ from llama_index.core.base.llms.types import ChatMessage, ChatResponse
 from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.llms.openai import OpenAI
 
-from llama_pack_densex.llm_requests.failures import PropositionizerError
-from llama_pack_densex.propositionizers.base import Passage, PropositionSet
+from llama_pack_densex.propositionizers.base import Passage, PropositionizerError, PropositionSet
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from tests.made_up_passages import InstantLLM, made_up
 from tests.openai_server import OpenAIServer, Reply, asked_content, in_turn
@@ -29,7 +28,6 @@ from tests.stand_in_llm import Faults, StandInLLM, propositions_of
 
 PASSAGES = list(made_up(40, japanese=0.5))
 BROKEN = Reply("The server had an error.", status=500)
-REFUSED = Reply("Rate limit reached.", status=429, code="rate_limit_exceeded")
 BAD_KEY = Reply("Incorrect API key provided.", status=401, code="invalid_api_key")
 BOTH = pytest.mark.parametrize("way", ["sync", "async"])
 
@@ -103,18 +101,17 @@ async def test_it_asks_inside_a_running_loop_both_ways_at_once() -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts open files in /proc")
-def test_event_loops_that_are_over_leave_no_connection_open() -> None:
+def test_calls_that_are_over_leave_no_more_connections_open_than_are_used_again() -> None:
     def open_files() -> int:
         gc.collect()
         return len(os.listdir("/proc/self/fd"))
 
     with OpenAIServer(right) as server:
         asking = propositionizer(server.url)
-        asyncio.run(asking.apropositionize(PASSAGES[:8]))
         before = open_files()
-        for _ in range(5):
+        for _ in range(8):
             asyncio.run(asking.apropositionize(PASSAGES[:8]))
-        assert open_files() <= before + 8
+        assert open_files() <= before + 8 * 3  # of the client, of the server, and the loop's own
 
 
 class AzureLike(OpenAI):
@@ -212,31 +209,20 @@ def test_a_server_that_says_when_is_asked_again_no_sooner(
 
 
 @BOTH
-def test_ten_refusals_count_as_one_failed_try(way: str) -> None:
-    with OpenAIServer(lambda body: REFUSED) as server:
-        asking = propositionizer(server.url, max_retries=1)
-        (made,) = ask(way, asking, PASSAGES[:1])
-        assert len(server.requests) == 20
-    assert (made.status, made.is_passing) == ("fallback", True)
-    assert "RateLimitError 429" in made.reason
-    assert (asking.figures.refused, asking.figures.failed) == (20, 0)
-
-
-@BOTH
 def test_refusals_at_random_cost_no_passage(way: str) -> None:
-    with StandInLLM(faults=Faults(rate_limited=0.4, retry_after=0.02)) as server:
+    with StandInLLM(faults=Faults(rate_limited=0.2, retry_after=0.02)) as server:
         asking = propositionizer(server.url)
         assert texts_of(ask(way, asking, PASSAGES)) == right_texts(PASSAGES)
         kinds = server.totals().kinds
     assert kinds["ok"] == len(PASSAGES)
-    assert kinds["rate_limited"] == asking.figures.refused > 8
+    assert kinds["rate_limited"] == asking.figures.refused > 3
 
 
-def test_a_server_that_is_away_for_too_long_costs_the_passage_and_not_the_wait() -> None:
+def test_a_server_that_is_away_for_too_long_ends_the_run_and_is_not_waited_for() -> None:
     with OpenAIServer(lambda body: Reply("tomorrow", status=429, headers={"Retry-After": "90000"})) as server:
-        (made,) = propositionizer(server.url, max_retries=6).propositionize(PASSAGES[:1])
+        with pytest.raises(PropositionizerError, match="says to wait for 1500 minutes"):
+            propositionizer(server.url, max_retries=6).propositionize(PASSAGES[:1])
         assert len(server.requests) == 1
-    assert (made.status, made.is_passing) == ("fallback", True)
 
 
 # A server that is down
@@ -245,11 +231,9 @@ def test_a_server_that_is_away_for_too_long_costs_the_passage_and_not_the_wait()
 def test_eight_requests_given_up_in_a_row_stop_the_run() -> None:
     with OpenAIServer(lambda body: BROKEN) as server:
         stream = propositionizer(server.url, max_concurrency=1, max_retries=1).stream(PASSAGES)
-        made = [next(stream) for _ in range(7)]
         with pytest.raises(PropositionizerError, match=r"8 requests in a row, each tried again 1 times.*run again"):
-            next(stream)
+            next(stream)  # and no fallback before, since nothing else came
         assert len(server.requests) == 16
-    assert {(one.status, one.is_passing) for one in made} == {("fallback", True)}
 
 
 @BOTH
@@ -271,10 +255,15 @@ def test_a_reply_in_between_shows_that_the_server_is_up() -> None:
 
 def test_a_passage_that_is_refused_for_itself_shows_that_the_server_is_up() -> None:
     rejected = Reply("Unsupported.", status=400)
-    is_rejected = {PASSAGES[7].text, PASSAGES[15].text}
-    with OpenAIServer(lambda body: rejected if asked_content(body) in is_rejected else BROKEN) as server:
+    answers = {PASSAGES[0].text: right, PASSAGES[7].text: rejected, PASSAGES[15].text: rejected}
+
+    def respond(body: dict[str, Any]) -> Reply:
+        answer = answers.get(asked_content(body), BROKEN)
+        return answer(body) if callable(answer) else answer
+
+    with OpenAIServer(respond) as server:
         made = propositionizer(server.url, max_concurrency=1).propositionize(PASSAGES[:20])
-    assert [n for n, one in enumerate(made) if not one.is_passing] == [7, 15]
+    assert [n for n, one in enumerate(made) if not one.is_passing] == [0, 7, 15]
 
 
 # An error that stops the run ends all waiting

@@ -80,7 +80,7 @@ def test_the_dictionary_says_what_the_output_depends_on() -> None:
     assert data["class_name"] == "LLMPropositionizer"
     assert data["fingerprint"] == LLMPropositionizer(openai(api_key="sk-other")).fingerprint
     assert data["llm"]["settings"]["model"] == "gpt-4o-mini"
-    assert not {"max_concurrency", "record_to"} & data.keys()
+    assert (data["max_concurrency"], data["record_to"]) == (3, "x.jsonl")
 
 
 def test_a_pickled_one_works_elsewhere_with_the_key_from_the_environment(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_a_factory_makes_the_llm_elsewhere(tmp_path: Path) -> None:
 
 def test_a_factory_may_be_given_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEST_API_BASE", "http://127.0.0.1:9/v1")
-    asking = LLMPropositionizer(openai(), llm_factory=f"{HERE}:make_llm")
+    asking = LLMPropositionizer(openai(api_base="http://127.0.0.1:9/v1"), llm_factory=f"{HERE}:make_llm")
     assert pickle.loads(pickle.dumps(asking)).llm.api_key == "sk-from-a-vault"
 
 

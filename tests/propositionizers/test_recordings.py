@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from llama_pack_densex.propositionizers.base import Passage, PropositionSet
-from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
-from llama_pack_densex.propositionizers.recordings import append_recording, open_recording
+from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer, append_recording, open_recording
 from tests.openai_server import OpenAIServer, held
 from tests.propositionizers.test_llm import ALL, MISO, MISO_JA, PASSAGE, PASSAGE_JA, propositionizer
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_pack_densex.propositionizers.replies import looks_like_refusal, read_reply, unique
-from tests.openai_server import STYLES
+from tests.openai_server import MALFORMED, STYLES
 
 PROPOSITIONS = [
     "Miso is a Japanese seasoning.",
@@ -24,41 +24,27 @@ def texts_without(*characters: str) -> st.SearchStrategy[str]:
     return st.text(st.characters(exclude_categories=["Cs"], exclude_characters="".join(characters)), min_size=1)
 
 
-@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("style", sorted(set(STYLES) - set(MALFORMED)))
 def test_every_style_is_read_whole(style: str) -> None:
-    propositions = PROPOSITIONS[:1] + PROPOSITIONS[3:] if style == "Japanese quotes" else PROPOSITIONS
-    reading = read_reply(STYLES[style](propositions), finished=True)
-    assert (list(reading.texts), reading.problem) == (propositions, None)
+    reading = read_reply(STYLES[style](PROPOSITIONS), finished=True)
+    assert (list(reading.texts), reading.problem) == (PROPOSITIONS, None)
 
 
-@pytest.mark.parametrize("style", ["fenced", "prose around it", "an object", "duplicated entries", "a <think> block"])
-def test_a_wrapping_is_no_repair(style: str) -> None:
-    assert not read_reply(STYLES[style](PROPOSITIONS)).repaired
-
-
-@pytest.mark.parametrize("style", ["single quotes", "a trailing comma", "full-width quotes", "dashed lines"])
-def test_a_mended_array_is_marked_as_repaired(style: str) -> None:
-    assert read_reply(STYLES[style](PROPOSITIONS), finished=True).repaired
+@pytest.mark.parametrize("style", MALFORMED)
+def test_what_is_no_list_in_any_notation_is_not_mended(style: str) -> None:
+    assert read_reply(STYLES[style](PROPOSITIONS), finished=True).problem in ("unreadable", "cut")
 
 
 @pytest.mark.parametrize(
     ("reply", "texts"),
     [
-        ('["He said "yes", and left", "b c"]', ['He said "yes", and left', "b c"]),
-        ("['It's the dog's, isn't it?', 'b c']", ["It's the dog's, isn't it?", "b c"]),
-        (
-            "［「味噌は、「白味噌」、「赤味噌」に分かれる。」、「b」］",
-            ["味噌は、「白味噌」、「赤味噌」に分かれる。", "b"],
-        ),
-        ('[\\"a b\\", \\"c d\\"]', ["a b", "c d"]),
-        ('{"propositions": ["a b", "c d"]', ["a b", "c d"]),
+        ("['It\\'s salty.', 'b c',]", ["It's salty.", "b c"]),
         ('{"a": ["x y"], "b": ["z"]}', ["x y", "z"]),
         ('{"proposition_1": "x y", "proposition_2": "z"}', ["x y", "z"]),
         ('[{"sentence": "x", "propositions": ["x y", "z"]}]', ["x y", "z"]),
         ('["a", null, 1789, "", "  ", "...", true]', ["a", "1789"]),
         ('["a b"]\n["c d"]', ["a b", "c d"]),
         ('See [1] and [note].\n["a b"]', ["a b"]),
-        ('"a b",\n"c d",\n', ["a b", "c d"]),
         (
             "1. a b\n   and more\n2) c d\n(3) e f\n４．g h\n⑤ i j\n・k l",
             ["a b and more", "c d", "e f", "g h", "i j", "k l"],
@@ -89,7 +75,6 @@ def test_what_is_read(reply: str, texts: list[str]) -> None:
         '{"propositions": ["a", "b',
         '{"a": ["x"], "b',
         "['a', 'b",
-        "［“a”，“b",
         '["a", "b", ...]',
         "<think>Let me see",
         "- Miso is salty.\n- Soy sauce is",
@@ -125,6 +110,11 @@ def test_a_fact_is_no_refusal(fact: str) -> None:
 @pytest.mark.parametrize("reply", ["", "  \n", "[]", "{}", '{"propositions": []}', "[[]]", "```json\n[]\n```"])
 def test_an_empty_list_is_empty(reply: str) -> None:
     assert read_reply(reply).problem == "empty"
+
+
+@pytest.mark.parametrize("reply", ["['a b' 'c d']", '["He said "yes", and left", "b c"]', '{"propositions": ["a b"]'])
+def test_what_could_be_mended_wrongly_is_not_mended(reply: str) -> None:
+    assert read_reply(reply).problem in ("unreadable", "cut")
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 from llama_index.llms.openai import OpenAI
 
-from llama_pack_densex.llm_requests.failures import PropositionizerError
-from llama_pack_densex.propositionizers.base import Passage, PropositionSet
+from llama_pack_densex.propositionizers.base import Passage, PropositionizerError, PropositionSet
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
 from tests.made_up_passages import InstantLLM, made_up
@@ -56,7 +55,7 @@ def wait_until(is_so: Callable[[], bool]) -> None:
 
 def own_threads() -> list[str]:
     names = [thread.name for thread in threading.enumerate()]
-    return [name for name in names if name.startswith(("propositions", "kept replies"))]
+    return [name for name in names if name.startswith(("llm requests", "kept replies"))]
 
 
 class Numbered:
@@ -93,8 +92,7 @@ def test_a_source_is_not_read_on_while_nobody_takes_the_sets() -> None:
     stream.close()  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("size", [1, 5])
-def test_what_is_under_way_is_bounded_while_the_first_reply_is_slow(size: int) -> None:
+def test_what_is_under_way_is_bounded_while_the_first_reply_is_slow() -> None:
     release = threading.Event()
 
     def respond(body: dict[str, Any]) -> Reply:
@@ -104,7 +102,7 @@ def test_what_is_under_way_is_bounded_while_the_first_reply_is_slow(size: int) -
 
     source = Numbered()
     with OpenAIServer(respond) as server:
-        stream = propositionizer(server.url, max_concurrency=4, passages_per_request=size).stream(source)
+        stream = propositionizer(server.url, max_concurrency=4).stream(source)
         made: list[PropositionSet] = []
         reader = threading.Thread(target=lambda: made.append(next(stream)), daemon=True)
         reader.start()
@@ -162,13 +160,12 @@ def test_propositionizers_that_take_lists_stream_too() -> None:
 # Identical passages
 
 
-@pytest.mark.parametrize("size", [1, 5])
-def test_identical_passages_are_asked_once_also_while_the_first_is_under_way(size: int) -> None:
+def test_identical_passages_are_asked_once_also_while_the_first_is_under_way() -> None:
     japanese, english = PASSAGES[1], PASSAGES[0]
     passages = [japanese] * 7 + [english] * 3 + [japanese, english]
 
     with OpenAIServer(lambda body: Reply(right(body).content, delay=0.2)) as server:
-        made = list(propositionizer(server.url, passages_per_request=size).stream(passages))
+        made = list(propositionizer(server.url).stream(passages))
         assert sorted(seen.content for seen in server.requests) == sorted([japanese.text, english.text])
     assert texts_of(made) == right_texts(passages)
 
@@ -221,15 +218,14 @@ def test_an_error_comes_after_all_sets_before_the_first_that_is_missing(place: i
     assert len(asked) < len(PASSAGES)
 
 
-@pytest.mark.parametrize("size", [1, 5])
-def test_an_error_of_the_source_comes_after_the_sets_of_what_was_read(size: int) -> None:
+def test_an_error_of_the_source_comes_after_the_sets_of_what_was_read() -> None:
     def passages() -> Iterator[Passage]:
         yield from PASSAGES[:7]
         raise LookupError("page 8 is missing")
 
     made: list[PropositionSet] = []
     with OpenAIServer(lambda body: Reply(right(body).content, delay=0.05)) as server:
-        stream = propositionizer(server.url, max_concurrency=2, passages_per_request=size).stream(passages())
+        stream = propositionizer(server.url, max_concurrency=2).stream(passages())
         with pytest.raises(LookupError, match="page 8"):
             made.extend(stream)
     assert texts_of(made) == right_texts(PASSAGES[:7])

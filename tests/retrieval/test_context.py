@@ -14,17 +14,22 @@ from llama_index.core.schema import BaseNode, IndexNode, MetadataMode, NodeWithS
 from llama_pack_densex import PropositionNodeParser
 from llama_pack_densex.answering.engine import PropositionQueryEngine
 from llama_pack_densex.node_parsers.metadata import BOOKKEEPING_KEYS, TITLE_KEY, hide
-from llama_pack_densex.propositionizers.segmentation import sentence_spans
-from llama_pack_densex.retrieval.context import PropositionContextPostprocessor, assemble_context
-from llama_pack_densex.retrieval.context_budget import Budget, BudgetUnit, count_words
-from llama_pack_densex.retrieval.context_facts import best_facts, rank_facts
-from llama_pack_densex.retrieval.context_window import GAP
+from llama_pack_densex.propositionizers.sentences import sentence_spans
+from llama_pack_densex.retrieval.context import (
+    GAP,
+    Budget,
+    BudgetUnit,
+    PropositionContextPostprocessor,
+    assemble_context,
+    best_facts,
+    count_words,
+    rank_facts,
+)
 from llama_pack_densex.retrieval.hits import matched_units, with_matches
 from llama_pack_densex.retrieval.recursive import PropositionRecursiveRetriever
-from llama_pack_densex.retrieval.units import DenseUnitRetriever
+from llama_pack_densex.retrieval.search import DenseUnitRetriever
 from llama_pack_densex.stores.index import NodeIndex
-from llama_pack_densex.stores.node_store import FoundNode
-from llama_pack_densex.stores.records import NodeRecord
+from llama_pack_densex.stores.node_store import FoundNode, NodeRecord
 from tests.embedding import TrigramEmbedding
 
 MODES = ["passages", "propositions", "propositions+passages", "window"]
@@ -98,7 +103,7 @@ def test_passages_are_the_retrieved_nodes_as_they_are() -> None:
 
 
 def test_propositions_are_all_matched_units_and_nothing_else() -> None:
-    (only,) = assemble_context([passage(TIDES, {3: 0.9, 6: 0.2}), passage(TUNNEL, {1: 0.5}, name="q")], "propositions")
+    (only,) = assemble_context([passage(TIDES, {3: 0.9, 6: 0.4}), passage(TUNNEL, {1: 0.5}, name="q")], "propositions")
     assert only.node.get_content().splitlines() == [
         "- The Bay of Fundy has the highest tides.", "- 1988年に開業した。", "- Tourists walk on the sea floor.",
     ]  # fmt: skip
@@ -111,7 +116,7 @@ def test_a_unit_ranks_by_its_own_score_and_its_passages() -> None:
 
 
 def test_a_proposition_and_its_sentence_are_one_fact() -> None:
-    node = passage(TIDES, {3: 0.9, "The Bay of Fundy has the highest tides on Earth.": 0.8, 5: 0.1})
+    node = passage(TIDES, {3: 0.9, "The Bay of Fundy has the highest tides on Earth.": 0.8, 5: 0.3})
     assert [fact.unit.text for fact in rank_facts([node])] == [TIDES[3], TIDES[5]]
 
 
@@ -139,7 +144,7 @@ def test_a_window_is_the_sentences_around_each_unit_in_reading_order() -> None:
 
 
 def test_overlapping_windows_are_merged() -> None:
-    (window,) = assemble_context([passage(TIDES, {4: 0.9, 2: 0.8, 1: 0.1})], "window")
+    (window,) = assemble_context([passage(TIDES, {4: 0.9, 2: 0.8, 1: 0.3})], "window")
     assert window.node.get_content() == " ".join(TIDES[:6])
 
 
@@ -373,6 +378,58 @@ async def test_our_engine_reads_the_context_and_keeps_the_retrieved_nodes_as_sou
 
 
 def test_the_order_in_which_nodes_come_does_not_change_the_ranking() -> None:
-    nodes = [passage(TIDES, {3: 0.9, 1: 0.2}), passage(TUNNEL, {1: 0.7}, score=0.5, name="q")]
+    nodes = [passage(TIDES, {3: 0.9, 1: 0.3}), passage(TUNNEL, {1: 0.7}, score=0.5, name="q")]
     ranked = [[fact.unit.text for fact in rank_facts(order)] for order in (nodes, nodes[::-1])]
     assert ranked[0] == ranked[1] == [TIDES[3], TUNNEL[1], TIDES[1]]
+
+
+def nodes_of(count: int) -> list[NodeWithScore]:
+    """Passages that do not fit whole into what is read by default."""
+    return [
+        passage(
+            [f"Harbour {place}{n} has kept a table of tides since {1500 + 20 * n + place}." for place in range(20)],
+            {3: 0.9, 5: 0.8}, title="Tides", name=f"p{n}",
+        )
+        for n in range(count)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("count", [1, 4, 12])
+def test_by_default_what_is_read_grows_with_the_number_of_nodes(count: int) -> None:
+    context = PropositionContextPostprocessor().postprocess_nodes(nodes_of(count))
+    assert 0.8 * 125 * count <= count_words(read(context)) <= 125 * count
+
+
+def test_passages_alone_are_read_whole_by_default() -> None:
+    nodes = nodes_of(4)
+    assert PropositionContextPostprocessor(mode="passages").postprocess_nodes(nodes) == nodes
+
+
+def test_without_a_limit_passages_are_whole() -> None:
+    nodes = nodes_of(4)
+    context = PropositionContextPostprocessor(budget=None).postprocess_nodes(nodes)
+    assert [node.node.get_content() for node in context[1:]] == [node.node.get_content() for node in nodes]
+
+
+def test_passages_that_do_not_fit_keep_the_sentences_around_their_units_and_then_those_beside() -> None:
+    facts, *passages = assemble_context(nodes_of(2), budget=Budget(150))
+    assert count_words(facts.node.get_content()) <= 15 + 1  # a tenth, and the title
+    assert len(passages) == 2
+    for number, node in enumerate(passages):
+        for place in (3, 4, 5):
+            assert f"Harbour {place}{number} " in node.node.get_content()
+        assert f"Harbour 19{number} " not in node.node.get_content()
+
+
+def test_a_passage_whose_units_repeat_others_is_read_all_the_same() -> None:
+    nodes = [passage(TIDES, {3: 0.9}, name="p"), passage([*TUNNEL, TIDES[3]], {5: 0.8}, name="q")]
+    _, first, second = assemble_context(nodes, budget=Budget(75))
+    assert TIDES[3] in first.node.get_content()
+    assert TUNNEL[0] in second.node.get_content()
+
+
+def test_units_far_behind_the_best_are_no_matches() -> None:
+    node = passage(TIDES, {0: 0.9, 1: 0.3, 2: 0.26, 3: 0.1})
+    assert [found.score for found in matched_units(node.node)] == [0.9, 0.3]
+    opposite = passage(TIDES, {0: -0.1, 1: -0.5})
+    assert len(matched_units(opposite.node)) == 2

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llama_pack_densex.retrieval.fusion import HEAD_PASSAGES, fuse, relative_scores
 from llama_pack_densex.retrieval.hits import PassageHit, collapse
+from llama_pack_densex.retrieval.search import HEAD_PASSAGES, fuse, relative_scores
 from llama_pack_densex.stores.node_store import FoundNode
 
 Side = tuple[PassageHit, ...]
@@ -21,7 +21,8 @@ def found(unit: str, passage: str, score: float) -> FoundNode:
 
 def dense_side(scores: dict[str, float]) -> Side:
     """What embeddings found; the passage of the unit "7.2" is "7"."""
-    return collapse(found(unit, unit.split(".")[0], score) for unit, score in scores.items())
+    units = [found(unit, unit.split(".")[0], score) for unit, score in scores.items()]
+    return collapse(sorted(units, key=lambda unit: -unit.score))
 
 
 def lexical_side(scores: dict[str, float]) -> Side:
@@ -89,7 +90,7 @@ def test_with_the_whole_weight_the_order_is_that_of_the_dense_side(dense: Side, 
 def test_with_no_weight_the_order_is_that_of_the_words(dense: Side, lexical: Side) -> None:
     by_words = scores(lexical)
     fused = [by_words.get(hit.passage_id, 0.0) for hit in fuse(dense, lexical, 0.0)]  # equal ones in any order
-    assert fused[: min(len(lexical), HEAD_PASSAGES)] == [hit.score for hit in lexical[:HEAD_PASSAGES]]
+    assert fused[: len(lexical)] == [hit.score for hit in lexical]
 
 
 @settings(max_examples=50)
@@ -148,3 +149,25 @@ def test_relative_scores_keep_the_order(cosines: dict[str, float], head: int) ->
     ranked = sorted(cosines, key=lambda name: cosines[name])
     assert [relative[name] for name in ranked] == sorted(relative.values())
     assert sum(place > 0 for place in relative.values()) <= max(head, 1) or len(set(relative.values())) == 1
+
+
+def test_a_passage_scores_as_its_best_unit() -> None:
+    (hit,) = collapse([found("1.0", "1", 0.8), found("1.1", "1", 0.2)])
+    assert hit.score == 0.8
+
+
+def test_where_passages_are_searched_a_passages_own_similarity_counts_too() -> None:
+    passage = FoundNode("1", "passage", "", 0.4)
+    units = [found("1.0", "1", 0.8), found("2.0", "2", 0.6), passage, found("3.0", "3", 0.1)]
+    scores_by_passage = {hit.passage_id: hit.score for hit in collapse(units[:2], units)}
+    assert scores_by_passage["1"] == pytest.approx((0.8 + 0.3 * 0.4) / 1.3)
+    assert scores_by_passage["2"] == pytest.approx((0.6 + 0.3 * 0.1) / 1.3)  # not found: no better than the last
+
+
+@given(dense_sides(), COSINES)
+def test_with_passages_scores_stay_cosines(dense: Side, own: float) -> None:
+    units = sorted((unit for hit in dense for unit in hit.units), key=lambda unit: -unit.score)
+    around = sorted([*units, FoundNode("1", "passage", "", own)], key=lambda unit: -unit.score)
+    hits = collapse(units, around)
+    assert all(-1 <= hit.score <= 1 for hit in hits)
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)

@@ -19,9 +19,11 @@ from llama_index.core.vector_stores.types import (
 )
 
 from llama_pack_densex import DenseXRetrievalPack
+from llama_pack_densex.retrieval.trust import LanguageTrust
 from tests.searching import (
     ENGLISH,
     JAPANESE,
+    MORE_JAPANESE,
     QUESTIONS,
     EnglishEmbedding,
     ShortEmbedding,
@@ -56,9 +58,13 @@ def mixed() -> list[Document]:
     return documents(ENGLISH, JAPANESE)
 
 
+def mostly_japanese() -> list[Document]:
+    return documents(ENGLISH, JAPANESE, MORE_JAPANESE)
+
+
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     """What was logged about languages that an embedding model does not know."""
-    return [record.getMessage() for record in caplog.records if "does not seem to know" in record.getMessage()]
+    return [record.getMessage() for record in caplog.records if "may not know" in record.getMessage()]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -163,24 +169,60 @@ def test_documents_of_equal_text_are_all_found(search: str, mode: str) -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_a_language_that_the_model_does_not_know_is_searched_by_words_alone(mode: str) -> None:
     model = EnglishEmbedding()
-    pack = DenseXRetrievalPack(mixed(), embed_model=model, mode=mode)
-    by_words = DenseXRetrievalPack(mixed(), embed_model="none", mode=mode)
+    pack = DenseXRetrievalPack(mostly_japanese(), embed_model=model, mode=mode)
+    by_words = DenseXRetrievalPack(mostly_japanese(), embed_model="none", mode=mode)
     for question in (question for question in QUESTIONS if not question.isascii()):
         assert identity(pack, question) == identity(by_words, question)
     assert model.asked == 0
 
 
-def test_a_language_that_it_knows_is_still_searched_by_meaning_in_the_same_corpus() -> None:
+def test_what_was_found_out_about_a_model_can_be_asked() -> None:
+    pack = DenseXRetrievalPack(mostly_japanese(), embed_model=EnglishEmbedding())
+    assert not pack.languages["ja"].known
+    assert pack.languages["en"].known  # there are too few passages to say otherwise
+    assert pack.languages["en"].first is None
+    assert pack.languages["ja"].passages == len(JAPANESE) + len(MORE_JAPANESE)
+    assert DenseXRetrievalPack(mostly_japanese(), embed_model=ShortEmbedding()).languages["ja"].known
+
+
+def test_a_language_that_the_user_says_it_knows_is_searched_by_meaning_too() -> None:
+    model = EnglishEmbedding()
+    pack = DenseXRetrievalPack(mostly_japanese(), embed_model=model, languages=["ja"])
+    pack.retrieve("将棋の駒は何枚ありますか。")
+    assert model.asked == 1
+
+
+def test_a_language_that_there_is_not_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"languages must be some of ja, .*, not 'Japanese'"):
+        DenseXRetrievalPack(mixed(), embed_model=EnglishEmbedding(), languages=["Japanese"])
+
+
+def test_few_passages_are_no_evidence(caplog: pytest.LogCaptureFixture) -> None:
     model = EnglishEmbedding()
     pack = DenseXRetrievalPack(mixed(), embed_model=model)
+    assert sources(pack.retrieve("将棋の駒は何枚ありますか。"))[0] == "将棋"
+    assert model.asked == 1
+    assert all(trust.known for trust in pack.languages.values())
+    assert warnings(caplog) == []
+
+
+def test_passages_that_are_too_much_alike_are_no_evidence(caplog: pytest.LogCaptureFixture) -> None:
+    alike = {f"品{number}": f"この品の値段は{number}円である。色は赤い。" for number in range(100, 140)}
+    pack = DenseXRetrievalPack(documents(alike), embed_model=EnglishEmbedding())
+    assert pack.languages["ja"] == LanguageTrust("ja", 40)
+    assert warnings(caplog) == []
+
+
+def test_a_language_that_it_knows_is_still_searched_by_meaning_in_the_same_corpus() -> None:
+    model = EnglishEmbedding()
+    pack = DenseXRetrievalPack(mostly_japanese(), embed_model=model)
     assert sources(pack.retrieve("fermenting soybean"))[0] == "miso"
     assert model.asked == 1
-    assert len(pack.retrieve("xylophonists")) == 4
 
 
 def test_questions_in_no_language_are_searched_by_words_where_the_model_knows_none_of_the_documents() -> None:
     model = EnglishEmbedding()
-    pack = DenseXRetrievalPack(documents(JAPANESE), embed_model=model)
+    pack = DenseXRetrievalPack(documents(JAPANESE, MORE_JAPANESE), embed_model=model)
     assert sources(pack.retrieve("1964")) == ["新幹線"]
     assert model.asked == 0
 
@@ -188,11 +230,12 @@ def test_questions_in_no_language_are_searched_by_words_where_the_model_knows_no
 def test_an_unknown_language_is_warned_of_once_when_it_is_indexed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pack = DenseXRetrievalPack(mixed(), embed_model=EnglishEmbedding(), persist_dir=tmp_path / "index")
+    pack = DenseXRetrievalPack(mostly_japanese(), embed_model=EnglishEmbedding(), persist_dir=tmp_path / "index")
     (warning,) = warnings(caplog)
     assert "EnglishEmbedding" in warning
-    assert "does not seem to know Japanese" in warning
+    assert "may not know Japanese" in warning
     assert "searched by words alone" in warning
+    assert 'languages=["ja"]' in warning
     caplog.clear()
     for question in QUESTIONS:
         pack.retrieve(question)
@@ -204,25 +247,31 @@ def test_an_unknown_language_is_warned_of_once_when_it_is_indexed(
 
 
 def test_what_is_known_of_the_model_survives_loading(tmp_path: Path) -> None:
-    DenseXRetrievalPack(mixed(), embed_model=EnglishEmbedding(), persist_dir=tmp_path / "index")
+    DenseXRetrievalPack(mostly_japanese(), embed_model=EnglishEmbedding(), persist_dir=tmp_path / "index")
     model = EnglishEmbedding()
     loaded = DenseXRetrievalPack.load(tmp_path / "index", embed_model=model)
-    by_words = DenseXRetrievalPack(mixed(), embed_model="none")
+    by_words = DenseXRetrievalPack(mostly_japanese(), embed_model="none")
     for question in (question for question in QUESTIONS if not question.isascii()):
         assert identity(loaded, question) == identity(by_words, question)
     assert model.asked == 0
 
 
 @pytest.mark.parametrize("granularity", [("sentence", "passage"), ("proposition",)])
-def test_an_unknown_language_is_noticed_when_it_comes_later_too(
-    granularity: tuple[str, ...], caplog: pytest.LogCaptureFixture
+def test_passages_that_come_one_by_one_are_judged_together(
+    granularity: tuple[str, ...], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    english = {f"{name} {n}": f"{text} It is number {n}." for name, text in ENGLISH.items() for n in (1, 2)}
-    pack = DenseXRetrievalPack(documents(english), embed_model=EnglishEmbedding(), granularity=granularity)  # type: ignore[arg-type]
-    assert warnings(caplog) == []
-    things = ["湖", "山", "駅", "橋", "塔", "寺", "城", "港", "島", "森", "川", "池"]
-    pack.insert(documents({thing: f"その{thing}は北にある。古い{thing}だ。{thing}へ人が来る。" for thing in things}))
+    folder, texts = tmp_path / "index", {**JAPANESE, **MORE_JAPANESE}
+    options: dict[str, Any] = {"granularity": granularity}
+    DenseXRetrievalPack(documents(ENGLISH), embed_model=EnglishEmbedding(), persist_dir=folder, **options)
+    for start in range(0, len(texts), 5):  # as a new process each day
+        more = dict(list(texts.items())[start : start + 5])
+        loaded = DenseXRetrievalPack.load(folder, embed_model=EnglishEmbedding())
+        assert warnings(caplog) == []
+        loaded.insert(documents(more))
+        if start + 5 >= 30:
+            break
     assert len(warnings(caplog)) == 1
+    assert loaded.languages["ja"].passages == 30
 
 
 @pytest.mark.parametrize(
@@ -234,7 +283,7 @@ def test_an_unknown_language_is_noticed_when_it_comes_later_too(
     ],
 )
 def test_the_warning_says_what_helps(options: dict[str, Any], advice: str, caplog: pytest.LogCaptureFixture) -> None:
-    DenseXRetrievalPack(documents(JAPANESE), embed_model=EnglishEmbedding(), **options)
+    DenseXRetrievalPack(mostly_japanese(), embed_model=EnglishEmbedding(), **options)
     (warning,) = warnings(caplog)
     assert advice in warning
 

@@ -185,7 +185,7 @@ def test_units_are_scored_with_the_users_metadata_and_without_our_own() -> None:
     reader = Reader()
     pack = DenseXRetrievalPack(
         documents({"湖": "琵琶湖は大きい。"}, place="滋賀"),
-        embed_model="none", reranker=reader, rerank="proposition",
+        embed_model="none", reranker=reader, rerank="proposition", embed_metadata=["place"],
     )  # fmt: skip
     pack.retrieve("琵琶湖")
     assert reader.seen

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_pack_densex.retrieval.tokens import is_cjk, make_tokenizer, tokenize
+from llama_pack_densex.stores.words import is_cjk, make_tokenizer, tokenize
 
 
 @pytest.mark.parametrize(

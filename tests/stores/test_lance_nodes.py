@@ -12,12 +12,10 @@ from llama_index.core.schema import BaseNode, IndexNode, NodeRelationship, Relat
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters, VectorStoreQuery
 
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY, STATUS_KEY
-from llama_pack_densex.stores import lance_table, lance_upkeep, lance_version, loaded
-from llama_pack_densex.stores.lance import LanceVectorStore
-from llama_pack_densex.stores.lance_nodes import LanceNodes
+from llama_pack_densex.stores import filters, lance_table
+from llama_pack_densex.stores.lance import LanceNodes, LanceVectorStore
 from llama_pack_densex.stores.manifest import InvalidIndexError
-from llama_pack_densex.stores.node_store import Tally
-from llama_pack_densex.stores.records import DocumentRecord, NodeRecord
+from llama_pack_densex.stores.node_store import DocumentRecord, NodeRecord, Tally
 
 DIMENSION = 16
 
@@ -77,10 +75,11 @@ def nodes(request: pytest.FixtureRequest, tmp_path: Path) -> LanceNodes:
 @pytest.fixture
 def soon_indexed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A table is large from 400 rows on."""
-    monkeypatch.setattr(loaded, "MOST_BYTES", 400 * 4 * DIMENSION)
-    monkeypatch.setattr(lance_upkeep, "MOST_UNINDEXED", 40)
-    monkeypatch.setattr(lance_upkeep, "MOST_FRAGMENTS", 8)
-    monkeypatch.setattr(lance_upkeep, "ROWS_A_PARTITION", 32)
+    monkeypatch.setattr(lance_table, "ROWS_WITH_INDEX", 400)
+    monkeypatch.setattr(lance_table, "ROWS_IN_SHORT", 900)
+    monkeypatch.setattr(lance_table, "MOST_UNINDEXED", 40)
+    monkeypatch.setattr(lance_table, "MOST_FRAGMENTS", 8)
+    monkeypatch.setattr(lance_table, "ROWS_A_PARTITION", 32)
 
 
 @pytest.fixture(params=["merged", "deleted and appended"])
@@ -199,8 +198,7 @@ def test_embeddings_that_cannot_be_compared_are_told(nodes: LanceNodes) -> None:
 @pytest.mark.parametrize("large", [False, True])
 def test_filters_cost_no_result(passing: list[int], large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if large:
-        monkeypatch.setattr(loaded, "MOST_BYTES", 0)
-    monkeypatch.setattr(lance_version, "_FEW_ROWS", 100)
+        monkeypatch.setattr(filters, "_MOST_NAMED", 100)
     nodes = LanceNodes()
     nodes.replace([], many(0, 600))
     nodes.maintain()
@@ -286,7 +284,6 @@ def test_a_large_table_gets_an_index_and_finds_what_came_before_and_after_it(nod
     assert not nodes.maintain()
     nodes.replace([], many(90, 200))
     assert nodes.maintain()
-    assert nodes.vector_store.table.now.loaded.vectors is None
     assert "vector" in indexed(nodes)
     nodes.replace([], many(200, 205))
     assert not nodes.maintain()
@@ -328,13 +325,13 @@ def test_files_and_parts_of_the_index_do_not_pile_up(tmp_path: Path) -> None:
         vectors = indexed(nodes).get("vector")
         most_segments = max(most_segments, vectors.num_segments if vectors is not None else 0)
     assert most_files < 200
-    assert most_segments <= lance_upkeep.MOST_SEGMENTS + 1
+    assert most_segments <= lance_table.MOST_SEGMENTS + 1
     assert ids_found(nodes, "d3/1") == ["d3/1"]
 
 
 def test_old_versions_do_not_pile_up_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lance_table, "_KEPT_IN_MEMORY", timedelta(0))
-    monkeypatch.setattr(lance_upkeep, "MOST_FRAGMENTS", 8)
+    monkeypatch.setattr(lance_table, "MOST_FRAGMENTS", 8)
     nodes = LanceNodes()
     most = 0
     for n in range(60):

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from llama_pack_densex.stores.lock import IndexInUseError, WriterLock
+from llama_pack_densex.stores.folder import IndexInUseError, WriterLock
 
 _HOLDER = """
 import sys, time
 from pathlib import Path
-from llama_pack_densex.stores.lock import WriterLock
+from llama_pack_densex.stores.folder import WriterLock
 with WriterLock(Path(sys.argv[1])).held():
     print("held", flush=True)
     time.sleep(60)

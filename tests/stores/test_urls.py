@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_pack_densex.stores.foreign.choosing import adapter_for
+from llama_pack_densex.stores.foreign import adapter_for
 from llama_pack_densex.stores.foreign.faiss import FaissNodes
 from llama_pack_densex.stores.urls import is_store_url, open_url, redacted
 from tests.integration import servers
@@ -52,11 +53,16 @@ def url_of(store: str, request: pytest.FixtureRequest, folder: Path) -> str:
 
 def nodes_at(url: str, dimension: int | None) -> Any:
     opened = open_url(url, dimension)
-    return opened, adapter_for(opened.vector_store)
+    return opened, adapter_for(opened)
+
+
+def folder_of(url: str) -> Path | None:
+    """Where the index of a store is to be kept that keeps none itself."""
+    return Path(url.removeprefix("faiss://")) if url.startswith("faiss://") else None
 
 
 def close(opened: Any) -> None:
-    client = opened.vector_store.client
+    client = opened.client
     if hasattr(client, "close"):
         client.close()  # Qdrant's local mode locks its folder
 
@@ -70,11 +76,12 @@ def test_a_store_is_made_and_opened_again_by_its_url(
     nodes.replace([], nodes_of(ENGLISH["bridge"], "bridge") + nodes_of(JAPANESE["将棋"], "将棋"))
     before = nodes.search(question("The Akashi Bridge opened in 1998.", 3))
     assert before[0].score == pytest.approx(1.0, abs=1e-3)
-    if opened.folder is not None:
-        nodes.persist(opened.folder)
+    folder = folder_of(url)
+    if folder is not None:
+        nodes.persist(folder)
     close(opened)
     again = open_url(url, None)
-    read = FaissNodes.load(again.folder, None, again.vector_store) if again.folder else adapter_for(again.vector_store)
+    read = FaissNodes.load(folder, None, again) if folder else adapter_for(again)
     after = read.search(question("The Akashi Bridge opened in 1998.", 3))
     assert [node.id for node in after] == [node.id for node in before]
     assert set(read.documents()) == {"bridge", "将棋"}
@@ -99,6 +106,25 @@ def test_a_chroma_collection_of_another_distance_is_refused(tmp_path: Path) -> N
     chromadb.PersistentClient(str(tmp_path)).create_collection("densex", embedding_function=None)
     with pytest.raises(ValueError, match="measures 'l2' where 'cosine' is needed"):
         open_url(f"chroma://{tmp_path}", DIMENSION)
+
+
+@pytest.mark.parametrize("torn", ["data_level0.bin", "index_metadata.pickle", "chroma.sqlite3"])
+def test_a_chroma_folder_that_a_kill_has_torn_is_refused_with_advice(torn: str, tmp_path: Path) -> None:
+    chromadb = pytest.importorskip("chromadb")
+    written_at_once = {"hnsw": {"space": "cosine", "sync_threshold": 10, "batch_size": 5}}
+    client = chromadb.PersistentClient(str(tmp_path / "whole"))
+    collection = client.create_collection("densex", configuration=written_at_once, embedding_function=None)
+    collection.add(ids=[str(n) for n in range(40)], embeddings=[[1.0, float(n), 2.0] for n in range(40)])
+    folder = tmp_path / "torn"  # of which this process has nothing in memory
+    shutil.copytree(tmp_path / "whole", folder)
+    open_url(f"chroma://{tmp_path}/whole", None)
+    (file,) = folder.rglob(torn)
+    file.write_bytes(file.read_bytes()[:100])
+    with pytest.raises(
+        ConnectionError, match="files are torn: index the documents anew, into an embedded index"
+    ) as caught:
+        open_url(f"chroma://{folder}", None)
+    assert str(folder) in str(caught.value)
 
 
 def test_a_qdrant_collection_of_another_distance_is_refused(tmp_path: Path) -> None:
@@ -143,7 +169,7 @@ def test_a_postgres_server_is_reached_through_a_socket_file(postgres_server: str
     url = f"postgresql://{servers.POSTGRES_USER}:@/postgres?host={folder}&port={port}&table=by_socket"
     _, nodes = nodes_at(url, DIMENSION)
     nodes.replace([], nodes_of(ENGLISH["tides"], "tides"))
-    assert set(adapter_for(open_url(url, None).vector_store).documents()) == {"tides"}
+    assert set(adapter_for(open_url(url, None)).documents()) == {"tides"}
 
 
 @pytest.mark.parametrize(
@@ -167,8 +193,7 @@ def test_a_password_is_in_no_error(url: str, caplog: pytest.LogCaptureFixture) -
 
 def test_a_password_is_in_no_representation_of_the_store(postgres_server: str) -> None:
     opened = open_url(postgres_server, DIMENSION)
-    assert "hunter2" not in f"{opened!r}{opened.vector_store.to_dict()}"
-    assert opened.name == postgres_server.replace("hunter2", "***")
+    assert "hunter2" not in f"{opened!r}{opened.to_dict()}"
 
 
 @given(
@@ -191,8 +216,8 @@ def test_an_unknown_scheme_is_told_those_that_there_are() -> None:
     ("url", "message"),
     [
         ("chroma://", "names no folder"),
-        ("chroma://folder?ssl=true", "a folder has no ssl"),
-        ("chroma://host:8000/a?collection=b", "names two collections"),
+        ("chroma://folder?ssl=true", "unknown option 'ssl'; there is 'collection' for a folder; a server's port"),
+        ("chroma://host:8000/a?collection=b", "unknown option 'collection'; there is 'ssl' for a server"),
         ("chroma://host:8000/a?ssl=maybe", "ssl must be true or false"),
         ("faiss://folder?collection=b", "unknown option 'collection'; there are none"),
         ("milvus://folder", r"must end in \.db"),
@@ -208,9 +233,9 @@ def test_what_is_wrong_with_a_url_is_said(url: str, message: str) -> None:
 def test_a_relative_path_is_relative_and_may_be_japanese(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("faiss")
     monkeypatch.chdir(tmp_path)
-    assert open_url("faiss://索引/一", DIMENSION).folder == Path("索引/一")
-    assert open_url("faiss://./a:80", DIMENSION).folder == Path("a:80")
-    assert open_url(f"faiss://{tmp_path}/b", DIMENSION).folder == tmp_path / "b"
+    for url, folder in (("faiss://索引/一", "索引/一"), ("faiss://./a:80", "a:80"), (f"faiss://{tmp_path}/b", "b")):
+        adapter_for(open_url(url, DIMENSION)).persist(tmp_path / folder)
+        assert open_url(url, None).client.ntotal == 0
     assert is_store_url("faiss://a")
     assert not is_store_url("C:/folder")
 

@@ -1,19 +1,23 @@
 /* Questions: what each strategy found. All are in the data, one page of them in the document. */
 
 const PAGE = 20;
-const [ID, QUESTION, ANSWERS, DOCUMENT, FOUND] = [0, 1, 2, 3, 4];
-const [RANK, GOLD, LENGTH, TEXT] = [0, 1, 2, 3];
+const gold = data.gold === "document" ? "a passage of the right document" : "the gold passage";
 const measures = [
-  { label: "an answer in the first result", field: RANK, limit: 1 },
-  { label: "an answer in the first 5 results", field: RANK, limit: 5 },
-  { label: "an answer in the first 20 results", field: RANK, limit: 20 },
-  { label: "the gold passage first", field: GOLD, limit: 1 },
-  { label: "the gold passage in the first 5", field: GOLD, limit: 5 },
-  ...[50, 100, 200, 500].map((limit) => ({ label: `an answer within ${limit} ${data.unit}`, field: LENGTH, limit })),
-];
-const bands = { [RANK]: [1, 5, 20], [GOLD]: [1, 5, 20], [LENGTH]: [50, 100, 200, 500] };
-const fields = { search: get("search"), measure: get("measure"), which: get("which"), a: get("strategy-a"), b: get("strategy-b") };
-const state = { matching: data.questions, page: 0 };
+  { label: "an answer in the first result", field: "rank", limit: 1 },
+  { label: "an answer in the first 5 results", field: "rank", limit: 5 },
+  { label: "an answer in the first 20 results", field: "rank", limit: 20 },
+  { label: `${gold} first`, field: "gold_rank", limit: 1 },
+  { label: `${gold} in the first 5`, field: "gold_rank", limit: 5 },
+  ...[50, 100, 200, 500].map((limit) => ({ label: `an answer within ${limit} ${data.unit}`, field: "words", limit })),
+].filter(({ field }) => field === "gold_rank" || !data.questions.length || data.questions.some(({ answers }) => answers.length));
+const bands = { rank: [1, 5, 20], gold_rank: [1, 5, 20], words: [50, 100, 200, 500] };
+const fields = { search: get("search"), measure: get("measure"), which: get("which"), order: get("order"), a: get("strategy-a"), b: get("strategy-b") };
+const asked = data.questions.map((question, place) => ({ ...question, found: data.strategies.map(({ found }) => entryOf(found, place)) }));
+const state = { matching: asked, page: 0 };
+
+function entryOf({ rank, gold_rank, words, text }, place) {
+  return { rank: rank[place], gold_rank: gold_rank[place], words: words[place], text: text[place] };
+}
 
 measures.forEach(({ label }, number) => fields.measure.add(new Option(label, number)));
 data.strategies.forEach(({ name }, number) => {
@@ -28,11 +32,11 @@ let haystacks = null; // folded once, when first searched
 
 function matches(wanted) {
   haystacks ??= {
-    questions: data.questions.map((item) => folded([item[ID], item[QUESTION], item[DOCUMENT], ...item[ANSWERS]].join("\n"))),
-    texts: data.texts.map(([text, source]) => folded(`${text}\n${source}`)),
+    questions: asked.map((item) => folded([item.id, item.question, item.document, ...item.answers].join("\n"))),
+    texts: data.texts.map((parts) => folded(parts.join("\n"))),
   };
   const texts = haystacks.texts.map((text) => text.includes(wanted));
-  return (item, place) => haystacks.questions[place].includes(wanted) || item[FOUND].some((entry) => texts[entry[TEXT]]);
+  return (item, place) => haystacks.questions[place].includes(wanted) || item.found.some((entry) => texts[entry.text]);
 }
 
 function filter() {
@@ -51,7 +55,18 @@ function filter() {
   fields.a.disabled = !["fails", "differ", "wins"].includes(fields.which.value);
   fields.b.disabled = !["differ", "wins"].includes(fields.which.value);
   const searched = wanted ? matches(wanted) : () => true;
-  state.matching = data.questions.filter((item, place) => kept(item[FOUND]) && searched(item, place));
+  const listed = (entries) => entries.filter((_, strategy) => isListed(strategy));
+  const ofAll = ["disagree", "none"].includes(fields.which.value);
+  state.matching = asked.filter((item, place) => kept(ofAll ? listed(item.found) : item.found) && searched(item, place));
+  if (fields.order.value === "disputed") {
+    const dispute = ({ found: entries }) => { // how many would have to change their mind
+      const there = listed(entries);
+      const finding = there.filter(found).length;
+      return Math.min(finding, there.length - finding);
+    };
+    const disputes = new Map(state.matching.map((item) => [item, dispute(item)]));
+    state.matching.sort((one, two) => disputes.get(two) - disputes.get(one));
+  }
   turnTo(0);
 }
 
@@ -60,7 +75,7 @@ function turnTo(page) {
   state.page = Math.min(Math.max(page, 0), pages - 1);
   const from = state.page * PAGE;
   const number = (value) => value.toLocaleString("en");
-  get("matching").textContent = `${number(state.matching.length)} of ${number(data.questions.length)} questions`;
+  get("matching").textContent = `${number(state.matching.length)} of ${number(asked.length)} questions`;
   get("page-number").textContent = `page ${number(state.page + 1)} of ${number(pages)}`;
   for (const button of all("[data-page]")) {
     button.disabled = ["first", "previous"].includes(button.dataset.page) ? state.page === 0 : state.page === pages - 1;
@@ -70,16 +85,16 @@ function turnTo(page) {
 }
 
 function questionItem(item) {
-  const answers = make("p", { className: "answers", textContent: item[ANSWERS].length ? "Answer: " : "No answer given" });
-  item[ANSWERS].forEach((answer, place) => {
+  const answers = make("p", { className: "answers", textContent: item.answers.length ? "Answer: " : "No answer given" });
+  item.answers.forEach((answer, place) => {
     answers.append(place ? " / " : "", make("b", { textContent: answer, lang: data.language }));
   });
-  answers.append(` · ${[item[DOCUMENT], item[ID]].filter(Boolean).join(" · ")}`);
+  answers.append(` · ${[item.document, item.id].filter(Boolean).join(" · ")}`);
   const details = make("details", {}, make("summary", { textContent: "What each found first" }));
   details.addEventListener("toggle", () => {
     if (details.open && details.children.length === 1) details.append(...hits(item));
   });
-  const title = make("h3", { textContent: item[QUESTION], lang: data.language });
+  const title = make("h3", { textContent: item.question, lang: data.language });
   return make("li", {}, title, answers, outcome(item), details);
 }
 
@@ -87,7 +102,8 @@ function questionItem(item) {
 function outcome(item) {
   const { field, limit } = measures[fields.measure.value];
   const groups = new Map();
-  item[FOUND].forEach((entry, strategy) => {
+  item.found.forEach((entry, strategy) => {
+    if (!isListed(strategy)) return;
     const value = entry[field];
     const band = value === null ? Infinity : bands[field].findIndex((bound) => value <= bound);
     const key = band === -1 ? bands[field].length : band;
@@ -106,8 +122,8 @@ function bandName(field, key) {
   const bounds = bands[field];
   if (key === Infinity) return "not found";
   const last = bounds[bounds.length - 1];
-  if (key === bounds.length) return field === LENGTH ? `after ${last}` : `after the ${last}th`;
-  if (field === LENGTH) return key === 0 ? `within ${bounds[0]}` : `${bounds[key - 1] + 1} to ${bounds[key]}`;
+  if (key === bounds.length) return field === "words" ? `after ${last}` : `after the ${last}th`;
+  if (field === "words") return key === 0 ? `within ${bounds[0]}` : `${bounds[key - 1] + 1} to ${bounds[key]}`;
   return key === 0 ? "first" : key === 1 ? "2nd to 5th" : "6th to 20th";
 }
 
@@ -119,30 +135,39 @@ function chip(strategy, more = "") {
 /** What was found first, each text once, with the strategies that found it. */
 function hits(item) {
   const groups = new Map();
-  item[FOUND].forEach((entry, strategy) => groups.set(entry[TEXT], [...(groups.get(entry[TEXT]) ?? []), strategy]));
+  item.found.forEach((entry, strategy) => {
+    if (isListed(strategy)) groups.set(entry.text, [...(groups.get(entry.text) ?? []), strategy]);
+  });
   return [...groups].map(([number, strategies]) => {
-    const [text, source] = data.texts[number];
-    const chips = strategies.map((strategy) => chip(strategy, `: ${inWords(item[FOUND][strategy])}`));
+    const [text, source, unit] = data.texts[number];
+    const chips = strategies.map((strategy) => chip(strategy, `: ${inWords(item.found[strategy])}`));
     const body = make("p", { lang: data.language });
-    if (text) body.append(...marked(text, item[ANSWERS]));
+    if (text) body.append(...marked(text, item.answers));
     else body.textContent = "Nothing.";
-    return make("div", { className: "hit" }, body,
+    const by = unit ? [make("p", { className: "unit" }, "Found by: ", make("span", { lang: data.language }, ...marked(unit, item.answers)))] : [];
+    return make("div", { className: "hit" }, ...by, body,
       make("p", { className: "source", textContent: source }), make("p", { className: "by" }, ...chips));
   });
 }
 
-function inWords([rank, gold, length]) {
+function inWords({ rank, gold_rank: right, words: length }) {
   const parts = [rank === null ? "no answer found" : `answer in result ${rank}`];
-  if (gold !== null) parts.push(`gold in ${gold}`);
+  if (right !== null) parts.push(`${data.gold === "document" ? "right document" : "gold"} in ${right}`);
   if (length !== null) parts.push(`after ${length.toLocaleString("en")} ${data.unit}`);
   return parts.join(", ");
 }
 
 function marked(text, answers) {
-  const escaped = answers.filter((answer) => answer.trim()).map((answer) => answer.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&"));
-  if (!escaped.length) return [text];
-  escaped.sort((one, two) => two.length - one.length); // of answers that contain each other the longest is marked
-  return text.split(new RegExp(`(${escaped.join("|")})`, "giu"))
+  const joined = ["ja", "zh", "th", "lo", "km", "my"].includes(data.language); // answers stand anywhere, spaces or not
+  const escape = (part) => part.replace(/[\\^$.*+?()[\]{}|\/]/g, "\\$&");
+  const patterns = answers.filter((answer) => answer.trim()).map((answer) => {
+    const parts = joined ? [...answer.replace(/\s/g, "")] : answer.trim().split(/\s+/);
+    return parts.map(escape).join(joined ? "\\s*" : "\\s+");
+  });
+  if (!patterns.length) return [text];
+  patterns.sort((one, two) => two.length - one.length); // of answers that contain each other the longest is marked
+  const whole = joined || data.language === "ko" ? ["", ""] : ["(?<![\\p{L}\\p{N}])", "(?![\\p{L}\\p{N}])"];
+  return text.split(new RegExp(`${whole[0]}(${patterns.join("|")})${whole[1]}`, "giu"))
     .map((part, place) => (place % 2 ? make("mark", { textContent: part }) : part));
 }
 
@@ -151,7 +176,7 @@ fields.search.addEventListener("input", () => {
   clearTimeout(waiting);
   waiting = setTimeout(filter, 150);
 });
-for (const field of [fields.measure, fields.which, fields.a, fields.b]) field.addEventListener("change", filter);
+for (const field of [fields.measure, fields.which, fields.order, fields.a, fields.b]) field.addEventListener("change", filter);
 get("filters").addEventListener("submit", (event) => event.preventDefault());
 for (const button of all("[data-page]")) {
   const target = { first: () => 0, previous: () => state.page - 1, next: () => state.page + 1, last: () => Infinity };
@@ -160,5 +185,6 @@ for (const button of all("[data-page]")) {
     get("questions").scrollIntoView();
   });
 }
+get("all-strategies")?.addEventListener("click", filter);
 get("open-all").addEventListener("click", () => all("#question-list details").forEach((details) => { details.open = true; }));
 filter();

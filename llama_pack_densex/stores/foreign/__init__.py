@@ -1,1 +1,53 @@
 """Adapters for vector stores of LlamaIndex integrations, which differ in what they keep and give back."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from llama_index.core.storage.docstore import BaseDocumentStore
+from llama_index.core.vector_stores.types import BasePydanticVectorStore
+
+from llama_pack_densex.stores.node_store import NodeStore
+
+# of the stores' classes, by name, since importing an integration needs the store's own packages
+_MODULES = {
+    "ChromaVectorStore": "chroma",
+    "QdrantVectorStore": "qdrant",
+    "PGVectorStore": "postgres",
+    "MilvusVectorStore": "milvus",
+    "FaissVectorStore": "faiss",
+    "FaissMapVectorStore": "faiss",
+}
+
+
+def adapter_for(vector_store: BasePydanticVectorStore, docstore: BaseDocumentStore | None = None) -> NodeStore:
+    """The adapter for a store of LlamaIndex.
+
+    Args:
+        vector_store: Any but our own `LanceVectorStore`.
+        docstore: Where the nodes are kept if the store keeps no text, cannot return nodes, or is one that nothing is
+            known of; others need none.
+
+    Raises:
+        ValueError: It is LlamaIndex's own `LanceDBVectorStore`.
+    """
+    for name in (cls.__name__ for cls in type(vector_store).__mro__):
+        if name == "LanceDBVectorStore":
+            raise ValueError(
+                "LanceDBVectorStore cannot keep an index: it quotes ids wrongly, takes the metadata keys of the first "
+                "node for those of all, and writes a second row for an id that is there. Give no vector_store, or "
+                "persist_dir only: the embedded store is a LanceDB table without these faults."
+            )
+        if name in _MODULES:
+            module = _MODULES[name]
+            adapter = getattr(import_module(f"{__name__}.{module}"), f"{module.capitalize()}Nodes")
+            made: NodeStore = adapter(vector_store, docstore) if module == "faiss" else adapter(vector_store)
+            return made
+    gives_back = type(vector_store).get_nodes is not BasePydanticVectorStore.get_nodes
+    if docstore is None and vector_store.stores_text and gives_back:
+        from llama_pack_densex.stores.foreign.alone import StoreAlone
+
+        return StoreAlone(vector_store)
+    from llama_pack_densex.stores.foreign.docstore import DocstoreNodes
+
+    return DocstoreNodes(vector_store, docstore)

@@ -1,89 +1,320 @@
-"""Any other store that keeps text and returns nodes, through LlamaIndex's own interface only."""
+"""Stores that are enough alone, since they keep texts and give nodes back: what adapters share, and one for any."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import math
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TypeVar, get_args
 
-from llama_index.core.schema import BaseNode
+from llama_index.core.schema import BaseNode, TextNode
 from llama_index.core.vector_stores.types import (
     BasePydanticVectorStore,
     MetadataFilter,
     MetadataFilters,
     VectorStoreQuery,
+    VectorStoreQueryMode,
 )
 
-from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
-from llama_pack_densex.stores.foreign.base import GRANULARITIES, Conditions, Member, StoreAlone
-from llama_pack_densex.stores.foreign.wire import HEAD_KEY, Row, node_id_of, row_of
+from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY, Granularity
+from llama_pack_densex.stores.filters import matches
+from llama_pack_densex.stores.foreign.wire import (
+    HEAD_KEY,
+    Condition,
+    Row,
+    conditions_of,
+    metadata_of,
+    node_of,
+    passage_id_of,
+    row_of,
+    to_wire,
+)
+from llama_pack_densex.stores.lance import dimension_of
+from llama_pack_densex.stores.lance_table import same_dimension
+from llama_pack_densex.stores.node_store import DocumentRecord, FoundNode, NodeRecord, NodeStore, nowhere
+
+ABOUT_ID = str(uuid.uuid5(uuid.NAMESPACE_URL, "llama-pack-densex/about"))
+"""The id of the row that says what made an index."""
+_DIMENSION_KEY = "densex_dimension"  # of that row
+_GROWTH = 4  # how many times as many rows are asked for where filters left too few
+
+T = TypeVar("T")
+Measured = tuple[Row, float]
+"""A row, and what was measured between its embedding and the question's."""
 
 
-class StoreAloneNodes(StoreAlone):
-    """Nodes in a store of which nothing is known but what LlamaIndex asks of each.
+class StoreAlone(NodeStore):
+    """Nodes of which everything is in a vector store.
 
-    LlamaIndex has no interface to read a store page by page: what reads all nodes reads those of one granularity at
-    once. Scores are the store's own.
+    These stores have no transaction over several requests. So a document's first base node is its head, written last;
+    a document without head counts as missing and is written again.
+
+    As it is, this serves a store of which nothing is known but what LlamaIndex asks of each. LlamaIndex has no way
+    to read a store page by page: what reads all nodes reads those of one granularity at once; filters are evaluated
+    here, and scores are the store's own. A subclass replaces what a kind of store does better, or wrongly.
+
+    Async methods run in threads: the clients' async connections belong to the event loop that opened them, and an
+    index is used from several.
 
     Args:
-        vector_store: A store with `get_nodes` and `delete_nodes` of its own, of which the former can filter by what
-            LlamaIndex writes beside a node (`ref_doc_id`) and by the node's metadata.
+        vector_store: A store of LlamaIndex that keeps text and returns nodes by id; without a subclass of its own, one
+            with `get_nodes` and `delete_nodes`, of which the former can filter by what LlamaIndex writes beside a node
+            (`ref_doc_id`) and by the node's metadata.
 
     Raises:
         ValueError: (on the first writing) The store does not return what was written, by id or by document.
     """
 
+    rows_a_request = 1000
+    """How many rows, or ids, one request to the store is about."""
+    most_found: float = math.inf
+    """How many rows one search of the store returns at most."""
+    taken_keys: frozenset[str] = frozenset()
+    """Metadata keys that the store uses itself."""
+
     def __init__(self, vector_store: BasePydanticVectorStore) -> None:
-        super().__init__(vector_store)
-        self._written_dimension: int | None = None
+        super().__init__()
+        self.vector_store = vector_store
+        self._known: tuple[int | None, str] | None = None
         self._works = False
 
+    # What subclasses replace; an empty list of ids never gets here, nor more than `rows_a_request`.
+
+    def _describe(self) -> tuple[int | None, str] | None:
+        """The dimension of the vectors, None where there are none yet, and what is measured; None without any place."""
+        dimensions = (row.metadata.get(_DIMENSION_KEY) for row in self._rows([ABOUT_ID]))
+        return next(dimensions, None), "cosine"
+
     def _put(self, wires: Sequence[BaseNode]) -> None:
+        """Write nodes in wire form, replacing the rows of the same ids."""
         self._drop([wire.node_id for wire in wires])  # many stores would keep the old row, or both
         self.vector_store.add(list(wires))
-        self._written_dimension = len(wires[0].get_embedding())
         if not self._works:
             self._try(wires[0])
+            self._works, self._known = True, (len(wires[0].get_embedding()), "cosine")
+
+    def _drop(self, node_ids: Sequence[str]) -> None:
+        """Delete rows."""
+        self.vector_store.delete_nodes(list(node_ids))
+
+    def _rows(self, node_ids: Sequence[str]) -> Iterable[Row]:
+        """Whole rows by id."""
+        wanted = {*node_ids}  # some stores return everything where none of the ids is there
+        return (row for row in map(row_of, self.vector_store.get_nodes(list(node_ids))) if row.id in wanted)
+
+    def _members(self, document_ids: Sequence[str]) -> Iterable[Row]:
+        """All rows of some documents, of which the ids are asked for and whether they are ours and heads."""
+        return (row for document_id in document_ids for row in self._having("ref_doc_id", document_id))
+
+    def _scan(self, conditions: Sequence[Condition]) -> Iterable[Row]:
+        """Whole rows that meet these conditions, page by page; with no conditions all rows."""
+        # by granularity in any case: stores differ in how they take True, and in what they do without filters
+        wanted = {one.key: one.value for one in conditions}
+        for granularity in wanted.get(GRANULARITY_KEY, get_args(Granularity)):
+            for row in self._having(GRANULARITY_KEY, str(granularity)):
+                if all(row.metadata.get(key) in values for key, values in wanted.items()):
+                    yield row
+
+    def _nearest(self, question: VectorStoreQuery, limit: int, conditions: Sequence[Condition]) -> Iterable[Measured]:
+        """Rows nearest to the question's embedding with what was measured, of those only that meet these conditions.
+
+        The rows may lack their texts, and without filters in the question all but `LEADS_TO`.
+        """
+        return self._ask(question, limit)
+
+    def described(self) -> tuple[int | None, str] | None:
+        """The dimension of the store's vectors and what it measures; see `_describe`."""
+        if self._known is None or self._known[0] is None:
+            self._known = self._describe()
+        return self._known
+
+    def replace(self, document_ids: Sequence[str], nodes: Sequence[BaseNode]) -> None:
+        self._check_embeddings(nodes)
+        first: dict[str, str] = {}
+        for node in nodes:
+            if DOCUMENT_HASH_KEY in node.metadata:
+                first.setdefault(node.ref_doc_id or "", node.node_id)
+        heads = set(first.values())
+        wires = {n.node_id: to_wire(n, head=n.node_id in heads, taken=self.taken_keys) for n in nodes}
+        # of documents that a kill left half written there may be rows although nobody knows of the documents
+        known = self._members_of([*document_ids, *(node.ref_doc_id or "" for node in nodes)])
+        with self._changing():  # in this order, so that no half document counts as whole at any moment
+            self._each(self._drop, [node_id for node_id, is_head in known.items() if is_head])
+            self._each(self._put, [wire for node_id, wire in wires.items() if node_id not in heads])
+            self._each(self._drop, [node_id for node_id in known if node_id not in wires and not known[node_id]])
+            self._each(self._put, [wire for node_id, wire in wires.items() if node_id in heads])
+
+    def remove(self, document_ids: Sequence[str]) -> None:
+        known = self._members_of(document_ids)
+        with self._changing():
+            self._each(self._drop, sorted(known, key=lambda node_id: not known[node_id]))  # heads first
+
+    def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
+        found = {row.id: node_of(row) for row in self._rows_of(node_ids) if row.is_ours}
+        return {node_id: found[node_id] for node_id in node_ids if node_id in found}
+
+    def search(self, question: VectorStoreQuery) -> list[FoundNode]:
+        wanted, described = question.similarity_top_k, self.described()
+        if wanted <= 0 or described is None:
+            return []
+        self._check_question(question)
+        conditions = conditions_of(question.filters, self.taken_keys)
+        limit = wanted + 1  # the row that says what made the index may be among them
+        while True:
+            limit = int(min(limit, self.most_found))
+            if question.mode == VectorStoreQueryMode.DEFAULT:
+                measured, asked = self._nearest(question, limit, conditions), question.query_embedding or []
+                hits = [(row, cosine(described[1], value, asked)) for row, value in measured]
+            else:
+                hits = self._ask(question, limit)
+            found = self._found(hits, question)
+            if len(found) >= wanted or len(hits) < limit or limit >= self.most_found:
+                return sorted(found, key=lambda node: (-node.score, node.id))[:wanted]
+            limit *= _GROWTH
+
+    def records(self, granularity: str | None = None) -> Iterator[NodeRecord]:
+        return self._records_with(Condition(GRANULARITY_KEY, "in", [granularity]) if granularity else None)
+
+    def documents(self) -> dict[str, DocumentRecord]:
+        heads = self._records_with(Condition(HEAD_KEY, "in", [True]))
+        return {record.document_id: DocumentRecord(record.document_hash, record.file) for record in heads}
+
+    def node_ids(self, document_ids: Sequence[str]) -> set[str]:
+        return set(self._members_of(document_ids))
+
+    def is_empty(self) -> bool:
+        return next(self.records(), None) is None
+
+    def read_about(self) -> str | None:
+        return next((node_of(row).get_content() for row in self._rows_of([ABOUT_ID])), None)
+
+    def write_about(self, about: str) -> bool:
+        if self._dimension is None:
+            return False
+        about_it = {_DIMENSION_KEY: self._dimension}
+        row = TextNode(id_=ABOUT_ID, text=about, embedding=nowhere(self._dimension), metadata=about_it)
+        with self._changing():
+            self._put([to_wire(row)])
+        return True
+
+    @property
+    def _dimension(self) -> int | None:
+        known = self.described()
+        return None if known is None else known[0]
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """What belongs together: one transaction, where the store has any."""
+        try:
+            yield
+        finally:
+            self._changed()
+
+    def _records_with(self, condition: Condition | None) -> Iterator[NodeRecord]:
+        rows = self._scan([condition] if condition else []) if self.described() is not None else ()
+        return (NodeRecord.of(node_of(row)) for row in rows if row.is_ours)
+
+    def _rows_of(self, node_ids: Iterable[str]) -> Iterator[Row]:
+        if self.described() is not None:
+            for page in self._paged(list(dict.fromkeys(node_ids))):
+                yield from self._rows(page)
+
+    def _members_of(self, document_ids: Iterable[str]) -> dict[str, bool]:
+        """The ids of all rows of some documents that are ours, and whether each is its document's head."""
+        if self.described() is None:
+            return {}
+        pages = self._paged(list(dict.fromkeys(filter(None, document_ids))))
+        return {row.id: row.is_head for page in pages for row in self._members(page) if row.is_ours}
+
+    def _each(self, send: Callable[[Sequence[T]], None], items: Sequence[T]) -> None:
+        for page in self._paged(items):
+            send(page)
+
+    def _paged(self, items: Sequence[T]) -> Iterator[Sequence[T]]:
+        """So many at a time as one request is about."""
+        return (items[i : i + self.rows_a_request] for i in range(0, len(items), self.rows_a_request))
+
+    def _having(self, key: str, value: str) -> Iterator[Row]:
+        filters = MetadataFilters(filters=[MetadataFilter(key=key, value=value)])
+        rows = map(row_of, self.vector_store.get_nodes(None, filters))
+        return (row for row in rows if row.metadata.get(key) == value)
 
     def _try(self, wire: BaseNode) -> None:
         """Do not go on with a store in which what is written cannot be found to be replaced or deleted."""
         by_id = {row.id for row in self._rows([wire.node_id])}
         by_document = {row.id for row in self._having("ref_doc_id", wire.ref_doc_id or "None")}
         if not by_id & by_document:
-            by = "id" if not by_id else "document"
             raise ValueError(
-                f"{self.name} does not return nodes by {by} that were written a moment ago; give a docstore as well, "
-                "in which the nodes are then kept"
+                f"{self.name} does not return nodes by {'document' if by_id else 'id'} that were written a moment ago; "
+                "give a docstore as well, in which the nodes are then kept"
             )
-        self._works = True
 
-    def _rows(self, store_ids: Sequence[str]) -> Iterable[Row]:
-        wanted = set(store_ids)
-        return [row for row in map(row_of, self.vector_store.get_nodes(list(store_ids))) if row.id in wanted]
+    def _ask(self, question: VectorStoreQuery, limit: int) -> list[Measured]:
+        """What the store's own search returns, with its scores; the filters are evaluated here."""
+        result = self.vector_store.query(asking_for(question, limit))
+        return list(zip(map(row_of, result.nodes or []), result.similarities or [], strict=True))
 
-    def _members(self, document_ids: Sequence[str]) -> dict[str, Member]:
-        rows = (row for document_id in document_ids for row in self._having("ref_doc_id", document_id))
-        return {row.id: Member(node_id_of(row), row.metadata.get(HEAD_KEY) is True) for row in rows if row.is_ours}
+    def _found(self, hits: Sequence[Measured], question: VectorStoreQuery) -> list[FoundNode]:
+        whole = {row.id: row for row in self._rows_of(row.id for row, _ in hits if row.is_ours and not row.says_enough)}
+        found: dict[str, FoundNode] = {}
+        for hit, score in sorted(hits, key=lambda pair: -pair[1]):
+            row = whole.get(hit.id, hit)
+            if row.is_ours and row.says_enough and _passes(row, question):
+                granularity = str(row.metadata[GRANULARITY_KEY])
+                found.setdefault(row.id, FoundNode(row.id, granularity, passage_id_of(row), score))
+        return list(found.values())
 
-    def _unmark(self, store_ids: Sequence[str]) -> None:
-        self._drop(store_ids)
+    def _check_question(self, question: VectorStoreQuery) -> None:
+        dimension = self._dimension
+        if dimension is not None and question.query_embedding and len(question.query_embedding) != dimension:
+            raise ValueError(
+                f"the query has {len(question.query_embedding)} dimensions, the index {dimension}: it was made with "
+                "another embedding model; use that one, or build the index anew"
+            )
 
-    def _drop(self, store_ids: Sequence[str]) -> None:
-        self.vector_store.delete_nodes(list(store_ids))
+    def _check_embeddings(self, nodes: Sequence[BaseNode]) -> None:
+        dimension = dimension_of(nodes) if nodes else self._dimension
+        if nodes and dimension is None:
+            raise ValueError(
+                f"{self.name} keeps no nodes without embeddings; give an embedding model, or use the embedded store, "
+                "which lexical search alone needs no embeddings in"
+            )
+        same_dimension({dimension, self._dimension or dimension})
 
-    def _scan(self, conditions: Conditions) -> Iterator[Row]:
-        # by granularity in any case: stores differ in how they take True, and in what they do without filters
-        wanted = conditions.get(GRANULARITY_KEY)
-        for granularity in [str(wanted)] if wanted else GRANULARITIES:
-            for row in self._having(GRANULARITY_KEY, granularity):
-                if all(row.metadata.get(key) == value for key, value in conditions.items()):
-                    yield row
 
-    def _nearest(self, question: VectorStoreQuery, limit: int, conditions: Conditions) -> list[tuple[Row, float]]:
-        return self._ask(question, limit)
+def asking_for(question: VectorStoreQuery, limit: int) -> VectorStoreQuery:
+    """A question for so many nodes on each side of a store's own search; its filters are evaluated here."""
+    dense, sparse, both = limit, question.sparse_top_k and limit, question.hybrid_top_k and limit
+    return replace(question, similarity_top_k=dense, sparse_top_k=sparse, hybrid_top_k=both, filters=None)
 
-    def _dimension(self) -> int | None:
-        return self._written_dimension
 
-    def _having(self, key: str, value: str) -> Iterator[Row]:
-        filters = MetadataFilters(filters=[MetadataFilter(key=key, value=value)])
-        rows = map(row_of, self.vector_store.get_nodes(None, filters))
-        return (row for row in rows if row.metadata.get(key) == value)
+def cosine(metric: str, measured: float, question: Sequence[float]) -> float:
+    """The cosine of what a store measured, where all vectors are as long as the question's; else what orders the same.
+
+    Args:
+        metric: "cosine", "ip" or "dot" (a similarity), "l2" (a squared distance), "euclid", in any case; anything else
+            is a distance.
+        measured: What the store measured.
+        question: The embedding that was asked for.
+    """
+    metric = metric.casefold()
+    if math.isnan(measured):  # a vector of zeros has no direction
+        return 0.0
+    if metric == "cosine":
+        return measured
+    squared = math.fsum(part * part for part in question) or 1.0
+    if metric in ("ip", "dot"):
+        return measured / squared
+    if metric in ("l2", "euclid"):
+        return 1.0 - (measured if metric == "l2" else measured * measured) / (2.0 * squared)
+    return -measured
+
+
+def _passes(row: Row, question: VectorStoreQuery) -> bool:
+    if question.node_ids and row.id not in question.node_ids:
+        return False
+    if question.doc_ids and row.metadata.get("ref_doc_id") not in question.doc_ids:
+        return False
+    return question.filters is None or matches(metadata_of(row), question.filters)

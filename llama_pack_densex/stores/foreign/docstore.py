@@ -4,53 +4,45 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, TypeVar
 
-from llama_index.core.schema import BaseNode, NodeRelationship, RelatedNodeInfo, TextNode
+from llama_index.core.schema import BaseNode, IndexNode, NodeRelationship
 from llama_index.core.storage.docstore import BaseDocumentStore, SimpleDocumentStore
-from llama_index.core.storage.docstore.utils import json_to_doc
 from llama_index.core.vector_stores.simple import SimpleVectorStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, VectorStoreQuery
 
-from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
-from llama_pack_densex.stores.foreign.docstore_tables import DocstoreTables, KeptDocument, Row
-from llama_pack_densex.stores.foreign.saved_parts import read_parts, save_parts
-from llama_pack_densex.stores.node_store import FoundNode, NodeStore
-from llama_pack_densex.stores.records import DocumentRecord, NodeRecord
+from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY
+from llama_pack_densex.stores.foreign.alone import asking_for
+from llama_pack_densex.stores.foreign.wire import to_wire
+from llama_pack_densex.stores.manifest import sync
+from llama_pack_densex.stores.node_store import DocumentRecord, FoundNode, NodeRecord, NodeStore
 
-DOCSTORE = "docstore"
-"""Of the files of a folder, the one with a docstore that was in memory."""
-_VECTORS = "vectors"
+FILE = "nodes.json"
+"""The file of a folder that names those that belong together."""
+_DOCSTORE, _VECTORS = "docstore", "vectors"  # the parts of it, each a file
 _UNFINISHED = "unfinished.json"
+_SCHEMA = 2
+_ATTEMPTS = 5  # a writer may remove the files that a reader was just told of
+_ABOUT = "densex/about"
+_DOCUMENT = "densex/document/"
+_ANEW = "index the documents anew (replies of an LLM that are kept are used again)"
 
-
-@dataclass(frozen=True)
-class Nearest:
-    """What one search returned.
-
-    Args:
-        found: The nodes, best first.
-        all: Whether there are no more.
-    """
-
-    found: list[FoundNode]
-    all: bool
+Read = TypeVar("Read")
 
 
 class DocstoreNodes(NodeStore):
     """The vectors in a vector store, the whole nodes in a docstore.
 
-    A vector whose node is not in the docstore is never found. A document's nodes are written first, then its vectors,
-    and last the note that it is whole.
+    What is known of the documents is kept where a docstore keeps documents' hashes. A document without hash is not
+    whole: whoever changes a document takes its hash away first, and gives it one last. A vector whose node is not in
+    the docstore is never found.
 
     Args:
         vector_store: Any vector store of LlamaIndex that takes nodes with their ids and returns these ids.
         docstore: Any docstore of LlamaIndex. None makes one in memory; `persist` keeps it in a folder.
-
-    Raises:
-        TypeError: The docstore is not kept in a key-value store.
     """
 
     docstore: BaseDocumentStore
@@ -59,7 +51,6 @@ class DocstoreNodes(NodeStore):
         super().__init__()
         self.vector_store = vector_store
         self.docstore = docstore if docstore is not None else SimpleDocumentStore()
-        self._tables = DocstoreTables(self.docstore)
         self._folder: Path | None = None  # where it is kept
         self._saved: object | None = None  # which state of it is in the folder
 
@@ -75,18 +66,39 @@ class DocstoreNodes(NodeStore):
         Args:
             folder: The folder.
             docstore: The docstore, where it was not one in memory.
-            vector_store: The vector store, where it was not LlamaIndex's `SimpleVectorStore`.
+            vector_store: The vector store, where it was not LlamaIndex's `SimpleVectorStore`; an empty one of these,
+                and one over an empty FAISS index, is filled.
 
         Raises:
-            ValueError: There is nothing in the folder, it is damaged, or a store is missing.
+            ValueError: There is nothing in the folder, it is damaged, a store is missing, or the vector store holds
+                other vectors than the folder.
         """
-        in_memory = docstore is None or isinstance(docstore, SimpleDocumentStore)
-        if in_memory or vector_store is None or isinstance(vector_store, SimpleVectorStore):
-            vector_store, docstore = read_parts(folder, lambda parts: _read(folder, parts, docstore, vector_store))
-        nodes = cls(vector_store, docstore)
-        nodes._folder, nodes._saved = folder, nodes._state
-        nodes._tables.begin(document_id for document_id in nodes._unfinished() if document_id in nodes.documents())
+        nodes = cls(vector_store if vector_store is not None else cls._new_vector_store(), docstore)
+        nodes.reload(folder)
         return nodes
+
+    @classmethod
+    def _new_vector_store(cls) -> BasePydanticVectorStore:
+        """A store to hold what is in a folder."""
+        return SimpleVectorStore()
+
+    def reload(self, folder: Path) -> None:
+        readers = self._readers()
+        if not readers:
+            return
+        read = _read_files(folder, readers)
+        held, kept = self._vectors(), self._vectors(read)
+        if self._folder is None and held and held != kept:
+            raise ValueError(
+                f"the vector store holds {len(held)} vectors, and not those {len(kept)} of the folder: leave "
+                "vector_store out, or pass an empty one"
+            )
+        self._hold(read)
+        self._folder = folder
+        there = self._notes()
+        self._note(dict.fromkeys(there.keys() & _unfinished(folder), DocumentRecord()))
+        self._changed()
+        self._saved = self._state
 
     def persist(self, folder: Path) -> None:
         """Keep what is in memory in a folder; a stop at any moment leaves the old state or the new one.
@@ -100,224 +112,250 @@ class DocstoreNodes(NodeStore):
         (folder / _UNFINISHED).unlink(missing_ok=True)
         self._folder, self._saved = folder, state
 
-    def reload(self, folder: Path) -> None:
-        if not self._parts():
-            return
-        docstore = None if isinstance(self.docstore, SimpleDocumentStore) else self.docstore
-        self._take_over(type(self).load(folder, docstore, self._store_elsewhere()))
-        self._changed()
-        self._folder, self._saved = folder, self._state
-
-    def _store_elsewhere(self) -> BasePydanticVectorStore | None:
-        """The vector store, where its vectors are not in the folder."""
-        return None if isinstance(self.vector_store, SimpleVectorStore) else self.vector_store
-
-    def _take_over(self, there: DocstoreNodes) -> None:
-        """Hold what was read again, in the vector store that others hold too."""
-        if isinstance(self.vector_store, SimpleVectorStore) and isinstance(there.vector_store, SimpleVectorStore):
-            self.vector_store.data = there.vector_store.data
-        self.docstore, self._tables = there.docstore, there._tables
-
     def copy_to(self, folder: Path) -> str:
         """Write a copy of what is in memory into a folder."""
-        if parts := self._parts():
-            save_parts(folder, parts, self._notes())
+        names = {part: f"{part}-{uuid.uuid4().hex[:12]}" for part in self._readers()}
+        if names:
+            folder.mkdir(parents=True, exist_ok=True)
+            for part, name in names.items():
+                self._write(part, folder / name)
+                sync(folder / name)
+            _write_whole(folder / FILE, {"schema": _SCHEMA, "parts": names})
+            for entry in folder.iterdir():
+                ours = entry.name.startswith((f".{FILE}.", *(f"{part}-" for part in names)))
+                if ours and entry.name not in names.values():
+                    entry.unlink(missing_ok=True)
         return self.version
 
     def replace(self, document_ids: Sequence[str], nodes: Sequence[BaseNode]) -> None:
-        by_document: dict[str, list[BaseNode]] = {}
+        wires = self._wires(nodes)
+        by_document: defaultdict[str, list[BaseNode]] = defaultdict(list)
         for node in nodes:
-            by_document.setdefault(node.ref_doc_id or "", []).append(node)
-        affected = list(dict.fromkeys([*document_ids, *by_document]))
+            by_document[node.ref_doc_id or ""].append(node)
+        before = self._node_ids([*document_ids, *by_document])
+        affected = list(dict.fromkeys([*before, *by_document]))
         if not affected:
             return
-        lists = self._tables.node_ids(affected)
-        before = {document_id: lists.get(document_id, []) for document_id in affected}
-        version = uuid.uuid4().hex
         try:
-            self._check(nodes)
-            self._note_unfinished(affected)
-            self._tables.write(by_document, before)
-            self._replace_vectors(by_document, before, version)
-            documents = {one: _document(theirs, version) for one, theirs in by_document.items()}
-            self._tables.finish(by_document, before, documents)
+            if self._folder is not None and len(self._readers()) == 1:
+                # the folder has one of the two stores, and the other may be ahead of it after a stop
+                _write_whole(self._folder / _UNFINISHED, [*_unfinished(self._folder), *affected])
+            self._note(dict.fromkeys(affected, DocumentRecord()))
+            # those that are to be written as well: stores keep both rows of an id, or the old one
+            due = {*(node_id for ids in before.values() for node_id in ids), *(node.node_id for node in nodes)}
+            self._delete_vectors(list(before), sorted(due))
+            for document_id, node_ids in before.items():
+                self.docstore.delete_ref_doc(document_id, raise_error=False)
+                for node_id in filter(self.docstore.document_exists, node_ids):  # those that a stop left behind
+                    self.docstore.delete_document(node_id, raise_error=False)
+            if nodes:
+                self.docstore.add_documents([node.model_copy(update={"embedding": None}) for node in nodes])
+                self._add_vectors([wire for wire in wires if wire.embedding is not None])
+                self._note({document_id: _record(theirs) for document_id, theirs in by_document.items()})
+            for document_id in before.keys() - by_document.keys():
+                self.docstore.delete_document(f"{_DOCUMENT}{document_id}", raise_error=False)
         finally:
             self._changed()
 
     def remove(self, document_ids: Sequence[str]) -> None:
-        there = self._tables.documents()
-        self.replace([document_id for document_id in document_ids if document_id in there], [])
+        self.replace(document_ids, [])
 
     def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
-        return {node_id: json_to_doc(row) for node_id, row in self._tables.rows(node_ids).items()}
+        found = {node_id: self.docstore.get_document(node_id, raise_error=False) for node_id in dict.fromkeys(node_ids)}
+        return {node_id: node for node_id, node in found.items() if node is not None}
 
     def search(self, question: VectorStoreQuery) -> list[FoundNode]:
-        wanted, allowed, share = question.similarity_top_k, None, 1.0
-        if question.filters is not None and question.filters.filters:
-            allowed = self.passages_matching(question.filters)
-            if not allowed:
-                return []
-            share = len(allowed) / max(len(self.passage_metadata()), len(allowed))
+        wanted, passing = question.similarity_top_k, self.passing(question.filters)
         # what is dropped is made up for beforehand, since a second search takes as long as the first
-        limit = wanted if share == 1 else int(1.2 * wanted / share) + 8
-        while True:
+        limit = wanted if passing is None else passing.fetched(wanted) if passing.ids else 0
+        while min(wanted, limit) > 0:
             nearest = self._nearest(question, limit)
-            kept = [node for node in nearest.found if allowed is None or node.leads_to in allowed]
-            if len(kept) >= wanted or nearest.all:
+            found = [_found(node, nearest[node_id]) for node_id, node in self.fetch(list(nearest)).items()]
+            kept = [node for node in found if node.granularity and (passing is None or node.leads_to in passing.ids)]
+            if len(kept) >= wanted or len(nearest) < limit:
                 return kept[:wanted]
             limit *= 4
+        return []
 
     def records(self, granularity: str | None = None) -> Iterator[NodeRecord]:
-        for _, row in self._tables.all_rows():
-            theirs = _granularity(row)
-            if theirs and (granularity is None or theirs == granularity):
-                yield NodeRecord.of(json_to_doc(row))
+        for document_id in self._notes():
+            for node in self.fetch(self._listed(document_id)).values():
+                theirs = node.metadata.get(GRANULARITY_KEY)
+                if theirs and granularity in (None, theirs):
+                    yield NodeRecord.of(node)
 
     def documents(self) -> dict[str, DocumentRecord]:
         """The documents by id; one that is not whole has no hash."""
-        return {one: DocumentRecord(kept.hash, kept.file) for one, kept in self._tables.documents().items()}
+        return self._notes()
 
     def node_ids(self, document_ids: Sequence[str]) -> set[str]:
-        return {node_id for ids in self._tables.node_ids(document_ids).values() for node_id in ids}
+        return {node_id for ids in self._node_ids(document_ids).values() for node_id in ids}
 
     def is_empty(self) -> bool:
-        return not self._tables.documents()
+        return not self._notes()
 
     def read_about(self) -> str | None:
-        return self._tables.about
+        return self.docstore.get_document_hash(_ABOUT)
 
     def write_about(self, about: str) -> bool:
-        self._tables.about = about
+        self.docstore.set_document_hash(_ABOUT, about)
         self._changed()
         return True
 
-    def _parts(self) -> dict[str, Callable[[Path], None]]:
-        """What is written to the folder: the name of each file, and what writes it."""
-        parts: dict[str, Callable[[Path], None]] = {}
-        docstore, vector_store = self.docstore, self.vector_store
-        if isinstance(docstore, SimpleDocumentStore):
-            parts[DOCSTORE] = lambda path: docstore.persist(str(path))
-        if isinstance(vector_store, SimpleVectorStore):
-            parts[_VECTORS] = lambda path: vector_store.persist(str(path))
-        return parts
+    def _readers(self) -> dict[str, Callable[[str], Any]]:
+        """What of it is in memory, and kept in a folder: how each part is read."""
+        readers: dict[str, Callable[[str], Any]] = {}
+        if isinstance(self.docstore, SimpleDocumentStore):
+            readers[_DOCSTORE] = SimpleDocumentStore.from_persist_path
+        if isinstance(self.vector_store, SimpleVectorStore):
+            readers[_VECTORS] = SimpleVectorStore.from_persist_path
+        return readers
 
-    def _notes(self) -> dict[str, int]:
-        """What is to be known of the files without reading them."""
-        return {}
+    def _write(self, part: str, file: Path) -> None:
+        """Write a part that is in memory."""
+        store: Any = self.docstore if part == _DOCSTORE else self.vector_store
+        store.persist(str(file))
 
-    def _replace_vectors(
-        self, nodes: Mapping[str, Sequence[BaseNode]], before: Mapping[str, Sequence[str]], version: str
-    ) -> None:
-        """Make vectors of `nodes` the only ones of these documents.
+    def _hold(self, read: Mapping[str, Any]) -> None:
+        """Go on with parts that were read, in the vector store that others hold too."""
+        self.docstore = read.get(_DOCSTORE, self.docstore)
+        if isinstance(self.vector_store, SimpleVectorStore):
+            self.vector_store.data = read[_VECTORS].data
 
-        Args:
-            nodes: The nodes by document.
-            before: The ids of the nodes that each document had before; others may have stayed behind after a stop.
-            version: Tells this change from others.
-        """
-        written = [node for theirs in nodes.values() for node in theirs]
-        ids = list(dict.fromkeys([*(one for them in before.values() for one in them), *(n.node_id for n in written)]))
-        # first, because several stores keep both rows of an id, and some the old one
-        if type(self.vector_store).delete_nodes is not BasePydanticVectorStore.delete_nodes:
-            if ids:
-                self.vector_store.delete_nodes(ids)
-        else:
-            for document_id in before:
+    def _vectors(self, read: Mapping[str, Any] | None = None) -> set[Any]:
+        """What the vectors in memory, or those that were read, are called."""
+        store = self.vector_store if read is None else read.get(_VECTORS)
+        return set(store.data.embedding_dict) if isinstance(store, SimpleVectorStore) else set()
+
+    def _notes(self) -> dict[str, DocumentRecord]:
+        """What is noted of each document, as a hash of which there is no other."""
+        notes = {}
+        for text, key in self.docstore.get_all_document_hashes().items():
+            if key.startswith(_DOCUMENT):
+                document_id, document_hash, file = json.loads(text)
+                notes[document_id] = DocumentRecord(document_hash, file)
+        return notes
+
+    def _note(self, documents: Mapping[str, DocumentRecord]) -> None:
+        """Note of documents what they are like; without a hash, that they are not whole."""
+        self.docstore.set_document_hashes(
+            {f"{_DOCUMENT}{one}": json.dumps([one, record.hash, record.file]) for one, record in documents.items()}
+        )
+
+    def _listed(self, document_id: str) -> list[str]:
+        info = self.docstore.get_ref_doc_info(document_id)
+        return list(info.node_ids) if info is not None else []
+
+    def _node_ids(self, document_ids: Sequence[str]) -> dict[str, list[str]]:
+        """The ids of the nodes of those documents that are there."""
+        notes = self._notes()
+        ids = {document_id: self._listed(document_id) for document_id in document_ids if document_id in notes}
+        if any(not notes[document_id].hash for document_id in ids):
+            # a docstore writes a node before it lists it, and lists it no more before it deletes it
+            for node in self.docstore.docs.values():
+                if node.ref_doc_id in ids and node.node_id not in ids[node.ref_doc_id]:
+                    ids[node.ref_doc_id].append(node.node_id)
+        return ids
+
+    def _wires(self, nodes: Sequence[BaseNode]) -> list[BaseNode]:
+        """The nodes as every vector store takes them; refuses what cannot be kept, before anything is changed."""
+        # without links that the docstore has, since some stores have little room
+        kept = {NodeRelationship.SOURCE}
+        links = [{kind: node.relationships[kind] for kind in kept & node.relationships.keys()} for node in nodes]
+        wires = zip(map(to_wire, nodes), links, strict=True)
+        return [wire.model_copy(update={"relationships": link}) for wire, link in wires]
+
+    def _delete_vectors(self, document_ids: Sequence[str], node_ids: Sequence[str]) -> None:
+        """Delete the vectors of documents, which are those of these nodes."""
+        if type(self.vector_store).delete_nodes is BasePydanticVectorStore.delete_nodes:
+            for document_id in document_ids:
                 self.vector_store.delete(document_id)
-        embedded = [_slim(node) for node in written if node.embedding is not None]
-        if embedded:
-            self.vector_store.add(embedded)
+        elif node_ids:
+            self.vector_store.delete_nodes(list(node_ids))
 
-    def _nearest(self, question: VectorStoreQuery, limit: int) -> Nearest:
-        """The nodes that are nearest, those left out that are not in the docstore."""
-        result = self.vector_store.query(replace(question, similarity_top_k=limit, filters=None))
+    def _add_vectors(self, wires: Sequence[BaseNode]) -> None:
+        if wires:
+            self.vector_store.add(list(wires))
+
+    def _nearest(self, question: VectorStoreQuery, limit: int) -> dict[str, float]:
+        """The ids of the nodes that are nearest with their scores, best first; fewer only where there are no more."""
+        result = self.vector_store.query(asking_for(question, limit))
         ids = result.ids if result.ids is not None else [node.node_id for node in result.nodes or []]
         scores = result.similarities if result.similarities is not None else [0.0] * len(ids)
-        best = dict(reversed(list(zip(ids, scores, strict=True))))  # the first of each id
-        rows = self._tables.rows(ids)
-        found = [
-            FoundNode(node_id, _granularity(rows[node_id]), _passage_id(rows[node_id]), float(best[node_id]))
-            for node_id in dict.fromkeys(ids)
-            if node_id in rows and _granularity(rows[node_id])
-        ]
-        return Nearest(found, len(ids) < limit)
-
-    def _check(self, nodes: Sequence[BaseNode]) -> None:
-        """Refuse nodes that cannot be written, before anything is changed."""
-
-    def _note_unfinished(self, document_ids: Sequence[str]) -> None:
-        # where the folder has one of the two stores, the other may be ahead of it after a stop
-        if self._folder is None or len(self._parts()) != 1:
-            return
-        noted = list(dict.fromkeys([*self._unfinished(), *document_ids]))
-        temporary = self._folder / f".{_UNFINISHED}"
-        temporary.write_text(json.dumps(noted), encoding="utf-8")
-        temporary.replace(self._folder / _UNFINISHED)
-
-    def _unfinished(self) -> list[str]:
-        assert self._folder is not None
-        try:
-            return [str(document_id) for document_id in json.loads((self._folder / _UNFINISHED).read_bytes())]
-        except FileNotFoundError:
-            return []
+        return dict(zip(ids, map(float, scores), strict=True))
 
 
-def read_docstore(file: Path) -> SimpleDocumentStore:
-    """Read a docstore that was in memory.
+def _unfinished(folder: Path) -> list[str]:
+    file = folder / _UNFINISHED
+    return list(json.loads(file.read_bytes())) if file.exists() else []
+
+
+def _found(node: BaseNode, score: float) -> FoundNode:
+    passage_id = node.index_id if isinstance(node, IndexNode) else ""
+    return FoundNode(node.node_id, str(node.metadata.get(GRANULARITY_KEY, "")), passage_id, score)
+
+
+def _record(nodes: Sequence[BaseNode]) -> DocumentRecord:
+    heads = (NodeRecord.of(node) for node in nodes if DOCUMENT_HASH_KEY in node.metadata)
+    return next((DocumentRecord(head.document_hash, head.file) for head in heads), DocumentRecord())
+
+
+def _write_whole(file: Path, content: Any) -> None:
+    """Write a file in one step; a stop at any moment leaves the old one or the new one."""
+    temporary = file.with_name(f".{file.name}.{uuid.uuid4().hex[:12]}")
+    temporary.write_text(json.dumps(content, indent=2), encoding="utf-8")
+    sync(temporary)
+    temporary.replace(file)
+    sync(file.parent)
+
+
+def _read_files(folder: Path, readers: Mapping[str, Callable[[str], Any]]) -> dict[str, Any]:
+    """Read the parts that a folder has of one state.
 
     Raises:
-        ValueError: The file is damaged.
+        ValueError: The folder has no such parts, they are damaged, or another version wrote them.
     """
+    for _ in range(_ATTEMPTS):
+        names = _names_in(folder)
+        for part in readers.keys() - names.keys():
+            what, store = ("nodes", "docstore") if part == _DOCSTORE else ("embeddings", "vector_store")
+            raise ValueError(f"the {what} of {folder} are in a {store} of their own; pass it as {store}=")
+        try:
+            return {part: _whole(folder / names[part], read) for part, read in readers.items()}
+        except FileNotFoundError as error:
+            missing = error
+    raise ValueError(f"{folder} is damaged: files that {FILE} names are missing; {_ANEW}.") from missing
+
+
+def read_part(folder: Path, part: str, read: Callable[[str], Read]) -> Read | None:
+    """What a folder has of a part; None where there is no folder of this kind yet."""
+    return _read_files(folder, {part: read})[part] if (folder / FILE).exists() else None
+
+
+def _names_in(folder: Path) -> dict[str, str]:
+    file = folder / FILE
     try:
-        return SimpleDocumentStore.from_persist_path(str(file))
-    except ValueError as error:
-        raise ValueError(f"{file} cannot be read ({error}); index the documents anew.") from error
+        content = json.loads(file.read_text(encoding="utf-8"))
+        schema, names = int(content["schema"]), dict(content["parts"])
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise ValueError(f"{folder} holds no nodes ({error}); {_ANEW}.") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{file} is damaged ({error}); {_ANEW}.") from error
+    if schema != _SCHEMA:
+        newer = "a newer version of llama-pack-densex: upgrade with pip install -U llama-pack-densex"
+        raise ValueError(f"{file} was written by {newer if schema > _SCHEMA else f'an earlier version: {_ANEW}'}")
+    return names
 
 
-def _read(
-    folder: Path,
-    parts: Mapping[str, Path],
-    docstore: BaseDocumentStore | None,
-    vector_store: BasePydanticVectorStore | None,
-) -> tuple[BasePydanticVectorStore, BaseDocumentStore]:
-    if docstore is None or isinstance(docstore, SimpleDocumentStore):
-        if DOCSTORE not in parts:
-            raise ValueError(f"the nodes of {folder} are in a docstore of their own; pass it as docstore=")
-        docstore = read_docstore(parts[DOCSTORE])
-    if vector_store is None or isinstance(vector_store, SimpleVectorStore):
-        if _VECTORS not in parts:
-            raise ValueError(f"the embeddings of {folder} are in a vector store of their own; pass it as vector_store=")
-        kept = SimpleVectorStore.from_persist_path(str(parts[_VECTORS]))
-        if vector_store is None:
-            vector_store = kept
-        elif not vector_store.data.embedding_dict:
-            vector_store.data = kept.data
-    return vector_store, docstore
+def _whole(file: Path, read: Callable[[str], Read]) -> Read:
+    """What a file holds; what the system may do better another time, such as opening it, is raised as it is.
 
-
-def _granularity(row: Row) -> str:
-    return str(row["__data__"].get("metadata", {}).get(GRANULARITY_KEY, ""))
-
-
-def _passage_id(row: Row) -> str:
-    return str(row["__data__"].get("index_id") or "")
-
-
-def _document(nodes: Sequence[BaseNode], version: str) -> KeptDocument:
-    heads = (record for record in map(NodeRecord.of, nodes) if record.document_hash)
-    head = next(heads, None)
-    return KeptDocument("", "", version) if head is None else KeptDocument(head.document_hash, head.file, version)
-
-
-def _slim(node: BaseNode) -> TextNode:
-    """What a vector store gets of a node: metadata that every store takes, and the text for its own search by words."""
-    metadata = {key: value for key, value in node.metadata.items() if isinstance(value, str | int | float | bool)}
-    return TextNode(
-        id_=node.node_id,
-        text=node.text if isinstance(node, TextNode) else node.get_content(),
-        embedding=node.embedding,
-        metadata=metadata,
-        excluded_embed_metadata_keys=node.excluded_embed_metadata_keys,
-        excluded_llm_metadata_keys=node.excluded_llm_metadata_keys,
-        relationships={NodeRelationship.SOURCE: RelatedNodeInfo(node_id=node.ref_doc_id or "")},
-    )
+    Raises:
+        ValueError: It is damaged.
+    """
+    with file.open("rb"):
+        pass
+    try:
+        return read(str(file))
+    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+        raise ValueError(f"{file} is damaged ({error}); {_ANEW}.") from error

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -11,13 +12,13 @@ import sqlalchemy as sa
 from llama_index.core.schema import BaseNode, MetadataMode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, VectorStoreQuery
 from llama_index.core.vector_stores.utils import node_to_metadata_dict
-from sqlalchemy.dialects import postgresql
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
-from llama_pack_densex.stores.foreign.base import Change, Conditions, Member, StoreAlone, cosine
-from llama_pack_densex.stores.foreign.wire import HEAD_KEY, WIRE_KEY, Row
+from llama_pack_densex.stores.foreign.alone import Measured, StoreAlone
+from llama_pack_densex.stores.foreign.wire import CONTENT_KEY, HEAD_KEY, LEADS_TO, Condition, Row
 
-_LEADS_TO = (GRANULARITY_KEY, WIRE_KEY, "ref_doc_id")
 _LEAST_CANDIDATES = 200  # of an HNSW search: with as many as are asked for, few of the nearest are found
 _MOST_CANDIDATES = 1000  # pgvector's HNSW index looks at no more of them
 
@@ -36,8 +37,10 @@ class PostgresNodes(StoreAlone):
     def __init__(self, vector_store: BasePydanticVectorStore) -> None:
         super().__init__(vector_store)
         self._store: Any = vector_store
-        self._has_indexes = False
-        self._writing: Any = None  # the connection of the change that is under way
+        self._has_index = False
+
+    def _describe(self) -> tuple[int | None, str]:
+        return self._store.embed_dim, "cosine"
 
     @cached_property
     def _engine(self) -> Any:
@@ -45,31 +48,28 @@ class PostgresNodes(StoreAlone):
         return self._store.client
 
     @cached_property
-    def _table(self) -> sa.Table:
-        from pgvector.sqlalchemy import HALFVEC, Vector
+    def _session(self) -> scoped_session[Session]:
+        """Each thread's own."""
+        return scoped_session(sessionmaker(self._engine))
 
-        vector = HALFVEC if self._store.use_halfvec else Vector
-        return sa.Table(
-            f"data_{self._store.table_name}",
-            sa.MetaData(schema=self._store.schema_name),
-            sa.Column("id", sa.BigInteger, primary_key=True),
-            sa.Column("text", sa.String),
-            sa.Column("metadata_", postgresql.JSONB if self._store.use_jsonb else postgresql.JSON),
-            sa.Column("node_id", sa.String),
-            sa.Column("embedding", vector(self._store.embed_dim)),
-        )
+    @cached_property
+    def _table(self) -> sa.Table:
+        import pgvector.sqlalchemy  # noqa: F401  # with which SQLAlchemy knows the vectors' types
+
+        schema = sa.MetaData(schema=self._store.schema_name)
+        return sa.Table(f"data_{self._store.table_name}", schema, autoload_with=self._engine)
 
     def _value(self, key: str) -> Any:
         return self._table.c.metadata_[key].astext
 
-    def _apply(self, change: Change) -> None:
-        self._make_indexes()
-        with self._engine.begin() as connection:
-            self._writing = connection
-            try:
-                super()._apply(change)
-            finally:
-                self._writing = None
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        if self._store.perform_setup and not self._has_index:
+            index = sa.Index(f"{self._table.name}_densex_ids", self._table.c.node_id)
+            index.create(self._engine, checkfirst=True)
+            self._has_index = True
+        with super()._changing(), self._session.begin():
+            yield
 
     def _put(self, wires: Sequence[BaseNode]) -> None:
         rows = [
@@ -81,34 +81,29 @@ class PostgresNodes(StoreAlone):
             }
             for wire in wires
         ]
-        with self._changing() as connection:
-            connection.execute(self._those([wire.node_id for wire in wires], sa.delete(self._table)))
-            connection.execute(sa.insert(self._table), rows)
+        self._drop([wire.node_id for wire in wires])
+        self._session.execute(sa.insert(self._table), rows)
 
-    def _rows(self, store_ids: Sequence[str]) -> Iterable[Row]:
+    def _rows(self, node_ids: Sequence[str]) -> Iterable[Row]:
         table = self._table.c
+        asked = sa.select(table.node_id, table.metadata_, table.text).where(self._is_any_of(node_ids))
         with self._engine.connect() as connection:
-            got = connection.execute(self._those(store_ids, sa.select(table.node_id, table.metadata_, table.text)))
-            return [Row(node_id, metadata, text) for node_id, metadata, text in got]
+            return [Row(*row) for row in connection.execute(asked)]
 
-    def _members(self, document_ids: Sequence[str]) -> dict[str, Member]:
-        is_head = self._value(HEAD_KEY) == "true"
-        asked = sa.select(self._table.c.node_id, is_head).where(
-            self._value("ref_doc_id").in_(list(document_ids)), self._value(GRANULARITY_KEY).is_not(None)
+    def _members(self, document_ids: Sequence[str]) -> Iterable[Row]:
+        keys = (GRANULARITY_KEY, HEAD_KEY)
+        asked = sa.select(self._table.c.node_id, *(self._table.c.metadata_[key] for key in keys)).where(
+            self._value("ref_doc_id").in_(document_ids)
         )
         with self._engine.connect() as connection:
-            return {node_id: Member(node_id, bool(head)) for node_id, head in connection.execute(asked)}
+            return [Row(row[0], dict(zip(keys, row[1:], strict=True))) for row in connection.execute(asked)]
 
-    def _unmark(self, store_ids: Sequence[str]) -> None:
-        """Nothing: what is changed in one transaction is never half changed."""
+    def _drop(self, node_ids: Sequence[str]) -> None:
+        self._session.execute(sa.delete(self._table).where(self._is_any_of(node_ids)))
 
-    def _drop(self, store_ids: Sequence[str]) -> None:
-        with self._changing() as connection:
-            connection.execute(self._those(store_ids, sa.delete(self._table)))
-
-    def _scan(self, conditions: Conditions) -> Iterator[Row]:
+    def _scan(self, conditions: Sequence[Condition]) -> Iterable[Row]:
         table, after = self._table.c, -1
-        asked = sa.select(table.id, table.node_id, table.metadata_, table.text).where(*self._where(conditions))
+        asked = sa.select(table.id, table.node_id, table.metadata_, table.text).where(*map(self._meets, conditions))
         while True:
             page = asked.where(table.id > after).order_by(table.id).limit(self.rows_a_request)
             with self._engine.connect() as connection:
@@ -116,14 +111,13 @@ class PostgresNodes(StoreAlone):
             if not rows:
                 return
             after = rows[-1].id
-            yield from (Row(row.node_id, row.metadata_, row.text) for row in rows)
+            yield from (Row(*row[1:]) for row in rows)
 
-    def _nearest(self, question: VectorStoreQuery, limit: int, conditions: Conditions) -> list[tuple[Row, float]]:
-        embedding = question.query_embedding or []
-        keys = (*_LEADS_TO, "_node_content") if question.filters else _LEADS_TO
+    def _nearest(self, question: VectorStoreQuery, limit: int, conditions: Sequence[Condition]) -> Iterable[Measured]:
+        keys = (*LEADS_TO, CONTENT_KEY) if question.filters else LEADS_TO
         table = self._table.c
-        distance = table.embedding.cosine_distance(embedding).label("distance")
-        nearest = sa.select(table.id, distance).where(*self._where(conditions)).order_by(distance).limit(limit)
+        distance = table.embedding.cosine_distance(question.query_embedding or []).label("distance")
+        nearest = sa.select(table.id, distance).where(*map(self._meets, conditions)).order_by(distance).limit(limit)
         found = nearest.subquery()  # what else is asked for is read of these rows only
         asked = sa.select(table.node_id, found.c.distance, *map(self._value, keys)).where(table.id == found.c.id)
         with self._engine.begin() as connection:
@@ -134,34 +128,16 @@ class PostgresNodes(StoreAlone):
             if len(rows) < limit:
                 connection.execute(sa.text("SET LOCAL enable_indexscan = off"))
                 rows = connection.execute(asked).all()
-        return [
-            (Row(row[0], dict(zip(keys, row[2:], strict=True))), cosine("cosine", 1.0 - row[1], embedding))
-            for row in rows
-        ]
+        return [(Row(row[0], dict(zip(keys, row[2:], strict=True))), 1.0 - row[1]) for row in rows]
 
-    def _dimension(self) -> int | None:
-        return int(self._store.embed_dim)
+    def _is_any_of(self, node_ids: Sequence[str]) -> Any:
+        return self._table.c.node_id == sa.any_(sa.literal(list(node_ids), sa.ARRAY(sa.String)))
 
-    def _changing(self) -> Any:
-        return nullcontext(self._writing) if self._writing is not None else self._engine.begin()
-
-    def _those(self, node_ids: Sequence[str], statement: Any) -> Any:
-        return statement.where(self._table.c.node_id == sa.any_(sa.literal(list(node_ids), sa.ARRAY(sa.String))))
-
-    def _where(self, conditions: Conditions) -> list[Any]:
-        return [self._value(key).in_([_as_text(one) for one in _listed(value)]) for key, value in conditions.items()]
-
-    def _make_indexes(self) -> None:
-        if self._has_indexes or not self._store.perform_setup:
-            return
-        name = f"data_{self._store.table_name}"
-        sa.Index(f"{name}_densex_ids", self._table.c.node_id).create(self._engine, checkfirst=True)
-        self._has_indexes = True
-
-
-def _listed(value: str | bool | list[str]) -> Sequence[str | bool]:
-    return value if isinstance(value, list) else [value]
-
-
-def _as_text(value: str | bool) -> str:
-    return str(value).lower() if isinstance(value, bool) else value
+    def _meets(self, condition: Condition) -> Any:
+        text, value = self._value(condition.key), condition.value
+        if condition.sign == "in":
+            return text.in_([json.dumps(one) if isinstance(one, bool) else one for one in value])
+        kind = sa.func.jsonb_typeof(sa.cast(self._table.c.metadata_[condition.key], JSONB))
+        # in a CASE, since other rows may hold under the same key what is no number
+        number = sa.case((kind == "number", sa.cast(text, sa.Numeric)))
+        return number.bool_op(condition.sign)(sa.cast(sa.literal(repr(value)), sa.Numeric))

@@ -8,15 +8,15 @@ stay what and where they are, for users' own tools to filter on, and all others 
 from __future__ import annotations
 
 import json
-import math
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeGuard
 
-from llama_index.core.schema import BaseNode, IndexNode, NodeRelationship, RelatedNodeInfo, TextNode
+from llama_index.core.schema import BaseNode, IndexNode, TextNode
+from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilters
 from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
-from pydantic_core import PydanticSerializationError
 
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 
@@ -24,18 +24,37 @@ WIRE_KEY = "densex_wire"
 """Metadata key of the JSON string; every row that an adapter wrote has it."""
 HEAD_KEY = "densex_head"
 """Metadata key that is True on one row of each document whose rows are all there, and False on all others."""
+CONTENT_KEY = "_node_content"
+"""Metadata key under which core's integrations keep a node."""
+LEADS_TO = (GRANULARITY_KEY, WIRE_KEY, "ref_doc_id")
+"""What a search without filters has to return of a row."""
 
-_CONTENT_KEY, _TYPE_KEY = "_node_content", "_node_type"  # what core's integrations keep a node under
 _OURS = (WIRE_KEY, HEAD_KEY)
 _TAKEN = frozenset(
     "id id_ node_id doc_id document_id ref_doc_id text document embedding sparse_embedding vector metadata metadata_ "
-    f"node_info relationships {_CONTENT_KEY} {_TYPE_KEY} {WIRE_KEY} {HEAD_KEY}".split()
+    f"node_info relationships {CONTENT_KEY} _node_type {WIRE_KEY} {HEAD_KEY}".split()
 )
-_PLAIN_KEY = re.compile(
-    r"[^\W\d][\w-]{0,127}"
-)  # no dots, quotes or dollar signs, which stores' filters take for syntax
+_PLAIN_KEY = re.compile(r"[^\W\d][\w-]{0,127}")  # nothing that stores' filters take for syntax
 _REFUSED = re.compile("[\x00\ud800-\udfff]")
-_LINKS = ("relationships", "excluded_embed_metadata_keys", "excluded_llm_metadata_keys")
+_EXCLUDED = ("excluded_embed_metadata_keys", "excluded_llm_metadata_keys")
+_EXACT = 2**53  # beyond it stores round numbers
+_EQUAL = (FilterOperator.EQ, FilterOperator.IN)
+_MOST_VALUES = 100  # in a condition that a store is asked to look at
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What a row must have under a metadata key.
+
+    Args:
+        key: The key.
+        sign: How it compares with `value`.
+        value: A number; for "in" the strings or booleans of which it is to be one.
+    """
+
+    key: str
+    sign: Literal["in", ">=", "<="]
+    value: Any
 
 
 @dataclass(frozen=True)
@@ -43,7 +62,7 @@ class Row:
     """What a store keeps of a node.
 
     Args:
-        id: The store's id of it.
+        id: The node's id.
         metadata: What `node_to_metadata_dict` of LlamaIndex's core made of the node, or the part that was asked for.
         text: Its text, where that was asked for and is not in the metadata.
     """
@@ -58,72 +77,60 @@ class Row:
         return bool(self.metadata.get(GRANULARITY_KEY))
 
     @property
+    def is_head(self) -> bool:
+        """Whether it tells that all rows of its document are there."""
+        return self.metadata.get(HEAD_KEY) is True
+
+    @property
     def says_enough(self) -> bool:
         """Whether it can be told what the node leads to; of rows that others wrote only where they are whole."""
-        return bool(self.metadata.get(WIRE_KEY) or self.metadata.get(_CONTENT_KEY))
+        return bool(self.metadata.get(WIRE_KEY) or self.metadata.get(CONTENT_KEY))
 
 
-def to_wire(node: BaseNode, *, head: bool = False, store_id: str = "", taken: frozenset[str] = frozenset()) -> BaseNode:
+def to_wire(node: BaseNode, *, head: bool = False, taken: frozenset[str] = frozenset()) -> BaseNode:
     """The node in a form that every store keeps; of the same class, and with its text, so that others can read it.
 
     Args:
         node: Any node; it is not changed.
         head: Whether its row is to tell that its document is whole.
-        store_id: The id that the store takes in place of the node's own.
         taken: Further metadata keys that the store uses itself.
 
     Raises:
         ValueError: An id holds a NUL or half a surrogate pair, or the metadata is not JSON.
     """
-    _check_ids(node)
+    if any(map(_REFUSED.search, (node.node_id, node.ref_doc_id or "", getattr(node, "index_id", "")))):
+        raise ValueError(
+            f"an id of document {node.ref_doc_id!r}, or of one of its nodes, holds a NUL or half a surrogate pair, "
+            "which vector stores cannot keep; give the document another id"
+        )
     plain = {k: v for k, v in node.metadata.items() if k not in taken and _is_plain(k, v)}
     more: dict[str, Any] = {}
     if len(plain) < len(node.metadata):
         more["keys"] = list(node.metadata)
         more["values"] = {k: v for k, v in node.metadata.items() if k not in plain}
+        # a number that stores cannot hold stands in its place as the nearest one, so that their filters find it
+        plain |= {k: _nearest(v) for k, v in more["values"].items() if _is_number(v) and k not in taken and _is_free(k)}
     if isinstance(node, IndexNode):
         more["passage"] = node.index_id
-    if store_id:
-        more["id"] = node.node_id
-    changes: dict[str, Any] = {
-        "id_": store_id or node.node_id,
-        "excluded_embed_metadata_keys": [*node.excluded_embed_metadata_keys, *_OURS],
-        "excluded_llm_metadata_keys": [*node.excluded_llm_metadata_keys, *_OURS],
-    }
+    changes: dict[str, Any] = {name: [*getattr(node, name), *_OURS] for name in _EXCLUDED}
     text = node.text if isinstance(node, TextNode) else node.get_content()
     if _REFUSED.search(text):
         more["text"] = text
         changes["text"] = _REFUSED.sub("\ufffd", text)
-    bare = node.model_copy(update={**changes, "metadata": {}, "embedding": None})
-    try:
-        bare.model_dump_json()
-    except PydanticSerializationError:  # half a surrogate pair in what the links or the excluded keys say
-        more["links"] = {name: value for name, value in node.model_dump(mode="json").items() if name in _LINKS}
-        changes |= {
-            "relationships": _bare_links(node),
-            "excluded_embed_metadata_keys": list(_OURS),
-            "excluded_llm_metadata_keys": list(_OURS),
-        }
     changes["metadata"] = {**plain, WIRE_KEY: _to_json(more, node), HEAD_KEY: head}
     return node.model_copy(update=changes)
 
 
 def from_wire(node: BaseNode) -> BaseNode:
     """The node that `to_wire` was given, without its embedding; a node that others wrote is returned as it is."""
-    wire = node.metadata.get(WIRE_KEY)
     changes: dict[str, Any] = {"embedding": None}
-    if isinstance(wire, str):
-        more = json.loads(wire)
+    if isinstance(node.metadata.get(WIRE_KEY), str):
+        more = _more(node.metadata)
         changes["metadata"] = _metadata(node.metadata, more)
-        for name in _LINKS[1:]:
+        for name in _EXCLUDED:
             changes[name] = [key for key in getattr(node, name) if key not in _OURS]
-        if "id" in more:
-            changes["id_"] = more["id"]
         if "text" in more:
             changes["text"] = more["text"]
-        if "links" in more:
-            read = type(node).model_validate({**node.model_dump(exclude=set(_LINKS)), **more["links"]})
-            changes |= {name: getattr(read, name) for name in _LINKS}
     return node.model_copy(update=changes)
 
 
@@ -140,35 +147,63 @@ def row_of(wire: BaseNode) -> Row:
 
 def metadata_of(row: Row) -> dict[str, Any]:
     """The metadata of the node of a whole row; its text may be missing."""
-    return _metadata(json.loads(row.metadata[_CONTENT_KEY]).get("metadata", {}), _more(row))
-
-
-def node_id_of(row: Row) -> str:
-    """The id of a row's node."""
-    return str(_more(row).get("id", row.id))
+    return _metadata(json.loads(row.metadata[CONTENT_KEY]).get("metadata", {}), _more(row.metadata))
 
 
 def passage_id_of(row: Row) -> str:
     """The id of the passage that a row's node leads to; empty where the node is none that leads to another."""
     if row.metadata.get(WIRE_KEY):
-        return str(_more(row).get("passage", ""))
-    return str(json.loads(row.metadata[_CONTENT_KEY]).get("index_id") or "")
+        return str(_more(row.metadata).get("passage", ""))
+    return str(json.loads(row.metadata[CONTENT_KEY]).get("index_id") or "")
 
 
-def is_plain_condition(key: str, value: object, taken: frozenset[str] = frozenset()) -> bool:
-    """Whether all nodes with this string under this metadata key have it in the store under the same key."""
-    return isinstance(value, str) and key not in taken and _is_plain(key, value)
+def conditions_of(filters: MetadataFilters | None, taken: frozenset[str] = frozenset()) -> list[Condition]:
+    """What rows that pass filters have in any case, as far as a store can look at it; they may have to pass more.
+
+    Args:
+        filters: The user's filters.
+        taken: Metadata keys that the store uses itself.
+    """
+    if filters is None or filters.condition not in (None, FilterCondition.AND):
+        return []
+    found: list[Condition] = []
+    for part in filters.filters:
+        if isinstance(part, MetadataFilters):
+            found += conditions_of(part, taken)
+        elif part.key not in taken and _is_free(part.key):
+            listed = part.operator == FilterOperator.IN and isinstance(part.value, list)
+            values: list[Any] = part.value if listed else [part.value]  # type: ignore[assignment]
+            if part.operator in _EQUAL and len(values) <= _MOST_VALUES and all(map(_is_plain_text, values)):
+                found.append(Condition(part.key, "in", values))
+            elif all(_is_number(one) and one not in (0, 1) and abs(one) <= _EXACT for one in values):
+                if part.operator in (*_EQUAL, FilterOperator.GT, FilterOperator.GTE):
+                    found.append(Condition(part.key, ">=", min(values)))
+                if part.operator in (*_EQUAL, FilterOperator.LT, FilterOperator.LTE):
+                    found.append(Condition(part.key, "<=", max(values)))
+    return [condition for condition in found if condition.value]
 
 
 def _is_plain(key: str, value: object) -> bool:
-    if key in _TAKEN or not _PLAIN_KEY.fullmatch(key):
-        return False
-    kind = type(value)
-    if kind is str:
-        return not _REFUSED.search(str(value))
-    if kind is int:
-        return -(2**63) <= value < 2**63  # type: ignore[operator]
-    return kind is bool or (kind is float and math.isfinite(value))  # type: ignore[arg-type]
+    exact = type(value) is bool or (_is_number(value) and _nearest(value) == value)
+    return _is_free(key) and (exact or _is_plain_text(value))
+
+
+def _is_plain_text(value: object) -> bool:
+    return type(value) is str and not _REFUSED.search(value)
+
+
+def _is_free(key: str) -> bool:
+    return key not in _TAKEN and _PLAIN_KEY.fullmatch(key) is not None
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return type(value) in (int, float) and value == value  # not NaN
+
+
+def _nearest(value: int | float) -> int | float:
+    """The number itself, or the nearest one that stores keep."""
+    least, most = (-sys.float_info.max, sys.float_info.max) if isinstance(value, float) else (-(2**63), 2**63 - 1)
+    return min(max(value, least), most)
 
 
 def _metadata(plain: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
@@ -178,9 +213,8 @@ def _metadata(plain: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, An
     return {key: kept[key] if key in kept else plain[key] for key in more["keys"]}
 
 
-def _more(row: Row) -> dict[str, Any]:
-    wire = row.metadata.get(WIRE_KEY)
-    return dict(json.loads(wire)) if wire else {}
+def _more(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(json.loads(metadata.get(WIRE_KEY) or "{}"))
 
 
 def _to_json(more: dict[str, Any], node: BaseNode) -> str:
@@ -192,25 +226,3 @@ def _to_json(more: dict[str, Any], node: BaseNode) -> str:
             "booleans, lists and dictionaries"
         ) from error
     return json.dumps(more) if _REFUSED.search(text) else text
-
-
-def _check_ids(node: BaseNode) -> None:
-    links = node.relationships.values()
-    ids = [node.node_id, *(one.node_id for link in links for one in (link if isinstance(link, list) else [link]))]
-    if isinstance(node, IndexNode):
-        ids.append(node.index_id)
-    if any(map(_REFUSED.search, ids)):
-        raise ValueError(
-            f"an id of document {node.ref_doc_id!r}, or of one of its nodes, holds a NUL or half a surrogate pair, "
-            "which vector stores cannot keep; give the document another id"
-        )
-
-
-def _bare_links(node: BaseNode) -> dict[NodeRelationship, Any]:
-    def bare(link: RelatedNodeInfo) -> RelatedNodeInfo:
-        return RelatedNodeInfo(node_id=link.node_id, node_type=link.node_type)
-
-    return {
-        kind: [bare(one) for one in link] if isinstance(link, list) else bare(link)
-        for kind, link in node.relationships.items()
-    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,35 +16,45 @@ from tests.integration.stores.reopen import SEARCHES
 from tests.integration.stores.served import Servers
 from tests.integration.stores.table import Outcome, write_table
 
+CORNERS = (("recursive", "hybrid"), ("auto_merging", "dense"))
 _outcomes: list[Outcome] = []
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("stores")
-    group.addoption("--all-stores", action="store_true", help="check all stores, not only those that CI has")
     group.addoption("--write-table", metavar="FILE", help="write the table of what each store passes into a document")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("--write-table", default=None) and not _all_stores(config):
-        raise pytest.UsageError("--write-table needs --all-stores: the table is of all of them")
+    if config.getoption("--write-table", default=None) and (config.option.markexpr or config.option.keyword):
+        raise pytest.UsageError("--write-table needs all checks: the table is of all of them")
     config.addinivalue_line("markers", "column(name): the column of the table that a check belongs to")
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the stores that were not asked for, and expect the limits of the others."""
-    left_out = [item for item in items if (kind := _kind_of(item)) and not kind.in_ci and not _all_stores(config)]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in set(left_out)]
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Expect the stores' limits, let each store's checks share its packs, and call slow what is not for every day."""
     for item in items:
-        kind, name = _kind_of(item), getattr(item, "originalname", item.name)
-        if kind is not None and (reason := kind.limits.get(name)):
+        if (kind := _kind_of(item)) is None:
+            continue
+        item.add_marker(pytest.mark.xdist_group(kind.slug))
+        if not _is_for_every_day(kind, item.callspec.params):  # type: ignore[attr-defined]
+            item.add_marker(pytest.mark.slow)
+        if reason := kind.limits.get(getattr(item, "originalname", item.name)):
             item.add_marker(pytest.mark.xfail(reason=reason, strict=True))
 
 
-def _all_stores(config: pytest.Config) -> bool:
-    return bool(config.getoption("--all-stores", default=False))  # not there where `pytest` was not given this folder
+def _is_for_every_day(kind: StoreKind, parameters: Mapping[str, Any]) -> bool:
+    """Whether a check is run each time: every mode and search on the embedded store, two corners on others.
+
+    Above a store's adapter the code is the same for all of them.
+    """
+    if kind.slug == "lancedb-folder":
+        return True
+    mode, search = parameters.get("mode"), parameters.get("search")
+    if search is None:
+        return kind.in_ci and mode in (None, MODES[0] if kind.is_in_memory else MODES[1])
+    return kind.in_ci and (mode, search) in CORNERS
 
 
 def _kind_of(item: pytest.Item) -> StoreKind | None:
@@ -68,14 +78,6 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if file := session.config.getoption("--write-table", default=None):
         write_table(Path(file), _outcomes)
-
-
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    if _outcomes and not _all_stores(config):
-        left_out = ", ".join(kind.name for kind in KINDS.values() if not kind.in_ci)
-        terminalreporter.write_line(
-            f"Left out (`pytest tests/integration/stores --all-stores` checks them too): {left_out}"
-        )
 
 
 @pytest.fixture(scope="session")

@@ -40,7 +40,7 @@ METADATA: dict[str, dict[str, Any]] = {
 TEXTS = {**ENGLISH, **JAPANESE, "tides": TIDES, HOSTILE_ID: ENGLISH["glass"]}
 QUESTIONS = {
     "When did the Akashi Bridge open?": "bridge",
-    "How often does the lamp of the lighthouse turn?": "lighthouse",
+    "Does the lamp of the lighthouse turn every ten seconds?": "lighthouse",
     "What is the heat of melted glass lowered by?": HOSTILE_ID,
     "How high are the highest tides in the Bay of Fundy?": "tides",
     "新幹線が開業したのは何年ですか。": "新幹線",

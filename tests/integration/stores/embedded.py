@@ -59,7 +59,8 @@ class ChromaMemory(StoreKind):
         import chromadb
 
         # with the distance that a collection has whose maker says nothing: squared L2
-        return over_collection(chromadb.EphemeralClient().get_or_create_collection(address.place))
+        collection = chromadb.EphemeralClient().get_or_create_collection(address.place, configuration={"hnsw": EXACT})
+        return over_collection(collection)
 
 
 class ChromaFolder(StoreKind):
@@ -142,9 +143,13 @@ class MilvusLite(StoreKind):
         )
 
 
+EXACT = {"max_neighbors": 400, "ef_construction": 1000, "ef_search": 1000}
+"""More links and candidates than the corpus has nodes: the approximate index finds what an exact one does."""
+
+
 def cosine_collection(client: Any, name: str) -> Any:
     """A Chroma collection that measures cosines."""
-    return client.get_or_create_collection(name, configuration={"hnsw": {"space": "cosine"}})
+    return client.get_or_create_collection(name, configuration={"hnsw": {"space": "cosine", **EXACT}})
 
 
 def over_collection(collection: Any) -> OpenStore:

@@ -104,7 +104,7 @@ class StoreKind(ABC):
         slug: What tests call it.
         packages: The distributions whose versions the table tells.
         modules: What has to be installed.
-        in_ci: Whether continuous integration runs it.
+        in_ci: Whether some of its checks are run each time; the others are slow ones.
         is_in_memory: Whether there is nothing that another process could open.
         limits: Reasons by check, where an upstream limit keeps it from passing. A check is a test's name, and with
             "[mode]" behind it one of its modes.

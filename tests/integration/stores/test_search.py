@@ -76,7 +76,7 @@ def test_all_is_found_where_all_is_asked_for(pack: DenseXRetrievalPack) -> None:
 
 @in_column_of_its_mode
 def test_answers_quote_what_was_found(pack: DenseXRetrievalPack) -> None:
-    question = "How often does the lamp of the lighthouse turn?"
+    question = "Does the lamp of the lighthouse turn every ten seconds?"
     assert "Its lamp turns every ten seconds" in str(pack.run(question))
 
 

@@ -8,7 +8,7 @@ from llama_index.core import Document
 from llama_index.core.schema import BaseNode, MetadataMode
 from llama_index.core.vector_stores.types import VectorStoreQuery
 
-from llama_pack_densex.node_parsers.proposition import PropositionNodeParser
+from llama_pack_densex.node_parsers.parsers import PropositionNodeParser
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
 from tests.openai_server import embed
 

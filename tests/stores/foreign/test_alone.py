@@ -6,8 +6,8 @@ import uuid
 
 import pytest
 
-from llama_pack_densex.stores.foreign.alone import StoreAloneNodes
-from llama_pack_densex.stores.foreign.choosing import adapter_for
+from llama_pack_densex.stores.foreign import adapter_for
+from llama_pack_densex.stores.foreign.alone import StoreAlone
 from llama_pack_densex.stores.foreign.docstore import DocstoreNodes
 from llama_pack_densex.stores.lance import LanceVectorStore
 from llama_pack_densex.stores.node_store import NodeStore
@@ -18,7 +18,10 @@ from tests.stores.foreign.made_nodes import question
 class AnyStoreChecks(AloneChecks):
     @pytest.fixture
     def store(self, opened: Open) -> NodeStore:
-        return StoreAloneNodes(opened())
+        return StoreAlone(opened())
+
+    def test_a_narrow_filter_by_number_reads_what_passes_and_little_else(self) -> None:  # type: ignore[override]
+        pytest.skip("LlamaIndex's interface does not say how a store takes filters: they are evaluated here")
 
     def test_a_search_returns_cosines_best_first(self, store: NodeStore) -> None:
         """Best first, that is, and with the store's own scores."""

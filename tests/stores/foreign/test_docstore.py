@@ -155,7 +155,8 @@ def test_the_docstore_is_as_llama_index_would_have_written_it(docstore: BaseDocu
     store.remove(list(JAPANESE))
     assert docstore.docs == theirs.docs
     assert docstore.get_all_ref_doc_info() == theirs.get_all_ref_doc_info()
-    assert docstore.get_all_document_hashes() == theirs.get_all_document_hashes()
+    ours = {key: value for key, value in docstore.get_all_document_hashes().items() if not value.startswith("densex/")}
+    assert ours == theirs.get_all_document_hashes()
 
 
 def test_what_others_keep_in_the_docstore_is_left_alone(docstore: BaseDocumentStore) -> None:
@@ -314,9 +315,12 @@ def test_nodes_without_embeddings_are_kept_and_not_given_to_the_vector_store() -
     assert store.search(question("tides")) == []
 
 
-async def test_async_reads_and_searches_are_those_of_sync(docstore: BaseDocumentStore) -> None:
-    store = filled(docstore)
-    found = store.search(question("将棋", 5))
-    assert await store.asearch(question("将棋", 5)) == found
-    ids = [node.id for node in found]
-    assert await store.aread(ids[:2], ids[2:]) == store.read(ids[:2], ids[2:])
+def test_other_vectors_of_the_users_are_not_put_aside_for_those_of_a_folder(tmp_path: Path) -> None:
+    store, others = DocstoreNodes(SimpleVectorStore()), DocstoreNodes(SimpleVectorStore())
+    store.replace([], nodes_of(ENGLISH["tides"]))
+    others.replace([], nodes_of(ENGLISH["miso"]))
+    store.persist(tmp_path)
+    with pytest.raises(ValueError, match="leave vector_store out"):
+        DocstoreNodes.load(tmp_path, vector_store=others.vector_store)
+    assert others.search(question("miso"))
+    assert DocstoreNodes.load(tmp_path, vector_store=store.vector_store).search(question("tides"))

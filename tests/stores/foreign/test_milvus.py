@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from llama_pack_densex.stores.foreign.choosing import adapter_for
+from llama_pack_densex.stores.foreign import adapter_for
 from tests.stores.foreign.alone_checks import TEA, AloneChecks, Open
 from tests.stores.foreign.made_nodes import DIMENSION, question, without_embedding
 
@@ -19,7 +19,7 @@ milvus = pytest.importorskip("llama_index.vector_stores.milvus", reason="llama-i
 WRITE = """
 import sys
 from llama_index.vector_stores.milvus import MilvusVectorStore
-from llama_pack_densex.stores.foreign.choosing import adapter_for
+from llama_pack_densex.stores.foreign import adapter_for
 from tests.stores.foreign.alone_checks import TEA
 from tests.stores.foreign.made_nodes import DIMENSION
 adapter_for(MilvusVectorStore(uri=sys.argv[1], dim=DIMENSION, use_async_client=False)).replace([], TEA)

@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters, VectorStoreQueryMode
 
-from llama_pack_densex.stores.foreign.choosing import adapter_for
-from tests.llm_requests.test_reply_cache_servers import postgres_port as server_port  # noqa: F401
-from tests.stores.foreign.alone_checks import AloneChecks, Open
-from tests.stores.foreign.made_nodes import made_nodes, question
+from llama_pack_densex.stores.foreign import adapter_for
+from llama_pack_densex.stores.foreign.wire import HEAD_KEY
+from tests.integration.servers import postgres_programs, postgres_server
+from tests.stores.foreign.alone_checks import AloneChecks, Open, StoppedError
+from tests.stores.foreign.made_nodes import DIMENSION, made_nodes, question
 
 postgres = pytest.importorskip(
     "llama_index.vector_stores.postgres", reason="llama-index-vector-stores-postgres is missing"
 )
 
 
+@pytest.fixture(scope="module")
+def server_port() -> Iterator[int]:
+    if postgres_programs() is None:
+        pytest.skip("pgserver, which brings Postgres, is missing")
+    with postgres_server() as port:
+        yield port
+
+
 @pytest.fixture
-def settings(server_port: int) -> dict[str, Any]:  # noqa: F811
+def settings(server_port: int) -> dict[str, Any]:
     return {
         "host": "127.0.0.1",
         "port": str(server_port),
@@ -73,6 +85,48 @@ def test_the_store_s_own_hybrid_search_is_passed_on_and_filtered(settings: dict[
         asked = question("nothing alike", 9, query_str="tea", mode=VectorStoreQueryMode.HYBRID, filters=filters)
         asked.sparse_top_k = 9
         assert {found.id for found in store.search(asked)} == {node.node_id for node in english}
+
+
+def test_the_store_s_own_hybrid_search_is_asked_for_more_where_filters_drop_what_it_found(
+    settings: dict[str, Any],
+) -> None:
+    for opened in opener({**settings, "hybrid_search": True}):
+        store = adapter_for(opened())
+        french = [
+            node for place in range(20) for node in made_nodes(f"fr{place}", [f"Tea tea tea {place}."], lang="fr")
+        ]
+        english = made_nodes("en", ["Some tea among many other things that are on the table."], lang="en")
+        store.replace([], [*french, *english])
+        filters = MetadataFilters(filters=[MetadataFilter(key="lang", value="en")])
+        asked = question("tea tea", 2, query_str="tea", mode=VectorStoreQueryMode.HYBRID, filters=filters)
+        asked.sparse_top_k = asked.hybrid_top_k = 2
+        assert {found.id for found in store.search(asked)} == {node.node_id for node in english}
+
+
+def test_threads_that_write_at_once_do_not_share_a_transaction(settings: dict[str, Any]) -> None:
+    for opened in opener({**settings, "embed_dim": DIMENSION}):
+        store = adapter_for(opened())
+        both_write, parts = threading.Barrier(2), {name: made_nodes(name, [f"Tea {name}."]) for name in ("a", "b")}
+        store.replace([], made_nodes("first", ["Tea is hot."]))
+        put: Any = store._put  # type: ignore[attr-defined]
+
+        def put_together(wires: Any, both_write: Any = both_write, put: Any = put) -> None:
+            if wires[0].metadata[HEAD_KEY]:
+                if wires[0].ref_doc_id == "b":
+                    raise StoppedError
+            else:
+                with suppress(threading.BrokenBarrierError):
+                    both_write.wait(timeout=10)
+            put(wires)
+
+        store._put = put_together  # type: ignore[attr-defined]
+        with ThreadPoolExecutor(2) as pool:
+            done = [pool.submit(store.replace, [], nodes) for nodes in parts.values()]
+        assert [type(future.exception()) for future in done] == [type(None), StoppedError]
+        reader = adapter_for(opened())
+        assert set(reader.documents()) == {"first", "a"}
+        assert reader.node_ids(["a"]) == {node.node_id for node in parts["a"]}
+        assert reader.node_ids(["b"]) == set()
 
 
 def test_a_table_with_two_rows_of_an_id_is_mended_by_the_next_writing(settings: dict[str, Any]) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters, VectorStoreQueryMode
 
-from llama_pack_densex.stores.foreign.choosing import adapter_for
+from llama_pack_densex.stores.foreign import adapter_for
 from tests.stores.foreign.alone_checks import TEA, AloneChecks, Open
-from tests.stores.foreign.made_nodes import question, without_embedding
+from tests.stores.foreign.made_nodes import made_nodes, question, without_embedding
 
 qdrant_client = pytest.importorskip("qdrant_client", reason="qdrant-client is missing")
 qdrant = pytest.importorskip("llama_index.vector_stores.qdrant", reason="llama-index-vector-stores-qdrant is missing")
@@ -56,3 +58,26 @@ def test_a_store_with_an_async_client_only_is_refused() -> None:
     store = qdrant.QdrantVectorStore("nodes", aclient=qdrant_client.AsyncQdrantClient(":memory:"))
     with pytest.raises(ValueError, match="client=QdrantClient"):
         adapter_for(store)
+
+
+def test_the_store_s_own_hybrid_search_is_asked_for_more_where_filters_drop_what_it_found() -> None:
+    def words(texts: list[str]) -> tuple[list[list[int]], list[list[float]]]:
+        counted = [Counter(sum(map(ord, word)) for word in text.split()) for text in texts]
+        return [list(one) for one in counted], [list(map(float, one.values())) for one in counted]
+
+    store = adapter_for(
+        qdrant.QdrantVectorStore(
+            "nodes",
+            client=qdrant_client.QdrantClient(":memory:"),
+            enable_hybrid=True,
+            sparse_doc_fn=words,
+            sparse_query_fn=words,
+        )
+    )
+    french = [node for place in range(20) for node in made_nodes(f"fr{place}", [f"Tea tea {place}."], lang="fr")]
+    english = made_nodes("en", ["Some tea among many other things that are on the table."], lang="en")
+    store.replace([], [*french, *english])
+    filters = MetadataFilters(filters=[MetadataFilter(key="lang", value="en")])
+    asked = question("tea", 2, query_str="tea", mode=VectorStoreQueryMode.HYBRID, filters=filters)
+    asked.sparse_top_k = asked.hybrid_top_k = 2
+    assert {found.id for found in store.search(asked)} == {node.node_id for node in english}

@@ -1,0 +1,246 @@
+"""What every command needs: where output goes, lines that fit, and how failures are reported."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import errno
+import gc
+import io
+import json
+import logging
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import typer
+from pydantic import ValidationError
+from rich.cells import cell_len, chop_cells
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+# Loggers that tell a user of the command line nothing: core's says for each file that it has no reader of its own, and
+# the pack's which models were chosen, which the commands say themselves.
+_NOISY = ("llama_index.core.readers.file.base", "pypdf", "llama_pack_densex.pack")
+# What may not begin a line, and what may not end one (JIS X 4051, the common part).
+_NOT_FIRST = "、。，．・：；？！」』）］｝〉》】〕”’ーぁぃぅぇぉっゃゅょゎァィゥェォッャュョヮヵヶ々‐–〜%％,.:;?!)]}"
+_NOT_LAST = "「『（［｛〈《【〔“‘([{"
+_PIECE = re.compile(
+    rf"\s+|[{re.escape(_NOT_LAST)}]*(?:[^\s\u1100-\uffdc]+|[\u1100-\uffdc])[{re.escape(_NOT_FIRST)}]*|\S"
+)
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def stdout() -> Console:
+    """Where results go."""
+    return Console(highlight=False, emoji=False, markup=False)
+
+
+def stderr() -> Console:
+    """Where progress, warnings and errors go."""
+    return Console(stderr=True, highlight=False, emoji=False, markup=False)
+
+
+def plain(text: str) -> str:
+    """Text of a document or a file name without what steers a terminal."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
+
+
+def one_line(text: str) -> str:
+    """A file name or heading, whose line ends are shown and not obeyed."""
+    return plain(text.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t"))
+
+
+def argument(text: str) -> str:
+    """An argument as it was typed; Python reads it as ASCII where the locale says so."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def progress(what: str) -> Progress:
+    """A progress bar, shown in a terminal only."""
+    console = stderr()
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn())
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+def waiting(what: str) -> AbstractContextManager[object]:
+    """Say what is being done while it lasts, in a terminal only."""
+    console = stderr()
+    return console.status(what) if console.is_terminal else contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def logged_progress() -> Iterator[None]:
+    """Print the progress of an ingestion as plain lines where there is no terminal to show it in."""
+    console = stderr()
+    logger = logging.getLogger("llama_pack_densex.ingestion")
+    handler = _Printing(console)
+    level, propagate = logger.level, logger.propagate
+    if not console.is_terminal:
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        logger.propagate = propagate
+
+
+class _Printing(logging.Handler):
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._console.print(Text(plain(record.getMessage())), soft_wrap=True)
+
+
+def warn(message: str) -> None:
+    """Print a warning."""
+    stderr().print(Text.assemble(("Warning: ", "yellow"), plain(message)), soft_wrap=True)
+
+
+def write(console: Console, text: str, style: str = "", indent: int = 0, bullet: str = "") -> None:
+    """Print text, wrapped for the console."""
+    console.print(Text(hang(text, console.width, indent, bullet), style=style), soft_wrap=True)
+
+
+def print_heading(console: Console, text: str) -> None:
+    """Print a heading with a line below it."""
+    write(console, text, style="bold cyan")
+    console.rule(style="cyan")
+
+
+def bare_table(gap: int = 2, *, header: bool = True) -> Table:
+    """A table without lines."""
+    return Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), show_header=header)
+
+
+def many(number: int, noun: str) -> str:
+    """A number with what it counts."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def size(number: float) -> str:
+    """A number of bytes, in thousands and millions."""
+    units = ["B", "kB", "MB", "GB", "TB"]
+    while round(number) >= 1000 and len(units) > 1:
+        number /= 1000
+        del units[0]
+    return f"{number:,.0f} {units[0]}" if number >= 99.5 or units[0] == "B" else f"{number:.1f} {units[0]}"
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """Break text into lines of at most `width` cells; a Chinese, Japanese or Korean character takes two.
+
+    Lines break at spaces and between such characters, but not before closing punctuation or after opening brackets.
+    What is longer than a line without any such place is broken anywhere.
+    """
+    lines = []
+    for paragraph in text.expandtabs(4).splitlines() or [""]:
+        line = ""
+        for piece in _PIECE.findall(paragraph):
+            for part in chop_cells(piece, width):
+                if line.strip() and cell_len(line + part.rstrip()) > width:
+                    lines.append(line.rstrip())
+                    line = part.lstrip()
+                else:
+                    line += part
+        lines.append(line.rstrip())
+    return lines
+
+
+def hang(text: str, width: int, indent: int = 0, bullet: str = "") -> str:
+    """Wrap text under an indentation; further lines begin below the first one's text."""
+    first = " " * indent + bullet
+    lines = wrap(text, max(width - cell_len(first), 10))
+    margin = " " * cell_len(first)
+    return "\n".join((first if i == 0 else margin if line else "") + line for i, line in enumerate(lines))
+
+
+def print_json(result: DataclassInstance | dict[str, Any], indent: int | None = 2) -> None:
+    """Print a result as JSON, and nothing else; without an indent on one line."""
+    ascii_only = (getattr(sys.stdout, "encoding", None) or "ascii").lower().replace("-", "") != "utf8"
+    data = result if isinstance(result, dict) else asdict(result)
+    print(json.dumps(data, ensure_ascii=ascii_only, indent=indent))
+
+
+@contextlib.contextmanager
+def session() -> Iterator[None]:
+    """Run a command: failures that a user can do something about end it with one message and exit code 1.
+
+    Garbage is collected less often than Python does, and not at the end of the process: torch and LanceDB make millions
+    of objects as they are imported, and looking through them again and again took a third of the time of a question.
+    """
+    often = gc.get_threshold()
+    gc.set_threshold(100_000, 20, 20)
+    atexit.register(gc.freeze)
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # transformers draws one each time it loads a model
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # what it cannot encode (Japanese in ASCII) is shown as its code
+            stream.reconfigure(errors="backslashreplace")
+    with _muted():
+        try:
+            yield
+        except Exception as error:
+            message = _message(error)
+            if message is None:
+                raise
+            stderr().print(Text.assemble(("Error: ", "bold red"), plain(message)), soft_wrap=True)
+            raise typer.Exit(1) from None
+        finally:
+            gc.set_threshold(*often)
+
+
+_CLIENTS = ("openai", "anthropic", "google", "ollama", "httpx")
+
+
+def _message(error: Exception) -> str | None:
+    """What to tell the user of an error; None for one that is not for them, such as a fault of ours."""
+    if isinstance(error, BrokenPipeError) or (isinstance(error, OSError) and error.errno == errno.EPIPE):
+        return None  # typer ends quietly
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, ValidationError):  # of a parser's or a propositionizer's fields
+        wrong = error.errors(include_url=False)[0]
+        where = ".".join(map(str, wrong["loc"]))
+        return (
+            wrong["msg"].removeprefix("Value error, ") if wrong["type"] == "value_error" else f"{where}: {wrong['msg']}"
+        )
+    if isinstance(error, (ValueError, OSError, ImportError)):
+        return str(error)
+    if type(error).__module__.partition(".")[0] in _CLIENTS:
+        from llama_pack_densex.llm.errors import classify
+
+        keys = [value for name, value in os.environ.items() if name.endswith(("_KEY", "_TOKEN"))]
+        failure = classify(error, keys)  # without what it may quote of a document
+        advice = failure.message or f"{failure.summary}. Try again later, or see whether the server's address is right."
+        return f"the model could not be asked: {advice}"
+    if any(kind.__name__ == "PropositionizerError" for kind in type(error).__mro__):  # not imported: that takes seconds
+        return str(error)
+    if str(error).startswith("lance error") or type(error).__name__ == "RustPanic":
+        return f"the index is damaged and cannot be read; build it anew. ({error})"
+    return None
+
+
+@contextlib.contextmanager
+def _muted() -> Iterator[None]:
+    levels = {logger: logger.level for logger in map(logging.getLogger, _NOISY)}
+    for logger in levels:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in levels.items():
+            logger.setLevel(level)

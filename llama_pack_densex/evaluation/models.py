@@ -1,0 +1,224 @@
+"""The models of a comparison: each text is embedded once, each question to an LLM asked once, in later runs too."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.bridge.pydantic import PrivateAttr
+from llama_index.core.llms import LLM, ChatMessage
+
+from llama_pack_densex.llm.cache import ReplyCache
+from llama_pack_densex.llm.errors import Failure, LLMError
+from llama_pack_densex.llm.limits import Limits
+from llama_pack_densex.llm.reference import output_settings, secrets_of, without_retries
+from llama_pack_densex.llm.requests import Client, Sender, Stop, background_loop
+from llama_pack_densex.llm.requests import Question as LLMQuestion
+from llama_pack_densex.llm.usage import Budget, Meter, Reply, RequestFigures, price_of
+from llama_pack_densex.models import embed_model_identity
+
+Step = Callable[[int, int], None]
+"""Called with how much is done, and how much there is to do."""
+
+_BATCH = 512  # texts between two writes, and keys in one query: SQLite allows 999 in old versions
+_SETTINGS = ("query_instruction", "text_instruction", "normalize", "max_length", "pooling", "dimensions", "api_base")
+_AT_ONCE = 8  # requests to an LLM
+_STEP = 64  # questions to an LLM between two movements of a progress bar
+_FLOAT = np.dtype(np.float32)
+T = TypeVar("T")
+
+
+class CachedEmbedding(BaseEmbedding):
+    """Another embedding model, each text of which is embedded once.
+
+    Vectors are kept in SQLite by keys that are hashes: no text of a document is written.
+
+    Args:
+        inner: The model.
+        file: Where vectors are kept for later processes, made if it is not there; None keeps them in memory.
+        step: Called while many texts are embedded.
+
+    Raises:
+        OSError: The file cannot be used, or (later) not be written.
+    """
+
+    _inner: BaseEmbedding = PrivateAttr()
+    _file: Path | None = PrivateAttr()
+    _step: Step | None = PrivateAttr()
+    _database: sqlite3.Connection = PrivateAttr()
+    _requested: list[str] = PrivateAttr()
+    _salt: str = PrivateAttr()
+    _seconds: float = PrivateAttr(default=0.0)
+
+    def __init__(self, inner: BaseEmbedding, file: Path | None = None, step: Step | None = None) -> None:
+        super().__init__(model_name=inner.model_name, embed_batch_size=2048)
+        self._inner, self._file, self._step, self._requested = inner, file, step, []
+        settings = {name: str(getattr(inner, name)) for name in _SETTINGS if getattr(inner, name, None) is not None}
+        self._salt = json.dumps([embed_model_identity(inner), settings])
+        with self._using_database("embeddings cannot be kept there: delete it, or use another folder"):
+            # threads of a model's batches take turns
+            self._database = sqlite3.connect(file or ":memory:", check_same_thread=False)
+            self._database.execute("CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB NOT NULL)")
+
+    @classmethod
+    def class_name(cls) -> str:
+        return "CachedEmbedding"
+
+    @property
+    def seconds(self) -> float:
+        """How long the model has worked."""
+        return self._seconds
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._database.close()
+
+    def take_requested(self) -> list[str]:
+        """The texts (not questions) that were asked for since the last call."""
+        taken, self._requested = self._requested, []
+        return taken
+
+    def embed_queries(self, queries: Sequence[str]) -> None:
+        """Embed questions beforehand, `num_workers` of the model at a time."""
+        with ThreadPoolExecutor(self._inner.num_workers or 1) as threads:
+            self._vectors("query", queries, lambda some: list(threads.map(self._inner.get_query_embedding, some)))
+
+    def _get_query_embedding(self, query: str) -> list[float]:
+        return self._vectors("query", [query], lambda some: [self._inner.get_query_embedding(text) for text in some])[0]
+
+    async def _aget_query_embedding(self, query: str) -> list[float]:
+        return await asyncio.to_thread(self._get_query_embedding, query)
+
+    def _get_text_embedding(self, text: str) -> list[float]:
+        return self._get_text_embeddings([text])[0]
+
+    def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
+        self._requested += texts
+        return self._vectors("text", texts, self._inner.get_text_embedding_batch)
+
+    async def _aget_text_embeddings(self, texts: list[str]) -> list[list[float]]:
+        return await asyncio.to_thread(self._get_text_embeddings, texts)
+
+    def _vectors(
+        self, kind: str, texts: Sequence[str], embed: Callable[[list[str]], list[list[float]]]
+    ) -> list[list[float]]:
+        keys = [self._key(kind, text) for text in texts]
+        known: dict[bytes, bytes] = {}
+        for some in _batches(list(dict.fromkeys(keys))):
+            marks = ",".join("?" * len(some))
+            known.update(self._database.execute(f"SELECT key, vector FROM vectors WHERE key IN ({marks})", some))
+        # texts of like length together: a model pads a batch to its longest text
+        wanted = {key: text for key, text in zip(keys, texts, strict=True) if key not in known}
+        missing = sorted(wanted, key=lambda key: len(wanted[key]))
+        if missing and self._step is not None:
+            self._step(0, len(missing))
+        for done, some in enumerate(_batches(missing)):
+            started = time.perf_counter()
+            vectors = embed([wanted[key] for key in some])
+            self._seconds += time.perf_counter() - started
+            made = {key: np.asarray(vector, _FLOAT).tobytes() for key, vector in zip(some, vectors, strict=True)}
+            with self._using_database("embeddings cannot be kept there"), self._database:
+                self._database.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?)", made.items())
+            known |= made
+            if self._step is not None:
+                self._step(_BATCH * done + len(some), len(missing))
+        return [np.frombuffer(known[key], _FLOAT).tolist() for key in keys]
+
+    def _key(self, kind: str, text: str) -> bytes:
+        return hashlib.sha256(f"{self._salt}\n{kind}\n{text}".encode("utf-8", "surrogatepass")).digest()
+
+    @contextmanager
+    def _using_database(self, problem: str) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise OSError(f"{self._file}: {problem} ({error})") from error
+
+
+class CachedLLM:
+    """An LLM that is asked each thing once, as propositions are asked for: in its limits, tried again, within a budget.
+
+    Args:
+        llm: The LLM.
+        file: Where replies are kept for later processes; None keeps them in memory.
+        max_cost: US dollars that it may use before it stops; None means no limit.
+
+    Raises:
+        ValueError: There is a `max_cost`, and the model's price is not known.
+    """
+
+    def __init__(self, llm: LLM, file: Path | None = None, max_cost: float | None = None) -> None:
+        self.llm, self.model_name = llm, llm.metadata.model_name
+        price = price_of(self.model_name, {})
+        if max_cost is not None and price is None:
+            raise ValueError(f"max_cost needs the price of {self.model_name}, which is not in the price table")
+        self._llm = without_retries(llm)
+        self._known: dict[str, str] = {}
+        self._sender = Sender(
+            {"llm": type(llm).__qualname__, **output_settings(llm)},
+            Limits(_AT_ONCE),
+            Meter(Budget(max_cost, None), price),
+            None if file is None else ReplyCache(file),
+            max_retries=6,
+            retry_wait=1.0,
+            secrets=secrets_of(llm),
+        )
+
+    @property
+    def figures(self) -> RequestFigures:
+        """What its requests came to so far."""
+        return self._sender.meter.figures(self.model_name)
+
+    def ask(self, prompts: Sequence[Sequence[ChatMessage]], step: Step | None = None) -> list[str | Failure]:
+        """Ask for the replies to prompts.
+
+        Args:
+            prompts: The messages of each.
+            step: Called while they are asked.
+
+        Returns:
+            In their order the replies, or why there is none.
+
+        Raises:
+            LLMError: The budget is used up, or the provider refuses the key or the settings, or does not answer.
+        """
+        texts = ["\n\n".join(message.content or "" for message in prompt) for prompt in prompts]
+        wanted = {text: prompt for text, prompt in zip(texts, prompts, strict=True) if text not in self._known}
+        failed: dict[str, Failure] = {}
+        client, loop = Client(self._llm, _AT_ONCE), background_loop()
+        stop = Stop(loop)
+
+        async def ask_some(some: Sequence[str]) -> list[Reply | Failure]:
+            # as "part", of which a reply's length is expected to follow, nothing: replies are short
+            questions = [LLMQuestion(text, "", wanted[text]) for text in some]
+            return await asyncio.gather(*(self._sender.ask(question, client.send, stop) for question in questions))
+
+        try:
+            for some in _batches(list(wanted), _STEP):
+                outcomes = asyncio.run_coroutine_threadsafe(ask_some(some), loop).result()
+                for text, outcome in zip(some, outcomes, strict=True):
+                    if isinstance(outcome, Reply):
+                        self._known[text] = outcome.text.strip()
+                    else:
+                        failed[text] = outcome
+                if step is not None:
+                    step(len(self._known.keys() & wanted.keys()) + len(failed), len(wanted))
+        finally:
+            stop.by(LLMError("the comparison was ended"))
+            client.close()
+        return [failed[text] if text in failed else self._known[text] for text in texts]
+
+
+def _batches(items: Sequence[T], size: int = _BATCH) -> Iterator[Sequence[T]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]

@@ -1,0 +1,176 @@
+"""The pack as strategies: in both modes, with and without BM25, with and without propositions; and its ways to rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import bm25s
+import numpy as np
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.callbacks import CallbackManager
+from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
+
+from llama_pack_densex.evaluation.strategy import Built, Corpus, Strategy, StrategyUnavailable
+from llama_pack_densex.models import NONE
+from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
+from llama_pack_densex.node_parsers.nodes import WholeDocumentNodeParser
+from llama_pack_densex.node_parsers.parsers import (
+    HierarchicalPropositionNodeParser,
+    PropositionNodeParser,
+    UnitGranularity,
+)
+from llama_pack_densex.options import DEFAULT_GRANULARITY, PackOptions
+from llama_pack_densex.pack import DenseXRetrievalPack
+from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
+from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
+from llama_pack_densex.retrieval.hits import PassageHit
+from llama_pack_densex.retrieval.search import fuse
+from llama_pack_densex.stores.words import Words, make_tokenizer, telling_words, tokenize
+
+_UNITS: tuple[UnitGranularity, ...] = ("proposition", "sentence")
+_AT_ONCE = 512  # texts embedded together
+
+
+def _strategy(
+    sentences: bool = False,
+    auto_merging: bool = False,
+    chunked: bool = False,
+    hybrid: bool = True,
+    passage_words: bool = False,
+) -> Strategy:
+    """The pack as a strategy.
+
+    Args:
+        sentences: Whether sentences stand in for propositions.
+        auto_merging: Whether found propositions merge upwards.
+        chunked: Whether whole articles are cut by the pack's own splitter, in place of the dataset's passages.
+        hybrid: Whether BM25 is fused in.
+        passage_words: Whether passages are found by their own words alone, and not by those of their propositions.
+    """
+
+    def build(corpus: Corpus) -> Built:
+        embed_model = corpus.embed_model_or_none if hybrid else corpus.embed_model
+        if not sentences:
+            made_by = corpus.chunk_propositionizer if chunked else corpus.propositionizer
+        elif corpus.has_sentences_only:
+            raise StrategyUnavailable(
+                "propositions are sentences in this comparison: it is the one without 'sentences'"
+            )
+        else:
+            made_by = SentencePropositionizer()
+        arguments: dict[str, Any] = {"query_llm": NONE, "embed_model": NONE if embed_model is None else embed_model}
+
+        def index() -> tuple[DenseXRetrievalPack, list[str]]:
+            words = {"tokenizer": Words(make_tokenizer("bigrams"), propositions=False)} if passage_words else {}
+            of_mode: dict[str, Any] = {**arguments, **words, "mode": "auto_merging" if auto_merging else "recursive"}
+            given: dict[str, Any] = {"propositionizer": made_by, "granularity": _UNITS}
+            if chunked:
+                pack = DenseXRetrievalPack(corpus.documents, propositionizer=made_by, **of_mode)
+            else:  # each document is a passage
+                parser = (
+                    HierarchicalPropositionNodeParser(levels=[WholeDocumentNodeParser()], **given)
+                    if auto_merging
+                    else PropositionNodeParser(base_parser=WholeDocumentNodeParser(), **given)
+                )
+                pack = DenseXRetrievalPack(corpus.passages, node_parser=parser, **of_mode)
+            return pack, [
+                node.get_content() for node in pack.nodes() if node.metadata[GRANULARITY_KEY] in DEFAULT_GRANULARITY
+            ]
+
+        pack, units = corpus.once((_strategy, sentences, auto_merging, chunked, passage_words), index)
+        if not hybrid and pack.vector_index is not None:
+            store = pack.vector_index.vector_store
+            pack = DenseXRetrievalPack.from_vector_store(store, propositionizer=made_by, hybrid=False, **arguments)
+        return Built(pack.as_retriever(corpus.depth), pack.as_retriever(PackOptions().similarity_top_k), units)
+
+    changes = {
+        "sentences": sentences, "auto-merging": auto_merging, "chunked": chunked, "passage-words": passage_words,
+        "dense": not hybrid,
+    }  # fmt: skip
+    units = "sentences, no LLM" if sentences else "propositions and sentences"
+    search = "dense search and BM25 fused" if hybrid else "dense search alone"
+    search += ", which has the passages' own words alone" if passage_words else ""
+    base = "whole articles in passages of 256 tokens" if chunked else "the dataset's passages"
+    mode = ", found units merge into their passage" if auto_merging else ""
+    return Strategy(
+        "-".join(["densex", *(name for name, made in changes.items() if made)]),
+        build,
+        f"This pack over {base}: {units}; {search}{mode}. The best units are read first, then passages.",
+        node_postprocessors=(PropositionContextPostprocessor(),),
+    )
+
+
+class _Ranker(BaseRetriever):
+    """Ranks the documents that a question comes with, as the pack ranks passages: by words, by embeddings, by both."""
+
+    def __init__(self, corpus: Corpus, by_words: bool, by_meaning: bool) -> None:
+        self._corpus, self._by_words = corpus, by_words
+        self._embed_model = corpus.embed_model if by_meaning else None
+        self._documents = {document.id_: document for document in corpus.documents}
+        self.texts = {key: document.get_content(MetadataMode.EMBED) for key, document in self._documents.items()}
+        texts = list(self.texts.values()) if by_meaning else []
+        for start in range(0, len(texts), _AT_ONCE):
+            corpus.embed_model.get_text_embedding_batch(texts[start : start + _AT_ONCE])  # it keeps them
+        super().__init__(callback_manager=CallbackManager())
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        question = query_bundle.query_str
+        keys = self._corpus.candidates.get(question, ())
+        texts = [self.texts[key] for key in keys]
+        dense: list[PassageHit] = []
+        words: list[PassageHit] = []
+        share = 0.0
+        if self._embed_model is not None:
+            embedded = self._embed_model.get_text_embedding_batch(texts)
+            vectors = np.asarray([self._embed_model.get_query_embedding(question), *embedded])
+            vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+            dense = _hits(keys, vectors[1:] @ vectors[0])
+        if self._by_words:
+            tokens, wanted = [tokenize(text) for text in texts], tokenize(question)
+            index = bm25s.BM25(k1=1.2, b=0.75)
+            index.index(tokens, show_progress=False)
+            scores = index.get_scores(wanted)
+            words = [hit for hit in _hits(keys, scores) if hit.score > 0]
+            telling = telling_words(wanted)
+            share = len(telling.intersection(tokens[int(np.argmax(scores))])) / max(len(telling), 1)
+        ranked = fuse(dense, words, 1 / (1 + share) if dense else 0.0)[: self._corpus.depth]
+        return [NodeWithScore(node=self._documents[hit.passage_id], score=hit.score) for hit in ranked]
+
+
+def _rank(corpus: Corpus, by_words: bool, by_meaning: bool) -> Built:
+    ranker = _Ranker(corpus, by_words, by_meaning)
+    return Built(ranker, units=list(ranker.texts.values()))
+
+
+def _hits(keys: Sequence[str], scores: Iterable[float]) -> list[PassageHit]:
+    hits = [PassageHit(key, float(score), ()) for key, score in zip(keys, scores, strict=True)]
+    return sorted(hits, key=lambda hit: hit.score, reverse=True)
+
+
+STRATEGIES = (
+    *(
+        _strategy(sentences, auto_merging, hybrid=hybrid)
+        for auto_merging in (False, True)
+        for sentences in (False, True)
+        for hybrid in (True, False)
+    ),
+    _strategy(passage_words=True),
+    _strategy(chunked=True),
+    _strategy(sentences=True, chunked=True),
+    *(
+        Strategy(
+            name,
+            partial(_rank, by_words=by_words, by_meaning=by_meaning),
+            f"The documents that a question comes with, ranked by {how}.",
+            PackOptions().similarity_top_k,
+            ranks_candidates=True,
+        )
+        for name, how, by_words, by_meaning in (
+            ("densex-rank", "embeddings and BM25 over this pack's tokens, fused as this pack does", True, True),
+            ("densex-rank-dense", "embeddings alone", False, True),
+            ("densex-rank-words", "BM25 over this pack's tokens alone", True, False),
+        )
+    ),
+)

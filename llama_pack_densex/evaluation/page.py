@@ -1,0 +1,256 @@
+"""The report as one HTML file that needs nothing else: no server, no network, no fonts.
+
+`page/` holds the page's markup (Jinja2), style and script; this module puts the figures in. Whatever comes from
+documents, questions or strategies is text: escaped where it becomes markup, and never markup in the script, which gets
+it as JSON. The page's security policy forbids all other scripts and styles by their hashes, and every request.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup  # what jinja2 escapes with
+
+from llama_pack_densex.evaluation.judging import SHOWN
+
+NOT_GIVEN = "–"
+
+_LANGUAGES = {"en": "English", "ja": "Japanese", "zh": "Chinese", "ko": "Korean"}
+_GROUPS = {
+    "recall": "Answer string in the first k passages",
+    "gold": "{gold} in the first k",
+    "mrr": "{gold}, ranking",
+    "ndcg": "{gold}, ranking",
+    "answer_recall": "Answer within the first l {unit} of context",
+    "em": "Reader, first l {unit}",
+    "f1": "Reader, first l {unit}",
+}
+_BARS = {"recall": "Answer string", "gold": "{gold}"}
+_GOLD = {"passage": "Gold passage", "document": "Passage of the right document"}
+_SHOWN_FIRST = 8  # strategies; a click shows the others
+_PREFERRED = (
+    "densex", "densex-sentences", "vector-256", "sentence-window", "hybrid", "contextual", "dense-x",
+    "densex-auto-merging", "auto-merging", "bm25",
+)  # fmt: skip
+# What XML 1.0 has no way to write: control characters and halves of surrogate pairs.
+_NOT_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def render(report: Mapping[str, Any]) -> str:
+    """Write the page.
+
+    Args:
+        report: What `Report.to_dict()` returns.
+
+    Returns:
+        The HTML document, to be saved as UTF-8.
+    """
+    style, script = _page_file("page.css"), _page_file("page.js") + _page_file("questions.js")
+    bars = {kind: _bars(report, kind) for kind in _BARS}
+    shown, unit = _columns(report), report["dataset"]["length_unit"]
+    headline, gold = _headline(report), _GOLD[report["dataset"]["gold"]]
+    first = _shown_first(report, headline)
+    environment = Environment(
+        loader=FunctionLoader(_page_file),
+        autoescape=True,
+        finalize=_clean,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "share": share, "difference": difference, "p_value": p_value, "count": count, "amount": amount,
+        "dollars": dollars,
+    }  # fmt: skip
+    return environment.get_template("page.html").render(
+        report,
+        unit=unit,
+        language=_LANGUAGES.get(report["dataset"]["language"], report["dataset"]["language"]),
+        policy=_policy(style, script),
+        style=Markup(style),
+        script=Markup(script),
+        data=Markup(_json(_for_script(report, bars, first))),
+        headline=headline,
+        first=first,
+        gold=gold,
+        shown=[{"key": key, "label": _label(key)} for key in shown],
+        groups=Counter(_GROUPS.get(key.partition("@")[0], "Other").format(unit=unit, gold=gold) for key in shown),
+        curve=[{"key": f"answer_recall@{length}", "label": count(length)} for length in report["settings"]["lengths"]],
+        best=_best(report),
+        largest={
+            name: max((strategy["cost"][name] or 0 for strategy in report["strategies"]), default=0)
+            for name in (
+                "units",
+                "tokens",
+                "index_seconds",
+                "query_ms",
+                "context_words",
+                "llm_calls",
+                "llm_tokens",
+                "llm_dollars",
+            )
+        },
+        bars={kind: title.format(gold=gold) for kind, title in _BARS.items() if bars[kind]},
+        uncertain=round(1 - report["settings"]["confidence"], 9),
+    )
+
+
+def share(value: float | None) -> str:
+    """A metric between 0 and 1, three digits behind the point."""
+    return NOT_GIVEN if value is None else f"{value:.3f}"
+
+
+def difference(value: float) -> str:
+    """A difference with its sign."""
+    written = f"{abs(value):.3f}"
+    if float(written) == 0:
+        return "0.000"
+    return f"{'+' if value > 0 else '−'}{written}"
+
+
+def p_value(value: float) -> str:
+    """A p-value, three digits behind the point or the bound it is below."""
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def count(value: float | None) -> str:
+    """A whole number with its thousands apart."""
+    return NOT_GIVEN if value is None else f"{round(value):,}"
+
+
+def amount(value: float | None) -> str:
+    """A measured amount: three significant digits, and none behind the point from 100 on."""
+    if value is None or abs(value) >= 100:
+        return count(value)
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def dollars(value: float | None) -> str:
+    """Money, to a hundredth of a cent where it is little."""
+    return NOT_GIVEN if value is None else f"${value:,.2f}" if value >= 1 or value == 0 else f"${value:.4f}"
+
+
+def _page_file(name: str) -> str:
+    return (files("llama_pack_densex.evaluation") / "page" / name).read_text(encoding="utf-8")
+
+
+def _clean(value: object) -> object:
+    """Without the characters that neither HTML nor UTF-8 can hold."""
+    return _NOT_IN_XML.sub("\ufffd", value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _policy(style: str, script: str) -> str:
+    hashed = [base64.b64encode(hashlib.sha256(source.encode()).digest()).decode() for source in (script, style)]
+    return (
+        f"default-src 'none'; script-src 'sha256-{hashed[0]}'; style-src 'sha256-{hashed[1]}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _json(value: Any) -> str:
+    """JSON that no text in it can end: with no `<` there is neither `</script>` nor `<!--`."""
+    written = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    written = written.replace("<", "\\u003c")
+    return _LONE_SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", written)
+
+
+def _for_script(report: Mapping[str, Any], bars: Mapping[str, list[str]], first: Sequence[str]) -> dict[str, Any]:
+    """What the page's script draws and lists; each found text once, however many strategies found it."""
+    lengths, unit = report["settings"]["lengths"], report["dataset"]["length_unit"]
+    curve = [f"answer_recall@{length}" for length in lengths]
+    texts: dict[tuple[str, str, str], int] = {}
+    strategies = []
+    for strategy in report["strategies"]:
+        metrics, intervals = strategy["metrics"], strategy["intervals"]
+        found = [question["found"][strategy["name"]] for question in report["questions"]]
+        columns = {field: [each[field] for each in found] for field in ("rank", "gold_rank", "words")}
+        columns["text"] = [texts.setdefault((each["text"], each["source"], each["unit"]), len(texts)) for each in found]
+        strategies.append(
+            {
+                "name": strategy["name"],
+                "ours": strategy["ours"],
+                "other": strategy["name"] not in first,
+                "curve": [metrics.get(key) for key in curve],
+                "bounds": [intervals.get(key) for key in curve],
+                "bars": {
+                    key: [metrics.get(key), *(intervals.get(key) or (None, None))]
+                    for keys in bars.values()
+                    for key in keys
+                },
+                "found": columns,
+            }
+        )
+    questions = [
+        {key: question[key] for key in ("id", "question", "answers", "document")} for question in report["questions"]
+    ]
+    return {
+        "language": report["dataset"]["language"], "unit": unit, "gold": report["dataset"]["gold"],
+        "lengths": lengths, "bars": bars, "strategies": strategies, "questions": questions, "texts": list(texts),
+    }  # fmt: skip
+
+
+def _shown_first(report: Mapping[str, Any], headline: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The strategies that are shown at first: those that the verdict names, the user's own, and the best known."""
+    from llama_pack_densex.evaluation.strategies import built_in_strategies
+
+    names, known = [strategy["name"] for strategy in report["strategies"]], built_in_strategies()
+    named = [pair[which] for which in ("first", "second") for pair in headline]
+    own = [name for name in names if name not in known]
+    preferred = [name for name in _PREFERRED if name in names]
+    return list(dict.fromkeys([*named, *own, *preferred, *names]))[:_SHOWN_FIRST]
+
+
+def _bars(report: Mapping[str, Any], kind: str) -> list[str]:
+    """The metrics of a kind that the strategies have, by their k."""
+    found = {key for strategy in report["strategies"] for key in strategy["metrics"] if key.startswith(f"{kind}@")}
+    return sorted(found, key=lambda key: float(key.partition("@")[2]))
+
+
+def _columns(report: Mapping[str, Any]) -> list[str]:
+    """The metrics in the table, those of one group together."""
+    found = dict.fromkeys(key for strategy in report["strategies"] for key in strategy["metrics"])
+    others = [key for key in found if key not in SHOWN and not key.startswith("answer_recall@")]
+    order = {group: place for place, group in enumerate(_GROUPS)}
+    kept = [*(key for key in SHOWN if key in found), *others]
+    return sorted(kept, key=lambda key: order.get(key.partition("@")[0], len(order)))
+
+
+def _label(key: str) -> str:
+    kind, _, at = key.partition("@")
+    return f"@{at}" if kind in ("recall", "gold", "answer_recall") and at else "all" if key == "answer_recall" else key
+
+
+def _best(report: Mapping[str, Any]) -> dict[str, str]:
+    """Metric to its best value as it is written: what looks equal is equally good. None where all look equal."""
+    best: dict[str, str] = {}
+    for key in {key for strategy in report["strategies"] for key in strategy["metrics"]}:
+        given = [value for strategy in report["strategies"] if (value := strategy["metrics"].get(key)) is not None]
+        if given and share(max(given)) != share(min(given)):
+            best[key] = share(max(given))
+    return best
+
+
+def _headline(report: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The strategy that the comparisons begin with against the best alternative, metric by metric."""
+    by_name = {strategy["name"]: strategy for strategy in report["strategies"]}
+    best: dict[str, Any] = {}
+    for pair in report["comparisons"]:
+        first, second = by_name[pair["first"]], by_name[pair["second"]]
+        if pair["first"] != report["comparisons"][0]["first"] or (first["ours"] and second["ours"]):
+            continue
+        if pair["metric"] not in best or pair["difference"] < best[pair["metric"]]["difference"]:
+            best[pair["metric"]] = {
+                **pair,
+                "first_value": first["metrics"].get(pair["metric"]),
+                "second_value": second["metrics"].get(pair["metric"]),
+            }
+    return list(best.values())

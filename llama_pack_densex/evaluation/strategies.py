@@ -1,0 +1,423 @@
+"""The strategies that come with the pack: LlamaIndex's own ways of retrieving, the paper's units, and ours."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from llama_index.core import StorageContext, VectorStoreIndex
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.bridge.pydantic import Field, PrivateAttr
+from llama_index.core.callbacks import CallbackManager
+from llama_index.core.constants import DEFAULT_SIMILARITY_TOP_K
+from llama_index.core.extractors import DocumentContextExtractor
+from llama_index.core.indices.query.embedding_utils import get_top_k_embeddings
+from llama_index.core.llms import ChatMessage, MockLLM
+from llama_index.core.node_parser import (
+    HierarchicalNodeParser,
+    NodeParser,
+    SentenceSplitter,
+    SentenceWindowNodeParser,
+    get_leaf_nodes,
+)
+from llama_index.core.node_parser.node_utils import build_nodes_from_splits
+from llama_index.core.node_parser.text.sentence_window import DEFAULT_WINDOW_METADATA_KEY
+from llama_index.core.postprocessor import MetadataReplacementPostProcessor
+from llama_index.core.retrievers import AutoMergingRetriever, QueryFusionRetriever, RecursiveRetriever
+from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
+from llama_index.core.schema import BaseNode, Document, IndexNode, MetadataMode, NodeRelationship, TextNode
+from llama_index.core.storage.docstore import SimpleDocumentStore
+from llama_index.core.vector_stores import SimpleVectorStore
+from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQueryResult
+
+from llama_pack_densex.evaluation import ours
+from llama_pack_densex.evaluation.datasets import Span
+from llama_pack_densex.evaluation.models import CachedLLM
+from llama_pack_densex.evaluation.runs import require
+from llama_pack_densex.evaluation.strategy import Built, Corpus, Strategy, StrategyUnavailable
+from llama_pack_densex.node_parsers.metadata import DOCUMENT_ID_KEY
+from llama_pack_densex.node_parsers.nodes import Outline, WholeDocumentNodeParser, title_of
+from llama_pack_densex.propositionizers.base import Passage
+from llama_pack_densex.propositionizers.blocks import CJK
+from llama_pack_densex.propositionizers.sentences import sentence_spans
+
+logger = logging.getLogger(__name__)
+
+_SMALL_CHUNK, _SMALL_OVERLAP = 256, 20
+"""Tokens. SentenceSplitter's own overlap is 200 whatever the size: of chunks of 256, nearly the whole chunk."""
+_SENTENCES = 5  # fetched for each passage that rankings look at: several sentences lead to the same passage
+_DENSE_X_TOP_K = 4
+_DENSE_X_UNITS = 10  # fetched for each chunk that rankings look at: a chunk has many propositions
+_HEADER_KEY = "context"
+_MAX_WORDS = 100  # of the paper's passages
+_CHARACTERS_A_WORD = 2  # 200 Japanese characters say about as much as 100 English words
+
+
+def built_in_strategies() -> dict[str, Strategy]:
+    """All of them by name, ours first."""
+    return {strategy.name: strategy for strategy in (*ours.STRATEGIES, *_OTHERS)}
+
+
+def resolve_strategies(strategies: Sequence[str | Strategy] | None) -> list[Strategy]:
+    """Strategies by name, or as they are; None means all that come with the pack.
+
+    Raises:
+        ValueError: There is none of a name, none at all, or two have the same name.
+    """
+    known = built_in_strategies()
+    if strategies is None:
+        return list(known.values())
+    chosen: dict[str, Strategy] = {}
+    for given in strategies:
+        given = given.replace("_", "-") if isinstance(given, str) else given  # as modes of the pack are called
+        if isinstance(given, str) and given not in known:
+            raise ValueError(f"there is no strategy {given!r}: use any of {', '.join(known)}")
+        strategy = known[given] if isinstance(given, str) else given
+        if strategy.name in chosen:
+            raise ValueError(f"there are two strategies named {strategy.name!r}")
+        chosen[strategy.name] = strategy
+    if not chosen:
+        raise ValueError("there are no strategies to compare")
+    return list(chosen.values())
+
+
+def _large_chunks(corpus: Corpus) -> list[BaseNode]:
+    return corpus.once("large chunks", lambda: SentenceSplitter().get_nodes_from_documents(corpus.documents))
+
+
+def _small_chunks(corpus: Corpus) -> list[BaseNode]:
+    splitter = SentenceSplitter(chunk_size=_SMALL_CHUNK, chunk_overlap=_SMALL_OVERLAP)
+    return corpus.once("small chunks", lambda: splitter.get_nodes_from_documents(corpus.documents))
+
+
+def _passages(corpus: Corpus) -> list[BaseNode]:
+    """The dataset's passages, a node each."""
+    return WholeDocumentNodeParser().get_nodes_from_documents(corpus.passages)
+
+
+class _FastVectorStore(SimpleVectorStore):
+    """Core's store; the array of vectors and their norms, which that computes for each question, are computed once."""
+
+    _ids: list[str] = PrivateAttr(default_factory=list)
+    _vectors: Any = PrivateAttr(default=None)
+    _norms: Any = PrivateAttr(default=None)
+
+    def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
+        known = self.data.embedding_dict
+        asked_for_all = query.node_ids is None or len(query.node_ids) == len(known)  # an index names all of its nodes
+        if query.query_embedding is None or not asked_for_all or query.filters or not known:
+            return super().query(query, **kwargs)
+        if len(self._ids) != len(known):
+            self._ids, self._vectors = list(known), np.array([*known.values()])
+            self._norms = np.array([np.linalg.norm(vector) for vector in self._vectors])
+        asked = np.array(query.query_embedding)
+        # vector by vector, as core does: a product of matrices rounds otherwise, and near hits would change places
+        products = np.array([np.dot(asked, vector) for vector in self._vectors])
+        similarities = (products / (np.linalg.norm(asked) * self._norms))[:, np.newaxis]
+        top_k = query.similarity_top_k
+        found, ids = get_top_k_embeddings(
+            query.query_embedding, similarities, lambda _, computed: float(computed[0]), top_k, self._ids
+        )
+        return VectorStoreQueryResult(similarities=found, ids=ids)
+
+
+def _index(nodes: Sequence[BaseNode], corpus: Corpus) -> VectorStoreIndex:
+    """An index in memory that reads nothing from `Settings`."""
+    return VectorStoreIndex(
+        nodes,
+        storage_context=StorageContext.from_defaults(vector_store=_FastVectorStore()),
+        embed_model=corpus.embed_model,
+        transformations=[SentenceSplitter()],  # not run over nodes, but core would make the global one
+        callback_manager=CallbackManager(),
+        insert_batch_size=max(len(nodes), 1),
+    )
+
+
+def _search(corpus: Corpus, nodes: Callable[[Corpus], Sequence[BaseNode]], fetched: int = 1) -> BaseRetriever:
+    """A vector index over nodes, of which several may be fetched for each result that rankings look at."""
+    return _index(nodes(corpus), corpus).as_retriever(similarity_top_k=fetched * corpus.depth)
+
+
+def _windows(corpus: Corpus) -> list[BaseNode]:
+    return SentenceWindowNodeParser.from_defaults().get_nodes_from_documents(corpus.documents)
+
+
+def _auto_merging(corpus: Corpus, leaves: int, ratio: float) -> BaseRetriever:
+    nodes = HierarchicalNodeParser.from_defaults().get_nodes_from_documents(corpus.documents)
+    docstore = SimpleDocumentStore()
+    docstore.add_documents(nodes)
+    found = _index(get_leaf_nodes(nodes), corpus).as_retriever(similarity_top_k=leaves)
+    return AutoMergingRetriever(
+        found,  # type: ignore[arg-type]  # what as_retriever returns, typed too broadly
+        StorageContext.from_defaults(docstore=docstore),
+        simple_ratio_thresh=ratio,
+        callback_manager=CallbackManager(),
+    )
+
+
+def _bm25_retriever(nodes: Sequence[BaseNode], depth: int) -> BaseRetriever:
+    try:
+        module = require("llama_index.retrievers.bm25", "llama-index-retrievers-bm25", "it")
+    except ImportError as error:
+        raise StrategyUnavailable(str(error)) from error
+    retriever: BaseRetriever = module.BM25Retriever.from_defaults(
+        nodes=list(nodes), similarity_top_k=min(depth, len(nodes))
+    )
+    return retriever
+
+
+def _bm25(corpus: Corpus) -> Built:
+    nodes = _passages(corpus)
+    texts = [node.get_content(metadata_mode=MetadataMode.EMBED) for node in nodes]
+    return Built(_bm25_retriever(nodes, corpus.depth), units=texts)
+
+
+def _hybrid(corpus: Corpus, nodes: Callable[[Corpus], list[BaseNode]]) -> BaseRetriever:
+    return _fused(nodes(corpus), corpus)
+
+
+def _fused(nodes: Sequence[BaseNode], corpus: Corpus) -> BaseRetriever:
+    """A vector index and BM25 over the same nodes, fused by reciprocal rank (core's QueryFusionRetriever)."""
+    dense = _index(nodes, corpus).as_retriever(similarity_top_k=corpus.depth)
+    return QueryFusionRetriever(
+        [dense, _bm25_retriever(nodes, corpus.depth)],
+        llm=MockLLM(),  # it asks for one even where it makes no further queries
+        mode=FUSION_MODES.RECIPROCAL_RANK,
+        similarity_top_k=corpus.depth,
+        num_queries=1,
+        use_async=False,
+        callback_manager=CallbackManager(),
+    )
+
+
+def _contextual(corpus: Corpus, nodes: Callable[[Corpus], list[BaseNode]]) -> BaseRetriever:
+    """Contextual retrieval: each chunk with a header that says where in the document it stands."""
+    chunks = [chunk.model_copy(update={"metadata": dict(chunk.metadata)}) for chunk in nodes(corpus)]  # others' too
+    articles = {document.id_: document for document in corpus.documents}
+    of_chunk = [articles.get(_source(chunk)) or articles[_source(chunk).rpartition("/")[0]] for chunk in chunks]
+    if corpus.header_llm is not None:
+        _write_headers(chunks, of_chunk, corpus.header_llm)
+    for chunk, header in zip(chunks, _titles_and_headings(chunks, of_chunk), strict=True):
+        chunk.metadata.setdefault(_HEADER_KEY, header)  # where there is no LLM, or it failed
+    return _fused(chunks, corpus)
+
+
+def _write_headers(nodes: Sequence[BaseNode], articles: Sequence[Document], llm: CachedLLM) -> None:
+    """What DocumentContextExtractor does and asks; but it can be asked in one event loop only, and keeps nothing."""
+    prompts = [
+        [
+            ChatMessage(content=f"<document>{article.text}</document>"),
+            ChatMessage(
+                content="Here is the chunk we want to situate within the whole document:\n"
+                f"<chunk>{node.get_content()}</chunk>\n{DocumentContextExtractor.ORIGINAL_CONTEXT_PROMPT}"
+            ),
+        ]
+        for node, article in zip(nodes, articles, strict=True)
+    ]
+    headers = llm.ask(prompts)
+    for node, header in zip(nodes, headers, strict=True):
+        if isinstance(header, str):
+            node.metadata[_HEADER_KEY] = header
+    lacking = sum(not isinstance(header, str) for header in headers)
+    if lacking:
+        logger.warning("The LLM wrote no header for %d of %d chunks; title and headings stand in.", lacking, len(nodes))
+
+
+def _titles_and_headings(nodes: Sequence[BaseNode], articles: Sequence[Document]) -> Iterator[str]:
+    """A header for each chunk; the chunks of an article come in its order, so that a repeated one is found again."""
+    outlines: dict[str, Outline] = {}
+    reached: dict[str, int] = {}
+    for node, article in zip(nodes, articles, strict=True):
+        text = node.get_content()
+        start = article.text.find(text, reached.get(article.id_, -1) + 1)
+        section = ""
+        if start >= 0:
+            reached[article.id_] = start
+            outline = outlines.setdefault(article.id_, Outline(article.text))
+            section = outline.section_at(start, start + len(text))
+        yield ", ".join(part for part in (title_of(article), section) if part)
+
+
+def _source(node: BaseNode) -> str:
+    return node.source_node.node_id if node.source_node else ""
+
+
+def _dense_x(corpus: Corpus) -> Built:
+    """What llama-index-packs-dense-x-retrieval did."""
+    propositionizer = corpus.chunk_propositionizer
+    titles = {document.id_: title_of(document) for document in corpus.documents}
+    chunks = _large_chunks(corpus)
+    sets = propositionizer.propositionize(
+        [Passage(chunk.get_content(), titles.get(chunk.ref_doc_id or "", "")) for chunk in chunks]
+    )
+    # of equal hits the store returns the one with the greatest id: chosen, the same run gives the same report
+    units = [
+        IndexNode(id_=f"{place:06}-{number:06}", text=text, index_id=chunk.node_id)
+        for place, (chunk, made) in enumerate(zip(chunks, sets, strict=True))
+        for number, text in enumerate(made.texts)
+    ]
+    nodes: list[BaseNode] = [*chunks, *units]
+    index = _index(nodes, corpus)
+    by_id = {node.node_id: node for node in nodes}
+
+    def retriever(units: int) -> RecursiveRetriever:
+        found = {"vector": index.as_retriever(similarity_top_k=units)}
+        return RecursiveRetriever("vector", found, node_dict=by_id, callback_manager=CallbackManager())
+
+    return Built(retriever(_DENSE_X_UNITS * corpus.depth), context_retriever=retriever(_DENSE_X_TOP_K))
+
+
+class PaperPassageNodeParser(NodeParser):
+    """Cuts documents into the passages of Dense X Retrieval (Chen et al., 2023, appendix A): 100 words at sentences.
+
+    Sentences are added to a passage while it has at most `max_words`; one sentence that is longer is a passage. A last
+    passage of fewer than `min_last_words` joins the one before, which may then have more than `max_words`. Two Chinese
+    or Japanese characters count as a word.
+
+    Examples:
+        ```python
+        pack = DenseXRetrievalPack(documents, text_splitter=PaperPassageNodeParser())
+        ```
+    """
+
+    max_words: int = Field(default=_MAX_WORDS, ge=1, description="The most words of a passage.")
+    min_last_words: int = Field(default=50, ge=0, description="The fewest words of the last passage.")
+
+    @classmethod
+    def class_name(cls) -> str:
+        return "PaperPassageNodeParser"
+
+    def _parse_nodes(self, nodes: Sequence[BaseNode], show_progress: bool = False, **kwargs: Any) -> list[BaseNode]:
+        return [
+            made
+            for node in nodes
+            for text in [node.get_content()]
+            for made in build_nodes_from_splits(
+                [text[start:end] for start, end in self.passage_spans(text)], node, id_func=self.id_func
+            )
+        ]
+
+    def passage_spans(self, text: str) -> list[Span]:
+        """Where the passages stand in a text; together they hold all of its sentences."""
+        spans: list[Span] = []
+        sizes: list[float] = []
+        for start, end in sentence_spans(text):
+            size = count_words(text[start:end])
+            if spans and sizes[-1] + size <= self.max_words:
+                spans[-1] = (spans[-1][0], end)
+                sizes[-1] += size
+            else:
+                spans.append((start, end))
+                sizes.append(size)
+        if len(spans) > 1 and sizes[-1] < self.min_last_words:
+            spans[-2:] = [(spans[-2][0], spans[-1][1])]
+        return spans
+
+
+def count_words(text: str) -> float:
+    """Count what spaces divide; of Chinese and Japanese, half the characters."""
+    return len(CJK.sub(" ", text).split()) + len(CJK.findall(text)) / _CHARACTERS_A_WORD
+
+
+def _paper_units(corpus: Corpus, cut: Callable[[str], Sequence[Span]], by_propositions: bool) -> list[BaseNode]:
+    """The paper's units of a corpus's articles: passages, sentences, or the propositions of passages."""
+    found = [(document, span) for document in corpus.documents for span in cut(document.text)]
+    units = [[document.text[slice(*span)]] for document, span in found]
+    if by_propositions:
+        passages = [Passage(text, title_of(document)) for (document, _), (text,) in zip(found, units, strict=True)]
+        units = [list(made.texts) for made in corpus.chunk_propositionizer.propositionize(passages)]
+    return [
+        TextNode(
+            text=text,
+            start_char_idx=start,
+            end_char_idx=end,
+            # the document's id as metadata says that the span is to be believed, whatever the text
+            metadata={**document.metadata, DOCUMENT_ID_KEY: document.id_},
+            excluded_embed_metadata_keys=[*document.excluded_embed_metadata_keys, DOCUMENT_ID_KEY],
+            excluded_llm_metadata_keys=[*document.excluded_llm_metadata_keys, DOCUMENT_ID_KEY],
+            relationships={NodeRelationship.SOURCE: document.as_related_node_info()},
+        )
+        for (document, (start, end)), texts in zip(found, units, strict=True)
+        for text in texts
+    ]
+
+
+_CHUNKS = f"whole articles in chunks of {_SMALL_CHUNK} tokens"
+_OTHERS = (
+    Strategy(
+        "vector",
+        partial(_search, nodes=_large_chunks),
+        "LlamaIndex's VectorStoreIndex over whole articles, cut by SentenceSplitter with its defaults (1,024 tokens).",
+        DEFAULT_SIMILARITY_TOP_K,
+    ),
+    Strategy(
+        "vector-256",
+        partial(_search, nodes=_small_chunks),
+        f"The same with chunks of {_SMALL_CHUNK} tokens and an overlap of {_SMALL_OVERLAP}.",
+        DEFAULT_SIMILARITY_TOP_K,
+    ),
+    Strategy(
+        "sentence-window",
+        partial(_search, nodes=_windows, fetched=_SENTENCES),
+        "LlamaIndex's SentenceWindowNodeParser with its defaults over whole articles; each found sentence is replaced "
+        "by itself and the three on either side (MetadataReplacementPostProcessor).",
+        DEFAULT_SIMILARITY_TOP_K,
+        (MetadataReplacementPostProcessor(target_metadata_key=DEFAULT_WINDOW_METADATA_KEY),),
+    ),
+    *(
+        Strategy(
+            f"auto-merging{suffix}",
+            partial(_auto_merging, leaves=leaves, ratio=ratio),
+            "LlamaIndex's HierarchicalNodeParser with its defaults (2,048, 512 and 128 tokens) over whole articles, "
+            f"and its AutoMergingRetriever: {leaves} leaves{as_where}, merged above a ratio of {ratio}. All that it "
+            "returns is read.",
+        )
+        for suffix, leaves, ratio, as_where in (("", 6, 0.5, " as in its guide"), ("-k12", 12, 0.3, ""))
+    ),
+    Strategy(
+        "bm25",
+        _bm25,
+        "LlamaIndex's BM25Retriever (llama-index-retrievers-bm25) as it comes, over the dataset's passages.",
+        DEFAULT_SIMILARITY_TOP_K,
+    ),
+    *(
+        Strategy(f"{name}{suffix}", partial(build, nodes=nodes), how.format(over), DEFAULT_SIMILARITY_TOP_K)
+        for name, build, how in (
+            ("hybrid", _hybrid, "VectorStoreIndex and BM25Retriever over {}, fused by reciprocal rank."),
+            (
+                "contextual",
+                _contextual,
+                "Contextual retrieval over {}: each is embedded and indexed for BM25 with a header, written by the LLM "
+                "(to DocumentContextExtractor's prompt) where there is one, else made of title and headings; both are "
+                "fused by reciprocal rank.",
+            ),
+        )
+        for suffix, nodes, over in (("", _passages, "the dataset's passages"), ("-256", _small_chunks, _CHUNKS))
+    ),
+    Strategy(
+        "dense-x",
+        _dense_x,
+        "What LlamaIndex's DenseXRetrievalPack did: chunks of 1,024 tokens and their propositions in one index; a "
+        f"found proposition leads to its chunk (RecursiveRetriever), and what the best {_DENSE_X_TOP_K} of both lead "
+        "to is read. Recorded propositions of passages are shared out to the chunks that hold them.",
+    ),
+    # of each of the paper's units, about 500 words are read, as its figures go up to
+    *(
+        Strategy(
+            f"paper-{unit}",
+            partial(
+                _search, nodes=partial(_paper_units, cut=cut, by_propositions=unit == "propositions"), fetched=fetched
+            ),
+            f"The {unit} of Dense X Retrieval in a VectorStoreIndex{how}: what is found is read.",
+            read,
+        )
+        for unit, cut, fetched, read, how in (
+            ("passages", PaperPassageNodeParser().passage_spans, 1, 5, f", {_MAX_WORDS} words cut at sentences"),
+            ("sentences", sentence_spans, _SENTENCES, 25, ""),
+            ("propositions", PaperPassageNodeParser().passage_spans, _DENSE_X_UNITS, 45, f" of {_MAX_WORDS} words"),
+        )
+    ),
+)

@@ -1,0 +1,519 @@
+"""A pack's index: opened or made anew, changed, and brought from one whole state to the next."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import astuple, dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.schema import BaseNode
+
+from llama_pack_densex.index.indexer import DocumentIndexer, IndexCounts, reading_order
+from llama_pack_densex.ingestion.progress import Display
+from llama_pack_densex.ingestion.report import DocumentOutcome, IngestionSummary, Watch, describe
+from llama_pack_densex.models import embed_model_identity
+from llama_pack_densex.node_parsers.nodes import is_made_by
+from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
+from llama_pack_densex.options import PackOptions
+from llama_pack_densex.propositionizers.base import PropositionizerError
+from llama_pack_densex.retrieval.trust import LanguageTrust, TrustMeter
+from llama_pack_densex.stores.folder import OLD_VERSIONS, REPORT_FILE, IndexFolder
+from llama_pack_densex.stores.index import NodeIndex, node_store
+from llama_pack_densex.stores.lance import LanceNodes, LanceVectorStore
+from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest, is_index
+from llama_pack_densex.stores.node_store import NodeStore
+from llama_pack_densex.stores.words import Words, make_tokenizer, words_in
+from llama_pack_densex.stores.words_beside import note_of
+from llama_pack_densex.wiring import Given, check_hybrid, embed_model_for
+
+logger = logging.getLogger(__name__)
+
+_REBUILD = "empty the vector store, and index the documents again"
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The store of an index.
+
+    Args:
+        store: Where the nodes are.
+        folder: Where the rest is kept, and in the embedded store the nodes as well; None where nothing is.
+        manifest: What the index says about itself; None where there is none yet, or it does not say.
+        state: The state that the folder and the store agree on; empty where they do not, or it is not known.
+    """
+
+    store: NodeStore
+    folder: IndexFolder | None
+    manifest: Manifest | None
+    state: str
+
+    @property
+    def where(self) -> str:
+        """The index, for messages."""
+        return str(self.folder.path) if self.folder is not None else f"the {self.store.name}"
+
+
+def open_store(persist_dir: str | Path | None, given: Given) -> Opened:
+    """Open the store of a pack, or make a new one.
+
+    Args:
+        persist_dir: The pack's folder; None where it has none.
+        given: The parts that the user gave.
+
+    Raises:
+        InvalidIndexError: The folder or what is in the store cannot be used.
+        ValueError: There are two places for the nodes.
+    """
+    folder = None if persist_dir is None else IndexFolder(Path(persist_dir))
+    if folder is not None and isinstance(given.vector_store, LanceVectorStore):
+        raise ValueError("persist_dir keeps its nodes itself, in a store of this kind: leave vector_store out")
+    if folder is not None and is_index(folder.path):
+        manifest = Manifest.read(folder.path)
+        store = folder.open(manifest, given.vector_store, given.docstore)
+        now = about(store)  # others may have written to the same store
+        return Opened(store, folder, manifest, manifest.version if not now or now.version == manifest.version else "")
+    if folder is not None:
+        store = folder.create(given.vector_store, given.docstore)
+    else:
+        store = node_store(given.vector_store, given.docstore)
+    return Opened(store, folder, about(store), "")
+
+
+def about(store: NodeStore) -> Manifest | None:
+    """What a vector store says about the index in it.
+
+    Raises:
+        InvalidIndexError: That is damaged, or of another version of this package.
+    """
+    text = store.read_about()
+    return None if text is None else Manifest.parsed(text, f"the index in the {store.name}", _REBUILD)
+
+
+_COMMITS_BEFORE_TIDYING = 20
+
+
+class CommittedIndex:
+    """The nodes of an index folder, and the words of a store that keeps none, brought from one state to the next.
+
+    The manifest names the version of the store and what made the index. What a writer that was stopped had written
+    after its last commit is left out by the next one in the embedded store. Other stores keep it, so the next writer
+    compares the words with them.
+
+    Args:
+        folder: The folder, created or opened.
+        nodes: The nodes.
+        current: The folder's manifest; None where there is no index in it yet.
+
+    Attributes:
+        folder: The folder.
+        current: What is committed.
+    """
+
+    def __init__(self, folder: IndexFolder, nodes: NodeIndex, current: Manifest | None) -> None:
+        self.folder, self.current = folder, current
+        self._nodes = nodes
+        self._commits = 0
+        self._following = threading.Lock()
+        nodes.follow, nodes.begin = self.follow, self._begin
+
+    def follow(self) -> None:
+        """Go on with the index's current state, as who reads it.
+
+        Raises:
+            InvalidIndexError: It was removed or made anew, or this state cannot be read either.
+        """
+        with self._following:
+            there = Manifest.read(self.folder.path)
+            self._check_same(there)
+            if there != self.current:
+                self._nodes.reopen(there.version)
+                self._reopen_words(there)
+                self.current = there
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Be the only writer, from the index's current state on, whoever made that.
+
+        Raises:
+            IndexInUseError: There is another writer.
+            InvalidIndexError: The index was made anew since it was opened.
+        """
+        with self.folder.lock.held():
+            self._catch_up()
+            self._nodes.settle_words(self.folder.data)
+            yield
+
+    def commit(self, about: Manifest, midway: bool = False) -> None:
+        """Make what is in the store the index's state.
+
+        Args:
+            about: What made the index; its data and version do not matter.
+            midway: Whether more will be written at once.
+        """
+        self._write(about)
+        if self._nodes.maintain(midway):
+            self._nodes.changed = True
+            self._write(about)
+            self._nodes.store.clean(OLD_VERSIONS)
+        self._commits += 1
+        if self._commits % _COMMITS_BEFORE_TIDYING == 0:
+            self.tidy()
+
+    def tidy(self, older_than: timedelta = OLD_VERSIONS) -> None:
+        """Remove what earlier states and interrupted writes left.
+
+        Args:
+            older_than: Versions of the store that have been out of use for so long are removed.
+        """
+        assert self.current is not None, "nothing was committed yet"
+        self._nodes.store.clean(older_than)
+        self.folder.clean(self.current)
+
+    def compact(self, about: Manifest) -> None:
+        """Write everything anew, commit that as `commit` does, and leave nothing of what was deleted."""
+        self._nodes.compact()
+        self.commit(about)
+        self.tidy(timedelta(0))
+
+    def _write(self, about: Manifest) -> None:
+        folder, nodes, store = self.folder, self._nodes, self._nodes.store
+        version = store.version or (self.current.version if self.current and not nodes.changed else _new_name())
+        manifest = replace(about, data=folder.data.name, version=version)
+        if manifest != self.current:
+            store.write_about(manifest.as_text())
+            store.persist(folder.data)
+            folder.commit(manifest)
+            nodes.changed = False
+            self.current = manifest
+        if nodes.beside is not None and not store.atomic:
+            nodes.beside.done(version)
+
+    def _begin(self) -> None:
+        """Note where stores that have no transactions and the words of their nodes may be left apart by a stop."""
+        if not self._nodes.store.atomic and self.current is not None:
+            if self._nodes.beside is not None:
+                self._nodes.beside.begin()
+            self._nodes.store.write_about(replace(self.current, version=_new_name()).as_text())
+
+    def _reopen_words(self, there: Manifest) -> None:
+        """Go on with the words of a state that another process made."""
+        if self._nodes.beside is not None and not self._nodes.store.atomic:
+            self._nodes.beside.reopen(self.folder.data, there.version)
+
+    def _catch_up(self) -> None:
+        folder = self.folder
+        there = Manifest.read(folder.path) if is_index(folder.path) else None
+        self._check_same(there)
+        if there is None:
+            return
+        if self.current is not None and there.version != self.current.version and not self._nodes.store.version:
+            self._nodes.reload(folder.data)
+        self._nodes.roll_back(there.version)
+        if there != self.current:
+            self._reopen_words(there)
+        self.current = there
+        text = self._nodes.store.read_about()
+        if text is not None and json.loads(text)["version"] != there.version:
+            # a writer was stopped, or another one keeps its folder elsewhere: the words may lack what it wrote
+            self._nodes.changed = True
+            if self._nodes.beside is not None:
+                self._nodes.beside.forget()
+
+    def _check_same(self, there: Manifest | None) -> None:
+        if (there.data if there else "") != (self.current.data if self.current else ""):
+            raise InvalidIndexError(
+                f"the index in {self.folder.path} was removed or made anew since it was opened: load it again"
+            )
+
+
+def _new_name() -> str:
+    """A name for the state of a store that does not tell its own."""
+    return uuid.uuid4().hex
+
+
+class PackIndex:
+    """The nodes of a pack, and the folder that they are kept in.
+
+    Args:
+        options: The pack's settings.
+        given: The parts that its user gave.
+        parser: Makes nodes of documents.
+        opened: The store of its nodes.
+
+    Attributes:
+        nodes: The index over the store.
+        trust: What is known of the embedding model, by language.
+        embedding_source: A phrase that says where the embedding model comes from.
+        ingestion: What the last ingestion came to; None before the first one.
+        failed: The first documents that failed in it.
+
+    Raises:
+        InvalidIndexError: The index was made with another embedding model.
+        ValueError: The vector store has no use without an embedding model.
+    """
+
+    def __init__(self, options: PackOptions, given: Given, parser: BasePropositionNodeParser, opened: Opened) -> None:
+        check_hybrid(options.hybrid, given.vector_store)
+        manifest, folder = opened.manifest, opened.folder
+        embed_model, self.embedding_source = embed_model_for(manifest, given.embed_model, opened.where)
+        if embed_model is None and opened.store.needs_embeddings:
+            raise ValueError(
+                f"{opened.where} holds embeddings, but there is no embedding model: pass embed_model=, or leave "
+                "vector_store out to search lexically"
+            )
+        self.nodes = NodeIndex(opened.store, embed_model, words=_words_for(options, given, opened, embed_model))
+        if folder is not None and self.nodes.beside is not None and not opened.store.atomic:
+            self.nodes.beside.reopen(folder.data, opened.state)
+        self._trust = TrustMeter(LanguageTrust(*known) for known in manifest.languages) if manifest else TrustMeter()
+        self.trust = self._trust.known
+        self._options, self._parser, self._folder = options, parser, folder
+        self._is_chosen = given.propositions  # whether the user said what makes propositions
+        self._embed_model = embed_model_identity(embed_model)
+        self._embed_spec = given.embed_spec or (manifest.embed_spec if manifest else "")
+        self._made_by = manifest.propositionizer if manifest else ""
+        there = manifest if folder is not None and is_index(folder.path) else None
+        self._committed = None if folder is None else CommittedIndex(folder, self.nodes, there)
+        self._known = manifest is not None
+        if self._committed is None:
+            self.nodes.begin = self._begin
+        self._indexer = DocumentIndexer(self.nodes, parser, self._trust, self._after_write)
+        self.ingestion: IngestionSummary | None = None
+        self.failed: Sequence[DocumentOutcome] = ()
+
+    def ingest(
+        self,
+        documents: Iterable[BaseNode],
+        only_changed: bool,
+        gone: Sequence[str],
+        show: Display,
+        total: int | None = None,
+    ) -> list[bool]:
+        """Index documents.
+
+        Args:
+            documents: The documents.
+            only_changed: Whether to leave those alone that are in the index as they are.
+            gone: The ids of documents to delete after that.
+            show: Shows the progress.
+            total: How many documents there are; None where that is not known.
+
+        Returns:
+            For each document whether it was indexed.
+        """
+        self._require_own_propositionizer()
+        with self._writing():
+            self._made_by = self._parser.propositionizer.fingerprint
+            watch = Watch(
+                self._parser.propositionizer,
+                self._folder.path / REPORT_FILE if self._folder is not None else None,
+                show,
+                total,
+            )
+            try:
+                with watch:
+                    indexed = self._indexer.ingest(documents, watch, only_changed)
+                    for document_id in self._indexer.delete(gone):
+                        watch.deleted(document_id)
+                    watch.raise_if_all_failed()
+            except BaseException as error:
+                if self._committed is not None and self._committed.current is not None:  # something was written
+                    self._after_change()
+                if isinstance(error, PropositionizerError):
+                    error.ingestion = watch.summary
+                raise
+            finally:
+                self.ingestion, self.failed = watch.summary, watch.outcomes_failed
+            self._measure_languages()
+            self._after_change()
+            return indexed
+
+    def delete(self, documents: Sequence[str | BaseNode], purge: bool = False) -> int:
+        """Delete documents, and say how many of them were there; see `DenseXRetrievalPack.delete`."""
+        document_ids = [part if isinstance(part, str) else part.id_ for part in documents]
+        with self._writing():
+            if purge:  # first, since the index says what there is to purge: after a stop it can be done again
+                texts = self.nodes.passage_texts(document_ids)
+                self._parser.propositionizer.purge([*texts, *self._texts_of(documents)])
+            deleted = len(self._indexer.delete(document_ids))
+            self._compact() if purge else self._after_change()
+        return deleted
+
+    def _texts_of(self, documents: Sequence[str | BaseNode]) -> Iterator[str]:
+        """The passages of those that are given whole: what is kept of them may never have got into the index."""
+        for document in documents:
+            with suppress(ValueError):  # it cannot be split, so nothing was ever asked about it
+                passages = [] if isinstance(document, str) else self._parser.passages_of(document)
+                yield from (passage.text for passage in passages)
+
+    def compact(self) -> None:
+        """Give back space, and erase what was deleted; see `DenseXRetrievalPack.compact`."""
+        with self._writing():
+            self._compact()
+
+    def _compact(self) -> None:
+        if self._committed is not None and self._committed.current is not None:
+            self._committed.compact(self._about())
+        else:
+            self.nodes.compact()
+
+    def counts(self) -> IndexCounts:
+        """Count what is in the index."""
+        return self._indexer.counts()
+
+    def all_nodes(self, granularity: str | None) -> list[BaseNode]:
+        """All nodes, or those of one granularity, in the order of their documents."""
+        return self.nodes.reading(lambda: sorted(self.nodes.all_nodes(granularity), key=reading_order))
+
+    def persist(self, persist_dir: str | Path | None) -> None:
+        """Write the index to a folder; None means its own.
+
+        Raises:
+            ValueError: There is no folder.
+            InvalidIndexError: The folder is a file, or holds other things than an index.
+        """
+        own = self._folder
+        if persist_dir is None and own is None:
+            raise ValueError("this pack was made without persist_dir: say where to, persist(persist_dir=...)")
+        if own is not None and (persist_dir is None or Path(persist_dir).resolve() == own.path.resolve()):
+            with self._writing():
+                self._after_change()
+            return
+        folder = IndexFolder(Path(str(persist_dir)))
+        with folder.lock.held():
+            folder.create(self.nodes.vector_store, self.nodes.docstore)
+            store = self.nodes.store
+            version = store.copy_to(folder.data) or uuid.uuid4().hex
+            manifest = replace(self._about(), data=folder.data.name, version=version)
+            store.write_about(manifest.as_text())
+            folder.commit(manifest)
+            if self.nodes.beside is not None and not store.atomic:
+                self.nodes.beside.copy_to(folder.data, version, store.records)
+            folder.clean(manifest)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        if self._committed is None:
+            self.nodes.settle_words(None)
+            yield
+        else:
+            with self._committed.writing():
+                yield
+
+    def _after_write(self) -> None:
+        """Make what was written so far the index's state, so that a stop loses nothing of it."""
+        if self._committed is None:
+            self.nodes.maintain(midway=True)
+        elif self.nodes.store.atomic or self._committed.current is None:
+            self._committed.commit(self._about(), midway=True)
+
+    def _after_change(self) -> None:
+        """Make what there is now the index's state; documents that are all blank make no index."""
+        store, committed = self.nodes.store, self._committed
+        if committed is None:
+            self.nodes.maintain()
+            if self.nodes.changed and not store.is_empty():
+                store.write_about(replace(self._about(), version=uuid.uuid4().hex).as_text())
+                self.nodes.changed, self._known = False, True
+        elif committed.current is not None or not store.is_empty():
+            committed.commit(self._about())
+            committed.tidy()
+
+    def _begin(self) -> None:
+        """Have others who keep the words of the same store elsewhere know that it changes."""
+        if self._known and not self.nodes.store.atomic:
+            self.nodes.store.write_about(replace(self._about(), version=uuid.uuid4().hex).as_text())
+
+    def _about(self) -> Manifest:
+        return Manifest(
+            data="",
+            version="",
+            mode=self._options.mode,
+            granularity=self._options.granularity,
+            similarity_top_k=self._options.similarity_top_k,
+            embed_model=self._embed_model,
+            embed_spec=self._embed_spec,
+            propositionizer=self._made_by or self._parser.propositionizer.fingerprint,
+            vector_store=self.nodes.store.name,
+            hybrid=self._options.hybrid,
+            dense_weight=self._options.dense_weight,
+            embed_metadata=self._options.embed_metadata,
+            llm_metadata=self._options.llm_metadata,
+            languages=tuple(astuple(trust) for trust in self.trust.values()),
+        )
+
+    @property
+    def is_made_elsewhere(self) -> bool:
+        """Whether a default is to make propositions here that differs from what made those in the index."""
+        fingerprint = self._parser.propositionizer.fingerprint
+        if self._is_chosen or self._made_by:
+            return not self._is_chosen and self._made_by != fingerprint
+        documents = self.nodes.documents().values()  # a pipeline may have made it, which says nothing of it
+        return any(record.hash and not is_made_by(record.hash, fingerprint) for record in documents)
+
+    def _require_own_propositionizer(self) -> None:
+        """Refuse to let a default that differs from what made the index replace its propositions."""
+        if self.is_made_elsewhere:
+            raise ValueError(
+                "the index's propositions were made by another propositionizer than the default one here "
+                f"({self._parser.propositionizer.class_name()}); pass the one that made them (proposition_llm= or "
+                "propositionizer=), or the default one by name to have changed documents made by it"
+            )
+
+    def _measure_languages(self) -> None:
+        """Measure whether the embedding model knows what was indexed, and say so where it may not."""
+        model, options = self.nodes.embed_model, self._options
+        if model is None:
+            return
+        try:
+            strangers = self._trust.measure(
+                model.get_text_embedding_batch, lambda: (record.text for record in self.nodes.records("passage"))
+            )
+        except Exception as error:  # the documents are in the index, and can be searched
+            logger.warning("Whether the embedding model knows the documents' language is not told: %s", describe(error))
+            return
+        for trust in strangers:
+            if trust.language in options.languages:
+                continue
+            if not options.hybrid:
+                advice = "Leave hybrid on, or pass an embedding model that knows the language."
+            elif options.hybrid == "store" or options.dense_weight is not None:
+                advice = "Pass an embedding model that knows the language."
+            else:
+                advice = (
+                    "So questions in that language are searched by words alone; pass an embedding model that knows "
+                    f'it to have both, or languages=["{trust.language}"] if this one does (see pack.languages).'
+                )
+            logger.warning("%s. %s", trust.describe(self._embed_model), advice)
+
+
+def _words_for(options: PackOptions, given: Given, opened: Opened, embed_model: BaseEmbedding | None) -> Words | None:
+    """How the words of an index are told; None where it is not searched by words.
+
+    Raises:
+        ValueError: There is no such tokenizer, or the index was made with a function, which must be passed again.
+        ImportError: The tokenizer is not installed; the message says what to install.
+    """
+    if embed_model is not None and options.hybrid is not True:
+        return None
+    if isinstance(given.tokenizer, Words):  # the comparison's way without the words of propositions
+        return given.tokenizer
+    if given.tokenizer is not None:
+        return Words(make_tokenizer(given.tokenizer))
+    if isinstance(opened.store, LanceNodes):
+        note = opened.store.vector_store.table.now.note
+    else:
+        note = note_of(opened.folder.data) if opened.folder is not None else ""
+    made = words_in(note)
+    if isinstance(made, str):
+        raise ValueError(
+            f"the words of {opened.where} were told by the tokenizer {made}, a function: pass it as tokenizer=, or "
+            'tokenizer="bigrams" to have them told anew by that'
+        )
+    return made or Words(make_tokenizer("bigrams"))

@@ -1,0 +1,235 @@
+"""Whether an index folder is whole, mending it, and giving back its space; without any model."""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from llama_index.core.schema import BaseNode, IndexNode
+
+from llama_pack_densex.index.state import CommittedIndex
+from llama_pack_densex.llm.cache import ReplyCache
+from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY
+from llama_pack_densex.stores.folder import REPLIES_FILE, IndexFolder
+from llama_pack_densex.stores.index import NodeIndex
+from llama_pack_densex.stores.lance import LanceNodes
+from llama_pack_densex.stores.manifest import Manifest
+from llama_pack_densex.stores.node_store import Tally
+
+UNITS = ("proposition", "sentence")
+_MOST_EXAMPLES = 5
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that is wrong with an index.
+
+    Args:
+        kind: "link", "passage", "version", "vector" or "words".
+        text: What is wrong, with how many of it and the first ones by id.
+        documents: The documents that are not whole.
+        mended: Whether `check_index` mended it.
+    """
+
+    kind: str
+    text: str
+    documents: tuple[str, ...] = ()
+    mended: bool = False
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """What the check of an index folder came to.
+
+    Args:
+        folder: The folder.
+        tally: How many nodes there are.
+        faults: What is wrong; nothing where the index is whole.
+        removed: Documents whose rest was removed in mending: index them again.
+    """
+
+    folder: str
+    tally: Tally
+    faults: tuple[Fault, ...]
+    removed: tuple[str, ...] = ()
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing is wrong, or not any more."""
+        return all(fault.mended for fault in self.faults)
+
+
+def check_index(path: str | Path, repair: bool = False) -> CheckReport:
+    """Check an index folder: links both ways, documents of one version, embeddings, and the words of passages.
+
+    What is checked is the state that the manifest names. Needs no model.
+
+    Args:
+        path: The folder.
+        repair: Whether to mend what can be mended: words are told anew, and what there is of documents that are not
+            whole is removed, so that they are indexed the next time.
+
+    Raises:
+        InvalidIndexError: It is no index, or so damaged that it cannot be opened.
+        IndexInUseError: It is to be mended, and somebody is writing to it.
+    """
+    folder, nodes, committed = _opened(path)
+    if not repair:
+        return _report(folder, nodes)
+    with committed.writing():
+        report = _report(folder, nodes)
+        return _mended(committed, nodes, report) if report.faults else report
+
+
+def _opened(path: str | Path) -> tuple[IndexFolder, NodeIndex, CommittedIndex]:
+    folder = IndexFolder(Path(path))
+    manifest = Manifest.read(folder.path)
+    nodes = folder.open_index(manifest)
+    return folder, nodes, CommittedIndex(folder, nodes, manifest)
+
+
+def _mended(committed: CommittedIndex, nodes: NodeIndex, report: CheckReport) -> CheckReport:
+    about = committed.current
+    assert about is not None, "checked before"
+    removed = sorted({document_id for fault in report.faults for document_id in fault.documents})
+    nodes.remove(removed)
+    if isinstance(nodes.store, LanceNodes):
+        nodes.store.mend_words()
+        nodes.changed = True
+    committed.commit(about)
+    committed.tidy()
+    left = {fault.text for fault in _faults(nodes)}
+    mended = (Fault(f.kind, f.text, f.documents, mended=f.text not in left) for f in report.faults)
+    return CheckReport(report.folder, nodes.store.tally(), tuple(mended), tuple(removed))
+
+
+def _report(folder: IndexFolder, nodes: NodeIndex) -> CheckReport:
+    return CheckReport(str(folder.path), nodes.store.tally(), tuple(_faults(nodes)))
+
+
+def _faults(nodes: NodeIndex) -> Iterator[Fault]:
+    links = _Links()
+    for record in nodes.records():
+        links.know(record.id, record.granularity)
+    for node in nodes.all_nodes():
+        links.follow(node)
+    yield from links.faults()
+    documents = dict(nodes.store.bad_vectors())
+    if documents:
+        text = _counted("embeddings are missing, of no length or not finite", list(documents))
+        yield Fault("vector", text, _distinct(documents.values()))
+    wrong = nodes.store.wrong_words() if isinstance(nodes.store, LanceNodes) else ""
+    if wrong:
+        yield Fault("words", wrong)
+
+
+class _Links:
+    """Follows the links of all nodes."""
+
+    def __init__(self) -> None:
+        self.granularities: dict[str, str] = {}
+        self._hashes: dict[str, str] = {}  # by document
+        self._wrong: defaultdict[tuple[str, str], dict[str, str]] = defaultdict(dict)  # kind, what: node, document
+
+    def know(self, node_id: str, granularity: str) -> None:
+        """Take in that there is a node."""
+        if node_id in self.granularities:
+            self._wrong["link", "ids occur twice"][node_id] = ""
+        self.granularities[node_id] = sys.intern(granularity)
+
+    def follow(self, node: BaseNode) -> None:
+        """Check a node, once all are known."""
+        document = node.ref_doc_id or ""
+        if node.metadata.get(GRANULARITY_KEY) in UNITS:
+            passage = node.index_id if isinstance(node, IndexNode) else ""
+            if self.granularities.get(passage) != "passage":
+                self._wrong["link", "units lead to passages that are not there"][node.node_id] = document
+            return
+        children = [child.node_id for child in node.child_nodes or []]
+        above = [] if node.parent_node is None else [node.parent_node.node_id]
+        if any(node_id not in self.granularities for node_id in (*children, *above)):
+            self._wrong["link", "passages and sections have parts that are not there"][node.node_id] = document
+        if node.metadata.get(GRANULARITY_KEY) == "passage" and not children:
+            self._wrong["passage", "passages have no proposition"][node.node_id] = document
+        found = str(node.metadata.get(DOCUMENT_HASH_KEY, ""))
+        if self._hashes.setdefault(document, found) != found:
+            self._wrong["version", "nodes are of another version of their document than others"][node.node_id] = (
+                document
+            )
+
+    def faults(self) -> Iterator[Fault]:
+        """What is wrong."""
+        for (kind, what), documents in self._wrong.items():
+            yield Fault(kind, _counted(what, list(documents)), _distinct(documents.values()))
+
+
+def _counted(what: str, ids: Sequence[str]) -> str:
+    first = ", ".join(ids[:_MOST_EXAMPLES])
+    return f"{what}: {len(ids):,} ({first}{', …' if len(ids) > _MOST_EXAMPLES else ''})"
+
+
+def _distinct(documents: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(document for document in documents if document))
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """What compacting an index came to.
+
+    Args:
+        folder: The index's folder.
+        bytes_before: What its files took up before.
+        bytes_after: What they take up now.
+    """
+
+    folder: str
+    bytes_before: int
+    bytes_after: int
+
+
+def compact_index(path: str | Path) -> Compaction:
+    """Write an index folder's data anew, so that nothing is left of what was deleted and replaced.
+
+    Args:
+        path: The folder.
+
+    Raises:
+        InvalidIndexError: It is no index, or cannot be opened.
+        IndexInUseError: Somebody is writing to it.
+    """
+    folder, _, committed = _opened(path)
+    with committed.writing():
+        before = _bytes_in(folder.path)
+        assert committed.current is not None, "it was opened"
+        committed.compact(committed.current)
+        return Compaction(str(folder.path), before, _bytes_in(folder.path))
+
+
+def delete_documents(path: str | Path, document_ids: Sequence[str], purge: bool = False) -> None:
+    """Delete documents from an index folder that keeps its nodes itself.
+
+    Args:
+        path: The folder.
+        document_ids: The documents.
+        purge: Whether their text is erased from the files of the index and of the replies kept beside it.
+
+    Raises:
+        InvalidIndexError: It is no index, or cannot be opened.
+        IndexInUseError: Somebody is writing to it.
+    """
+    folder, nodes, committed = _opened(path)
+    with committed.writing():
+        about = committed.current
+        assert about is not None, "it was opened"
+        # first, since the index says what there is to purge: after a stop it can be done again
+        if purge and (folder.path / REPLIES_FILE).exists():
+            ReplyCache(folder.path / REPLIES_FILE).purge(nodes.passage_texts(document_ids))
+        nodes.remove(document_ids)
+        committed.compact(about) if purge else committed.commit(about)
+
+
+def _bytes_in(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())

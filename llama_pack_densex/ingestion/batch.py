@@ -1,0 +1,359 @@
+"""The propositions of documents by OpenAI's Batch API: documents to request files, result files to kept replies."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO
+
+from llama_index.core.base.llms.types import ChatMessage, ChatResponse, MessageRole
+from llama_index.core.bridge.pydantic import BaseModel, Field, ValidationError
+from llama_index.core.llms import LLM
+from llama_index.core.schema import BaseNode
+from llama_index.llms.openai import OpenAI
+from llama_index.llms.openai.utils import to_openai_message_dicts
+
+from llama_pack_densex.ingestion.estimate import Estimate, estimate
+from llama_pack_densex.ingestion.report import open_private
+from llama_pack_densex.llm.cache import KEPT_FAILURES, ReplyCache
+from llama_pack_densex.llm.errors import Failure, classify
+from llama_pack_densex.llm.requests import Question
+from llama_pack_densex.llm.usage import NOTHING, Messages, PriceTable, Reply, Usage, finish_reason, price_of, usage_of
+from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
+from llama_pack_densex.propositionizers.llm import LLMPropositionizer
+
+ENDPOINT = "/v1/chat/completions"
+MAX_REQUESTS = 50_000
+"""Requests that the service takes in one file."""
+MAX_BYTES = 190_000_000
+"""The service takes 200 MB."""
+_KEY = re.compile(r"[0-9a-f]{24}-[0-9a-f]{32}")  # what `reply_key` returns
+_LINE_ENDS = re.compile("[\x85\u2028\u2029]")  # to JSON they are none, to some who split lines they are
+_NOT_IN_THE_BODY = ("extra_headers", "extra_query", "timeout")  # the client's, though they come with the settings
+_UNFINISHED = ".requests-"
+
+
+def export_requests(
+    documents: Iterable[BaseNode],
+    parser: BasePropositionNodeParser,
+    files: RequestFiles,
+    *,
+    prices: str | Path | Mapping[str, Any] | None = None,
+    indexed: Collection[str] = (),
+) -> Estimate:
+    """Write a request for each passage whose reply is not kept.
+
+    A request is what the live path sends first for a passage, under the key that its reply is kept by: once the result
+    is imported, the live path reads it in place of asking.
+
+    Args:
+        documents: The documents, read one after the other.
+        parser: What will make nodes of them, with an `LLMPropositionizer`, whose cache counts.
+        files: Where to; entered.
+        prices: As in `estimate`.
+        indexed: Hashes of documents (`parser.document_hash`) that need not be done again.
+
+    Returns:
+        What was made into requests, and what they will take.
+
+    Raises:
+        ValueError: The LLM has no requests for the Batch API.
+    """
+    propositionizer = parser.propositionizer
+    if not isinstance(propositionizer, LLMPropositionizer):
+        raise ValueError(f"{propositionizer.class_name()} asks no LLM: there is nothing to export")
+    body, key = body_maker(propositionizer.llm), propositionizer.key
+
+    def write(question: Question) -> None:
+        files.add(request_line(key(question), body(question.messages)))
+
+    return estimate(documents, parser, prices=prices, indexed=indexed, on_question=write)
+
+
+def body_maker(llm: LLM) -> Callable[[Messages], dict[str, Any]]:
+    """What makes the body of a request, as LlamaIndex's OpenAI does for `chat`.
+
+    Raises:
+        ValueError: The LLM is none of llama-index-llms-openai, or it does not chat.
+    """
+    if not isinstance(llm, OpenAI):
+        raise ValueError(
+            "the Batch API takes the requests of llama-index-llms-openai's OpenAI and of what is built on it, not of "
+            f"{type(llm).__name__}: let it be asked directly"
+        )
+    if not llm.metadata.is_chat_model:
+        raise ValueError(f"{llm.model} completes texts, and the requests are for models that chat: choose another")
+    settings = llm._get_model_kwargs()
+    further = settings.pop("extra_body", None) or {}
+    settings = {name: value for name, value in settings.items() if name not in _NOT_IN_THE_BODY}
+
+    def body(messages: Messages) -> dict[str, Any]:
+        return {**settings, "messages": to_openai_message_dicts(messages, model=llm.model), **further}
+
+    return body
+
+
+def request_line(custom_id: str, body: Mapping[str, Any]) -> bytes:
+    """Write the line of a request.
+
+    Args:
+        custom_id: What the result will be known by: at most 64 characters, once in all files.
+        body: What would be sent to `ENDPOINT`.
+    """
+    request = {"custom_id": custom_id, "method": "POST", "url": ENDPOINT, "body": body}
+    text = json.dumps(request, ensure_ascii=False, separators=(",", ":"))
+    return _LINE_ENDS.sub(lambda end: f"\\u{ord(end[0]):04x}", text).encode("utf-8", "replace") + b"\n"
+
+
+@dataclass
+class RequestFile:
+    """A file that was written."""
+
+    path: str
+    requests: int = 0
+    bytes: int = 0
+
+
+class RequestFiles:
+    """Writes requests to numbered files in a folder, each within the service's limits.
+
+    From `with` to the end of it, they lie in a hidden folder there; an error removes them, and earlier files stay as
+    they are. Files and folders are private to the user, since they hold documents' text.
+
+    Args:
+        folder: The folder, made if it is not there.
+        force: Whether files of an earlier export are replaced.
+        max_requests: Requests a file.
+        max_bytes: Bytes a file.
+
+    Raises:
+        ValueError: There are files of an earlier export, or more requests a file than the service takes.
+
+    Examples:
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> with RequestFiles(folder) as files:
+        ...     files.add(request_line("1", {"model": "gpt-4o-mini", "messages": []}))
+        >>> [(Path(file.path).name, file.requests) for file in files.written]
+        [('requests-0001.jsonl', 1)]
+    """
+
+    def __init__(
+        self, folder: Path, *, force: bool = False, max_requests: int = MAX_REQUESTS, max_bytes: int = MAX_BYTES
+    ) -> None:
+        if not 1 <= max_requests <= MAX_REQUESTS:
+            raise ValueError(f"a file may have 1 to {MAX_REQUESTS:,} requests, not {max_requests:,}")
+        self._folder, self._max_requests, self._max_bytes = folder, max_requests, max_bytes
+        self._earlier = sorted(folder.glob("requests-*.jsonl"))
+        if self._earlier and not force:
+            raise ValueError(
+                f"{folder} holds request files of an earlier export ({self._earlier[0].name}): give another folder, or "
+                "--force (force=True) to replace them"
+            )
+        self.written: list[RequestFile] = []
+        self._unfinished, self._is_new = folder, not folder.exists()
+        self._stream: BinaryIO | None = None
+
+    def __enter__(self) -> RequestFiles:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for left in self._folder.glob(f"{_UNFINISHED}*"):  # of an export that was killed
+            shutil.rmtree(left, ignore_errors=True)
+        self._unfinished = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=self._folder))
+        return self
+
+    def add(self, line: bytes) -> None:
+        """Write a request."""
+        last = self.written[-1] if self.written else None
+        if self._stream is None or last is None or self._is_full(last, len(line)):
+            self._close()
+            last = RequestFile(str(self._folder / f"requests-{len(self.written) + 1:04}.jsonl"))
+            self.written.append(last)
+            self._stream = open(self._unfinished / Path(last.path).name, "xb", opener=open_private)  # noqa: SIM115
+        self._stream.write(line)
+        last.requests += 1
+        last.bytes += len(line)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        try:
+            self._close()
+            if kind is None:
+                new = [Path(file.path) for file in self.written]
+                for path in new:
+                    (self._unfinished / path.name).replace(path)
+                for path in {*self._earlier} - {*new}:  # what stayed would be uploaded with the new ones
+                    path.unlink(missing_ok=True)
+        finally:
+            shutil.rmtree(self._unfinished, ignore_errors=True)
+            if self._is_new:
+                with suppress(OSError):  # there are files in it
+                    self._folder.rmdir()
+
+    def _is_full(self, file: RequestFile, more: int) -> bool:
+        return file.requests == self._max_requests or file.bytes + more > self._max_bytes
+
+    def _close(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+
+
+@dataclass(frozen=True)
+class ImportReport:
+    """What came of result files.
+
+    Args:
+        lines: Results in the files.
+        imported: Those that are kept from now on.
+        already_there: Those for which something had been kept before; that stays.
+        unusable: The others, by reason; what they were to be the replies to is asked for directly.
+        outcomes: The imported ones by why the reply ended: "stop", "length" (cut off), "filtered", "refused" or "" (it
+            does not say); or "filtered" and "too_long" for requests that the provider did not take.
+        usage: What the imported ones used.
+        cost: What they cost by the Batch API; None where a model's price is not known.
+        models: The models that answered.
+    """
+
+    lines: int
+    imported: int
+    already_there: int
+    unusable: dict[str, int]
+    outcomes: dict[str, int]
+    usage: Usage
+    cost: float | None
+    models: tuple[str, ...]
+
+
+def import_results(files: Sequence[Path], cache: ReplyCache, prices: PriceTable) -> ImportReport:
+    """Keep the replies in output files of the Batch API, where there is none yet; error files may be among them.
+
+    Lines are read one after the other, in any order; those that cannot be used are counted.
+
+    Args:
+        files: The files.
+        cache: Where to keep them.
+        prices: What `read_prices` returned.
+
+    Raises:
+        OSError: A file cannot be read, or the cache cannot be written. What was kept until then stays.
+    """
+    unusable, outcomes, usage = Counter[str](), Counter[str](), dict[str, Usage]()
+    already_there = 0
+    for result in _results_in(files):
+        outcome = result.outcome
+        if outcome is None:
+            unusable[result.problem] += 1
+        elif not _KEY.fullmatch(result.custom_id):
+            unusable["the custom_id is not of an export of densex"] += 1
+        elif cache.known([result.custom_id]):
+            already_there += 1
+        else:
+            cache.put(result.custom_id, outcome)
+            outcomes[outcome.finish if isinstance(outcome, Reply) else outcome.kind] += 1
+            if isinstance(outcome, Reply):
+                usage[result.model] = usage.get(result.model, NOTHING) + outcome.usage
+    costs = [price.of(used, batch=True) for model, used in usage.items() if (price := price_of(model, prices))]
+    return ImportReport(
+        lines=outcomes.total() + already_there + unusable.total(),
+        imported=outcomes.total(),
+        already_there=already_there,
+        unusable=dict(unusable.most_common()),
+        outcomes=dict(outcomes.most_common()),
+        usage=sum(usage.values(), NOTHING),
+        cost=sum(costs) if len(costs) == len(usage) else None,
+        models=tuple(sorted(filter(None, usage))),
+    )
+
+
+def _results_in(files: Sequence[Path]) -> Iterator[BatchResult]:
+    for file in files:
+        with file.open("rb") as stream:
+            yield from read_results(stream)
+
+
+@dataclass(frozen=True)
+class BatchResult:
+    """What became of one request.
+
+    Args:
+        custom_id: The request's; "" where the line does not say.
+        outcome: What to keep: a reply, or a failure that would come back as it is; None where there is nothing.
+        problem: Why there is nothing to keep, without any text of a document; "" where there is.
+        model: The model that answered, as the provider calls it.
+    """
+
+    custom_id: str = ""
+    outcome: Reply | Failure | None = None
+    problem: str = ""
+    model: str = ""
+
+
+def read_results(stream: Iterable[bytes]) -> Iterator[BatchResult]:
+    """Read the lines of an output file or an error file, as the live path reads responses.
+
+    Blank lines are left out. Nothing that is wrong with a line is raised.
+    """
+    for number, line in enumerate(stream):
+        line = line.removeprefix(b"\xef\xbb\xbf") if number == 0 else line
+        if line.strip():
+            yield _read(line)
+
+
+class _Message(BaseModel):
+    content: str | None = None
+
+
+class _Choice(BaseModel):
+    message: _Message
+
+
+class _Completion(BaseModel):
+    choices: list[_Choice] = Field(min_length=1)
+    model: str | None = None
+
+
+class _Response(BaseModel):
+    status_code: int
+    body: Any = None
+
+
+class _Line(BaseModel):
+    custom_id: str
+    response: _Response | None  # which a request has not
+    error: Any = None
+
+
+def _read(line: bytes) -> BatchResult:
+    try:
+        result = _Line.model_validate_json(line)
+    except ValidationError:
+        return BatchResult(problem="the line is damaged, or no result but a request")
+    body = result.response.body if result.response is not None else None
+    status = result.response.status_code if result.response is not None else None
+    if status != 200 or result.error:
+        failure = classify(BatchError(status, {"error": result.error} if result.error else body))
+        if failure.kind in KEPT_FAILURES:
+            return BatchResult(result.custom_id, failure)
+        said = failure.summary.removeprefix(BatchError.__name__).strip()
+        return BatchResult(result.custom_id, problem="the request failed" + (f" ({said})" if said else ""))
+    try:
+        completion = _Completion.model_validate(body)
+    except ValidationError:
+        return BatchResult(result.custom_id, problem="the response holds no text")
+    message = ChatMessage(completion.choices[0].message.content, role=MessageRole.ASSISTANT)
+    response = ChatResponse(message=message, raw=body)
+    reply = Reply(message.content or "", finish_reason(response), usage_of(response, ()))
+    return BatchResult(result.custom_id, reply, model=completion.model or "")
+
+
+class BatchError(Exception):
+    """What the service says of a request that it could not do, in the form that clients raise errors in."""
+
+    def __init__(self, status_code: int | None, body: Any) -> None:
+        self.status_code, self.body = status_code, body
+        super().__init__("the request failed")

@@ -1,0 +1,205 @@
+"""What an answer or an error of an LLM provider means, told without importing any provider."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from email.utils import parsedate_to_datetime
+from typing import Any, Literal
+
+Kind = Literal["fatal", "too_long", "filtered", "rejected", "refused", "broken", "transient"]
+
+
+class LLMError(RuntimeError):
+    """The run cannot go on: the key, the model, a setting or the quota is at fault, and every request would fail.
+
+    Attributes:
+        is_silence: Whether that is all that came of the requests: no answer.
+    """
+
+    def __init__(self, message: str, is_silence: bool = False) -> None:
+        super().__init__(message)
+        self.is_silence = is_silence
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An error of a provider.
+
+    Args:
+        kind: "fatal" (stops the run), "too_long" and "filtered" (the text's matter; its parts may pass), "rejected"
+            (the text's matter, where other requests pass), "refused" (for the server's limits: to be sent again),
+            "broken" (not the provider's: the code that asks fails) or "transient" (worth another try).
+        summary: The error's type, status and code. It never holds the provider's message, which may quote the text.
+        message: For a fatal error, the provider's message without keys and what to do next; else "".
+        said: The error's type and message, without keys.
+        wait: How many seconds the server says to wait before the next try; 0 where it does not say.
+    """
+
+    kind: Kind
+    summary: str
+    message: str = ""
+    said: str = field(default="", repr=False, compare=False)
+    wait: float = field(default=0.0, compare=False)
+
+
+def classify(error: BaseException, secrets: Iterable[str] = (), *, proven: bool = False) -> Failure:
+    """Tell what an error means for the run.
+
+    Args:
+        error: Whatever the LLM raised.
+        secrets: Texts that must not appear in the message, such as the API key.
+        proven: Whether requests with the same settings were answered before: a status of 403 then is no matter of the
+            key, but of a gateway that takes a text amiss.
+    """
+    status, codes, text, wait = _status(error), _codes(error), _message(error), retry_after(error)
+    summary = " ".join([type(error).__name__, *([str(status)] if status else []), *sorted(codes)[:2]])
+    summary, said = scrub(summary, secrets), f"{type(error).__name__}: {scrub(text, secrets)[:500]}"
+    words = f"{text}\n{_causes(error)}"
+    is_filter = bool(_FILTERED_CODES & codes or (status in (400, 403) and _FILTERED.search(text)))
+    is_refused_key = status == 401 or (status == 403 and not proven and not is_filter)
+    advice = ""
+    if codes & _QUOTA_CODES or status == 402 or (status in (400, 403, 429) and _BAD_QUOTA.search(words)):
+        advice = "The provider's quota is used up: check the plan and the billing, then run again."
+    elif is_refused_key or codes & _KEY_CODES or (status in (None, 400) and _BAD_KEY.search(words)):
+        advice = "The provider does not accept the API key: check the key (for OpenAI, OPENAI_API_KEY) and its rights."
+    elif status == 404 or codes & _MODEL_CODES or (status in (None, 400) and _BAD_MODEL.search(words)):
+        advice = "The provider does not know the model or the address: check the LLM's model name and its base URL."
+    elif codes & _SETTING_CODES:
+        advice = SETTING_ADVICE
+    kind: Kind = "transient"
+    if advice:
+        return Failure("fatal", summary, f"{said} {advice}", said)
+    if is_filter:
+        kind = "filtered"
+    elif _TOO_LONG_CODES & codes or (status in (None, 400, 413, 422, 429) and _TOO_LONG.search(text)):
+        kind = "too_long"
+    elif status in (429, 529) or _REFUSED_CODES & codes or (status == 503 and wait):
+        kind = "refused"
+    elif status is not None and 400 <= status < 500 and status not in (408, 409, 425):
+        kind = "rejected"
+    elif status is None and isinstance(error, _PROGRAMMING):
+        kind = "broken"
+    return Failure(kind, summary, said=said, wait=wait)
+
+
+def retry_after(error: BaseException) -> float:
+    """How many seconds a server says to wait before the next try; 0 where it does not say."""
+    response = getattr(error, "response", None)
+    headers: Any = getattr(response, "headers", None) or {}
+    if isinstance(response, dict):  # botocore
+        headers = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    for name, divisor in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
+        value = str(headers.get(name, ""))
+        try:
+            is_number = re.fullmatch(r"[\d.]+", value)
+            seconds = float(value) / divisor if is_number else parsedate_to_datetime(value).timestamp() - time.time()
+        except (TypeError, ValueError, OverflowError):
+            continue
+        if seconds > 0:
+            return seconds
+    return 0.0
+
+
+def scrub(text: str, secrets: Iterable[str] = ()) -> str:
+    """Replace keys and tokens in a text by "[key]"."""
+    for secret in secrets:
+        if len(secret) >= 4:
+            text = text.replace(secret, "[key]")
+    text = _KEY.sub("[key]", text)
+    text = _NAMED_KEY.sub(r"\1[key]", text)
+    return _CREDENTIALS_IN_URL.sub(r"\1[key]@", text)
+
+
+def without_quotes(message: str, text: str) -> str:
+    """Take out of a message what it quotes of a text that was sent."""
+    while (found := SequenceMatcher(None, message, text, autojunk=False).find_longest_match()).size >= _A_QUOTE:
+        message = f"{message[: found.a]}[...]{message[found.a + found.size :]}"
+    return message
+
+
+_A_QUOTE = 16  # characters
+_PROGRAMMING = (TypeError, AttributeError, ImportError, NameError, LookupError, NotImplementedError, AssertionError)
+
+_KEY = re.compile(
+    r"\b(?:sk|pk|rk|gsk|xai|hf|AIza|r8|nvapi|pplx|ghp)[-_][\w*.…-]{4,}|\bAIza[\w*-]{8,}|\beyJ[\w-]{8,}\.[\w.-]+"
+)
+_NAMED_KEY = re.compile(
+    r"(?i)((?:bearer|basic|token|api[-_ ]?key(?: provided)?|key|secret|password|authorization)[\"']?\s*[:=]\s*[\"']?"
+    r"(?:bearer |basic )?|\bbearer |\bbasic )[^\s\"',;&)\[\]}]{4,}"
+)
+_CREDENTIALS_IN_URL = re.compile(r"(?i)(\b[a-z][a-z0-9+.-]*://)[^\s/@]+@")
+
+_KEY_CODES = {
+    "invalid_api_key", "authentication_error", "permission_error", "account_deactivated", "accessdeniedexception",
+    "unrecognizedclientexception", "invalidsignatureexception", "expiredtokenexception",
+}  # fmt: skip
+_MODEL_CODES = {"model_not_found", "deploymentnotfound", "model_not_available", "invalid_model"}
+_SETTING_CODES = {"unsupported_value", "unsupported_parameter", "unknown_parameter"}
+_QUOTA_CODES = {"insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "insufficient_balance"}
+_FILTERED_CODES = {
+    "content_filter", "content_policy_violation", "responsibleaipolicyviolation", "data_inspection_failed",
+}  # fmt: skip
+_TOO_LONG_CODES = {"context_length_exceeded", "string_above_max_length", "request_too_large"}
+_REFUSED_CODES = {
+    "throttlingexception", "throttling", "throttledexception", "toomanyrequestsexception", "requestlimitexceeded",
+    "limitexceededexception", "provisionedthroughputexceededexception", "slowdown", "overloaded_error",
+}  # fmt: skip
+_BAD_KEY = re.compile(
+    r"(?i)api key not valid|invalid api key|incorrect api key|missing credentials|illegal header value"
+    r"|no api[- _]?key|api[_ ]key[^.]{0,40} must be set"
+)
+_BAD_MODEL = re.compile(
+    r"(?i)unknown model|invalid model|no such model|model[^.]{0,80}(?:does not exist|not found|not supported)"
+)
+_BAD_QUOTA = re.compile(r"(?i)credit balance is too low|insufficient (?:balance|credits?|quota)")
+_FILTERED = re.compile(r"(?i)content[_ ](?:filter|policy|management)|moderation|flagged|safety (?:system|filter)")
+_TOO_LONG = re.compile(
+    r"(?i)context[_ ](?:length|window|size)|maximum context|too many (?:input )?tokens|reduce the length"
+    r"|(?:prompt|input|request)\b[^.]{0,60}\btoo (?:long|large)"
+)
+SETTING_ADVICE = "The provider does not take such requests: check the LLM's settings, then run again."
+
+
+def _status(error: BaseException) -> int | None:
+    response = getattr(error, "response", None)
+    values = [getattr(error, name, None) for name in ("status_code", "status", "http_status", "code")]
+    values.append(getattr(response, "status_code", None))
+    if isinstance(response, dict):  # botocore
+        values.append(response.get("ResponseMetadata", {}).get("HTTPStatusCode"))
+    numbers = (getattr(value, "value", value) for value in values)
+    return next((number for number in numbers if type(number) is int and 100 <= number < 600), None)
+
+
+def _message(error: BaseException) -> str:
+    """Return what the provider said, without the client's wrapping where there is one."""
+    body = getattr(error, "body", None)
+    for source in (body.get("error"), body) if isinstance(body, dict) else ():
+        message = source.get("message") if isinstance(source, dict) else None
+        if isinstance(message, str) and message:
+            return message
+    return str(getattr(error, "message", "") or error)
+
+
+def _causes(error: BaseException | None) -> str:
+    """Join the messages of the errors behind an error: clients wrap what httpx says of a header it cannot send."""
+    texts: list[str] = []
+    while error is not None and (error := error.__cause__) is not None and len(texts) < 5:
+        texts.append(str(error))
+    return "\n".join(texts)
+
+
+def _codes(error: BaseException) -> set[str]:
+    """Collect the machine-readable names of an error from its attributes and its body."""
+    body, response = getattr(error, "body", None), getattr(error, "response", None)
+    sources: list[Any] = [error, body]
+    if isinstance(body, dict):
+        sources += [body.get("error"), body.get("innererror")]
+    if isinstance(response, dict):  # botocore
+        sources.append(response.get("Error"))
+    names = ("code", "type", "Code")
+    values = [one.get(n) if isinstance(one, dict) else getattr(one, n, None) for one in sources for n in names]
+    return {one.lower() for one in values if isinstance(one, str) and re.fullmatch(r"[\w.-]{1,60}", one)}

@@ -1,0 +1,331 @@
+"""One request: looked up, held back for the limits, sent in a thread, tried again, counted and kept."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import threading
+from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from llama_index.core.llms import LLM
+
+from llama_pack_densex.llm.cache import KEPT_FAILURES, ReplyCache, reply_key
+from llama_pack_densex.llm.errors import SETTING_ADVICE, Failure, LLMError, classify, without_quotes
+from llama_pack_densex.llm.limits import Limits, Sent
+from llama_pack_densex.llm.usage import (
+    Budget,
+    Messages,
+    Meter,
+    Reply,
+    Reserved,
+    Response,
+    Usage,
+    count_messages,
+    count_tokens,
+    finish_reason,
+    usage_of,
+)
+
+EXPECTED_OUTPUT = 1.6
+"""Tokens that are expected back for a token of the part that is asked for."""
+_IN_A_ROW = 8  # requests that come to nothing; where none succeeds in between, it is not their fault
+_REFUSALS_A_TRY = 10  # a refusal says nothing against a request, and so counts a tenth of a failure
+_LONGEST_BACKOFF = 60.0  # seconds
+_A_WHILE = 0.05  # seconds of waiting in which another process may have got the reply
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is sent.
+
+    Args:
+        text: The text that it is about; what is kept can be found again by it.
+        part: The part of it that is asked for.
+        messages: What the model gets.
+        attempt: How many-eth time the same is asked.
+        turn: What is asked again about a text has its turn, and so goes before texts that came later.
+    """
+
+    text: str
+    part: str
+    messages: Messages
+    attempt: int = 1
+    turn: int | None = None
+
+
+Receive = Callable[[Response], None]
+Transport = Callable[[Messages, Receive], Awaitable[None]]
+"""Sends one request, once, and has the response dealt with as soon as it is there."""
+
+
+@dataclass
+class Sender:
+    """Sends requests to one model, for any number of calls in one event loop.
+
+    Args:
+        settings: What the model's output depends on, as JSON values; part of the key that replies are kept by.
+        limits: Keeps to the server's limits.
+        meter: Counts what is used, and keeps to the budget.
+        cache: Where replies are kept; None for nowhere.
+        max_retries: Further tries after a time-out, a lost connection or a server's error.
+        retry_wait: Scale of the random, exponentially growing wait between tries, in seconds.
+        secrets: Texts that must not appear in messages.
+    """
+
+    settings: Any
+    limits: Limits
+    meter: Meter
+    cache: ReplyCache | None
+    max_retries: int
+    retry_wait: float
+    secrets: Iterable[str] = ()
+    _proven: bool = False  # whether the model ever answered with these settings
+    _given_up: int = 0  # in a row
+    _rejected: int = 0
+
+    def key(self, question: Question) -> str:
+        """What a question's reply is kept by: the text, all that is sent, and the model with its settings."""
+        said = [[message.role.value, message.content] for message in question.messages]
+        settings = json.dumps(self.settings, sort_keys=True, ensure_ascii=False)
+        return reply_key(question.text, json.dumps([settings, question.attempt, said], ensure_ascii=False))
+
+    async def ask(self, question: Question, transport: Transport, stop: Stop) -> Reply | Failure:
+        """Get a reply: the one that is kept, or a new one, which is kept from now on.
+
+        Raises:
+            LLMError: The error would meet every other request too, or the budget is used up.
+            OSError: The cache cannot be used.
+        """
+        key = self.key(question) if self.cache is not None else ""
+        if self.cache is not None and (kept := self.cache.get(key)) is not None:
+            self.meter.count("cache_hits")
+            self._proven = self._proven or isinstance(kept, Reply)
+            return kept
+        if question.turn is None:
+            question = replace(question, turn=self.limits.next_turn())
+        try:
+            outcome = await self._ask_anew(question, key, transport, stop)
+        except LLMError as error:
+            stop.by(error)
+            raise
+        if self.cache is not None and isinstance(outcome, Failure) and outcome.kind in KEPT_FAILURES:
+            self.cache.put(key, outcome)
+        return outcome
+
+    async def _ask_anew(self, question: Question, key: str, transport: Transport, stop: Stop) -> Reply | Failure:
+        failed = refused = 0
+        while True:
+            outcome = await self._send(question, key, transport, stop)
+            if isinstance(outcome, Reply):
+                self._proven, self._given_up, self._rejected = True, 0, 0
+                return outcome
+            if message := self._fatal_message(outcome, failed):
+                raise LLMError(without_quotes(message, question.text))
+            if outcome.kind in ("too_long", "filtered", "rejected"):
+                self._given_up = 0
+                return outcome
+            refused += outcome.kind == "refused"
+            failed += outcome.kind != "refused"
+            if failed + refused // _REFUSALS_A_TRY > self.max_retries:
+                return self._give_up(outcome)
+            if outcome.kind != "refused" and (outcome.kind != "broken" or self._proven):  # else the limits hold it back
+                backoff = min(_LONGEST_BACKOFF, self.retry_wait * 2**failed) * random.random()
+                await stop.pause(outcome.wait * (1 + 0.1 * random.random()) or backoff)
+
+    async def _send(self, question: Question, key: str, transport: Transport, stop: Stop) -> Reply | Failure:
+        """Send a question once, when its turn has come."""
+        expected = Usage(1)
+        if self.meter.budget != Budget() or self.limits.counts_tokens:
+            output = int(count_tokens(question.part) * EXPECTED_OUTPUT) + 1
+            expected = Usage(1, count_messages(question.messages), output)
+        stop.check()
+        began = asyncio.get_running_loop().time()
+        sent, reserved = self.limits.enter(expected.total_tokens, question.turn), None
+        try:
+            await stop.unless(sent.departure)
+            has_waited = asyncio.get_running_loop().time() - began > _A_WHILE
+            if self.cache is not None and has_waited and isinstance(kept := self.cache.get(key), Reply):
+                self.meter.count("cache_hits")
+                self.limits.leave(sent, used_tokens=0)
+                return kept
+            while self.meter.budget != Budget() and (reserved := self.meter.reserve(expected)) is None:
+                await stop.pause(0.1)  # others are under way, and may turn out cheaper than expected
+        except BaseException:
+            self.limits.leave(sent, used_tokens=0)
+            raise
+        attempt = _Attempt(self, question, key, sent, reserved)
+        sending = asyncio.ensure_future(transport(question.messages, attempt.receive))
+        # Before anyone else runs: what this means for the run is known when the next may go.
+        sending.add_done_callback(attempt.end)
+        await asyncio.wait([sending])  # which leaves it alone where the waiting is cancelled
+        # An original error may hold keys and the text, so that nothing is raised while it is handled.
+        if attempt.unkept is not None:
+            raise attempt.unkept
+        assert attempt.outcome is not None
+        return attempt.outcome
+
+    def _fatal_message(self, failure: Failure, failed: int) -> str:
+        if failure.kind == "fatal":
+            return failure.message
+        if failure.kind == "refused":
+            return self.limits.used_up
+        if failure.kind == "broken" and not self._proven and failed:  # one answer may be garbage
+            return f"{failure.said}. That comes from the LLM's class or its client, and not from the provider: mend it."
+        if failure.kind == "rejected":
+            self._rejected += 1
+            if not self._proven or self._rejected >= _IN_A_ROW:
+                return f"{failure.said} ({failure.summary}) {SETTING_ADVICE}"
+        return ""
+
+    def _give_up(self, failure: Failure) -> Failure:
+        self._given_up += 1
+        if self._given_up >= _IN_A_ROW:
+            raise LLMError(
+                f"The provider did not answer {self._given_up} requests in a row, each tried again "
+                f"{self.max_retries} times ({failure.summary}): see whether it is up, and run again. With a reply "
+                "cache, what it answered before is not asked again.",
+                is_silence=True,
+            )
+        return replace(failure, kind="transient")
+
+
+@dataclass
+class _Attempt:
+    """A question that is sent. Whatever becomes of who waits for it, it gives back its place and is counted."""
+
+    sender: Sender
+    question: Question
+    key: str
+    sent: Sent
+    reserved: Reserved | None
+    outcome: Reply | Failure | None = None
+    unkept: OSError | None = None
+
+    def receive(self, response: Response) -> None:
+        """Count and keep a response, in the thread that got it."""
+        used = usage_of(response, self.question.messages)
+        self.sender.meter.settle(self.reserved, used)
+        self.reserved = None
+        self.outcome = reply = Reply(_text_of(response, self.question), finish_reason(response), used)
+        if self.sender.cache is not None:
+            try:
+                self.sender.cache.put(self.key, reply)
+            except OSError as error:
+                self.unkept = error
+
+    def end(self, done: asyncio.Future[None]) -> None:
+        """Give back its place, and see what went wrong."""
+        limits, meter = self.sender.limits, self.sender.meter
+        error = None if done.cancelled() else done.exception()
+        if isinstance(self.outcome, Reply):
+            limits.leave(self.sent, used_tokens=self.outcome.usage.total_tokens, taken=True)
+            return
+        meter.settle(self.reserved, None)
+        if error is None:
+            limits.leave(self.sent)
+            return
+        self.outcome = failure = classify(error, self.sender.secrets, proven=self.sender._proven)
+        is_refused = failure.kind == "refused"
+        meter.count("refused" if is_refused else "failed")
+        limits.leave(self.sent, used_tokens=0 if is_refused else None, refused=is_refused, wait=failure.wait)
+
+
+class Stop:
+    """Why a call cannot go on; requests that are under way are left to their end, and no other is sent.
+
+    Requests that wait (for their turn, for a minute's allowance, for the next try) wait no longer: a server may have
+    told them to come back in a quarter of an hour.
+
+    Args:
+        loop: The event loop in which they wait.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.error: LLMError | None = None
+        self._loop = loop
+        self._ended = loop.create_future()
+
+    def by(self, error: LLMError) -> None:
+        """Stop. May be called from any thread."""
+        self.error = self.error or error
+        self._loop.call_soon_threadsafe(self._ended.cancel)
+
+    def check(self) -> None:
+        """Raise the error, where there is one."""
+        if self.error is not None:
+            raise self.error
+
+    async def unless(self, awaited: asyncio.Future[None]) -> None:
+        """Wait for something, unless there is an error first."""
+        await asyncio.wait({awaited, self._ended}, return_when=asyncio.FIRST_COMPLETED)
+        self.check()
+
+    async def pause(self, seconds: float) -> None:
+        """Sleep, unless there is an error."""
+        self.check()
+        await asyncio.wait({self._ended}, timeout=seconds)
+        self.check()
+
+
+class Client:
+    """Calls an LLM in threads, with the caller's context variables.
+
+    What deals with a response runs in the thread that got it: also where nobody waits for it any more, a response that
+    was paid for is counted and kept.
+
+    Args:
+        llm: An LLM that tries nothing again (`without_retries`).
+        max_concurrency: Requests at the same time.
+    """
+
+    def __init__(self, llm: LLM, max_concurrency: int) -> None:
+        self._llm, self._is_chat = llm, llm.metadata.is_chat_model
+        self._context = copy_context()
+        self._sending = ThreadPoolExecutor(max_concurrency, thread_name_prefix="llm requests")
+
+    async def send(self, messages: Messages, receive: Receive) -> None:
+        """Send one request, once, and have the response dealt with as soon as it is there."""
+        # one context cannot be entered by two threads at a time
+        work = partial(self._context.copy().run, self._send_now, messages, receive)
+        await asyncio.get_running_loop().run_in_executor(self._sending, work)
+
+    def close(self) -> None:
+        """Let the threads end when their requests do."""
+        self._sending.shutdown(wait=False)
+
+    def _send_now(self, messages: Messages, receive: Receive) -> None:
+        if self._is_chat:
+            receive(self._llm.chat(messages))
+        else:
+            receive(self._llm.complete("\n\n".join(message.content or "" for message in messages)))
+
+
+_LOOPS: dict[int, asyncio.AbstractEventLoop] = {}
+
+
+def background_loop() -> asyncio.AbstractEventLoop:
+    """The event loop of this process in which all requests wait for their turn, in a thread of its own."""
+    process = os.getpid()  # a forked process has no thread of its parent's
+    if process not in _LOOPS:
+        loop = asyncio.new_event_loop()
+        if _LOOPS.setdefault(process, loop) is loop:  # else another thread was faster
+            threading.Thread(target=loop.run_forever, name="llm", daemon=True).start()
+        else:
+            loop.close()
+    return _LOOPS[process]
+
+
+def _text_of(response: Response, question: Question) -> str:
+    message = getattr(response, "message", None)
+    if message is not None:
+        return message.content or ""
+    text: str = getattr(response, "text", "")
+    sent = question.messages[-1].content
+    return text.rpartition(sent)[2] if sent else text  # some models send the prompt back before the answer

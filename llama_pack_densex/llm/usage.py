@@ -1,0 +1,423 @@
+"""Replies, tokens and money: what came back, what requests used, what they cost, and the budget that they stop at."""
+
+from __future__ import annotations
+
+import operator
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from llama_index.core.base.llms.types import ChatMessage, ChatResponse, CompletionResponse
+from llama_index.core.utils import get_tokenizer
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass as checked_dataclass
+
+from llama_pack_densex.llm.errors import LLMError
+
+Messages = Sequence[ChatMessage]
+Response = ChatResponse | CompletionResponse
+Finish = Literal["stop", "length", "filtered", "refused", ""]
+
+
+class BudgetError(LLMError):
+    """The budget does not allow another request. What was paid for is kept where there is a reply cache."""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What requests used, as the provider counts it.
+
+    Args:
+        requests: Requests that were answered.
+        input_tokens: Tokens sent, those among them that the provider had cached included.
+        output_tokens: Tokens that came back, a model's thoughts included.
+        cached_input_tokens: Those of the tokens sent that the provider had cached.
+    """
+
+    requests: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_input_tokens: int = 0
+
+    @property
+    def total_tokens(self) -> int:
+        """Tokens sent and received."""
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(*map(operator.add, vars(self).values(), vars(other).values()))
+
+    def __sub__(self, other: Usage) -> Usage:
+        return Usage(*map(operator.sub, vars(self).values(), vars(other).values()))
+
+
+NOTHING = Usage()
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a model answered, why it stopped, and what that used."""
+
+    text: str
+    finish: Finish = ""
+    usage: Usage = NOTHING
+
+
+@dataclass(frozen=True)
+class RequestFigures:
+    """What requests came to.
+
+    Args:
+        usage: What they used, as the provider counts it.
+        cost: What they cost; None where the price is not known.
+        currency: The currency of that.
+        cache_hits: Replies that had been kept from before and were not asked for.
+        refused: Requests that the provider refused for its limits; they were sent again.
+        failed: Requests that came to nothing for another reason.
+        model: The model that was asked; "" where none was.
+    """
+
+    usage: Usage = NOTHING
+    cost: float | None = None
+    currency: str = "USD"
+    cache_hits: int = 0
+    refused: int = 0
+    failed: int = 0
+    model: str = ""
+
+    def since(self, before: RequestFigures) -> RequestFigures:
+        """What was added since an earlier state."""
+        known = self.cost is not None and before.cost is not None
+        return replace(
+            self,
+            usage=self.usage - before.usage,
+            cost=(self.cost or 0.0) - (before.cost or 0.0) if known else None,
+            **{name: getattr(self, name) - getattr(before, name) for name in ("cache_hits", "refused", "failed")},
+        )
+
+
+# What was used
+
+
+# OpenAI's names and those of many others, Anthropic's and Bedrock's, Google's, Ollama's
+_INPUT = ("prompt_tokens", "input_tokens", "prompt_token_count", "prompt_eval_count")
+_OUTPUT = ("completion_tokens", "output_tokens", "candidates_token_count", "eval_count")
+_THOUGHTS = ("thoughts_token_count",)  # which Google counts apart
+_READ = ("cache_read_input_tokens",)  # which Anthropic and Bedrock count apart
+_WRITTEN = ("cache_creation_input_tokens", "cache_write_input_tokens")
+_CACHED = ("cached_tokens", *_READ, "cached_content_token_count")
+_A_MESSAGE = 3  # tokens of OpenAI's around a message, and ahead of the reply
+
+_FINISH_NAMES = ("finish_reason", "stop_reason", "done_reason", "stop_type", "reason")
+_FINISHES: dict[str, Finish] = {
+    **dict.fromkeys(["stop", "end_turn", "stop_sequence", "eos", "eos_token", "complete", "completed"], "stop"),
+    **dict.fromkeys(
+        ["length", "max_tokens", "max_output_tokens", "model_length", "max_length", "token_limit", "limit"], "length"
+    ),
+    **dict.fromkeys(["model_context_window_exceeded", "error_limit"], "length"),
+    **dict.fromkeys(["content_filter", "content_filtered", "safety", "prohibited_content", "blocklist"], "filtered"),
+    **dict.fromkeys(["recitation", "spii", "guardrail_intervened", "error_toxic"], "filtered"),
+    "refusal": "refused",
+}
+
+
+def usage_of(response: Response, messages: Messages) -> Usage:
+    """What a request used: by the provider's own count, else counted here.
+
+    Args:
+        response: A LlamaIndex response; what the provider sent is in its `raw`.
+        messages: What was sent.
+    """
+    raw, message = response.raw, getattr(response, "message", None)
+    reported = (_get(raw, "usage"), _get(raw, "usage_metadata"), raw)
+    for place in (*reported, response.additional_kwargs, _get(message, "additional_kwargs")):
+        sent, received = _number(place, _INPUT), _number(place, _OUTPUT)
+        if not sent and not received:
+            continue  # a server that does not count may send zeros
+        details = _get(place, "prompt_tokens_details") or _get(place, "input_tokens_details")
+        cached = _number(details, _CACHED) or _number(place, _CACHED) or 0
+        if sent is None:  # Ollama leaves out what it had cached
+            sent = count_messages(messages)
+        elif _number(place, (*_READ, *_WRITTEN)) is not None:
+            sent += cached + (_number(place, _WRITTEN) or 0)
+        received = (received or 0) + (_number(place, _THOUGHTS) or 0)
+        return Usage(1, sent, received, min(cached, sent))
+    text = message.content if message is not None else getattr(response, "text", "")
+    return Usage(1, count_messages(messages), count_tokens(text or ""))
+
+
+def finish_reason(response: Any) -> Finish:
+    """Find out why a model stopped, as the providers' responses say it.
+
+    Args:
+        response: A LlamaIndex `ChatResponse` or `CompletionResponse`; what the provider sent is in its `raw`.
+
+    Returns:
+        "stop", "length", "filtered" (a content filter) or "refused"; "" where the response does not say.
+    """
+    raw, message = _get(response, "raw"), _get(response, "message")
+    lists = [_get(raw, name) for name in ("choices", "candidates", "generations")]
+    first = next((items[0] for items in lists if isinstance(items, (list, tuple)) and items), None)
+    if _get(_get(first, "message"), "refusal"):
+        return "refused"
+    extras = (_get(response, "additional_kwargs"), _get(message, "additional_kwargs"))
+    for source in (first, raw, _get(raw, "details"), _get(raw, "incomplete_details"), *extras):
+        for name in _FINISH_NAMES:
+            value = _get(source, name)
+            if known := _FINISHES.get(str(_get(value, "name") or value).lower().rpartition(".")[2]):
+                return known
+    return ""
+
+
+def count_messages(messages: Messages) -> int:
+    """The tokens of messages, as OpenAI counts them."""
+    return sum(count_tokens(message.content or "") for message in messages) + _A_MESSAGE * (len(messages) + 1)
+
+
+@lru_cache(maxsize=32)  # the instructions are the same for all passages
+def count_tokens(text: str) -> int:
+    """The tokens of a text, by core's tokenizer."""
+    return len(get_tokenizer()(text))
+
+
+def _number(source: Any, names: tuple[str, ...]) -> int | None:
+    values = (_get(source, name) for name in names)
+    return next((one for one in values if isinstance(one, int) and not isinstance(one, bool) and one >= 0), None)
+
+
+def _get(source: Any, name: str) -> Any:
+    """A value of a dictionary or an object, by its name in Python or in JSON; None where there is none."""
+    head, *rest = name.split("_")
+    for spelling in (name, head + "".join(map(str.capitalize, rest))):
+        value = source.get(spelling) if isinstance(source, dict) else getattr(source, spelling, None)
+        if value is not None:
+            return value
+    return None
+
+
+# What it costs
+
+_Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
+
+
+@checked_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class Price:
+    """What a model costs, in US dollars for a million tokens.
+
+    Args:
+        input: Tokens sent.
+        output: Tokens that come back, a model's thoughts included.
+        cached_input: Tokens sent that the provider had cached; None means as `input`.
+        batch_factor: What the Batch API costs of that; 1 where the provider has none.
+        as_of: Which price list it is from; "" for a price of the user's own.
+    """
+
+    input: _Dollars
+    output: _Dollars = 0.0
+    cached_input: _Dollars | None = None
+    batch_factor: _Dollars = 0.5
+    as_of: str = ""
+
+    def of(self, usage: Usage, batch: bool = False) -> float:
+        """The cost of a usage, in US dollars.
+
+        Args:
+            usage: What was, or will be, used.
+            batch: Whether through the Batch API.
+        """
+        cached_input = self.input if self.cached_input is None else self.cached_input
+        new = usage.input_tokens - usage.cached_input_tokens
+        cost = new * self.input + usage.cached_input_tokens * cached_input + usage.output_tokens * self.output
+        return cost * (self.batch_factor if batch else 1) / 1_000_000
+
+
+PriceTable = Mapping[str, Price]
+"""Prices of the user's own by the model's name."""
+
+_TABLE = TypeAdapter(dict[str, Price])
+_DATE = re.compile(r"[-@](?:20\d\d-\d\d-\d\d|20\d{6})$")
+_EMBEDDING = {"text-embedding-3-small": 0.02, "text-embedding-3-large": 0.13, "text-embedding-ada-002": 0.1}
+"""OpenAI's embedding models, which genai-prices lacks."""
+_WITH_BATCHES = ("openai", "anthropic", "google", "mistral")  # at half the price
+
+
+def read_prices(source: str | Path | Mapping[str, Any] | None = None) -> dict[str, Price]:
+    """Read prices that stand beside, or in place of, the list prices.
+
+    Args:
+        source: None for none; a JSON file, or a mapping, of model names to `Price` or `{"input": ..., "output": ...,
+            "cached_input": ..., "batch_factor": ...}`, of which only "input" must be there.
+
+    Raises:
+        ValueError: The file or the mapping is not of this form; the message says where.
+        OSError: The file cannot be read.
+    """
+    where = "prices"
+    try:
+        if not isinstance(source, (str, Path)):
+            return _TABLE.validate_python(source or {})
+        where = str(source)
+        return _TABLE.validate_json(Path(source).read_text(encoding="utf-8-sig"))
+    except ValidationError as error:
+        wrong = error.errors(include_url=False)[0]
+        at = "".join(f"[{part!r}]" for part in wrong["loc"])
+        raise ValueError(
+            f'{where}{at}: {wrong["msg"]}; expected {{"gpt-4o-mini": {{"input": 0.15, "output": 0.6}}}}, in US dollars '
+            'for a million tokens, where "cached_input" and "batch_factor" may be added'
+        ) from None
+
+
+def price_of(model: str, prices: PriceTable) -> Price | None:
+    """Look a model's price up.
+
+    Args:
+        model: The name that the provider calls it by; a date after it (gpt-4o-mini-2024-07-18) is left out where that
+            version has no price of its own.
+        prices: What `read_prices` returned; they come before the list prices.
+
+    Returns:
+        None where the price is not known: a model whose name only begins like another's is another model.
+    """
+    names = [model.removeprefix("models/")]  # Google's own way to write a name
+    names.append(_DATE.sub("", names[0]))
+    return next(filter(None, (find(name) for find in (prices.get, _list_price) for name in names)), None)
+
+
+@lru_cache(maxsize=64)
+def _list_price(model: str) -> Price | None:
+    from genai_prices import Usage as Used  # imports for a quarter of a second
+    from genai_prices import calc_price
+
+    as_of = f"genai-prices {version('genai-prices')}"
+    if model in _EMBEDDING:
+        return Price(_EMBEDDING[model], as_of=as_of)
+    try:
+        found = calc_price(Used(input_tokens=0), model)
+    except LookupError:
+        return None
+    listed = found.model_price
+    # without the tiers for long contexts: a passage has none
+    tiers: list[Any] = [listed.input_mtok, listed.output_mtok, listed.cache_read_mtok]
+    sent, received, cached = (None if one is None else float(getattr(one, "base", one)) for one in tiers)
+    if sent is None:
+        return None
+    return Price(sent, received or 0.0, cached, 0.5 if found.provider.id in _WITH_BATCHES else 1.0, as_of)
+
+
+# What may be used
+
+_SPARE = 1.5
+"""Several requests at a time may together exceed a budget by the errors of all of their estimates: near its end they go
+one by one, so that it is the error of one."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What may be used; None means no limit.
+
+    Args:
+        max_cost: US dollars.
+        max_tokens_total: Tokens sent and received.
+    """
+
+    max_cost: float | None = None
+    max_tokens_total: int | None = None
+
+
+@dataclass(frozen=True)
+class Reserved:
+    """What a request was expected to use, and what is set aside for it."""
+
+    expected: Usage
+    amount: Usage
+
+
+@dataclass
+class Meter:
+    """Counts what is used, in any thread, and says whether another request is within the budget.
+
+    What is set aside for a request grows with what earlier ones used beyond what was expected of them: a model that
+    thinks before it replies uses several times as much.
+
+    Args:
+        budget: What may be used.
+        price: What it costs; None where that is not known.
+        usage: What was used so far.
+        cache_hits: As in `RequestFigures`, like `refused` and `failed`.
+    """
+
+    budget: Budget
+    price: Price | None
+    usage: Usage = NOTHING
+    cache_hits: int = 0
+    refused: int = 0
+    failed: int = 0
+    _reserved: Usage = NOTHING
+    _expected: Usage = NOTHING  # of those requests that something was set aside for
+    _came_to: Usage = NOTHING
+    _lock: Any = field(default_factory=threading.Lock)
+
+    def figures(self, model: str) -> RequestFigures:
+        """What the requests to a model came to so far."""
+        with self._lock:
+            cost = None if self.price is None else self.price.of(self.usage)
+            return RequestFigures(self.usage, cost, "USD", self.cache_hits, self.refused, self.failed, model)
+
+    def reserve(self, expected: Usage) -> Reserved | None:
+        """Set aside what a request is expected to use.
+
+        Returns:
+            What was set aside; None where that may be possible after other requests have turned out cheaper.
+
+        Raises:
+            BudgetError: It cannot be done, whatever the requests that are under way turn out to use.
+        """
+        with self._lock:
+            sent = max(1.0, self._came_to.input_tokens / max(self._expected.input_tokens, 1))
+            received = max(1.0, self._came_to.output_tokens / max(self._expected.output_tokens, 1))
+            amount = Usage(1, round(expected.input_tokens * sent), round(expected.output_tokens * received))
+            together = self._reserved + amount
+            if self._reserved.requests:
+                together = replace(together, output_tokens=round(together.output_tokens * _SPARE))
+            if self._fits(self.usage + together):
+                self._reserved += amount
+                return Reserved(expected, amount)
+            if self._reserved.requests and self._fits(self.usage + amount):
+                return None
+        raise BudgetError(self._message())
+
+    def settle(self, reserved: Reserved | None, used: Usage | None) -> None:
+        """Replace what was set aside for a request by what it used; None where nothing was, or it was not answered."""
+        with self._lock:
+            if reserved is not None:
+                self._reserved -= reserved.amount
+            if used is not None:
+                self.usage += used
+            if reserved is not None and used is not None:
+                self._expected, self._came_to = self._expected + reserved.expected, self._came_to + used
+
+    def count(self, what: Literal["cache_hits", "refused", "failed"]) -> None:
+        """Count a reply that was there before, or an attempt that failed."""
+        with self._lock:
+            setattr(self, what, getattr(self, what) + 1)
+
+    def _fits(self, usage: Usage) -> bool:
+        budget = self.budget
+        if budget.max_tokens_total is not None and usage.total_tokens > budget.max_tokens_total:
+            return False
+        return budget.max_cost is None or self.price is None or self.price.of(usage) <= budget.max_cost
+
+    def _message(self) -> str:
+        budget, used = self.budget, self.usage
+        spent = f"{used.total_tokens:,} tokens" + (f" (${self.price.of(used):.4f})" if self.price is not None else "")
+        limits = [f"max_cost is ${budget.max_cost:g}"] if budget.max_cost is not None else []
+        limits += [f"max_tokens_total is {budget.max_tokens_total:,}"] if budget.max_tokens_total is not None else []
+        return (
+            f"The budget does not allow another request: {spent} used in {used.requests:,} requests, and "
+            f"{' and '.join(limits)}. Raise it and run again; with a reply cache nothing is paid for twice."
+        )

@@ -1,0 +1,575 @@
+"""From documents to linked nodes: base pieces with spans, parents and sections, their units, and stable ids."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import PurePath
+from typing import Any
+
+from llama_index.core.bridge.pydantic import Field
+from llama_index.core.node_parser import NodeParser, TextSplitter
+from llama_index.core.node_parser.interface import MetadataAwareTextSplitter
+from llama_index.core.node_parser.node_utils import build_nodes_from_splits
+from llama_index.core.schema import (
+    BaseNode,
+    Document,
+    IndexNode,
+    NodeRelationship,
+    ObjectType,
+    RelatedNodeInfo,
+    TextNode,
+)
+
+from llama_pack_densex.node_parsers.metadata import (
+    BOOKKEEPING_KEYS,
+    DOCUMENT_HASH_KEY,
+    DOCUMENT_ID_KEY,
+    GRANULARITY_KEY,
+    REASON_KEY,
+    SECTION_KEY,
+    STATUS_KEY,
+    TITLE_KEY,
+    appearance,
+    exclusions,
+    lasting,
+)
+from llama_pack_densex.propositionizers.base import Passage, PropositionSet
+from llama_pack_densex.propositionizers.blocks import Region, find_headings, find_regions, heading_text
+from llama_pack_densex.propositionizers.sentences import passage_sentences, sentence_spans
+
+Span = tuple[int, int]
+_QUIET_SIZE = 50  # of smaller chunks core prints to stdout that metadata make them small, even where there are none
+_NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "llama-pack-densex")
+_INCOMPLETE = "incomplete: "
+
+
+@dataclass(frozen=True)
+class NodeSettings:
+    """What decides the nodes of documents, but for their propositions.
+
+    Args:
+        levels: The base parsers, the coarsest first; the last one makes the passages.
+        document_hash: Kept on every base node, so that an index can tell a changed document from an unchanged one.
+        ids: The ids of this parser call.
+        include_metadata: Whether nodes carry the document's metadata.
+        include_prev_next_rel: Whether neighbours are linked.
+        granularity: Which units there are: "proposition", "sentence".
+        embed_metadata: The metadata keys that the embedding model may see.
+        llm_metadata: The metadata keys that the LLM may see.
+    """
+
+    levels: Sequence[NodeParser]
+    document_hash: Callable[[BaseNode], str]
+    ids: NodeIds
+    include_metadata: bool
+    include_prev_next_rel: bool
+    granularity: Sequence[str]
+    embed_metadata: tuple[str, ...]
+    llm_metadata: tuple[str, ...]
+
+
+class DocumentNodes:
+    """The nodes of one document: sections and passages first, their units once the propositions are known.
+
+    Args:
+        document: The document, or a node that another parser made of one.
+        settings: What decides its nodes.
+
+    Attributes:
+        passages: What can be turned into propositions.
+
+    Raises:
+        ValueError: The document cannot be split, encoded or hashed.
+    """
+
+    def __init__(self, document: BaseNode, settings: NodeSettings) -> None:
+        _require_encodable(document)
+        pieces = split(document, settings.levels)
+        self._document, self._settings, self._hash = document, settings, settings.document_hash(document)
+        self._node_id = settings.ids.of_document(settings.ids.document_key(document))
+        self._source = document.source_node or RelatedNodeInfo(
+            node_id=document.id_, node_type=ObjectType.DOCUMENT, hash=document.hash
+        )
+        self._outline = Outline(document.get_content()) if document.source_node is None else Outline("")
+        self._title = title_of(document)
+        self._outlined: set[str] = set()  # the passages that have no section but that of the headings above
+        inner = {piece.parent for piece in pieces}
+        self._base_nodes = [
+            self._base_node(piece, "section" if i in inner else "passage") for i, piece in enumerate(pieces)
+        ]
+        self._passage_nodes = [node for i, node in enumerate(self._base_nodes) if i not in inner]
+        families: defaultdict[int, list[TextNode]] = defaultdict(list)
+        for piece, node in zip(pieces, self._base_nodes, strict=True):
+            if piece.parent is not None:
+                families[piece.parent].append(node)
+        for parent, children in families.items():
+            _adopt(self._base_nodes[parent], children)
+        self._link_neighbours(self._base_nodes)
+        self.passages = [
+            Passage(node.text, str(node.metadata[TITLE_KEY]), str(node.metadata[SECTION_KEY]))
+            for node in self._passage_nodes
+        ]
+
+    @property
+    def wanted(self) -> list[Passage]:
+        """Those of `passages` whose propositions are wanted: all or none."""
+        return self.passages if "proposition" in self._settings.granularity else []
+
+    def with_units(self, propositions: Sequence[PropositionSet]) -> list[BaseNode]:
+        """Make the unit nodes and link everything.
+
+        Args:
+            propositions: A set for each of `wanted`.
+
+        Returns:
+            All nodes of the document: base nodes level by level, then the units passage by passage.
+        """
+        if any(one.is_passing for one in propositions):
+            for node in self._base_nodes:  # so that it counts as changed the next time
+                node.metadata[DOCUMENT_HASH_KEY] = f"{_INCOMPLETE}{self._hash}"
+        units: list[BaseNode] = []
+        sets = propositions if self.wanted else [None] * len(self._passage_nodes)
+        for passage, one in zip(self._passage_nodes, sets, strict=True):
+            made = [] if one is None else self._propositions(passage, one)
+            units += made
+            if "sentence" in self._settings.granularity:
+                units += self._sentences(passage, {node.text for node in made})
+        return [*self._base_nodes, *units]
+
+    def _base_node(self, piece: BasePiece, granularity: str) -> TextNode:
+        theirs = self._document.metadata
+        own = {key: value for key, value in piece.node.metadata.items() if theirs.get(key) != value}
+        merged: dict[str, Any] = {**theirs, **own} if self._settings.include_metadata else own
+        metadata = {key: value for key, value in merged.items() if key not in BOOKKEEPING_KEYS}
+        section = str(metadata.get("section") or (self._outline.section_at(*piece.span) if piece.span else ""))
+        is_outlined = "section" not in metadata
+        metadata = self._named(metadata, section)
+        text = piece.node.get_content()
+        fields: dict[str, Any] = {
+            "id_": self._node_id(granularity, text),
+            "text": text,
+            "metadata": {
+                **metadata,
+                GRANULARITY_KEY: granularity,
+                TITLE_KEY: self._title,
+                SECTION_KEY: section,
+                DOCUMENT_ID_KEY: self._source.node_id,
+                DOCUMENT_HASH_KEY: self._hash,
+            },
+            "relationships": {NodeRelationship.SOURCE: self._source},
+            **exclusions(self._document, metadata, self._settings.embed_metadata, self._settings.llm_metadata),
+            **appearance(piece.node),
+        }
+        node = TextNode(**fields)
+        if piece.span:
+            node.start_char_idx, node.end_char_idx = piece.span
+        if is_outlined:
+            self._outlined.add(node.node_id)
+        return node
+
+    def _propositions(self, passage: TextNode, propositions: PropositionSet) -> list[IndexNode]:
+        propositions = _nothing_lost(passage.text, propositions)
+        passage.metadata[STATUS_KEY] = propositions.status
+        if propositions.reason:
+            passage.metadata[REASON_KEY] = propositions.reason
+        nodes = [self._unit(passage, "proposition", text, _find(passage.text, text)) for text in propositions.texts]
+        if nodes:
+            _adopt(passage, nodes)
+        self._link_neighbours(nodes)
+        return nodes
+
+    def _sentences(self, passage: TextNode, known: set[str]) -> list[IndexNode]:
+        """Sentence units, but for those that are a proposition of their passage already."""
+        spans = {span: passage.text[slice(*span)] for span in sentence_spans(passage.text)}
+        wanted = {*passage_sentences(passage.text)} - known
+        nodes = [self._unit(passage, "sentence", text, span) for span, text in spans.items() if text in wanted]
+        self._link_neighbours(nodes)
+        return nodes
+
+    def _unit(self, passage: TextNode, granularity: str, text: str, span: tuple[int, int] | None) -> IndexNode:
+        left_out = {DOCUMENT_HASH_KEY} if granularity == "proposition" else {DOCUMENT_HASH_KEY, STATUS_KEY, REASON_KEY}
+        metadata = {key: value for key, value in passage.metadata.items() if key not in left_out}
+        fields: dict[str, Any] = {
+            "id_": self._node_id(granularity, text),
+            "text": text,
+            "index_id": passage.node_id,
+            "metadata": {**metadata, GRANULARITY_KEY: granularity},
+            "relationships": {NodeRelationship.SOURCE: self._source, NodeRelationship.PARENT: _info(passage)},
+            "excluded_embed_metadata_keys": list(passage.excluded_embed_metadata_keys),
+            "excluded_llm_metadata_keys": list(passage.excluded_llm_metadata_keys),
+            **appearance(passage),
+        }
+        node = IndexNode(**fields)
+        if passage.start_char_idx is not None and passage.end_char_idx is not None:
+            start, end = span or (0, passage.end_char_idx - passage.start_char_idx)
+            node.start_char_idx, node.end_char_idx = passage.start_char_idx + start, passage.start_char_idx + end
+            if span and passage.node_id in self._outlined:
+                # a passage can reach into the next section, and then this unit may stand there
+                section = self._outline.section_at(node.start_char_idx, node.end_char_idx)
+                others = {key: value for key, value in node.metadata.items() if key != "section"}
+                node.metadata = self._named({**others, SECTION_KEY: section}, section)
+        return node
+
+    def _named(self, metadata: dict[str, Any], section: str) -> dict[str, Any]:
+        """A node's metadata with title and section under their plain names, first, for models and filters."""
+        if not self._settings.include_metadata:
+            return metadata
+        known = {"title": self._title, "section": section}
+        return {**{name: value for name, value in known.items() if value}, **metadata}
+
+    def _link_neighbours(self, nodes: Sequence[TextNode]) -> None:
+        if not self._settings.include_prev_next_rel:
+            return
+        siblings: defaultdict[str | None, list[TextNode]] = defaultdict(list)
+        for node in nodes:
+            siblings[node.parent_node.node_id if node.parent_node else None].append(node)
+        for family in siblings.values():
+            for before, after in pairwise(family):
+                before.relationships[NodeRelationship.NEXT] = _info(after)
+                after.relationships[NodeRelationship.PREVIOUS] = _info(before)
+
+
+def _require_encodable(document: BaseNode) -> None:
+    try:
+        document.get_content().encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"Document {document.id_!r} ({title_of(document) or 'no title'}) has half a character (a lone surrogate) "
+            f"at position {error.start}, which no store can keep; read its file with the right encoding or with "
+            "errors='replace'"
+        ) from error
+
+
+def _info(node: TextNode) -> RelatedNodeInfo:
+    # Without the metadata that `as_related_node_info` copies into every link, and without the hash over it, which is
+    # not final while nodes are being linked.
+    return RelatedNodeInfo(node_id=node.node_id, node_type=node.get_type())
+
+
+def _adopt(parent: TextNode, children: Sequence[TextNode]) -> None:
+    parent.relationships[NodeRelationship.CHILD] = [_info(node) for node in children]
+    for node in children:
+        node.relationships[NodeRelationship.PARENT] = _info(parent)
+
+
+def _nothing_lost(text: str, made: PropositionSet) -> PropositionSet:
+    """The propositions of a passage: its sentences if there are none, and its tables and code blocks whole."""
+    texts, status, reason = tuple(one for one in made.texts if one.strip()), made.status, made.reason
+    if not texts:
+        texts, status = passage_sentences(text), "fallback"
+        reason = reason or "the propositionizer returned nothing"
+    blocks = (text[part.start : part.end] for part in find_regions(text) if part.kind == "block")
+    missing = dict.fromkeys(block for block in blocks if block not in texts)
+    return PropositionSet((*texts, *missing), status, reason)
+
+
+def _find(text: str, proposition: str) -> tuple[int, int] | None:
+    """The span of a proposition that stands in its passage word for word, once."""
+    start = text.find(proposition)
+    if start < 0 or text.find(proposition, start + 1) >= 0:
+        return None
+    return start, start + len(proposition)
+
+
+def content_hash(*parts: Any) -> str:
+    """Hash JSON-like values; anything that is no JSON value counts as its string."""
+    data = json.dumps(parts, sort_keys=True, ensure_ascii=False, default=str)
+    return hashlib.sha256(data.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def is_made_by(document_hash: str, fingerprint: str) -> bool:
+    """Whether a document with this hash has its propositions from the propositionizer with this fingerprint."""
+    return document_hash.endswith(_maker(fingerprint))
+
+
+def marked(document_hash: str, fingerprint: str) -> str:
+    """A document's hash that tells what its propositions are from."""
+    return document_hash[:48] + _maker(fingerprint)
+
+
+def _maker(fingerprint: str) -> str:
+    return content_hash(fingerprint)[:16]
+
+
+class NodeIds:
+    """Gives out the ids of one parser call: the same input gets the same ids, and no id twice.
+
+    An id is a UUIDv5 of the document's key, the granularity, the text, how many-eth occurrence of that text in the
+    document it is, and the propositionizer's fingerprint. The key is the document's id, or, where core made that id
+    up (a random UUID), a hash of the document's text and metadata and how many-eth document with these it is.
+    """
+
+    def __init__(self, fingerprint: str) -> None:
+        self._fingerprint = fingerprint
+        self._documents: Counter[str] = Counter()
+        self._nodes: defaultdict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
+
+    def document_key(self, document: BaseNode) -> str:
+        """The key of a document, or of a node that another parser made of one; call it once for each."""
+        key = document.id_ if document.source_node is None else document.source_node.node_id
+        if document.source_node is None and not is_random_id(key):
+            return key
+        key = content_hash("" if is_random_id(key) else key, document.get_content(), lasting(document.metadata))
+        self._documents[key] += 1
+        return f"{key}#{self._documents[key] - 1}"
+
+    def of_document(self, document_key: str) -> Callable[[str, str], str]:
+        """What gives out the id of the document's next node, by its granularity and text."""
+        seen = self._nodes[document_key]
+
+        def node_id(granularity: str, text: str) -> str:
+            seen[granularity, text] += 1
+            name = (document_key, granularity, text, seen[granularity, text] - 1, self._fingerprint)
+            return str(uuid.uuid5(_NAMESPACE, content_hash(*name)))
+
+        return node_id
+
+    def forget(self) -> None:
+        """Count the texts of a document that comes next anew; which documents there were is kept."""
+        self._nodes.clear()
+
+
+def is_random_id(document_id: str) -> bool:
+    """Whether core made an id up."""
+    try:
+        return uuid.UUID(document_id).version == 4
+    except ValueError:
+        return False
+
+
+@dataclass
+class BasePiece:
+    """A base node in the making.
+
+    Args:
+        node: What a base parser made.
+        span: Where its text stands in the document's text; None where it does not stand there word for word.
+        parent: The index of the piece above it in the same list, or None.
+    """
+
+    node: BaseNode
+    span: Span | None
+    parent: int | None = None
+
+
+def split(document: BaseNode, parsers: Sequence[NodeParser]) -> list[BasePiece]:
+    """Split a document with one parser a level, each level's pieces again with the next level's parser.
+
+    Args:
+        document: A document, or a node that another parser made of one.
+        parsers: Node parsers, the coarsest first. A parser that makes a hierarchy of its own (core's
+            `HierarchicalNodeParser`) keeps it.
+
+    Returns:
+        The pieces level by level, in document order within a level. Blank ones are left out.
+
+    Raises:
+        ValueError: A parser cannot split the document.
+    """
+    pieces: list[BasePiece] = []
+    level: list[int | None] = [None]
+    for parser in parsers:
+        below: list[int | None] = []
+        for index in level:
+            offset = len(pieces)
+            for piece in _split_once(document, None if index is None else pieces[index], parser):
+                piece.parent = index if piece.parent is None else offset + piece.parent
+                pieces.append(piece)
+            parents = {piece.parent for piece in pieces[offset:]}
+            below += [i for i in range(offset, len(pieces)) if i not in parents]
+        level = below
+    return pieces
+
+
+def title_of(document: BaseNode) -> str:
+    """A document's title: "title" in its metadata, else a Markdown file's first heading, else the file's stem."""
+    if document.metadata.get("title"):
+        return str(document.metadata["title"])
+    file = PurePath(str(document.metadata.get("file_name") or document.metadata.get("file_path") or ""))
+    if file.suffix.lower() in (".md", ".markdown") and document.source_node is None:
+        text = document.get_content()
+        for heading in find_headings(text)[:1]:
+            return heading_text(text[heading.start : heading.end])
+    return file.stem
+
+
+def _split_once(document: BaseNode, above: BasePiece | None, parser: NodeParser) -> list[BasePiece]:
+    text = (above.node if above else document).get_content()
+    metadata = dict((above.node if above else document).metadata)
+    source = Document(
+        id_=document.id_,
+        text=text,
+        metadata=metadata,
+        # a splitter inside of a parser that counts metadata sees none, so that borders depend on the text alone
+        excluded_embed_metadata_keys=[*metadata],
+        excluded_llm_metadata_keys=[*metadata],
+        **appearance(document),
+    )
+    try:
+        nodes = [node for node in _run(parser, source) if node.get_content().strip()]
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{parser.class_name()} cannot split document {document.id_!r}: {error}") from error
+    index_of = {node.node_id: i for i, node in enumerate(nodes)}
+    parents = [index_of.get(node.parent_node.node_id) if node.parent_node else None for node in nodes]
+    spans = _spans(nodes, parents, text, _offset(document, above))
+    return [BasePiece(*piece) for piece in zip(nodes, spans, parents, strict=True)]
+
+
+def _run(parser: NodeParser, source: Document) -> list[BaseNode]:
+    size = getattr(parser, "chunk_size", None)
+    if not isinstance(parser, MetadataAwareTextSplitter) or size is None or size >= _QUIET_SIZE:
+        return parser.get_nodes_from_documents([source])
+    made = build_nodes_from_splits(parser.split_text(source.text), source, id_func=parser.id_func)
+    for node in made:
+        node.metadata = dict(source.metadata) if parser.include_metadata else {}
+    return list(made)
+
+
+def _offset(document: BaseNode, above: BasePiece | None) -> int | None:
+    """Where the text that is split starts in the document, or None where that is not known."""
+    if above is not None:
+        return above.span[0] if above.span else None
+    if document.source_node is None:
+        return 0
+    start = getattr(document, "start_char_idx", None)  # a node of another parser
+    return start if isinstance(start, int) else None
+
+
+def _spans(
+    nodes: Sequence[BaseNode], parents: Sequence[int | None], text: str, offset: int | None
+) -> list[Span | None]:
+    """Locate the nodes, one level of the parser's own hierarchy at a time: within a level they stand in order."""
+    depths: list[int] = []
+    for parent in parents:
+        depths.append(0 if parent is None or parent >= len(depths) else depths[parent] + 1)
+    spans: list[Span | None] = [None] * len(nodes)
+    if offset is None:
+        return spans
+    for depth in set(depths):
+        members = [i for i in range(len(nodes)) if depths[i] == depth]
+        for i, span in zip(members, locate([nodes[m].get_content() for m in members], text), strict=True):
+            spans[i] = (span[0] + offset, span[1] + offset) if span else None
+    return spans
+
+
+def locate(pieces: Sequence[str], text: str) -> list[Span | None]:
+    """Find the spans of pieces that were cut from a text in order, with or without overlap.
+
+    Of the places where a piece occurs, the last one that leaves no gap to the piece before it is taken (only white
+    space may be lost between two pieces), so that repeated text is found where it was cut.
+
+    Args:
+        pieces: What a splitter returned, in document order.
+        text: The document's text.
+
+    Returns:
+        For each piece `(start, end)` with `text[start:end] == piece`, or None where it does not stand in the text
+        word for word (a parser that rewrites).
+    """
+    spans: list[Span | None] = []
+    start = end = 0  # of the last found piece
+    for piece in pieces:
+        found = text.rfind(piece, start, _skip_space(text, end) + len(piece))
+        if found < 0:  # the splitter left something out
+            found = text.find(piece, start)
+        if found < 0:  # the piece before was taken for a later one like it
+            found = text.find(piece)
+        if found >= 0 and piece:
+            start, end = found, found + len(piece)
+        spans.append((start, end) if found >= 0 and piece else None)
+    return spans
+
+
+def _skip_space(text: str, index: int) -> int:
+    while index < len(text) and text[index].isspace():
+        index += 1
+    return index
+
+
+class Outline:
+    """The headings of one document.
+
+    Args:
+        text: The document's text; Markdown and wiki (`== … ==`) headings are found, outside of code and tables.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self.headings = find_headings(text)
+        self._starts = [heading.start for heading in self.headings]
+        self._sections: list[str] = []  # that each heading opens
+        path: list[Region] = []
+        for heading in self.headings:
+            while path and path[-1].level >= heading.level:
+                path.pop()
+            path.append(heading)
+            self._sections.append(", ".join(heading_text(text[above.start : above.end]) for above in path))
+
+    def section_at(self, start: int, end: int) -> str:
+        """The headings above a passage, outermost first, joined by ", ".
+
+        A passage that begins with headings belongs under them; further headings inside it do not count.
+
+        Args:
+            start: Where the passage starts, in characters.
+            end: Where it ends.
+        """
+        while start < end and (heading := self._heading_at(start)) is not None:
+            start = heading.end
+        # a passage of headings alone belongs to the section that its last heading opens
+        above = bisect_right(self._starts, min(start, end - 1))
+        return self._sections[above - 1] if above else ""
+
+    def _heading_at(self, start: int) -> Region | None:
+        while start < len(self._text) and self._text[start].isspace():
+            start += 1
+        index = bisect_right(self._starts, start) - 1
+        if index >= 0 and self.headings[index].start <= start < self.headings[index].end:
+            return self.headings[index]
+        return None
+
+
+class WholeDocumentNodeParser(TextSplitter):
+    """Keeps each document whole as one passage, for corpora whose documents are passages already."""
+
+    @classmethod
+    def class_name(cls) -> str:
+        return "WholeDocumentNodeParser"
+
+    def split_text(self, text: str) -> list[str]:
+        """The text."""
+        return [text]
+
+
+class SectionNodeParser(TextSplitter):
+    """Cuts documents at their Markdown or wiki headings; a section reaches to the next heading of its depth.
+
+    Args:
+        depth: The deepest heading level that opens a section of its own (1 to 6).
+    """
+
+    depth: int = Field(default=2, ge=1, le=6, description="The deepest heading level that opens a section.")
+
+    @classmethod
+    def class_name(cls) -> str:
+        return "SectionNodeParser"
+
+    def split_text(self, text: str) -> list[str]:
+        """The sections of a text."""
+        cuts = [0]
+        after_headings = 0  # where the headings end that the current section begins with
+        for heading in find_headings(text):
+            says_something = bool(text[max(cuts[-1], after_headings) : heading.start].strip())
+            if heading.level <= self.depth and says_something:
+                cuts.append(heading.start)
+            if not says_something or cuts[-1] == heading.start:
+                after_headings = heading.end
+        sections = (text[start:end].strip() for start, end in pairwise([*cuts, len(text)]))
+        return [section for section in sections if section]

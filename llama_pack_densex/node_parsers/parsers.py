@@ -1,0 +1,493 @@
+"""The two proposition node parsers: at once or as a stream, as dictionaries and pickles, with an ingestion cache."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+import re
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice, pairwise
+from typing import Annotated, Any, Literal
+
+from llama_index.core.bridge.pydantic import BeforeValidator, Field, PlainSerializer, SerializeAsAny, field_validator
+from llama_index.core.ingestion import IngestionCache
+from llama_index.core.node_parser import MetadataAwareTextSplitter, NodeParser, SentenceSplitter
+from llama_index.core.node_parser.loading import all_node_parsers
+from llama_index.core.schema import BaseComponent, BaseNode, Document, TransformComponent
+from llama_index.core.utils import get_tokenizer, get_tqdm_iterable
+
+from llama_pack_densex.node_parsers.metadata import EMBED_METADATA, LLM_METADATA, appearance, embedded_metadata, lasting
+from llama_pack_densex.node_parsers.nodes import (
+    DocumentNodes,
+    NodeIds,
+    NodeSettings,
+    SectionNodeParser,
+    WholeDocumentNodeParser,
+    content_hash,
+    marked,
+    title_of,
+)
+from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet, checked_sets
+from llama_pack_densex.propositionizers.blocks import find_headings
+from llama_pack_densex.propositionizers.llm import LLMPropositionizer
+from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
+from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
+
+UnitGranularity = Literal["proposition", "sentence"]
+
+DEFAULT_CHUNK_SIZE = 256
+"""Tokens in a passage."""
+DEFAULT_CHUNK_SIZES = (2048, DEFAULT_CHUNK_SIZE)
+"""Tokens in a section and in a passage."""
+
+_SECRET = re.compile(r"(^|_)(api_?key|key|secret|password|token|credentials?|authorization)$", re.IGNORECASE)
+_PROPOSITIONIZERS = (LLMPropositionizer, RecordedPropositionizer, SentencePropositionizer)
+_KINDS: dict[str, type[BaseComponent]] = {
+    **all_node_parsers,
+    **{kind.class_name(): kind for kind in (SectionNodeParser, WholeDocumentNodeParser, *_PROPOSITIONIZERS)},
+}
+
+
+def _made_of_dict(value: Any) -> Any:
+    """A base parser or a propositionizer of its dictionary; anything else is passed on."""
+    if not isinstance(value, dict):
+        return value
+    name = value.get("class_name")
+    if name not in _KINDS:
+        raise ValueError(f"cannot make a {name!r} from its dictionary; known are {', '.join(sorted(_KINDS))}")
+    return _KINDS[name].from_dict({key: part for key, part in value.items() if key != "id_func"})  # kept by name only
+
+
+def without_secrets(value: Any) -> Any:
+    """What `to_dict` of a parser or a model returned, without the keys in it."""
+    if isinstance(value, dict):
+        return {key: without_secrets(part) for key, part in value.items() if not (_SECRET.search(str(key)) and part)}
+    return [without_secrets(part) for part in value] if isinstance(value, list) else value
+
+
+_BaseParser = Annotated[
+    NodeParser,
+    BeforeValidator(_made_of_dict),
+    PlainSerializer(lambda parser: without_secrets(parser.to_dict())),
+]
+
+
+class BasePropositionNodeParser(NodeParser):
+    """Splits documents into base nodes and hangs proposition nodes under them."""
+
+    propositionizer: Annotated[SerializeAsAny[Propositionizer], BeforeValidator(_made_of_dict)] = Field(
+        default_factory=SentencePropositionizer,
+        description="What turns a passage into propositions; sentences, where nothing is given.",
+    )
+    granularity: tuple[UnitGranularity, ...] = Field(
+        default=("proposition",),
+        description='The units made of each passage: "proposition", "sentence", both, or none.',
+    )
+    embed_metadata: tuple[str, ...] = Field(
+        default=EMBED_METADATA,
+        description='The metadata keys that are embedded with a text; "title" and "section" are known of any document.',
+    )
+    llm_metadata: tuple[str, ...] = Field(
+        default=LLM_METADATA,
+        description="The metadata keys that the LLM reads with a text; filters see all metadata.",
+    )
+
+    @field_validator("id_func", mode="before")
+    @classmethod
+    def _id_func_of_dict(cls, value: Any) -> Any:
+        return None if isinstance(value, dict) else value  # core writes a function's name, and cannot read it
+
+    @field_validator("granularity", "embed_metadata", "llm_metadata", mode="before")
+    @classmethod
+    def _as_tuple(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else tuple(value)
+
+    def __reduce__(self) -> Any:
+        # core's own pickling leaves out what cannot be pickled; here that is an error
+        fields = {name: getattr(self, name) for name in type(self).model_fields if name != "callback_manager"}
+        for part in self._levels():
+            if (data := part.to_dict()) != without_secrets(data):
+                raise TypeError(
+                    f"the parser cannot be pickled with the key (api_key or the like) in its {part.class_name()}: make "
+                    "that where it is used"
+                )
+        return _unpickled, (type(self), pickle.dumps(fields))
+
+    @abstractmethod
+    def _levels(self) -> list[NodeParser]:
+        """The base parsers, the coarsest first; the last one makes the passages."""
+
+    def document_hash(self, document: BaseNode) -> str:
+        """A hash of all that decides a document's nodes: its text, its user's metadata, and this parser's settings.
+
+        A file's dates and the folder it lies in are not part of it. `embed_metadata` is where it names what the
+        document has; `llm_metadata` is not, so that a change of it embeds nothing anew.
+
+        Raises:
+            ValueError: The metadata hold what is no JSON.
+        """
+        return self.document_hasher()(document)
+
+    def document_hasher(self) -> Callable[[BaseNode], str]:
+        """What `document_hash` does, for many documents: the settings are looked at once."""
+        parsers = self._levels()
+        levels = [without_secrets(parser.to_dict()) for parser in parsers]
+        settings = [self.include_metadata, self.include_prev_next_rel, sorted(self.granularity), levels]
+        adds_no_metadata = all(isinstance(parser, MetadataAwareTextSplitter) for parser in parsers)
+        fingerprint = self.propositionizer.fingerprint
+
+        def document_hash(document: BaseNode) -> str:
+            metadata = {key: value for key, value in lasting(document.metadata).items() if key != "file_path"}
+            try:
+                embedded = embedded_metadata(document, self.embed_metadata)
+                if adds_no_metadata:
+                    embedded = [name for name in embedded if _has(document, name)]
+                shown = [embedded, appearance(document)] if embedded else []
+                own = content_hash(document.get_content(), metadata, settings, fingerprint, shown)
+                return marked(own, fingerprint)
+            except (TypeError, ValueError, RecursionError) as error:
+                raise ValueError(
+                    f"the metadata of document {document.id_!r} cannot be kept as JSON ({error}); use strings, "
+                    "numbers, booleans, lists and dictionaries"
+                ) from error
+
+        return document_hash
+
+    def stream(
+        self,
+        documents: Iterable[BaseNode],
+        on_passage: Callable[[PropositionSet], None] = lambda made: None,
+        ids: NodeIds | None = None,
+    ) -> Generator[ParsedDocument, None, None]:
+        """Parse documents as they come, while the propositions of the next ones are being made.
+
+        Memory does not grow with the number of documents. The ids are those of `get_nodes_from_documents`, but for a
+        document whose id comes twice: here its nodes have the ids that they would have without the other one.
+
+        Args:
+            documents: Any iterable; it is read a little ahead of what is yielded.
+            on_passage: Called with the propositions of each passage as they become ready.
+            ids: Gives out the ids, and tells a document from those of equal text that it has seen before; None means
+                that there were none.
+
+        Yields:
+            The documents in their order, each with its nodes, or with what was wrong with it.
+
+        Raises:
+            PropositionizerError: No more propositions can be had. The documents that were whole have been yielded.
+            ValueError: The propositionizer did not make one set a passage.
+        """
+        settings = self._settings(ids)
+        if "proposition" not in self.granularity:
+            yield from (_Waiting.of(document, settings).parsed() for document in documents)
+            return
+        waiting: deque[_Waiting] = deque()
+
+        def passages() -> Iterator[Passage]:
+            for document in documents:
+                waiting.append(_Waiting.of(document, settings))
+                yield from waiting[-1].wanted
+
+        def complete() -> Iterator[ParsedDocument]:
+            while waiting and len(waiting[0].sets) == len(waiting[0].wanted):
+                yield waiting.popleft().parsed()
+
+        for one in self.propositionizer.stream(passages()):
+            yield from complete()  # those without passages
+            if not waiting:
+                raise ValueError(f"{self.propositionizer.class_name()} returned more sets than there are passages")
+            waiting[0].sets.append(one)
+            on_passage(one)
+            yield from complete()
+        yield from complete()
+        if waiting:
+            raise ValueError(f"{self.propositionizer.class_name()} returned fewer sets than there are passages")
+
+    def new_ids(self) -> NodeIds:
+        """What gives out the ids of one call of `stream`."""
+        return NodeIds(self.propositionizer.fingerprint)
+
+    def passages_of(self, document: BaseNode) -> list[Passage]:
+        """The passages of a document, as the propositionizer gets them.
+
+        Raises:
+            ValueError: The document cannot be split.
+        """
+        return DocumentNodes(document, self._settings()).passages
+
+    def _parse_nodes(self, nodes: Sequence[BaseNode], show_progress: bool = False, **kwargs: Any) -> list[BaseNode]:
+        documents, passages = self._split_all(nodes, show_progress)
+        sets = self.propositionizer.stream(passages)
+        shown = get_tqdm_iterable(sets, show_progress, "Propositionising", total=len(passages))
+        return _assembled(documents, checked_sets(self.propositionizer, passages, list(shown)))
+
+    async def _aparse_nodes(
+        self, nodes: Sequence[BaseNode], show_progress: bool = False, **kwargs: Any
+    ) -> list[BaseNode]:
+        documents, passages = self._split_all(nodes, show_progress)
+        sets = await self.propositionizer.apropositionize(passages)
+        return _assembled(documents, checked_sets(self.propositionizer, passages, sets))
+
+    def _postprocess_parsed_nodes(self, nodes: list[BaseNode], parent_doc_map: dict[str, Document]) -> list[BaseNode]:
+        # core's version links neighbours across the flat list and searches for spans by text; ours are done
+        return ParsedNodes(nodes)
+
+    def _split_all(self, nodes: Sequence[BaseNode], show_progress: bool) -> tuple[list[DocumentNodes], list[Passage]]:
+        settings = self._settings()
+        shown = get_tqdm_iterable(nodes, show_progress, "Splitting documents")
+        documents = [DocumentNodes(node, settings) for node in shown]
+        return documents, [passage for document in documents for passage in document.wanted]
+
+    def _settings(self, ids: NodeIds | None = None) -> NodeSettings:
+        levels = self._levels()
+        return NodeSettings(
+            levels,
+            self.document_hasher(),
+            ids or self.new_ids(),
+            include_metadata=self.include_metadata and all(level.include_metadata for level in levels),
+            include_prev_next_rel=self.include_prev_next_rel and all(level.include_prev_next_rel for level in levels),
+            granularity=self.granularity,
+            embed_metadata=self.embed_metadata,
+            llm_metadata=self.llm_metadata,
+        )
+
+
+class PropositionNodeParser(BasePropositionNodeParser):
+    """Splits documents into passages and each passage into propositions (Dense X Retrieval, Chen et al., 2023).
+
+    You get the passages and, under them, their propositions: small self-contained facts to search, each an
+    `IndexNode` that leads to the passage to read. The same input always gets the same node ids.
+
+    Args:
+        base_parser: Any node parser; its nodes are the passages. Its own settings count.
+        propositionizer: What turns a passage into propositions: `LLMPropositionizer(llm)`,
+            `RecordedPropositionizer(path)`, or sentences, the default.
+        granularity: `("proposition",)`, `("sentence",)` or both.
+        embed_metadata: The metadata keys that are embedded with each text, none by default; "title" and "section" are
+            known of any document that has a file's name or headings. Passages are cut by the text alone.
+        llm_metadata: The metadata keys that the LLM reads with a text: by default title, section, file and page. What
+            a document excludes from a model itself stays excluded; filters see all metadata.
+
+    Raises:
+        ValueError: (on parsing) The base parser cannot split a document, or a document's text cannot be encoded.
+
+    Examples:
+        >>> from llama_index.core import Document
+        >>> parser = PropositionNodeParser()
+        >>> nodes = parser.get_nodes_from_documents([Document(text="Rain fell. The match was called off.")])
+        >>> [node.text for node in nodes]
+        ['Rain fell. The match was called off.', 'Rain fell.', 'The match was called off.']
+    """
+
+    base_parser: _BaseParser = Field(
+        default_factory=lambda: default_base_parser(), description="The node parser that makes the passages."
+    )
+
+    @classmethod
+    def from_defaults(
+        cls,
+        base_parser: NodeParser | None = None,
+        propositionizer: Propositionizer | None = None,
+        **kwargs: Any,
+    ) -> PropositionNodeParser:
+        """Make a parser from what is given, of these and the other fields, and the defaults for what is None."""
+        kwargs |= {"base_parser": base_parser, "propositionizer": propositionizer}
+        return cls(**{name: value for name, value in kwargs.items() if value is not None})
+
+    @classmethod
+    def class_name(cls) -> str:
+        return "PropositionNodeParser"
+
+    def _levels(self) -> list[NodeParser]:
+        return [self.base_parser]
+
+
+def default_base_parser() -> NodeParser:
+    """Passages of up to 256 tokens without overlap: overlapping passages would give the same proposition twice."""
+    return _splitters(DEFAULT_CHUNK_SIZES[1:])[0]
+
+
+class HierarchicalPropositionNodeParser(BasePropositionNodeParser):
+    """Splits documents into sections, sections into passages, and passages into propositions.
+
+    Core's `HierarchicalNodeParser` idea with propositions as the leaves, made for auto-merging retrieval: where
+    enough propositions of a passage are found, the passage is read instead, and so on upwards.
+
+    Args:
+        levels: Node parsers, the coarsest first; each splits what the one before it made, and the last one's nodes
+            are the passages. Use `from_defaults` to get them from chunk sizes or headings.
+        propositionizer: What turns a passage into propositions.
+        granularity: The units under each passage; auto-merging counts propositions.
+        embed_metadata: See `PropositionNodeParser`.
+        llm_metadata: See `PropositionNodeParser`.
+
+    Raises:
+        ValueError: There is no level, or (on parsing) a level cannot split a document.
+    """
+
+    levels: list[_BaseParser] = Field(
+        default_factory=lambda: _splitters(DEFAULT_CHUNK_SIZES),
+        min_length=1,
+        description="The node parsers of the levels above the propositions, the coarsest first.",
+    )
+
+    @classmethod
+    def from_defaults(
+        cls,
+        chunk_sizes: Sequence[int] | None = None,
+        chunk_overlap: int = 0,
+        sections: bool = False,
+        propositionizer: Propositionizer | None = None,
+        **kwargs: Any,
+    ) -> HierarchicalPropositionNodeParser:
+        """Make a parser from chunk sizes.
+
+        Args:
+            chunk_sizes: Tokens in the nodes of each level, the largest first; the default is 2048 and 256, or 256
+                alone with `sections`.
+            chunk_overlap: Tokens that neighbouring nodes of a level share.
+            sections: Whether the topmost level is the document's sections, by its headings.
+            propositionizer: What turns a passage into propositions; None means sentences.
+            **kwargs: Further fields of the class.
+
+        Raises:
+            ValueError: The chunk sizes do not become smaller from level to level, or one is not positive.
+        """
+        if chunk_sizes is None:
+            chunk_sizes = DEFAULT_CHUNK_SIZES[1:] if sections else DEFAULT_CHUNK_SIZES
+        if any(lower >= upper for upper, lower in pairwise(chunk_sizes)):
+            raise ValueError(f"chunk_sizes must become smaller from level to level, not {list(chunk_sizes)}")
+        if propositionizer is not None:
+            kwargs["propositionizer"] = propositionizer
+        topmost: list[NodeParser] = [SectionNodeParser()] if sections else []
+        return cls(levels=[*topmost, *_splitters(chunk_sizes, chunk_overlap)], **kwargs)
+
+    @classmethod
+    def class_name(cls) -> str:
+        return "HierarchicalPropositionNodeParser"
+
+    def _levels(self) -> list[NodeParser]:
+        return self.levels
+
+
+def _splitters(chunk_sizes: Sequence[int], chunk_overlap: int = 0) -> list[NodeParser]:
+    return [SentenceSplitter(chunk_size=size, chunk_overlap=min(chunk_overlap, size)) for size in chunk_sizes]
+
+
+@dataclass(frozen=True)
+class ParsedDocument:
+    """A document and its nodes.
+
+    Args:
+        document: The document.
+        nodes: Its nodes; none where it has no text.
+        error: Why it has none; None where nothing was wrong.
+        is_passing: Whether some of its propositions may be had another day, since the provider could not be reached.
+    """
+
+    document: BaseNode
+    nodes: list[BaseNode]
+    error: Exception | None = None
+    is_passing: bool = False
+
+
+@dataclass
+class _Waiting:
+    """A document that waits for the propositions of its passages, or what is wrong with it."""
+
+    document: BaseNode
+    nodes: DocumentNodes | None = None
+    error: Exception | None = None
+    sets: list[PropositionSet] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, document: BaseNode, settings: NodeSettings) -> _Waiting:
+        try:
+            return cls(document, DocumentNodes(document, settings))
+        except Exception as error:  # whatever a base parser or odd metadata raise is this document's matter
+            return cls(document, error=error)
+        finally:
+            settings.ids.forget()  # so that ids do not hang on which documents are waiting at the same time
+
+    @property
+    def wanted(self) -> list[Passage]:
+        return [] if self.nodes is None else self.nodes.wanted
+
+    def parsed(self) -> ParsedDocument:
+        try:
+            nodes = [] if self.nodes is None else self.nodes.with_units(self.sets)
+        except Exception as error:  # such as propositions that are no texts
+            return ParsedDocument(self.document, [], error)
+        return ParsedDocument(self.document, nodes, self.error, any(one.is_passing for one in self.sets))
+
+
+def _has(document: BaseNode, name: str) -> bool:
+    """Whether a document's nodes have metadata of a name."""
+    known = name in document.metadata or (name == "title" and bool(title_of(document)))
+    return known or (name == "section" and bool(find_headings(document.get_content())))
+
+
+def _assembled(documents: Sequence[DocumentNodes], sets: Sequence[PropositionSet]) -> list[BaseNode]:
+    remaining = iter(sets)
+    return [node for one in documents for node in one.with_units(list(islice(remaining, len(one.wanted))))]
+
+
+def _unpickled(kind: type[NodeParser], fields: bytes) -> TransformComponent:
+    """Make a proposition node parser of its pickled fields, or in a worker of `multiprocessing` an `UnusableParser`."""
+    get_tokenizer()  # points tiktoken to the files that come with core; unpickling a splitter would download them
+    try:
+        return kind(**pickle.loads(fields))
+    except Exception as error:
+        if multiprocessing.parent_process() is None:
+            raise
+        said = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        return UnusableParser(reason=f"A worker could not make the node parser. {said}")
+
+
+class UnusableParser(TransformComponent):
+    """What a parser becomes in a worker of `multiprocessing` that cannot make it: it says why when it is called.
+
+    An error while a task is unpickled ends the worker, and a `multiprocessing.Pool` then waits for ever.
+
+    Args:
+        reason: What was wrong.
+    """
+
+    reason: str
+
+    def __call__(self, nodes: Sequence[BaseNode], **kwargs: Any) -> Sequence[BaseNode]:
+        """Raise a ValueError that says what was wrong."""
+        raise ValueError(self.reason)
+
+
+class ParsedNodes(list[BaseNode]):
+    """The nodes that one of our parsers returned: a list that `PropositionIngestionCache` tells from others.
+
+    `fresh` is true until the cache has seen it: a later step may change the nodes in place and return the same list.
+    """
+
+    fresh: bool = True
+
+
+class PropositionIngestionCache(IngestionCache):
+    """Core's ingestion cache, but for what the proposition node parsers return.
+
+    Core's cache key is made of the texts and metadata of the documents that come in, not of their ids, and the cache
+    sees neither the documents nor their ids when it is asked. A second document with the same text would get the
+    first one's nodes. So this cache does not keep our parsers' output (recorded replies make that cheap to make
+    again); all other steps, embedding above all, are cached as usual.
+
+    Examples:
+        >>> from llama_index.core.ingestion import IngestionPipeline
+        >>> pipeline = IngestionPipeline(transformations=[...], cache=PropositionIngestionCache())  # doctest: +SKIP
+    """
+
+    def put(self, key: str, nodes: Sequence[BaseNode], collection: str | None = None, **kwargs: Any) -> None:
+        """Keep the nodes of a transformation, unless one of our parsers returned them."""
+        if isinstance(nodes, ParsedNodes) and nodes.fresh:
+            nodes.fresh = False
+        else:
+            super().put(key, nodes, collection=collection, **kwargs)

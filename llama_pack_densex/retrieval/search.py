@@ -1,0 +1,444 @@
+"""Searching the units: by embeddings, by words (BM25), or by both, fused by relative score."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import abstractmethod
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.callbacks import CallbackManager
+from llama_index.core.schema import NodeWithScore, QueryBundle
+from llama_index.core.vector_stores.types import MetadataFilters, VectorStoreQuery, VectorStoreQueryMode
+
+from llama_pack_densex.propositionizers.language import detect_language
+from llama_pack_densex.retrieval.hits import PassageHit, SearchResult, collapse
+from llama_pack_densex.retrieval.trust import LanguageTrust
+from llama_pack_densex.stores.filters import Passing
+from llama_pack_densex.stores.index import NodeIndex
+from llama_pack_densex.stores.lance_table import PASSAGE_WORDS, UNIT_WORDS, TableVersion, is_any_of, quote
+from llama_pack_densex.stores.node_store import FoundNode
+from llama_pack_densex.stores.words import Words, is_cjk, telling_words
+
+logger = logging.getLogger(__name__)
+
+LEAST_UNITS = 100
+"""Units that are looked through for the passages of those that are wanted, whose own similarity counts too: among 20
+the right passage came first for 2 of 100 questions less."""
+
+DENSE_UNITS = 300
+"""Units that the dense side of a hybrid search is asked for at first: among 100, half the questions of SQuAD have fewer
+passages than the scale of relative scores needs, among 300 one in 160, which then costs another search."""
+
+HEAD_PASSAGES = 30
+"""Passages of each side between whose best and last score the scale of relative scores lies.
+
+Of 20 to 50, all within a question in a hundred of one another; a fixed number keeps a ranking as it is when more is
+fetched."""
+
+HEAD_UNITS = 100
+"""The same for units, of which a passage has several."""
+
+_NOTHING = SearchResult((), exhausted=True, share=0.0)  # what an empty question finds: there is nothing to embed in it
+_MOST_PASSAGES = 1_000  # named where their units are asked for
+_SPARE = 8  # passages that are fetched beyond those asked for, to see whether others score as much as the last one
+_PAIRS_READ = 1_000  # passages with a single character that are looked at for the words that it is in
+_KIN = {"zh": "ja", "ja": "zh", "latin": "en", "en": "latin"}  # told apart with difficulty in a short question
+
+
+class UnitRetriever(BaseRetriever):
+    """Finds units, and the passages they lead to.
+
+    As a LlamaIndex retriever it returns the units, passage by passage, and a passage itself where that was found
+    without any. Our recursive and auto-merging retrievers use `search`, which also says whether there is more to find.
+
+    Args:
+        index: The nodes.
+        granularity: The units that are searched.
+        filters: Only nodes whose metadata pass are searched; None means all.
+        fetch_k: Units in a search as a plain retriever.
+    """
+
+    def __init__(
+        self,
+        index: NodeIndex,
+        granularity: Sequence[str] = ("proposition",),
+        filters: MetadataFilters | None = None,
+        fetch_k: int = 20,
+        callback_manager: CallbackManager | None = None,
+    ) -> None:
+        self._index = index
+        self._searched = tuple(granularity)
+        self._filters = filters
+        self._fetch_k = fetch_k
+        super().__init__(callback_manager=callback_manager)
+
+    @abstractmethod
+    def search(self, query: QueryBundle, k: int) -> SearchResult:
+        """Search once.
+
+        Args:
+            query: The question; its embedding is filled in where one is needed and missing.
+            k: Units to look for.
+        """
+
+    async def prepare(self, query: QueryBundle) -> None:
+        """Embed a question, if it will be searched by embeddings, without blocking the event loop."""
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        found = [
+            unit
+            for hit in self.search(query_bundle, self._fetch_k).passages
+            for unit in hit.units or (FoundNode(hit.passage_id, "passage", "", hit.score),)
+        ]
+        nodes = self._index.fetch([unit.id for unit in found])
+        return [NodeWithScore(node=nodes[unit.id], score=unit.score) for unit in found if unit.id in nodes]
+
+    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        await self.prepare(query_bundle)
+        return await asyncio.to_thread(self._retrieve, query_bundle)
+
+
+class DenseUnitRetriever(UnitRetriever):
+    """Finds the units whose embeddings are nearest to the question's.
+
+    The store holds other nodes beside the searched units. They are fetched too and dropped: filters by granularity
+    slow some stores down fiftyfold.
+
+    Args:
+        store_mode: The query mode of the vector store; its own hybrid mode, for one.
+        alpha: In that mode, the dense side's share; None means the store's default.
+        **kwargs: What `UnitRetriever` takes.
+    """
+
+    def __init__(
+        self,
+        index: NodeIndex,
+        granularity: Sequence[str] = ("proposition",),
+        *,
+        store_mode: VectorStoreQueryMode = VectorStoreQueryMode.DEFAULT,
+        alpha: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self._store_mode, self._alpha = store_mode, alpha
+        super().__init__(index, granularity, **kwargs)
+
+    async def prepare(self, query: QueryBundle) -> None:
+        if query.embedding is None and query.embedding_strs:
+            query.embedding = await self._embed_model.aget_agg_embedding_from_queries(_embeddable(query))
+
+    def search(self, query: QueryBundle, k: int) -> SearchResult:
+        if query.embedding is None:
+            if not query.embedding_strs:
+                return _NOTHING
+            query.embedding = self._embed_model.get_agg_embedding_from_queries(_embeddable(query))
+        # other nodes are dropped: there is a passage for every few units, and a section for every few passages
+        passages = "passage" in self._searched
+        limit = max(k + 4 + (k // 8 if passages else k // 2), LEAST_UNITS if passages else 0)
+        while True:
+            found = self._index.search(self._question(query, limit))
+            units = [node for node in found if node.granularity in self._searched]
+            nothing_left = len(found) < limit
+            if len(units) >= k or nothing_left:
+                hits = collapse(units[:k], units if passages else ())
+                return SearchResult(hits, exhausted=nothing_left and len(units) <= k)
+            limit *= 2
+
+    @property
+    def _embed_model(self) -> BaseEmbedding:
+        assert self._index.embed_model is not None, "dense search needs an index with an embedding model"
+        return self._index.embed_model
+
+    def _question(self, query: QueryBundle, limit: int) -> VectorStoreQuery:
+        question = VectorStoreQuery(
+            query_embedding=query.embedding,
+            similarity_top_k=limit,
+            query_str=query.query_str,
+            mode=self._store_mode,
+            filters=self._filters,
+        )
+        if self._store_mode == VectorStoreQueryMode.DEFAULT:
+            return question
+        return replace(question, sparse_top_k=limit, hybrid_top_k=limit, alpha=self._alpha)
+
+
+class LexicalUnitRetriever(UnitRetriever):
+    """Finds passages by BM25, and ranks the units of each found passage among themselves.
+
+    BM25 is that of LanceDB's full-text index over our tokens: the textbook's, with k1 1.2 and b 0.75, over the rows
+    that have words in a column. Takes what `UnitRetriever` takes; the index knows how words are told.
+    """
+
+    def search(self, query: QueryBundle, k: int) -> SearchResult:
+        words = self._index.words
+        assert words is not None, "an index without words is not searched by words"
+
+        def find() -> SearchResult:
+            passing = self._index.store.passing(self._filters)
+            return find_by_words(self._index.words_now(), words, query.query_str, k, self._searched, passing)
+
+        found = self._index.reading(find)
+        if not found.passages:
+            logger.warning("No word of the question occurs in the indexed passages: nothing is found by words.")
+        return found
+
+
+class HybridUnitRetriever(UnitRetriever):
+    """Fuses dense search of the units with BM25 over their passages, by relative score (see `fuse`).
+
+    The side by words counts as far as words go: by the share of the question's words that its best passage holds, so
+    that a passage with one of ten words is no better than it is. A question none of whose words occurs is answered by
+    the dense side alone.
+
+    Args:
+        dense: Searches by embeddings.
+        lexical: Searches by words.
+        dense_weight: The dense side's share for a question, from 0 to 1; None leaves it to the words. At 0 only words
+            decide, and the question is not even embedded unless they find nothing; at 1 only embeddings.
+        index: The nodes.
+    """
+
+    def __init__(
+        self,
+        dense: DenseUnitRetriever,
+        lexical: LexicalUnitRetriever,
+        dense_weight: Callable[[str], float | None],
+        index: NodeIndex,
+        callback_manager: CallbackManager | None = None,
+    ) -> None:
+        self._dense, self._lexical, self._dense_weight = dense, lexical, dense_weight
+        super().__init__(index, callback_manager=callback_manager)
+
+    async def prepare(self, query: QueryBundle) -> None:
+        if self._dense_weight(query.query_str) != 0:
+            await self._dense.prepare(query)
+
+    def search(self, query: QueryBundle, k: int) -> SearchResult:
+        weight = self._dense_weight(query.query_str)
+        if weight == 1:
+            return self._dense.search(query, k)
+        passages = max(k, HEAD_PASSAGES)
+        if weight == 0:
+            by_words = self._lexical.search(query, passages)
+            return by_words if by_words.passages else self._search_dense(query, k)
+        with ThreadPoolExecutor(1) as beside:
+            words = beside.submit(self._lexical.search, query, passages)
+            by_meaning = self._search_dense(query, k)
+            by_words = words.result()
+        if not by_words.passages:
+            return by_meaning
+        fused = fuse(by_meaning.passages, by_words.passages, 1 / (1 + by_words.share) if weight is None else weight)
+        return SearchResult(fused, by_meaning.exhausted and by_words.exhausted)
+
+    def _search_dense(self, query: QueryBundle, k: int) -> SearchResult:
+        units = max(k, DENSE_UNITS)
+        found = self._dense.search(query, units)
+        while len(found.passages) < HEAD_PASSAGES and not found.exhausted:  # few passages with many units
+            units *= 2
+            found = self._dense.search(query, units)
+        return found
+
+
+def dense_weight(
+    trust: Mapping[str, LanguageTrust], chosen: float | None, known: Collection[str] = ()
+) -> Callable[[str], float | None]:
+    """The dense side's share in hybrid search, by question.
+
+    Args:
+        trust: What was found out about the embedding model, by language; read at every question.
+        chosen: The user's choice for all questions. None leaves it to the words of the question, but for questions in
+            a language that the model does not know: these are left to search by words. Where it knows none of the
+            documents' languages, that holds for numbers and for questions in other languages too.
+        known: Languages that the user says it knows.
+
+    Returns:
+        The share; None where the words decide.
+    """
+
+    def weight(question: str) -> float | None:
+        if chosen is not None:
+            return chosen
+        strangers = {language for language, of in trust.items() if not of.known} - set(known)
+        if not strangers:
+            return None
+        language = detect_language(question)
+        asked = next((one for one in (language, _KIN.get(language, "")) if one in trust), None)
+        return 0.0 if (asked in strangers if asked else strangers == set(trust)) else None
+
+    return weight
+
+
+def fuse(dense: Sequence[PassageHit], lexical: Sequence[PassageHit], dense_weight: float) -> tuple[PassageHit, ...]:
+    """Merge what two searches found, by node id: passages among passages, units among units.
+
+    Scores are made relative first (min-max over the best of each side: 1 for the best, 0 for the last one of the
+    head and for what is not in it), then added by weight. Core's `QueryFusionRetriever` merges nodes of equal text.
+
+    Args:
+        dense: What the embeddings found, best first.
+        lexical: What the words found, best first.
+        dense_weight: The dense side's share, from 0 to 1.
+
+    Returns:
+        Passages, best first, with scores from 0 to 1, and their units with scores of the same kind.
+    """
+    sides = (dense, lexical)
+    passages = _fused([{hit.passage_id: hit.score for hit in side} for side in sides], HEAD_PASSAGES, dense_weight)
+    units = _fused([{u.id: u.score for hit in side for u in hit.units} for side in sides], HEAD_UNITS, dense_weight)
+    found = {unit.id: unit for side in sides for hit in side for unit in hit.units}
+    units_of: defaultdict[str, list[FoundNode]] = defaultdict(list)
+    for unit_id in sorted(units, key=lambda unit_id: units[unit_id], reverse=True):
+        unit, score = found[unit_id], units[unit_id][0]
+        if score > 0 or not units_of[unit.leads_to]:  # what no side has in its head found nothing
+            units_of[unit.leads_to].append(unit._replace(score=score))
+    ranked = sorted(passages, key=lambda passage_id: passages[passage_id], reverse=True)
+    return tuple(PassageHit(p, passages[p][0], tuple(units_of[p])) for p in ranked)
+
+
+def relative_scores(scores: Mapping[str, float], head: int, floor: float | None = None) -> dict[str, float]:
+    """Place scores on a scale on which the best is 1 and the last one of the head is 0.
+
+    Args:
+        scores: Scores by id, in any order.
+        head: How many of the best the scale spans.
+        floor: The score that is 0 on the scale where there are fewer than `head`; None means the lowest.
+
+    Returns:
+        The places by id; what comes after the head is below 0.
+    """
+    ranked = sorted(scores.values(), reverse=True)
+    if not ranked:
+        return {}
+    high = ranked[0]
+    low = ranked[head - 1] if len(ranked) >= head else ranked[-1] if floor is None else floor
+    if high <= low:  # a single one, or all alike
+        return dict.fromkeys(scores, 1.0)
+    return {node_id: (score - low) / (high - low) for node_id, score in scores.items()}
+
+
+def _fused(
+    sides: Sequence[Mapping[str, float]], head: int, dense_weight: float
+) -> dict[str, tuple[float, float, float]]:
+    """By id the fused score, and what orders equal ones: a score that goes below 0 for what no side has in its head,
+    and the weight of the sides that found it."""
+    dense, lexical = sides
+    parts = [
+        (weight, side, min(0.0, min(side.values(), default=0.0)))
+        for weight, side in (
+            (dense_weight, relative_scores(dense, head)),
+            (1.0 - dense_weight, relative_scores(lexical, head, floor=0.0)),  # where no word occurs, BM25 is 0
+        )
+    ]
+    fused: dict[str, tuple[float, float, float]] = {}
+    for node_id in dict.fromkeys([*dense, *lexical]):
+        score = tail = found = 0.0
+        for weight, side, absent in parts:
+            share = weight * side.get(node_id, absent)
+            tail += share
+            score += max(share, 0.0)
+            found += weight if node_id in side else 0.0
+        fused[node_id] = (min(score, 1.0), tail, found)
+    return fused
+
+
+def find_by_words(
+    now: TableVersion,
+    words: Words,
+    question: str,
+    k: int,
+    granularity: Collection[str],
+    passing: Passing | None = None,
+) -> SearchResult:
+    """Find passages by BM25, and rank each found passage's units among themselves.
+
+    Args:
+        now: A table with the columns of `words`.
+        words: How the question is split.
+        question: The question.
+        k: How many passages to return at most.
+        granularity: The granularities of the units to return.
+        passing: The passages to search; None means all.
+
+    Returns:
+        The passages, of equal ones first that with the smaller id; of their units, equal ones in reading order.
+    """
+    asked = words.tokens(question)
+    lone = {token for token in asked if words.tokenizer.pairs and len(token) == 1 and is_cjk(token)}
+    others = [token for token in asked if token not in lone]
+    best, more = _best(now, asked, k, passing)
+    there = _words_of(now, best)
+    if lone and {*there}.isdisjoint(others) and not _best(now, others, 1, passing)[0]:
+        # a single character may be hidden in the pairs of others; where nothing else is known, these are asked for
+        asked = [*asked, *_words_with(now, lone)]
+        best, more = _best(now, asked, k, passing)
+        there = _words_of(now, best)
+    if not best:
+        return _NOTHING
+    units: defaultdict[str, list[FoundNode]] = defaultdict(list)
+    if {*granularity} - {"passage"}:
+        named = is_any_of("passage_id", [passage.id for passage in best]) if len(best) <= _MOST_PASSAGES else ""
+        for unit in now.match(" ".join(asked), UNIT_WORDS, None, named):
+            if unit.score > 0 and unit.granularity in granularity:
+                units[unit.passage_id].append(unit)
+    hits = tuple(PassageHit(passage.id, passage.score, tuple(units[passage.id])) for passage in best)
+    return SearchResult(hits, not more, _share([*others, *lone], lone, there))
+
+
+def _best(
+    now: TableVersion, asked: Sequence[str], passages: int, passing: Passing | None
+) -> tuple[list[FoundNode], bool]:
+    """The best passages, and whether there are more."""
+    if not asked or passages <= 0 or (passing is not None and not passing.ids):
+        return [], False
+    limit, condition = passages + _SPARE, ""
+    if passing is not None and passing.few:
+        condition = is_any_of("id", sorted(passing.ids))
+    elif passing is not None:
+        limit = passing.fetched(limit)
+    while True:
+        rows = now.match(" ".join(asked), PASSAGE_WORDS, limit, condition)
+        found = [row for row in rows if row.score > 0 and (passing is None or row.id in passing.ids)]
+        found.sort(key=lambda row: (-row.score, row.id))
+        # of equal scores LanceDB returns any: one that is out of reach must not be as good as the last one returned
+        if len(rows) < limit or (len(found) > passages and found[passages - 1].score > rows[-1].score):
+            return found[:passages], len(found) > passages
+        limit *= 4
+
+
+def _words_with(now: TableVersion, characters: set[str]) -> list[str]:
+    """The pairs of characters that some single ones are in."""
+    condition = " OR ".join(f"{PASSAGE_WORDS} LIKE {quote(f'%{character}%')}" for character in sorted(characters))
+    pairs: dict[str, None] = {}
+    read = 0
+    for batch in now.scan([PASSAGE_WORDS], condition):
+        for text in batch.column(PASSAGE_WORDS).to_pylist():
+            known = (word for word in text.split(" ") if len(word) == 2)
+            pairs |= dict.fromkeys(word for word in known if not characters.isdisjoint(word))
+        read += batch.num_rows
+        if read >= _PAIRS_READ:
+            break
+    return list(pairs)
+
+
+def _words_of(now: TableVersion, best: Sequence[FoundNode]) -> list[str]:
+    """The words of the first of some passages."""
+    rows = now.rows_of([best[0].id], [PASSAGE_WORDS]) if best else ()
+    return [word for row in rows for word in row[PASSAGE_WORDS].split(" ")]
+
+
+def _share(asked: Sequence[str], lone: Collection[str], passage_words: Sequence[str]) -> float:
+    """The share of a question's words that a passage has, from 0 to 1; see `telling_words`."""
+    there, tokens = set(passage_words), telling_words(asked)
+    held = [token in there or (token in lone and any(token in word for word in there)) for token in tokens]
+    return sum(held) / len(tokens)
+
+
+def _embeddable(query: QueryBundle) -> list[str]:
+    """What is embedded of a question; few embedding models take half a character (a lone surrogate)."""
+    return [text.encode("utf-8", "replace").decode("utf-8") for text in query.embedding_strs]

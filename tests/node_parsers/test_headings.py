@@ -1,0 +1,68 @@
+"""One idea of a heading and of a fence, for sections and for sentences."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from llama_index.core import Document
+
+from llama_pack_densex import PropositionNodeParser
+from llama_pack_densex.node_parsers.metadata import SECTION_KEY
+from llama_pack_densex.node_parsers.nodes import Outline, SectionNodeParser
+from llama_pack_densex.propositionizers.sentences import segment
+
+
+def sections(text: str) -> dict[str, str]:
+    """What section each proposition of a text is in."""
+    nodes = PropositionNodeParser().get_nodes_from_documents([Document(text=text)])
+    return {node.get_content(): node.metadata[SECTION_KEY] for node in nodes[1:]}
+
+
+def test_a_fence_that_is_never_closed_hides_no_heading_below_it() -> None:
+    assert sections("x = 1\n```\n\n# One\n\nRain fell.")["Rain fell."] == "One"
+
+
+def test_a_fence_inside_of_another_kind_does_not_end_it() -> None:
+    code = "```\n~~~\n# no heading\n```"
+    assert sections(f"# One\n\n{code}\n\n# Two\n\nRain fell.") == {code: "One", "Rain fell.": "Two"}
+
+
+@pytest.mark.parametrize(("underline", "found"), [("=====", "One, Two"), ("-----", "One, Two")])
+def test_underlined_headings_are_headings_of_sections_too(underline: str, found: str) -> None:
+    assert sections(f"One\n===\n\nIt was cold.\n\n{'#' * 2} Two\n\nRain fell.")["Rain fell."] == found
+    title = f"Two\n{underline}"
+    expected = "Two" if underline[0] == "=" else "One, Two"
+    assert sections(f"# One\n\nIt was cold.\n\n{title}\n\nRain fell.")["Rain fell."] == expected
+
+
+def test_a_heading_says_what_it_says_without_markup() -> None:
+    text = "# **Tides** and `code` ##\n\n== 歴史 ==\n\nC#\n--\n\n## C#\n\nRain fell."
+    assert sections(text)["Rain fell."] == "Tides and code, C#"
+
+
+def test_sections_are_cut_at_underlined_headings() -> None:
+    text = "One\n===\n\nRain fell.\n\nTwo\n---\n\nIt was cold."
+    nodes = SectionNodeParser().get_nodes_from_documents([Document(text=text)])
+    assert [node.get_content() for node in nodes] == ["One\n===\n\nRain fell.", "Two\n---\n\nIt was cold."]
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(["# A", "## B", "A\n===", "B\n---", "= 1 =", "```", "~~~", "| a |", "Rain fell.", ""])))
+def test_the_headings_of_sentences_are_the_headings_of_sections(lines: list[str]) -> None:
+    text = "\n".join(lines)
+    found = [(part.start, part.end) for part in segment(text) if part.kind == "heading"]
+    assert found == [(heading.start, heading.end) for heading in Outline(text).headings]
+
+
+def test_the_time_for_sections_grows_with_the_text_and_not_with_its_square() -> None:
+    def seconds(headings: int) -> float:
+        outline = Outline("".join(f"## Part {i}\n\nRain fell. It was cold.\n\n" for i in range(headings)))
+        began = time.process_time()
+        for heading in outline.headings:
+            outline.section_at(heading.end, heading.end + 20)
+        return time.process_time() - began
+
+    assert seconds(40_000) < 20  # a second or less; quadratic time would take minutes

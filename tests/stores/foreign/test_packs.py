@@ -1,0 +1,120 @@
+"""Packs over other stores: what a stop leaves, and what several writers do."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from llama_index.core import Document
+from llama_index.core.storage.docstore import BaseDocumentStore
+from llama_index.core.storage.docstore.keyval_docstore import KVDocumentStore
+from llama_index.core.storage.kvstore import SimpleKVStore
+from llama_index.core.vector_stores.simple import SimpleVectorStore
+
+from llama_pack_densex import DenseXRetrievalPack
+from llama_pack_densex.stores.foreign import adapter_for
+from tests.searching import ShortEmbedding
+from tests.stores.foreign.alone_checks import StoppedError, stopped_after
+
+OPTIONS: dict[str, Any] = {"embed_model": ShortEmbedding(), "query_llm": "none"}
+SECRET = Document(id_="秘密", text="The bitters hold wormwood. They hold quinine as well. 山椒が入る。")
+OTHER = Document(id_="天気", text="Rain fell on the harbour. It was cold.")
+
+
+def chroma() -> Any:
+    chromadb = pytest.importorskip("chromadb")
+    integration = pytest.importorskip("llama_index.vector_stores.chroma")
+    client = chromadb.EphemeralClient()
+    return integration.ChromaVectorStore(client.get_or_create_collection(f"c{uuid.uuid4().hex}"))
+
+
+def qdrant() -> Any:
+    client = pytest.importorskip("qdrant_client")
+    integration = pytest.importorskip("llama_index.vector_stores.qdrant")
+    return integration.QdrantVectorStore("nodes", client=client.QdrantClient(":memory:"))
+
+
+@pytest.mark.parametrize("make", [chroma, qdrant])
+def test_what_a_stop_left_half_written_is_deleted_and_counted_once(make: Callable[[], Any]) -> None:
+    store = make()
+    pack = DenseXRetrievalPack([OTHER], vector_store=store, **OPTIONS)
+    nodes = pack.node_parser.get_nodes_from_documents([SECRET])
+    for node in nodes:
+        node.embedding = ShortEmbedding().get_text_embedding(node.get_content())
+    adapter = adapter_for(store)
+    with stopped_after(adapter, 1), pytest.raises(StoppedError):
+        adapter.replace([], nodes)
+    again = DenseXRetrievalPack.from_vector_store(store, **OPTIONS)
+    assert "秘密" not in again.documents()
+    assert adapter.node_ids(["秘密"])
+    assert again.delete(["秘密", "秘密", "never there"], purge=True) == 1
+    assert adapter.node_ids(["秘密"]) == set()
+    assert not adapter.fetch([node.node_id for node in nodes])
+    assert again.delete(["天気", "天気"]) == 1
+
+
+def test_a_document_that_a_docstore_has_half_of_is_erased() -> None:
+    values, vectors = SimpleKVStore(), SimpleVectorStore()
+    docstore: BaseDocumentStore = KVDocumentStore(values)
+    DenseXRetrievalPack([OTHER], vector_store=vectors, docstore=docstore, **OPTIONS)
+    put_all, left = values.put_all, [3]
+
+    def stopping(*args: Any, **options: Any) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise StoppedError
+        put_all(*args, **options)
+
+    values.put_all = stopping  # type: ignore[method-assign]  # stands for a connection that is lost
+    with pytest.raises(StoppedError):
+        DenseXRetrievalPack([SECRET], vector_store=vectors, docstore=docstore, **OPTIONS)
+    values.put_all = put_all  # type: ignore[method-assign]
+    assert any("wormwood" in node.get_content() for node in docstore.docs.values())
+    pack = DenseXRetrievalPack([], vector_store=vectors, docstore=docstore, **OPTIONS)
+    assert pack.delete("秘密", purge=True) == 1
+    assert "wormwood" not in str(values.to_dict())
+    assert {node.ref_doc_id for node in docstore.docs.values()} == {"天気"}
+
+
+@pytest.fixture
+def faiss_stores() -> Callable[[], Any]:
+    faiss = pytest.importorskip("faiss")
+    integration = pytest.importorskip("llama_index.vector_stores.faiss")
+    dimension = len(ShortEmbedding().get_text_embedding("a"))
+    return lambda: integration.FaissVectorStore(faiss.IndexFlatIP(dimension))
+
+
+def test_two_writers_to_a_faiss_folder_lose_nothing_after_many_deletions(
+    faiss_stores: Callable[[], Any], tmp_path: Path
+) -> None:
+    def documents(numbers: range, says: str) -> list[Document]:
+        text = " ".join(f"Sentence {place} {says}." for place in range(12))
+        return [Document(id_=f"d{number}", text=f"Number {number}. {text}") for number in numbers]
+
+    first = DenseXRetrievalPack(
+        documents(range(100), "is old"), vector_store=faiss_stores(), persist_dir=tmp_path, **OPTIONS
+    )
+    first.refresh(documents(range(100), "is new"))  # which replaces nearly all vectors
+    second = DenseXRetrievalPack.load(tmp_path, **OPTIONS)
+    first.refresh(documents(range(100), "is newer"))
+    second.insert(documents(range(100, 101), "is newer"))
+    expected = {f"d{number}" for number in range(101)}
+    for pack in (second, DenseXRetrievalPack.load(tmp_path, **OPTIONS)):
+        assert set(pack.documents()) == expected
+        assert {str(node.ref_doc_id) for node in pack.nodes()} == expected
+        assert all("is newer" in node.get_content() for node in pack.nodes("passage"))
+
+
+def test_deleted_text_is_in_no_file_of_a_faiss_folder(faiss_stores: Callable[[], Any], tmp_path: Path) -> None:
+    pack = DenseXRetrievalPack(
+        [SECRET, OTHER], vector_store=faiss_stores(), persist_dir=tmp_path, hybrid=False, **OPTIONS
+    )
+    size = pack.vector_index.vector_store.client.ntotal if pack.vector_index is not None else 0
+    assert pack.delete("秘密", purge=True) == 1
+    files = [file for file in tmp_path.rglob("*") if file.is_file()]
+    assert not any(word.encode() in file.read_bytes() for file in files for word in ("wormwood", "山椒"))
+    assert pack.vector_index is not None
+    assert 0 < pack.vector_index.vector_store.client.ntotal < size

@@ -1,0 +1,335 @@
+"""Looking into an index at the command line: `densex inspect`, `delete`, `export`, and what `query` can be told."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from llama_index.core import Document
+
+from llama_pack_densex import DenseXRetrievalPack, Passage, Propositionizer, RecordedPropositionizer
+from llama_pack_densex.llm.cache import ReplyCache, reply_key
+from llama_pack_densex.llm.requests import Reply
+from llama_pack_densex.propositionizers.base import PropositionSet
+from llama_pack_densex.stores.folder import REPLIES_FILE
+from tests.test_cli import run, run_json, run_process
+
+GREEN = "Green tea is steamed. It keeps its colour."
+LAKE = "琵琶湖は日本最大の湖である。面積は約６７０平方キロメートルである。"
+DOCUMENTS = [
+    Document(
+        id_="tea.md",
+        text=f"# Tea\n\n## Green\n\n{GREEN}\n\n## Black\n\nBlack tea is oxidised.",
+        metadata={"year": 2020, "lang": "en", "tags": ["drink", "leaf"], "page_label": "9", "draft": True},
+    ),
+    Document(
+        id_="琵琶湖.md",
+        text=f"# 琵琶湖\n\n{LAKE}",
+        metadata={"year": 2024, "lang": "ja", "tags": ["湖"], "page_label": "10", "draft": False, "県": "滋賀"},
+    ),
+    Document(id_="a.pdf#page=1", text="The cat sat on the mat.", metadata={"year": 2021.5, "lang": "en"}),
+    Document(id_="a.pdf#page=2", text="The dog ran to the lake.", metadata={"lang": "en"}),
+]
+
+
+class Telling(Propositionizer):
+    """Says of each passage where it is from; what an LLM makes depends on title and section too."""
+
+    async def apropositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
+        return [
+            PropositionSet(
+                (f"{passage.title} / {passage.section}: {passage.text[-12:]}", "同じ文", "同じ文"),
+                "fallback" if "cat" in passage.text else "ok",
+                "the reply was refused" if "cat" in passage.text else "",
+            )
+            for passage in passages
+        ]
+
+    def fingerprint_data(self) -> dict[str, Any]:
+        return {}
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Path:
+    folder = tmp_path / "index"
+    DenseXRetrievalPack(DOCUMENTS, propositionizer=Telling(), embed_model="none", query_llm="none", persist_dir=folder)
+    return folder
+
+
+def shown(folder: Path, *options: str) -> list[str]:
+    return [passage["document"] for passage in run_json("inspect", folder, *options)["shown"]]
+
+
+# inspect
+
+
+@pytest.mark.parametrize("document", ["tea.md", "琵琶湖.md"])
+def test_inspect_shows_one_document(index: Path, document: str) -> None:
+    assert set(shown(index, "--document", document)) == {document}
+
+
+def test_inspect_shows_all_pages_of_a_file(index: Path) -> None:
+    assert shown(index, "--document", "a.pdf") == ["a.pdf#page=1", "a.pdf#page=2"]
+
+
+@pytest.mark.parametrize(("wrong", "near"), [("teas.md", "tea.md"), ("琵琶", "琵琶湖.md")])
+@pytest.mark.parametrize("command", [["inspect", "INDEX", "--document"], ["delete", "INDEX"]])
+def test_an_unknown_document_is_an_error_that_names_near_ones(
+    index: Path, command: list[str], wrong: str, near: str
+) -> None:
+    code, output = run(*(part.replace("INDEX", str(index)) for part in command), wrong)
+    assert code == 1
+    output = output.replace("\n", "")
+    assert f"no document {wrong!r}" in output
+    assert f"did you mean {near!r}" in output
+    assert len(shown(index, "--limit", "0")) == 4
+
+
+def test_inspect_shows_passages_of_a_status(index: Path) -> None:
+    assert shown(index, "--status", "fallback") == ["a.pdf#page=1"]
+    assert "No passage is like that" in run("inspect", index, "--status", "repaired")[1]
+
+
+@pytest.mark.parametrize("text", ["STEAMED", "約670平方", "同じ文"])
+def test_inspect_finds_text_in_passages_and_propositions(index: Path, text: str) -> None:
+    found = shown(index, "--search", text)
+    assert found == {"STEAMED": ["tea.md"], "約670平方": ["琵琶湖.md"]}.get(text) or len(found) == 4
+
+
+def test_inspect_shows_a_few_passages_and_says_how_many_more_there_are(tmp_path: Path) -> None:
+    documents = [Document(id_=f"{number:02}", text=f"Fact {number}.") for number in range(25)]
+    DenseXRetrievalPack(documents, embed_model="none", query_llm="none", proposition_llm="none",
+                        persist_dir=tmp_path / "index")  # fmt: skip
+    by_default = run_json("inspect", tmp_path / "index")
+    assert len(by_default["shown"]) + by_default["more"] == 25
+    assert 0 < len(by_default["shown"]) < 25
+    assert "22 more passages" in run("inspect", tmp_path / "index", "--limit", "3")[1]
+    assert shown(tmp_path / "index", "--limit", "3") == ["00", "01", "02"]
+    assert len(shown(tmp_path / "index", "--limit", "0")) == 25
+
+
+# delete
+
+
+def test_delete_says_what_was_deleted(index: Path) -> None:
+    code, output = run("delete", index, "琵琶湖.md", "a.pdf")
+    assert code == 0
+    assert "3 documents deleted; 1 document left" in " ".join(output.split())
+    assert "琵琶湖.md" in output
+    assert set(shown(index)) == {"tea.md"}
+    assert run_json("query", index, "琵琶湖")["results"] == []
+    assert run("check", index)[0] == 0
+
+
+def test_delete_of_known_and_unknown_documents_deletes_nothing(index: Path) -> None:
+    assert run("delete", index, "tea.md", "nowhere")[0] == 1
+    assert "tea.md" in shown(index)
+
+
+@pytest.mark.parametrize("purge", [True, False])
+def test_delete_purges_what_it_is_told_to(index: Path, purge: bool) -> None:
+    replies = ReplyCache(index / REPLIES_FILE)
+    replies.put(reply_key(DOCUMENTS[1].text, "any prompt"), Reply("秘密の返事", "stop"))
+    replies.close()
+    assert run("delete", index, "琵琶湖.md", *(["--purge"] if purge else []))[0] == 0
+    left = b"".join(file.read_bytes() for file in index.rglob("*") if file.is_file())
+    assert ("秘密の返事".encode() in left, "日本最大".encode() in left) == (not purge, not purge)
+    assert run_json("query", index, "steamed tea")["results"][0]["document"] == "tea.md"
+
+
+def test_deleting_all_documents_leaves_an_index_that_finds_nothing(index: Path) -> None:
+    assert run_json("delete", index, "tea.md", "a.pdf", "琵琶湖.md")["documents"] == 0
+    assert "Nothing in the index" in run("query", index, "tea")[1]
+    assert run("inspect", index)[0] == 0
+
+
+# export
+
+
+def exported(folder: Path) -> list[dict[str, Any]]:
+    result = run_process("export", folder)
+    assert result.returncode == 0
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def export(folder: Path, file: Path) -> None:
+    code, output = run("export", folder)
+    assert code == 0
+    file.write_text(output, encoding="utf-8")
+
+
+def test_an_index_made_from_an_export_has_the_same_propositions(index: Path, tmp_path: Path) -> None:
+    file = tmp_path / "export.jsonl"
+    export(index, file)
+    again = tmp_path / "again"
+    DenseXRetrievalPack(
+        DOCUMENTS, propositionizer=RecordedPropositionizer(file), embed_model="none", query_llm="none",
+        persist_dir=again,
+    )  # fmt: skip
+    assert exported(again) == exported(index)
+    assert exported(index)[-1]["propositions"] == [f" / 琵琶湖: {LAKE[-12:]}", "同じ文", "同じ文"]
+
+
+def test_passages_of_equal_text_keep_their_own_propositions(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"embed_model": "none", "query_llm": "none"}
+    documents = [Document(id_=name, text=LAKE, metadata={"title": name, "section": "湖"}) for name in ("春", "秋")]
+    pack = DenseXRetrievalPack(documents, propositionizer=Telling(), persist_dir=tmp_path / "index", **settings)
+    export(tmp_path / "index", tmp_path / "export.jsonl")
+    recorded = RecordedPropositionizer(tmp_path / "export.jsonl")
+    again = DenseXRetrievalPack(documents, propositionizer=recorded, **settings)
+    assert [node.text for node in again.nodes("proposition")] == [node.text for node in pack.nodes("proposition")]
+    assert recorded.propositionize([Passage(LAKE, "冬")])[0].texts[0].startswith("秋")
+
+
+def test_an_export_is_what_the_command_line_indexes_from(tmp_path: Path) -> None:
+    docs, (first, second) = tmp_path / "docs", (tmp_path / "first", tmp_path / "second")
+    docs.mkdir()
+    (docs / "tea.md").write_text(DOCUMENTS[0].text, encoding="utf-8")
+    (docs / "琵琶湖.md").write_text(DOCUMENTS[1].text, encoding="utf-8")
+    run("index", docs, "--to", first, "--embed-model", "none")
+    export(first, tmp_path / "export.jsonl")
+    run("index", docs, "--to", second, "--embed-model", "none", "--propositionizer",
+        f"recorded:{tmp_path / 'export.jsonl'}")  # fmt: skip
+    assert exported(second) == exported(first)
+    assert {line["title"] for line in exported(first)} >= {"琵琶湖"}
+
+
+# query
+
+
+def found(index: Path, *conditions: str) -> set[str]:
+    options = [part for condition in conditions for part in ("--filter", condition)]
+    answer = run_json("query", index, "tea lake cat 琵琶湖", "--top-k", "10", "--llm-model", "none", *options)
+    return {result["document"] for result in answer["results"]}
+
+
+@pytest.mark.parametrize(
+    ("conditions", "documents"),
+    [
+        (["year=2020"], {"tea.md"}),
+        (["year>=2021"], {"琵琶湖.md", "a.pdf#page=1"}),
+        (["year < 2021.5"], {"tea.md"}),
+        (["lang != en"], {"琵琶湖.md"}),
+        (["lang=en", "year>2020"], {"a.pdf#page=1"}),
+        (["県=滋賀"], {"琵琶湖.md"}),
+        (["tags=湖"], {"琵琶湖.md"}),
+        (["draft=true"], {"tea.md"}),
+        (["page_label=10"], {"琵琶湖.md"}),
+        (["section=Tea"], set()),
+    ],
+)  # fmt: skip
+def test_query_filters_by_metadata(index: Path, conditions: list[str], documents: set[str]) -> None:
+    if conditions == ["section=Tea"]:
+        code, output = run("query", index, "tea", "--filter", *conditions)
+        assert code == 0
+        assert "no document has section = Tea" in " ".join(output.split())
+    else:
+        assert found(index, *conditions) == documents
+
+
+@pytest.mark.parametrize(
+    ("condition", "said"),
+    [
+        ("colour=green", "there are"),
+        ("year", "write key=value"),
+        ("year>soon", "there are numbers"),
+        ("page_label>=9", "not the order of numbers"),
+        ("tags>a", "there are lists"),
+    ],
+)
+def test_a_wrong_filter_says_what_is_right(index: Path, condition: str, said: str) -> None:
+    code, output = run("query", index, "tea", "--filter", condition)
+    output = " ".join(output.split())
+    assert code == 1
+    assert said in output
+    assert condition != "colour=green" or all(key in output for key in ("year", "lang", "tags", "県"))
+
+
+def test_query_shows_what_an_llm_reads(index: Path) -> None:
+    answer = run_json("query", index, "steamed", "--context", "propositions")
+    assert answer["context"]
+    assert all(GREEN not in text for text in answer["context"])
+    assert any(GREEN in text for text in run_json("query", index, "steamed", "--context", "passages")["context"])
+    assert "What an LLM reads" in run("query", index, "琵琶湖", "--context", "window")[1]
+    assert "context" not in run_json("query", index, "steamed")
+
+
+@pytest.mark.parametrize("mode", ["auto-merging", "auto_merging"])
+def test_both_spellings_of_auto_merging_are_understood(index: Path, tmp_path: Path, mode: str) -> None:
+    assert run_json("query", index, "steamed", "--mode", mode)["results"]
+    (tmp_path / "tea.md").write_text(GREEN, encoding="utf-8")
+    to = tmp_path / mode
+    assert run("index", tmp_path / "tea.md", "--to", to, "--mode", mode, "--embed-model", "none")[0] == 0
+    assert run_json("inspect", to)["mode"] == "auto_merging"
+    assert DenseXRetrievalPack(DOCUMENTS, embed_model="none", mode=mode).retrieve("steamed")  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def cross_encoder(tmp_path: Path) -> Path:
+    """A cross-encoder with random weights, in a folder."""
+    transformers = pytest.importorskip("transformers")
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    base = tmp_path / "bert"
+    base.mkdir()
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "tea", "cat", "lake", "the", "湖"]
+    (base / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
+    config = transformers.BertConfig(
+        vocab_size=len(words), hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8,
+        num_labels=1,
+    )  # fmt: skip
+    transformers.BertForSequenceClassification(config).save_pretrained(base)
+    transformers.BertTokenizerFast(str(base / "vocab.txt")).save_pretrained(base)
+    folder = tmp_path / "cross-encoder"
+    sentence_transformers.CrossEncoder(str(base), device="cpu").save_pretrained(str(folder))
+    return folder
+
+
+def test_query_reranks_by_a_cross_encoder(index: Path, cross_encoder: Path) -> None:
+    from sentence_transformers import CrossEncoder
+
+    question = "tea lake cat 湖"
+    # a process of its own: in this one, transformers may have been loaded with its progress bars
+    done = run_process("query", index, question, "--rerank", cross_encoder, "--top-k", "10", "--json")
+    answer = json.loads(done.stdout)
+    texts = [result["text"] for result in answer["results"]]
+    assert len(texts) == 4
+    scores = CrossEncoder(str(cross_encoder), device="cpu").predict([(question, text) for text in texts])
+    assert [result["score"] for result in answer["results"]] == pytest.approx(scores.tolist(), abs=1e-4)
+    assert scores.tolist() == sorted(scores.tolist(), reverse=True)
+
+
+def test_reranking_without_its_package_names_it(index: Path) -> None:
+    code = "import sys; sys.modules['sentence_transformers'] = None\nfrom llama_pack_densex.cli import app; app()"
+    command = [sys.executable, "-c", code, "query", str(index), "tea", "--rerank", "some/model"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert "needs the package sentence-transformers" in result.stderr
+    assert "pip install" in result.stderr
+
+
+# for people
+
+
+def test_a_pack_and_its_ingestion_print_for_people(tmp_path: Path) -> None:
+    pack = DenseXRetrievalPack(
+        DOCUMENTS, propositionizer=Telling(), embed_model="none", query_llm="none", persist_dir=tmp_path / "index"
+    )
+    assert "4 documents, 4 passages" in str(pack)
+    lines = dict(line.split(maxsplit=1) for line in str(pack.ingestion).splitlines() if not line.startswith(" "))
+    assert lines["Documents"] == "4 done"
+    assert lines["Passages"] == "4: 3 ok, 1 fallback"
+    assert lines["Report"] == str(tmp_path / "index" / "ingestion_report.json")
+    assert "the reply was refused" in str(pack.ingestion)
+    assert "Time" in lines
+
+
+def test_what_is_in_an_index_can_be_piped_in_any_locale(index: Path) -> None:
+    for arguments in (["inspect", index], ["export", index], ["query", index, "琵琶湖", "--filter", "lang=ja"]):
+        result = run_process(*arguments, PYTHONIOENCODING="ascii", PYTHONUTF8="0", LC_ALL="C")
+        assert (result.returncode, result.stderr) == (0, "")
+        assert "\\u7435" in result.stdout
