@@ -15,7 +15,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -382,8 +382,15 @@ def is_running(process: int) -> bool:
     return True
 
 
+def kill(process: int) -> None:
+    """Kill a process and wait for its end; one that has finished by itself is none the worse."""
+    with suppress(ProcessLookupError):
+        os.kill(process, signal.SIGKILL)
+    wait_until(lambda: not is_running(process))
+
+
 def wait_until(is_so: Callable[[], bool]) -> None:
-    until = time.monotonic() + 60
+    until = time.monotonic() + 300
     while not is_so():
         assert time.monotonic() < until
         time.sleep(0.005)
@@ -415,18 +422,17 @@ def test_ten_kills_cost_no_more_than_what_was_in_flight(path: Path, tmp_path: Pa
         for _ in range(10):
             process = children.start(server, path, tmp_path / "result")
             seen = len(server.log())
-            some = rng.randrange(0, 8)
-            wait_until(lambda seen=seen, some=some: len(server.log()) >= seen + some)  # type: ignore[misc]
+            enough = seen + rng.randrange(0, 8)
+            wait_until(lambda enough=enough, process=process: len(server.log()) >= enough or not is_running(process))  # type: ignore[misc]
             time.sleep(rng.uniform(0, 0.1))
-            os.kill(process, signal.SIGKILL)
-            wait_until(lambda process=process: not is_running(process))  # type: ignore[misc]
+            kill(process)
             finished.append((len(server.log()), kept_in(path, server.url)))
         process = children.start(server, path, tmp_path / "result")
         wait_until(lambda: not is_running(process))
         log = server.log()
     for length, kept in finished:
         assert not kept & {asked for entry in log[length:] for asked in entry.digests}
-    assert 0 < len(finished[-1][1]) < len(MANY)
+    assert finished[-1][1]
     assert asked_twice(log).total() <= 10 * AT_A_TIME
     assert pickle.loads((tmp_path / "result").read_bytes()) == expected
 
@@ -446,8 +452,7 @@ def test_two_processes_that_share_a_cache_and_are_killed_do_each_others_work(
                 break
             time.sleep(rng.uniform(0, 0.2))
             for process in processes:
-                os.kill(process, signal.SIGKILL)
-            wait_until(lambda processes=processes: not any(map(is_running, processes)))  # type: ignore[misc]
+                kill(process)
             finished.append((len(server.log()), kept_in(path, server.url)))
         log = server.log()
     for length, kept in finished:

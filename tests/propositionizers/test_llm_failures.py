@@ -158,8 +158,8 @@ def test_an_interrupt_stops_a_synchronous_run() -> None:
     code = """
 from tests.propositionizers.test_llm_failures import PASSAGES, RIGHT, OpenAIServer, held, propositionizer
 with OpenAIServer(held(RIGHT, delay=0.5)) as server:
-    print("ready", flush=True)
     try:
+        print("ready", flush=True)
         propositionizer(server.url, max_concurrency=2).propositionize(PASSAGES)
     except KeyboardInterrupt:
         print(len(server.requests))
