@@ -39,10 +39,11 @@ from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter,
 from llama_pack_densex import DenseXRetrievalPack, Passage, Propositionizer
 from llama_pack_densex.propositionizers.base import PropositionSet
 from llama_pack_densex.propositionizers.sentences import passage_sentences
+from llama_pack_densex.propositionizers.tokens import tokenize
 from llama_pack_densex.retrieval.hits import MIN_FETCH
 from llama_pack_densex.retrieval.search import HEAD_PASSAGES, HEAD_UNITS, LexicalUnitRetriever
 from llama_pack_densex.stores.index import NodeIndex
-from llama_pack_densex.stores.words import Words, make_tokenizer, tokenize
+from llama_pack_densex.stores.words import Words, make_tokenizer
 
 DIMENSION = 384
 VOCABULARY = 30_000

@@ -12,11 +12,11 @@ from llama_pack_densex.retrieval.auto_merging import DEFAULT_RATIO_THRESH
 from llama_pack_densex.retrieval.context import ContextMode, PropositionContextPostprocessor, check_mode
 
 Mode = Literal["recursive", "auto_merging"]
-SearchedGranularity = Literal["proposition", "sentence", "passage"]
+SearchedGranularity = Literal["proposition", "sentence", "passage", "question"]
 Hybrid = bool | Literal["store"]
 RerankedUnit = Literal["passage", "proposition"]
 
-DEFAULT_GRANULARITY: tuple[SearchedGranularity, ...] = ("proposition", "sentence", "passage")
+DEFAULT_GRANULARITY: tuple[SearchedGranularity, ...] = ("proposition", "sentence", "passage", "question")
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class PackOptions:
 
     Args:
         mode: "recursive" (propositions lead to their passages) or "auto_merging" (found propositions merge upwards).
-        granularity: The units that are searched by embeddings.
+        granularity: The units that are searched by embeddings; questions, where the propositionizer wrote any.
         similarity_top_k: Nodes returned by a query that does not say.
         fetch_k: Units in the first round of a search, and in mode "auto_merging" those that count; None means five
             times the nodes asked for, at least 20, and there ten times, at least 40.

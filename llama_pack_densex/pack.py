@@ -123,7 +123,8 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             means one in memory, written to `persist_dir`.
         persist_dir: A folder to keep the index in. If it holds one, that is opened, and only documents that are new
             or changed are indexed.
-        granularity: The units that embeddings are searched for: any of "proposition", "sentence" and "passage".
+        granularity: The units that embeddings are searched for: any of "proposition", "sentence", "passage" and, where
+            the propositionizer wrote any, "question".
         hybrid: Whether search by embeddings is fused with search by words (BM25 over passages). "store" leaves that to
             the hybrid mode of `vector_store`. Without an embedding model, search is by words in any case.
         dense_weight: The embeddings' share in hybrid search, from 0 to 1. None leaves it to each question: the words
@@ -488,7 +489,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         """All nodes of the index, or those of one granularity, in the order of their documents.
 
         Args:
-            granularity: "section", "passage", "proposition" or "sentence"; None means all.
+            granularity: "section", "passage", "proposition", "sentence" or "question"; None means all.
         """
         return self._index.all_nodes(granularity)
 

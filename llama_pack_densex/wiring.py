@@ -94,7 +94,8 @@ def make_node_parser(options: PackOptions, given: Given) -> tuple[BasePropositio
     if given.text_splitter is None:
         _report_unused_settings()
     passages = given.text_splitter if given.text_splitter is not None else default_base_parser()
-    units: tuple[UnitGranularity, ...] = tuple(unit for unit in options.granularity if unit != "passage")
+    made = ("proposition" if unit == "question" else unit for unit in options.granularity if unit != "passage")
+    units: tuple[UnitGranularity, ...] = tuple(dict.fromkeys(made))  # questions come with propositions
     common: dict[str, Any] = {
         "propositionizer": propositionizer,
         "granularity": units,

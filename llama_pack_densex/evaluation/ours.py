@@ -24,10 +24,11 @@ from llama_pack_densex.node_parsers.parsers import (
 from llama_pack_densex.options import DEFAULT_GRANULARITY, PackOptions
 from llama_pack_densex.pack import DenseXRetrievalPack
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
+from llama_pack_densex.propositionizers.tokens import telling_words, tokenize
 from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
 from llama_pack_densex.retrieval.hits import PassageHit
 from llama_pack_densex.retrieval.search import fuse
-from llama_pack_densex.stores.words import Words, make_tokenizer, telling_words, tokenize
+from llama_pack_densex.stores.words import Words, make_tokenizer
 
 _UNITS: tuple[UnitGranularity, ...] = ("proposition", "sentence")
 _AT_ONCE = 512  # texts embedded together

@@ -26,7 +26,7 @@ from llama_pack_densex.node_parsers.nodes import title_of
 from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
 from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer, passage_sentences, sentence_spans
-from llama_pack_densex.stores.words import tokenize
+from llama_pack_densex.propositionizers.tokens import tokenize
 
 T = TypeVar("T")
 

@@ -7,12 +7,13 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from typing import get_args
 
 from llama_index.core.schema import BaseNode
 
 from llama_pack_densex.ingestion.report import Watch, describe
 from llama_pack_densex.llm.errors import classify
-from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, STATUS_KEY
+from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, STATUS_KEY, Granularity
 from llama_pack_densex.node_parsers.nodes import NodeIds, is_random_id
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser, ParsedDocument
 from llama_pack_densex.propositionizers.base import PropositionizerError
@@ -204,7 +205,7 @@ def checked_documents(documents: BaseNode | Iterable[BaseNode]) -> Iterator[Base
 def reading_order(node: BaseNode) -> tuple[str, int, int, int]:
     """Sorts nodes by document, place, and from the coarse to the fine."""
     start, end = getattr(node, "start_char_idx", None), getattr(node, "end_char_idx", None)
-    coarse_first = ("section", "passage", "proposition", "sentence")
+    coarse_first = get_args(Granularity)[::-1]
     granularity = str(node.metadata.get(GRANULARITY_KEY, ""))
     rank = coarse_first.index(granularity) if granularity in coarse_first else len(coarse_first)
     return node.ref_doc_id or "", -1 if start is None else start, rank, 0 if end is None else -end

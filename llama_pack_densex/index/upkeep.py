@@ -19,7 +19,7 @@ from llama_pack_densex.stores.lance import LanceNodes
 from llama_pack_densex.stores.manifest import Manifest
 from llama_pack_densex.stores.node_store import Tally
 
-UNITS = ("proposition", "sentence")
+UNITS = ("proposition", "sentence", "question")
 _MOST_EXAMPLES = 5
 
 

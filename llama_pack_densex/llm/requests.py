@@ -188,7 +188,7 @@ class Sender:
         self._given_up += 1
         if self._given_up >= _IN_A_ROW:
             raise LLMError(
-                f"The provider did not answer {self._given_up} requests in a row, each tried again "
+                f"The provider did not answer {_IN_A_ROW} requests in a row, each tried again "
                 f"{self.max_retries} times ({failure.summary}): see whether it is up, and run again. With a reply "
                 "cache, what it answered before is not asked again.",
                 is_silence=True,

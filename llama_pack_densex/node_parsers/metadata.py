@@ -8,10 +8,11 @@ from typing import Any, Literal
 
 from llama_index.core.schema import BaseNode
 
-Granularity = Literal["proposition", "sentence", "passage", "section"]
+Granularity = Literal["question", "sentence", "proposition", "passage", "section"]
+"""From the fine to the coarse."""
 
 GRANULARITY_KEY = "densex_granularity"
-"""What a node is: "proposition", "sentence", "passage" or "section"."""
+"""What a node is: "proposition", "sentence", "question", "passage" or "section"."""
 STATUS_KEY = "densex_status"
 """How a passage's propositions came about: "ok", "repaired" or "fallback"; on the passage and on its propositions."""
 REASON_KEY = "densex_reason"
@@ -24,12 +25,14 @@ DOCUMENT_HASH_KEY = "densex_document_hash"
 """Of base nodes: a hash of what decides their document's nodes; it tells changed documents from unchanged ones."""
 DOCUMENT_ID_KEY = "densex_document_id"
 """The id of a node's document; core's ingestion cache tells nodes apart by text and metadata alone."""
+ANSWERS_KEY = "densex_answers"
+"""Of questions: the ids and texts of the propositions that answer them, the likeliest first."""
 MATCHED_KEY = "densex_matched"
 """Of retrieved nodes: the units that found them, best first (see `MatchedUnit`)."""
 
 BOOKKEEPING_KEYS = (
     GRANULARITY_KEY, STATUS_KEY, REASON_KEY, TITLE_KEY, SECTION_KEY, DOCUMENT_ID_KEY,
-    DOCUMENT_HASH_KEY, MATCHED_KEY,
+    DOCUMENT_HASH_KEY, ANSWERS_KEY, MATCHED_KEY,
 )  # fmt: skip
 
 VOLATILE_FILE_KEYS = ("creation_date", "last_modified_date", "last_accessed_date")

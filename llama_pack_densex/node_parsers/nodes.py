@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import uuid
 from bisect import bisect_right
 from collections import Counter, defaultdict
@@ -28,6 +29,7 @@ from llama_index.core.schema import (
 )
 
 from llama_pack_densex.node_parsers.metadata import (
+    ANSWERS_KEY,
     BOOKKEEPING_KEYS,
     DOCUMENT_HASH_KEY,
     DOCUMENT_ID_KEY,
@@ -42,7 +44,9 @@ from llama_pack_densex.node_parsers.metadata import (
 )
 from llama_pack_densex.propositionizers.base import Passage, PropositionSet
 from llama_pack_densex.propositionizers.blocks import Region, find_headings, find_regions, heading_text
+from llama_pack_densex.propositionizers.replies import unique
 from llama_pack_densex.propositionizers.sentences import passage_sentences, sentence_spans
+from llama_pack_densex.propositionizers.tokens import tokenize
 
 Span = tuple[int, int]
 _QUIET_SIZE = 50  # of smaller chunks core prints to stdout that metadata make them small, even where there are none
@@ -60,7 +64,7 @@ class NodeSettings:
         ids: The ids of this parser call.
         include_metadata: Whether nodes carry the document's metadata.
         include_prev_next_rel: Whether neighbours are linked.
-        granularity: Which units there are: "proposition", "sentence".
+        granularity: Which units there are: "proposition", with the questions that come with them, and "sentence".
         embed_metadata: The metadata keys that the embedding model may see.
         llm_metadata: The metadata keys that the LLM may see.
     """
@@ -141,6 +145,7 @@ class DocumentNodes:
             units += made
             if "sentence" in self._settings.granularity:
                 units += self._sentences(passage, {node.text for node in made})
+            units += [] if one is None else self._questions(passage, one.questions, made)
         return [*self._base_nodes, *units]
 
     def _base_node(self, piece: BasePiece, granularity: str) -> TextNode:
@@ -193,8 +198,20 @@ class DocumentNodes:
         self._link_neighbours(nodes)
         return nodes
 
+    def _questions(
+        self, passage: TextNode, questions: Sequence[str], propositions: Sequence[TextNode]
+    ) -> list[IndexNode]:
+        """Question units, each with what answers it."""
+        questions = unique(one for one in questions if one.strip())
+        nodes = [self._unit(passage, "question", text, None) for text in questions]
+        found = answers(questions, [node.text for node in propositions])
+        for node, places in zip(nodes, found, strict=True):
+            node.metadata[ANSWERS_KEY] = [[propositions[i].node_id, propositions[i].text] for i in places]
+        self._link_neighbours(nodes)
+        return nodes
+
     def _unit(self, passage: TextNode, granularity: str, text: str, span: tuple[int, int] | None) -> IndexNode:
-        left_out = {DOCUMENT_HASH_KEY} if granularity == "proposition" else {DOCUMENT_HASH_KEY, STATUS_KEY, REASON_KEY}
+        left_out = {DOCUMENT_HASH_KEY, STATUS_KEY, REASON_KEY} if granularity == "sentence" else {DOCUMENT_HASH_KEY}
         metadata = {key: value for key, value in passage.metadata.items() if key not in left_out}
         fields: dict[str, Any] = {
             "id_": self._node_id(granularity, text),
@@ -267,7 +284,7 @@ def _nothing_lost(text: str, made: PropositionSet) -> PropositionSet:
         reason = reason or "the propositionizer returned nothing"
     blocks = (text[part.start : part.end] for part in find_regions(text) if part.kind == "block")
     missing = dict.fromkeys(block for block in blocks if block not in texts)
-    return PropositionSet((*texts, *missing), status, reason)
+    return PropositionSet((*texts, *missing), status, reason, questions=made.questions)
 
 
 def _find(text: str, proposition: str) -> tuple[int, int] | None:
@@ -276,6 +293,27 @@ def _find(text: str, proposition: str) -> tuple[int, int] | None:
     if start < 0 or text.find(proposition, start + 1) >= 0:
         return None
     return start, start + len(proposition)
+
+
+_ANSWERS_TOO = 0.8  # of what the likeliest answer shares with a question
+
+
+def answers(questions: Sequence[str], propositions: Sequence[str]) -> list[list[int]]:
+    """Which propositions answer each question: those that share most with it, the words that few of them have first.
+
+    Returns:
+        For each question the places of propositions, the likeliest first; the first of all where none shares a word.
+    """
+    words = [set(tokenize(text)) for text in propositions]
+    frequency = Counter(word for found in words for word in found)
+    telling = {word: math.log((1 + len(words)) / count) for word, count in frequency.items()}
+    found: list[list[int]] = []
+    for question in questions:
+        asked = set(tokenize(question))
+        shared = [sum(telling[word] for word in asked & there) / math.sqrt(len(there) or 1) for there in words]
+        ranked = sorted(range(len(words)), key=lambda place: -shared[place])
+        found.append([place for place in ranked if shared[place] >= _ANSWERS_TOO * shared[ranked[0]] > 0] or ranked[:1])
+    return found
 
 
 def content_hash(*parts: Any) -> str:

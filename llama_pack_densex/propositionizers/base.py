@@ -67,12 +67,14 @@ class PropositionSet:
         reason: Why the status is not "ok"; empty where it is.
         is_passing: Whether asking again another day may do better, since the provider could not be reached. A document
             with such a passage does not count as done.
+        questions: Questions that the passage answers, where any were made: it is found by them too.
     """
 
     texts: tuple[str, ...]
     status: Status = "ok"
     reason: str = ""
     is_passing: bool = False
+    questions: tuple[str, ...] = ()
 
 
 class Propositionizer(BaseComponent, ABC):

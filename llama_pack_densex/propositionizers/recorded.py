@@ -9,6 +9,7 @@ import threading
 import unicodedata
 import uuid
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -24,10 +25,10 @@ _WRITING = threading.Lock()
 class RecordedPropositionizer(Propositionizer):
     """Looks propositions up by the passage's text in a JSONL file, and asks another propositionizer for the rest.
 
-    A line of the file is `{"title": ..., "section": ..., "text": ..., "propositions": [...]}`, and may have the
-    propositions' "status" and "reason". White space and Unicode normalisation (NFKC) do not count when texts are
-    compared. Of several lines with one text that one counts whose title and section are the passage's too, else the
-    last.
+    A line of the file is `{"title": ..., "section": ..., "text": ..., "propositions": [...], "questions": [...]}`, and
+    may have the propositions' "status" and "reason". A line may have but one of both lists: what other lines have of
+    the same passage joins it. White space and Unicode normalisation (NFKC) do not count when texts are compared. Of
+    several lines with one text that one counts whose title and section are the passage's too, else the last.
 
     Args:
         path: The JSONL file, in UTF-8.
@@ -89,11 +90,11 @@ class RecordedPropositionizer(Propositionizer):
 
     def _look_up(self, passage: Passage) -> PropositionSet:
         exactly = _exact_key(passage.text, passage.title, passage.section)
-        recorded = self._recorded.get(exactly) or self._recorded.get(exactly[:1])
-        if recorded is not None and recorded.texts:
+        recorded = self._recorded.get(exactly) or self._recorded.get(exactly[:1]) or PropositionSet(())
+        if recorded.texts:
             return recorded
         reason = "no propositions were recorded for this passage"
-        return PropositionSet(passage_sentences(passage.text), "fallback", reason)
+        return replace(recorded, texts=passage_sentences(passage.text), status="fallback", reason=reason)
 
     def keeping_replies(self, file: Path) -> RecordedPropositionizer:
         """The same propositionizer, whose `otherwise` keeps an LLM's replies."""
@@ -134,20 +135,36 @@ def _read_recordings(path: Path) -> dict[tuple[str, ...], PropositionSet]:
                 continue
             try:
                 record = json.loads(line)
-                texts = tuple(text for text in record["propositions"] if text.strip())
-                status: Status = record.get("status") or "ok"
-                if status not in get_args(Status):
-                    raise ValueError(status)
-                made = PropositionSet(texts, status, str(record.get("reason") or ""))
                 exactly = _exact_key(record["text"], str(record.get("title", "")), str(record.get("section", "")))
+                before = recorded.get(exactly) or recorded.get(exactly[:1]) or PropositionSet(())
+                made = _joined(before, record)
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise ValueError(
-                    f'{path}, line {number}: expected a JSON object with "text" (a string) and "propositions" '
-                    f'(a list of strings), and as "status" nothing or {", ".join(get_args(Status))}; mend or remove '
-                    "the line"
+                    f'{path}, line {number}: expected a JSON object with "text" (a string) and "propositions" or '
+                    f'"questions" (lists of strings), and as "status" nothing or {", ".join(get_args(Status))}; mend '
+                    "or remove the line"
                 ) from error
             recorded[exactly] = recorded[exactly[:1]] = made
     return recorded
+
+
+def _joined(before: PropositionSet, record: dict[str, Any]) -> PropositionSet:
+    """What is known of a passage with what a line has of it."""
+    texts, questions = (_texts(record[name]) if name in record else None for name in ("propositions", "questions"))
+    if texts is None and questions is None:
+        raise KeyError("propositions")
+    status: Status = record.get("status") or "ok"
+    if status not in get_args(Status):
+        raise ValueError(status)
+    if questions is not None:
+        before = replace(before, questions=questions)
+    return before if texts is None else replace(before, texts=texts, status=status, reason=record.get("reason") or "")
+
+
+def _texts(given: Any) -> tuple[str, ...]:
+    if not isinstance(given, list):
+        raise TypeError(given)
+    return tuple(text for text in given if text.strip())
 
 
 def open_recording(path: str | Path) -> None:
@@ -165,7 +182,9 @@ def open_recording(path: str | Path) -> None:
 
 def append_recording(path: str | Path, passage: Passage, propositions: PropositionSet) -> None:
     """Append one passage with its propositions, as a whole line in one write."""
-    record = {"title": passage.title, "text": passage.text, "propositions": list(propositions.texts)}
+    record: dict[str, Any] = {"title": passage.title, "text": passage.text, "propositions": list(propositions.texts)}
+    if propositions.questions:
+        record["questions"] = list(propositions.questions)
     line = json.dumps(record, ensure_ascii=False) + "\n"
     with _WRITING, open(path, "ab", buffering=0, opener=_open_private) as file:
         file.write(line.encode("utf-8", "backslashreplace"))  # a lone surrogate becomes its JSON escape

@@ -149,8 +149,9 @@ class Merged:
 
 
 def best_units(hits: Sequence[PassageHit], count: int) -> set[str]:
-    """The ids of the best units of all hits."""
-    ranked = sorted((unit for hit in hits for unit in hit.units), key=lambda unit: -unit.score)
+    """The ids of the best propositions and sentences of all hits."""
+    stating = (unit for hit in hits for unit in hit.units if unit.granularity != "question")
+    ranked = sorted(stating, key=lambda unit: -unit.score)
     return {unit.id for unit in ranked[:count]}
 
 
@@ -159,7 +160,7 @@ def merge_units(hit: PassageHit, passage: BaseNode, counted: Container[str], rat
 
     The ratio counts propositions alone: sentence units are not among a passage's children. A proposition between two
     found ones counts as found, as core's retriever fills such gaps. A passage that was found without any unit, by its
-    words, is returned whole.
+    words or by a question alone, is returned whole.
 
     Args:
         hit: The passage with the units that were found.
@@ -170,9 +171,10 @@ def merge_units(hit: PassageHit, passage: BaseNode, counted: Container[str], rat
     parent_id = passage.parent_node.node_id if passage.parent_node else None
     found = {u.id for u in hit.units if u.granularity == "proposition" and u.id in counted}
     children = [child.node_id for child in passage.child_nodes or []]
-    if not hit.units or (children and _ratio(children, found) > ratio_thresh):
+    best = next((unit.id for unit in hit.units if unit.granularity != "question"), None)
+    if best is None or (children and _ratio(children, found) > ratio_thresh):
         return Merged(passage.node_id, parent_id, hit.score, hit.units, whole=True)
-    return Merged(hit.units[0].id, passage.node_id, hit.score, hit.units, whole=False)
+    return Merged(best, passage.node_id, hit.score, hit.units, whole=False)
 
 
 def merge_level(

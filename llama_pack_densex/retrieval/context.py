@@ -23,8 +23,8 @@ from llama_pack_densex.node_parsers.metadata import (
     hide,
 )
 from llama_pack_densex.propositionizers.sentences import sentence_spans
+from llama_pack_densex.propositionizers.tokens import CJK, tokenize
 from llama_pack_densex.retrieval.hits import MatchedUnit, matched_units
-from llama_pack_densex.stores.words import CJK, tokenize
 
 ContextMode = Literal["passages", "propositions", "propositions+passages", "window"]
 DEFAULT_MODE: ContextMode = "propositions+passages"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from llama_index.core.schema import BaseNode, NodeWithScore
 
@@ -26,6 +27,9 @@ MIN_FETCH = 20
 PASSAGE_SHARE = 0.3
 """What a passage's own similarity counts beside that of its best unit."""
 
+QUESTION_SHARE = 0.5
+"""What that of the best question that it answers counts, where there are any (see docs/measurements.md)."""
+
 MATCHED_SHARE = 0.3
 """The share of the best unit's score that another unit of the same passage needs to be among its matches."""
 
@@ -41,6 +45,7 @@ class MatchedUnit:
         granularity: "proposition" or "sentence".
         status: How its passage's propositions came about: "ok", "repaired" or "fallback"; empty for sentences.
         section: The headings above it, outermost first, joined by ", ".
+        question: The question that led to this proposition, which answers it; empty where it was found itself.
     """
 
     id: str
@@ -49,11 +54,16 @@ class MatchedUnit:
     granularity: str
     status: str
     section: str = ""
+    question: str = ""
 
     @classmethod
-    def of_record(cls, record: NodeRecord, score: float) -> MatchedUnit:
-        """What is shown of a unit that was found."""
-        return cls(record.id, record.text, score, record.granularity, record.status, record.section)
+    def of_record(cls, record: NodeRecord, score: float) -> list[MatchedUnit]:
+        """What is shown of a unit that was found: of a question, the propositions that answer it."""
+        if record.granularity != "question":
+            return [cls(record.id, record.text, score, record.granularity, record.status, record.section)]
+        answers = json.loads(record.metadata or "[]")
+        found = cls("", "", score, "proposition", record.status, record.section, record.text)
+        return [replace(found, id=node_id, text=text) for node_id, text in answers]
 
     @classmethod
     def of(cls, node: BaseNode, score: float) -> MatchedUnit:
@@ -127,21 +137,29 @@ def collapse(units: Sequence[FoundNode], around: Sequence[FoundNode] = ()) -> tu
     """Gather units by the passage they lead to.
 
     A passage scores as its best unit (Dense X Retrieval, section 4.3). Where passages were searched too, its score is
-    the mean of that and its own, which counts `PASSAGE_SHARE` of it; one that was not found counts as the last found.
+    the mean of that and its own, which counts `PASSAGE_SHARE` of it, and where questions were found, that of the best
+    one that it answers, which counts `QUESTION_SHARE`; what was not found counts as the last found.
 
     Args:
         units: What was found, best first.
         around: The same and more, with passages among them; nothing where passages were not searched.
     """
-    own = {unit.id: unit.score for unit in around}
-    last = around[-1].score if around else 0.0
-    share = PASSAGE_SHARE if around else 0.0
+    last = around[-1].score if around else units[-1].score if units else 0.0
+    own: dict[str, float] = {}  # of passages
+    best: dict[str, float] = {}
+    asked: dict[str, float] = {}  # of their best questions
+    for unit in (*units, *around):
+        scores = asked if unit.granularity == "question" else own if unit.id == unit.leads_to else best
+        scores[unit.leads_to] = max(unit.score, scores.get(unit.leads_to, unit.score))
     by_passage: dict[str, list[FoundNode]] = {}
     for unit in units:
         by_passage.setdefault(unit.leads_to, []).append(unit)
+    shares = 1, PASSAGE_SHARE if around else 0.0, QUESTION_SHARE if asked else 0.0
     hits = []
     for passage_id, found in by_passage.items():
-        score = (found[0].score + share * own.get(passage_id, last)) / (1 + share)
+        of_unit = max((scores[passage_id] for scores in (best, own) if passage_id in scores), default=last)
+        scores_of = of_unit, own.get(passage_id, last), asked.get(passage_id, last)
+        score = sum(share * one for share, one in zip(shares, scores_of, strict=True)) / sum(shares)
         hits.append(PassageHit(passage_id, score, tuple(unit for unit in found if unit.id != passage_id)))
     return tuple(sorted(hits, key=lambda hit: -hit.score))
 
@@ -157,14 +175,15 @@ def with_matches(
         units: What found it, best first.
         records: The units' records by id; a unit without one was deleted meanwhile.
     """
-    # `asdict` would copy every string, which is most of the time that this takes
-    matched: list[dict[str, Any]] = [
-        dict(vars(MatchedUnit.of_record(records[unit.id], unit.score)))
-        for unit in worth_keeping(units)
-        if unit.id in records
-    ]
+    matched: dict[str, MatchedUnit] = {}
+    for unit in worth_keeping(units):
+        for shown in MatchedUnit.of_record(records[unit.id], unit.score) if unit.id in records else ():
+            first = matched.setdefault(shown.id, shown)
+            if shown.question and not first.question:
+                matched[shown.id] = replace(first, question=shown.question)
     copy = node.model_copy()
-    copy.metadata = {**node.metadata, MATCHED_KEY: matched}
+    # `asdict` would copy every string, which is most of the time that this takes
+    copy.metadata = {**node.metadata, MATCHED_KEY: [dict(vars(unit)) for unit in matched.values()]}
     hide(copy, BOOKKEEPING_KEYS)
     return NodeWithScore(node=copy, score=score)
 

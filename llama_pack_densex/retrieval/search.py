@@ -18,13 +18,14 @@ from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index.core.vector_stores.types import MetadataFilters, VectorStoreQuery, VectorStoreQueryMode
 
 from llama_pack_densex.propositionizers.language import detect_language
+from llama_pack_densex.propositionizers.tokens import is_cjk, telling_words
 from llama_pack_densex.retrieval.hits import PassageHit, SearchResult, collapse
 from llama_pack_densex.retrieval.trust import LanguageTrust
 from llama_pack_densex.stores.filters import Passing
 from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.lance_table import PASSAGE_WORDS, UNIT_WORDS, TableVersion, is_any_of, quote
 from llama_pack_densex.stores.node_store import FoundNode
-from llama_pack_densex.stores.words import Words, is_cjk, telling_words
+from llama_pack_densex.stores.words import Words
 
 logger = logging.getLogger(__name__)
 

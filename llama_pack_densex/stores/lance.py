@@ -28,7 +28,7 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryResult,
 )
 
-from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, SECTION_KEY, STATUS_KEY
+from llama_pack_densex.node_parsers.metadata import ANSWERS_KEY, GRANULARITY_KEY, SECTION_KEY, STATUS_KEY
 from llama_pack_densex.stores.filters import PassageMetadata, matches
 from llama_pack_densex.stores.lance_table import (
     IN_MEMORY,
@@ -49,9 +49,10 @@ from llama_pack_densex.stores.node_store import (
     NodeRecord,
     NodeStore,
     Tally,
+    as_json,
     to_records,
 )
-from llama_pack_densex.stores.words import Words, words_in
+from llama_pack_densex.stores.words import SAYING, Words, words_in
 
 
 class LanceVectorStore(BasePydanticVectorStore):
@@ -256,7 +257,7 @@ class LanceNodes(NodeStore):
             if words is None:
                 self._table.compact()
             else:
-                units = self._now.scan(RECORD_COLUMNS, "granularity = 'proposition'")
+                units = self._now.scan(RECORD_COLUMNS, is_any_of("granularity", SAYING))
                 stated = words.stated(record for batch in units for record in to_records(batch))
                 self._table.compact(lambda rows: words.added_to(rows, stated))
         finally:
@@ -456,6 +457,7 @@ def to_record(content: str) -> NodeRecord:
         section=str(metadata.get(SECTION_KEY, "")),
         document_hash="",  # base nodes have it, and a file
         file="",
+        metadata=as_json(metadata.get(ANSWERS_KEY)),
     )
 
 

@@ -13,14 +13,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from llama_index.core.schema import BaseNode, IndexNode, TextNode
 from llama_index.core.storage.docstore import BaseDocumentStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters, VectorStoreQuery
 
-from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY, SECTION_KEY, STATUS_KEY
+from llama_pack_densex.node_parsers.metadata import (
+    ANSWERS_KEY,
+    DOCUMENT_HASH_KEY,
+    GRANULARITY_KEY,
+    SECTION_KEY,
+    STATUS_KEY,
+)
 from llama_pack_densex.stores.filters import PassageMetadata, Passing
 
 
@@ -189,14 +195,15 @@ class NodeRecord:
     Args:
         id: The node's id.
         document_id: Its document's id.
-        granularity: "proposition", "sentence", "passage" or "section"; empty for a node that is not of our parsers.
+        granularity: "proposition", "sentence", "question", "passage" or "section"; empty for a node that is not of
+            our parsers.
         passage_id: Of a unit, the passage it leads to; otherwise empty.
         text: Its text.
-        status: Of a passage and of a proposition, how it came about; otherwise empty.
+        status: Of a passage, its propositions and questions, how the propositions came about; otherwise empty.
         section: The headings above it, outermost first, joined by ", ".
         document_hash: Of base nodes, what their document was like when it was indexed; otherwise empty.
         file: Of base nodes, the file (and page) their document was read from; empty where there is none.
-        metadata: Of a passage, its metadata as JSON; otherwise empty.
+        metadata: Of a passage, its metadata as JSON; of a question, what answers it, as JSON; otherwise empty.
     """
 
     id: str
@@ -230,7 +237,7 @@ class NodeRecord:
             section=str(metadata.get(SECTION_KEY, "")),
             document_hash=str(metadata.get(DOCUMENT_HASH_KEY, "")),
             file=file_of(node) if metadata.get(DOCUMENT_HASH_KEY) else "",
-            metadata=_as_json(node) if granularity == "passage" else "",
+            metadata=as_json(metadata) if granularity == "passage" else as_json(metadata.get(ANSWERS_KEY)),
         )
 
 
@@ -242,9 +249,9 @@ def to_records(rows: pa.Table | pa.RecordBatch) -> Iterator[NodeRecord]:
     return map(NodeRecord, *(rows.column(name).to_pylist() for name in RECORD_COLUMNS))
 
 
-def _as_json(node: BaseNode) -> str:
+def as_json(value: Any) -> str:
     # what cannot be kept as JSON is refused when the node is written
-    return json.dumps(node.metadata, ensure_ascii=False, default=str)
+    return "" if value is None else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def file_of(node: BaseNode) -> str:
@@ -266,7 +273,7 @@ class FoundNode(NamedTuple):
 
     Args:
         id: The node's id.
-        granularity: "proposition", "sentence", "passage" or "section".
+        granularity: "proposition", "sentence", "question", "passage" or "section".
         passage_id: Of a unit, the passage it leads to; otherwise empty.
         score: How near it is; the cosine, where the store tells it.
     """

@@ -15,8 +15,8 @@ from hashlib import blake2b
 from typing import Any
 
 import pyarrow as pa
-from bm25s.stopwords import STOPWORDS_EN_PLUS
 
+from llama_pack_densex.propositionizers.tokens import CJK, is_cjk, runs, tokenize, words_of
 from llama_pack_densex.stores.lance_table import NOTE, with_words
 from llama_pack_densex.stores.node_store import NodeRecord, to_records
 
@@ -25,77 +25,6 @@ TokenizerSpec = str | Callable[[str], Sequence[str]]
 
 TOKENIZERS = ("bigrams", "sudachi")
 """The tokenizers that are chosen by name."""
-
-_HAN = "々〆〇ヶ㐀-䶿一-鿿\uf900-\ufaff\U00020000-\U0003ffff"
-_KATAKANA = "ァ-ヺー-ヿㇰ-ㇿ"
-
-# A character class for regular expressions: Han with its iteration marks, kana with the prolonged sound mark, Hangul;
-# scripts whose words spaces do not part, or part together with their particles.
-CJK = f"{_HAN}ぁ-ゖゝ-ゟ{_KATAKANA}가-힣"
-_TOKEN = re.compile(rf"[{CJK}]+|[^\W_{CJK}]+")
-_HIRAGANA = re.compile("[ぁ-ゖゝ-ゟ]")
-_IS_CJK = re.compile(f"[{CJK}]")
-# The prolonged sound mark stands in hiragana words too, where it begins no katakana word. Longer runs of Han are
-# clauses in Chinese.
-_WORD = re.compile(f"(?!ー)[{_KATAKANA}]+|(?<![{_HAN}])[{_HAN}]{{1,8}}(?![{_HAN}])")
-_DIGIT_GROUPS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
-_STOP_WORDS = frozenset(STOPWORDS_EN_PLUS)
-
-
-def tokenize(text: str) -> list[str]:
-    """Split a text into tokens for BM25.
-
-    Chinese, Japanese and Korean text becomes overlapping pairs of characters, which need no dictionary; each run of
-    katakana or of Han characters counts as a word besides, so that words and names weigh more than the kana between
-    them. (On 741 questions of JSQuAD the pairs alone put the gold passage first for 91.2 %, with the words 92.6 %,
-    the content words of a morphological analyser 91.4 %.) Other text becomes words, English stop words dropped,
-    stemmed as English. Full-width and half-width forms are one (NFKC), case does not count, and "1,200" is "1200".
-
-    Args:
-        text: Any text.
-
-    Returns:
-        The tokens, with repetitions.
-    """
-    tokens: list[str] = []
-    for run in runs(text):
-        if not is_cjk(run[0]):
-            tokens.extend(words_of(run))
-        elif len(run) == 1:
-            tokens.append(run)
-        else:
-            tokens.extend(run[i : i + 2] for i in range(len(run) - 1))
-            tokens.extend(_WORD.findall(run))
-    return tokens
-
-
-def runs(text: str) -> list[str]:
-    """The stretches of a text that are all Chinese, Japanese and Korean characters, or all other letters and digits.
-
-    They are normalised (NFKC, case folded, digits ungrouped), and in their order.
-    """
-    normal = unicodedata.normalize("NFKC", text).casefold()
-    return _TOKEN.findall(_DIGIT_GROUPS.sub("", normal))
-
-
-def words_of(run: str) -> list[str]:
-    """The tokens of a run of letters and digits: its stem, or nothing where it is an English stop word."""
-    return [] if run in _STOP_WORDS else [_stem(run)]
-
-
-def telling_words(tokens: Iterable[str]) -> set[str]:
-    """The distinct tokens of a question that say what it is about.
-
-    Those with hiragana are particles and endings, as English stop words are, and left out where there are others: of
-    the rest JSQuAD's questions share 87 % with their passage, questions in other words 21 % (of all 75 % and 21 %).
-    """
-    distinct = set(tokens)
-    return {token for token in distinct if not _HIRAGANA.search(token)} or distinct
-
-
-def is_cjk(character: str) -> bool:
-    """Whether a character belongs to a script whose words are not searched as such."""
-    return _IS_CJK.match(character) is not None
 
 
 @dataclass(frozen=True)
@@ -140,19 +69,6 @@ def _qualified_name(function: Callable[..., Any]) -> str:
     return ".".join(filter(None, (getattr(named, "__module__", None), named.__qualname__)))
 
 
-@functools.lru_cache(maxsize=100_000)
-def _stem(word: str) -> str:
-    stem: str = _stemmer().stemWord(word)
-    return stem
-
-
-@functools.cache
-def _stemmer() -> Any:
-    import Stemmer
-
-    return Stemmer.Stemmer("english")
-
-
 SAMPLE = (
     "The Foxes' 1,200 lamps weren't running in 1998-05, i.e. ＦＵＬＬ width; naïve café e-mail a_b x.y@z.org/p?q=1#2 "
     "日本橋の打込みは、引っ越しで食べられなかった。ｶﾀｶﾅとコンピューター、北京是中国的首都。서울은 한국의 수도이다. "
@@ -160,6 +76,8 @@ SAMPLE = (
 )
 """What a tokenizer makes of it tells whether it is the one that an index was made with."""
 
+SAYING = ("proposition", "question")
+"""The granularities of units whose words may count as their passage's."""
 _MADE = ("ok", "repaired")  # statuses of propositions that a model made
 
 
@@ -170,7 +88,7 @@ class Words:
     Args:
         tokenizer: Splits texts and questions.
         propositions: Whether a passage is also found by the words of its propositions, where these are not just its
-            sentences.
+            sentences, and of the questions that it answers.
     """
 
     tokenizer: TextTokenizer
@@ -203,20 +121,21 @@ class Words:
         searched = record.granularity == "passage" or record.passage_id
         return " ".join(self.tokens(record.text)) if searched else None
 
-    def of_passage(self, own: str, propositions: Iterable[str]) -> str:
+    def of_passage(self, own: str, stated: Iterable[str]) -> str:
         """The words that a passage is found by.
 
         Args:
             own: Those of its text.
-            propositions: Those of each of its propositions. Where all are sentences of the text, they add nothing.
+            stated: Those of each of its propositions and questions. Where all are sentences of the text, they add
+                nothing.
         """
-        there, stated = Counter(own.split(" ")), list(propositions) if self.propositions else []
+        there, stated = Counter(own.split(" ")), list(stated) if self.propositions else []
         if all(Counter(words.split(" ")) <= there for words in stated):
             return own
         return " ".join([own, *stated])
 
     def stated(self, records: Iterable[NodeRecord]) -> dict[str, list[str]]:
-        """The words of each passage's propositions, by the passage's id."""
+        """The words of each passage's propositions and questions, by the passage's id."""
         stated: defaultdict[str, list[str]] = defaultdict(list)
         for record in records:
             if adds_words(record.granularity, record.status):
@@ -228,7 +147,7 @@ class Words:
 
         Args:
             rows: The rows.
-            stated: What `stated` tells of the passages among them; None where their propositions are among them too.
+            stated: What `stated` tells of the passages among them; None where their units are among them too.
         """
         records = list(to_records(rows))
         told = self.stated(records) if stated is None else stated
@@ -247,7 +166,7 @@ class Words:
 
 def adds_words(granularity: str, status: str) -> bool:
     """Whether a unit's words may count as its passage's."""
-    return granularity == "proposition" and status in _MADE
+    return granularity == "question" or (granularity == "proposition" and status in _MADE)
 
 
 def words_in(note: str) -> Words | str | None:

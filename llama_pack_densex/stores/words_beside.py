@@ -14,7 +14,7 @@ from llama_index.core.schema import BaseNode
 
 from llama_pack_densex.stores.lance_table import IN_MEMORY, PASSAGE_WORDS, UNIT_WORDS, NodeTable, TableVersion, any_of
 from llama_pack_densex.stores.node_store import RECORD_COLUMNS, NodeRecord
-from llama_pack_densex.stores.words import Words, adds_words
+from llama_pack_densex.stores.words import SAYING, Words, adds_words
 
 FOLDER = "words"
 """Of an index folder's data, where the table is."""
@@ -130,7 +130,7 @@ class WordsBeside:
         kept: dict[str, str] = {}
         for batch in table.now.scan(["id", "document_id"]):
             kept |= zip(*(batch.column(name).to_pylist() for name in ("id", "document_id")), strict=True)
-        names, differ = ("proposition", "sentence", "passage"), set[str]()  # passages have words of propositions
+        names, differ = (*SAYING, "sentence", "passage"), set[str]()  # passages have the words of others
         if kept:
             there = {record.id: record.document_id for name in names for record in records(name)}
             differ = {kept.get(node_id) or there[node_id] for node_id in kept.keys() ^ there.keys()}
@@ -160,7 +160,7 @@ def note_of(folder: Path) -> str:
 
 
 def _stated(table: NodeTable, passage_ids: Sequence[str]) -> dict[str, list[str]]:
-    """The words of the propositions of some passages."""
+    """The words of the propositions and questions of some passages."""
     stated: defaultdict[str, list[str]] = defaultdict(list)
     names = ["passage_id", "granularity", "status", UNIT_WORDS]
     for batch in table.now.scan_any_of(names, "passage_id", passage_ids):
