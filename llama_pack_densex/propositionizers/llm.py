@@ -147,6 +147,9 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
             `llm_factory` makes it.
         proposition_prompt: Replaces the prompt for every language but Japanese (see `prompts.default_prompts`).
         japanese_proposition_prompt: Replaces the prompt for Japanese passages.
+        questions: Whether it also writes questions that a passage answers, in the same reply: the passage is then found
+            by them too, above all by questions in other words than its own. A reply is half as long again. Prompts of
+            your own have to ask for an object with the lists "propositions" and "questions".
         llm_factory: A function without arguments at the top level of a module, or its "module:name", that makes the
             LLM in other processes.
         cache: The SQLite file where replies are kept as they arrive, so that no finished passage is asked for again; or
@@ -177,6 +180,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
         >>> propositionizer.propositionize([Passage("Miso, a seasoning, is made of soybeans.", title="Miso")])
     """
 
+    questions: bool = Field(default=False, description="Whether questions that a passage answers are written too.")
     llm_factory: str = Field(
         default="", description='What makes the LLM elsewhere: a function, as "module:name", or the model\'s name.'
     )
@@ -232,7 +236,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
         self._cache = cache if cache is None or isinstance(cache, ReplyCache) else ReplyCache(cache)
         self._asked = without_retries(self._llm)
         self._sender_now()  # says now what is wrong with the limits
-        self._prompts = default_prompts()
+        self._prompts = default_prompts(self.questions)
         given = {PROMPT_KEY: proposition_prompt, JAPANESE_PROMPT_KEY: japanese_proposition_prompt}
         self._update_prompts({key: prompt for key, prompt in given.items() if prompt is not None})
 
@@ -340,6 +344,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
                 for key, prompt in self._prompts.items()
             },
             "max_attempts": self.max_attempts,
+            **({"questions": True} if self.questions else {}),  # node ids from before there were any stay as they are
         }
 
     def first_question(self, passage: Passage) -> Question:
@@ -669,9 +674,9 @@ class _PassageRun:
                 if reply.kind in ("too_long", "filtered") and (halves := split_in_two(text)):
                     return await self._ask_for_halves(*halves, before)
                 return [_fall_back(text, f"the provider failed ({reply.summary})", reply.kind == "transient")]
-            texts, problem, reason = _judge(text, reply)
+            part, problem, reason = _judge(text, reply, self._run.asking.questions)
             if not problem:
-                return [_Part(texts, "; ".join(unique(reasons)))]
+                return [replace(part, reason="; ".join(unique(reasons)))]
             if problem in ("cut", "filtered") and (halves := split_in_two(text)):
                 return await self._ask_for_halves(*halves, before)
             if problem == "filtered":
@@ -712,15 +717,16 @@ _REASONS = {
 }
 
 
-def _judge(text: str, reply: Reply) -> tuple[tuple[str, ...], str, str]:
+def _judge(text: str, reply: Reply, questions: bool) -> tuple[_Part, str, str]:
     """The propositions in a reply to a text, the problem with it ("" where it can be used), and that in words."""
-    reading = read_reply(reply.text, finished=reply.finish == "stop")
+    reading = read_reply(reply.text, finished=reply.finish == "stop", questions=questions)
     problem: str = reading.problem or ""
     if reply.finish in ("length", "filtered", "refused"):
         problem = "cut" if reply.finish == "length" else reply.finish
     if not problem and (found := find_wrong_language(text, reading.texts)):
-        return (), "language", f"the reply was in {LANGUAGE_NAMES.get(found, 'another language')}"
-    return reading.texts, problem, _REASONS.get(problem, "")
+        return _Part(()), "language", f"the reply was in {LANGUAGE_NAMES.get(found, 'another language')}"
+    asked = () if find_wrong_language(text, reading.questions) else reading.questions
+    return _Part(reading.texts, questions=asked), problem, _REASONS.get(problem, "")
 
 
 def split_in_two(text: str) -> tuple[str, str] | None:
@@ -751,6 +757,7 @@ class _Part:
     reason: str = ""
     is_fallback: bool = False
     is_passing: bool = False
+    questions: tuple[str, ...] = ()
 
 
 def _fall_back(text: str, reason: str, is_passing: bool = False) -> _Part:
@@ -768,7 +775,8 @@ def _join(parts: list[_Part]) -> PropositionSet:
         reasons.insert(0, f"asked in {len(parts)} parts because a reply for the whole was cut off or refused")
     reason = "; ".join(reasons)
     status: Status = "fallback" if failed else "repaired" if reason else "ok"
-    return PropositionSet(texts, status, reason, is_passing=any(part.is_passing for part in parts))
+    questions = unique(question for part in parts for question in part.questions)
+    return PropositionSet(texts, status, reason, any(part.is_passing for part in parts), questions)
 
 
 def _last_sentences(text: str, longest: int = 300) -> str:

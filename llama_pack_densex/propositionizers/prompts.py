@@ -9,67 +9,46 @@ from llama_index.core.prompts import BasePromptTemplate, ChatPromptTemplate
 from llama_pack_densex.propositionizers.base import Passage
 from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES
 
-# The rules are those of Chen et al. (2023), figure 8, in our own words and with examples of our own.
+# The rules are those of Chen et al. (2023), figure 8, in our own words and with an example of our own. They go with
+# every passage, so that they are short: not more than twice a passage of 128 tokens.
 _SYSTEM = """\
-You break passages into propositions: short statements that are each true, complete and clear on their own.
+Break the passage into propositions: short statements, each true, complete and clear on its own.
+1. Split compound sentences; keep the wording.
+2. What is said of a named entity in passing is a proposition of its own.
+3. Replace pronouns and phrases such as "the company" or "that year" by the full names and dates they stand for.
+4. Leave out no fact, add none, keep the order. Title and section only resolve references.
+5. Write in the language of the passage. Never translate.
+{reply}
 
-Follow these rules:
-1. Split compound sentences into simple ones. Keep the wording of the passage wherever you can.
-2. Where a named entity comes with descriptive information, state that information as a proposition of its own.
-3. Make every proposition self-contained. Replace pronouns and phrases such as "the company" or "that year" by the \
-full names, places and dates they stand for, and add what a reader would need who sees nothing else.
-4. Reply with a JSON list of strings and nothing else.
-
-Leave nothing out: every fact of the passage is in some proposition, in the order of the passage. Add nothing that \
-the passage does not say; the title and the section only serve to resolve references.
-Write the propositions in the language of the passage, whatever it is. Never translate.
-
-Example
-
-Title: Karsted Lighthouse. Section: Construction. Content: Work on the tower began in 1874 under Ida Brandvold, an \
-engineer from Tromsø, and took three years because storms twice washed the scaffolding away. It is 41 metres high and \
-was the first on that coast to burn paraffin instead of whale oil. Her brother Nils designed the lens, which the \
-museum still shows.
-
-["Work on the tower of Karsted Lighthouse began in 1874.", \
-"Work on the tower of Karsted Lighthouse was led by Ida Brandvold.", \
-"Ida Brandvold was an engineer from Tromsø.", \
-"The construction of Karsted Lighthouse took three years.", \
-"Storms twice washed away the scaffolding of Karsted Lighthouse during its construction.", \
-"Karsted Lighthouse is 41 metres high.", \
-"Karsted Lighthouse was the first lighthouse on its coast to burn paraffin instead of whale oil.", \
-"Nils Brandvold, the brother of Ida Brandvold, designed the lens of Karsted Lighthouse.", \
-"The museum still shows the lens of Karsted Lighthouse."]"""
+Title: Karsted Lighthouse. Section: History. Content: The tower was begun in 1874 by Ida Brandvold, an engineer. \
+It is 41 metres high.
+{example}"""
+_LIST = "Reply with a JSON list of strings and nothing else."
+_OBJECT = """\
+Add questions that the passage answers, each clear on its own, worded as people search and not as the passage.
+Reply with JSON and nothing else."""
+_EXAMPLE = """\
+["The tower of Karsted Lighthouse was begun in 1874.", \
+"The tower of Karsted Lighthouse was begun by Ida Brandvold.", \
+"Ida Brandvold was an engineer.", \
+"Karsted Lighthouse is 41 metres high."]"""
+_QUESTIONS = '["Who built Karsted Lighthouse?", "How tall is Karsted Lighthouse?"]'
 
 _SYSTEM_JA = """\
-あなたの仕事は、文章を命題に分けることです。命題とは、それだけを読んでも正しく意味が通じる、短く完結した文です。
+文章を命題（単独で正しく通じる短い文）に分ける。
+1. 複文は分け、言い回しは残す。
+2. 「彼」「同社」「その年」は正式な名前や日付に替え、主語を補う。
+3. 名前の説明も命題にする。
+4. 事実は落とさず加えず、順に書く。
+5. 元の言語で書き、翻訳しない。
+{reply}
 
-次の規則に従ってください。
-1. 重文や複文は、単純な文に分けます。言い回しは、できるだけ元の文章のものを残します。
-2. 固有名詞に説明が付いているときは、その説明を独立した命題にします。
-3. どの命題も、前後の文がなくても分かるように書きます。「彼」「それ」「同社」「その年」などは、それが指す正式な\
-名前や場所、日付に置き換え、省かれた主語も補います。
-4. 文字列のJSON配列だけを返します。ほかには何も書きません。
-
-文章にある事実は一つも落とさず、文章の順に並べます。文章にないことは加えません。タイトルと見出しは、何を指すかを\
-確かめるためだけに使います。
-命題は必ず、元の文章と同じ言語で書きます。翻訳はしません。
-
-例
-
-Title: 霧ヶ浜灯台. Section: 建設. Content: 塔の工事は1874年、函館出身の技師である佐伯いとの指揮で始まったが、嵐で\
-足場が二度も流されたため、完成までに三年かかった。高さは41メートルで、この海岸では初めて、鯨油に代えて石油を\
-燃やした。レンズは弟の清吉が設計したもので、いまも資料館で見ることができる。
-
-["霧ヶ浜灯台の塔の工事は1874年に始まった。", \
-"霧ヶ浜灯台の塔の工事は佐伯いとが指揮した。", \
-"佐伯いとは函館出身の技師である。", \
-"霧ヶ浜灯台の完成までには三年かかった。", \
-"霧ヶ浜灯台の工事では、嵐で足場が二度流された。", \
-"霧ヶ浜灯台の高さは41メートルである。", \
-"霧ヶ浜灯台は、その海岸で初めて、鯨油に代えて石油を燃やした灯台である。", \
-"霧ヶ浜灯台のレンズは、佐伯いとの弟の佐伯清吉が設計した。", \
-"霧ヶ浜灯台のレンズは、いまも資料館で見ることができる。"]"""
+Title: 霧浜灯台. Section: 歴史. Content: 塔は1874年、技師の佐伯が着工した。
+{example}"""
+_LIST_JA = "JSON配列だけを返す。"
+_OBJECT_JA = "文章が答えになる質問も、検索する人の言葉で書く。JSONだけを返す。"
+_EXAMPLE_JA = '["霧浜灯台の塔は1874年に着工した。", "霧浜灯台の塔は佐伯が着工した。", "佐伯は技師である。"]'
+_QUESTIONS_JA = '["霧浜灯台を建てた人は？"]'
 
 _REQUEST = "{note}Title: {title}. Section: {section}. Content: {content}"
 
@@ -77,13 +56,21 @@ PROMPT_KEY = "proposition_prompt"
 JAPANESE_PROMPT_KEY = "japanese_proposition_prompt"
 
 
-def default_prompts() -> dict[str, BasePromptTemplate]:
+def default_prompts(questions: bool = False) -> dict[str, BasePromptTemplate]:
     """Return the prompts by their names: one in Japanese, and one in English for every other language.
 
     Their variables are `title`, `section`, `content` and `note`, which is why a passage is asked again ("" the first
     time). A prompt of your own may leave out all but `content`.
+
+    Args:
+        questions: Whether to ask for questions that the passage answers too, in an object with both lists.
     """
-    return {PROMPT_KEY: _chat_prompt(_SYSTEM), JAPANESE_PROMPT_KEY: _chat_prompt(_SYSTEM_JA)}
+    if questions:
+        english = _OBJECT, _both(_EXAMPLE, _QUESTIONS)
+        japanese = _OBJECT_JA, _both(_EXAMPLE_JA, _QUESTIONS_JA)
+    else:
+        english, japanese = (_LIST, _EXAMPLE), (_LIST_JA, _EXAMPLE_JA)
+    return {PROMPT_KEY: _chat_prompt(_SYSTEM, *english), JAPANESE_PROMPT_KEY: _chat_prompt(_SYSTEM_JA, *japanese)}
 
 
 def prompt_key(language: str) -> str:
@@ -129,25 +116,30 @@ def context_note(before: str, language: str) -> str:
     return f"{_BEFORE_JA if language == 'ja' else _BEFORE}\n{before}\n\n"
 
 
-def _chat_prompt(system: str) -> ChatPromptTemplate:
+def _both(propositions: str, questions: str) -> str:
+    return f'{{"propositions": {propositions}, "questions": {questions}}}'
+
+
+def _chat_prompt(system: str, reply: str, example: str) -> ChatPromptTemplate:
+    written = system.format(reply=reply, example=example)
     return ChatPromptTemplate(
-        [ChatMessage(system, role=MessageRole.SYSTEM), ChatMessage(_REQUEST, role=MessageRole.USER)]
+        [ChatMessage(written, role=MessageRole.SYSTEM), ChatMessage(_REQUEST, role=MessageRole.USER)]
     )
 
 
 _BEFORE = "This stands before the passage. Use it to resolve references only, and make no propositions of it:"
 _BEFORE_JA = "文章の直前には次の文があります。何を指すかを確かめるためだけに使い、命題にはしないでください。"
 _NOTES = {
-    "empty": "it held no propositions. Reply with the JSON list of the propositions of this passage.",
-    "refused": "it was a refusal. Only restate what this passage says, as a JSON list of propositions.",
-    "unreadable": "it was not a JSON list of strings. Reply with that list and nothing else.",
-    "cut": "it broke off before its end. Reply with the whole JSON list, without repetitions.",
+    "empty": "it held no propositions. Reply with the propositions of this passage, as JSON.",
+    "refused": "it was a refusal. Only restate what this passage says, as propositions.",
+    "unreadable": "it was not the JSON that was asked for. Reply with that and nothing else.",
+    "cut": "it broke off before its end. Reply with the whole JSON, without repetitions.",
     "language": "it was in the wrong language. Do not translate: write every proposition in {wanted}.",
 }
 _NOTES_JA = {
-    "empty": "命題が一つもありませんでした。この文章の命題をJSON配列で返してください。",
-    "refused": "回答が拒否されていました。この文章に書かれていることを、命題のJSON配列に言い換えるだけにしてください。",
-    "unreadable": "文字列のJSON配列ではありませんでした。その配列だけを返してください。",
-    "cut": "途中で切れていました。繰り返しをせずに、JSON配列を最後まで返してください。",
+    "empty": "命題が一つもありませんでした。この文章の命題をJSONで返してください。",
+    "refused": "回答が拒否されていました。この文章に書かれていることを、命題に言い換えるだけにしてください。",
+    "unreadable": "指定のJSONではありませんでした。それだけを返してください。",
+    "cut": "途中で切れていました。繰り返しをせずに、JSONを最後まで返してください。",
     "language": "文章と違う言語で書かれていました。翻訳せず、すべての命題を日本語で書いてください。",
 }

@@ -22,12 +22,14 @@ class Reading:
 
     Args:
         texts: The propositions in the order of the reply, without duplicates; empty where there is a problem.
+        questions: What stands among or beside them as a question.
         problem: Why the reply cannot be used: "cut" (an array or a thought that never closes, or one that was
             abbreviated), "empty", "refused", "unreadable"; None where it can.
     """
 
     texts: tuple[str, ...] = ()
     problem: Problem | None = None
+    questions: tuple[str, ...] = ()
 
 
 class _UnusableReplyError(Exception):
@@ -35,7 +37,7 @@ class _UnusableReplyError(Exception):
         self.problem = problem
 
 
-def read_reply(text: str, *, finished: bool = False) -> Reading:
+def read_reply(text: str, *, finished: bool = False, questions: bool = False) -> Reading:
     """Read the propositions out of a reply; never raises.
 
     Thoughts, fences, talk and one wrapping object around an array are taken off, and numbered or dashed lines are read.
@@ -45,9 +47,11 @@ def read_reply(text: str, *, finished: bool = False) -> Reading:
         text: The reply.
         finished: Whether the provider said that the model stopped by itself. Where it did not, a list of lines whose
             last one breaks off is taken for cut.
+        questions: Whether the passage's questions were asked for too: a list named like that, or, where the lists have
+            no names, what ends in a question mark.
     """
     try:
-        return Reading(_read(text.strip().lstrip("\ufeff").strip(), finished))
+        return _read(text.strip().lstrip("\ufeff").strip(), finished, questions)
     except _UnusableReplyError as unusable:
         return Reading(problem=unusable.problem)
 
@@ -77,23 +81,50 @@ _REFUSAL = re.compile(
 )
 _START = re.compile(r"[\[{]\s*(?:[\[{]\s*){0,3}(?:[\"'\]}]|\.\.\.|\Z)")
 _DECODER = json.JSONDecoder(strict=False)
+_DEEPEST = 20  # levels of a reply that are looked into
 _LONGEST = 300_000  # characters; a longer reply is no list of the propositions of a passage
+_QUESTION_MARKS = ("?", "？")
+_ASKING = re.compile(r"question|quer(?:y|ies)|質問|疑問|問い|问题|問題", re.IGNORECASE)
 _NAMED = re.compile(r"proposition|命題|fact|statement|claim|^(?:text|content|sentence|value)s?$", re.IGNORECASE)
 
 
-def _read(text: str, finished: bool) -> tuple[str, ...]:
+def _read(text: str, finished: bool, with_questions: bool) -> Reading:
     if len(text) > _LONGEST:
         raise _UnusableReplyError("unreadable")
     values = _whole(text)
     if values is None:
         text = _without_thoughts(text)
         values = _values(text)
+    asked: tuple[str, ...] = ()
+    if with_questions:
+        values, named = _without_questions(values)
+        asked = _propositions(_strings(named, depth=0))
     texts = _propositions(_strings(values, depth=0)) or (() if values else _propositions(_listed(text, finished)))
+    if with_questions:
+        asked += tuple(one for one in texts if one.endswith(_QUESTION_MARKS))
+        texts = tuple(one for one in texts if not one.endswith(_QUESTION_MARKS))
     if looks_like_refusal(text) if not texts else len(texts) <= 2 and all(map(looks_like_refusal, texts)):
         raise _UnusableReplyError("refused")
     if not texts:
         raise _UnusableReplyError("empty" if values or not text else "unreadable")
-    return texts
+    return Reading(texts, questions=unique(asked))
+
+
+def _without_questions(value: Any, depth: int = 0) -> tuple[Any, list[Any]]:
+    """A value without the parts that are named like questions, and these."""
+    named: list[Any] = []
+
+    def rest(part: Any) -> Any:
+        others, found = _without_questions(part, depth + 1)
+        named.extend(found)
+        return others
+
+    if isinstance(value, list) and depth < _DEEPEST:
+        value = [rest(one) for one in value]
+    elif isinstance(value, dict) and depth < _DEEPEST:
+        named += [part for key, part in value.items() if _ASKING.search(key)]
+        value = {key: rest(part) for key, part in value.items() if not _ASKING.search(key)}
+    return value, named
 
 
 def _whole(text: str) -> list[Any] | None:
@@ -153,10 +184,10 @@ def _strings(value: Any, depth: int) -> Iterator[str]:
             yield from _strings(decoded, depth + 1)
         else:
             yield value
-    elif isinstance(value, list) and depth < 20:
+    elif isinstance(value, list) and depth < _DEEPEST:
         for one in value:
             yield from _strings(one, depth + 1)
-    elif isinstance(value, dict) and depth < 20:
+    elif isinstance(value, dict) and depth < _DEEPEST:
         yield from _strings(_listed_in(value), depth + 1)
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         yield str(value)

@@ -119,7 +119,7 @@ def test_a_completion_model_gets_one_prompt_in_the_same_order() -> None:
         llm = OpenAI(model="gpt-3.5-turbo-instruct", api_base=server.url, api_key="sk-test", max_retries=0)
         made = LLMPropositionizer(llm).propositionize([PASSAGE])
     assert list(made[0].texts) == ALL
-    assert server.requests[0].body["prompt"].startswith("You break passages into propositions")
+    assert server.requests[0].body["prompt"].startswith("Break the passage into propositions")
     assert server.requests[0].last_message.endswith(f"Title: Miso. Section: History. Content: {PASSAGE.text}")
 
 
