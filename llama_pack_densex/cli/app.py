@@ -16,10 +16,11 @@ _MODES = ("recursive", "auto_merging")
 _CONTEXTS = ("propositions+passages", "propositions", "passages", "window")
 _STATUSES = ("ok", "repaired", "fallback")
 _PAGE = 10  # passages that are shown: some screens
-_UNITS = ("proposition", "sentence", "passage")
+_UNITS = ("proposition", "sentence", "passage", "question")
 _LEAST_SAMPLE = 5
 _LIMITS = (
-    "max_concurrency", "requests_per_minute", "tokens_per_minute", "max_cost", "max_tokens_total", "prices",
+    "questions", "max_concurrency", "requests_per_minute", "tokens_per_minute", "max_cost", "max_tokens_total",
+    "prices",
 )  # fmt: skip
 """The options that become arguments of `LLMPropositionizer`."""
 
@@ -90,6 +91,14 @@ Granularity = Annotated[
         help=f"Units to search: {', '.join(_UNITS)}; any number of times. Default: the index's; at first all.",
     ),
 ]
+Questions = Annotated[
+    bool | None,
+    typer.Option(
+        "--questions",
+        help="Have the LLM write questions that each passage answers too, by which it is found: for half the price of "
+        "the propositions again.",
+    ),
+]
 MaxConcurrency = Annotated[
     int | None, typer.Option(min=1, help="Requests to the LLM at a time. Default: 8, or what the rates below take.")
 ]
@@ -147,6 +156,7 @@ def index(
     llm: PropositionLLM = None,
     api_base: ApiBase = None,
     granularity: Granularity = None,
+    questions: Questions = None,
     max_concurrency: MaxConcurrency = None,
     requests_per_minute: RequestsPerMinute = None,
     tokens_per_minute: TokensPerMinute = None,
@@ -193,6 +203,7 @@ def estimate(
     embed_model: EmbedModel = None,
     mode: Mode = None,
     granularity: Granularity = None,
+    questions: Questions = None,
     max_concurrency: MaxConcurrency = None,
     requests_per_minute: RequestsPerMinute = None,
     tokens_per_minute: TokensPerMinute = None,

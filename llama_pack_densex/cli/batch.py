@@ -98,7 +98,7 @@ def export_paths(
         raise ValueError(f"{name!r} is not of OpenAI, whose Batch API this is for")
     llm = named_llm(name, asked=False)
     check_known(llm, name)
-    propositionizer = LLMPropositionizer(llm)
+    propositionizer = LLMPropositionizer(llm, questions=choices.limits.get("questions", False))
     if (to / REPLIES_FILE).exists():
         propositionizer = propositionizer.keeping_replies(to / REPLIES_FILE)
     documents.survey()

@@ -105,8 +105,8 @@ class Choices:
         if not is_named and manifest is not None and manifest.propositionizer != chosen.fingerprint:
             raise ValueError(
                 "the index's propositions were not made by what is the default here. Say with --propositionizer what "
-                "made them (llm, sentence or recorded:FILE; for an LLM also --llm), or what is to make them from "
-                "now on."
+                "made them (llm, sentence or recorded:FILE; for an LLM also --llm and --questions), or what is to make "
+                "them from now on."
             )
         if self.limits and chosen is sentences:  # who sets a budget should not believe that it is kept to
             option = f"--{next(iter(self.limits)).replace('_', '-')}"

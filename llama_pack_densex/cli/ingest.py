@@ -98,7 +98,8 @@ def _print_index(
     write(
         console,
         f"{one_line(name)} holds {many(counts.documents, 'document')}, {many(counts.passages, 'passage')}, "
-        f"{many(counts.propositions, 'proposition')} and {many(counts.sentences, 'further sentence')}.",
+        f"{many(counts.propositions, 'proposition')} and {many(counts.sentences, 'further sentence')}"
+        + (f", and {many(counts.questions, 'question')} that they answer." if counts.questions else "."),
     )
     print_statuses(console, counts.statuses)
     model = pack.get_modules()["embed_model"]
@@ -239,6 +240,8 @@ def _rows(estimate: Estimate) -> Iterator[tuple[str, str, str]]:
         yield "time", duration(estimate.seconds), bound
     yield "", "", ""
     yield "propositions", f"{estimate.propositions:,}", ""
+    if estimate.questions:
+        yield "questions", f"{estimate.questions:,}", "that the passages answer"
     yield "nodes", f"{estimate.units:,}", "passages and sentences included"
     if estimate.embed_model:
         yield "tokens embedded", f"{estimate.embedding_tokens:,}", f"by {estimate.embed_model}"

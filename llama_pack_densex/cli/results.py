@@ -57,7 +57,7 @@ from llama_pack_densex.stores.node_store import NodeRecord
 
 _STATUS_STYLES = {"ok": "green", "repaired": "yellow", "fallback": "red"}
 _INDENT = 3
-_UNITS = ("proposition", "sentence")
+_UNITS = ("proposition", "sentence", "question")
 _VALUES_NAMED = 10
 _UNITS_SHOWN = 3  # of those that found a node
 
@@ -235,6 +235,7 @@ def inspect_index(
         "documents": len({record.document_id for record in passages.values()}),
         "passages": len(passages),
         "propositions": sum(len(ids) for (_, kind), ids in units.items() if kind == "proposition"),
+        "questions": sum(len(ids) for (_, kind), ids in units.items() if kind == "question"),
         "statuses": dict(Counter(record.status for record in passages.values() if record.status)),
         "shown": [
             {
@@ -272,7 +273,10 @@ def export_index(place: IndexPlace) -> None:
     """Print an index's passages with their propositions as JSON lines, as `RecordedPropositionizer` reads them."""
     for passage in inspect_index(place)["shown"]:
         del passage["id"], passage["sentences"]
-        passage["propositions"] = [proposition["text"] for proposition in passage["propositions"]]
+        for kind in ("propositions", "questions"):
+            passage[kind] = [unit["text"] for unit in passage[kind]]
+        if not passage["questions"]:
+            del passage["questions"]
         print_json(passage, indent=None)
 
 
@@ -365,6 +369,7 @@ def print_answer(console: Console, answer: Shown, advice: str = "") -> None:
 def _found_by(unit: Shown) -> str:
     remarks = [unit["granularity"]] if unit["granularity"] == "sentence" else []
     remarks += [unit["status"]] if unit["status"] not in ("", "ok") else []
+    remarks += [f"answers: {plain(unit['question'])}"] if unit["question"] else []
     return plain(unit["text"]) + (f" ({', '.join(remarks)})" if remarks else "")
 
 
@@ -381,7 +386,8 @@ def print_inspection(console: Console, inspection: Shown) -> None:
         write(console, f"{more}: --limit N shows more (0 all), --document, --status and --search choose.", "bold")
     elif not inspection["shown"]:
         write(console, "No passage is like that.", "bold")
-    held = ", ".join(many(inspection[f"{what}s"], what) for what in ("document", "passage", "proposition"))
+    whats = ("document", "passage", "proposition", *(["question"] if inspection["questions"] else []))
+    held = ", ".join(many(inspection[f"{what}s"], what) for what in whats)
     searched = ", ".join(inspection["granularity"])
     write(
         console,
@@ -399,10 +405,11 @@ def _print_passage(console: Console, passage: Shown) -> None:
         write(console, f"status {status}{reason}", style=_STATUS_STYLES.get(status, ""))
     console.print()
     write(console, plain(passage["text"].strip()), style="dim", indent=_INDENT)
-    for kind, units in (("propositions", passage["propositions"]), ("further sentences", passage["sentences"])):
+    for kind in _UNITS:
+        units = passage[f"{kind}s"]
         if units:
             console.print()
-            write(console, kind, style="dim", indent=_INDENT)
+            write(console, "further sentences" if kind == "sentence" else f"{kind}s", style="dim", indent=_INDENT)
         for unit in units:
             write(console, plain(unit["text"]), indent=_INDENT, bullet="- ")
     console.print()
@@ -427,7 +434,8 @@ def print_statuses(console: Console, statuses: dict[str, int]) -> None:
 def print_check(console: Console, report: CheckReport) -> None:
     """Print what is in an index, and what is wrong with it."""
     parts = report.tally.granularities
-    held = ", ".join(f"{parts.get(unit, 0):,} {unit}s" for unit in ("passage", "proposition", "sentence", "section"))
+    whats = ("passage", "proposition", "sentence", "section", *(["question"] if "question" in parts else []))
+    held = ", ".join(f"{parts.get(unit, 0):,} {unit}s" for unit in whats)
     folder = one_line(report.folder)
     write(console, f"{folder}: {report.tally.documents:,} documents, {held}.")
     for fault in report.faults:

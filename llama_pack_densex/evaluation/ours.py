@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import bm25s
 import numpy as np
 from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
 
@@ -23,6 +25,7 @@ from llama_pack_densex.node_parsers.parsers import (
 )
 from llama_pack_densex.options import DEFAULT_GRANULARITY, PackOptions
 from llama_pack_densex.pack import DenseXRetrievalPack
+from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
 from llama_pack_densex.propositionizers.tokens import telling_words, tokenize
 from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
@@ -40,6 +43,7 @@ def _strategy(
     chunked: bool = False,
     hybrid: bool = True,
     passage_words: bool = False,
+    without_questions: bool = False,
 ) -> Strategy:
     """The pack as a strategy.
 
@@ -49,6 +53,7 @@ def _strategy(
         chunked: Whether whole articles are cut by the pack's own splitter, in place of the dataset's passages.
         hybrid: Whether BM25 is fused in.
         passage_words: Whether passages are found by their own words alone, and not by those of their propositions.
+        without_questions: Whether questions that come with the propositions are left out.
     """
 
     def build(corpus: Corpus) -> Built:
@@ -61,6 +66,8 @@ def _strategy(
             )
         else:
             made_by = SentencePropositionizer()
+        if without_questions:
+            made_by = _WithoutQuestions(made_by)
         arguments: dict[str, Any] = {"query_llm": NONE, "embed_model": NONE if embed_model is None else embed_model}
 
         def index() -> tuple[DenseXRetrievalPack, list[str]]:
@@ -80,7 +87,10 @@ def _strategy(
                 node.get_content() for node in pack.nodes() if node.metadata[GRANULARITY_KEY] in DEFAULT_GRANULARITY
             ]
 
-        pack, units = corpus.once((_strategy, sentences, auto_merging, chunked, passage_words), index)
+        key = (_strategy, sentences, auto_merging, chunked, passage_words, without_questions)
+        pack, units = corpus.once(key, index)
+        if isinstance(made_by, _WithoutQuestions) and not made_by.left_out:
+            raise StrategyUnavailable("the propositions came without questions: it is the same as 'densex'")
         if not hybrid and pack.vector_index is not None:
             store = pack.vector_index.vector_store
             pack = DenseXRetrievalPack.from_vector_store(store, propositionizer=made_by, hybrid=False, **arguments)
@@ -88,11 +98,12 @@ def _strategy(
 
     changes = {
         "sentences": sentences, "auto-merging": auto_merging, "chunked": chunked, "passage-words": passage_words,
-        "dense": not hybrid,
+        "dense": not hybrid, "without-questions": without_questions,
     }  # fmt: skip
     units = "sentences, no LLM" if sentences else "propositions and sentences"
     search = "dense search and BM25 fused" if hybrid else "dense search alone"
     search += ", which has the passages' own words alone" if passage_words else ""
+    search += ", without the questions that passages answer" if without_questions else ""
     base = "whole articles in passages of 256 tokens" if chunked else "the dataset's passages"
     mode = ", found units merge into their passage" if auto_merging else ""
     return Strategy(
@@ -101,6 +112,25 @@ def _strategy(
         f"This pack over {base}: {units}; {search}{mode}. The best units are read first, then passages.",
         node_postprocessors=(PropositionContextPostprocessor(),),
     )
+
+
+class _WithoutQuestions(Propositionizer):
+    """Leaves out the questions of another propositionizer, and counts them."""
+
+    left_out: int = 0
+    _made_by: Propositionizer = PrivateAttr()
+
+    def __init__(self, made_by: Propositionizer) -> None:
+        super().__init__()
+        self._made_by = made_by
+
+    async def apropositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
+        sets = await self._made_by.apropositionize(passages)
+        self.left_out += sum(len(one.questions) for one in sets)
+        return [replace(one, questions=()) for one in sets]
+
+    def fingerprint_data(self) -> dict[str, Any]:
+        return {"made_by": self._made_by.fingerprint}
 
 
 class _Ranker(BaseRetriever):
@@ -158,6 +188,7 @@ STRATEGIES = (
         for hybrid in (True, False)
     ),
     _strategy(passage_words=True),
+    _strategy(without_questions=True),
     _strategy(chunked=True),
     _strategy(sentences=True, chunked=True),
     *(

@@ -34,6 +34,7 @@ class IndexCounts:
         propositions: Propositions.
         sentences: Sentence units beside the propositions.
         sections: Nodes above the passages.
+        questions: Questions that passages answer.
         statuses: Passages by the status of their propositions: "ok", "repaired" or "fallback".
     """
 
@@ -42,6 +43,7 @@ class IndexCounts:
     propositions: int
     sentences: int
     sections: int
+    questions: int
     statuses: dict[str, int]
 
 
@@ -183,6 +185,7 @@ class DocumentIndexer:
             propositions=tally.granularities.get("proposition", 0),
             sentences=tally.granularities.get("sentence", 0),
             sections=tally.granularities.get("section", 0),
+            questions=tally.granularities.get("question", 0),
             statuses=dict(tally.statuses),
         )
 

@@ -46,18 +46,21 @@ _THINKS = re.compile(r"(?:^|/)(?:o\d|gpt-[5-9]|gemini-(?:2\.5|[3-9])|magistral|d
 
 @dataclass(frozen=True)
 class _Ratios:
-    """What a model makes of a text: tokens of the reply and propositions for a token of it, and the share of its
-    sentences that are no propositions word for word."""
+    """What a model makes of a text: tokens of the reply and propositions for a token of it, the share of its sentences
+    that are no propositions word for word, and, where questions are asked for too, tokens and number of these."""
 
     reply: float
     propositions: float
     new_sentences: float
+    asking: float
+    questions: float
 
 
 # Measured with a large model's propositions of Wikipedia passages, in tokens of cl100k_base: 12.1 propositions of 171
-# tokens in English, 6.3 of 193 in Japanese. On another 301 and 198 such passages the replies were 1.51 and 1.54.
-_LATIN = _Ratios(reply=1.45, propositions=12.1 / 171, new_sentences=0.90)
-_OTHERS = _Ratios(reply=1.59, propositions=6.3 / 193, new_sentences=0.95)
+# tokens in English, 6.3 of 193 in Japanese. On another 301 and 198 such passages the replies were 1.51 and 1.54, and
+# questions written for them 7.4 and 5.5 a passage.
+_LATIN = _Ratios(reply=1.45, propositions=12.1 / 171, new_sentences=0.90, asking=0.60, questions=0.044)
+_OTHERS = _Ratios(reply=1.59, propositions=6.3 / 193, new_sentences=0.95, asking=0.86, questions=0.029)
 
 
 @dataclass
@@ -84,7 +87,8 @@ class Estimate:
         cost: US dollars; None where the price is not known.
         cost_batch: The same through the Batch API.
         propositions: Propositions.
-        units: All nodes of the index: sections, passages, propositions and sentences.
+        questions: Questions that the passages answer, where they are asked for.
+        units: All nodes of the index: sections, passages, propositions, sentences and questions.
         embed_model: The embedding model's name; "" where there is none.
         embedding_tokens: Tokens that it embeds, but for metadata (`embed_metadata`).
         embedding_cost: US dollars; None where the price is not known, 0 for a model on this machine.
@@ -116,6 +120,7 @@ class Estimate:
     cost: float | None = 0.0
     cost_batch: float | None = 0.0
     propositions: int = 0
+    questions: int = 0
     units: int = 0
     embed_model: str = ""
     embedding_tokens: int = 0
@@ -168,8 +173,8 @@ def estimate(
     found, total = survey.found, survey.known + survey.expected.combined(survey.ask_sample(), operator.mul)
     found.requests, found.input_tokens = round(total.requests), round(total.input_tokens)
     found.cached_input_tokens, found.output_tokens = round(total.cached_input_tokens), round(total.output_tokens)
-    found.propositions = round(total.propositions)
-    found.units = round(total.base_nodes + total.propositions + total.sentences)
+    found.propositions, found.questions = round(total.propositions), round(total.questions)
+    found.units = round(total.base_nodes + total.propositions + total.sentences + total.questions)
     if asker is not None:
         found.model = parser.propositionizer.figures.model
         found.price = price_of(found.model, table)
@@ -197,6 +202,7 @@ class _Figures:
     base_nodes: float = 0.0
     propositions: float = 0.0
     sentences: float = 0.0
+    questions: float = 0.0
     embedded_tokens: float = 0.0
 
     def __add__(self, other: _Figures) -> _Figures:
@@ -207,7 +213,7 @@ class _Figures:
 
 
 # as it was expected, and nothing known of what the provider caches
-_UNCORRECTED = _Figures(1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0)
+_UNCORRECTED = _Figures(1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -275,7 +281,7 @@ class _Survey:
         for one, made_of_it in zip(self._drawn, sets, strict=True):
             asked = _Figures() if self._requests is None else _asked(self._requests.first_question(one.passage))
             expected += self._expected_units(one) + asked
-            reply = count_tokens(json.dumps(made_of_it.texts, ensure_ascii=False))
+            reply = count_tokens(json.dumps([*made_of_it.texts, *made_of_it.questions], ensure_ascii=False))
             made += replace(self._units(one, made_of_it), output_tokens=reply)
         if figures.usage.requests and not figures.cache_hits:  # what earlier replies used is not known any more
             made += _Figures(figures.usage.requests, figures.usage.input_tokens, figures.usage.cached_input_tokens)
@@ -336,16 +342,19 @@ class _Survey:
     def _expected_units(self, one: _Counted) -> _Figures:
         """What a model is expected to make of a passage, and the tokens of its reply."""
         ratios = _LATIN if one.language in ("en", "latin", "") else _OTHERS
+        asks = self._requests is not None and self._requests.questions
+        reply, quotes = (ratios.reply + ratios.asking, 2 * _QUOTES) if asks else (ratios.reply, _QUOTES)
         units = self._figures(
-            one, one.tokens * ratios.propositions, one.tokens * (ratios.reply - _QUOTES), ratios.new_sentences
+            one, one.tokens * ratios.propositions, one.tokens * (reply - quotes), ratios.new_sentences
         )
-        return replace(units, output_tokens=one.tokens * ratios.reply)
+        return replace(units, output_tokens=one.tokens * reply, questions=one.tokens * ratios.questions * asks)
 
     def _units(self, one: _Counted, made: PropositionSet) -> _Figures:
         """What was made of a passage."""
         sentences = passage_sentences(one.passage.text)
         new = sum(sentence not in made.texts for sentence in sentences) / max(len(sentences), 1)
-        return self._figures(one, len(made.texts), sum(map(count_tokens, made.texts)), new)
+        tokens = sum(map(count_tokens, (*made.texts, *made.questions)))
+        return replace(self._figures(one, len(made.texts), tokens, new), questions=len(made.questions))
 
     def _figures(self, one: _Counted, propositions: float, tokens: float, new_sentences: float) -> _Figures:
         """Those of a passage; `new_sentences` is the share of its sentences that are no propositions."""
@@ -392,7 +401,9 @@ def _notes(found: Estimate) -> Iterator[str]:
     elif found.requests:
         yield (
             f"{_LATIN.reply:g} tokens are taken to come back for a token of text in Latin script, {_OTHERS.reply:g} in "
-            "others, as was measured. A sample shows what the model really does."
+            "others, as was measured"
+            + (f", and {_LATIN.asking:g} and {_OTHERS.asking:g} more for questions" if found.questions else "")
+            + ". A sample shows what the model really does."
         )
         if _THINKS.search(found.model):
             yield f"{found.model} may think before it replies; thoughts cost like output and are not reckoned with."

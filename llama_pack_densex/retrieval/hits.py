@@ -27,9 +27,6 @@ MIN_FETCH = 20
 PASSAGE_SHARE = 0.3
 """What a passage's own similarity counts beside that of its best unit."""
 
-QUESTION_SHARE = 0.5
-"""What that of the best question that it answers counts, where there are any (see docs/measurements.md)."""
-
 MATCHED_SHARE = 0.3
 """The share of the best unit's score that another unit of the same passage needs to be among its matches."""
 
@@ -136,30 +133,23 @@ def gather(
 def collapse(units: Sequence[FoundNode], around: Sequence[FoundNode] = ()) -> tuple[PassageHit, ...]:
     """Gather units by the passage they lead to.
 
-    A passage scores as its best unit (Dense X Retrieval, section 4.3). Where passages were searched too, its score is
-    the mean of that and its own, which counts `PASSAGE_SHARE` of it, and where questions were found, that of the best
-    one that it answers, which counts `QUESTION_SHARE`; what was not found counts as the last found.
+    A passage scores as its best unit (Dense X Retrieval, section 4.3), which may be a question that it answers. Where
+    passages were searched too, its score is the mean of that and its own, which counts `PASSAGE_SHARE` of it; one that
+    was not found counts as the last found.
 
     Args:
         units: What was found, best first.
         around: The same and more, with passages among them; nothing where passages were not searched.
     """
-    last = around[-1].score if around else units[-1].score if units else 0.0
-    own: dict[str, float] = {}  # of passages
-    best: dict[str, float] = {}
-    asked: dict[str, float] = {}  # of their best questions
-    for unit in (*units, *around):
-        scores = asked if unit.granularity == "question" else own if unit.id == unit.leads_to else best
-        scores[unit.leads_to] = max(unit.score, scores.get(unit.leads_to, unit.score))
+    own = {unit.id: unit.score for unit in around}
+    last = around[-1].score if around else 0.0
+    share = PASSAGE_SHARE if around else 0.0
     by_passage: dict[str, list[FoundNode]] = {}
     for unit in units:
         by_passage.setdefault(unit.leads_to, []).append(unit)
-    shares = 1, PASSAGE_SHARE if around else 0.0, QUESTION_SHARE if asked else 0.0
     hits = []
     for passage_id, found in by_passage.items():
-        of_unit = max((scores[passage_id] for scores in (best, own) if passage_id in scores), default=last)
-        scores_of = of_unit, own.get(passage_id, last), asked.get(passage_id, last)
-        score = sum(share * one for share, one in zip(shares, scores_of, strict=True)) / sum(shares)
+        score = (found[0].score + share * own.get(passage_id, last)) / (1 + share)
         hits.append(PassageHit(passage_id, score, tuple(unit for unit in found if unit.id != passage_id)))
     return tuple(sorted(hits, key=lambda hit: -hit.score))
 
