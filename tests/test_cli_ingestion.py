@@ -393,9 +393,9 @@ def test_the_command_of_a_user_ends_without_a_traceback_too(server: OpenAIServer
 
 
 def test_the_same_command_with_more_money_goes_on_where_it_stopped(server: OpenAIServer, docs: Path, to: Path) -> None:
-    # the server counts one token a message and the reply; what is set aside for a request is some 800
+    # the server counts one token a message and the reply; what is set aside for a request is some 400
     many = written(docs, {f"{number:02}.md": f"第{number}の文書である。" for number in range(20)})
-    assert index(many, "--to", to, "--max-concurrency", "1", "--max-tokens-total", "900").exit_code == 1
+    assert index(many, "--to", to, "--max-concurrency", "1", "--max-tokens-total", "500").exit_code == 1
     paid_for = [seen.content for seen in server.requests]
     assert 0 < len(paid_for) < 24
     assert index(many, "--to", to).exit_code == 0
