@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import logging
@@ -13,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
+from llama_index.core.bridge.pydantic import Field, SerializeAsAny
 from llama_index.core.schema import BaseComponent
 
 from llama_pack_densex._sync import run_sync
@@ -156,6 +158,75 @@ class Propositionizer(BaseComponent, ABC):
         """Sixteen hexadecimal digits that change when the propositionizer's output may change."""
         data = json.dumps({"class": self.class_name(), **self.fingerprint_data()}, sort_keys=True, ensure_ascii=False)
         return hashlib.sha256(data.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+class DelegatingPropositionizer(Propositionizer):
+    """Makes the propositions of some passages, and has another propositionizer make those of the rest.
+
+    A subclass says which passages are its own (`_takes`), makes the sets of these (`_make`), and says what is wrong
+    where there are others and nobody to take them (`_refusal`).
+    """
+
+    otherwise: SerializeAsAny[Propositionizer] | None = Field(
+        default=None, description="The propositionizer for the passages that this one does not take."
+    )
+
+    @abstractmethod
+    def _takes(self, passage: Passage) -> bool:
+        """Whether a passage is one of its own."""
+
+    @abstractmethod
+    def _make(self, passages: Sequence[Passage]) -> list[PropositionSet]:
+        """The sets of passages of its own."""
+
+    @abstractmethod
+    def _refusal(self, others: Sequence[Passage], count: int) -> str:
+        """What to say of passages that nobody takes, out of so many."""
+
+    def propositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
+        """Do what `apropositionize` does; raises ValueError for a passage that nobody takes."""
+        taken, others = self._divide(passages)
+        found = self.otherwise.propositionize(others) if self.otherwise is not None and others else []
+        return self._together(passages, taken, found)
+
+    async def apropositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
+        taken, others = await asyncio.to_thread(self._divide, passages)
+        found = await self.otherwise.apropositionize(others) if self.otherwise is not None and others else []
+        return await asyncio.to_thread(self._together, passages, taken, found)
+
+    def _divide(self, passages: Sequence[Passage]) -> tuple[list[bool], list[Passage]]:
+        taken = [self._takes(passage) for passage in passages]
+        others = [passage for passage, is_own in zip(passages, taken, strict=True) if not is_own]
+        if others and self.otherwise is None:
+            raise ValueError(self._refusal(others, len(passages)))
+        return taken, others
+
+    def _together(
+        self, passages: Sequence[Passage], taken: Sequence[bool], found: Sequence[PropositionSet]
+    ) -> list[PropositionSet]:
+        made = iter(self._make([passage for passage, is_own in zip(passages, taken, strict=True) if is_own]))
+        others = iter(found)
+        return [next(made if is_own else others) for is_own in taken]
+
+    def keeping_replies(self, file: Path) -> Propositionizer:
+        """The same propositionizer, whose `otherwise` keeps an LLM's replies."""
+        otherwise = None if self.otherwise is None else self.otherwise.keeping_replies(file)
+        return self if otherwise is self.otherwise else self.model_copy(update={"otherwise": otherwise})
+
+    def forget_replies(self, texts: Iterable[str]) -> int:
+        return self.otherwise.forget_replies(texts) if self.otherwise is not None else 0
+
+    def purge(self, texts: Iterable[str]) -> int:
+        """Forget what `otherwise` keeps of passages."""
+        return self.otherwise.purge(texts) if self.otherwise is not None else 0
+
+    @property
+    def figures(self) -> RequestFigures:
+        """What the requests of `otherwise` came to."""
+        return self.otherwise.figures if self.otherwise is not None else super().figures
+
+    def fingerprint_data(self) -> dict[str, Any]:
+        return {"otherwise": self.otherwise.fingerprint if self.otherwise is not None else None}
 
 
 def checked_sets(

@@ -10,8 +10,7 @@ from collections import OrderedDict, deque
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -63,6 +62,7 @@ from llama_pack_densex.propositionizers.base import (
     report_fallbacks,
 )
 from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES, detect_language, find_wrong_language
+from llama_pack_densex.propositionizers.parts import Part, fall_back, join_parts, split_in_two
 from llama_pack_densex.propositionizers.prompts import (
     JAPANESE_PROMPT_KEY,
     PROMPT_KEY,
@@ -74,8 +74,8 @@ from llama_pack_densex.propositionizers.prompts import (
     takes_variable,
 )
 from llama_pack_densex.propositionizers.recorded import append_recording, open_recording, purge_recording
-from llama_pack_densex.propositionizers.replies import read_reply, unique
-from llama_pack_densex.propositionizers.sentences import passage_sentences, segment
+from llama_pack_densex.propositionizers.replies import REASONS, read_reply, unique
+from llama_pack_densex.propositionizers.sentences import segment
 
 logger = logging.getLogger(__name__)
 dispatcher = get_dispatcher(__name__)
@@ -652,12 +652,12 @@ class _PassageRun:
         text = self._passage.text
         passage_id = passage_digest(text)
         dispatcher.event(PropositionizingStartEvent(passage_id=passage_id, characters=len(text)))
-        made = _join(await self.ask_for(text))
+        made = join_parts(await self.ask_for(text))
         about: dict[str, Any] = {"status": made.status, "reason": made.reason, "propositions": len(made.texts)}
         dispatcher.event(PropositionizingEndEvent(passage_id=passage_id, requests=self._requests_made, **about))
         return made
 
-    async def ask_for(self, text: str, before: str = "") -> list[_Part]:
+    async def ask_for(self, text: str, before: str = "") -> list[Part]:
         """Ask for the propositions of a text.
 
         Args:
@@ -668,22 +668,22 @@ class _PassageRun:
         note, problem, reasons = context, "", list[str]()
         while len(reasons) < self._run.asking.max_attempts:
             if self._requests_made >= _MOST_REQUESTS:
-                return [_fall_back(text, f"the limit of {_MOST_REQUESTS} requests a passage was reached")]
+                return [fall_back(text, f"the limit of {_MOST_REQUESTS} requests a passage was reached")]
             reply = await self._ask(text, note, len(reasons) + 1)
             if isinstance(reply, Failure):
                 if reply.kind in ("too_long", "filtered") and (halves := split_in_two(text)):
                     return await self._ask_for_halves(*halves, before)
-                return [_fall_back(text, f"the provider failed ({reply.summary})", reply.kind == "transient")]
+                return [fall_back(text, f"the provider failed ({reply.summary})", reply.kind == "transient")]
             part, problem, reason = _judge(text, reply, self._run.asking.questions)
             if not problem:
                 return [replace(part, reason="; ".join(unique(reasons)))]
             if problem in ("cut", "filtered") and (halves := split_in_two(text)):
                 return await self._ask_for_halves(*halves, before)
             if problem == "filtered":
-                return [_fall_back(text, reason)]
+                return [fall_back(text, reason)]
             reasons.append(reason)
             note = context + ask_again_note(problem, self._language)
-        return [_fall_back(text, f"{'; '.join(unique(reasons))} (asked {len(reasons)} times)")]
+        return [fall_back(text, f"{'; '.join(unique(reasons))} (asked {len(reasons)} times)")]
 
     async def _ask(self, text: str, note: str, attempt: int) -> Reply | Failure:
         question = self._run.asking.question(self._passage, text, self._language, note, attempt, self._turn)
@@ -693,7 +693,7 @@ class _PassageRun:
             self._run.note_first(reply.kind == "too_long" if isinstance(reply, Failure) else reply.finish == "length")
         return reply
 
-    async def _ask_for_halves(self, first: str, second: str, before: str) -> list[_Part]:
+    async def _ask_for_halves(self, first: str, second: str, before: str) -> list[Part]:
         after = _last_sentences(f"{before}\n{first}")
         halves = await _gather_to_the_end([self.ask_for(first, before), self.ask_for(second, after)])
         return [part for half in halves for part in half]
@@ -708,75 +708,20 @@ async def _gather_to_the_end(coroutines: Iterable[Coroutine[Any, Any, T]]) -> li
     return results  # type: ignore[return-value]
 
 
-_REASONS = {
-    "cut": "the reply was cut off",
-    "empty": "the reply was empty",
-    "refused": "the model refused",
-    "filtered": "the provider's content filter stopped the reply",
-    "unreadable": "the reply was not a list of strings",
-}
-
-
-def _judge(text: str, reply: Reply, questions: bool) -> tuple[_Part, str, str]:
+def _judge(text: str, reply: Reply, questions: bool) -> tuple[Part, str, str]:
     """The propositions in a reply to a text, the problem with it ("" where it can be used), and that in words."""
     reading = read_reply(reply.text, finished=reply.finish == "stop", questions=questions)
     problem: str = reading.problem or ""
     if reply.finish in ("length", "filtered", "refused"):
         problem = "cut" if reply.finish == "length" else reply.finish
     if not problem and (found := find_wrong_language(text, reading.texts)):
-        return _Part(()), "language", f"the reply was in {LANGUAGE_NAMES.get(found, 'another language')}"
+        return Part(()), "language", f"the reply was in {LANGUAGE_NAMES.get(found, 'another language')}"
     asked = () if find_wrong_language(text, reading.questions) else reading.questions
-    return _Part(reading.texts, questions=asked), problem, _REASONS.get(problem, "")
-
-
-def split_in_two(text: str) -> tuple[str, str] | None:
-    """Split a text at the sentence boundary nearest to its middle, paragraphs first, never right below a heading.
-
-    Returns:
-        Both halves without surrounding white space, or None where there is no place to split.
-    """
-    middle = len(text) / 2
-    places: list[tuple[float, int]] = []
-    for left, right in pairwise(segment(text)):
-        if left.kind != "heading":
-            is_paragraph = text.count("\n", left.end, right.start) > 1
-            places.append((abs(right.start - middle) * (0.5 if is_paragraph else 1.0), right.start))
-    if not places:
-        return None
-    place = min(places)[1]
-    return text[:place].strip(), text[place:].strip()
+    return Part(reading.texts, questions=asked), problem, REASONS.get(problem, "")
 
 
 def _language_of(passage: Passage) -> str:
     return detect_language(passage.text, f"{passage.title}\n{passage.section}")
-
-
-@dataclass(frozen=True)
-class _Part:
-    texts: tuple[str, ...]
-    reason: str = ""
-    is_fallback: bool = False
-    is_passing: bool = False
-    questions: tuple[str, ...] = ()
-
-
-def _fall_back(text: str, reason: str, is_passing: bool = False) -> _Part:
-    return _Part(passage_sentences(text), reason, is_fallback=True, is_passing=is_passing)
-
-
-def _join(parts: list[_Part]) -> PropositionSet:
-    texts = unique(text for part in parts for text in part.texts)
-    failed = [number for number, part in enumerate(parts, 1) if part.is_fallback]
-    reasons = list(unique(part.reason for part in parts if part.reason and (part.is_fallback or not failed)))
-    if failed and len(parts) > 1:
-        which = ", ".join(map(str, failed[:10])) + (", ..." if len(failed) > 10 else "")
-        reasons.insert(0, f"sentences stand in for part{'s' * (len(failed) > 1)} {which} of {len(parts)}")
-    elif len(parts) > 1:
-        reasons.insert(0, f"asked in {len(parts)} parts because a reply for the whole was cut off or refused")
-    reason = "; ".join(reasons)
-    status: Status = "fallback" if failed else "repaired" if reason else "ok"
-    questions = unique(question for part in parts for question in part.questions)
-    return PropositionSet(texts, status, reason, any(part.is_passing for part in parts), questions)
 
 
 def _last_sentences(text: str, longest: int = 300) -> str:

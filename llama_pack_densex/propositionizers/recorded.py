@@ -13,16 +13,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
-from llama_index.core.bridge.pydantic import Field, PrivateAttr, SerializeAsAny
+from llama_index.core.bridge.pydantic import Field, PrivateAttr
 
-from llama_pack_densex.llm.usage import RequestFigures
-from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet, Status
+from llama_pack_densex.propositionizers.base import (
+    DelegatingPropositionizer,
+    Passage,
+    Propositionizer,
+    PropositionSet,
+    Status,
+)
 from llama_pack_densex.propositionizers.sentences import passage_sentences
 
 _WRITING = threading.Lock()
 
 
-class RecordedPropositionizer(Propositionizer):
+class RecordedPropositionizer(DelegatingPropositionizer):
     """Looks propositions up by the passage's text in a JSONL file, and asks another propositionizer for the rest.
 
     A line of the file is `{"title": ..., "section": ..., "text": ..., "propositions": [...], "questions": [...]}`, and
@@ -41,9 +46,6 @@ class RecordedPropositionizer(Propositionizer):
     """
 
     path: str = Field(description="The JSONL file with the recorded propositions.")
-    otherwise: SerializeAsAny[Propositionizer] | None = Field(
-        default=None, description="The propositionizer for passages that are not in the file."
-    )
     _recorded: dict[tuple[str, ...], PropositionSet] = PrivateAttr()
 
     def __init__(self, path: str | Path, otherwise: Propositionizer | None = None, **kwargs: Any) -> None:
@@ -58,35 +60,20 @@ class RecordedPropositionizer(Propositionizer):
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.path, self.otherwise)  # the file is read again where it is unpickled
 
-    def propositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
-        """Look the passages up; raises ValueError for one that is neither recorded nor taken by `otherwise`."""
-        missing = self._missing(passages)
-        found = self.otherwise.propositionize(missing) if self.otherwise is not None and missing else []
-        return self._all(passages, found)
+    def _takes(self, passage: Passage) -> bool:
+        return not passage.text.strip() or (passage_key(passage.text),) in self._recorded
 
-    async def apropositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
-        missing = self._missing(passages)
-        found = await self.otherwise.apropositionize(missing) if self.otherwise is not None and missing else []
-        return self._all(passages, found)
+    def _refusal(self, others: Sequence[Passage], count: int) -> str:
+        titles = sorted({passage.title for passage in others} - {""})
+        return (
+            f"{len(others)} of {count} passages are not in {self.path}"
+            f"{f', the first of {titles[0]!r}' if titles else ''}. "
+            "Split the documents as they were split for the recording, or pass otherwise=SentencePropositionizer() "
+            "or another propositionizer for the rest."
+        )
 
-    def _is_missing(self, passage: Passage) -> bool:
-        return bool(passage.text.strip()) and (_key(passage.text),) not in self._recorded
-
-    def _missing(self, passages: Sequence[Passage]) -> list[Passage]:
-        missing = [passage for passage in passages if self._is_missing(passage)]
-        if missing and self.otherwise is None:
-            titles = sorted({passage.title for passage in missing} - {""})
-            raise ValueError(
-                f"{len(missing)} of {len(passages)} passages are not in {self.path}"
-                f"{f', the first of {titles[0]!r}' if titles else ''}. "
-                "Split the documents as they were split for the recording, or pass otherwise=SentencePropositionizer() "
-                "or another propositionizer for the rest."
-            )
-        return missing
-
-    def _all(self, passages: Sequence[Passage], found: Sequence[PropositionSet]) -> list[PropositionSet]:
-        others = iter(found)
-        return [next(others) if self._is_missing(passage) else self._look_up(passage) for passage in passages]
+    def _make(self, passages: Sequence[Passage]) -> list[PropositionSet]:
+        return [self._look_up(passage) for passage in passages]
 
     def _look_up(self, passage: Passage) -> PropositionSet:
         exactly = _exact_key(passage.text, passage.title, passage.section)
@@ -96,14 +83,6 @@ class RecordedPropositionizer(Propositionizer):
         reason = "no propositions were recorded for this passage"
         return replace(recorded, texts=passage_sentences(passage.text), status="fallback", reason=reason)
 
-    def keeping_replies(self, file: Path) -> RecordedPropositionizer:
-        """The same propositionizer, whose `otherwise` keeps an LLM's replies."""
-        otherwise = None if self.otherwise is None else self.otherwise.keeping_replies(file)
-        return self if otherwise is self.otherwise else self.model_copy(update={"otherwise": otherwise})
-
-    def forget_replies(self, texts: Iterable[str]) -> int:
-        return self.otherwise.forget_replies(texts) if self.otherwise is not None else 0
-
     def purge(self, texts: Iterable[str]) -> int:
         """Leave out the lines of some passages in the file and in memory, and forget what `otherwise` keeps of them.
 
@@ -111,20 +90,15 @@ class RecordedPropositionizer(Propositionizer):
             OSError: The file cannot be written.
         """
         texts = set(texts)
-        gone = {_key(text) for text in texts}
+        gone = {passage_key(text) for text in texts}
         for key in [key for key in self._recorded if key[0] in gone]:
             del self._recorded[key]
         purged = purge_recording(self.path, texts)
-        return purged + (self.otherwise.purge(texts) if self.otherwise is not None else 0)
-
-    @property
-    def figures(self) -> RequestFigures:
-        """What the requests of `otherwise` came to."""
-        return self.otherwise.figures if self.otherwise is not None else super().figures
+        return purged + super().purge(texts)
 
     def fingerprint_data(self) -> dict[str, Any]:
         # Not the file's content: a line added for one document must not change the node ids of all others.
-        return {"otherwise": self.otherwise.fingerprint if self.otherwise else None}
+        return super().fingerprint_data()
 
 
 def _read_recordings(path: Path) -> dict[tuple[str, ...], PropositionSet]:
@@ -199,12 +173,12 @@ def purge_recording(path: str | Path, texts: Iterable[str]) -> int:
     Raises:
         OSError: The file cannot be written; then it is as it was.
     """
-    gone = {_key(text) for text in texts}
+    gone = {passage_key(text) for text in texts}
     with _WRITING:
         if not gone or not os.path.exists(path):
             return 0
         lines = Path(path).read_bytes().splitlines(keepends=True)
-        kept = [line for line in lines if _key(_text_in(line)) not in gone]
+        kept = [line for line in lines if passage_key(_text_in(line)) not in gone]
         if len(kept) < len(lines):
             temporary = Path(f"{path}.{uuid.uuid4().hex}")
             try:
@@ -217,13 +191,13 @@ def purge_recording(path: str | Path, texts: Iterable[str]) -> int:
     return len(lines) - len(kept)
 
 
-def _key(text: str) -> str:
+def passage_key(text: str) -> str:
     """What a passage is looked up by: its text in NFKC, with single spaces."""
     return " ".join(unicodedata.normalize("NFKC", text).split())
 
 
 def _exact_key(text: str, title: str, section: str) -> tuple[str, ...]:
-    return _key(text), _key(title), _key(section)
+    return passage_key(text), passage_key(title), passage_key(section)
 
 
 def _text_in(line: bytes) -> str:

@@ -14,6 +14,14 @@ from tokenize import STRING, TokenError, generate_tokens
 from typing import Any, Literal
 
 Problem = Literal["cut", "empty", "refused", "unreadable"]
+REASONS = {
+    "cut": "the reply was cut off",
+    "empty": "the reply was empty",
+    "refused": "the model refused",
+    "filtered": "the provider's content filter stopped the reply",
+    "unreadable": "the reply was not a list of strings",
+}
+"""What to say of a problem, and of a content filter."""
 
 
 @dataclass(frozen=True)
