@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from llama_pack_densex.propositionizers.llm import LLMPropositionizer
     from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
     from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
+    from llama_pack_densex.propositionizers.seq2seq import Seq2SeqPropositionizer
     from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
     from llama_pack_densex.stores.folder import IndexInUseError
     from llama_pack_densex.stores.manifest import InvalidIndexError
@@ -43,6 +44,7 @@ __all__ = [
     "PropositionizerError",
     "RecordedPropositionizer",
     "SentencePropositionizer",
+    "Seq2SeqPropositionizer",
     "Strategy",
     "compare",
     "download_llama_pack",
@@ -64,6 +66,7 @@ _MODULES = {
     "PropositionizerError": "propositionizers.base",
     "RecordedPropositionizer": "propositionizers.recorded",
     "SentencePropositionizer": "propositionizers.sentences",
+    "Seq2SeqPropositionizer": "propositionizers.seq2seq",
     "Strategy": "evaluation.strategy",
     "compare": "evaluation.compare",
     "download_llama_pack": "download",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from importlib.metadata import version as installed_version
 from pathlib import Path
@@ -11,7 +12,8 @@ import typer
 
 from llama_pack_densex.cli.output import argument, print_json, session, stdout, waiting
 
-_KINDS = "llm, sentence or recorded:FILE"
+_KINDS = "llm, sentence, recorded:FILE or seq2seq[:MODEL]"
+_KIND = re.compile(r"llm|sentence|recorded:.+|seq2seq(:.+)?")
 _MODES = ("recursive", "auto_merging")
 _CONTEXTS = ("propositions+passages", "propositions", "passages", "window")
 _STATUSES = ("ok", "repaired", "fallback")
@@ -27,7 +29,7 @@ _LIMITS = (
 
 def _check_propositionizer(value: str | None) -> str | None:
     """Refuse what is no propositionizer, as a usage error."""
-    if value in (None, "llm", "sentence") or (value and value.startswith("recorded:") and value != "recorded:"):
+    if value is None or _KIND.fullmatch(value):
         return value
     raise typer.BadParameter(f"{value!r} is not {_KINDS}")
 
@@ -175,7 +177,7 @@ def index(
     """
     limits = _limits(context)
     for_llm = [*limits, *(["llm"] if llm is not None else [])]
-    if for_llm and propositionizer not in (None, "llm"):
+    if for_llm and propositionizer is not None and not propositionizer.startswith(("llm", "seq2seq")):
         raise typer.BadParameter("it is for --propositionizer llm", param_hint=f"--{for_llm[0].replace('_', '-')}")
     with session():
         from llama_pack_densex.cli.choices import Choices, FileChoice

@@ -16,6 +16,7 @@ from llama_pack_densex.propositionizers.base import Propositionizer
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
+from llama_pack_densex.propositionizers.seq2seq import PROPOSITIONIZER, Seq2SeqPropositionizer
 from llama_pack_densex.stores.manifest import Manifest
 from llama_pack_densex.wiring import Given, make_node_parser
 
@@ -42,7 +43,7 @@ class Choices:
     """What would make an index; None and empty mean the index's own, or the default.
 
     Args:
-        propositionizer: "llm", "sentence" or "recorded:FILE".
+        propositionizer: "llm", "sentence", "recorded:FILE", "seq2seq" or "seq2seq:MODEL".
         mode: "recursive" or "auto_merging".
         embed_model: What the pack takes as `embed_model`.
         llm: What the pack takes as `proposition_llm`, a name.
@@ -93,6 +94,10 @@ class Choices:
         """
         if self.propositionizer is not None and self.propositionizer.startswith(_RECORDED):
             return RecordedPropositionizer(Path(self.propositionizer.removeprefix(_RECORDED)))
+        kind, _, model = (self.propositionizer or "").partition(":")
+        if kind == "seq2seq":
+            otherwise = None if self.llm is None else LLMPropositionizer(llm=self.llm, **self.limits)
+            return Seq2SeqPropositionizer(model or PROPOSITIONIZER, otherwise=otherwise)
         sentences = SentencePropositionizer()
         if self.propositionizer == "sentence":
             return sentences
@@ -105,8 +110,8 @@ class Choices:
         if not is_named and manifest is not None and manifest.propositionizer != chosen.fingerprint:
             raise ValueError(
                 "the index's propositions were not made by what is the default here. Say with --propositionizer what "
-                "made them (llm, sentence or recorded:FILE; for an LLM also --llm and --questions), or what is to make "
-                "them from now on."
+                "made them (llm, sentence, recorded:FILE or seq2seq; for an LLM also --llm and --questions), or what "
+                "is to make them from now on."
             )
         if self.limits and chosen is sentences:  # who sets a budget should not believe that it is kept to
             option = f"--{next(iter(self.limits)).replace('_', '-')}"

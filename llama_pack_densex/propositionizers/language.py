@@ -46,6 +46,16 @@ def detect_language(text: str, context: str = "") -> str:
     return "ko" if group == "hangul" else group
 
 
+def is_english(text: str, context: str = "") -> bool:
+    """Tell whether a text is in English; a few words in Latin script are, and so is a text without letters.
+
+    Args:
+        text: Any text.
+        context: What surrounds it: it decides for a text that has no letters.
+    """
+    return detect_language(text, context) in ("en", "latin", "") and _latin_language(text) != "latin"
+
+
 def find_wrong_language(text: str, propositions: Sequence[str]) -> str | None:
     """Tell whether propositions are in another language than their passage.
 

@@ -1,0 +1,241 @@
+"""Propositions by the Propositionizer of Dense X Retrieval: a Flan-T5 that runs on this machine, for English."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from llama_index.core.bridge.pydantic import Field, PrivateAttr
+
+from llama_pack_densex.llm.names import HUGGINGFACE_ADVICE
+from llama_pack_densex.propositionizers.base import (
+    DelegatingPropositionizer,
+    Passage,
+    Propositionizer,
+    PropositionizerError,
+    PropositionSet,
+)
+from llama_pack_densex.propositionizers.language import (
+    LANGUAGE_NAMES,
+    detect_language,
+    find_wrong_language,
+    is_english,
+)
+from llama_pack_densex.propositionizers.parts import Part, fall_back, join_parts, split_in_two
+from llama_pack_densex.propositionizers.replies import REASONS, read_reply
+
+PROPOSITIONIZER = "chentong00/propositionizer-wiki-flan-t5-large"
+"""The weights that the paper's authors published: 3 GB."""
+_LONGEST_INPUT = 512  # tokens, what Flan-T5 was trained with; a tokenizer may say less
+_LONGEST_HEADING = 150  # characters of the title, and of the section: the rest of the input is for the passage
+_FIRST_PASSAGES = 20  # where sentences stand in for all of so many, the model is none for this
+_SAMPLE = 1024  # values of each weight that tell one model from another
+
+
+class Seq2SeqPropositionizer(DelegatingPropositionizer):
+    """Has the paper's Propositionizer, or another model of its kind, make the propositions on this machine.
+
+    The Propositionizer is a Flan-T5-large that was taught by 42,857 of GPT-4's replies (Dense X Retrieval, section 3
+    and appendix B). It takes no key and no server, and English alone. A passage that is too long for it is split at a
+    sentence boundary, and so is one whose reply was cut off or is no list; where nothing is left to split, the
+    sentence stands for itself: status "fallback", with the reason. Decoding is greedy, so that the same passage
+    always becomes the same propositions, whatever shares its batch.
+
+    A pickled one holds no weights: they are loaded again where it is unpickled.
+
+    Args:
+        model: A name on the Hugging Face Hub, or the folder of a model; any encoder-decoder that takes
+            "Title: ... Section: ... Content: ..." and answers with a JSON list.
+        otherwise: Where passages in other languages than English go; without it they are an error.
+        batch_size: Passages of like length that are worked on together; the more, the more memory.
+        device: Such as "cuda:1" or "cpu". Without it CUDA, Apple's MPS or the CPU, the first that is there.
+        max_new_tokens: The longest reply, in tokens.
+
+    Raises:
+        ImportError: transformers or torch is not installed; the message names the extra.
+        ValueError: There is no such model, or it is none of this kind; or (on use) a passage is not in English and
+            there is no `otherwise`.
+        PropositionizerError: On use: nothing came of all of the first passages.
+
+    Examples:
+        >>> propositionizer = Seq2SeqPropositionizer(otherwise=LLMPropositionizer("ollama:qwen3:8b"))
+        >>> propositionizer.propositionize([Passage("Miso, a seasoning, is made of soybeans.", title="Miso")])
+    """
+
+    model: str = Field(description="A name on the Hugging Face Hub, or the folder of a model.")
+    batch_size: int = Field(default=16, ge=1, description="Passages that are worked on together.")
+    device: str | None = Field(default=None, description="Where the model runs.")
+    max_new_tokens: int = Field(default=512, ge=1, description="The longest reply, in tokens.")
+    _loaded: _Seq2SeqModel = PrivateAttr()
+    _is_sound: bool = PrivateAttr(default=False)  # something else than sentences came of a passage
+
+    def __init__(
+        self,
+        model: str | Path = PROPOSITIONIZER,
+        *,
+        otherwise: Propositionizer | None = None,
+        batch_size: int = 16,
+        device: str | None = None,
+        max_new_tokens: int = 512,
+    ) -> None:
+        settings: dict[str, Any] = {"batch_size": batch_size, "device": device, "max_new_tokens": max_new_tokens}
+        super().__init__(**{"model": str(model), "otherwise": otherwise, **settings})
+        self._loaded = _Seq2SeqModel(self.model, device)
+
+    @classmethod
+    def class_name(cls) -> str:
+        return "Seq2SeqPropositionizer"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        settings = {name: getattr(self, name) for name in type(self).model_fields}
+        return partial(type(self), **settings), ()
+
+    def _takes(self, passage: Passage) -> bool:
+        return is_english(passage.text, _context(passage))
+
+    def _refusal(self, others: Sequence[Passage], count: int) -> str:
+        languages = Counter(detect_language(passage.text, _context(passage)) for passage in others)
+        found = ", ".join(f"{LANGUAGE_NAMES[language]} ({times:,})" for language, times in languages.most_common())
+        return (
+            f"{len(others):,} of {count:,} passages are not in English, which is all that {self.model} knows: {found}. "
+            "Pass otherwise=..., another propositionizer for these (at the command line, --llm names a model for them)."
+        )
+
+    def _make(self, passages: Sequence[Passage]) -> list[PropositionSet]:
+        asked: dict[tuple[int, ...], str] = {
+            (number,): passage.text for number, passage in enumerate(passages) if passage.text.strip()
+        }
+        parts: dict[tuple[int, ...], Part] = {}
+        while asked:
+            prompts = [_prompt(passages[place[0]], text) for place, text in asked.items()]
+            replies = self._loaded.replies(prompts, self.batch_size, self.max_new_tokens)
+            halves: dict[tuple[int, ...], str] = {}
+            for (place, text), reply in zip(asked.items(), replies, strict=True):
+                texts, problem = _judge(text, reply)
+                if not problem:
+                    parts[place] = Part(texts)
+                elif split := split_in_two(text):
+                    halves |= {(*place, 0): split[0], (*place, 1): split[1]}
+                else:
+                    parts[place] = fall_back(text, problem)
+            asked = halves
+        made = [PropositionSet(())] * len(passages)
+        for number, places in groupby(sorted(parts), key=lambda place: place[0]):
+            made[number] = join_parts([parts[place] for place in places])
+        self._is_sound = self._is_sound or any(not part.is_fallback for part in parts.values())
+        fallen = [one.reason for one in made if one.status == "fallback"]
+        if not self._is_sound and len(fallen) >= _FIRST_PASSAGES:
+            raise PropositionizerError(
+                f"None of the first {len(fallen)} passages came to propositions; the last one: {fallen[-1]}. "
+                f"Is {self.model} a model that was trained to make propositions?"
+            )
+        return made
+
+    def fingerprint_data(self) -> dict[str, Any]:
+        return {"weights": self._loaded.digest, "max_new_tokens": self.max_new_tokens, **super().fingerprint_data()}
+
+
+def _context(passage: Passage) -> str:
+    return f"{passage.title}\n{passage.section}"
+
+
+def _prompt(passage: Passage, part: str) -> str:
+    """The input that the Propositionizer was trained with."""
+    title, section = (heading[:_LONGEST_HEADING] for heading in (passage.title, passage.section))
+    prompt = f"Title: {title}. Section: {section}. Content: {part}"
+    return prompt.encode("utf-8", "replace").decode()  # tokenizers take no lone surrogates
+
+
+@dataclass(frozen=True)
+class _Reply:
+    text: str
+    is_finished: bool
+
+
+def _judge(text: str, reply: _Reply | None) -> tuple[tuple[str, ...], str]:
+    """The propositions of a reply, and what is wrong with it; None stands for a text that was too long."""
+    if reply is None:
+        return (), "the text was too long for the model"
+    reading = read_reply(reply.text, finished=reply.is_finished)
+    problem = reading.problem if reply.is_finished else "cut"
+    if problem is None and find_wrong_language(text, reading.texts):
+        return (), "the reply was not in English"
+    return reading.texts, REASONS[problem] if problem is not None else ""
+
+
+class _Seq2SeqModel:
+    """A model with its tokenizer, and what tells it from others.
+
+    Args:
+        name: A name on the Hub, or a folder.
+        device: As of `Seq2SeqPropositionizer`.
+    """
+
+    def __init__(self, name: str, device: str | None) -> None:
+        try:
+            import torch
+            from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+        except ImportError as error:
+            raise ImportError(f"Seq2SeqPropositionizer needs transformers and torch: {HUGGINGFACE_ADVICE}") from error
+        try:
+            self._tokenizer = AutoTokenizer.from_pretrained(name)
+            model = AutoModelForSeq2SeqLM.from_pretrained(name).float().eval()
+        except (OSError, ValueError, ImportError) as error:
+            raise ValueError(
+                f"{name!r} cannot be loaded as an encoder-decoder model: {str(error).strip().splitlines()[0]} "
+                "Pass the folder of one, or download it once, with: hf download " + PROPOSITIONIZER
+            ) from error
+        self.digest = _digest_of(model)
+        with_metal = torch.backends.mps.is_available()
+        self._device = device or ("cuda" if torch.cuda.is_available() else "mps" if with_metal else "cpu")
+        self._model = model.to(self._device)
+        self._longest = min(_LONGEST_INPUT, self._tokenizer.model_max_length)
+        self._lock = threading.Lock()  # a tokenizer cannot be used by two threads, nor would the model be faster
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Seq2SeqModel:
+        return self  # nothing in it is ever changed
+
+    def replies(self, prompts: Sequence[str], batch_size: int, max_new_tokens: int) -> list[_Reply | None]:
+        """The greedy replies to prompts, in their order; None for a prompt that is too long.
+
+        Args:
+            prompts: The prompts; those of like length are worked on together, the longest first, so that memory that
+                does not suffice is noticed at once.
+            batch_size: How many together.
+            max_new_tokens: Of a reply.
+        """
+        import torch
+
+        replies: list[_Reply | None] = [None] * len(prompts)
+        end = self._tokenizer.eos_token_id
+        with self._lock, torch.inference_mode():
+            ids = self._tokenizer(list(prompts), truncation=True, max_length=self._longest + 1)["input_ids"]
+            fitting = [i for i, each in enumerate(ids) if len(each) <= self._longest]
+            fitting.sort(key=lambda i: -len(ids[i]))
+            for start in range(0, len(fitting), batch_size):
+                some = fitting[start : start + batch_size]
+                batch = self._tokenizer.pad({"input_ids": [ids[i] for i in some]}, return_tensors="pt")
+                made = self._model.generate(
+                    **batch.to(self._device), max_new_tokens=max_new_tokens, do_sample=False, num_beams=1
+                ).tolist()
+                texts = self._tokenizer.batch_decode(made, skip_special_tokens=True)
+                for i, row, text in zip(some, made, texts, strict=True):
+                    replies[i] = _Reply(text, end in row)
+        return replies
+
+
+def _digest_of(model: Any) -> str:
+    """A hash of values from all over a model's weights, wherever these lie and whatever they are called there."""
+    digest = hashlib.sha256()
+    for name, weights in sorted(dict(model.named_parameters()).items()):
+        values = weights.detach().flatten()
+        digest.update(f"{name} {tuple(weights.shape)}".encode())
+        digest.update(values[:: max(1, len(values) // _SAMPLE)].numpy().tobytes())
+    return digest.hexdigest()[:16]
