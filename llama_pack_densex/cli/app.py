@@ -64,6 +64,7 @@ _HELP_EMBED_MODEL = 'Embedding model: PROVIDER:NAME, a folder, "minilm" (English
 _HELP_LLM = "an OpenAI model, or openai-like:NAME, ollama:NAME, anthropic:NAME, google:NAME, huggingface:NAME"
 _HELP_CONTEXT = "What an LLM reads, to be shown as well:"
 _DEFAULT_EMBED_MODEL = "multilingual-e5-small if it is on this machine, else none."
+_HELP_COSINE = 'PROVIDER:NAME, a folder, or "minilm" (English). Default: multilingual-e5-small if it is here.'
 _HELP_PRICES = (
     "Prices beside, or in place of, the package's own, in dollars for a million tokens: JSON such as "
     '{"gpt-4o-mini": {"input": 0.15, "output": 0.6}}.'
@@ -499,6 +500,49 @@ def score(
         with waiting("Scoring"):
             report = score_runs(qrels, runs, tuple(dict.fromkeys(metrics or METRICS)), permutations, seed)
         print_json(report) if as_json else print_scores(stdout(), report)
+
+
+@app.command("score-propositions")
+def score_propositions_(
+    predicted: Annotated[
+        str, typer.Option(help=f"A recorded file (JSONL), or what is to make them: {_KINDS}.", metavar="FILE|KIND")
+    ],
+    reference: Annotated[
+        Path, typer.Option(help="A recorded file: title, text and propositions, a passage a line.", metavar="FILE")
+    ],
+    embed_model: Annotated[
+        str | None, typer.Option(help=f"For the cosine of two propositions: {_HELP_COSINE}", metavar="MODEL")
+    ] = None,
+    bert_score: Annotated[
+        str | None, typer.Option(help="For BERTScore instead: roberta-large (the paper's), a folder.", metavar="MODEL")
+    ] = None,
+    num_layers: Annotated[
+        int | None, typer.Option(min=1, help="The layer for BERTScore. Default: bert-score's own choice.", metavar="N")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Score propositions against others of the same passages: precision, recall and F1 of two sets, as in the paper.
+
+    For each proposition the most similar one of the other side counts; passages that only the reference has count as 0.
+    """
+    if bert_score is not None and embed_model is not None:
+        raise typer.BadParameter("give one of --embed-model and --bert-score", param_hint="--bert-score")
+    is_file = Path(predicted).exists()
+    if not is_file and not _KIND.fullmatch(predicted):
+        raise typer.BadParameter(f"{predicted!r} is no file, and not {_KINDS}", param_hint="--predicted")
+    with session():
+        from llama_pack_densex.cli.compare import named_similarity, print_proposition_scores
+        from llama_pack_densex.evaluation.propositions import score_propositions
+
+        source: Any = Path(predicted)
+        if not is_file:
+            from llama_pack_densex.cli.choices import Choices
+
+            source = Choices(predicted).make_propositionizer()
+        with waiting("Scoring"):
+            similarity = named_similarity(embed_model, bert_score, num_layers)
+            report = score_propositions(source, reference, similarity)
+        print_json(report) if as_json else print_proposition_scores(stdout(), report)
 
 
 @batch.command("export")

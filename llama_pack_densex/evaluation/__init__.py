@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from llama_pack_densex.evaluation.datasets import EvaluationSet as EvaluationSet
     from llama_pack_densex.evaluation.datasets import Question as Question
     from llama_pack_densex.evaluation.datasets import read_dataset as read_dataset
+    from llama_pack_densex.evaluation.propositions import BertScoreSimilarity as BertScoreSimilarity
+    from llama_pack_densex.evaluation.propositions import EmbeddingSimilarity as EmbeddingSimilarity
+    from llama_pack_densex.evaluation.propositions import score_propositions as score_propositions
     from llama_pack_densex.evaluation.records import DatasetError as DatasetError
     from llama_pack_densex.evaluation.report import Report as Report
     from llama_pack_densex.evaluation.runs import score_runs as score_runs
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "datasets": ("EvaluationSet", "Question", "read_dataset"),
+    "propositions": ("BertScoreSimilarity", "EmbeddingSimilarity", "score_propositions"),
     "records": ("DatasetError",),
     "report": ("Report",),
     "runs": ("score_runs",),
