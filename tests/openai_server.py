@@ -1,4 +1,4 @@
-"""An OpenAI-compatible server on the loopback interface: real HTTP, with replies that a test decides.
+"""An OpenAI-compatible server on the loopback interface, and Ollama's: real HTTP, with replies that a test decides.
 
 with OpenAIServer(held({"Miso is salty.": ["Miso is salty."]})) as server:
     llm = OpenAI(model="gpt-4o-mini", api_base=server.url, api_key="sk-test", max_retries=0)
@@ -85,6 +85,7 @@ class OpenAIServer:
 
     Attributes:
         url: What to pass as `api_base`.
+        ollama_url: What to pass as Ollama's `base_url`.
         requests: The requests for completions, in the order in which they came.
         peak: How many of them were being answered at the same time, at most.
     """
@@ -103,6 +104,10 @@ class OpenAIServer:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+
+    @property
+    def ollama_url(self) -> str:
+        return self.url.removesuffix("/v1")
 
     def __enter__(self) -> OpenAIServer:
         self._thread.start()
@@ -239,6 +244,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200, _embeddings(body, self.server.owner))
             return
         reply = self.server.owner.answer(Seen(self.path, body, dict(self.headers), time.monotonic()))
+        if self.path == "/api/chat":
+            lines = "".join(f"{json.dumps(line)}\n" for line in _ollama_lines(body, reply))
+            self._send_text(reply.status, lines, "application/x-ndjson", reply.headers)
+            return
         if reply.body_override is not None:
             self._send_text(reply.status, reply.body_override, "application/json", reply.headers)
         elif reply.status >= 400:
@@ -290,6 +299,23 @@ def _completion(body: Mapping[str, Any], reply: Reply) -> dict[str, Any]:
         "choices": [choice],
         "usage": {"prompt_tokens": 1, "completion_tokens": tokens, "total_tokens": tokens + 1},
     }
+
+
+def _ollama_lines(body: Mapping[str, Any], reply: Reply) -> Iterator[dict[str, Any]]:
+    """Ollama's reply, which ends where its options say: after num_predict tokens, or where num_ctx is full."""
+    options = body.get("options") or {}
+    sent = sum(len(get_tokenizer()(message["content"])) for message in body["messages"])
+    room = [limit for limit in (options.get("num_predict"), options.get("num_ctx", 4096) - sent) if limit is not None]
+    text = cut_to_tokens(reply.content or "", max(min(room), 0))
+    finish = reply.finish_reason if text == reply.content else "length"
+    counts = {"prompt_eval_count": sent, "eval_count": len(get_tokenizer()(text)), "total_duration": 1}
+    last = {"done": True, "done_reason": finish, **counts}
+    about = {"model": body["model"], "created_at": "2026-01-01T00:00:00Z"}
+    if body.get("stream"):
+        for piece in re.findall(r".{1,8}", text, re.DOTALL):
+            yield {**about, "message": {"role": "assistant", "content": piece}, "done": False}
+        text = ""
+    yield {**about, "message": {"role": "assistant", "content": text}, **last}
 
 
 def _events(body: Mapping[str, Any], reply: Reply) -> Iterator[str]:

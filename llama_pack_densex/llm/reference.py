@@ -104,7 +104,8 @@ def describe_llm(llm: LLM, factory: str = "") -> LLMReference:
     lost: list[str] = []
     for name, info in fields.items():
         value = getattr(llm, name, None)
-        is_default = not value or value == info.get_default(call_default_factory=True)
+        is_empty = not value and not isinstance(value, (bool, int, float))  # a temperature of 0 is a choice
+        is_default = is_empty or value == info.get_default(call_default_factory=True)
         if name in (*_KEY_FIELDS, *_UNIMPORTANT) or is_default or _is_core_function(value):
             continue
         plain = _without_credentials(getattr(value, "value", value))
