@@ -33,7 +33,7 @@ def prompt(text: str, title: str = "Food", section: str = "") -> str:
     return f"Title: {title}. Section: {section}. Content: {text}"
 
 
-def make_tokenizer(texts: Sequence[str], longest: int = 512) -> Any:
+def make_tokenizer(texts: Sequence[str]) -> Any:
     """A T5-like tokenizer of the words of some texts."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
@@ -45,7 +45,7 @@ def make_tokenizer(texts: Sequence[str], longest: int = 512) -> Any:
     tokenizer.train_from_iterator(texts, trainers.WordLevelTrainer(special_tokens=special))
     tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token="<pad>", eos_token="</s>", unk_token="<unk>", model_max_length=longest
+        tokenizer_object=tokenizer, pad_token="<pad>", eos_token="</s>", unk_token="<unk>", model_max_length=512
     )
 
 
@@ -62,28 +62,30 @@ def make_model(words: int, seed: int = 0) -> Any:
     return T5ForConditionalGeneration(config)
 
 
-def save_propositionizer(folder: Path, longest: int = 512) -> Path:
-    """Have a T5 learn `learned_passages` by heart, and save it as a model of transformers."""
+def save_propositionizer(folder: Path) -> Path:
+    """Have a T5 learn `learned_passages` by heart, and save it as a model that takes no longer ones."""
     import torch
 
     passages = learned_passages()
     asked = [prompt(text) for text in passages]
     wanted = [json.dumps(texts) for texts in passages.values()]
-    tokenizer = make_tokenizer([*asked, *wanted], longest)
+    tokenizer = make_tokenizer([*asked, *wanted])
     model = make_model(len(tokenizer))
-    given = tokenizer(asked, padding=True, return_tensors="pt")
-    labels = tokenizer(wanted, padding=True, return_tensors="pt")["input_ids"]
-    labels[labels == tokenizer.pad_token_id] = -100
+    given, labels = (tokenizer(texts, padding=True, return_tensors="pt")["input_ids"] for texts in (asked, wanted))
+    is_asked, is_wanted = given != tokenizer.pad_token_id, labels != tokenizer.pad_token_id
+    tokenizer.model_max_length = given.shape[1]
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
     model.train()
-    for _ in range(1_000):
-        loss = model(input_ids=given["input_ids"], attention_mask=given["attention_mask"], labels=labels).loss
-        if loss.item() < 0.02:  # by heart
+    for _ in range(2_000):
+        logits = model(input_ids=given, attention_mask=is_asked.long(), labels=labels).logits[is_wanted]
+        loss = torch.nn.functional.cross_entropy(logits, labels[is_wanted], reduction="none")
+        if loss.max().item() < 0.2:  # each token is sure, whatever rounding does
             break
         optimizer.zero_grad()
-        loss.backward()
+        loss.mean().backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
+    assert loss.max().item() < 0.2, "the model has not learned its passages by heart"
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

@@ -178,7 +178,8 @@ def index(
     """
     limits = _limits(context)
     for_llm = [*limits, *(["llm"] if llm is not None else [])]
-    if for_llm and propositionizer is not None and not propositionizer.startswith(("llm", "seq2seq")):
+    hands_over = llm is not None and (propositionizer or "").startswith("seq2seq")
+    if for_llm and propositionizer not in (None, "llm") and not hands_over:
         raise typer.BadParameter("it is for --propositionizer llm", param_hint=f"--{for_llm[0].replace('_', '-')}")
     with session():
         from llama_pack_densex.cli.choices import Choices, FileChoice

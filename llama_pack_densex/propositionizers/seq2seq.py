@@ -221,12 +221,11 @@ class _Seq2SeqModel:
             fitting.sort(key=lambda i: -len(ids[i]))
             for start in range(0, len(fitting), batch_size):
                 some = fitting[start : start + batch_size]
-                batch = self._tokenizer.pad({"input_ids": [ids[i] for i in some]}, return_tensors="pt")
-                made = self._model.generate(
-                    **batch.to(self._device), max_new_tokens=max_new_tokens, do_sample=False, num_beams=1
-                ).tolist()
+                batch = self._tokenizer([prompts[i] for i in some], padding=True, return_tensors="pt")
+                given = {name: batch[name].to(self._device) for name in ("input_ids", "attention_mask")}
+                made = self._model.generate(**given, max_new_tokens=max_new_tokens, do_sample=False, num_beams=1)
                 texts = self._tokenizer.batch_decode(made, skip_special_tokens=True)
-                for i, row, text in zip(some, made, texts, strict=True):
+                for i, row, text in zip(some, made.tolist(), texts, strict=True):
                     replies[i] = _Reply(text, end in row)
         return replies
 

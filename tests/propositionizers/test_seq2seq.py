@@ -41,8 +41,8 @@ FRENCH = Passage("Le thé vert est chauffé à la vapeur et le thé noir est oxy
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model whose input is so short that two sentences fit, and no more."""
-    return save_propositionizer(tmp_path_factory.mktemp("models") / "secret-name", longest=36)
+    """A model that takes passages of two sentences, and no longer ones."""
+    return save_propositionizer(tmp_path_factory.mktemp("models") / "secret-name")
 
 
 @pytest.fixture(scope="module")
@@ -59,8 +59,7 @@ def test_passages_become_what_the_model_was_taught_in_their_order(propositionize
 def test_a_batch_of_sixteen_makes_what_sixteen_batches_of_one_make(
     folder: Path, propositionizer: Seq2SeqPropositionizer
 ) -> None:
-    others = [Passage(f"{passage.text} Kombu is salty.", title=title) for passage in PASSAGES for title in ("Food", "")]
-    many = [*PASSAGES, *others]  # of all lengths, and with some that the model does not know
+    many = [*PASSAGES, *PASSAGES[::-1]]  # of all lengths, so that they are padded
     alone = Seq2SeqPropositionizer(folder, batch_size=1, device="cpu")
     assert alone.propositionize(many) == propositionizer.propositionize(many)
     assert list(alone.stream(iter(many))) == propositionizer.propositionize(many)
@@ -195,7 +194,8 @@ def test_it_is_chosen_by_name_at_the_command_line(folder: Path, tmp_path: Path) 
     (docs / "湖.txt").write_text(LAKE.text, encoding="utf-8")
     code, output = run("index", docs, "--to", index, "--propositionizer", chosen)
     assert code == 1
-    assert "Japanese" in output
+    assert "Japanese (1)" in output
+    assert run("index", docs, "--to", index, "--propositionizer", chosen, "--max-cost", "1")[0] == 2
     with OpenAIServer(held({LAKE.text: ["琵琶湖は日本最大の湖である。"]})) as server:
         llm = ["--llm", f"openai-like:m@{server.url}"]
         code, output = run("index", docs, "--to", index, "--propositionizer", chosen, *llm)
