@@ -37,9 +37,11 @@ SLOW: dict[str, tuple[str, ...]] = {
 # What shares a fixture that is dear: it is run by one process, where several run the tests.
 TOGETHER = {
     "tests/evaluation/test_compare_report.py::*": "report",
+    "tests/evaluation/test_proposition_scores.py::*": "bert",
     "tests/ingestion/test_estimate.py::*": "estimate",
     "tests/ingestion/test_pipeline_workers.py::*": "workers",
     "tests/ingestion/test_ray.py::*": "ray",
+    "tests/propositionizers/test_seq2seq.py::*": "seq2seq",
     "tests/stores/foreign/test_chroma*::*": "chroma-server",
     "tests/stores/foreign/test_docstore.py::*": "postgres",
     "tests/stores/foreign/test_postgres.py::*": "postgres",

@@ -532,8 +532,8 @@ def score_propositions_(
     if not is_file and not _KIND.fullmatch(predicted):
         raise typer.BadParameter(f"{predicted!r} is no file, and not {_KINDS}", param_hint="--predicted")
     with session():
-        from llama_pack_densex.cli.compare import named_similarity, print_proposition_scores
-        from llama_pack_densex.evaluation.propositions import score_propositions
+        from llama_pack_densex.cli.compare import print_proposition_scores
+        from llama_pack_densex.evaluation import BertScoreSimilarity, EmbeddingSimilarity, score_propositions
 
         source: Any = Path(predicted)
         if not is_file:
@@ -541,8 +541,8 @@ def score_propositions_(
 
             source = Choices(predicted).make_propositionizer()
         with waiting("Scoring"):
-            similarity = named_similarity(embed_model, bert_score, num_layers)
-            report = score_propositions(source, reference, similarity)
+            by_bert = bert_score and BertScoreSimilarity(bert_score, num_layers)
+            report = score_propositions(source, reference, by_bert or EmbeddingSimilarity(embed_model))
         print_json(report) if as_json else print_proposition_scores(stdout(), report)
 
 

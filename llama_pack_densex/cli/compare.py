@@ -15,7 +15,7 @@ from rich.text import Text
 from llama_pack_densex.cli.output import bare_table, many, one_line, progress, write
 
 if TYPE_CHECKING:
-    from llama_pack_densex.evaluation.propositions import PropositionReport, Similarity
+    from llama_pack_densex.evaluation.propositions import PropositionReport
     from llama_pack_densex.evaluation.report import Report
     from llama_pack_densex.evaluation.runs import ScoreReport
 
@@ -151,44 +151,21 @@ def print_scores(console: Console, report: ScoreReport) -> None:
     console.print(differences)
 
 
-def named_similarity(embed_model: str | None, bert_score: str | None, num_layers: int | None) -> Similarity:
-    """The similarity that the options name.
-
-    Raises:
-        ValueError: There is no such model, or none is named and there is no default.
-        ImportError: A package is missing.
-    """
-    from llama_pack_densex.evaluation.propositions import BertScoreSimilarity, EmbeddingSimilarity
-
-    if bert_score is not None:
-        return BertScoreSimilarity(bert_score, num_layers)
-    from llama_pack_densex.models import resolve_embed_model
-
-    model, said = resolve_embed_model(embed_model)
-    if model is None:
-        raise ValueError(f"the embedding model is {said}: name one with --embed-model, or give --bert-score")
-    return EmbeddingSimilarity(model)
-
-
 def print_proposition_scores(console: Console, report: PropositionReport) -> None:
     """Print the scores, what both sides are like, and the passages that only one of them has."""
     write(console, f"{many(report.passages, 'passage')}. Similarity: {one_line(report.similarity)}.")
     console.print()
-    scores = bare_table()
-    for column in ("", *report.scores):
-        scores.add_column(column, justify="right" if column else "left")
-    scores.add_row("mean", *(f"{value:.3f}" for value in report.scores.values()))
-    bounds = (f"{each.low:.3f}-{each.high:.3f}" for each in report.intervals.values())
-    scores.add_row("95 %", *bounds, style="dim")
-    console.print(scores)
+    for metric, value in report.scores.items():
+        bounds = report.intervals[metric]
+        write(console, f"{metric:9} {value:.3f} ({bounds.low:.3f}-{bounds.high:.3f})")
     console.print()
-    shapes = bare_table()
-    for column in ("", "propositions", "a passage", f"{report.length_unit} each"):
-        shapes.add_column(column, justify="right" if column else "left", overflow="fold")
-    for shape in (report.predicted, report.reference):
-        name = one_line(shape.name)
-        shapes.add_row(name, f"{shape.propositions:,}", f"{shape.a_passage:.1f}", f"{shape.length:.1f}")
-    console.print(shapes)
+    table = bare_table()
+    table.add_column("", overflow="fold")
+    for column in ("propositions", "a passage", f"{report.length_unit} each"):
+        table.add_column(column, justify="right")
+    for side in (report.predicted, report.reference):
+        table.add_row(one_line(side.name), f"{side.propositions:,}", f"{side.a_passage:.1f}", f"{side.length:.1f}")
+    console.print(table)
     for passages, said in ((report.missing, "are missing and count as 0"), (report.extra, "have no reference")):
         if passages:
             console.print()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -18,7 +18,7 @@ from llama_pack_densex.evaluation.judging import WITHOUT_SPACES, context_length
 from llama_pack_densex.evaluation.records import read_records
 from llama_pack_densex.evaluation.runs import require
 from llama_pack_densex.evaluation.significance import Interval, bootstrap_interval
-from llama_pack_densex.models import embed_model_identity
+from llama_pack_densex.models import embed_model_identity, resolve_embed_model
 from llama_pack_densex.propositionizers.base import Passage, Propositionizer, checked_sets
 from llama_pack_densex.propositionizers.language import detect_language
 from llama_pack_densex.propositionizers.recorded import passage_key
@@ -116,7 +116,12 @@ def score_propositions(predicted: Path | Propositionizer, reference: Path, simil
     """
     expected = _read(reference)
     name = predicted.name if isinstance(predicted, Path) else predicted.class_name()
-    made = _read(predicted) if isinstance(predicted, Path) else _made_by(predicted, expected)
+    if isinstance(predicted, Path):
+        made = _read(predicted)
+    else:
+        passages = [passage for passage, _ in expected.values()]
+        sets = checked_sets(predicted, passages, predicted.propositionize(passages))
+        made = {key: (passage, one.texts) for key, passage, one in zip(expected, passages, sets, strict=True)}
     both = [key for key in expected if key in made]
     if not both:
         raise ValueError(f"{name} and {reference} have no passage in common: were the documents split alike?")
@@ -160,11 +165,18 @@ class EmbeddingSimilarity:
     """The cosine of two propositions' embeddings.
 
     Args:
-        model: Any embedding model; both propositions are embedded as texts.
+        model: What the pack takes as `embed_model`; both propositions are embedded as texts.
+
+    Raises:
+        ValueError: There is no such model, or none is named and there is no default.
+        ImportError: Its package is not installed.
     """
 
-    def __init__(self, model: BaseEmbedding) -> None:
-        self._model, self.name = model, f"cosine of {embed_model_identity(model)}"
+    def __init__(self, model: BaseEmbedding | str | None = None) -> None:
+        resolved, said = resolve_embed_model(model)
+        if resolved is None:
+            raise ValueError(f"the embedding model is {said}: name one (--embed-model), or give --bert-score")
+        self._model, self.name = resolved, f"cosine of {embed_model_identity(resolved)}"
 
     def matrices(self, pairs: Sequence[tuple[Texts, Texts]]) -> Iterator[Matrix]:
         """See `Similarity`."""
@@ -221,14 +233,6 @@ def _read(path: Path) -> dict[str, tuple[Passage, Texts]]:
     if not read:
         raise ValueError(f"{path}: no line has a passage with propositions")
     return read
-
-
-def _made_by(
-    propositionizer: Propositionizer, expected: Mapping[str, tuple[Passage, Texts]]
-) -> dict[str, tuple[Passage, Texts]]:
-    passages = [passage for passage, _ in expected.values()]
-    sets = checked_sets(propositionizer, passages, propositionizer.propositionize(passages))
-    return {key: (passage, made.texts) for key, passage, made in zip(expected, passages, sets, strict=True)}
 
 
 def _shape(name: str, sets: Sequence[Texts], language: str) -> SetShape:

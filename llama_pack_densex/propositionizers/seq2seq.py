@@ -6,7 +6,6 @@ import hashlib
 import threading
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -153,18 +152,16 @@ def _prompt(passage: Passage, part: str) -> str:
     return prompt.encode("utf-8", "replace").decode()  # tokenizers take no lone surrogates
 
 
-@dataclass(frozen=True)
-class _Reply:
-    text: str
-    is_finished: bool
+_Reply = tuple[str, bool]  # what came, and whether it came to its end
 
 
 def _judge(text: str, reply: _Reply | None) -> tuple[tuple[str, ...], str]:
     """The propositions of a reply, and what is wrong with it; None stands for a text that was too long."""
     if reply is None:
         return (), "the text was too long for the model"
-    reading = read_reply(reply.text, finished=reply.is_finished)
-    problem = reading.problem if reply.is_finished else "cut"
+    said, is_finished = reply
+    reading = read_reply(said, finished=is_finished)
+    problem = reading.problem if is_finished else "cut"
     if problem is None and find_wrong_language(text, reading.texts):
         return (), "the reply was not in English"
     return reading.texts, REASONS[problem] if problem is not None else ""
@@ -226,7 +223,7 @@ class _Seq2SeqModel:
                 made = self._model.generate(**given, max_new_tokens=max_new_tokens, do_sample=False, num_beams=1)
                 texts = self._tokenizer.batch_decode(made, skip_special_tokens=True)
                 for i, row, text in zip(some, made.tolist(), texts, strict=True):
-                    replies[i] = _Reply(text, end in row)
+                    replies[i] = text, end in row
         return replies
 
 

@@ -139,6 +139,7 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder)
 
 
+@pytest.mark.slow
 def test_bert_score_is_named_with_its_model_and_layer(bert: str, tmp_path: Path) -> None:
     reference = write(tmp_path / "all.jsonl", MADE)
     arguments = ["score-propositions", "--reference", reference, "--bert-score", bert, "--num-layers", "2"]
@@ -180,7 +181,7 @@ def test_the_command_prints_what_it_found(tmp_path: Path) -> None:
         (["--predicted", "nothing.jsonl"], "no file"),
         (["--predicted", "recorded:"], "no file"),
         (["--predicted", str(RECORDED), "--embed-model", "minilm", "--bert-score", "x"], "one of"),
-        (["--predicted", str(RECORDED), "--embed-model", "none"], "name one with --embed-model"),
+        (["--predicted", str(RECORDED), "--embed-model", "none"], "name one (--embed-model)"),
         (["--predicted", str(RECORDED), "--embed-model", "nobody:x"], "nobody"),
     ],
 )
