@@ -67,12 +67,12 @@ $(VENV)/.installed: pyproject.toml constraints.txt | supported-python
 $(VENV)/.installed-all: $(VENV)/.installed
 	@rm -f $(VENV)/.installed
 	@echo "Installing what the tests need besides, torch among it; this takes some minutes the first time."
-	$(BIN)/python $(PIP_INSTALL) -c constraints.txt -e '.[huggingface,files,chroma,faiss,postgres,evaluation,dev]'
+	$(BIN)/python $(PIP_INSTALL) -c constraints.txt -e '.[huggingface,files,chroma,faiss,postgres,dev]'
 	@touch $(VENV)/.installed $@
 
 $(VENV)/.installed-stores: $(VENV)/.installed-all
 	@echo "Installing the vector stores that only this needs."
-	$(BIN)/python $(PIP_INSTALL) -c constraints.txt -e '.[huggingface,files,chroma,faiss,postgres,qdrant,milvus,evaluation,dev]'
+	$(BIN)/python $(PIP_INSTALL) -c constraints.txt -e '.[huggingface,files,chroma,faiss,postgres,qdrant,milvus,dev]'
 	@touch $@
 
 supported-python:

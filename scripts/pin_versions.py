@@ -38,7 +38,7 @@ def resolve(python: str) -> tuple[str, dict[str, str]]:
         pip = [f"{folder}/bin/python", "-m", "pip", "--quiet", "--disable-pip-version-check"]
         subprocess.run([python, "-m", "venv", folder], check=True)
         subprocess.run([*pip, "install", "--upgrade", "pip"], check=True, stdout=sys.stderr)
-        wanted = [TORCH, "-e", f"{ROOT}[huggingface,files,chroma,faiss,milvus,postgres,qdrant,evaluation,dev]"]
+        wanted = [TORCH, "-e", f"{ROOT}[huggingface,files,chroma,faiss,milvus,postgres,qdrant,dev]"]
         report = f"{folder}/report.json"
         subprocess.run([*pip, "install", "--dry-run", "--report", report, *wanted], check=True, stdout=sys.stderr)
         found = [part["metadata"] for part in json.loads(Path(report).read_text(encoding="utf-8"))["install"]]

@@ -202,7 +202,7 @@ class BertScoreSimilarity:
     """
 
     def __init__(self, model: str, num_layers: int | None = None) -> None:
-        library = require("bert_score", "bert-score", "BERTScore")
+        library = require("bert_score", "bert-score", "BERTScore", "bertscore")
         layer = num_layers or library.utils.model2layers.get(model)
         if layer is None:
             raise ValueError(f"bert-score does not know the best layer of {model!r}: say which (num_layers)")

@@ -277,13 +277,14 @@ def _names(paths: Sequence[Path]) -> list[str]:
     return names
 
 
-def require(module: str, package: str, purpose: str) -> Any:
-    """Import a module of the extra `evaluation`.
+def require(module: str, package: str, purpose: str, extra: str = "evaluation") -> Any:
+    """Import a module of an extra.
 
     Args:
         module: What to import.
         package: The distribution that has it.
         purpose: What needs it, to begin the error with.
+        extra: Which one.
 
     Raises:
         ImportError: It is not installed; the message says which extra brings it.
@@ -294,7 +295,7 @@ def require(module: str, package: str, purpose: str) -> Any:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise
         raise ImportError(
-            f'{purpose} needs the package {package}: install it with: pip install "llama-pack-densex[evaluation]"'
+            f'{purpose} needs the package {package}: install it with: pip install "llama-pack-densex[{extra}]"'
         ) from error
 
 
