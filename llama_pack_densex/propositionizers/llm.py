@@ -242,7 +242,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
         self._llm = call_factory(factory) if llm is None else llm
         self._cache = cache if cache is None or isinstance(cache, ReplyCache) else ReplyCache(cache)
         self._asked = without_retries(self._llm)
-        self._form = response_format(self._llm, "propositions")
+        self._form = response_format(self._llm, "propositions", *["questions"] * self.questions)
         self._sender_now()  # says now what is wrong with the limits
         self._prompts = default_prompts(self.questions)
         given = {PROMPT_KEY: proposition_prompt, JAPANESE_PROMPT_KEY: japanese_proposition_prompt}

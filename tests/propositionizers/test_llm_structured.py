@@ -85,6 +85,16 @@ async def test_a_model_that_keeps_to_schemas_is_asked_by_one(make: Any) -> None:
     assert len(server.requests) == 4
 
 
+def test_questions_are_in_the_schema_where_they_are_asked_for() -> None:
+    reply = json.dumps({"propositions": ["Tea is steamed."], "questions": ["What is steamed?"]})
+    with OpenAIServer(lambda body: reply) as server:
+        [made] = LLMPropositionizer(openai(server), questions=True).propositionize([Passage("Tea is steamed.")])
+    assert (made.texts, made.questions) == (("Tea is steamed.",), ("What is steamed?",))
+    [seen] = server.requests
+    schema = seen.body["response_format"]["json_schema"]["schema"]
+    assert schema["required"] == [*schema["properties"]] == ["propositions", "questions"]
+
+
 @pytest.mark.parametrize(
     "make",
     [
