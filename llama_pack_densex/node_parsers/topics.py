@@ -16,8 +16,6 @@ from llama_index.core.utils import get_tokenizer
 from llama_pack_densex.models import embed_model_identity, resolve_embed_model
 from llama_pack_densex.propositionizers.sentences import segment
 
-_WINDOW = 2  # sentences that are compared, on either side of a gap
-
 
 class TopicNodeParser(TextSplitter):
     """Cuts documents between sentences where their neighbours are least alike, into passages of bounded size.
@@ -76,11 +74,11 @@ class TopicNodeParser(TextSplitter):
             self._model, _ = resolve_embed_model(self.embed_model)
             if self._model is None:
                 raise ValueError("topics are told by an embedding model, and embed_model is none")
-        return np.asarray(self._model.get_text_embedding_batch(list(sentences)))
+        return np.asarray(self._model.get_text_embedding_batch(list(sentences)), np.float32)
 
 
 def similarities(embeddings: Any) -> list[float]:
-    """The cosines across the gaps between sentences.
+    """The cosines across the gaps between sentences, of the mean embeddings of two before and two after.
 
     Args:
         embeddings: Those of the sentences, an array of shape (sentences, dimensions).
@@ -88,14 +86,14 @@ def similarities(embeddings: Any) -> list[float]:
     Returns:
         One for each gap, one less than there are sentences.
     """
-    unit = embeddings / np.maximum(np.linalg.norm(embeddings, axis=1, keepdims=True), 1e-12)
-    sums = np.vstack([np.zeros_like(unit[:1]), np.cumsum(unit, axis=0)])
-    gaps = np.arange(1, len(unit))
-    before = sums[gaps] - sums[np.maximum(gaps - _WINDOW, 0)]
-    after = sums[np.minimum(gaps + _WINDOW, len(unit))] - sums[gaps]
-    lengths = np.linalg.norm(before, axis=1) * np.linalg.norm(after, axis=1)
-    found: list[float] = ((before * after).sum(axis=1) / np.maximum(lengths, 1e-12)).tolist()
+    padded = np.pad(_of_length_one(embeddings), ((1, 1), (0, 0)))
+    pairs = _of_length_one(padded[:-1] + padded[1:])  # of each gap, that before the first sentence included
+    found: list[float] = np.einsum("ij,ij->i", pairs[:-2], pairs[2:]).tolist()
     return found
+
+
+def _of_length_one(vectors: Any) -> Any:
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
 
 def best_cuts(across: Sequence[float], sizes: Sequence[int], most: int) -> list[int]:
