@@ -5,17 +5,22 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from asyncio import to_thread
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from llama_index.core import Settings
 from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.bridge.pydantic import Field, PrivateAttr
 from llama_index.core.embeddings.utils import resolve_embed_model as core_resolve_embed_model
 from llama_index.core.llms import LLM
-from llama_index.core.utils import get_cache_dir
+from llama_index.core.utils import get_cache_dir, infer_torch_device
 
+from llama_pack_densex.llm.errors import scrub
 from llama_pack_densex.llm.names import (
     HUGGINGFACE_ADVICE,
     OPENAI_MODEL,
@@ -34,6 +39,47 @@ MINILM = "minilm"
 NONE = "none"
 """No embedding model: search by words. No LLM: propositions are sentences, answers are quotations."""
 _OF_CORE = ("default", "local", "clip")  # what LlamaIndex itself resolves as an embedding model
+
+Pooling = Literal["cls", "mean", "pooler"]
+"""Of a text's vectors the first, before any pooler; the mean of all; or what the model itself makes of them."""
+
+
+@dataclass(frozen=True)
+class Retriever:
+    """What the name of a retriever stands for.
+
+    Args:
+        checkpoint: Its encoder, by its name on the Hugging Face Hub; where there are two, that of texts.
+        pooling: How a text's vectors become one; None where a sentence-transformers model says that itself.
+        normalize: Whether vectors get length 1, as the model was trained to be compared; else by inner products.
+        questions: Its encoder of questions, where that is another one.
+        instructions: What precedes questions, and what precedes texts.
+    """
+
+    checkpoint: str
+    pooling: Pooling | None = None
+    normalize: bool = True
+    questions: str = ""
+    instructions: tuple[str, str] = ("", "")
+
+
+RETRIEVERS: Mapping[str, Retriever] = {
+    # the six of Dense X Retrieval (section 4.2), each used as its authors do
+    "simcse": Retriever("princeton-nlp/unsup-simcse-bert-base-uncased", "cls"),  # its pooler is for training alone
+    "contriever": Retriever("facebook/contriever", "mean", normalize=False),
+    "dpr": Retriever(
+        "facebook/dpr-ctx_encoder-multiset-base", "pooler", False, "facebook/dpr-question_encoder-multiset-base"
+    ),
+    # trained from DPR's own encoders: pyserini (encode/_dpr.py, docs/experiments-ance.md) loads these as DPR's
+    "ance": Retriever("castorini/ance-dpr-context-multi", "pooler", False, "castorini/ance-dpr-question-multi"),
+    "tas-b": Retriever("sentence-transformers/msmarco-distilbert-base-tas-b", "cls", normalize=False),
+    "gtr": Retriever("sentence-transformers/gtr-t5-base"),
+    # for Japanese
+    "ruri": Retriever("cl-nagoya/ruri-v3-310m", instructions=("検索クエリ: ", "検索文書: ")),
+    "multilingual-e5": Retriever(E5, instructions=("query: ", "passage: ")),
+    "bge-m3": Retriever("BAAI/bge-m3"),
+}
+"""Embedding models by name: each can be written with another place of its weights, as "contriever:FOLDER"."""
 
 
 def default_llm() -> tuple[LLM | None, str]:
@@ -75,7 +121,8 @@ def resolve_embed_model(embed_model: BaseEmbedding | str | None) -> tuple[BaseEm
     """The embedding model for what the user gave.
 
     Args:
-        embed_model: An embedding model; "minilm"; "none", to search by words; the folder of a sentence-transformers
+        embed_model: An embedding model; "minilm"; "none", to search by words; a name of `RETRIEVERS`, with or without
+            the place of its weights ("contriever", "contriever:FOLDER"); the folder of a sentence-transformers
             model; a name with a provider ("openai:text-embedding-3-small", "huggingface:BAAI/bge-m3"); what LlamaIndex
             resolves ("local:BAAI/bge-m3"); or None for the default: the user's `Settings.embed_model` if they set one,
             else multilingual-e5-small if it is on this machine, else none.
@@ -94,8 +141,10 @@ def resolve_embed_model(embed_model: BaseEmbedding | str | None) -> tuple[BaseEm
     if embed_model == MINILM:
         return _minilm(), "all-MiniLM-L6-v2"
     if embed_model in (E5, f"huggingface:{E5}"):
-        folder = cached_model(E5)
-        return _e5(folder if folder is not None else E5), E5
+        return _retriever("multilingual-e5"), E5
+    name, _, place = embed_model.partition(":") if isinstance(embed_model, str) else ("", "", "")
+    if name in RETRIEVERS:
+        return _retriever(name, place), f"{name} ({place or RETRIEVERS[name].checkpoint})"
     if isinstance(embed_model, str) and Path(embed_model).is_dir():
         return _huggingface(embed_model), embed_model
     if embed_model is not None and embed_model.partition(":")[0] not in _OF_CORE:
@@ -114,7 +163,7 @@ def resolve_embed_model(embed_model: BaseEmbedding | str | None) -> tuple[BaseEm
             f"none ({E5} is not on this machine; get it once with: hf download {E5}, or pass embed_model='minilm' for "
             "English documents)"
         )
-    return _e5(folder), E5
+    return _retriever("multilingual-e5"), E5
 
 
 def _named_embed_model(name: str) -> BaseEmbedding:
@@ -125,7 +174,7 @@ def _named_embed_model(name: str) -> BaseEmbedding:
         known = ", ".join(name for name, one in PROVIDERS.items() if one.embedding)
         raise ValueError(
             f"{name!r} names no embedding model: write PROVIDER:MODEL, where PROVIDER is {known}; the folder of a "
-            f'sentence-transformers model; "{MINILM}", "{E5}" or "{NONE}"'
+            f'sentence-transformers model; "{MINILM}", "{E5}" or "{NONE}"; or a retriever: {", ".join(RETRIEVERS)}'
         )
     return cast(BaseEmbedding, make_named("embeddings", name, {"model_name": model}))
 
@@ -134,17 +183,21 @@ def embed_model_identity(model: BaseEmbedding | None) -> str:
     """A name by which an index recognises the model that made it.
 
     A model in a folder counts by what the folder holds, wherever it stands: its last part and a hash of the settings
-    and weights in it. Those that this package knows by name keep their name.
+    and weights in it. Those that this package knows by name keep their name. The same weights with another pooling or
+    other instructions are another model.
     """
     if model is None:
         return NONE
     name = str(model.model_name)
     if Path(name).is_dir():
         folder = Path(name).resolve()
-        known = ((_minilm_folder(), "all-MiniLM-L6-v2"), (cached_model(E5), E5))
+        known = [(_minilm_folder(), "all-MiniLM-L6-v2")]
+        known += [(cached_model(one.checkpoint), one.checkpoint) for one in RETRIEVERS.values()]
         names = (its_name for place, its_name in known if place is not None and place.resolve() == folder)
         name = next(names, None) or f"{Path(name).name} ({_content_of(folder)})"
-    return f"{model.class_name()}: {name}"
+    uses = [getattr(model, field, None) for field in ("pooling", "query_instruction", "text_instruction")]
+    use = ", ".join(str(one).rstrip(": ") for one in uses if one)
+    return f"{model.class_name()}{f' ({use})' if use and name != E5 else ''}: {name}"
 
 
 def is_same_embed_model(made_by: str, identity: str) -> bool:
@@ -209,8 +262,126 @@ def cached_model(repository: str) -> Path | None:
     return None
 
 
-def _e5(model: str | Path) -> BaseEmbedding:
-    return _huggingface(model, query_instruction="query: ", text_instruction="passage: ")
+def _retriever(name: str, place: str = "") -> BaseEmbedding:
+    """The retriever of a name, with its weights in a place: a folder, or another name on the Hub."""
+    known = RETRIEVERS[name]
+    checkpoint = place or str(cached_model(known.checkpoint) or known.checkpoint)
+    if known.pooling is None:
+        before_questions, before_texts = known.instructions
+        return _huggingface(checkpoint, query_instruction=before_questions, text_instruction=before_texts)
+    questions = "" if place else str(cached_model(known.questions) or known.questions)
+    try:
+        return BiEncoderEmbedding(checkpoint, known.pooling, known.normalize, questions)
+    except ImportError as error:
+        raise ImportError(f"{name!r} needs transformers and torch ({error}); {HUGGINGFACE_ADVICE}") from error
+    except Exception as error:  # whatever transformers raises where a model is not there, or is another
+        its_name, said = f"{name}:{place}".rstrip(":"), scrub(f"{type(error).__name__}: {error}").rstrip(".")
+        raise ValueError(
+            f"{its_name!r} cannot be made: {said}. Where there is no network, get "
+            f"{' and '.join(filter(None, (known.checkpoint, known.questions)))} with `hf download`, and write "
+            f"{name}:FOLDER{', a folder that holds both' if known.questions else ''}"
+        ) from None
+
+
+class BiEncoderEmbedding(BaseEmbedding):
+    """Embeds texts, and questions by the same encoder or another, with models of transformers.
+
+    For checkpoints that do not say how they are pooled: sentence-transformers takes the mean, and, as transformers'
+    `AutoModel` does, loads DPR's encoder of texts as one of questions, with made-up weights.
+
+    Args:
+        model_name: The encoder's folder, or its name on the Hugging Face Hub.
+        pooling: See `Pooling`; "pooler" is for the two encoders of DPR (Karpukhin et al. 2020).
+        normalize: Whether vectors get length 1.
+        question_model_name: DPR's encoder of questions. Without it, `model_name` is a folder that holds both encoders,
+            one with "question" in its name, one with "ctx" or "context".
+
+    Raises:
+        OSError: There is no such model.
+        ValueError: It has not the weights of such an encoder, or a folder does not hold two.
+    """
+
+    pooling: Pooling = Field(description="How a text's vectors become one.")
+    normalize: bool = Field(description="Whether vectors get length 1.")
+    question_model_name: str = Field(description="The encoder of questions, where that is another one.")
+    _texts: _Encoder = PrivateAttr()
+    _questions: _Encoder = PrivateAttr()
+
+    def __init__(
+        self, model_name: str, pooling: Pooling, normalize: bool = False, question_model_name: str = "", **kwargs: Any
+    ) -> None:
+        settings = {"pooling": pooling, "normalize": normalize, "question_model_name": question_model_name}
+        super().__init__(**{"model_name": model_name, "embed_batch_size": 32, **settings, **kwargs})
+        if pooling != "pooler":
+            self._texts = self._questions = _Encoder(model_name, "AutoModel")
+            return
+        texts = model_name if question_model_name else _folder_in(model_name, "ctx", "context")
+        self._texts = _Encoder(texts, "DPRContextEncoder", "DPRQuestionEncoder")
+        questions = question_model_name or _folder_in(model_name, "question")
+        self._questions = _Encoder(questions, "DPRQuestionEncoder", "DPRContextEncoder")
+
+    @classmethod
+    def class_name(cls) -> str:
+        return "BiEncoderEmbedding"
+
+    def _get_query_embedding(self, query: str) -> list[float]:
+        return self._questions.embed([query], self.pooling, self.normalize)[0]
+
+    async def _aget_query_embedding(self, query: str) -> list[float]:
+        return await to_thread(self._get_query_embedding, query)
+
+    def _get_text_embedding(self, text: str) -> list[float]:
+        return self._get_text_embeddings([text])[0]
+
+    def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
+        return self._texts.embed(texts, self.pooling, self.normalize)
+
+    async def _aget_text_embeddings(self, texts: list[str]) -> list[list[float]]:
+        return await to_thread(self._get_text_embeddings, texts)
+
+
+class _Encoder:
+    """A model and its tokenizer; of the classes of transformers, the first whose weights the checkpoint has."""
+
+    def __init__(self, place: str, *kinds: str) -> None:
+        import transformers
+
+        for kind in kinds:  # DPR's two classes differ in the names of their weights alone
+            model, found = getattr(transformers, kind).from_pretrained(place, output_loading_info=True)
+            missing = [name for name in found["missing_keys"] if not name.startswith("pooler.")]
+            if not missing:
+                break
+        else:  # transformers makes up what is missing
+            raise ValueError(f"{place} lacks the weights of a {kinds[0]}, as {min(missing)}")
+        self._model = model.to(infer_torch_device())
+        self._tokenizer = transformers.AutoTokenizer.from_pretrained(place)
+        self._length = min(self._tokenizer.model_max_length, model.config.max_position_embeddings, 512)
+
+    def embed(self, texts: list[str], pooling: Pooling, normalize: bool) -> list[list[float]]:
+        import torch
+
+        tokens = self._tokenizer(
+            texts, padding=True, truncation=True, max_length=self._length, return_token_type_ids=False,
+            return_tensors="pt",
+        ).to(self._model.device)  # fmt: skip
+        with torch.inference_mode():
+            made = self._model(**tokens)
+        if pooling == "pooler":
+            vectors = made.pooler_output
+        elif pooling == "cls":
+            vectors = made.last_hidden_state[:, 0]
+        else:
+            counted = tokens["attention_mask"].unsqueeze(-1)
+            vectors = (made.last_hidden_state * counted).sum(1) / counted.sum(1)
+        vectors = torch.nn.functional.normalize(vectors) if normalize else vectors
+        return cast(list[list[float]], vectors.float().tolist())
+
+
+def _folder_in(folder: str, *words: str) -> str:
+    found = [one for one in Path(folder).iterdir() if one.is_dir() and any(word in one.name for word in words)]
+    if len(found) != 1:
+        raise ValueError(f"{folder} holds {len(found)} folders with {' or '.join(words)} in their names, not 1")
+    return str(found[0])
 
 
 def _minilm() -> BaseEmbedding:

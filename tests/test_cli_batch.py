@@ -156,7 +156,7 @@ def test_settings_of_the_llm_are_in_the_body_as_it_sends_them(llm: OpenAI) -> No
         propositionizer.propositionize([passage])
         [sent] = server.requests
     messages = propositionizer.first_question(passage).messages
-    assert {**body_maker(llm)(messages), "stream": False} == sent.body
+    assert {**body_maker(llm, propositionizer.form)(messages), "stream": False} == sent.body
 
 
 def test_the_mode_decides_the_passages_as_in_densex_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

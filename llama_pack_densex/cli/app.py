@@ -60,7 +60,10 @@ def _print_version(wanted: bool) -> None:
 
 _NAMED = {"callback": _check_propositionizer, "metavar": "KIND"}
 _HELP_MODE = f"How propositions lead to passages: {' or '.join(_MODES)}."
-_HELP_EMBED_MODEL = 'Embedding model: PROVIDER:NAME, a folder, "minilm" (English), or "none" to search by words.'
+_HELP_EMBED_MODEL = (
+    'Embedding model: PROVIDER:NAME, a folder, "minilm" (English), a retriever as "contriever" or "ruri" '
+    '(see docs/search.md), or "none" to search by words.'
+)
 _HELP_LLM = "an OpenAI model, or openai-like:NAME, ollama:NAME, anthropic:NAME, google:NAME, huggingface:NAME"
 _HELP_CONTEXT = "What an LLM reads, to be shown as well:"
 _DEFAULT_EMBED_MODEL = "multilingual-e5-small if it is on this machine, else none."

@@ -23,6 +23,7 @@ from llama_pack_densex.node_parsers.parsers import (
     PropositionNodeParser,
     UnitGranularity,
 )
+from llama_pack_densex.node_parsers.topics import TopicNodeParser
 from llama_pack_densex.options import DEFAULT_GRANULARITY, PackOptions
 from llama_pack_densex.pack import DenseXRetrievalPack
 from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
@@ -41,6 +42,7 @@ def _strategy(
     sentences: bool = False,
     auto_merging: bool = False,
     chunked: bool = False,
+    topics: bool = False,
     hybrid: bool = True,
     passage_words: bool = False,
     without_questions: bool = False,
@@ -51,6 +53,7 @@ def _strategy(
         sentences: Whether sentences stand in for propositions.
         auto_merging: Whether found propositions merge upwards.
         chunked: Whether whole articles are cut by the pack's own splitter, in place of the dataset's passages.
+        topics: Whether they are cut where the topic changes.
         hybrid: Whether BM25 is fused in.
         passage_words: Whether passages are found by their own words alone, and not by those of their propositions.
         without_questions: Whether questions that come with the propositions are left out.
@@ -59,7 +62,7 @@ def _strategy(
     def build(corpus: Corpus) -> Built:
         embed_model = corpus.embed_model_or_none if hybrid else corpus.embed_model
         if not sentences:
-            made_by = corpus.chunk_propositionizer if chunked else corpus.propositionizer
+            made_by = corpus.chunk_propositionizer if chunked or topics else corpus.propositionizer
         elif corpus.has_sentences_only:
             raise StrategyUnavailable(
                 "propositions are sentences in this comparison: it is the one without 'sentences'"
@@ -74,8 +77,9 @@ def _strategy(
             words = {"tokenizer": Words(make_tokenizer("bigrams"), propositions=False)} if passage_words else {}
             of_mode: dict[str, Any] = {**arguments, **words, "mode": "auto_merging" if auto_merging else "recursive"}
             given: dict[str, Any] = {"propositionizer": made_by, "granularity": _UNITS}
-            if chunked:
-                pack = DenseXRetrievalPack(corpus.documents, propositionizer=made_by, **of_mode)
+            if chunked or topics:
+                splitter = TopicNodeParser(embed_model=corpus.embed_model) if topics else None
+                pack = DenseXRetrievalPack(corpus.documents, text_splitter=splitter, propositionizer=made_by, **of_mode)
             else:  # each document is a passage
                 parser = (
                     HierarchicalPropositionNodeParser(levels=[WholeDocumentNodeParser()], **given)
@@ -87,7 +91,7 @@ def _strategy(
                 node.get_content() for node in pack.nodes() if node.metadata[GRANULARITY_KEY] in DEFAULT_GRANULARITY
             ]
 
-        key = (_strategy, sentences, auto_merging, chunked, passage_words, without_questions)
+        key = (_strategy, sentences, auto_merging, chunked, topics, passage_words, without_questions)
         pack, units = corpus.once(key, index)
         if isinstance(made_by, _WithoutQuestions) and not made_by.left_out:
             raise StrategyUnavailable("the propositions came without questions: it is the same as 'densex'")
@@ -97,14 +101,15 @@ def _strategy(
         return Built(pack.as_retriever(corpus.depth), pack.as_retriever(PackOptions().similarity_top_k), units)
 
     changes = {
-        "sentences": sentences, "auto-merging": auto_merging, "chunked": chunked, "passage-words": passage_words,
-        "dense": not hybrid, "without-questions": without_questions,
+        "sentences": sentences, "auto-merging": auto_merging, "chunked": chunked, "topics": topics,
+        "passage-words": passage_words, "dense": not hybrid, "without-questions": without_questions,
     }  # fmt: skip
     units = "sentences, no LLM" if sentences else "propositions and sentences"
     search = "dense search and BM25 fused" if hybrid else "dense search alone"
     search += ", which has the passages' own words alone" if passage_words else ""
     search += ", without the questions that passages answer" if without_questions else ""
-    base = "whole articles in passages of 256 tokens" if chunked else "the dataset's passages"
+    base = "whole articles in passages of up to 256 tokens" if chunked or topics else "the dataset's passages"
+    base += ", cut where the topic changes" if topics else ""
     mode = ", found units merge into their passage" if auto_merging else ""
     return Strategy(
         "-".join(["densex", *(name for name, made in changes.items() if made)]),
@@ -191,6 +196,8 @@ STRATEGIES = (
     _strategy(without_questions=True),
     _strategy(chunked=True),
     _strategy(sentences=True, chunked=True),
+    _strategy(topics=True),
+    _strategy(sentences=True, topics=True),
     *(
         Strategy(
             name,

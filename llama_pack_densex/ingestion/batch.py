@@ -70,7 +70,7 @@ def export_requests(
     propositionizer = parser.propositionizer
     if not isinstance(propositionizer, LLMPropositionizer):
         raise ValueError(f"{propositionizer.class_name()} asks no LLM: there is nothing to export")
-    body, key = body_maker(propositionizer.llm), propositionizer.key
+    body, key = body_maker(propositionizer.llm, propositionizer.form), propositionizer.key
 
     def write(question: Question) -> None:
         files.add(request_line(key(question), body(question.messages)))
@@ -78,8 +78,12 @@ def export_requests(
     return estimate(documents, parser, prices=prices, indexed=indexed, on_question=write)
 
 
-def body_maker(llm: LLM) -> Callable[[Messages], dict[str, Any]]:
+def body_maker(llm: LLM, form: Mapping[str, Any]) -> Callable[[Messages], dict[str, Any]]:
     """What makes the body of a request, as LlamaIndex's OpenAI does for `chat`.
+
+    Args:
+        llm: The LLM.
+        form: What `chat` gets besides the messages.
 
     Raises:
         ValueError: The LLM is none of llama-index-llms-openai, or it does not chat.
@@ -91,7 +95,7 @@ def body_maker(llm: LLM) -> Callable[[Messages], dict[str, Any]]:
         )
     if not llm.metadata.is_chat_model:
         raise ValueError(f"{llm.model} completes texts, and the requests are for models that chat: choose another")
-    settings = llm._get_model_kwargs()
+    settings = llm._get_model_kwargs(**form)
     further = settings.pop("extra_body", None) or {}
     settings = {name: value for name, value in settings.items() if name not in _NOT_IN_THE_BODY}
 

@@ -86,6 +86,19 @@ def classify(error: BaseException, secrets: Iterable[str] = (), *, proven: bool 
     return Failure(kind, summary, said=said, wait=wait)
 
 
+def refuses_schema(error: BaseException, *, proven: bool) -> bool:
+    """Whether a server did not take a request for the JSON schema that it asked replies to keep to.
+
+    Args:
+        error: What such a request raised.
+        proven: Whether others were answered. Before that, any request that is rejected may be so for the schema:
+            servers rarely say it alike.
+    """
+    kind = classify(error).kind
+    is_named = _status(error) is not None and _SCHEMA.search(str(error)) is not None
+    return kind not in ("refused", "too_long", "filtered") and (is_named or (kind == "rejected" and not proven))
+
+
 def retry_after(error: BaseException) -> float:
     """How many seconds a server says to wait before the next try; 0 where it does not say."""
     response = getattr(error, "response", None)
@@ -161,6 +174,7 @@ _TOO_LONG = re.compile(
     r"(?i)context[_ ](?:length|window|size)|maximum context|too many (?:input )?tokens|reduce the length"
     r"|(?:prompt|input|request)\b[^.]{0,60}\btoo (?:long|large)"
 )
+_SCHEMA = re.compile(r"(?i)response_format|json_?schema|guided_|grammar|structured[_ ]?outputs?")
 SETTING_ADVICE = "The provider does not take such requests: check the LLM's settings, then run again."
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import random
 import threading
@@ -14,10 +15,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from llama_index.core.base.llms.types import ChatResponse
 from llama_index.core.llms import LLM
 
 from llama_pack_densex.llm.cache import KEPT_FAILURES, ReplyCache, reply_key
-from llama_pack_densex.llm.errors import SETTING_ADVICE, Failure, LLMError, classify, without_quotes
+from llama_pack_densex.llm.errors import SETTING_ADVICE, Failure, LLMError, classify, refuses_schema, without_quotes
 from llama_pack_densex.llm.limits import Limits, Sent
 from llama_pack_densex.llm.usage import (
     Budget,
@@ -32,6 +34,8 @@ from llama_pack_densex.llm.usage import (
     finish_reason,
     usage_of,
 )
+
+logger = logging.getLogger(__name__)
 
 EXPECTED_OUTPUT = 1.6
 """Tokens that are expected back for a token of the part that is asked for."""
@@ -283,10 +287,14 @@ class Client:
     Args:
         llm: An LLM that tries nothing again (`without_retries`).
         max_concurrency: Requests at the same time.
+        form: What `response_format` returned, for replies by a JSON schema. A server that refuses it is asked for the
+            same without it, as is everything after that: `form` is emptied, for whoever else has it too.
     """
 
-    def __init__(self, llm: LLM, max_concurrency: int) -> None:
+    def __init__(self, llm: LLM, max_concurrency: int, form: dict[str, Any] | None = None) -> None:
         self._llm, self._is_chat = llm, llm.metadata.is_chat_model
+        self._form: dict[str, Any] = {} if form is None else form
+        self._form_is_taken = False
         self._context = copy_context()
         self._sending = ThreadPoolExecutor(max_concurrency, thread_name_prefix="llm requests")
 
@@ -302,9 +310,43 @@ class Client:
 
     def _send_now(self, messages: Messages, receive: Receive) -> None:
         if self._is_chat:
-            receive(self._llm.chat(messages))
+            receive(self._chat(messages))
         else:
             receive(self._llm.complete("\n\n".join(message.content or "" for message in messages)))
+
+    def _chat(self, messages: Messages) -> ChatResponse:
+        form = dict(self._form)
+        try:
+            response = self._llm.chat(messages, **form)
+        except Exception as error:
+            if not form or not refuses_schema(error, proven=self._form_is_taken):
+                raise
+            response = self._llm.chat(messages)
+            if self._form.pop("response_format", None) is not None:  # the first of those that were under way
+                logger.warning("The server takes no JSON schema for replies (response_format), and is asked without.")
+        else:
+            self._form_is_taken = self._form_is_taken or bool(form)
+        return response
+
+
+def response_format(llm: LLM, *lists: str) -> dict[str, Any]:
+    """What has replies be an object of lists of strings, by a JSON schema.
+
+    Args:
+        llm: The LLM. Those of LlamaIndex's OpenAI say whether their model keeps to a schema; for OpenAILike that is
+            `should_use_structured_outputs`.
+        lists: What the lists are called.
+
+    Returns:
+        A further argument of its `chat`; empty where the LLM does not say that it can do that.
+    """
+    is_openai = any(kind.__module__.startswith("llama_index.llms.openai.") for kind in type(llm).__mro__)
+    if not is_openai or not llm._should_use_structure_outputs():  # type: ignore[attr-defined]
+        return {}
+    properties = {name: {"type": "array", "items": {"type": "string"}} for name in lists}
+    schema = {"type": "object", "properties": properties, "required": [*lists], "additionalProperties": False}
+    named = {"name": "_and_".join(lists), "strict": True, "schema": schema}
+    return {"response_format": {"type": "json_schema", "json_schema": named}}
 
 
 _LOOPS: dict[int, asyncio.AbstractEventLoop] = {}

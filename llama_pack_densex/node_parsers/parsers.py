@@ -30,6 +30,7 @@ from llama_pack_densex.node_parsers.nodes import (
     marked,
     title_of,
 )
+from llama_pack_densex.node_parsers.topics import TopicNodeParser
 from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet, checked_sets
 from llama_pack_densex.propositionizers.blocks import find_headings
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
@@ -44,10 +45,11 @@ DEFAULT_CHUNK_SIZES = (2048, DEFAULT_CHUNK_SIZE)
 """Tokens in a section and in a passage."""
 
 _SECRET = re.compile(r"(^|_)(api_?key|key|secret|password|token|credentials?|authorization)$", re.IGNORECASE)
+_BASE_PARSERS = (SectionNodeParser, TopicNodeParser, WholeDocumentNodeParser)
 _PROPOSITIONIZERS = (LLMPropositionizer, RecordedPropositionizer, SentencePropositionizer)
 _KINDS: dict[str, type[BaseComponent]] = {
     **all_node_parsers,
-    **{kind.class_name(): kind for kind in (SectionNodeParser, WholeDocumentNodeParser, *_PROPOSITIONIZERS)},
+    **{kind.class_name(): kind for kind in (*_BASE_PARSERS, *_PROPOSITIONIZERS)},
 }
 
 

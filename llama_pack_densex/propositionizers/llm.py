@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from llama_index.core.bridge.pydantic import (
     Field,
@@ -41,7 +41,7 @@ from llama_pack_densex.llm.reference import (
     secrets_of,
     without_retries,
 )
-from llama_pack_densex.llm.requests import Client, Question, Sender, Stop, background_loop
+from llama_pack_densex.llm.requests import Client, Question, Sender, Stop, background_loop, response_format
 from llama_pack_densex.llm.usage import (
     Budget,
     BudgetError,
@@ -169,6 +169,9 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
         retry_wait: Scale of the random, exponentially growing wait between those tries, in seconds.
         record_to: A JSONL file to append passages and propositions to as they arrive ("ok" and "repaired" ones), for
             `RecordedPropositionizer`.
+        structured: "auto" asks for replies by a JSON schema where the LLM's class says that its model keeps to one
+            (OpenAI's, and OpenAILike with `should_use_structured_outputs`), until the server refuses it; "off" never
+            does. Neither what is asked nor what replies are kept by depends on it.
 
     Raises:
         ValueError: Neither `llm` nor `llm_factory` is given, the factory cannot be imported by its name, a prompt does
@@ -199,7 +202,11 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
     record_to: str | None = Field(
         default=None, description="The JSONL file that propositions are appended to as they arrive."
     )
+    structured: Literal["auto", "off"] = Field(
+        default="auto", description="Whether replies are asked for by a JSON schema."
+    )
     _llm: LLM = PrivateAttr()
+    _form: dict[str, Any] = PrivateAttr()
     _cache: ReplyCache | None = PrivateAttr(default=None)
     _asked: LLM = PrivateAttr()  # the same without its own retries
     _sender: Sender | None = PrivateAttr(default=None)
@@ -235,6 +242,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
         self._llm = call_factory(factory) if llm is None else llm
         self._cache = cache if cache is None or isinstance(cache, ReplyCache) else ReplyCache(cache)
         self._asked = without_retries(self._llm)
+        self._form = response_format(self._llm, "propositions", *["questions"] * self.questions)
         self._sender_now()  # says now what is wrong with the limits
         self._prompts = default_prompts(self.questions)
         given = {PROMPT_KEY: proposition_prompt, JAPANESE_PROMPT_KEY: japanese_proposition_prompt}
@@ -373,6 +381,11 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
         return (self._sender or self._sender_now()).key(question)
 
     @property
+    def form(self) -> dict[str, Any]:
+        """What asks for replies by a JSON schema besides the messages: a further argument of the LLM's `chat`."""
+        return self._form if self.structured == "auto" else {}
+
+    @property
     def concurrency(self) -> int:
         """Requests in flight at a time: the number that was chosen, else what the rates take if a reply is slow.
 
@@ -387,7 +400,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
 
     def _new_run(self) -> _Run:
         try:
-            client = Client(self._asked, self.concurrency)
+            client = Client(self._asked, self.concurrency, self.form)
         except Exception as error:  # LlamaIndex's OpenAI looks the model up in a list of its own
             failure = classify(error, secrets_of(self._llm))
             said = failure.message or f"the LLM does not say what it is: {failure.summary}"

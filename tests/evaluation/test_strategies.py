@@ -61,8 +61,8 @@ def test_ours_come_first_in_both_modes_with_and_without_bm25_and_llm() -> None:
     assert set(ours) == {
         "densex", "densex-dense", "densex-auto-merging", "densex-auto-merging-dense", "densex-sentences",
         "densex-sentences-dense", "densex-sentences-auto-merging", "densex-sentences-auto-merging-dense",
-        "densex-passage-words", "densex-chunked", "densex-sentences-chunked",
-        "densex-rank", "densex-rank-dense", "densex-rank-words",
+        "densex-passage-words", "densex-without-questions", "densex-chunked", "densex-sentences-chunked",
+        "densex-topics", "densex-sentences-topics", "densex-rank", "densex-rank-dense", "densex-rank-words",
     }  # fmt: skip
 
 
@@ -88,7 +88,7 @@ def test_passages_are_found_by_their_own_words_alone_where_that_is_compared(lang
 
     over = corpus(language, embed_model=None, propositionizer=Reworded())
     assert retrieved("densex", added, over)
-    assert not retrieved("densex-passage-words", added, over)
+    assert not retrieved("densex-passage-words", "densex-without-questions", added, over)
 
 
 def test_sentence_propositions_make_the_variants_without_llm_needless() -> None:

@@ -16,6 +16,8 @@ from llama_index.core.schema import IndexNode, TextNode
 
 from llama_pack_densex import HierarchicalPropositionNodeParser, PropositionNodeParser
 from llama_pack_densex.node_parsers.nodes import SectionNodeParser, WholeDocumentNodeParser, locate
+from llama_pack_densex.node_parsers.topics import TopicNodeParser
+from tests.embedding import TrigramEmbedding
 
 NASTY = st.text(alphabet=st.sampled_from("ab. 。「」雨\n\t#=😀é\u3000\u0000\u202e"), max_size=200)
 
@@ -60,6 +62,7 @@ def test_passages_cover_all_that_is_not_white_space(text: str) -> None:
         HierarchicalNodeParser.from_defaults(chunk_sizes=[120, 40]),
         WholeDocumentNodeParser(),
         SectionNodeParser(),
+        TopicNodeParser(embed_model=TrigramEmbedding(), chunk_size=40),
     ],
     ids=lambda parser: parser.class_name(),
 )

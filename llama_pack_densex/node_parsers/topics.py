@@ -1,0 +1,122 @@
+"""Passages that end where the topic changes: a base parser."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from math import inf
+from typing import Annotated, Any
+
+import numpy as np
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.bridge.pydantic import Field, PlainSerializer, PrivateAttr
+from llama_index.core.node_parser import SentenceSplitter, TextSplitter
+from llama_index.core.utils import get_tokenizer
+
+from llama_pack_densex.models import embed_model_identity, resolve_embed_model
+from llama_pack_densex.propositionizers.sentences import segment
+
+
+class TopicNodeParser(TextSplitter):
+    """Cuts documents between sentences where their neighbours are least alike, into passages of bounded size.
+
+    The mean embeddings of the two sentences before and after a gap are compared, as TextTiling does with words
+    (Hearst, 1997), and of all ways to cut the text into passages that are not too long the one is taken whose cuts
+    cross the least similarity. Core's `SemanticSplitterNodeParser` cuts at a percentile of distances, so that its
+    passages have any size, and finds no Japanese sentence ends.
+
+    Args:
+        embed_model: What sentences are embedded by: a LlamaIndex embedding model, or a name as
+            `DenseXRetrievalPack` takes it ("minilm"). A parser of a dictionary needs a name.
+        chunk_size: The most tokens in a passage; only a sentence that is longer is cut inside.
+
+    Raises:
+        ValueError: (on parsing) There is no such embedding model.
+
+    Examples:
+        >>> parser = TopicNodeParser(embed_model="minilm")  # doctest: +SKIP
+        >>> PropositionNodeParser(base_parser=parser).get_nodes_from_documents(documents)  # doctest: +SKIP
+    """
+
+    embed_model: Annotated[
+        BaseEmbedding | str,
+        PlainSerializer(lambda model: model if isinstance(model, str) else embed_model_identity(model)),
+    ] = Field(description="What sentences are embedded by, or its name.")
+    chunk_size: int = Field(default=256, gt=0, description="The most tokens in a passage.")
+    _model: BaseEmbedding | None = PrivateAttr(default=None)
+
+    @classmethod
+    def class_name(cls) -> str:
+        return "TopicNodeParser"
+
+    def split_text(self, text: str) -> list[str]:
+        """The passages of a text, without the white space around them."""
+        found, tokens = segment(text), get_tokenizer()
+        places = [*(one.start for one in found), len(text)]
+        sizes = [len(tokens(text[start:end])) for start, end in pairwise(places)]
+        cuts = [0, len(found)]
+        if sum(sizes) > self.chunk_size:
+            across = similarities(self._embedded([text[one.start : one.end] for one in found]))
+            gaps = zip(found[:-1], across, strict=True)
+            # a heading stays with what it is above
+            cuts = best_cuts([inf if one.kind == "heading" else gap for one, gap in gaps], sizes, self.chunk_size)
+        passages: list[str] = []
+        for begin, end in pairwise(cuts):
+            passage = text[places[begin] : places[end]].rstrip()
+            if sum(sizes[begin:end]) > self.chunk_size:
+                passages += SentenceSplitter(chunk_size=self.chunk_size, chunk_overlap=0).split_text(passage)
+            elif passage:
+                passages.append(passage)
+        return passages
+
+    def _embedded(self, sentences: Sequence[str]) -> Any:
+        if self._model is None:
+            self._model, _ = resolve_embed_model(self.embed_model)
+            if self._model is None:
+                raise ValueError("topics are told by an embedding model, and embed_model is none")
+        return np.asarray(self._model.get_text_embedding_batch(list(sentences)), np.float32)
+
+
+def similarities(embeddings: Any) -> list[float]:
+    """The cosines across the gaps between sentences, of the mean embeddings of two before and two after.
+
+    Args:
+        embeddings: Those of the sentences, an array of shape (sentences, dimensions).
+
+    Returns:
+        One for each gap, one less than there are sentences.
+    """
+    padded = np.pad(_of_length_one(embeddings), ((1, 1), (0, 0)))
+    pairs = _of_length_one(padded[:-1] + padded[1:])  # of each gap, that before the first sentence included
+    found: list[float] = np.einsum("ij,ij->i", pairs[:-2], pairs[2:]).tolist()
+    return found
+
+
+def _of_length_one(vectors: Any) -> Any:
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+
+
+def best_cuts(across: Sequence[float], sizes: Sequence[int], most: int) -> list[int]:
+    """The places to cut a row of sentences at, so that the cuts cross the least similarity in all.
+
+    Args:
+        across: The similarity across each gap.
+        sizes: The tokens of each sentence.
+        most: Tokens in a passage; a sentence that has more is one by itself.
+
+    Returns:
+        The places in order, with 0 and the number of sentences.
+    """
+    ends = [0, *accumulate(sizes)]
+    costs, came_from = [0.0], [0]
+    first = 0  # the earliest place from which a passage may reach here
+    for place in range(1, len(ends)):
+        while ends[place] - ends[first] > most and first < place - 1:
+            first += 1
+        came_from.append(min(range(first, place), key=costs.__getitem__))
+        cut = max(across[place - 1], 0.0) if place < len(sizes) else 0.0
+        costs.append(costs[came_from[place]] + cut)
+    cuts = [len(sizes)]
+    while cuts[-1]:
+        cuts.append(came_from[cuts[-1]])
+    return cuts[::-1]
