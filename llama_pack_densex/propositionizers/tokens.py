@@ -23,7 +23,7 @@ _IS_CJK = re.compile(f"[{CJK}]")
 # clauses in Chinese.
 _WORD = re.compile(f"(?!ー)[{_KATAKANA}]+|(?<![{_HAN}])[{_HAN}]{{1,8}}(?![{_HAN}])")
 _DIGIT_GROUPS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
-_STOP_WORDS = frozenset(STOPWORDS_EN_PLUS)
+STOP_WORDS = frozenset(STOPWORDS_EN_PLUS)
 
 
 def tokenize(text: str) -> list[str]:
@@ -43,7 +43,7 @@ def tokenize(text: str) -> list[str]:
     """
     tokens: list[str] = []
     for run in runs(text):
-        if not is_cjk(run[0]):
+        if run.isascii() or not is_cjk(run[0]):
             tokens.extend(words_of(run))
         elif len(run) == 1:
             tokens.append(run)
@@ -64,7 +64,7 @@ def runs(text: str) -> list[str]:
 
 def words_of(run: str) -> list[str]:
     """The tokens of a run of letters and digits: its stem, or nothing where it is an English stop word."""
-    return [] if run in _STOP_WORDS else [_stem(run)]
+    return [] if run in STOP_WORDS else [_stem(run)]
 
 
 def telling_words(tokens: Iterable[str]) -> set[str]:
