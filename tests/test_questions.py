@@ -145,7 +145,7 @@ def test_a_question_is_a_node_that_leads_to_its_passage_and_names_what_answers_i
         assert node.parent_node is not None
         assert node.parent_node.node_id == passage.node_id
         assert node.node_id not in [child.node_id for child in passage.child_nodes or []]
-        assert all(by_id[node_id].get_content() == text for node_id, text in node.metadata["densex_answers"])
+        assert all(by_id[node_id].get_content() == text for node_id, text, *_ in node.metadata["densex_answers"])
     answers = {node.text: node.metadata["densex_answers"][0][1] for node in found}
     assert answers["How do Japanese people consume miso in a broth?"] == "The Japanese eat miso in soup."
     assert answers["煎茶はどんな色をしている？"] == "煎茶は緑色である。"

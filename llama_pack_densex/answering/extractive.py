@@ -78,14 +78,18 @@ class ExtractiveQueryEngine(BaseQueryEngine):
 def extract(nodes: list[NodeWithScore]) -> list[str]:
     """The best propositions of retrieved nodes, word for word, a line each, with title and section in brackets.
 
-    A node that no proposition found is quoted itself.
+    A proposition that no sentence of its passage says is marked as unverified. A node that no proposition found is
+    quoted itself.
     """
     facts = best_facts(nodes, ANSWER_WORDS)
     if not facts:
         return [
             _quote(hit.node.get_content(), hit.node, str(hit.node.metadata.get(SECTION_KEY, ""))) for hit in nodes[:1]
         ]
-    return [_quote(fact.unit.text, fact.source.node, fact.unit.section) for fact in facts]
+    return [
+        _quote(fact.unit.text, fact.source.node, fact.unit.section, "unverified" if fact.unit.unverified else "")
+        for fact in facts
+    ]
 
 
 def within(section: str, title: str) -> str:
@@ -94,7 +98,7 @@ def within(section: str, title: str) -> str:
     return section.removeprefix(title).removeprefix(", ") if begins_with_it else section
 
 
-def _quote(text: str, source: BaseNode, section: str) -> str:
+def _quote(text: str, source: BaseNode, section: str, remark: str = "") -> str:
     title = str(source.metadata.get(TITLE_KEY, ""))
     name = " – ".join(part for part in (title, within(section, title)) if part)
-    return f"- {text.strip()} [{name or source.ref_doc_id or source.node_id}]"
+    return f"- {text.strip()} [{', '.join(filter(None, (name or source.ref_doc_id or source.node_id, remark)))}]"

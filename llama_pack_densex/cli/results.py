@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from llama_index.core.postprocessor import SentenceTransformerRerank
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
-from llama_index.core.schema import BaseNode, MetadataMode, TextNode
+from llama_index.core.schema import BaseNode, MetadataMode
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 from rich.console import Console
 from rich.text import Text
@@ -47,13 +47,14 @@ from llama_pack_densex.node_parsers.metadata import (
     SECTION_KEY,
     STATUS_KEY,
     TITLE_KEY,
+    UNVERIFIED_KEY,
 )
 from llama_pack_densex.options import Mode
 from llama_pack_densex.pack import DenseXRetrievalPack
 from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
 from llama_pack_densex.retrieval.context import ContextMode, PropositionContextPostprocessor, assemble_context
 from llama_pack_densex.retrieval.hits import matched_units
-from llama_pack_densex.stores.node_store import NodeRecord
+from llama_pack_densex.stores.node_store import NodeRecord, span_of
 
 _STATUS_STYLES = {"ok": "green", "repaired": "yellow", "fallback": "red"}
 _INDENT = 3
@@ -173,8 +174,14 @@ def _folded(text: str) -> str:
 def _in_order(passage: BaseNode, units: Sequence[BaseNode]) -> list[Shown]:
     """Units of a passage: propositions in the order in which they were made, sentences in that of the text."""
     order = {child.node_id: place for place, child in enumerate(passage.child_nodes or [])}
-    shown = map(_shown, sorted(units, key=lambda unit: (order.get(unit.node_id, len(order)), reading_order(unit))))
-    return [{name: unit[name] for name in ("id", "text", "start", "end")} for unit in shown]
+    ordered = sorted(units, key=lambda unit: (order.get(unit.node_id, len(order)), reading_order(unit)))
+    return [
+        {
+            **{name: value for name, value in _shown(unit).items() if name in ("id", "text", "start", "end")},
+            "unverified": bool(unit.metadata.get(UNVERIFIED_KEY)),
+        }
+        for unit in ordered
+    ]
 
 
 def inspect_index(
@@ -313,7 +320,7 @@ def make_reranker(model: str) -> BaseNodePostprocessor:
 
 
 def _shown(node: BaseNode) -> Shown:
-    start, end = (node.start_char_idx, node.end_char_idx) if isinstance(node, TextNode) else (None, None)
+    start, end = span_of(node) or (None, None)
     return {
         "id": node.node_id,
         "document": node.ref_doc_id or "",
@@ -370,6 +377,7 @@ def _found_by(unit: Shown) -> str:
     remarks = [unit["granularity"]] if unit["granularity"] == "sentence" else []
     remarks += [unit["status"]] if unit["status"] not in ("", "ok") else []
     remarks += [f"answers: {plain(unit['question'])}"] if unit["question"] else []
+    remarks += ["unverified"] if unit["unverified"] else []
     return plain(unit["text"]) + (f" ({', '.join(remarks)})" if remarks else "")
 
 
@@ -411,7 +419,9 @@ def _print_passage(console: Console, passage: Shown) -> None:
             console.print()
             write(console, "further sentences" if kind == "sentence" else f"{kind}s", style="dim", indent=_INDENT)
         for unit in units:
-            write(console, plain(unit["text"]), indent=_INDENT, bullet="- ")
+            place = "" if unit["start"] is None else f" ({unit['start']} to {unit['end']})"
+            place = " (unverified)" if unit["unverified"] else place
+            write(console, plain(unit["text"]) + place, indent=_INDENT, bullet="- ")
     console.print()
 
 

@@ -21,18 +21,21 @@ TITLE_KEY = "densex_title"
 """The title of the passage's document."""
 SECTION_KEY = "densex_section"
 """The headings above a passage, outermost first, joined by ", "."""
+UNVERIFIED_KEY = "densex_unverified"
+"""Of propositions that no sentence of their passage says: True; their span is the passage's."""
 DOCUMENT_HASH_KEY = "densex_document_hash"
 """Of base nodes: a hash of what decides their document's nodes; it tells changed documents from unchanged ones."""
 DOCUMENT_ID_KEY = "densex_document_id"
 """The id of a node's document; core's ingestion cache tells nodes apart by text and metadata alone."""
 ANSWERS_KEY = "densex_answers"
-"""Of questions: the ids and texts of the propositions that answer them, the likeliest first."""
+"""Of questions: id, text, start, end and whether it is unverified, of each proposition that answers them, the likeliest
+first."""
 MATCHED_KEY = "densex_matched"
 """Of retrieved nodes: the units that found them, best first (see `MatchedUnit`)."""
 
 BOOKKEEPING_KEYS = (
     GRANULARITY_KEY, STATUS_KEY, REASON_KEY, TITLE_KEY, SECTION_KEY, DOCUMENT_ID_KEY,
-    DOCUMENT_HASH_KEY, ANSWERS_KEY, MATCHED_KEY,
+    DOCUMENT_HASH_KEY, ANSWERS_KEY, MATCHED_KEY, UNVERIFIED_KEY,
 )  # fmt: skip
 
 VOLATILE_FILE_KEYS = ("creation_date", "last_modified_date", "last_accessed_date")

@@ -38,17 +38,18 @@ from llama_pack_densex.node_parsers.metadata import (
     SECTION_KEY,
     STATUS_KEY,
     TITLE_KEY,
+    UNVERIFIED_KEY,
     appearance,
     exclusions,
     lasting,
 )
+from llama_pack_densex.propositionizers.alignment import Span, align
 from llama_pack_densex.propositionizers.base import Passage, PropositionSet
 from llama_pack_densex.propositionizers.blocks import Region, find_headings, find_regions, heading_text
 from llama_pack_densex.propositionizers.replies import unique
 from llama_pack_densex.propositionizers.sentences import passage_sentences, sentence_spans
 from llama_pack_densex.propositionizers.tokens import tokenize
 
-Span = tuple[int, int]
 _QUIET_SIZE = 50  # of smaller chunks core prints to stdout that metadata make them small, even where there are none
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "llama-pack-densex")
 _INCOMPLETE = "incomplete: "
@@ -184,7 +185,10 @@ class DocumentNodes:
         passage.metadata[STATUS_KEY] = propositions.status
         if propositions.reason:
             passage.metadata[REASON_KEY] = propositions.reason
-        nodes = [self._unit(passage, "proposition", text, _find(passage.text, text)) for text in propositions.texts]
+        nodes = [
+            self._unit(passage, "proposition", text, (sources[0][0], sources[-1][1]) if sources else None)
+            for text, sources in zip(propositions.texts, align(passage.text, propositions.texts), strict=True)
+        ]
         if nodes:
             _adopt(passage, nodes)
         self._link_neighbours(nodes)
@@ -206,13 +210,19 @@ class DocumentNodes:
         nodes = [self._unit(passage, "question", text, None) for text in questions]
         found = answers(questions, [node.text for node in propositions])
         for node, places in zip(nodes, found, strict=True):
-            node.metadata[ANSWERS_KEY] = [[propositions[i].node_id, propositions[i].text] for i in places]
+            answering = [propositions[place] for place in places]
+            node.metadata[ANSWERS_KEY] = [
+                [one.node_id, one.text, one.start_char_idx, one.end_char_idx, UNVERIFIED_KEY in one.metadata]
+                for one in answering
+            ]
         self._link_neighbours(nodes)
         return nodes
 
-    def _unit(self, passage: TextNode, granularity: str, text: str, span: tuple[int, int] | None) -> IndexNode:
+    def _unit(self, passage: TextNode, granularity: str, text: str, span: Span | None) -> IndexNode:
         left_out = {DOCUMENT_HASH_KEY, STATUS_KEY, REASON_KEY} if granularity == "sentence" else {DOCUMENT_HASH_KEY}
         metadata = {key: value for key, value in passage.metadata.items() if key not in left_out}
+        if span is None and granularity == "proposition":
+            metadata[UNVERIFIED_KEY] = True
         fields: dict[str, Any] = {
             "id_": self._node_id(granularity, text),
             "text": text,
@@ -285,14 +295,6 @@ def _nothing_lost(text: str, made: PropositionSet) -> PropositionSet:
     blocks = (text[part.start : part.end] for part in find_regions(text) if part.kind == "block")
     missing = dict.fromkeys(block for block in blocks if block not in texts)
     return PropositionSet((*texts, *missing), status, reason, questions=made.questions)
-
-
-def _find(text: str, proposition: str) -> tuple[int, int] | None:
-    """The span of a proposition that stands in its passage word for word, once."""
-    start = text.find(proposition)
-    if start < 0 or text.find(proposition, start + 1) >= 0:
-        return None
-    return start, start + len(proposition)
 
 
 _ANSWERS_TOO = 0.8  # of what the likeliest answer shares with a question

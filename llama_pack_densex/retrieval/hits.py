@@ -11,10 +11,7 @@ from llama_index.core.schema import BaseNode, NodeWithScore
 
 from llama_pack_densex.node_parsers.metadata import (
     BOOKKEEPING_KEYS,
-    GRANULARITY_KEY,
     MATCHED_KEY,
-    SECTION_KEY,
-    STATUS_KEY,
     hide,
 )
 from llama_pack_densex.stores.node_store import FoundNode, NodeRecord
@@ -43,6 +40,9 @@ class MatchedUnit:
         status: How its passage's propositions came about: "ok", "repaired" or "fallback"; empty for sentences.
         section: The headings above it, outermost first, joined by ", ".
         question: The question that led to this proposition, which answers it; empty where it was found itself.
+        span: The (start, end) in its document of what it is from: the first to the last of a proposition's sentences,
+            or its passage, where no sentence says it. None where that is not known.
+        unverified: Whether it is a proposition that no sentence of its passage says.
     """
 
     id: str
@@ -52,27 +52,34 @@ class MatchedUnit:
     status: str
     section: str = ""
     question: str = ""
+    span: tuple[int, int] | None = None
+    unverified: bool = False
 
     @classmethod
     def of_record(cls, record: NodeRecord, score: float) -> list[MatchedUnit]:
         """What is shown of a unit that was found: of a question, the propositions that answer it."""
+        about = record.status, record.section
         if record.granularity != "question":
-            return [cls(record.id, record.text, score, record.granularity, record.status, record.section)]
-        answers = json.loads(record.metadata or "[]")
-        found = cls("", "", score, "proposition", record.status, record.section, record.text)
-        return [replace(found, id=node_id, text=text) for node_id, text in answers]
+            found = cls(record.id, record.text, score, record.granularity, *about, "", record.span, record.unverified)
+            return [found]
+        return [
+            cls(
+                node_id,
+                text,
+                score,
+                "proposition",
+                *about,
+                record.text,
+                None if end is None else (start, end),
+                unverified,
+            )
+            for node_id, text, start, end, unverified in json.loads(record.metadata or "[]")
+        ]
 
     @classmethod
     def of(cls, node: BaseNode, score: float) -> MatchedUnit:
         """A unit node that a retriever returned itself."""
-        return cls(
-            id=node.node_id,
-            text=node.get_content(),
-            score=score,
-            granularity=str(node.metadata.get(GRANULARITY_KEY, "")),
-            status=str(node.metadata.get(STATUS_KEY, "")),
-            section=str(node.metadata.get(SECTION_KEY, "")),
-        )
+        return cls.of_record(NodeRecord.of(node), score)[0]
 
 
 @dataclass(frozen=True)
@@ -186,4 +193,5 @@ def worth_keeping(units: Sequence[FoundNode]) -> Sequence[FoundNode]:
 
 def matched_units(node: BaseNode) -> list[MatchedUnit]:
     """The units that found a retrieved node, best first; none for a node that another retriever found."""
-    return [MatchedUnit(**unit) for unit in node.metadata.get(MATCHED_KEY, [])]
+    units = node.metadata.get(MATCHED_KEY, [])
+    return [MatchedUnit(**{**unit, "span": tuple(unit["span"]) if unit.get("span") else None}) for unit in units]

@@ -28,7 +28,13 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryResult,
 )
 
-from llama_pack_densex.node_parsers.metadata import ANSWERS_KEY, GRANULARITY_KEY, SECTION_KEY, STATUS_KEY
+from llama_pack_densex.node_parsers.metadata import (
+    ANSWERS_KEY,
+    GRANULARITY_KEY,
+    SECTION_KEY,
+    STATUS_KEY,
+    UNVERIFIED_KEY,
+)
 from llama_pack_densex.stores.filters import PassageMetadata, matches
 from llama_pack_densex.stores.lance_table import (
     IN_MEMORY,
@@ -447,6 +453,7 @@ def to_record(content: str) -> NodeRecord:
         return NodeRecord.of(to_node(content))
     metadata = data["metadata"]
     source = data["relationships"].get(NodeRelationship.SOURCE.value)
+    start, end = data["start_char_idx"], data["end_char_idx"]
     return NodeRecord(
         id=data["id_"],
         document_id=source["node_id"] if source else "",
@@ -458,6 +465,8 @@ def to_record(content: str) -> NodeRecord:
         document_hash="",  # base nodes have it, and a file
         file="",
         metadata=as_json(metadata.get(ANSWERS_KEY)),
+        span=None if start is None or end is None else (start, end),
+        unverified=bool(metadata.get(UNVERIFIED_KEY)),
     )
 
 

@@ -26,6 +26,7 @@ from llama_pack_densex.node_parsers.metadata import (
     GRANULARITY_KEY,
     SECTION_KEY,
     STATUS_KEY,
+    UNVERIFIED_KEY,
 )
 from llama_pack_densex.stores.filters import PassageMetadata, Passing
 
@@ -204,6 +205,8 @@ class NodeRecord:
         document_hash: Of base nodes, what their document was like when it was indexed; otherwise empty.
         file: Of base nodes, the file (and page) their document was read from; empty where there is none.
         metadata: Of a passage, its metadata as JSON; of a question, what answers it, as JSON; otherwise empty.
+        span: Where it is from in its document, in characters; None where that is not known or not read.
+        unverified: Whether it is a proposition that no sentence of its passage says.
     """
 
     id: str
@@ -216,6 +219,8 @@ class NodeRecord:
     document_hash: str
     file: str
     metadata: str = ""
+    span: tuple[int, int] | None = None
+    unverified: bool = False
 
     @property
     def leads_to(self) -> str:
@@ -238,10 +243,13 @@ class NodeRecord:
             document_hash=str(metadata.get(DOCUMENT_HASH_KEY, "")),
             file=file_of(node) if metadata.get(DOCUMENT_HASH_KEY) else "",
             metadata=as_json(metadata) if granularity == "passage" else as_json(metadata.get(ANSWERS_KEY)),
+            span=span_of(node),
+            unverified=bool(metadata.get(UNVERIFIED_KEY)),
         )
 
 
-RECORD_COLUMNS = tuple(field.name for field in fields(NodeRecord))
+# Nothing is searched by the other two, which are told of nodes that are read.
+RECORD_COLUMNS = tuple(field.name for field in fields(NodeRecord) if field.name not in ("span", "unverified"))
 
 
 def to_records(rows: pa.Table | pa.RecordBatch) -> Iterator[NodeRecord]:
@@ -252,6 +260,12 @@ def to_records(rows: pa.Table | pa.RecordBatch) -> Iterator[NodeRecord]:
 def as_json(value: Any) -> str:
     # what cannot be kept as JSON is refused when the node is written
     return "" if value is None else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def span_of(node: BaseNode) -> tuple[int, int] | None:
+    """Where a node is from in its document, in characters; None where that is not known."""
+    start, end = getattr(node, "start_char_idx", None), getattr(node, "end_char_idx", None)
+    return None if start is None or end is None else (start, end)
 
 
 def file_of(node: BaseNode) -> str:
