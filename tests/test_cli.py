@@ -492,6 +492,24 @@ def test_inspect_shows_passages_with_their_propositions_and_statuses(index: Path
         assert shown in output
 
 
+def test_inspect_shows_where_propositions_are_from(tmp_path: Path) -> None:
+    docs, recorded = tmp_path / "docs", tmp_path / "recorded.jsonl"
+    docs.mkdir()
+    text = "Green tea is steamed. It keeps its colour so."
+    propositions = ["Green tea keeps its colour.", "Pu-erh comes from Yunnan."]
+    (docs / "tea.txt").write_text(text, encoding="utf-8")
+    recorded.write_text(json.dumps({"text": text, "propositions": propositions}), encoding="utf-8")
+    index, chosen = tmp_path / "index", ["--propositionizer", f"recorded:{recorded}", "--embed-model", "none"]
+    assert run("index", docs, "--to", index, *chosen)[0] == 0
+    keeps, comes = run_json("inspect", index)["shown"][0]["propositions"]
+    assert (text[keeps["start"] : keeps["end"]], keeps["unverified"]) == ("It keeps its colour so.", False)
+    assert (comes["start"], comes["end"], comes["unverified"]) == (0, len(text), True)
+    output = run("inspect", index)[1]
+    assert "- Green tea keeps its colour. (22 to 45)" in output
+    assert "- Pu-erh comes from Yunnan. (unverified)" in output
+    assert "Pu-erh comes from Yunnan. (unverified)" in run("query", index, "Pu-erh Yunnan")[1]
+
+
 def test_inspect_shows_one_passage_by_the_beginning_of_its_id(index: Path) -> None:
     first = run_json("inspect", index)["shown"][0]
     assert run_json("inspect", index, "--passage", first["id"][:12])["shown"] == [first]

@@ -13,7 +13,8 @@ from llama_index.core import Document, Settings
 from llama_index.core.vector_stores.simple import SimpleVectorStore
 from llama_index.llms.openai import OpenAI
 
-from llama_pack_densex import DenseXRetrievalPack, SentencePropositionizer
+from llama_pack_densex import DenseXRetrievalPack, RecordedPropositionizer, SentencePropositionizer
+from llama_pack_densex.retrieval.hits import matched_units
 from llama_pack_densex.stores.manifest import InvalidIndexError
 from tests.embedding import TrigramEmbedding
 from tests.node_parsers.test_ids import Shouting
@@ -42,6 +43,31 @@ def test_a_persisted_pack_answers_the_same_and_embeds_no_document(
     assert answers(loaded) == answers(pack)
     assert model.embedded == 0
     assert loaded.counts() == pack.counts()
+
+
+@pytest.mark.parametrize("store", [None, SimpleVectorStore])
+def test_where_propositions_are_from_is_kept(store: type[SimpleVectorStore] | None, tmp_path: Path) -> None:
+    text = "The Akashi Bridge opened in 1998. It crosses a busy strait. Nobody swims there."
+    propositions = ["The Akashi Bridge crosses a busy strait.", "The Akashi Bridge was painted green by Taro Ito."]
+    recorded = tmp_path / "recorded.jsonl"
+    recorded.write_text(json.dumps({"text": text, "propositions": propositions}), encoding="utf-8")
+    pack = DenseXRetrievalPack(
+        [Document(id_="bridges", text=text)],
+        propositionizer=RecordedPropositionizer(recorded),
+        embed_model=TrigramEmbedding(),
+        vector_store=store and store(),
+    )
+    pack.persist(tmp_path / "index")
+    for opened in (pack, DenseXRetrievalPack.load(tmp_path / "index", embed_model=TrigramEmbedding())):
+        (found,) = opened.retrieve("Which bridge crosses a busy strait and was painted green by Taro Ito?")
+        units = {unit.text: unit for unit in matched_units(found.node)}
+        crosses, painted = (units[proposition] for proposition in propositions)
+        assert crosses.span is not None
+        assert (text[slice(*crosses.span)], crosses.unverified) == ("It crosses a busy strait.", False)
+        assert (painted.span, painted.unverified) == ((0, len(text)), True)
+        answer = str(opened.run("Who painted the Akashi Bridge green?"))
+        assert "- The Akashi Bridge was painted green by Taro Ito. [bridges, unverified]" in answer
+        assert "- The Akashi Bridge crosses a busy strait. [bridges]" in answer
 
 
 def test_another_process_answers_the_same(documents: list[Document], tmp_path: Path) -> None:

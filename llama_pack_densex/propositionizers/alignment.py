@@ -139,23 +139,27 @@ class _Comparison:
         return _Source((span,), tuple(range(first, bisect_left(self.segments, span[1], key=lambda r: r.start))))
 
     def _shared(self, tokens: Sequence[str], weights: dict[str, float]) -> _Source:
-        later = _LATER / max(len(tokens) - 1, 1)
-        left = {token: weights[token] * (1 + later * i) for i, token in enumerate(tokens)}
-        whole = sum(left.values())
+        position = {token: i / max(len(tokens) - 1, 1) for i, token in enumerate(tokens)}
+        left = {token: weights[token] * (1 + _LATER * after) for token, after in position.items()}
+        whole, found = sum(left.values()), 0.0
         chosen: list[int] = []
-        lacking = whole
-        while lacking and (not chosen or lacking >= _FURTHER * whole):
+        while not chosen or sum(left.values()) >= _FURTHER * whole:
             shares: defaultdict[int, float] = defaultdict(float)
             for token, weight in left.items():
                 for place in self._places.get(token, ()):
                     shares[place] += weight
             best = max(shares, key=lambda place: (shares[place] * self._factors[place], -place), default=None)
-            if best is None or (chosen and shares[best] < _FURTHER * whole):
+            if best is None or (chosen and (shares[best] < _FURTHER * whole or self.segments[best].kind == "heading")):
                 break
             chosen.append(best)
+            found += shares[best]
             left = {token: weight for token, weight in left.items() if token not in self._tokens[best]}
-            lacking = sum(left.values())
-        if whole - lacking < _LEAST * whole:
+            if len(chosen) == 1:
+                # first words that stand above the chief source are what its pronoun means, and the fact is below
+                for token in left:
+                    if self._places.get(token, [best])[0] < best:
+                        left[token] *= min(1.0, 2 * position[token])
+        if found < _LEAST * whole:
             return _Source()
         return _Source(tuple(map(self.span, sorted(chosen))), tuple(chosen[:1]), tuple(chosen[1:]))
 

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,14 +15,31 @@ from llama_index.core.node_parser import (
     SentenceWindowNodeParser,
     TokenTextSplitter,
 )
-from llama_index.core.schema import IndexNode, TextNode
+from llama_index.core.schema import IndexNode, MetadataMode, TextNode
 
 from llama_pack_densex import HierarchicalPropositionNodeParser, PropositionNodeParser
 from llama_pack_densex.node_parsers.nodes import SectionNodeParser, WholeDocumentNodeParser, locate
 from llama_pack_densex.node_parsers.topics import TopicNodeParser
+from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
 from tests.embedding import TrigramEmbedding
 
 NASTY = st.text(alphabet=st.sampled_from("ab. 。「」雨\n\t#=😀é\u3000\u0000\u202e"), max_size=200)
+
+
+class Told(Propositionizer):
+    """Says the same of every passage that mentions rain, and nothing of others."""
+
+    texts: tuple[str, ...]
+
+    @classmethod
+    def class_name(cls) -> str:
+        return "Told"
+
+    async def apropositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
+        return [PropositionSet(self.texts if "rain" in passage.text.lower() else ()) for passage in passages]
+
+    def fingerprint_data(self) -> dict[str, Any]:
+        return {}
 
 
 def check_spans(document: Document, parser: PropositionNodeParser | HierarchicalPropositionNodeParser) -> None:
@@ -90,6 +110,41 @@ def test_a_sentence_that_is_a_proposition_has_its_own_span() -> None:
     nodes = PropositionNodeParser().get_nodes_from_documents([Document(text=text)])
     units = [node for node in nodes if isinstance(node, IndexNode)]
     assert [text[unit.start_char_idx : unit.end_char_idx] for unit in units] == [unit.text for unit in units]
+
+
+RAIN = """# Weather
+
+On Monday rain fell all day, as Ann Lee said. Nobody was surprised. The match was called off.
+
+# Rocks
+
+Granite is hard, and rain hardly wears it down."""
+
+
+def test_a_proposition_has_the_span_of_its_sentence_in_the_document() -> None:
+    propositions = ("The match was called off.", "Rain had fallen on Monday, said Ann Lee.", "Basalt is volcanic.")
+    text = f"Nothing happened. Nothing at all.\n\n{RAIN}"
+    base = SentenceSplitter(chunk_size=35, chunk_overlap=0)
+    parser = PropositionNodeParser(base_parser=base, propositionizer=Told(texts=propositions))
+    nodes = parser.get_nodes_from_documents([Document(text=text)])
+    by_id = {node.node_id: node for node in nodes}
+    units = [node for node in nodes if isinstance(node, IndexNode) and node.text in propositions]
+    said = [text[unit.start_char_idx : unit.end_char_idx] for unit in units[:2]]
+    assert said == ["The match was called off.", "On Monday rain fell all day, as Ann Lee said."]
+    assert not any("densex_unverified" in unit.metadata for unit in units[:2])
+    for unit in (unit for unit in units if unit.text.startswith("Basalt")):
+        passage = by_id[unit.index_id]
+        assert isinstance(passage, TextNode)
+        assert (unit.start_char_idx, unit.end_char_idx) == (passage.start_char_idx, passage.end_char_idx)
+        assert unit.metadata["densex_unverified"] is True
+        assert "unverified" not in unit.get_content(MetadataMode.EMBED) + unit.get_content(MetadataMode.LLM)
+
+
+def test_a_proposition_is_in_the_section_of_its_sentence() -> None:
+    told = Told(texts=("Rain wears granite down but slowly, since granite is hard.",))
+    parser = PropositionNodeParser(base_parser=WholeDocumentNodeParser(), propositionizer=told)
+    (_, unit) = parser.get_nodes_from_documents([Document(text=RAIN)])
+    assert unit.metadata["densex_section"] == "Rocks"
 
 
 @given(st.lists(st.text(alphabet="ab ", min_size=1, max_size=6), min_size=1, max_size=8), st.integers(0, 2))
