@@ -1,7 +1,8 @@
 """How well the checks of propositions find what is made wrong on purpose, and how often they accuse what is right.
 
-usage: python benchmarks/checks.py coverage FILE...
-       python benchmarks/checks.py spans [--list spans_checked.jsonl] FILE...
+usage: python benchmarks/checks.py coverage [--embeddings] FILE...
+       python benchmarks/checks.py spans FILE...
+       python benchmarks/checks.py time FILE...
 
 The files are recorded propositions, as `densex export` prints them. Where a choice was made on one half of a file's
 articles, figures are given for the other half too. Figures are in docs/measurements.md.
@@ -13,6 +14,7 @@ import argparse
 import json
 import random
 import re
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -146,6 +148,37 @@ def _touch(first: Span, second: Span) -> bool:
     return first[0] < second[1] and second[0] < first[1]
 
 
+CHECKED = Path(__file__).with_name("spans_checked.jsonl")
+"""Spans that a person has read: of each language 100 propositions, every so many-eth of those of the articles that no
+choice was made on, in the order of the files. `line` and `proposition` count from 1, `spans` are in the passage. They
+are "right" where they are the sentences that say the proposition, or the one with its fact where another only tells who
+or what it is of.
+"""
+
+
+def spans(paths: Sequence[Path]) -> None:
+    """Print how many of the spans that a person has read are still the same."""
+    checked = [json.loads(line) for line in CHECKED.read_text(encoding="utf-8").splitlines()]
+    print("| file | read | right | right ones that are the same today | wrong ones that are another today |")
+    print("|---|---|---|---|---|")
+    for path in paths:
+        lines = read(path)
+        listed = [one for one in checked if one["file"] == path.name]
+        today = [align(lines[one["line"] - 1].text, lines[one["line"] - 1].propositions) for one in listed]
+        same = [
+            [list(span) for span in found[one["proposition"] - 1]] == one["spans"]
+            for one, found in zip(listed, today, strict=True)
+        ]
+        right = [is_same for one, is_same in zip(listed, same, strict=True) if one["verdict"] == "right"]
+        other = sum(not is_same for is_same in same) - sum(not is_same for is_same in right)
+        print(f"| {path.name} | {len(listed)} | {len(right)} | {sum(right)} | {other} |")
+        for one, is_same in zip(listed, same, strict=True):
+            if one["verdict"] == "right" and not is_same:
+                print(
+                    f"{path.name}, line {one['line']}, proposition {one['proposition']}: another span", file=sys.stderr
+                )
+
+
 def timing(paths: Sequence[Path]) -> None:
     """Print how long alignment and coverage take for a passage."""
     for path in paths:
@@ -169,6 +202,9 @@ def main() -> None:
     command.add_argument("files", type=Path, nargs="+")
     command.add_argument("--embeddings", action="store_true", help="also remove what embeddings say, of English text")
     command.set_defaults(run=lambda options: coverage(options.files, options.embeddings))
+    command = commands.add_parser("spans", help=spans.__doc__)
+    command.add_argument("files", type=Path, nargs="+")
+    command.set_defaults(run=lambda options: spans(options.files))
     command = commands.add_parser("time", help=timing.__doc__)
     command.add_argument("files", type=Path, nargs="+")
     command.set_defaults(run=lambda options: timing(options.files))

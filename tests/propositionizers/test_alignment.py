@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from llama_pack_densex.propositionizers.alignment import align, uncovered
 from llama_pack_densex.propositionizers.sentences import sentence_spans
 
+CHECKED = Path(__file__).parents[2] / "benchmarks" / "spans_checked.jsonl"
 RECORDED = [
     json.loads(line)
     for line in (Path(__file__).parents[2] / "data" / "propositions.jsonl").read_text(encoding="utf-8").splitlines()
@@ -179,6 +180,14 @@ def test_recorded_propositions_are_said_somewhere_and_miss_little() -> None:
         missing += len(uncovered(line["text"], line["propositions"]))
         sentences += len(sentence_spans(line["text"]))
     assert missing <= 0.05 * sentences
+
+
+def test_spans_that_a_person_has_read_are_found() -> None:
+    checked = [json.loads(line) for line in CHECKED.read_text(encoding="utf-8").splitlines()]
+    for one in (one for one in checked if one["file"] == "propositions.jsonl" and one["verdict"] == "right"):
+        line = RECORDED[one["line"] - 1]
+        found = align(line["text"], line["propositions"])[one["proposition"] - 1]
+        assert [list(span) for span in found] == one["spans"], one
 
 
 def test_a_sentence_whose_propositions_are_gone_is_missing() -> None:
