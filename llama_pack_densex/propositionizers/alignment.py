@@ -96,8 +96,8 @@ class _Comparison:
         for place, tokens in enumerate(self._tokens):
             for token in tokens:
                 places[token].append(place)
-        number = len(self.segments)
-        self._rarity = {token: math.log(1 + number / len(found)) for token, found in places.items()}
+        rare = _rarities(len(self.segments))
+        self._rarity = {token: rare[len(found)] for token, found in places.items()}
         self._places = {token: found for token, found in places.items() if len(found) <= _COMMON}
         self._weights = [self._weight(tokens) for tokens in self._tokens]
         self._factors = [
@@ -106,11 +106,8 @@ class _Comparison:
         ]
         stated = [tokenize(proposition) for proposition in propositions]
         frequency = Counter(token for tokens in stated for token in {*tokens})
-        unknown = math.log(1 + number)
-        weights = {
-            token: self._rarity.get(token, unknown) * math.log(1 + len(stated) / count) ** _OWN
-            for token, count in frequency.items()
-        }
+        own = [rarity**_OWN for rarity in _rarities(len(stated))]
+        weights = {token: self._rarity.get(token, rare[0]) * own[count] for token, count in frequency.items()}
         exact = _where(passage, propositions)
         self.sources = [
             self._around(span) if span else self._shared(tokens, weights)
@@ -139,8 +136,8 @@ class _Comparison:
         return _Source((span,), tuple(range(first, bisect_left(self.segments, span[1], key=lambda r: r.start))))
 
     def _shared(self, tokens: Sequence[str], weights: dict[str, float]) -> _Source:
-        position = {token: i / max(len(tokens) - 1, 1) for i, token in enumerate(tokens)}
-        left = {token: weights[token] * (1 + _LATER * after) for token, after in position.items()}
+        last = max(len(tokens) - 1, 1)
+        left = {token: weights[token] * (1 + _LATER * i / last) for i, token in enumerate(tokens)}
         whole, found = sum(left.values()), 0.0
         chosen: list[int] = []
         while not chosen or sum(left.values()) >= _FURTHER * whole:
@@ -156,12 +153,17 @@ class _Comparison:
             left = {token: weight for token, weight in left.items() if token not in self._tokens[best]}
             if len(chosen) == 1:
                 # first words that stand above the chief source are what its pronoun means, and the fact is below
-                for token in left:
-                    if self._places.get(token, [best])[0] < best:
-                        left[token] *= min(1.0, 2 * position[token])
+                for i, token in enumerate(tokens):
+                    if token in left and self._places.get(token, chosen)[0] < best:
+                        left[token] = weights[token] * (1 + _LATER * i / last) * min(1.0, 2 * i / last)
         if found < _LEAST * whole:
             return _Source()
         return _Source(tuple(map(self.span, sorted(chosen))), tuple(chosen[:1]), tuple(chosen[1:]))
+
+
+def _rarities(number: int) -> list[float]:
+    """How rare a word is that 0, 1, 2, ... of a number of texts have; one that none has is as rare as it can be."""
+    return [math.log(1 + number / max(count, 1)) for count in range(number + 1)]
 
 
 @lru_cache(maxsize=16)  # nodes and checks ask about the same propositions
