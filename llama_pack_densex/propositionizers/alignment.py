@@ -207,7 +207,11 @@ def _missing_terms(passage: str, spans: Sequence[Span], propositions: Sequence[s
     for start, end in spans:
         listed = _LIST_NUMBER.match(passage, start, end)
         for found in _NUMBER.finditer(passage, listed.end() if listed else start, end):
-            if (number := _normal(found[0])) not in known:
+            number = _normal(found[0])
+            is_shortened = passage[max(found.start() - 1, 0)] in "-–/" and any(
+                other.endswith(number) for other in known
+            )
+            if number not in known and not is_shortened:  # 1914–18
                 known.add(number)
                 yield found.span()
         for found in names.finditer(passage, start, end) if names else ():
