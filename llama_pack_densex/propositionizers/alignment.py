@@ -177,9 +177,13 @@ def _where(passage: str, propositions: Sequence[str]) -> Iterator[Span | None]:
     for proposition in propositions:
         text = proposition.strip()
         start = passage.find(text, searched.get(text, 0)) if text else -1
-        start = passage.find(text) if start < 0 and text in searched else start
-        searched[text] = start + len(text)
-        yield (start, start + len(text)) if start >= 0 else None
+        if start < 0 and text in searched:
+            start = passage.find(text)
+        if start < 0:
+            yield None
+        else:
+            searched[text] = start + len(text)
+            yield start, searched[text]
 
 
 # A sentence that ends so announces what follows and states nothing.
@@ -208,10 +212,8 @@ def _missing_terms(passage: str, spans: Sequence[Span], propositions: Sequence[s
         listed = _LIST_NUMBER.match(passage, start, end)
         for found in _NUMBER.finditer(passage, listed.end() if listed else start, end):
             number = _normal(found[0])
-            is_shortened = passage[max(found.start() - 1, 0)] in "-–/" and any(
-                other.endswith(number) for other in known
-            )
-            if number not in known and not is_shortened:  # 1914–18
+            is_end = passage[max(found.start() - 1, 0)] in "-–/"  # of a range: 1914–18 is said where 1918 is
+            if number not in known and not (is_end and any(other.endswith(number) for other in known)):
                 known.add(number)
                 yield found.span()
         for found in names.finditer(passage, start, end) if names else ():

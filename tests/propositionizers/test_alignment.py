@@ -119,7 +119,7 @@ def test_inflection_full_width_and_grouping_do_not_matter() -> None:
 
 
 def test_what_no_sentence_says_aligns_nowhere() -> None:
-    assert align(FOX, ["Basalt is a volcanic rock.", "", "火山岩である。"]) == [(), (), ()]
+    assert align(FOX, ["Basalt is a volcanic rock.", "", " ", "火山岩である。"]) == [()] * 4
     assert align("", ["Rain fell."]) == [()]
     assert align(FOX, []) == []
 
