@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from llama_index.core import Document
-from llama_index.core.schema import BaseNode, IndexNode
+from llama_index.core.schema import BaseNode, IndexNode, TextNode
 from llama_index.llms.openai import OpenAI
 from typer.testing import CliRunner
 
@@ -145,7 +145,11 @@ def test_a_question_is_a_node_that_leads_to_its_passage_and_names_what_answers_i
         assert node.parent_node is not None
         assert node.parent_node.node_id == passage.node_id
         assert node.node_id not in [child.node_id for child in passage.child_nodes or []]
-        assert all(by_id[node_id].get_content() == text for node_id, text, *_ in node.metadata["densex_answers"])
+        for node_id, *told in node.metadata["densex_answers"]:
+            answer = by_id[node_id]
+            assert isinstance(answer, TextNode)
+            unverified = "densex_unverified" in answer.metadata
+            assert told == [answer.text, answer.start_char_idx, answer.end_char_idx, unverified]
     answers = {node.text: node.metadata["densex_answers"][0][1] for node in found}
     assert answers["How do Japanese people consume miso in a broth?"] == "The Japanese eat miso in soup."
     assert answers["煎茶はどんな色をしている？"] == "煎茶は緑色である。"
@@ -169,6 +173,7 @@ def test_a_passage_is_found_by_its_questions_and_shows_what_answers_them(
         units = matched_units(hit.node)
         assert {unit.granularity for unit in units} <= {"proposition", "sentence", "passage"}
         assert any(unit.question in QUESTIONS[text] and unit.text in PROPOSITIONS[text] for unit in units)
+        assert all(unit.span for unit in units)
 
 
 def test_a_granularity_without_questions_does_not_search_them(recording: Path) -> None:

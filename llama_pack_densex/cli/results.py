@@ -419,7 +419,8 @@ def _print_passage(console: Console, passage: Shown) -> None:
             console.print()
             write(console, "further sentences" if kind == "sentence" else f"{kind}s", style="dim", indent=_INDENT)
         for unit in units:
-            place = "" if unit["start"] is None else f" ({unit['start']} to {unit['end']})"
+            is_placed = unit["start"] is not None and kind != "question"
+            place = f" ({unit['start']} to {unit['end']})" if is_placed else ""
             place = " (unverified)" if unit["unverified"] else place
             write(console, plain(unit["text"]) + place, indent=_INDENT, bullet="- ")
     console.print()
