@@ -149,7 +149,7 @@ def _touch(first: Span, second: Span) -> bool:
 
 
 CHECKED = Path(__file__).with_name("spans_checked.jsonl")
-"""Spans that a person has read: of each language 100 propositions, every so many-eth of those of the articles that no
+"""Spans that were read one by one: 100 of each language, every so many-eth proposition of the articles that no
 choice was made on, in the order of the files. `line` and `proposition` count from 1, `spans` are in the passage. They
 are "right" where they are the sentences that say the proposition, or the one with its fact where another only tells who
 or what it is of.
@@ -157,7 +157,7 @@ or what it is of.
 
 
 def spans(paths: Sequence[Path]) -> None:
-    """Print how many of the spans that a person has read are still the same."""
+    """Print how many of the spans that were read one by one are still the same."""
     checked = [json.loads(line) for line in CHECKED.read_text(encoding="utf-8").splitlines()]
     print("| file | read | right | right ones that are the same today | wrong ones that are another today |")
     print("|---|---|---|---|---|")

@@ -184,7 +184,7 @@ def test_recorded_propositions_are_said_somewhere_and_miss_little() -> None:
     assert missing <= 0.05 * sentences
 
 
-def test_spans_that_a_person_has_read_are_found() -> None:
+def test_spans_that_were_read_one_by_one_are_found() -> None:
     checked = [json.loads(line) for line in CHECKED.read_text(encoding="utf-8").splitlines()]
     for one in (one for one in checked if one["file"] == "propositions.jsonl" and one["verdict"] == "right"):
         line = RECORDED[one["line"] - 1]
