@@ -23,7 +23,7 @@ _IS_CJK = re.compile(f"[{CJK}]")
 # clauses in Chinese.
 _WORD = re.compile(f"(?!ー)[{_KATAKANA}]+|(?<![{_HAN}])[{_HAN}]{{1,8}}(?![{_HAN}])")
 _DIGIT_GROUPS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
-_STOP_WORDS = frozenset(STOPWORDS_EN_PLUS)
+STOP_WORDS = frozenset(STOPWORDS_EN_PLUS)
 
 
 def tokenize(text: str) -> list[str]:
@@ -64,7 +64,7 @@ def runs(text: str) -> list[str]:
 
 def words_of(run: str) -> list[str]:
     """The tokens of a run of letters and digits: its stem, or nothing where it is an English stop word."""
-    return [] if run in _STOP_WORDS else [_stem(run)]
+    return [] if run in STOP_WORDS else [_stem(run)]
 
 
 def telling_words(tokens: Iterable[str]) -> set[str]:

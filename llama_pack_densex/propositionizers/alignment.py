@@ -1,0 +1,230 @@
+"""Which sentences of a passage say a proposition, and what of the passage no proposition says. Pure, by shared words.
+
+No model is asked: what it says of its own sources would have to be checked in the same way. The figures below were
+chosen on half of the articles of SQuAD and JSQuAD with recorded propositions; what they come to on the other half is in
+docs/measurements.md.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from llama_pack_densex.propositionizers.blocks import Region
+from llama_pack_densex.propositionizers.language import detect_language
+from llama_pack_densex.propositionizers.sentences import segment
+from llama_pack_densex.propositionizers.tokens import STOP_WORDS, tokenize
+
+Span = tuple[int, int]
+
+_OWN = 1.5  # the power of how rare a word is among the propositions: a subject is in many, whoever says it
+_LATER = 0.5  # what a proposition's last word counts more than its first: its subject may be from elsewhere
+_LENGTH = 0.3  # the power of a sentence's weight that it is divided by: long ones share words by chance
+_HEADING = 0.5  # what a heading counts: it names what the sentences below it say
+_FURTHER = 0.25  # the share of a proposition that a further sentence has to have
+_LEAST = 0.2  # the share of a proposition that all its sentences have to have
+_SAID = 0.5  # the share of a sentence that its propositions have to have
+_SAID_BESIDE = 0.85  # the same, where it is no proposition's chief source
+_COMMON = 100  # words in more sentences than this tell none from the others, and cost time
+
+
+def align(passage: str, propositions: Sequence[str]) -> list[tuple[Span, ...]]:
+    """Find the sentences that say each proposition.
+
+    A proposition that stands in the passage word for word is where it stands. The chief source of any other is the
+    sentence that shares most of its words: those that are rare in the passage count more, those that many propositions
+    have (a subject that stands for a pronoun) less, and later ones more. A further sentence is added where it has a
+    quarter of the proposition that the others lack.
+
+    Args:
+        passage: The text of a passage.
+        propositions: What was made of it; their order does not matter.
+
+    Returns:
+        For each proposition the (start, end) of its sentences in the passage, in order; none where no sentence says it.
+    """
+    exact = list(_where(passage, propositions))
+    if all(exact):  # sentences that are their own propositions
+        return [(span,) for span in exact if span]
+    return [source.spans for source in _compare(passage, tuple(propositions)).sources]
+
+
+def uncovered(passage: str, propositions: Sequence[str]) -> list[Span]:
+    """Find what a passage says and no proposition does.
+
+    A sentence is missing where the propositions that it is a source of have less than half of what it says; of other
+    sentences, numbers and names are that stand in no proposition. Headings state nothing, nor do sentences that
+    announce what follows ("as follows:"); tables and code become units of their own, whatever the propositions are.
+    Names are words with a capital in English, and words in katakana and Latin letters in Japanese.
+
+    Args:
+        passage: The text of a passage.
+        propositions: What was made of it; their order does not matter.
+
+    Returns:
+        The (start, end) of each sentence, number and name that is missing, in order.
+    """
+    compared = _compare(passage, tuple(propositions))
+    stating = [place for place, region in enumerate(compared.segments) if _states(passage, region)]
+    missing = {place for place in stating if not compared.is_said(place)}
+    said = [compared.span(place) for place in stating if place not in missing]
+    return sorted([*map(compared.span, missing), *_missing_terms(passage, said, propositions)])
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What says a proposition: spans, and the segments that these are in, those that count as chief sources first."""
+
+    spans: tuple[Span, ...] = ()
+    chief: tuple[int, ...] = ()
+    further: tuple[int, ...] = ()
+
+
+class _Comparison:
+    """A passage and its propositions, word by word."""
+
+    def __init__(self, passage: str, propositions: Sequence[str]) -> None:
+        self.segments = segment(passage)
+        self._tokens = [frozenset(tokenize(passage[region.start : region.end])) for region in self.segments]
+        places: defaultdict[str, list[int]] = defaultdict(list)
+        for place, tokens in enumerate(self._tokens):
+            for token in tokens:
+                places[token].append(place)
+        rare = _rarities(len(self.segments))
+        self._rarity = {token: rare[len(found)] for token, found in places.items()}
+        self._places = {token: found for token, found in places.items() if len(found) <= _COMMON}
+        self._weights = [self._weight(tokens) for tokens in self._tokens]
+        self._factors = [
+            (_HEADING if region.kind == "heading" else 1.0) / (1 + weight) ** _LENGTH
+            for region, weight in zip(self.segments, self._weights, strict=True)
+        ]
+        stated = [tokenize(proposition) for proposition in propositions]
+        frequency = Counter(token for tokens in stated for token in {*tokens})
+        own = [rarity**_OWN for rarity in _rarities(len(stated))]
+        weights = {token: self._rarity.get(token, rare[0]) * own[count] for token, count in frequency.items()}
+        exact = _where(passage, propositions)
+        self.sources = [
+            self._around(span) if span else self._shared(tokens, weights)
+            for span, tokens in zip(exact, stated, strict=True)
+        ]
+        self._chief: set[int] = set()
+        self._said: defaultdict[int, set[str]] = defaultdict(set)
+        for source, words in zip(self.sources, stated, strict=True):
+            self._chief.update(source.chief)
+            for place in (*source.chief, *source.further):
+                self._said[place].update(words)
+
+    def span(self, place: int) -> Span:
+        return self.segments[place].start, self.segments[place].end
+
+    def is_said(self, place: int) -> bool:
+        """Whether the propositions that a segment is a source of say it."""
+        share = _SAID if place in self._chief else _SAID_BESIDE
+        return self._weight(self._tokens[place] & self._said[place]) >= share * self._weights[place]
+
+    def _weight(self, tokens: Iterable[str]) -> float:
+        return math.fsum(self._rarity[token] for token in tokens)  # the same in any order
+
+    def _around(self, span: Span) -> _Source:
+        first = bisect_right(self.segments, span[0], key=lambda region: region.end)
+        return _Source((span,), tuple(range(first, bisect_left(self.segments, span[1], key=lambda r: r.start))))
+
+    def _shared(self, tokens: Sequence[str], weights: dict[str, float]) -> _Source:
+        last = max(len(tokens) - 1, 1)
+        left = {token: weights[token] * (1 + _LATER * i / last) for i, token in enumerate(tokens)}
+        whole, found = sum(left.values()), 0.0
+        chosen: list[int] = []
+        while not chosen or sum(left.values()) >= _FURTHER * whole:
+            shares: defaultdict[int, float] = defaultdict(float)
+            for token, weight in left.items():
+                for place in self._places.get(token, ()):
+                    shares[place] += weight
+            best = max(shares, key=lambda place: (shares[place] * self._factors[place], -place), default=None)
+            if best is None or (chosen and (shares[best] < _FURTHER * whole or self.segments[best].kind == "heading")):
+                break
+            chosen.append(best)
+            found += shares[best]
+            left = {token: weight for token, weight in left.items() if token not in self._tokens[best]}
+            if len(chosen) == 1:
+                # first words that stand above the chief source are what its pronoun means, and the fact is below
+                for i, token in enumerate(tokens):
+                    if token in left and self._places.get(token, chosen)[0] < best:
+                        left[token] = weights[token] * (1 + _LATER * i / last) * min(1.0, 2 * i / last)
+        if found < _LEAST * whole:
+            return _Source()
+        return _Source(tuple(map(self.span, sorted(chosen))), tuple(chosen[:1]), tuple(chosen[1:]))
+
+
+def _rarities(number: int) -> list[float]:
+    """How rare a word is that 0, 1, 2, ... of a number of texts have; one that none has is as rare as it can be."""
+    return [math.log(1 + number / max(count, 1)) for count in range(number + 1)]
+
+
+@lru_cache(maxsize=16)  # nodes and checks ask about the same propositions
+def _compare(passage: str, propositions: tuple[str, ...]) -> _Comparison:
+    return _Comparison(passage, propositions)
+
+
+def _where(passage: str, propositions: Sequence[str]) -> Iterator[Span | None]:
+    """Where each proposition stands word for word; of two that are alike the second takes the next place."""
+    searched: dict[str, int] = {}
+    for proposition in propositions:
+        text = proposition.strip()
+        start = passage.find(text, searched.get(text, 0)) if text else -1
+        if start < 0 and text in searched:
+            start = passage.find(text)
+        if start < 0:
+            yield None
+        else:
+            searched[text] = start + len(text)
+            yield start, searched[text]
+
+
+# A sentence that ends so announces what follows and states nothing.
+_ANNOUNCES = re.compile(r"[:：]\W*$|as follows\W*$|(?:以下|次)の(?:通り|とおり|よう)")
+
+
+def _states(passage: str, region: Region) -> bool:
+    text = passage[region.start : region.end]
+    return region.kind == "sentence" and any(map(str.isalnum, text)) and not _ANNOUNCES.search(text)
+
+
+_LIST_NUMBER = re.compile(r"\W*\d{1,3}[.)．）]\s")
+_GROUPED = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+_NUMBER = re.compile(r"(?<![A-Za-zＡ-Ｚａ-ｚ\d\[])\d+(?:[.,:．，：]\d+)*")
+_NAMES = {"en": re.compile(r"[A-Z][a-zA-ZÀ-ɏ]+"), "ja": re.compile(r"[ァ-ヺー]{3,}|[A-Za-zＡ-Ｚａ-ｚ]{2,}")}
+_WITHIN = re.compile(r"[\w,;][ -]$")  # what is before a word that is not the first of a sentence or quotation
+
+
+def _missing_terms(passage: str, spans: Sequence[Span], propositions: Sequence[str]) -> Iterator[Span]:
+    """Where numbers and names stand in some sentences that no proposition has, each once."""
+    stated = _normal("\n".join(propositions))
+    known = set(_NUMBER.findall(stated))
+    language = detect_language(passage)
+    names = _NAMES.get(language)
+    for start, end in spans:
+        listed = _LIST_NUMBER.match(passage, start, end)
+        for found in _NUMBER.finditer(passage, listed.end() if listed else start, end):
+            number = _normal(found[0])
+            is_end = passage[max(found.start() - 1, 0)] in "-–/"  # of a range: 1914–18 is said where 1918 is
+            if number not in known and not (is_end and any(other.endswith(number) for other in known)):
+                known.add(number)
+                yield found.span()
+        for found in names.finditer(passage, start, end) if names else ():
+            name = _normal(found[0])
+            stem = name[: max(3, len(name) - 3)]  # "Norwegians" is said where "Norwegian" is
+            if stem in stated or stem in known or name in STOP_WORDS:
+                continue
+            if language == "ja" or _WITHIN.search(passage[start : found.start()][-2:]):
+                known.add(stem)
+                yield found.span()
+
+
+def _normal(text: str) -> str:
+    return _GROUPED.sub("", unicodedata.normalize("NFKC", text)).casefold()
