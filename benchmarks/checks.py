@@ -2,6 +2,8 @@
 
 usage: python benchmarks/checks.py coverage [--embeddings] FILE...
        python benchmarks/checks.py spans FILE...
+       python benchmarks/checks.py grounding FILE...
+       python benchmarks/checks.py self-containedness FILE...
        python benchmarks/checks.py time FILE...
 
 The files are recorded propositions, as `densex export` prints them. Where a choice was made on one half of a file's
@@ -16,12 +18,17 @@ import random
 import re
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
+from llama_pack_densex import Passage, check_propositions
 from llama_pack_densex.models import resolve_embed_model
 from llama_pack_densex.propositionizers.alignment import align, uncovered
+from llama_pack_densex.propositionizers.base import FindingKind
 from llama_pack_densex.propositionizers.language import detect_language
 from llama_pack_densex.propositionizers.sentences import segment
 
@@ -40,6 +47,15 @@ class Recorded:
     text: str
     propositions: list[str]
     chosen_on: bool  # whether choices were made on it
+
+    @property
+    def passage(self) -> Passage:
+        return Passage(self.text, self.title)
+
+    @property
+    def language(self) -> str:
+        """Japanese, or else English."""
+        return "ja" if detect_language(f"{self.text}\n{self.title}") == "ja" else "en"
 
     @property
     def sentences(self) -> list[Span]:
@@ -149,7 +165,7 @@ def _touch(first: Span, second: Span) -> bool:
 
 
 CHECKED = Path(__file__).with_name("spans_checked.jsonl")
-"""Spans that were read one by one: 100 of each language, every so many-eth proposition of the articles that no
+"""Spans that a person has read: of each language 100 propositions, every so many-eth of those of the articles that no
 choice was made on, in the order of the files. `line` and `proposition` count from 1, `spans` are in the passage. They
 are "right" where they are the sentences that say the proposition, or the one with its fact where another only tells who
 or what it is of.
@@ -157,7 +173,7 @@ or what it is of.
 
 
 def spans(paths: Sequence[Path]) -> None:
-    """Print how many of the spans that were read one by one are still the same."""
+    """Print how many of the spans that a person has read are still the same."""
     checked = [json.loads(line) for line in CHECKED.read_text(encoding="utf-8").splitlines()]
     print("| file | read | right | right ones that are the same today | wrong ones that are another today |")
     print("|---|---|---|---|---|")
@@ -179,12 +195,203 @@ def spans(paths: Sequence[Path]) -> None:
                 )
 
 
+@dataclass(frozen=True)
+class Corrupted:
+    """A proposition with a mistake made by code."""
+
+    recorded: Recorded
+    index: int
+    text: str
+    kind: str
+
+
+_MONTH = "(?:January|February|March|April|May|June|July|August|September|October|November|December)"
+_DATES = {
+    "en": re.compile(rf"\b\d{{1,2}} {_MONTH}(?: \d{{4}})?|\b{_MONTH}(?: \d{{1,2}})?,? \d{{4}}"),
+    "ja": re.compile(r"\d+年\d+月(?:\d+日)?|\d+月\d+日"),
+}
+_NUMBERS = {
+    "en": re.compile(
+        r"(?<![\w.,])\d[\d,.]*\d(?![\w])|(?<![\w.,-])\d(?![\w.,])"
+        r"|\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|thirty|forty|fifty)\b"
+    ),
+    "ja": re.compile(r"\d[\d,.]*(?:万\d*|億\d*)?|[二三四五六七八九十百]+(?=[つ年月日人回個種代位本台隻度点割倍])"),
+}
+_NAMES_EN = re.compile(r"(?<=[a-z,] )[A-Z][\w'’-]*[a-z](?: [A-Z][\w-]*[a-z])*")
+
+
+def numbers_in(text: str, language: str) -> list[Span]:
+    """Where a proposition has numbers."""
+    return [found.span() for found in _NUMBERS[language].finditer(text)]
+
+
+def dates_in(text: str, language: str) -> list[Span]:
+    """Where a proposition has dates."""
+    return [found.span() for found in _DATES[language].finditer(text)]
+
+
+def names_in(text: str, language: str) -> list[Span]:
+    """Where a proposition has names: words with capitals inside of it; in Japanese what Sudachi takes for names."""
+    if language == "en":
+        return [found.span() for found in _NAMES_EN.finditer(text) if len(found[0]) > 2]
+    spans: list[Span] = []
+    for word in _sudachi().tokenize(text):
+        if word.part_of_speech()[1] == "固有名詞":
+            if spans and spans[-1][1] == word.begin():
+                spans[-1] = (spans[-1][0], word.end())
+            else:
+                spans.append((word.begin(), word.end()))
+    return [span for span in spans if span[1] - span[0] > 1]
+
+
+@cache
+def _sudachi() -> Any:
+    from sudachipy import Dictionary, SplitMode
+
+    return Dictionary().tokenizer(mode=SplitMode.C)
+
+
+FINDERS: dict[str, Callable[[str, str], list[Span]]] = {"number": numbers_in, "date": dates_in, "name": names_in}
+
+
+def with_replacements(
+    recorded: Sequence[Recorded], kind: str, draw: random.Random, anywhere: bool = False
+) -> Iterator[Corrupted]:
+    """Replace one number, date or name of each proposition that has one by another from other passages.
+
+    Args:
+        recorded: The passages, all in one language.
+        kind: "number", "date" or "name".
+        draw: Chooses what is replaced, and by what.
+        anywhere: Whether what takes its place may stand somewhere in the passage, where it means something else.
+    """
+    pools: defaultdict[tuple[str, str], list[tuple[int, str]]] = defaultdict(list)
+    places: list[tuple[int, Recorded, int, Span]] = []
+    for number, one in enumerate(recorded):
+        for index, text in enumerate(one.propositions):
+            spans = FINDERS[kind](text, one.language)
+            for start, end in spans:
+                pools[one.language, _kind_of(text[start:end], kind)].append((number, text[start:end]))
+            if spans:
+                places.append((number, one, index, draw.choice(spans)))
+    for number, one, index, (start, end) in places:
+        text = one.propositions[index]
+        old = text[start:end]
+        pool = pools[one.language, _kind_of(old, kind)]
+        others = [other for _ in range(50) for n, other in [draw.choice(pool)] if n != number and other != old]
+        others = [other for other in others if anywhere or other.lower() not in f"{one.title}\n{one.text}".lower()]
+        if others:
+            yield Corrupted(one, index, text[:start] + others[0] + text[end:], kind)
+
+
+def _kind_of(found: str, kind: str) -> str:
+    """What is replaced by each other: years, other numbers by their notation, everything of another kind."""
+    if kind != "number":
+        return kind
+    if re.fullmatch(r"1\d{3}|20\d{2}", found):
+        return "year"
+    return "figures" if found[0].isdigit() else "words"
+
+
+def found_share(corrupted: Iterable[Corrupted], kind: FindingKind) -> tuple[int, int]:
+    """How many mistakes were found, of how many: the check says what it did not say before."""
+    found = all_ = 0
+    for one in corrupted:
+        texts = list(one.recorded.propositions)
+        before = _accused(one.recorded, texts, kind)
+        texts[one.index] = one.text
+        after = _accused(one.recorded, texts, kind)
+        all_ += 1
+        found += bool(after[one.index] - before[one.index])
+    return found, all_
+
+
+def _accused(one: Recorded, texts: Sequence[str], kind: FindingKind) -> defaultdict[int | None, set[str]]:
+    reasons: defaultdict[int | None, set[str]] = defaultdict(set)
+    for finding in check_propositions(one.passage, texts):
+        if finding.kind == kind:
+            reasons[finding.proposition].add(finding.reason)
+    return reasons
+
+
+def accused_share(recorded: Iterable[Recorded], kind: FindingKind) -> tuple[int, int]:
+    """How many recorded propositions are accused, of how many."""
+    accused = all_ = 0
+    for one in recorded:
+        accused += len(_accused(one, one.propositions, kind))
+        all_ += len(one.propositions)
+    return accused, all_
+
+
+_ENGLISH_SUBJECT = re.compile(
+    r"(?P<opening>(?:(?:In|On|By|Since|After|During|From) (?:[A-Z][a-z]+ )?(?:\d{1,2}, )?\d{4}, )?)"
+    r"(?P<subject>(?:(?:The|A|An) )?(?:[\w'’.-]+ ){0,5}?[\w'’.-]+) (?="
+    r"(?:is|was|are|were|has|had|have|will|would|can|could|did|became|began|made|took|won|led|came|held|[a-z]{3,}ed) )"
+)
+_JAPANESE_SUBJECT = re.compile(
+    r"(?P<opening>(?:[0-9０-９]+年[^、はが]{0,6}、)?)(?P<subject>[^、はが「」]{2,25}?)(?=は|が)"
+)
+_PRONOUNS = {
+    "en": ("It", "He", "She", "They", "This", "These", "The latter", "The former"),
+    "ja": ("それ", "これ", "彼", "彼女", "同氏", "同社", "前者", "後者", "その人物", "この組織", "本馬"),
+}
+
+
+def with_pronouns(recorded: Sequence[Recorded], draw: random.Random) -> Iterator[Corrupted]:
+    """Replace the subject of each proposition that begins with one, or with a year and one, by a pronoun."""
+    subjects = {"en": _ENGLISH_SUBJECT, "ja": _JAPANESE_SUBJECT}
+    for one in recorded:
+        for index, text in enumerate(one.propositions):
+            if found := subjects[one.language].match(text):
+                pronoun = draw.choice(_PRONOUNS[one.language])
+                pronoun = pronoun[0].lower() + pronoun[1:] if found["opening"] else pronoun
+                yield Corrupted(one, index, found["opening"] + pronoun + text[found.end("subject") :], "pronoun")
+
+
+def grounding(paths: Sequence[Path]) -> None:
+    """Print how many replaced numbers, dates and names are found, and how many recorded propositions are accused.
+
+    In each proposition by itself one is replaced by another of its kind, drawn from the propositions of other passages
+    in its language, first by one that its passage has not, then ("anywhere") by any.
+    """
+
+    def made(chosen: Sequence[Recorded], draw: random.Random) -> dict[str, Iterator[Corrupted]]:
+        absent = {kind: with_replacements(chosen, kind, draw) for kind in FINDERS}
+        anywhere = {f"{kind}, anywhere": with_replacements(chosen, kind, draw, True) for kind in ("number", "date")}
+        return absent | anywhere
+
+    _print_found(paths, "grounding", made)
+
+
+def self_containedness(paths: Sequence[Path]) -> None:
+    """Print how many subjects that a pronoun took the place of are found, and how many propositions are accused."""
+    _print_found(paths, "self_containedness", lambda chosen, draw: {"subject": with_pronouns(chosen, draw)})
+
+
+def _print_found(
+    paths: Sequence[Path],
+    check: FindingKind,
+    made: Callable[[Sequence[Recorded], random.Random], dict[str, Iterator[Corrupted]]],
+) -> None:
+    print("| articles | language | replaced | found | of | share |\n|---|---|---|---|---|---|")
+    lines = [line for path in paths for line in read(path)]
+    for half, language in ((half, language) for half in (True, False) for language in ("en", "ja")):
+        chosen = [one for one in lines if one.chosen_on is half and one.language == language]
+        of = "chosen on" if half else "held back"
+        for kind, corrupted in made(chosen, random.Random(0)).items():
+            found, all_ = found_share(corrupted, check)
+            print(f"| {of} | {language} | {kind} | {found:,} | {all_:,} | {found / max(all_, 1):.1%} |")
+        accused, all_ = accused_share(chosen, check)
+        print(f"| {of} | {language} | nothing (accused) | {accused:,} | {all_:,} | {accused / max(all_, 1):.1%} |")
+
+
 def timing(paths: Sequence[Path]) -> None:
-    """Print how long alignment and coverage take for a passage."""
+    """Print how long alignment and coverage take for a passage, and how long all checks do."""
     for path in paths:
         lines = read(path)
         best = min(_seconds(lines) for _ in range(5))
-        print(f"{path.name}: {1000 * best / len(lines):.2f} ms a passage")
+        checks = min(_seconds_of_checks(lines) for _ in range(5))
+        print(f"{path.name}: {1000 * best / len(lines):.2f} and {1000 * checks / len(lines):.2f} ms a passage")
 
 
 def _seconds(lines: Sequence[Recorded]) -> float:
@@ -192,6 +399,13 @@ def _seconds(lines: Sequence[Recorded]) -> float:
     for one in lines:
         align(one.text, one.propositions)
         uncovered(one.text, one.propositions)
+    return time.process_time() - start
+
+
+def _seconds_of_checks(lines: Sequence[Recorded]) -> float:
+    start = time.process_time()
+    for one in lines:
+        check_propositions(one.passage, one.propositions)
     return time.process_time() - start
 
 
@@ -205,6 +419,10 @@ def main() -> None:
     command = commands.add_parser("spans", help=spans.__doc__)
     command.add_argument("files", type=Path, nargs="+")
     command.set_defaults(run=lambda options: spans(options.files))
+    for run in (grounding, self_containedness):
+        command = commands.add_parser(run.__name__.replace("_", "-"), help=run.__doc__)
+        command.add_argument("files", type=Path, nargs="+")
+        command.set_defaults(run=lambda options, run=run: run(options.files))
     command = commands.add_parser("time", help=timing.__doc__)
     command.add_argument("files", type=Path, nargs="+")
     command.set_defaults(run=lambda options: timing(options.files))

@@ -17,10 +17,12 @@ if TYPE_CHECKING:
     from llama_pack_densex.pack import DenseXRetrievalPack
     from llama_pack_densex.propositionizers.base import (
         BudgetExceededError,
+        Finding,
         Passage,
         Propositionizer,
         PropositionizerError,
     )
+    from llama_pack_densex.propositionizers.checks import check_propositions
     from llama_pack_densex.propositionizers.llm import LLMPropositionizer
     from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
     from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BudgetExceededError",
     "DenseXRetrievalPack",
+    "Finding",
     "HierarchicalPropositionNodeParser",
     "IndexInUseError",
     "InvalidIndexError",
@@ -46,6 +49,7 @@ __all__ = [
     "SentencePropositionizer",
     "Seq2SeqPropositionizer",
     "Strategy",
+    "check_propositions",
     "compare",
     "download_llama_pack",
 ]
@@ -54,6 +58,7 @@ __all__ = [
 _MODULES = {
     "BudgetExceededError": "propositionizers.base",
     "DenseXRetrievalPack": "pack",
+    "Finding": "propositionizers.base",
     "HierarchicalPropositionNodeParser": "node_parsers.parsers",
     "IndexInUseError": "stores.folder",
     "InvalidIndexError": "stores.manifest",
@@ -68,6 +73,7 @@ _MODULES = {
     "SentencePropositionizer": "propositionizers.sentences",
     "Seq2SeqPropositionizer": "propositionizers.seq2seq",
     "Strategy": "evaluation.strategy",
+    "check_propositions": "propositionizers.checks",
     "compare": "evaluation.compare",
     "download_llama_pack": "download",
 }

@@ -296,6 +296,9 @@ def inspect(
         str | None, typer.Option(**_one_of("STATUS", _STATUSES), help=f"Of this status: {', '.join(_STATUSES)}.")
     ] = None,
     search: Annotated[str, typer.Option(help="Where this is in the passage or its units.", metavar="TEXT")] = "",
+    findings: Annotated[
+        bool, typer.Option("--findings", help="With propositions that checks found something wrong with.")
+    ] = False,
     limit: Annotated[int, typer.Option(min=0, help="Passages to show; 0 for all.", metavar="N")] = _PAGE,
     as_json: Json = False,
 ) -> None:
@@ -305,7 +308,8 @@ def inspect(
         from llama_pack_densex.cli.results import inspect_index, print_inspection
 
         wanted = [argument(document) for document in documents or ()]
-        inspection = inspect_index(IndexPlace.of(place), passage, wanted, status, argument(search), limit or None)
+        about = (passage, wanted, status, argument(search), limit or None, findings)
+        inspection = inspect_index(IndexPlace.of(place), *about)
         print_json(inspection) if as_json else print_inspection(stdout(), inspection)
 
 

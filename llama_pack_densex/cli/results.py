@@ -42,6 +42,7 @@ from llama_pack_densex.index.upkeep import CheckReport, Compaction
 from llama_pack_densex.llm.names import HUGGINGFACE_ADVICE
 from llama_pack_densex.node_parsers.metadata import (
     BOOKKEEPING_KEYS,
+    FINDINGS_KEY,
     GRANULARITY_KEY,
     REASON_KEY,
     SECTION_KEY,
@@ -175,10 +176,12 @@ def _in_order(passage: BaseNode, units: Sequence[BaseNode]) -> list[Shown]:
     """Units of a passage: propositions in the order in which they were made, sentences in that of the text."""
     order = {child.node_id: place for place, child in enumerate(passage.child_nodes or [])}
     ordered = sorted(units, key=lambda unit: (order.get(unit.node_id, len(order)), reading_order(unit)))
+    names = ("id", "text", "start", "end")
     return [
         {
-            **{name: value for name, value in _shown(unit).items() if name in ("id", "text", "start", "end")},
+            **{name: value for name, value in _shown(unit).items() if name in names},
             "unverified": bool(unit.metadata.get(UNVERIFIED_KEY)),
+            "findings": unit.metadata.get(FINDINGS_KEY, []),
         }
         for unit in ordered
     ]
@@ -191,6 +194,7 @@ def inspect_index(
     status: str | None = None,
     search: str = "",
     limit: int | None = None,
+    findings: bool = False,
 ) -> Shown:
     """Gather an index's passages with their units.
 
@@ -201,10 +205,11 @@ def inspect_index(
         status: The status of the passages to show.
         search: A text that stands in them or in their units; case and Unicode's normal form (NFKC) do not matter.
         limit: How many to show; None means all.
+        findings: Whether only those are shown that checks found something wrong with, or with their propositions.
 
     Returns:
         How the index was made, how much is in it, and `shown`, passages in the order of their documents: nodes with
-        `status`, `reason`, `propositions` and `sentences`; `more`, how many there are beyond the limit.
+        `status`, `reason`, `findings`, `propositions` and `sentences`; `more`, how many there are beyond the limit.
 
     Raises:
         ValueError: There is no such passage, or more than one, or no such document.
@@ -233,6 +238,10 @@ def inspect_index(
         what = f"{len(chosen)} passages have" if chosen else "no passage has"
         raise ValueError(f"{what} an id that begins with {passage!r}; `densex inspect DIR` shows them")
     with place.damage_reported():
+        if findings:
+            stated = {unit: one for one in chosen for unit in (one, *units[one, "proposition"])}
+            faulty = (one.node_id for one in nodes.fetch(list(stated)).values() if one.metadata.get(FINDINGS_KEY))
+            chosen = list(dict.fromkeys(stated[one] for one in faulty))
         shown = sorted(nodes.fetch(chosen).values(), key=reading_order)[:limit]
         read = nodes.fetch([unit for one in shown for kind in _UNITS for unit in units[one.node_id, kind]])
     return {
@@ -249,6 +258,7 @@ def inspect_index(
                 **_shown(node),
                 "status": str(node.metadata.get(STATUS_KEY, "")),
                 "reason": str(node.metadata.get(REASON_KEY, "")),
+                "findings": node.metadata.get(FINDINGS_KEY, []),
                 **{f"{kind}s": _in_order(node, [read[unit] for unit in units[node.node_id, kind]]) for kind in _UNITS},
             }
             for node in shown
@@ -279,7 +289,7 @@ def meant(given: Sequence[str], known: Collection[str]) -> list[str]:
 def export_index(place: IndexPlace) -> None:
     """Print an index's passages with their propositions as JSON lines, as `RecordedPropositionizer` reads them."""
     for passage in inspect_index(place)["shown"]:
-        del passage["id"], passage["sentences"]
+        del passage["id"], passage["sentences"], passage["findings"]
         for kind in ("propositions", "questions"):
             passage[kind] = [unit["text"] for unit in passage[kind]]
         if not passage["questions"]:
@@ -411,6 +421,8 @@ def _print_passage(console: Console, passage: Shown) -> None:
     if status := passage["status"]:
         reason = f": {plain(passage['reason'])}" if passage["reason"] else ""
         write(console, f"status {status}{reason}", style=_STATUS_STYLES.get(status, ""))
+    for found in passage["findings"]:
+        write(console, plain(found), style="yellow")
     console.print()
     write(console, plain(passage["text"].strip()), style="dim", indent=_INDENT)
     for kind in _UNITS:
@@ -423,6 +435,8 @@ def _print_passage(console: Console, passage: Shown) -> None:
             place = f" ({unit['start']} to {unit['end']})" if is_placed else ""
             place = " (unverified)" if unit["unverified"] else place
             write(console, plain(unit["text"]) + place, indent=_INDENT, bullet="- ")
+            for found in unit["findings"]:
+                write(console, plain(found), style="yellow", indent=2 * _INDENT)
     console.print()
 
 

@@ -21,7 +21,7 @@ from pydantic_core import ValidationError
 from llama_pack_densex.ingestion.progress import Display, IngestionProgress, count, duration, money
 from llama_pack_densex.llm.errors import scrub
 from llama_pack_densex.llm.usage import RequestFigures
-from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, REASON_KEY, STATUS_KEY
+from llama_pack_densex.node_parsers.metadata import FINDINGS_KEY, GRANULARITY_KEY, REASON_KEY, STATUS_KEY
 from llama_pack_densex.node_parsers.parsers import ParsedDocument
 from llama_pack_densex.propositionizers.base import Propositionizer, PropositionSet
 
@@ -71,6 +71,7 @@ class DocumentOutcome:
         statuses: Those passages by status: "ok", "repaired" and "fallback".
         fallbacks: The passages that fell back, in order.
         error: For a failed document, what failed and what to do; else "".
+        findings: What checks found wrong with those propositions, by kind.
     """
 
     document_id: str
@@ -80,6 +81,7 @@ class DocumentOutcome:
     statuses: dict[str, int] = field(default_factory=dict)
     fallbacks: tuple[PassageFallback, ...] = ()
     error: str = ""
+    findings: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,7 @@ class IngestionSummary:
         fallback_reasons: The most frequent reasons of fallbacks, with their numbers.
         requests: What the requests came to.
         version: The version of llama-pack-densex.
+        findings: What checks found wrong with the propositions, by kind.
         report: Where the report with every document was written; "" where there is none. The report itself has not.
     """
 
@@ -114,6 +117,7 @@ class IngestionSummary:
     fallback_reasons: dict[str, int]
     requests: RequestFigures
     version: str
+    findings: dict[str, int] = field(default_factory=dict)
     report: str = field(default="", compare=False)
 
     def __str__(self) -> str:
@@ -149,6 +153,7 @@ class Watch:
         self._report = None if report is None else _ReportFile(report)
         self._started, self._clock = _now(), time.monotonic()
         self._states, self._statuses, self._reasons = Counter[str](), Counter[str](), Counter[str]()
+        self._findings = Counter[str]()
         self._passages = self._propositions = self._indexed = 0
         self._fallback: PropositionSet | None = None  # the last one
         self._is_sound = False  # whether other propositions came
@@ -242,6 +247,7 @@ class Watch:
         self._passages += outcome.passages
         self._propositions += outcome.propositions
         self._statuses.update(outcome.statuses)
+        self._findings.update(outcome.findings)
         self._reasons.update(fallback.reason for fallback in outcome.fallbacks)
 
     def _figures(self) -> RequestFigures:
@@ -265,6 +271,7 @@ class Watch:
             fallback_reasons=dict(self._reasons.most_common(_REASONS)),
             requests=self._figures(),
             version=ours,
+            findings=dict(self._findings.most_common()),
             report="" if self._report is None else str(self._report.path),
         )
 
@@ -336,6 +343,7 @@ def _outcome(parsed: ParsedDocument, replaced: bool) -> DocumentOutcome:
         propositions=sum(node.metadata[GRANULARITY_KEY] == "proposition" for node in nodes),
         statuses=dict(Counter(node.metadata[STATUS_KEY] for node in passages if STATUS_KEY in node.metadata)),
         fallbacks=tuple(fallbacks),
+        findings=dict(Counter(one.partition(":")[0] for node in nodes for one in node.metadata.get(FINDINGS_KEY, ()))),
     )
 
 
@@ -362,6 +370,9 @@ def summary_rows(
         for reason, times in list(summary.fallback_reasons.items())[:_SHOWN_REASONS]:
             yield "", f"{count(times, 'fallback')}: {reason}"
         yield "Propositions", f"{summary.propositions:,}"
+        if summary.findings:
+            found = ", ".join(f"{times:,} {kind.replace('_', '-')}" for kind, times in summary.findings.items())
+            yield "Findings", f"{found} (densex inspect DIR --findings)"
     requests, usage = summary.requests, summary.requests.usage
     numbers = {
         "answered": usage.requests,

@@ -30,12 +30,14 @@ DOCUMENT_ID_KEY = "densex_document_id"
 ANSWERS_KEY = "densex_answers"
 """Of questions: id, text, start, end and whether it is unverified, of each proposition that answers them, the likeliest
 first."""
+FINDINGS_KEY = "densex_findings"
+"""What checks found wrong with a proposition, as "kind: reason"; on the passage what is about all of them."""
 MATCHED_KEY = "densex_matched"
 """Of retrieved nodes: the units that found them, best first (see `MatchedUnit`)."""
 
 BOOKKEEPING_KEYS = (
     GRANULARITY_KEY, STATUS_KEY, REASON_KEY, TITLE_KEY, SECTION_KEY, DOCUMENT_ID_KEY,
-    DOCUMENT_HASH_KEY, ANSWERS_KEY, MATCHED_KEY, UNVERIFIED_KEY,
+    DOCUMENT_HASH_KEY, ANSWERS_KEY, FINDINGS_KEY, MATCHED_KEY, UNVERIFIED_KEY,
 )  # fmt: skip
 
 VOLATILE_FILE_KEYS = ("creation_date", "last_modified_date", "last_accessed_date")

@@ -33,6 +33,7 @@ from llama_pack_densex.node_parsers.metadata import (
     BOOKKEEPING_KEYS,
     DOCUMENT_HASH_KEY,
     DOCUMENT_ID_KEY,
+    FINDINGS_KEY,
     GRANULARITY_KEY,
     REASON_KEY,
     SECTION_KEY,
@@ -181,6 +182,9 @@ class DocumentNodes:
         return node
 
     def _propositions(self, passage: TextNode, propositions: PropositionSet) -> list[IndexNode]:
+        found: defaultdict[str | None, list[str]] = defaultdict(list)
+        for one in propositions.findings:
+            found[None if one.proposition is None else propositions.texts[one.proposition]].append(str(one))
         propositions = _nothing_lost(passage.text, propositions)
         passage.metadata[STATUS_KEY] = propositions.status
         if propositions.reason:
@@ -192,6 +196,9 @@ class DocumentNodes:
         if nodes:
             _adopt(passage, nodes)
         self._link_neighbours(nodes)
+        for node, told in [(passage, found.get(None)), *((node, found.get(node.text)) for node in nodes)]:
+            if told:
+                node.metadata[FINDINGS_KEY] = told
         return nodes
 
     def _sentences(self, passage: TextNode, known: set[str]) -> list[IndexNode]:
@@ -219,7 +226,9 @@ class DocumentNodes:
         return nodes
 
     def _unit(self, passage: TextNode, granularity: str, text: str, span: Span | None) -> IndexNode:
-        left_out = {DOCUMENT_HASH_KEY, STATUS_KEY, REASON_KEY} if granularity == "sentence" else {DOCUMENT_HASH_KEY}
+        left_out = {DOCUMENT_HASH_KEY, FINDINGS_KEY} | (
+            {STATUS_KEY, REASON_KEY} if granularity == "sentence" else set()
+        )
         metadata = {key: value for key, value in passage.metadata.items() if key not in left_out}
         if span is None and granularity == "proposition":
             metadata[UNVERIFIED_KEY] = True

@@ -24,6 +24,7 @@ from llama_pack_densex.llm.usage import RequestFigures, Usage
 logger = logging.getLogger(__name__)
 
 Status = Literal["ok", "repaired", "fallback"]
+FindingKind = Literal["grounding", "language", "self_containedness", "coverage", "duplication", "size"]
 
 
 class PropositionizerError(LLMError):
@@ -59,6 +60,26 @@ class Passage:
 
 
 @dataclass(frozen=True)
+class Finding:
+    """What a check found wrong with the propositions of a passage.
+
+    Args:
+        kind: Which check.
+        proposition: The index of the proposition; None where it is no single one.
+        span: Where it is in the passage's text; None where it is not there.
+        reason: What was wrong, in plain words.
+    """
+
+    kind: FindingKind
+    proposition: int | None
+    span: tuple[int, int] | None
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.reason}"
+
+
+@dataclass(frozen=True)
 class PropositionSet:
     """What one passage became.
 
@@ -70,6 +91,8 @@ class PropositionSet:
         is_passing: Whether asking again another day may do better, since the provider could not be reached. A document
             with such a passage does not count as done.
         questions: Questions that the passage answers, where any were made: it is found by them too.
+        findings: What checks found wrong with the propositions (see `checks.check_propositions`); nothing is looked
+            for where sentences stand in.
     """
 
     texts: tuple[str, ...]
@@ -77,6 +100,7 @@ class PropositionSet:
     reason: str = ""
     is_passing: bool = False
     questions: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
 
 class Propositionizer(BaseComponent, ABC):

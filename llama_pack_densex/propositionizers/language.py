@@ -124,6 +124,9 @@ def _weight(group: str, unit: str) -> float:
 
 
 def _weights(text: str) -> dict[str, float]:
+    if text.isascii():  # as is most English, and quickly counted
+        words = len(re.findall(_GROUPS["latin"], text))
+        return {"latin": float(words)} if words else {}
     weights: dict[str, float] = {}
     for group, unit in _units(text):
         weights[group] = weights.get(group, 0.0) + _weight(group, unit)

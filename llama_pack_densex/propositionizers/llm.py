@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 import os
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -61,6 +61,7 @@ from llama_pack_densex.propositionizers.base import (
     Status,
     report_fallbacks,
 )
+from llama_pack_densex.propositionizers.checks import checked, is_better, settled
 from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES, detect_language, find_wrong_language
 from llama_pack_densex.propositionizers.parts import Part, fall_back, join_parts, split_in_two
 from llama_pack_densex.propositionizers.prompts import (
@@ -71,6 +72,7 @@ from llama_pack_densex.propositionizers.prompts import (
     default_prompts,
     format_request,
     prompt_key,
+    repair_note,
     takes_variable,
 )
 from llama_pack_densex.propositionizers.recorded import append_recording, open_recording, purge_recording
@@ -167,6 +169,10 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
         max_retries: Further tries after a time-out, a lost connection or a server's error; ten refusals by a rate limit
             count as one. The provider's client does not try again by itself.
         retry_wait: Scale of the random, exponentially growing wait between those tries, in seconds.
+        strictness: What to do about propositions that say what their passage does not, or cannot be understood alone
+            (see `checks`). "flag" notes it on the set and on its nodes. "repair" asks once more, naming what was wrong,
+            in English and Japanese, and lets sentences stand in for what is still not in the passage. "off" looks for
+            nothing.
         record_to: A JSONL file to append passages and propositions to as they arrive ("ok" and "repaired" ones), for
             `RecordedPropositionizer`.
         structured: "auto" asks for replies by a JSON schema where the LLM's class says that its model keeps to one
@@ -198,6 +204,9 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
     max_retries: int = Field(default=6, ge=0, description="Further tries after a time-out or a server's error.")
     retry_wait: float = Field(
         default=1.0, ge=0, description="Scale of the random wait between those tries, in seconds."
+    )
+    strictness: Literal["off", "flag", "repair"] = Field(
+        default="flag", description="What to do about propositions that checks find fault with."
     )
     record_to: str | None = Field(
         default=None, description="The JSONL file that propositions are appended to as they arrive."
@@ -353,6 +362,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
             },
             "max_attempts": self.max_attempts,
             **({"questions": True} if self.questions else {}),  # node ids from before there were any stay as they are
+            **({"strictness": "repair"} if self.strictness == "repair" else {}),
         }
 
     def first_question(self, passage: Passage) -> Question:
@@ -665,10 +675,29 @@ class _PassageRun:
         text = self._passage.text
         passage_id = passage_digest(text)
         dispatcher.event(PropositionizingStartEvent(passage_id=passage_id, characters=len(text)))
-        made = join_parts(await self.ask_for(text))
+        made = await self._checked(join_parts(await self.ask_for(text)))
         about: dict[str, Any] = {"status": made.status, "reason": made.reason, "propositions": len(made.texts)}
         dispatcher.event(PropositionizingEndEvent(passage_id=passage_id, requests=self._requests_made, **about))
         return made
+
+    async def _checked(self, made: PropositionSet) -> PropositionSet:
+        strictness = self._run.asking.strictness
+        if strictness == "off" or made.status == "fallback":
+            return made
+        made = checked(self._passage, made)
+        if strictness == "flag" or not made.findings or self._language not in _MEASURED:
+            return made
+        about = [("" if one.proposition is None else made.texts[one.proposition], one) for one in made.findings]
+        reply = await self._ask(self._passage.text, repair_note(about, self._language), 1)
+        kinds = ", ".join(f"{count} {kind}" for kind, count in Counter(one.kind for one in made.findings).items())
+        reason = "; ".join(filter(None, (made.reason, f"asked again for what checks found: {kinds}")))
+        if not isinstance(reply, Failure):
+            part, problem, _ = _judge(self._passage.text, reply, self._run.asking.questions)
+            again = replace(made, texts=part.texts, questions=part.questions or made.questions)
+            again = checked(self._passage, again)
+            if not problem and is_better(again.findings, made.findings):
+                made = again
+        return settled(self._passage, replace(made, status="repaired", reason=reason))
 
     async def ask_for(self, text: str, before: str = "") -> list[Part]:
         """Ask for the propositions of a text.
@@ -719,6 +748,9 @@ async def _gather_to_the_end(coroutines: Iterable[Coroutine[Any, Any, T]]) -> li
         if isinstance(result, BaseException):
             raise result
     return results  # type: ignore[return-value]
+
+
+_MEASURED = ("en", "ja")  # languages in which checks are good enough to change propositions
 
 
 def _judge(text: str, reply: Reply, questions: bool) -> tuple[Part, str, str]:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterable
+from itertools import islice
+
 from llama_index.core.base.llms.types import ChatMessage, MessageRole
 from llama_index.core.llms import LLM
 from llama_index.core.prompts import BasePromptTemplate, ChatPromptTemplate
 
-from llama_pack_densex.propositionizers.base import Passage
+from llama_pack_densex.propositionizers.base import Finding, Passage
 from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES
 
 # The rules are those of Chen et al. (2023), figure 8, in our own words and with an example of our own. They go with
@@ -109,6 +114,23 @@ def ask_again_note(problem: str, language: str) -> str:
     return f"Your last reply could not be used: {_NOTES[problem].format(wanted=wanted)}\n\n"
 
 
+def repair_note(faults: Iterable[tuple[str, Finding]], language: str) -> str:
+    """Say, for the model, what checks found wrong with its last reply.
+
+    Args:
+        faults: Findings, each with the proposition that it is about ("" for none).
+        language: The passage's.
+    """
+    lines: list[str] = []
+    for text, finding in islice(faults, _MOST_FAULTS):
+        why = finding.reason
+        if language == "ja":
+            term = re.search(r'"(.+)"', why)
+            why = _FAULTS_JA[finding.kind] + (f"（{term[1]}）" if term else "")
+        lines.append(f"- {json.dumps(text, ensure_ascii=False)}: {why}" if text else f"- {why}")
+    return "\n".join([_REPAIR_JA if language == "ja" else _REPAIR, *lines, "", ""])
+
+
 def context_note(before: str, language: str) -> str:
     """Give the model what stands before a part of a passage ("" for nothing)."""
     if not before:
@@ -127,6 +149,17 @@ def _chat_prompt(system: str, reply: str, example: str) -> ChatPromptTemplate:
     )
 
 
+_MOST_FAULTS = 20
+_REPAIR = """\
+Your last reply had these faults. Write all of it again, in the same form, without them: take every number, date \
+and name from the passage, name in each proposition what it is about, and leave nothing out."""
+_REPAIR_JA = """\
+前回の回答には次の問題がありました。同じ形式で、直した全体をもう一度書いてください。\
+数字、日付、名前は文章のとおりにし、どの命題にも何についてのことかを書き、何も漏らさないでください。"""
+_FAULTS_JA = {
+    "grounding": "文章にない語がある", "language": "文章と違う言語である", "self_containedness": "何のことか不明",
+    "coverage": "どの命題にも書かれていない", "duplication": "ほかの命題と同じ内容である", "size": "短すぎるか長すぎる",
+}  # fmt: skip
 _BEFORE = "This stands before the passage. Use it to resolve references only, and make no propositions of it:"
 _BEFORE_JA = "文章の直前には次の文があります。何を指すかを確かめるためだけに使い、命題にはしないでください。"
 _NOTES = {

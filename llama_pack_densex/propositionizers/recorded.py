@@ -22,6 +22,7 @@ from llama_pack_densex.propositionizers.base import (
     PropositionSet,
     Status,
 )
+from llama_pack_densex.propositionizers.checks import checked
 from llama_pack_densex.propositionizers.sentences import passage_sentences
 
 _WRITING = threading.Lock()
@@ -79,7 +80,7 @@ class RecordedPropositionizer(DelegatingPropositionizer):
         exactly = _exact_key(passage.text, passage.title, passage.section)
         recorded = self._recorded.get(exactly) or self._recorded.get(exactly[:1]) or PropositionSet(())
         if recorded.texts:
-            return recorded
+            return checked(passage, recorded)
         reason = "no propositions were recorded for this passage"
         return replace(recorded, texts=passage_sentences(passage.text), status="fallback", reason=reason)
 

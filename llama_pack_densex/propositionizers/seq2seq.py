@@ -21,6 +21,7 @@ from llama_pack_densex.propositionizers.base import (
     PropositionizerError,
     PropositionSet,
 )
+from llama_pack_densex.propositionizers.checks import checked
 from llama_pack_densex.propositionizers.language import (
     LANGUAGE_NAMES,
     detect_language,
@@ -127,7 +128,7 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
             asked = halves
         made = [PropositionSet(())] * len(passages)
         for number, places in groupby(sorted(parts), key=lambda place: place[0]):
-            made[number] = join_parts([parts[place] for place in places])
+            made[number] = checked(passages[number], join_parts([parts[place] for place in places]))
         self._is_sound = self._is_sound or any(not part.is_fallback for part in parts.values())
         fallen = [one.reason for one in made if one.status == "fallback"]
         if not self._is_sound and len(fallen) >= _FIRST_PASSAGES:

@@ -1,0 +1,228 @@
+"""What checks find in propositions, and what they leave alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llama_pack_densex import Finding, Passage, check_propositions
+from llama_pack_densex.propositionizers.checks import is_better
+from llama_pack_densex.propositionizers.sentences import passage_sentences
+
+TOWER = Passage(
+    "Work on the tower began in March 1874 under Ida Brandvold, an engineer from Norway, and took three years, since "
+    "storms twice washed the scaffolding away. It is 41.5 metres high and was built of 12,300 blocks. The National "
+    'Lighthouse Board (NLB) called it "a needle of light". Between 1901 and 1905 the French added a second gallery, '
+    "and the next year a fog signal. In the 1950s the twenty-three keepers were sent home.",
+    title="Karsted Lighthouse",
+    section="Construction",
+)
+HORSE = Passage(
+    "本馬は2019年5月7日に北海道安平町の牧場で生まれた。2022年の星霜記念では武田豊が騎乗し、二十三頭立ての十八番枠から"
+    "１分５８秒３で勝った。翌年はドバイへ渡り、3万5千人の前で走った。管理したのは「鬼の調教師」と呼ばれた佐伯いとである。",
+    title="アオバノカゼ",
+)
+RUNNER = Passage("アオバノカゼの手綱を取ったのはルメールで、全10戦に騎乗した。", title="クリストフ・ルメール")
+
+
+def found(passage: Passage, *propositions: str) -> list[tuple[str, int | None]]:
+    """Kinds and places, without what these few propositions leave out of the passage."""
+    findings = check_propositions(passage, propositions)
+    return [(one.kind, one.proposition) for one in findings if one.kind != "coverage"]
+
+
+@pytest.mark.parametrize(
+    ("passage", "proposition"),
+    [
+        (TOWER, "Work on Karsted Lighthouse began in March 1874."),
+        (TOWER, "Work on Karsted Lighthouse took 3 years."),
+        (TOWER, "Brandvold's work on Karsted Lighthouse was interrupted by two storms."),
+        (TOWER, "Karsted Lighthouse is ４１.５ m high."),
+        (TOWER, "Karsted Lighthouse was built of 12300 blocks."),
+        (TOWER, "The NLB called Karsted Lighthouse “a needle of light”."),
+        (TOWER, "The Norwegian engineer Brandvold led the construction."),
+        (TOWER, "In 1906 a fog signal was added to Karsted Lighthouse."),
+        (TOWER, "France added the 2nd gallery of Karsted Lighthouse."),
+        (TOWER, "The 23 keepers of Karsted Lighthouse left in the 1950s."),
+        (HORSE, "アオバノカゼは二〇一九年五月七日に生まれた。"),
+        (HORSE, "アオバノカゼは2022年の星霜記念を18番枠から1分58秒3で勝った。"),
+        (HORSE, "2022年の星霜記念は23頭立てであった。"),
+        (HORSE, "アオバノカゼは2023年にドバイへ渡った。"),
+        (HORSE, "アオバノカゼは35,000人の前で走った。"),
+        (HORSE, "佐伯いとは『鬼の調教師』と呼ばれた。"),
+        (RUNNER, "クリストフ・ルメールはアオバノカゼの全１０戦に騎乗した。"),
+    ],
+)
+def test_what_the_passage_or_its_title_says_is_grounded(passage: Passage, proposition: str) -> None:
+    assert found(passage, proposition) == []
+
+
+@pytest.mark.parametrize(
+    ("passage", "proposition", "named"),
+    [
+        (TOWER, "Work on Karsted Lighthouse began in March 1875.", "1875"),
+        (TOWER, "Work on Karsted Lighthouse began in May 1874.", "May"),
+        (TOWER, "Karsted Lighthouse is 41.5 feet high.", "foot"),
+        (TOWER, "Work on Karsted Lighthouse took seven years.", "seven"),
+        (TOWER, "Work on Karsted Lighthouse was led by Nils Halvorsen.", "Nils"),
+        (TOWER, "Halvorsen was an engineer from Norway.", "Halvorsen"),
+        (TOWER, 'The Board called Karsted Lighthouse "a pillar of salt".', "a pillar of salt"),
+        (HORSE, "アオバノカゼは2019年5月9日に生まれた。", "9"),
+        (HORSE, "アオバノカゼは二十四頭立てのレースを勝った。", "二十四"),
+        (HORSE, "アオバノカゼは2022年にパリへ渡った。", "パリ"),
+        (HORSE, "2022年の星霜記念では木村哲也が騎乗した。", "木村哲也"),
+        (HORSE, "アオバノカゼは青森県で生まれた。", "青森"),
+        (HORSE, "アオバノカゼの英語表記はDo Deuceである。", "Do"),
+    ],
+)
+def test_what_it_does_not_say_is_named(passage: Passage, proposition: str, named: str) -> None:
+    findings = [one for one in check_propositions(passage, [proposition]) if one.kind != "coverage"]
+    assert {one.kind for one in findings} == {"grounding"}
+    assert f'"{named}"' in findings[0].reason
+
+
+def test_a_name_that_is_not_there_is_reported_once() -> None:
+    texts = ["Karsted Lighthouse was sold to Wexford Lines.", "Wexford Lines painted Karsted Lighthouse."]
+    assert found(TOWER, *texts) == [("grounding", 0), ("grounding", 0)]  # Wexford, Lines
+
+
+@pytest.mark.parametrize(
+    ("passage", "proposition"),
+    [
+        (TOWER, "It is 41.5 metres high."),
+        (TOWER, "In March 1874, it was begun."),
+        (TOWER, "This French gallery was the second one."),
+        (TOWER, "Their scaffolding was washed away."),
+        (TOWER, "The latter was added by the French."),
+        (HORSE, "彼は2019年に生まれた。"),
+        (HORSE, "2022年、同馬は星霜記念を勝った。"),
+        (HORSE, "本馬はドバイへ渡った。"),
+        (HORSE, "その馬はドバイへ渡った。"),
+        (HORSE, "鞍上は武田豊であった。"),
+    ],
+)
+def test_a_word_that_points_outside_is_found(passage: Passage, proposition: str) -> None:
+    assert found(passage, proposition) == [("self_containedness", 0)]
+
+
+@pytest.mark.parametrize(
+    ("passage", "proposition"),
+    [
+        (TOWER, "It is said that the NLB called Karsted Lighthouse a needle."),
+        (TOWER, "It was in March 1874 that work on Karsted Lighthouse began."),
+        (TOWER, "There was a second gallery on Karsted Lighthouse."),
+        (TOWER, "Ida Brandvold saw her scaffolding washed away."),
+        (Passage("This American Life is a radio show.", "This American Life"), "This American Life is a radio show."),
+        (Passage("『この世界の片隅に』は漫画である。"), "『この世界の片隅に』は漫画である。"),
+        (Passage("この世界の片隅には漫画である。", "この世界の片隅に"), "この世界の片隅には漫画である。"),
+        (HORSE, "それぞれの馬はドバイへ渡った。"),
+        (HORSE, "アオバノカゼの鞍上は武田豊であった。"),
+        (HORSE, "佐伯いとは、その厳しさで知られた。"),
+    ],
+)
+def test_a_word_that_points_at_nothing_or_inside_is_left_alone(passage: Passage, proposition: str) -> None:
+    assert found(passage, proposition) == []
+
+
+def test_other_languages_are_named() -> None:
+    texts = ["アオバノカゼは2019年に生まれた。", "The horse won the race in 2022 and was trained by him."]
+    wrong = [one for one in check_propositions(HORSE, texts) if one.kind == "language"]
+    assert [(one.proposition, one.reason) for one in wrong] == [(1, "it is in a language in Latin script")]
+
+
+@pytest.mark.parametrize(
+    ("passage", "texts"),
+    [
+        (TOWER, ["Storms washed the scaffolding away.", "Storms washed away the scaffolding!"]),
+        (HORSE, ["アオバノカゼはドバイへ渡った。", "アオバノカゼが　ドバイへ渡った"]),
+    ],
+)
+def test_the_same_words_again_are_a_duplicate(passage: Passage, texts: list[str]) -> None:
+    assert found(passage, *texts) == [("duplication", 1)]
+
+
+def test_other_numbers_and_turned_names_are_no_duplicates() -> None:
+    passage = Passage("Ida saw Nils. Nils saw Ida. Ida has three boats. Ida has four boats.")
+    assert found(passage, "Ida saw Nils.", "Nils saw Ida.", "Ida has three boats.", "Ida has four boats.") == []
+
+
+@pytest.mark.parametrize(
+    ("passage", "text"), [(TOWER, TOWER.text), (HORSE, HORSE.text), (TOWER, "Lighthouse."), (HORSE, "北海道安平町。")]
+)
+def test_a_single_word_and_the_whole_passage_are_no_propositions(passage: Passage, text: str) -> None:
+    assert ("size", 0) in found(passage, text)
+
+
+def test_tables_and_code_are_left_alone() -> None:
+    table = "| Year | Height |\n|---|---|\n| 1874 | 41 m |"
+    assert found(Passage(f"It grew.\n\n{table}", "Tower"), table, "The Tower grew.") == []
+
+
+def test_names_and_pronouns_of_other_languages_are_not_judged() -> None:
+    german = Passage(
+        "Der Turm wurde von der Ingenieurin aus Norwegen gebaut und ist mit dem Boot zu erreichen, das er hat."
+    )
+    assert (
+        found(german, "Die Bauherrin des Turms war eine Norwegerin.", "Der Turm ist vom Wasser aus zu erreichen.") == []
+    )
+    assert found(german, "Der Turm wurde 1874 gebaut.") == [("grounding", 0)]
+
+
+@given(st.text(max_size=300), st.lists(st.text(max_size=120), max_size=4))
+def test_nothing_is_raised_and_indices_are_those_of_propositions(text: str, propositions: list[str]) -> None:
+    for finding in check_propositions(Passage(text, text[:9]), propositions):
+        assert finding.proposition is None or propositions[finding.proposition].strip()
+        assert finding.reason
+
+
+SENTENCES = [
+    "本馬は、1990年に生まれた。",
+    "It was 3 km long.",
+    "ＮＨＫは「夏」を放送した。",
+    "The U.S. bought 1,000 of them.",
+]
+
+
+@given(st.lists(st.sampled_from([*SENTENCES, "Snow fell."]), min_size=1, max_size=6, unique=True))
+def test_sentences_of_the_passage_are_grounded(sentences: list[str]) -> None:
+    passage = Passage("\n\n".join(sentences))
+    assert not [one for one in check_propositions(passage, passage_sentences(passage.text)) if one.kind == "grounding"]
+
+
+def test_what_no_proposition_says_is_shown_where_it_stands() -> None:
+    text = "The tower is 41 metres high. The museum shows its lens."
+    (missing,) = check_propositions(Passage(text, "Tower"), ["The tower is 41 metres high."])
+    assert (missing.kind, missing.proposition, missing.span) == ("coverage", None, (29, len(text)))
+    assert missing.reason == 'no proposition says "The museum shows its lens."'
+
+
+def test_a_number_of_the_passage_that_belongs_to_something_else_is_found() -> None:
+    passage = Passage("The Lambeth Company moved its intake in 1852. The doctor died of a stroke in June 1858.")
+    assert found(passage, "The Lambeth Company moved its intake in 1858.") == [("grounding", 0)]
+    assert found(passage, "The doctor died in 1858.") == []
+
+
+def test_better_is_fewer_and_more_of_no_kind() -> None:
+    def of(*kinds: str) -> list[Finding]:
+        return [Finding(kind, 0, None, "") for kind in kinds]  # type: ignore[arg-type]
+
+    assert is_better(of("grounding"), of("grounding", "grounding"))
+    assert not is_better(of("grounding"), of("grounding"))
+    assert not is_better(of("size"), of("grounding", "grounding"))
+
+
+@pytest.mark.parametrize("title", ["ドウデュース", "イクイノックス"])
+def test_propositions_of_the_racehorses_are_japanese_and_name_their_horse_or_race(title: str) -> None:
+    lines = Path("data/propositions.jsonl").read_text(encoding="utf-8").splitlines()
+    recorded = [one for one in map(json.loads, lines) if one["title"] == title]
+    kinds = [
+        finding.kind
+        for one in recorded
+        for finding in check_propositions(Passage(one["text"], one["title"]), one["propositions"])
+    ]
+    assert len(recorded) > 3
+    assert not {"language", "self_containedness"} & {*kinds}
