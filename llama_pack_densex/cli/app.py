@@ -17,12 +17,13 @@ _KIND = re.compile(r"llm|sentence|recorded:.+|seq2seq(:.+)?")
 _MODES = ("recursive", "auto_merging")
 _CONTEXTS = ("propositions+passages", "propositions", "passages", "window")
 _STATUSES = ("ok", "repaired", "fallback")
+_STRICTNESS = ("off", "flag", "repair")
 _PAGE = 10  # passages that are shown: some screens
 _UNITS = ("proposition", "sentence", "passage", "question")
 _LEAST_SAMPLE = 5
 _LIMITS = (
-    "questions", "max_concurrency", "requests_per_minute", "tokens_per_minute", "max_cost", "max_tokens_total",
-    "prices",
+    "questions", "strictness", "max_concurrency", "requests_per_minute", "tokens_per_minute", "max_cost",
+    "max_tokens_total", "prices",
 )  # fmt: skip
 """The options that become arguments of `LLMPropositionizer`."""
 
@@ -105,6 +106,13 @@ Questions = Annotated[
         "the propositions again.",
     ),
 ]
+Strictness = Annotated[
+    str | None,
+    typer.Option(
+        **_one_of("HOW", _STRICTNESS),
+        help="Propositions that checks find fault with: flag (the default), repair (ask once more), or off.",
+    ),
+]
 MaxConcurrency = Annotated[
     int | None, typer.Option(min=1, help="Requests to the LLM at a time. Default: 8, or what the rates below take.")
 ]
@@ -163,6 +171,7 @@ def index(
     api_base: ApiBase = None,
     granularity: Granularity = None,
     questions: Questions = None,
+    strictness: Strictness = None,
     max_concurrency: MaxConcurrency = None,
     requests_per_minute: RequestsPerMinute = None,
     tokens_per_minute: TokensPerMinute = None,

@@ -163,8 +163,19 @@ def print_proposition_scores(console: Console, report: PropositionReport) -> Non
     table.add_column("", overflow="fold")
     for column in ("propositions", "a passage", f"{report.length_unit} each"):
         table.add_column(column, justify="right")
-    for side in (report.predicted, report.reference):
+    sides = (report.predicted, report.reference)
+    for side in sides:
         table.add_row(one_line(side.name), f"{side.propositions:,}", f"{side.a_passage:.1f}", f"{side.length:.1f}")
+    console.print(table)
+    console.print()
+    table = bare_table()
+    table.add_column("found fault with", overflow="fold")
+    for side in sides:
+        table.add_column(one_line(side.name), justify="right", overflow="fold")
+    for kind in report.reference.failing:
+        of = "passages" if kind == "coverage" else "propositions"
+        shares = (f"{100 * side.failing[kind]:.1f} %" for side in sides)
+        table.add_row(f"{kind.replace('_', '-')} ({of})", *shares)
     console.print(table)
     for passages, said in ((report.missing, "are missing and count as 0"), (report.extra, "have no reference")):
         if passages:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from statistics import fmean
-from typing import Protocol
+from typing import Protocol, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,8 @@ from llama_pack_densex.evaluation.records import read_records
 from llama_pack_densex.evaluation.runs import require
 from llama_pack_densex.evaluation.significance import Interval, bootstrap_interval
 from llama_pack_densex.models import embed_model_identity, resolve_embed_model
-from llama_pack_densex.propositionizers.base import Passage, Propositionizer, checked_sets
+from llama_pack_densex.propositionizers.base import FindingKind, Passage, Propositionizer, checked_sets
+from llama_pack_densex.propositionizers.checks import check_propositions
 from llama_pack_densex.propositionizers.language import detect_language
 from llama_pack_densex.propositionizers.recorded import passage_key
 
@@ -61,12 +62,15 @@ class SetShape:
         propositions: How many there are.
         a_passage: How many a passage, on average.
         length: The words of one (in languages without spaces the characters), on average.
+        failing: By check, the share of propositions that it finds fault with (see `check_propositions`); for coverage,
+            the share of passages that say what no proposition does.
     """
 
     name: str
     propositions: int
     a_passage: float
     length: float
+    failing: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -137,8 +141,8 @@ def score_propositions(predicted: Path | Propositionizer, reference: Path, simil
         scores={metric: fmean(each) for metric, each in values.items()},
         intervals={metric: bootstrap_interval(each) for metric, each in values.items()},
         length_unit="characters" if language in WITHOUT_SPACES else "words",
-        predicted=_shape(name, [made[key][1] for key in both], language),
-        reference=_shape(reference.name, [texts for _, texts in expected.values()], language),
+        predicted=_shape(name, [made[key] for key in both], language),
+        reference=_shape(reference.name, list(expected.values()), language),
         missing=[_named(passage) for key, (passage, _) in expected.items() if key not in made],
         extra=[_named(passage) for key, (passage, _) in made.items() if key not in expected],
     )
@@ -235,9 +239,18 @@ def _read(path: Path) -> dict[str, tuple[Passage, Texts]]:
     return read
 
 
-def _shape(name: str, sets: Sequence[Texts], language: str) -> SetShape:
-    count = sum(map(len, sets))
-    return SetShape(name, count, count / len(sets), context_length(list(chain(*sets)), language) / max(count, 1))
+def _shape(name: str, sets: Sequence[tuple[Passage, Texts]], language: str) -> SetShape:
+    texts = [text for _, some in sets for text in some]
+    wrong = Counter(
+        kind
+        for passage, some in sets
+        for kind, _ in {(one.kind, one.proposition) for one in check_propositions(passage, some)}
+    )
+    of = dict.fromkeys(get_args(FindingKind), len(texts)) | {"coverage": len(sets)}
+    failing = {kind: wrong[kind] / count for kind, count in of.items()}
+    return SetShape(
+        name, len(texts), len(texts) / len(sets), context_length(texts, language) / max(len(texts), 1), failing
+    )
 
 
 def _named(passage: Passage) -> str:

@@ -446,13 +446,13 @@ _PEOPLES = {
 }  # fmt: skip
 # What begins an English sentence, and what follows a name there.
 _NO_NAMES = _words(
-    "a about according after all along also although among an another any around as asking at because before being"
-    " between both but by contrary critics despite during each early either even every few first following for four"
-    " from half here how however if in inside instead its last later less like many more most much near neither never"
-    " no nobody none nor not nothing of on once one only other others out outside over people per rather second"
-    " several similarly since so some such ten that the their then there therefore these they third this those though"
-    " three through throughout to today together two under unlike until upon what when where whether which while who"
-    " with within without work workers"
+    "a about according after all along also although among an another any around as asking at because before"
+    " being between both but by contrary critics despite during each early either even every few first following"
+    " for four from half he her here his how however i if in inside instead it its last later less like many more"
+    " most much near neither never no nobody none nor not nothing of on once one only other others out outside"
+    " over people per rather second several she similarly since so some such ten that the their then there"
+    " therefore these they third this those though three through throughout to today together two under unlike"
+    " until upon we what when where whether which while who with within without work workers"
 )
 _SURNAME = re.compile(
     rf"(?: (?:de|la|du|van|von|der|den|di|da|bin|ibn|al))* ([A-Z][{_LATIN}'’-]+)(?! [A-Z][{_LATIN}]+)"

@@ -283,8 +283,8 @@ class Fact:
 
 
 def is_unit(node: NodeWithScore) -> bool:
-    """Whether a retrieved node is a proposition or a sentence itself, as retrievers that follow no links return."""
-    return node.node.metadata.get(GRANULARITY_KEY) in ("proposition", "sentence")
+    """Whether a retrieved node is a unit itself, as retrievers that follow no links return."""
+    return node.node.metadata.get(GRANULARITY_KEY) in ("proposition", "sentence", "question")
 
 
 def rank_facts(nodes: Sequence[NodeWithScore]) -> list[Fact]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from llama_index.core.schema import BaseNode, NodeWithScore
 
@@ -23,6 +23,9 @@ MIN_FETCH = 20
 
 PASSAGE_SHARE = 0.3
 """What a passage's own similarity counts beside that of its best unit."""
+
+ANSWER_SHARE = 0.7
+"""What a proposition counts that a question led to: that it answers the question is told by their words alone."""
 
 MATCHED_SHARE = 0.3
 """The share of the best unit's score that another unit of the same passage needs to be among its matches."""
@@ -58,21 +61,13 @@ class MatchedUnit:
     @classmethod
     def of_record(cls, record: NodeRecord, score: float) -> list[MatchedUnit]:
         """What is shown of a unit that was found: of a question, the propositions that answer it."""
-        about = record.status, record.section
+        about: dict[str, Any] = {"status": record.status, "section": record.section}
         if record.granularity != "question":
-            found = cls(record.id, record.text, score, record.granularity, *about, "", record.span, record.unverified)
-            return [found]
+            where: dict[str, Any] = {"span": record.span, "unverified": record.unverified}
+            return [cls(record.id, record.text, score, record.granularity, **about, **where)]
+        about |= {"score": ANSWER_SHARE * score, "granularity": "proposition", "question": record.text}
         return [
-            cls(
-                node_id,
-                text,
-                score,
-                "proposition",
-                *about,
-                record.text,
-                None if end is None else (start, end),
-                unverified,
-            )
+            cls(node_id, text, **about, span=None if end is None else (start, end), unverified=unverified)
             for node_id, text, start, end, unverified in json.loads(record.metadata or "[]")
         ]
 
@@ -175,12 +170,13 @@ def with_matches(
     matched: dict[str, MatchedUnit] = {}
     for unit in worth_keeping(units):
         for shown in MatchedUnit.of_record(records[unit.id], unit.score) if unit.id in records else ():
-            first = matched.setdefault(shown.id, shown)
-            if shown.question and not first.question:
-                matched[shown.id] = replace(first, question=shown.question)
+            if (first := matched.setdefault(shown.id, shown)) is not shown:  # found itself, and by questions
+                best, question = max(first.score, shown.score), first.question or shown.question
+                matched[shown.id] = replace(first, score=best, question=question)
+    ranked = sorted(matched.values(), key=lambda unit: -unit.score)
     copy = node.model_copy()
     # `asdict` would copy every string, which is most of the time that this takes
-    copy.metadata = {**node.metadata, MATCHED_KEY: [dict(vars(unit)) for unit in matched.values()]}
+    copy.metadata = {**node.metadata, MATCHED_KEY: [dict(vars(unit)) for unit in ranked]}
     hide(copy, BOOKKEEPING_KEYS)
     return NodeWithScore(node=copy, score=score)
 

@@ -91,6 +91,14 @@ def test_what_both_sides_are_like(text: str, unit: str, length: float, tmp_path:
     assert (report.length_unit, report.reference.length) == (unit, length)
 
 
+def test_what_the_checks_find_fault_with_is_counted(tmp_path: Path) -> None:
+    worse = {TEA: ["Green tea is steamed for 47 seconds.", "It is oxidised."], LAKE: ["琵琶湖は滋賀県にある。"]}
+    report = score_propositions(write(tmp_path / "worse.jsonl", worse), write(tmp_path / "all.jsonl", MADE), cosine())
+    assert report.predicted.failing["grounding"] == pytest.approx(1 / 3)
+    assert report.predicted.failing["self_containedness"] == pytest.approx(1 / 3)
+    assert not any(report.reference.failing.values())
+
+
 def test_files_that_have_nothing_in_common_are_an_error(tmp_path: Path) -> None:
     one, other = (write(tmp_path / f"{text[:1]}.jsonl", {text: MADE[text]}) for text in MADE)
     with pytest.raises(ValueError, match="no passage in common"):
