@@ -433,7 +433,7 @@ def _in_its_place(number: _Number, text: _Text, sources: Sequence[str], context:
 # Names
 
 
-_QUOTATION = re.compile(r'"[^"\n]{2,}"|“[^”\n]{2,}”|「[^」\n]{2,}」|『[^』\n]{2,}』')
+_QUOTATION = re.compile(r'"[^"\n]{2,}"|“[^“”\n]{2,}”|「[^「」\n]{2,}」|『[^『』\n]{2,}』')
 _JOINING = _words("of and the for de du la le von van in on to")
 _ENDINGS = _words(
     " s n an ian ish land y dy ies ic ese i al ay egian e er ers ist ists ism ing ed ns ans ians men man a en ean eans"
