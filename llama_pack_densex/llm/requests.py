@@ -341,7 +341,8 @@ def response_format(llm: LLM, *lists: str) -> dict[str, Any]:
         A further argument of its `chat`; empty where the LLM does not say that it can do that.
     """
     is_openai = any(kind.__module__.startswith("llama_index.llms.openai.") for kind in type(llm).__mro__)
-    if not is_openai or not llm._should_use_structure_outputs():  # type: ignore[attr-defined]
+    says = getattr(llm, "_should_use_structure_outputs", None)  # no public name says it
+    if not is_openai or says is None or not says():
         return {}
     properties = {name: {"type": "array", "items": {"type": "string"}} for name in lists}
     schema = {"type": "object", "properties": properties, "required": [*lists], "additionalProperties": False}
