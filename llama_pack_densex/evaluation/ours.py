@@ -69,11 +69,9 @@ def _strategy(
             )
         else:
             made_by = SentencePropositionizer()
-        if without_questions:
-            made_by = _WithoutQuestions(made_by)
         arguments: dict[str, Any] = {"query_llm": NONE, "embed_model": NONE if embed_model is None else embed_model}
 
-        def index() -> tuple[DenseXRetrievalPack, list[str]]:
+        def index(made_by: Propositionizer) -> tuple[DenseXRetrievalPack, list[str]]:
             words = {"tokenizer": Words(make_tokenizer("bigrams"), propositions=False)} if passage_words else {}
             of_mode: dict[str, Any] = {**arguments, **words, "mode": "auto_merging" if auto_merging else "recursive"}
             given: dict[str, Any] = {"propositionizer": made_by, "granularity": _UNITS}
@@ -91,10 +89,12 @@ def _strategy(
                 node.get_content() for node in pack.nodes() if node.metadata[GRANULARITY_KEY] in DEFAULT_GRANULARITY
             ]
 
-        key = (_strategy, sentences, auto_merging, chunked, topics, passage_words, without_questions)
-        pack, units = corpus.once(key, index)
-        if isinstance(made_by, _WithoutQuestions) and not made_by.left_out:
-            raise StrategyUnavailable("the propositions came without questions: it is the same as 'densex'")
+        key = (_strategy, sentences, auto_merging, chunked, topics, passage_words)
+        pack, units = corpus.once(key, partial(index, made_by))
+        if without_questions:
+            if not pack.counts().questions:
+                raise StrategyUnavailable("the propositions come without questions: it is the same as 'densex'")
+            pack, units = corpus.once((*key, without_questions), partial(index, _WithoutQuestions(made_by)))
         if not hybrid and pack.vector_index is not None:
             store = pack.vector_index.vector_store
             pack = DenseXRetrievalPack.from_vector_store(store, propositionizer=made_by, hybrid=False, **arguments)
@@ -120,9 +120,8 @@ def _strategy(
 
 
 class _WithoutQuestions(Propositionizer):
-    """Leaves out the questions of another propositionizer, and counts them."""
+    """Leaves out the questions of another propositionizer."""
 
-    left_out: int = 0
     _made_by: Propositionizer = PrivateAttr()
 
     def __init__(self, made_by: Propositionizer) -> None:
@@ -130,9 +129,7 @@ class _WithoutQuestions(Propositionizer):
         self._made_by = made_by
 
     async def apropositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
-        sets = await self._made_by.apropositionize(passages)
-        self.left_out += sum(len(one.questions) for one in sets)
-        return [replace(one, questions=()) for one in sets]
+        return [replace(one, questions=()) for one in await self._made_by.apropositionize(passages)]
 
     def fingerprint_data(self) -> dict[str, Any]:
         return {"made_by": self._made_by.fingerprint}
