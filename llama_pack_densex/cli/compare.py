@@ -169,8 +169,7 @@ def print_proposition_scores(console: Console, report: PropositionReport) -> Non
     table.add_row(f"{report.length_unit} each", *(f"{side.length:.1f}" for side in sides))
     for kind in report.reference.failing:
         of = " (passages)" if kind == "coverage" else ""
-        shares = (f"{100 * side.failing[kind]:.1f} %" for side in sides)
-        table.add_row(f"fails {kind.replace('_', '-')}{of}", *shares)
+        table.add_row(f"fails {kind.replace('_', '-')}{of}", *(f"{100 * side.failing[kind]:.1f} %" for side in sides))
     console.print(table)
     for passages, said in ((report.missing, "missing, counted as 0"), (report.extra, "without a reference")):
         if passages:
