@@ -40,6 +40,7 @@ NONE = "none"
 """No embedding model: search by words. No LLM: propositions are sentences, answers are quotations."""
 _OF_CORE = ("default", "local", "clip")  # what LlamaIndex itself resolves as an embedding model
 
+_INSTRUCTIONS = ("query_instruction", "text_instruction")
 Pooling = Literal["cls", "mean", "pooler"]
 """Of a text's vectors the first, before any pooler; the mean of all; or what the model itself makes of them."""
 
@@ -200,9 +201,16 @@ def embed_model_identity(model: BaseEmbedding | None, *, is_early: bool = False)
         known = [(_minilm_folder(), "all-MiniLM-L6-v2"), *((cached_model(one), one) for one in checkpoints)]
         names = (its_name for place, its_name in known if place is not None and place.resolve() == folder)
         name = next(names, None) or f"{Path(name).name} ({_content_of(folder)})"
-    uses = [getattr(model, field, None) for field in ("pooling", "query_instruction", "text_instruction")]
+    uses = [getattr(model, field, None) for field in ("pooling", *_INSTRUCTIONS)]
     use = ", ".join(str(one).rstrip(": ") for one in uses if one)
     return f"{model.class_name()}{f' ({use})' if use and name != E5 and not is_early else ''}: {name}"
+
+
+def with_whole_path(name: str) -> str:
+    """What names an embedding model wherever a program runs: a folder in the name by its whole path."""
+    before, colon, place = name.rpartition(":")
+    is_place = before in ("", "huggingface", *RETRIEVERS) and name not in ("", NONE, MINILM, E5, *RETRIEVERS)
+    return f"{before}{colon}{Path(place).absolute()}" if is_place and place and Path(place).is_dir() else name
 
 
 def is_same_embed_model(made_by: str, identity: str) -> bool:
@@ -271,10 +279,9 @@ def _retriever(name: str, place: str = "") -> BaseEmbedding:
     """The retriever of a name, with its weights in a place: a folder, or another name on the Hub."""
     known = RETRIEVERS[name]
     checkpoint = place or str(cached_model(known.checkpoint) or known.checkpoint)
-    before_questions, before_texts = known.instructions
     try:
         if known.pooling is None:
-            return _huggingface(checkpoint, query_instruction=before_questions, text_instruction=before_texts)
+            return _huggingface(checkpoint, **dict(zip(_INSTRUCTIONS, known.instructions, strict=True)))
         questions = "" if place else str(cached_model(known.questions) or known.questions)
         return BiEncoderEmbedding(checkpoint, known.pooling, known.normalize, questions)
     except ImportError as error:
@@ -367,10 +374,8 @@ class _Encoder:
     def embed(self, texts: list[str], pooling: Pooling, normalize: bool) -> list[list[float]]:
         import torch
 
-        tokens = self._tokenizer(
-            texts, padding=True, truncation=True, max_length=self._length, return_token_type_ids=False,
-            return_tensors="pt",
-        ).to(self._model.device)  # fmt: skip
+        settings = {"truncation": True, "max_length": self._length, "return_token_type_ids": False}
+        tokens = self._tokenizer(texts, padding=True, return_tensors="pt", **settings).to(self._model.device)
         with torch.inference_mode():
             made = self._model(**tokens)
         if pooling == "pooler":

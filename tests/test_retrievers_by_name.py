@@ -222,6 +222,19 @@ def test_indexes_of_before_there_were_names_open(
         assert DenseXRetrievalPack.load(index, embed_model=given, query_llm="none").retrieve("tides")
 
 
+def test_an_index_is_opened_from_another_folder_than_where_it_was_made(
+    documents: list[Document], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_both(tmp_path / "models" / "dpr")
+    make_sentence_transformer(tmp_path / "models" / "plain")
+    for name in ("dpr:models/dpr", "models/plain", "huggingface:models/plain"):
+        monkeypatch.chdir(tmp_path)
+        index = tmp_path / name.replace(":", "-").replace("/", "-")
+        DenseXRetrievalPack(documents, embed_model=name, query_llm="none", persist_dir=index)
+        monkeypatch.chdir(index)
+        assert DenseXRetrievalPack.load(index, query_llm="none").retrieve("tides")
+
+
 def test_a_checkpoint_that_was_downloaded_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import huggingface_hub.constants
 
