@@ -40,6 +40,7 @@ NONE = "none"
 """No embedding model: search by words. No LLM: propositions are sentences, answers are quotations."""
 _OF_CORE = ("default", "local", "clip")  # what LlamaIndex itself resolves as an embedding model
 
+_INSTRUCTIONS = ("query_instruction", "text_instruction")
 Pooling = Literal["cls", "mean", "pooler"]
 """Of a text's vectors the first, before any pooler; the mean of all; or what the model itself makes of them."""
 
@@ -179,25 +180,37 @@ def _named_embed_model(name: str) -> BaseEmbedding:
     return cast(BaseEmbedding, make_named("embeddings", name, {"model_name": model}))
 
 
-def embed_model_identity(model: BaseEmbedding | None) -> str:
+def embed_model_identity(model: BaseEmbedding | None, *, is_early: bool = False) -> str:
     """A name by which an index recognises the model that made it.
 
     A model in a folder counts by what the folder holds, wherever it stands: its last part and a hash of the settings
     and weights in it. Those that this package knows by name keep their name. The same weights with another pooling or
     other instructions are another model.
+
+    Args:
+        model: The model; None for none.
+        is_early: As it was said before there were `RETRIEVERS`: of their checkpoints by what the folder holds, but for
+            E5, and never by use.
     """
     if model is None:
         return NONE
     name = str(model.model_name)
     if Path(name).is_dir():
         folder = Path(name).resolve()
-        known = [(_minilm_folder(), "all-MiniLM-L6-v2")]
-        known += [(cached_model(one.checkpoint), one.checkpoint) for one in RETRIEVERS.values()]
+        checkpoints = [E5] if is_early else [one.checkpoint for one in RETRIEVERS.values()]
+        known = [(_minilm_folder(), "all-MiniLM-L6-v2"), *((cached_model(one), one) for one in checkpoints)]
         names = (its_name for place, its_name in known if place is not None and place.resolve() == folder)
         name = next(names, None) or f"{Path(name).name} ({_content_of(folder)})"
-    uses = [getattr(model, field, None) for field in ("pooling", "query_instruction", "text_instruction")]
+    uses = [getattr(model, field, None) for field in ("pooling", *_INSTRUCTIONS)]
     use = ", ".join(str(one).rstrip(": ") for one in uses if one)
-    return f"{model.class_name()}{f' ({use})' if use and name != E5 else ''}: {name}"
+    return f"{model.class_name()}{f' ({use})' if use and name != E5 and not is_early else ''}: {name}"
+
+
+def with_whole_path(name: str) -> str:
+    """What names an embedding model wherever a program runs: a folder in the name by its whole path."""
+    before, colon, place = name.rpartition(":")
+    is_place = before in ("", "huggingface", *RETRIEVERS) and name not in ("", NONE, MINILM, E5, *RETRIEVERS)
+    return f"{before}{colon}{Path(place).absolute()}" if is_place and place and Path(place).is_dir() else name
 
 
 def is_same_embed_model(made_by: str, identity: str) -> bool:
@@ -210,7 +223,7 @@ def is_same_embed_model(made_by: str, identity: str) -> bool:
     """
     kept, here = _HASH.search(made_by), _HASH.search(identity)
     if kept and here:  # a folder may have another name by now
-        return kept[1] == here[1] and made_by.partition(": ")[0] == identity.partition(": ")[0]
+        return kept[1] == here[1] and made_by.rpartition(": ")[0] == identity.rpartition(": ")[0]
     return made_by == _HASH.sub("", identity)
 
 
@@ -266,13 +279,14 @@ def _retriever(name: str, place: str = "") -> BaseEmbedding:
     """The retriever of a name, with its weights in a place: a folder, or another name on the Hub."""
     known = RETRIEVERS[name]
     checkpoint = place or str(cached_model(known.checkpoint) or known.checkpoint)
-    if known.pooling is None:
-        before_questions, before_texts = known.instructions
-        return _huggingface(checkpoint, query_instruction=before_questions, text_instruction=before_texts)
-    questions = "" if place else str(cached_model(known.questions) or known.questions)
     try:
+        if known.pooling is None:
+            return _huggingface(checkpoint, **dict(zip(_INSTRUCTIONS, known.instructions, strict=True)))
+        questions = "" if place else str(cached_model(known.questions) or known.questions)
         return BiEncoderEmbedding(checkpoint, known.pooling, known.normalize, questions)
     except ImportError as error:
+        if known.pooling is None:  # which says what to install
+            raise
         raise ImportError(f"{name!r} needs transformers and torch ({error}); {HUGGINGFACE_ADVICE}") from error
     except Exception as error:  # whatever transformers raises where a model is not there, or is another
         its_name, said = f"{name}:{place}".rstrip(":"), scrub(f"{type(error).__name__}: {error}").rstrip(".")
@@ -360,10 +374,8 @@ class _Encoder:
     def embed(self, texts: list[str], pooling: Pooling, normalize: bool) -> list[list[float]]:
         import torch
 
-        tokens = self._tokenizer(
-            texts, padding=True, truncation=True, max_length=self._length, return_token_type_ids=False,
-            return_tensors="pt",
-        ).to(self._model.device)  # fmt: skip
+        settings = {"truncation": True, "max_length": self._length, "return_token_type_ids": False}
+        tokens = self._tokenizer(texts, padding=True, return_tensors="pt", **settings).to(self._model.device)
         with torch.inference_mode():
             made = self._model(**tokens)
         if pooling == "pooler":

@@ -159,25 +159,19 @@ def print_proposition_scores(console: Console, report: PropositionReport) -> Non
         bounds = report.intervals[metric]
         write(console, f"{metric:9} {value:.3f} ({bounds.low:.3f}-{bounds.high:.3f})")
     console.print()
+    sides = (report.predicted, report.reference)
     table = bare_table()
     table.add_column("", overflow="fold")
-    for column in ("propositions", "a passage", f"{report.length_unit} each"):
-        table.add_column(column, justify="right")
-    sides = (report.predicted, report.reference)
-    for side in sides:
-        table.add_row(one_line(side.name), f"{side.propositions:,}", f"{side.a_passage:.1f}", f"{side.length:.1f}")
-    console.print(table)
-    console.print()
-    table = bare_table()
-    table.add_column("found fault with", overflow="fold")
-    for side in sides:
-        table.add_column(one_line(side.name), justify="right", overflow="fold")
+    for role, side in zip(("predicted", "reference"), sides, strict=True):
+        table.add_column(f"{role}: {one_line(side.name)}", justify="right", overflow="fold")
+    table.add_row("propositions", *(f"{side.propositions:,}" for side in sides))
+    table.add_row("a passage", *(f"{side.a_passage:.1f}" for side in sides))
+    table.add_row(f"{report.length_unit} each", *(f"{side.length:.1f}" for side in sides))
     for kind in report.reference.failing:
-        of = "passages" if kind == "coverage" else "propositions"
-        shares = (f"{100 * side.failing[kind]:.1f} %" for side in sides)
-        table.add_row(f"{kind.replace('_', '-')} ({of})", *shares)
+        of = " (passages)" if kind == "coverage" else ""
+        table.add_row(f"fails {kind.replace('_', '-')}{of}", *(f"{100 * side.failing[kind]:.1f} %" for side in sides))
     console.print(table)
-    for passages, said in ((report.missing, "are missing and count as 0"), (report.extra, "have no reference")):
+    for passages, said in ((report.missing, "missing, counted as 0"), (report.extra, "without a reference")):
         if passages:
             console.print()
             write(console, f"{many(len(passages), 'passage')} {said}:")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, mode
 from typing import Protocol, get_args
 
 import numpy as np
@@ -133,8 +133,7 @@ def score_propositions(predicted: Path | Propositionizer, reference: Path, simil
     scored = {key: set_score(matrix) for key, matrix in zip(both, found, strict=True)}
     scores = [vars(scored.get(key, SetScore())) for key in expected]
     values = {metric: [score[metric] for score in scores] for metric in ("precision", "recall", "f1")}
-    languages = Counter(detect_language(passage.text, passage.title) for passage, _ in expected.values())
-    language = languages.most_common(1)[0][0]
+    language = mode(detect_language(passage.text, passage.title) for passage, _ in expected.values())
     return PropositionReport(
         passages=len(expected),
         similarity=similarity.name,
@@ -248,9 +247,8 @@ def _shape(name: str, sets: Sequence[tuple[Passage, Texts]], language: str) -> S
     )
     of = dict.fromkeys(get_args(FindingKind), len(texts)) | {"coverage": len(sets)}
     failing = {kind: wrong[kind] / count for kind, count in of.items()}
-    return SetShape(
-        name, len(texts), len(texts) / len(sets), context_length(texts, language) / max(len(texts), 1), failing
-    )
+    length = context_length(texts, language) / max(len(texts), 1)
+    return SetShape(name, len(texts), len(texts) / len(sets), length, failing)
 
 
 def _named(passage: Passage) -> str:

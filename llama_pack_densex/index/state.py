@@ -18,7 +18,7 @@ from llama_index.core.schema import BaseNode
 from llama_pack_densex.index.indexer import DocumentIndexer, IndexCounts, reading_order
 from llama_pack_densex.ingestion.progress import Display
 from llama_pack_densex.ingestion.report import DocumentOutcome, IngestionSummary, Watch, describe
-from llama_pack_densex.models import embed_model_identity
+from llama_pack_densex.models import embed_model_identity, with_whole_path
 from llama_pack_densex.node_parsers.nodes import is_made_by
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 from llama_pack_densex.options import PackOptions
@@ -276,7 +276,7 @@ class PackIndex:
         self._options, self._parser, self._folder = options, parser, folder
         self._is_chosen = given.propositions  # whether the user said what makes propositions
         self._embed_model = embed_model_identity(embed_model)
-        self._embed_spec = given.embed_spec or (manifest.embed_spec if manifest else "")
+        self._embed_spec = with_whole_path(given.embed_spec) or (manifest.embed_spec if manifest else "")
         self._made_by = manifest.propositionizer if manifest else ""
         there = manifest if folder is not None and is_index(folder.path) else None
         self._committed = None if folder is None else CommittedIndex(folder, self.nodes, there)

@@ -174,7 +174,7 @@ _TOO_LONG = re.compile(
     r"(?i)context[_ ](?:length|window|size)|maximum context|too many (?:input )?tokens|reduce the length"
     r"|(?:prompt|input|request)\b[^.]{0,60}\btoo (?:long|large)"
 )
-_SCHEMA = re.compile(r"(?i)response_format|json_?schema|guided_|grammar|structured[_ ]?outputs?")
+_SCHEMA = re.compile(r"(?i)response[_ ]format|json[_ ]?schema|guided_|grammar|structured[_ ]?outputs?")
 SETTING_ADVICE = "The provider does not take such requests: check the LLM's settings, then run again."
 
 

@@ -36,6 +36,7 @@ from llama_pack_densex.propositionizers.blocks import find_headings
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
+from llama_pack_densex.propositionizers.seq2seq import Seq2SeqPropositionizer
 
 UnitGranularity = Literal["proposition", "sentence"]
 
@@ -46,7 +47,7 @@ DEFAULT_CHUNK_SIZES = (2048, DEFAULT_CHUNK_SIZE)
 
 _SECRET = re.compile(r"(^|_)(api_?key|key|secret|password|token|credentials?|authorization)$", re.IGNORECASE)
 _BASE_PARSERS = (SectionNodeParser, TopicNodeParser, WholeDocumentNodeParser)
-_PROPOSITIONIZERS = (LLMPropositionizer, RecordedPropositionizer, SentencePropositionizer)
+_PROPOSITIONIZERS = (LLMPropositionizer, RecordedPropositionizer, SentencePropositionizer, Seq2SeqPropositionizer)
 _KINDS: dict[str, type[BaseComponent]] = {
     **all_node_parsers,
     **{kind.class_name(): kind for kind in (*_BASE_PARSERS, *_PROPOSITIONIZERS)},
@@ -60,7 +61,8 @@ def _made_of_dict(value: Any) -> Any:
     name = value.get("class_name")
     if name not in _KINDS:
         raise ValueError(f"cannot make a {name!r} from its dictionary; known are {', '.join(sorted(_KINDS))}")
-    return _KINDS[name].from_dict({key: part for key, part in value.items() if key != "id_func"})  # kept by name only
+    parts = {key: _made_of_dict(part) if key == "otherwise" else part for key, part in value.items()}
+    return _KINDS[name].from_dict({key: part for key, part in parts.items() if key != "id_func"})  # kept by name only
 
 
 def without_secrets(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -180,7 +181,20 @@ def test_the_command_prints_what_it_found(tmp_path: Path) -> None:
     assert "0.500" in output
     assert f"- untitled: {LAKE}" in output
     assert "[b]less" in output
+    assert "1 passage missing, counted as 0:" in output
     assert "\x1b" not in output
+
+
+def test_sides_of_equal_name_can_be_told_apart(tmp_path: Path) -> None:
+    needs_huggingface()
+    for name in ("mine", "theirs"):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name / "out.jsonl", MADE)
+    files = ["--predicted", tmp_path / "mine" / "out.jsonl", "--reference", tmp_path / "theirs" / "out.jsonl"]
+    code, output = run("score-propositions", *files, "--embed-model", "minilm")
+    assert code == 0, output
+    assert re.search(r"predicted: out\.jsonl +reference: out\.jsonl", output)
+    assert re.search(r"fails coverage \(passages\) +\d+\.\d % +\d+\.\d %", output)
 
 
 @pytest.mark.parametrize(

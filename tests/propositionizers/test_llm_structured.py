@@ -38,6 +38,8 @@ REFUSALS = {
         ),
     ),
     "llama.cpp": Reply('response_format type must be one of "text" or "json_object"', status=500),
+    "llama.cpp, of the schema": Reply("JSON schema conversion failed: unsupported keyword", status=500),
+    "in words": Reply("The response format is not available for this model.", status=500),
     "a bare one": Reply("Bad request.", status=400),
 }
 

@@ -19,6 +19,7 @@ from llama_pack_densex import (
     LLMPropositionizer,
     Passage,
     PropositionizerError,
+    PropositionNodeParser,
     SentencePropositionizer,
     Seq2SeqPropositionizer,
 )
@@ -134,6 +135,14 @@ def test_a_pickled_one_and_a_copy_make_the_same(propositionizer: Seq2SeqProposit
     for again in (pickle.loads(pickled), deepcopy(propositionizer), saved):
         assert again.fingerprint == propositionizer.fingerprint
         assert again.propositionize([TEA]) == propositionizer.propositionize([TEA])
+
+
+def test_a_parser_with_one_is_made_again_of_its_dictionary(folder: Path) -> None:
+    propositionizer = Seq2SeqPropositionizer(folder, otherwise=SentencePropositionizer())
+    parser = PropositionNodeParser(propositionizer=propositionizer)
+    again = PropositionNodeParser.from_dict(json.loads(parser.to_json()))
+    assert again.propositionizer.fingerprint == propositionizer.fingerprint
+    assert again.propositionizer.propositionize([TEA, LAKE]) == propositionizer.propositionize([TEA, LAKE])
 
 
 def test_its_fingerprint_is_of_the_weights_and_not_of_their_place(
