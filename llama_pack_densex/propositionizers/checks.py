@@ -122,12 +122,9 @@ def _unsaid(passage: str, propositions: Sequence[str]) -> list[tuple[int, int]]:
         if term[0].isdecimal():
             meant = (one for one in whole.numbers if term in _FIGURES.findall(one.shown))
             return any(not stated.values.isdisjoint(one.values) for one in meant)
-        if _UNIT.fullmatch(term):
+        if _UNIT.fullmatch(term) or stated.has_word(term) or _even(term) in stated.katakana:
             return True
-        if term[0] >= "ァ":
-            return _even(term) in stated.katakana
-        places = [place for place, token in enumerate(whole.tokens) if token[0] == term]
-        return stated.has_word(term) or any(_is_abbreviated(whole, place, stated) for place in places)
+        return any(token[0] == term and _is_abbreviated(whole, i, stated) for i, token in enumerate(whole.tokens))
 
     terms = (unicodedata.normalize("NFKC", passage[slice(*span)]) for span in missing)
     return [span for span, term in zip(missing, terms, strict=True) if not (_TERM.fullmatch(term) and is_said(term))]
@@ -138,6 +135,7 @@ def _missing(text: str, span: tuple[int, int]) -> Finding:
 
 
 def _short(text: str) -> str:
+    text = " ".join(text.split())
     return text if len(text) <= 60 else f"{text[:59]}…"
 
 
