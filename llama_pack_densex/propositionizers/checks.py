@@ -612,6 +612,8 @@ _OPENING = r"[\s\"'“‘「『(*_]*"
 _POINTING = re.compile(
     rf"{_OPENING}(?:(?:In|On|By|Since|After|Before|During|From|Until|Around|At) (?:the |early |late |mid-|end of )*"
     rf"(?:(?:{_MONTH[1:-1]}|\d\w*|century|spring|summer|autumn|winter|season)[ ,–-]+)+"
+    r"|(?:At|During|In|By|Since|After|Before|According to) (?=th(?:is|at|ese|ose)\b|h(?:im|er)\b)"
+    r"|There,? (?=s?he |they |it )"
     r"|(?:However|Later|Then|Also|Today|Now|Here|Additionally|Moreover|Furthermore|Thus|Finally|Initially),? )?"
     r"(?P<word>it|he|she|they|its|his|her|him|their|them|this|that|these|those|the latter"
     rf"|the former(?=,|'s|{_VERB.pattern}))\b(?=['’\s,])",
@@ -634,7 +636,7 @@ _POINTING_JA = re.compile(
     rf"{_OPENING}(?:[\d〇一二三四五六七八九十元年月日時世紀代末初頭中旬後期前半頃ごろ春夏秋冬]+(?:に|から|まで|で|、|の)+は?、?"
     r"|(?:また|さらに|なお|しかし|そして|ただし|一方)、)?"
     r"(?P<word>それ(?!ぞれ|以[降来前])|これ(?!ま)|あれ(?=は|が|を)|彼女|彼(?!岸|方|我)|同(?:[氏社年月日国校市地書作機馬誌紙船艦館駅線法会所局県町村島山川寺"
-    r"城隊車店府]|大学|大会|時期|時代|地域|事件|作品|選手|監督|教授|博士)|当時|当該|本(?:[馬作書機種人艦船校駅線件])|前者|後者|両者"
+    r"城隊車店府]|大学|大会|時期|時代|地域|事件|作品|選手|監督|教授|博士)|当時|当該|本(?:[馬作書機種人艦船校駅線件])|同じ[年月日]|(?:二人|氏)(?=[はがも])|前者|後者|両者"
     r"|その|この|あの|[そこ]こ(?=[はがでにをのも]|から)|[そこ]う(?:した|いう)|[そこ]のよう|自ら|自身|わが(?=[国社校町]))"
 )
 # What is always something's or someone's: without saying whose, it opens no proposition.

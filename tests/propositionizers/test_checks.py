@@ -228,6 +228,24 @@ def test_propositions_of_the_racehorses_are_japanese_and_name_their_horse_or_rac
     assert not {"language", "self_containedness"} & {*kinds}
 
 
+@pytest.mark.parametrize(
+    ("passage", "proposition"),
+    [
+        (TOWER, "During this time the lighthouse had no keepers."),
+        (TOWER, "At that time, the lighthouse had no keepers."),
+        (TOWER, "According to her, storms washed the scaffolding away."),
+        (TOWER, "There she was an engineer."),
+        (HORSE, "同じ年に北海道で生まれた。"),
+        (HORSE, "二人は前で走った。"),
+        (HORSE, "氏は北海道で生まれた。"),
+    ],
+)
+def test_what_points_at_something_behind_a_preposition_is_not_self_contained(
+    passage: Passage, proposition: str
+) -> None:
+    assert ("self_containedness", 0) in found(passage, proposition)
+
+
 BRIDGE = Passage(
     "Harrow Bridge was opened on 3 May 1931 by Dr. Vera Lindqvist of the University of Uppsala. Some 140 people died "
     "while it was built, and between one hundred and two hundred were hurt. It is 412 m long, covers 2.5 km² and is "
