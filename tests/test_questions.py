@@ -145,12 +145,12 @@ def test_a_question_is_a_node_that_leads_to_its_passage_and_names_what_answers_i
         assert node.parent_node is not None
         assert node.parent_node.node_id == passage.node_id
         assert node.node_id not in [child.node_id for child in passage.child_nodes or []]
-        for node_id, *told in node.metadata["densex_answers"]:
+        for node_id, *told in json.loads(node.metadata["densex_answers"]):
             answer = by_id[node_id]
             assert isinstance(answer, TextNode)
             unverified = "densex_unverified" in answer.metadata
             assert told == [answer.text, answer.start_char_idx, answer.end_char_idx, unverified]
-    answers = {node.text: node.metadata["densex_answers"][0][1] for node in found}
+    answers = {node.text: json.loads(node.metadata["densex_answers"])[0][1] for node in found}
     assert answers["How do Japanese people consume miso in a broth?"] == "The Japanese eat miso in soup."
     assert answers["煎茶はどんな色をしている？"] == "煎茶は緑色である。"
 

@@ -42,13 +42,13 @@ from llama_pack_densex.index.upkeep import CheckReport, Compaction
 from llama_pack_densex.llm.names import HUGGINGFACE_ADVICE
 from llama_pack_densex.node_parsers.metadata import (
     BOOKKEEPING_KEYS,
-    FINDINGS_KEY,
     GRANULARITY_KEY,
     REASON_KEY,
     SECTION_KEY,
     STATUS_KEY,
     TITLE_KEY,
     UNVERIFIED_KEY,
+    findings_of,
 )
 from llama_pack_densex.options import Mode
 from llama_pack_densex.pack import DenseXRetrievalPack
@@ -181,7 +181,7 @@ def _in_order(passage: BaseNode, units: Sequence[BaseNode]) -> list[Shown]:
         {
             **{name: value for name, value in _shown(unit).items() if name in names},
             "unverified": bool(unit.metadata.get(UNVERIFIED_KEY)),
-            "findings": unit.metadata.get(FINDINGS_KEY, []),
+            "findings": findings_of(unit),
         }
         for unit in ordered
     ]
@@ -240,7 +240,7 @@ def inspect_index(
     with place.damage_reported():
         if findings:
             stated = {unit: one for one in chosen for unit in (one, *units[one, "proposition"])}
-            faulty = (one.node_id for one in nodes.fetch(list(stated)).values() if one.metadata.get(FINDINGS_KEY))
+            faulty = (one.node_id for one in nodes.fetch(list(stated)).values() if findings_of(one))
             chosen = list(dict.fromkeys(stated[one] for one in faulty))
         shown = sorted(nodes.fetch(chosen).values(), key=reading_order)[:limit]
         read = nodes.fetch([unit for one in shown for kind in _UNITS for unit in units[one.node_id, kind]])
@@ -258,7 +258,7 @@ def inspect_index(
                 **_shown(node),
                 "status": str(node.metadata.get(STATUS_KEY, "")),
                 "reason": str(node.metadata.get(REASON_KEY, "")),
-                "findings": node.metadata.get(FINDINGS_KEY, []),
+                "findings": findings_of(node),
                 **{f"{kind}s": _in_order(node, [read[unit] for unit in units[node.node_id, kind]]) for kind in _UNITS},
             }
             for node in shown

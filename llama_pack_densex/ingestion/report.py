@@ -21,7 +21,7 @@ from pydantic_core import ValidationError
 from llama_pack_densex.ingestion.progress import Display, IngestionProgress, count, duration, money
 from llama_pack_densex.llm.errors import scrub
 from llama_pack_densex.llm.usage import RequestFigures
-from llama_pack_densex.node_parsers.metadata import FINDINGS_KEY, GRANULARITY_KEY, REASON_KEY, STATUS_KEY
+from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, REASON_KEY, STATUS_KEY, findings_of
 from llama_pack_densex.node_parsers.parsers import ParsedDocument
 from llama_pack_densex.propositionizers.base import Propositionizer, PropositionSet
 
@@ -343,7 +343,7 @@ def _outcome(parsed: ParsedDocument, replaced: bool) -> DocumentOutcome:
         propositions=sum(node.metadata[GRANULARITY_KEY] == "proposition" for node in nodes),
         statuses=dict(Counter(node.metadata[STATUS_KEY] for node in passages if STATUS_KEY in node.metadata)),
         fallbacks=tuple(fallbacks),
-        findings=dict(Counter(one.partition(":")[0] for node in nodes for one in node.metadata.get(FINDINGS_KEY, ()))),
+        findings=dict(Counter(one.partition(":")[0] for node in nodes for one in findings_of(node))),
     )
 
 

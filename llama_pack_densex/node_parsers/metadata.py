@@ -29,9 +29,9 @@ DOCUMENT_ID_KEY = "densex_document_id"
 """The id of a node's document; core's ingestion cache tells nodes apart by text and metadata alone."""
 ANSWERS_KEY = "densex_answers"
 """Of questions: id, text, start, end and whether it is unverified, of each proposition that answers them, the likeliest
-first."""
+first; as JSON, since many stores take no lists."""
 FINDINGS_KEY = "densex_findings"
-"""What checks found wrong with a proposition, as "kind: reason"; on the passage what is about all of them."""
+"""What checks found wrong with a proposition, a line each, as "kind: reason"; on the passage what is about all."""
 MATCHED_KEY = "densex_matched"
 """Of retrieved nodes: the units that found them, best first (see `MatchedUnit`)."""
 
@@ -50,6 +50,11 @@ LLM_METADATA = ("title", "section", "file_name", "page_label")
 
 # SimpleDirectoryReader excludes these of each file, whoever reads it: that is no wish of the user's.
 _READER_EXCLUDES = frozenset({"file_name", "file_type", "file_size", *VOLATILE_FILE_KEYS})
+
+
+def findings_of(node: BaseNode) -> list[str]:
+    """What checks found wrong with a proposition, or with all of a passage, each as "kind: reason"."""
+    return str(node.metadata.get(FINDINGS_KEY, "")).splitlines()
 
 
 def hide(node: BaseNode, keys: Iterable[str]) -> None:

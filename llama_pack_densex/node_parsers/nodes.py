@@ -198,7 +198,7 @@ class DocumentNodes:
         self._link_neighbours(nodes)
         for node, told in [(passage, found.get(None)), *((node, found.get(node.text)) for node in nodes)]:
             if told:
-                node.metadata[FINDINGS_KEY] = told
+                node.metadata[FINDINGS_KEY] = "\n".join(told)
         return nodes
 
     def _sentences(self, passage: TextNode, known: set[str]) -> list[IndexNode]:
@@ -217,11 +217,11 @@ class DocumentNodes:
         nodes = [self._unit(passage, "question", text, None) for text in questions]
         found = answers(questions, [node.text for node in propositions])
         for node, places in zip(nodes, found, strict=True):
-            answering = [propositions[place] for place in places]
-            node.metadata[ANSWERS_KEY] = [
+            told = [
                 [one.node_id, one.text, one.start_char_idx, one.end_char_idx, UNVERIFIED_KEY in one.metadata]
-                for one in answering
+                for one in map(propositions.__getitem__, places)
             ]
+            node.metadata[ANSWERS_KEY] = json.dumps(told, ensure_ascii=False)
         self._link_neighbours(nodes)
         return nodes
 

@@ -198,7 +198,10 @@ def _states(passage: str, region: Region) -> bool:
 _LIST_NUMBER = re.compile(r"\W*\d{1,3}[.)．）]\s")
 _GROUPED = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _NUMBER = re.compile(r"(?<![A-Za-zＡ-Ｚａ-ｚ\d\[])\d+(?:[.,:．，：]\d+)*")
-_NAMES = {"en": re.compile(r"[A-Z][a-zA-ZÀ-ɏ]+"), "ja": re.compile(r"[ァ-ヺー]{3,}|[A-Za-zＡ-Ｚａ-ｚ]{2,}")}
+_NAMES = {
+    "en": re.compile(r"(?!(?:[DMJS]r|Mrs|Ms|Prof|Inc|Ltd|Co|Corp)\b)[A-Z][a-zA-ZÀ-ɏ]+"),
+    "ja": re.compile(r"[ァ-ヺー]{3,}|[A-Za-zＡ-Ｚａ-ｚ]{2,}"),
+}
 _WITHIN = re.compile(r"[\w,;][ -]$")  # what is before a word that is not the first of a sentence or quotation
 
 

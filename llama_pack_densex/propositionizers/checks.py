@@ -60,7 +60,7 @@ def check_propositions(passage: Passage, propositions: Sequence[str]) -> list[Fi
             findings.append(Finding("duplication", index, None, f"it says what proposition {first + 1} says"))
         if why := _wrong_size(text, passage.text, context):
             findings.append(Finding("size", index, None, why))
-    return findings + [_missing(passage.text, span) for span in uncovered(passage.text, propositions)]
+    return findings + [_missing(passage.text, span) for span in _unsaid(passage.text, propositions)]
 
 
 def checked(passage: Passage, made: PropositionSet) -> PropositionSet:
@@ -94,7 +94,7 @@ def settled(passage: Passage, made: PropositionSet) -> PropositionSet:
         for index, finding in wrong.items():
             texts[index] = _source_of(texts[index], passage.text)
             found.append((texts[index], finding))
-    for start, end in uncovered(passage.text, texts):
+    for start, end in _unsaid(passage.text, texts):
         sentences = (one for one in sentence_spans(passage.text) if one[0] < end and start < one[1])
         text = "\n".join(passage.text[slice(*one)] for one in sentences)
         found.append((text, _missing(passage.text, (start, end))))
@@ -112,34 +112,65 @@ def _source_of(proposition: str, passage: str) -> str:
     return passage[spans[0][0] : spans[-1][1]] if spans else passage_sentences(passage)[0]
 
 
+def _unsaid(passage: str, propositions: Sequence[str]) -> list[tuple[int, int]]:
+    """What no proposition says, less the numbers and names that stand there in another form."""
+    if not (missing := uncovered(passage, propositions)):
+        return []
+    whole, stated = _Text(passage), _Context(Passage("\n".join(propositions)), "")
+
+    def is_said(term: str) -> bool:
+        if term[0].isdecimal():
+            meant = (one for one in whole.numbers if term in _FIGURES.findall(one.shown))
+            return any(not stated.values.isdisjoint(one.values) for one in meant)
+        if _UNIT.fullmatch(term) or stated.has_word(term) or _even(term) in stated.katakana:
+            return True
+        return any(token[0] == term and _is_abbreviated(whole, i, stated) for i, token in enumerate(whole.tokens))
+
+    terms = (unicodedata.normalize("NFKC", passage[slice(*span)]) for span in missing)
+    return [span for span, term in zip(missing, terms, strict=True) if not (_TERM.fullmatch(term) and is_said(term))]
+
+
 def _missing(text: str, span: tuple[int, int]) -> Finding:
     return Finding("coverage", None, span, f'no proposition says "{_short(text[slice(*span)])}"')
 
 
 def _short(text: str) -> str:
+    text = " ".join(text.split())
     return text if len(text) <= 60 else f"{text[:59]}…"
 
 
 # What a text consists of, after NFKC: numbers in figures and kanji, words in Latin letters, katakana, other kanji.
 _LATIN = "A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u1e00-\u1eff"
+_NUMERAL = "[〇零一二三四五六七八九十百千万億兆]"
 _TOKEN = re.compile(
     rf"(?P<latin>[{_LATIN}]+(?:['’][{_LATIN}]+)*(?:(?<=\b[A-Z])\.(?:[A-Z]\.)+)?)"
-    r"|(?P<number>(?:\d+(?:,\d{3})*(?:\.\d+)?|[〇零一二三四五六七八九十百千万億兆])+)"
+    rf"|(?P<number>(?:\d+(?:,\d{{3}})*(?:\.\d+)?|{_NUMERAL})+)"
     r"|(?P<katakana>[ァ-ヺー]+(?:[・=][ァ-ヺー]+)*)"
-    r"|(?P<kanji>[々〆㐀-䶿一-鿿豈-﫿]+)"
+    rf"|(?P<kanji>(?:(?!{_NUMERAL}+[年月日時分秒人名歳回位番勝敗戦階度倍円頭枚本件種個社校隻号冊章条巻点票席部棟層町村个つかカヶ]"
+    rf"|(?<=[約约]){_NUMERAL})[々〆㐀-䶿一-鿿豈-﫿])+)"  # 昭和 of 昭和五十年
 )
+_FIGURES = re.compile(r"\d+(?:[.,]\d+)*")
+_TERM = re.compile(rf"{_FIGURES.pattern}|[{_LATIN}]+|[ァ-ヺー]+")
+# How one says degrees, and by which power a unit is: left out.
+_SCALE = re.compile(
+    rf"(?:(?<=°)[CF]|(?<=degrees )(?:Celsius|Fahrenheit|C|F))(?![{_LATIN}])|[摂華]氏(?=\d)|(?<=[ckm\d ]m)[23](?!\d)"
+    r"|(?:square|cubic) (?=\w*m(?:et(?:er|re)s?|iles?)?\b|f[oe][oe]t)|[平立]方(?=[キメセミ])"
+)
+_SCALED = ("°", "degrees ", "氏", "m2", "m3", "square ", "cubic ", "平方", "立方")
 
 
 class _Text:
     """A text, taken apart once.
 
     Attributes:
-        plain: The text in NFKC.
+        plain: The text in NFKC, with units in their shortest form.
         tokens: Its numbers and words in order.
     """
 
     def __init__(self, text: str) -> None:
         self.plain = unicodedata.normalize("NFKC", text)
+        if any(mark in self.plain for mark in _SCALED):
+            self.plain = _SCALE.sub("", self.plain)
         self.tokens = list(_TOKEN.finditer(self.plain))
 
     @cached_property
@@ -181,7 +212,7 @@ class _Context(_Text):
         self.bare_days = {one.values[0] for one in self.numbers if one.unit == "日" and not one.labels}
         self.labels: defaultdict[str, set[float]] = defaultdict(set)
         for number in self.numbers:
-            for label in (*number.labels, *filter(None, [number.event])):
+            for label in filter(None, (*number.labels, number.event, number.unit)):
                 self.labels[label].update(number.values)
         self._sources: dict[str, _Text] = {}
         self.words: set[str] = set()
@@ -198,6 +229,7 @@ class _Context(_Text):
                 self._alike[word[:4]].append(word)
             if token[0][0].isupper():
                 alone = end < 0 or self.plain[end : token.start()] != " "
+                alone = alone and not self.plain.startswith(" of ", token.end())  # a university has no given name
                 (self.surnames if alone else following).add(word)
                 initials, end = initials + token[0][0], -1 if word in _NO_NAMES or word in _MONTHS else token.end()
             elif word not in _JOINING:
@@ -254,6 +286,8 @@ def _squeeze(text: str) -> str:
 
 
 def _even(katakana: str) -> str:
+    for written, same in zip(("ヴァ", "ヴィ", "ヴェ", "ヴォ", "ヴ"), "バビベボブ", strict=True):
+        katakana = katakana.replace(written, same)
     return re.sub("[ー・= ]", "", katakana)
 
 
@@ -299,18 +333,22 @@ def _numbers(text: _Text) -> list[_Number]:
         else:
             continue
         while position < len(tokens) and tokens[position].lastgroup == "latin":
-            more = _SPELLED.get(tokens[position][0])
-            between = text.plain[last.end() : tokens[position].start()]
-            if not more or between not in (" ", "-", "\u2010", "\u2011"):
+            is_scaled = last.lastgroup == "latin" and values[-1] >= 100
+            is_joined = is_scaled and tokens[position][0] == "and" and not _HUNDRED.match(text.plain, last.end())
+            token = tokens[min(position + is_joined, len(tokens) - 1)]
+            more = _SPELLED.get(token[0])
+            if not more or text.plain[last.end() : token.start()] not in (" ", "-", "\u2010", "\u2011", " and "):
                 break
             if more >= 100:
-                values.append(values[-1] * more)
-            elif 20 <= values[-1] < 100 and more < 10:
+                values.append(values[-1] + values[-1] % more * (more - 1))
+            elif is_scaled or (20 <= values[-1] < 100 and more < 10):
                 values[-1] += more
             else:
                 break
-            last, is_plain = tokens[position], True
-            position += 1
+            last, is_plain = token, True
+            position += 1 + is_joined
+        if first.lastgroup == "latin":
+            del values[:-1]
         shown = text.plain[first.start() : last.end()]
         before = _RANGE.search(text.plain, max(0, first.start() - 6), first.start())
         if before and shown.isdecimal() and len(shown) < len(before[1]):  # 1754-63
@@ -357,6 +395,7 @@ _SPELLED = {
     )
     for word in f"{found[1]} {found[1].title()}".split()
 }
+_HUNDRED = re.compile(r" and \w+ hundred\b")  # of one hundred and two hundred
 _NEXT_YEAR = re.compile(r"翌年|明けた|(?:next|following) year|\b(?:a|one) year later")
 _NEXT_DAY = re.compile(r"翌[日朝]|(?:next|following) (?:day|morning|evening)|\bday (?:later|after)")
 _LABEL = re.compile(
@@ -372,17 +411,17 @@ _UNITS = {
     "km": "km|kilomet(?:er|re)s?|キロメートル|キロ(?!グラム|リットル|ワット)",
     "mm": "mm|millimet(?:er|re)s?|ミリ(?:メートル)?",
     "mile": "miles?|マイル", "foot": "f(?:oo|ee)t|ft|フィート", "kg": "kg|kilogram(?:me)?s?|キログラム",
-    "tonne": "tonn?es?|tons?|t|トン", "litre": "lit(?:er|re)s?|リットル", "degree": "°|degrees?", "yen": "yen|円",
+    "tonne": "tonn?es?|tons?|t|トン", "litre": "lit(?:er|re)s?|リットル", "degree": "°|degrees?|度", "yen": "yen|円",
     "dollar": "dollars?|ドル", "pound": "pounds?|lbs?|ポンド", "euro": "euros?|ユーロ", "hour": "hours?|時間",
     "minute": "minutes?|分間?", "second": "seconds?|秒間?", "week": "weeks?|週間?", "year": "years?",
     "month": "months?|[かカヶヵケ]月", "century": "centur(?:y|ies)|世紀", "人": "人|名", "歳": "歳|才",
-    **{unit: unit for unit in "年月日時度回位番勝敗戦馬着倍階台"},
+    **{unit: unit for unit in "年月日時回位番勝敗戦馬着倍階台"},
 }  # fmt: skip
 _COUNTED = [*_UNITS]
 _UNIT = re.compile(rf"(?:st|nd|rd|th)?[ -]?(?:{'|'.join(f'({form})' for form in _UNITS.values())})(?![a-z])")
 _DAY_BEFORE_MONTH = re.compile(rf"(?:st|nd|rd|th)?(?: of)? {_MONTH}\b")
 _DAY_AFTER_MONTH = re.compile(rf"{_MONTH} (?:the )?\Z")
-_COUNTER = re.compile("[つ頭枚本件種個社校隻号代基冊話章条巻作点票席機両駅行列組隊部版棟室里層段周泊字箇か]")
+_COUNTER = re.compile("[つ頭枚本件種個社校隻号代基冊話章条巻作点票席機両駅行列組隊部版棟室里層段周泊字箇か町村]")
 _SIGNS = {"$": "dollar", "£": "pound", "€": "euro", "¥": "yen"}
 
 
@@ -524,6 +563,8 @@ def _is_unknown_ja(token: re.Match[str], context: _Context) -> bool:
     passage has nowhere, or one of those that are hardly ever but in names.
     """
     run = token[0]
+    if token.lastgroup != "kanji" and _UNIT.fullmatch(run):
+        return False
     if token.lastgroup == "latin":
         return run.lower() not in context.lowered
     if token.lastgroup == "katakana":
@@ -571,6 +612,8 @@ _OPENING = r"[\s\"'“‘「『(*_]*"
 _POINTING = re.compile(
     rf"{_OPENING}(?:(?:In|On|By|Since|After|Before|During|From|Until|Around|At) (?:the |early |late |mid-|end of )*"
     rf"(?:(?:{_MONTH[1:-1]}|\d\w*|century|spring|summer|autumn|winter|season)[ ,–-]+)+"
+    r"|(?:At|During|In|By|Since|After|Before|According to) (?=th(?:is|at|ese|ose)\b|h(?:im|er)\b)"
+    r"|There,? (?=s?he |they |it )"
     r"|(?:However|Later|Then|Also|Today|Now|Here|Additionally|Moreover|Furthermore|Thus|Finally|Initially),? )?"
     r"(?P<word>it|he|she|they|its|his|her|him|their|them|this|that|these|those|the latter"
     rf"|the former(?=,|'s|{_VERB.pattern}))\b(?=['’\s,])",
@@ -593,7 +636,7 @@ _POINTING_JA = re.compile(
     rf"{_OPENING}(?:[\d〇一二三四五六七八九十元年月日時世紀代末初頭中旬後期前半頃ごろ春夏秋冬]+(?:に|から|まで|で|、|の)+は?、?"
     r"|(?:また|さらに|なお|しかし|そして|ただし|一方)、)?"
     r"(?P<word>それ(?!ぞれ|以[降来前])|これ(?!ま)|あれ(?=は|が|を)|彼女|彼(?!岸|方|我)|同(?:[氏社年月日国校市地書作機馬誌紙船艦館駅線法会所局県町村島山川寺"
-    r"城隊車店府]|大学|大会|時期|時代|地域|事件|作品|選手|監督|教授|博士)|当時|当該|本(?:[馬作書機種人艦船校駅線件])|前者|後者|両者"
+    r"城隊車店府]|大学|大会|時期|時代|地域|事件|作品|選手|監督|教授|博士)|当時|当該|本(?:[馬作書機種人艦船校駅線件])|同じ[年月日]|(?:二人|氏)(?=[はがも])|前者|後者|両者"
     r"|その|この|あの|[そこ]こ(?=[はがでにをのも]|から)|[そこ]う(?:した|いう)|[そこ]のよう|自ら|自身|わが(?=[国社校町]))"
 )
 # What is always something's or someone's: without saying whose, it opens no proposition.

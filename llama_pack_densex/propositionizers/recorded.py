@@ -9,7 +9,7 @@ import threading
 import unicodedata
 import uuid
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -34,7 +34,8 @@ class RecordedPropositionizer(DelegatingPropositionizer):
     A line of the file is `{"title": ..., "section": ..., "text": ..., "propositions": [...], "questions": [...]}`, and
     may have the propositions' "status" and "reason". A line may have but one of both lists: what other lines have of
     the same passage joins it. White space and Unicode normalisation (NFKC) do not count when texts are compared. Of
-    several lines with one text that one counts whose title and section are the passage's too, else the last.
+    several lines with one text that one counts whose title and section are the passage's too, else the last. Node ids
+    do not hang on what is in the file: a line added for one document must not change those of all others.
 
     Args:
         path: The JSONL file, in UTF-8.
@@ -97,10 +98,6 @@ class RecordedPropositionizer(DelegatingPropositionizer):
         purged = purge_recording(self.path, texts)
         return purged + super().purge(texts)
 
-    def fingerprint_data(self) -> dict[str, Any]:
-        # Not the file's content: a line added for one document must not change the node ids of all others.
-        return super().fingerprint_data()
-
 
 def _read_recordings(path: Path) -> dict[tuple[str, ...], PropositionSet]:
     recorded: dict[tuple[str, ...], PropositionSet] = {}
@@ -157,9 +154,9 @@ def open_recording(path: str | Path) -> None:
 
 def append_recording(path: str | Path, passage: Passage, propositions: PropositionSet) -> None:
     """Append one passage with its propositions, as a whole line in one write."""
-    record: dict[str, Any] = {"title": passage.title, "text": passage.text, "propositions": list(propositions.texts)}
+    record: dict[str, Any] = {**asdict(passage), "propositions": propositions.texts}
     if propositions.questions:
-        record["questions"] = list(propositions.questions)
+        record["questions"] = propositions.questions
     line = json.dumps(record, ensure_ascii=False) + "\n"
     with _WRITING, open(path, "ab", buffering=0, opener=_open_private) as file:
         file.write(line.encode("utf-8", "backslashreplace"))  # a lone surrogate becomes its JSON escape

@@ -55,7 +55,6 @@ from llama_pack_densex.stores.node_store import (
     NodeRecord,
     NodeStore,
     Tally,
-    as_json,
     to_records,
 )
 from llama_pack_densex.stores.words import SAYING, Words, words_in
@@ -464,7 +463,7 @@ def to_record(content: str) -> NodeRecord:
         section=str(metadata.get(SECTION_KEY, "")),
         document_hash="",  # base nodes have it, and a file
         file="",
-        metadata=as_json(metadata.get(ANSWERS_KEY)),
+        metadata=str(metadata.get(ANSWERS_KEY, "")),
         span=None if start is None or end is None else (start, end),
         unverified=bool(metadata.get(UNVERIFIED_KEY)),
     )

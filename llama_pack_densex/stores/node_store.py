@@ -242,7 +242,7 @@ class NodeRecord:
             section=str(metadata.get(SECTION_KEY, "")),
             document_hash=str(metadata.get(DOCUMENT_HASH_KEY, "")),
             file=file_of(node) if metadata.get(DOCUMENT_HASH_KEY) else "",
-            metadata=as_json(metadata) if granularity == "passage" else as_json(metadata.get(ANSWERS_KEY)),
+            metadata=as_json(metadata) if granularity == "passage" else str(metadata.get(ANSWERS_KEY, "")),
             span=span_of(node),
             unverified=bool(metadata.get(UNVERIFIED_KEY)),
         )

@@ -226,3 +226,82 @@ def test_propositions_of_the_racehorses_are_japanese_and_name_their_horse_or_rac
     ]
     assert len(recorded) > 3
     assert not {"language", "self_containedness"} & {*kinds}
+
+
+@pytest.mark.parametrize(
+    ("passage", "proposition"),
+    [
+        (TOWER, "During this time the lighthouse had no keepers."),
+        (TOWER, "At that time, the lighthouse had no keepers."),
+        (TOWER, "According to her, storms washed the scaffolding away."),
+        (TOWER, "There she was an engineer."),
+        (HORSE, "同じ年に北海道で生まれた。"),
+        (HORSE, "二人は前で走った。"),
+        (HORSE, "氏は北海道で生まれた。"),
+    ],
+)
+def test_what_points_at_something_behind_a_preposition_is_not_self_contained(
+    passage: Passage, proposition: str
+) -> None:
+    assert ("self_containedness", 0) in found(passage, proposition)
+
+
+BRIDGE = Passage(
+    "Harrow Bridge was opened on 3 May 1931 by Dr. Vera Lindqvist of the University of Uppsala. Some 140 people died "
+    "while it was built, and between one hundred and two hundred were hurt. It is 412 m long, covers 2.5 km² and is "
+    "painted once it is warmer than 15 °C. The United Kingdom paid for it, and the Scottish for three towers of 23,000 "
+    "stones.",
+    title="Harrow Bridge",
+)
+BRIDGE_RIGHT = [
+    "Harrow Bridge was opened on May 3, 1931.",
+    "Harrow Bridge was opened by Vera Lindqvist.",
+    "Vera Lindqvist was of Uppsala University.",
+    "One hundred and forty people died while Harrow Bridge was built.",
+    "100 to 200 people were hurt while Harrow Bridge was built.",
+    "Harrow Bridge is 412 metres long.",
+    "Harrow Bridge covers 2.5 square kilometres.",
+    "Harrow Bridge is painted once it is warmer than 15 degrees Celsius.",
+    "The UK paid for Harrow Bridge.",
+    "Scotland paid for 3 towers of Harrow Bridge, of twenty-three thousand stones.",
+]
+CITY = Passage(
+    "霧ヶ丘市は昭和50年に3町5村が合併して発足した。面積は約345km²で、約80か所の温泉があり、平均気温は14.2度である。"
+    "予算は5億3,200万円で、ヴェローナと姉妹都市である。",
+    title="霧ヶ丘市",
+)
+CITY_RIGHT = [
+    "霧ヶ丘市は昭和五十年に発足した。",
+    "霧ヶ丘市は三町五村が合併して発足した。",
+    "霧ヶ丘市の面積は約345平方キロメートルである。",
+    "霧ヶ丘市には約八十カ所の温泉がある。",
+    "霧ヶ丘市の平均気温は14.2℃である。",
+    "霧ヶ丘市の予算は532,000,000円である。",
+    "霧ヶ丘市の姉妹都市はベローナである。",
+]
+
+
+@pytest.mark.parametrize(("passage", "propositions"), [(BRIDGE, BRIDGE_RIGHT), (CITY, CITY_RIGHT)])
+def test_what_is_said_in_another_form_is_neither_ungrounded_nor_missing(
+    passage: Passage, propositions: list[str]
+) -> None:
+    assert [str(one) for one in check_propositions(passage, propositions)] == []
+
+
+@pytest.mark.parametrize(
+    ("passage", "proposition"),
+    [
+        (BRIDGE, "Harrow Bridge was opened on May 4, 1931."),
+        (BRIDGE, "One hundred and fifty people died while Harrow Bridge was built."),
+        (BRIDGE, "Vera Lindqvist was of Oxford University."),
+        (BRIDGE, "Harrow Bridge covers 2.5 square miles."),
+        (BRIDGE, "Harrow Bridge is painted once it is warmer than 16 degrees Celsius."),
+        (CITY, "霧ヶ丘市は昭和六十年に発足した。"),
+        (CITY, "霧ヶ丘市は三町六村が合併して発足した。"),
+        (CITY, "霧ヶ丘市には約九十カ所の温泉がある。"),
+        (CITY, "霧ヶ丘市の平均気温は14.5℃である。"),
+        (CITY, "霧ヶ丘市の姉妹都市はベネチアである。"),
+    ],
+)
+def test_what_is_replaced_in_another_form_is_found(passage: Passage, proposition: str) -> None:
+    assert ("grounding", 0) in found(passage, proposition)

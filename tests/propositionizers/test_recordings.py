@@ -15,6 +15,15 @@ from tests.openai_server import OpenAIServer, held
 from tests.propositionizers.test_llm import ALL, MISO, MISO_JA, PASSAGE, PASSAGE_JA, propositionizer
 
 
+def test_what_is_recorded_of_equal_texts_under_two_headings_stays_apart(tmp_path: Path) -> None:
+    path = tmp_path / "recorded.jsonl"
+    for section, name in (("Lighthouse", "The lighthouse"), ("Chapel", "The chapel")):
+        made = PropositionSet((f"{name} has three floors.",), questions=(f"How high is {name.lower()}?",))
+        append_recording(path, Passage("It has three floors.", "Karsted", section), made)
+    (made,) = RecordedPropositionizer(path).propositionize([Passage("It has three floors.", "Karsted", "Lighthouse")])
+    assert (made.texts, made.questions) == (("The lighthouse has three floors.",), ("How high is the lighthouse?",))
+
+
 def test_what_came_back_is_recorded_and_read_again(tmp_path: Path) -> None:
     file = tmp_path / "propositions.jsonl"
     failing = Passage("Nothing is known of this.", title="x")
@@ -24,7 +33,7 @@ def test_what_came_back_is_recorded_and_read_again(tmp_path: Path) -> None:
         asyncio.run(asking.apropositionize([PASSAGE]))
     records = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
     assert sorted(record["title"] for record in records) == ["Miso", "Miso", "味噌"]
-    assert {tuple(record) for record in records} == {("title", "text", "propositions")}
+    assert {tuple(record) for record in records} == {("text", "title", "section", "propositions")}
     assert file.stat().st_mode & 0o777 == 0o600
     again = RecordedPropositionizer(file).propositionize([PASSAGE, PASSAGE_JA])
     assert [one.texts for one in again] == [made[0].texts, made[2].texts]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from llama_index.core import Document
 from llama_index.core.schema import MetadataMode
+from llama_index.core.vector_stores.utils import node_to_metadata_dict
 from llama_index.llms.openai import OpenAI
 
 from llama_pack_densex import (
@@ -192,14 +193,29 @@ def test_findings_are_on_the_nodes_hidden_from_models() -> None:
         nodes = parser.get_nodes_from_documents([Document(text=RACE.text, metadata={"title": RACE.title})])
     found = {node.get_content(): node.metadata.get("densex_findings") for node in nodes}
     assert found == {
-        RACE.text: ['coverage: no proposition says "5"'],
-        RACE_DRIFTING[0]: ['grounding: "6" is not in the passage'],
-        RACE_DRIFTING[1]: ['self_containedness: it does not say whose "鞍上" is meant'],
+        RACE.text: 'coverage: no proposition says "5"',
+        RACE_DRIFTING[0]: 'grounding: "6" is not in the passage',
+        RACE_DRIFTING[1]: 'self_containedness: it does not say whose "鞍上" is meant',
         RACE_DRIFTING[2]: None,
     }
     for node in nodes:
         for mode in (MetadataMode.EMBED, MetadataMode.LLM):
             assert "densex_findings" not in node.get_content(mode)
+
+
+def test_nodes_with_findings_and_questions_go_into_stores_that_take_no_lists(tmp_path: Path) -> None:
+    file = tmp_path / "recorded.jsonl"
+    wrong = ["Karsted Lighthouse is 42 metres high.", "It was\nbegun by Mary Smith."]
+    file.write_text(json.dumps({"text": TOWER.text, "propositions": wrong, "questions": ["How high is the tower?"]}))
+    parser = PropositionNodeParser(propositionizer=RecordedPropositionizer(file))
+    nodes = parser.get_nodes_from_documents([Document(text=TOWER.text, metadata={"title": TOWER.title})])
+    flat = [node_to_metadata_dict(node, remove_text=True, flat_metadata=True) for node in nodes]
+    assert {"densex_findings", "densex_answers"} <= {key for one in flat for key in one}
+    assert flat[2]["densex_findings"].splitlines() == [
+        'grounding: "Mary" is in neither the passage nor its title or section',
+        'grounding: "Smith" is in neither the passage nor its title or section',
+        'self_containedness: nothing in it says what "It" stands for',
+    ]
 
 
 def test_an_ingestion_counts_findings_and_inspect_shows_them(tmp_path: Path) -> None:
