@@ -6,6 +6,7 @@ import html
 import json
 import os
 import re
+import shutil
 import sys
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
@@ -57,7 +58,13 @@ def execute(
             cell.source = change(cell.source)
     client = NotebookClient(notebook, km=manager, timeout=900, resources={"metadata": {"path": str(folder)}})
     kept = {key: value for key, value in os.environ.items() if not key.startswith("OPENAI_")}
-    client.execute(env={**kept, "HF_HUB_OFFLINE": "1", **(environment or {})})
+    downloaded = folder / "dense_pack"
+    was_there = downloaded.exists()
+    try:
+        client.execute(env={**kept, "HF_HUB_OFFLINE": "1", **(environment or {})})
+    finally:
+        if not was_there:  # in the repository's root it would be a package of that name for whatever runs there
+            shutil.rmtree(downloaded, ignore_errors=True)
     return {cell.id: shown(cell) for cell in notebook.cells if cell.cell_type == "code"}
 
 
