@@ -27,6 +27,8 @@ from llama_pack_densex.propositionizers.replies import read_reply
 from llama_pack_densex.retrieval.hits import matched_units
 from tests.embedding import TrigramEmbedding
 from tests.openai_server import OpenAIServer, Reply, asked_content
+from tests.test_cli import run
+from tests.test_cli_batch import answer, requests_in, write_results
 
 MISO = "Miso is made of soybeans. It is salty. The Japanese eat it in soup."
 TEA = "お茶はツバキ科の木の葉から作る。煎茶は緑色である。"
@@ -190,16 +192,34 @@ def test_export_has_what_a_recording_needs(recording: Path, tmp_path: Path) -> N
     docs.mkdir()
     for document in DOCUMENTS:
         (docs / f"{document.id_}.txt").write_text(document.text, encoding="utf-8")
-    run = CliRunner()
-    made = run.invoke(app, ["index", str(docs), "--to", str(tmp_path / "index"), "--embed-model", "none",
+    command = CliRunner()
+    made = command.invoke(app, ["index", str(docs), "--to", str(tmp_path / "index"), "--embed-model", "none",
                             "--propositionizer", f"recorded:{recording}"])  # fmt: skip
     assert made.exit_code == 0, made.output
     assert "4 questions" in " ".join(made.output.split())
-    exported = run.invoke(app, ["export", str(tmp_path / "index")])
+    exported = command.invoke(app, ["export", str(tmp_path / "index")])
     (tmp_path / "again.jsonl").write_text(exported.stdout, encoding="utf-8")
     again = RecordedPropositionizer(tmp_path / "again.jsonl").propositionize([Passage(MISO), Passage(TEA)])
     assert [(list(one.texts), list(one.questions)) for one in again] == [
         (PROPOSITIONS[text], QUESTIONS[text]) for text in (MISO, TEA)
     ]
-    checked = run.invoke(app, ["check", str(tmp_path / "index")])
+    checked = command.invoke(app, ["check", str(tmp_path / "index")])
     assert (checked.exit_code, "4 questions" in " ".join(checked.output.split())) == (0, True)
+
+
+def test_questions_come_through_the_batch_api_too(
+    server: OpenAIServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_BASE", server.url)  # replies are kept by server
+    docs, to = tmp_path / "docs", tmp_path / "index"
+    docs.mkdir()
+    for document in DOCUMENTS:
+        (docs / f"{document.id_}.txt").write_text(document.text, encoding="utf-8")
+    code, output = run("batch", "export", docs, "--to", to, "--out", tmp_path / "out", "--questions")
+    assert (code, "--questions" in output) == (0, True)
+    results = write_results(tmp_path / "results.jsonl", answer(requests_in(tmp_path / "out"), answered))
+    assert run("batch", "import", results, "--to", to)[0] == 0
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
+    code, output = run("index", docs, "--to", to, "--embed-model", "none", "--propositionizer", "llm", "--questions")
+    assert (code, server.requests) == (0, [])
+    assert "4 questions" in " ".join(output.split())

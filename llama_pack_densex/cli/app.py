@@ -564,11 +564,13 @@ def score_propositions_(
 
 @batch.command("export")
 def export_requests(
+    context: typer.Context,
     paths: Paths,
     to: Annotated[Path, typer.Option("--to", help="The index's folder; it need not be there yet.", metavar="DIR")],
     out: Annotated[Path, typer.Option("--out", help="Where the request files go, a folder.", metavar="FOLDER")],
     llm: PropositionLLM = None,
     mode: Mode = None,
+    questions: Questions = None,
     requests_per_file: Annotated[
         int, typer.Option(min=1, max=50_000, help="Fewer where the service has too many tokens queued.", metavar="N")
     ] = 50_000,
@@ -587,13 +589,14 @@ def export_requests(
         from llama_pack_densex.cli.batch import export_paths, print_export
         from llama_pack_densex.cli.choices import Choices, FileChoice
 
-        choices = Choices(mode=mode, llm=llm, limits={} if prices is None else {"prices": prices})
+        choices = Choices(mode=mode, llm=llm, limits=_limits(context))
         choice = FileChoice(include or (), exclude or (), strict)
         report = export_paths(paths, to, out, choices, choice, requests_per_file, force)
         options = [part for glob in choice.include for part in ("--include", glob)]
         options += [part for glob in choice.exclude for part in ("--exclude", glob)]
         options += ["--strict"] if strict else []
         options += ["--mode", mode] if mode else []
+        options += ["--questions"] if questions else []
         print_json(report) if as_json else print_export(stdout(), report, [*map(str, paths), *options])
 
 

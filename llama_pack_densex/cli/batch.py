@@ -74,7 +74,7 @@ def export_paths(
         paths: Folders, files and datasets.
         to: The index's folder, which need not exist: what is in it is left out.
         out: Where the request files go.
-        choices: What will make the index: a model, a mode and prices.
+        choices: What will make the index: a model, a mode, whether there are questions, and prices.
         choice: Which files are read.
         requests_per_file: The most requests in a file.
         force: Whether to replace the files of an earlier export.
@@ -91,14 +91,14 @@ def export_paths(
             raise ValueError(f"{out} is below {path}, and its files would be indexed: give a folder elsewhere")
     documents = PathDocuments(paths, leave_out=[to], choice=choice)
     manifest = Manifest.read(to) if is_index(to) else None
-    if manifest is not None and "proposition" not in manifest.granularity:
+    if manifest is not None and {"proposition", "question"}.isdisjoint(manifest.granularity):
         raise ValueError(f"{to} is searched by {' and '.join(manifest.granularity)}: it needs no propositions")
     name = choices.llm or OPENAI_MODEL
     if parse_name(name)[0] != "openai":
         raise ValueError(f"{name!r} is not of OpenAI, whose Batch API this is for")
     llm = named_llm(name, asked=False)
     check_known(llm, name)
-    propositionizer = LLMPropositionizer(llm, questions=choices.limits.get("questions", False))
+    propositionizer = LLMPropositionizer(llm, **choices.limits)
     if (to / REPLIES_FILE).exists():
         propositionizer = propositionizer.keeping_replies(to / REPLIES_FILE)
     documents.survey()

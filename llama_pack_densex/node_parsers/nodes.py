@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import uuid
 from bisect import bisect_right
 from collections import Counter, defaultdict
@@ -44,12 +43,11 @@ from llama_pack_densex.node_parsers.metadata import (
     exclusions,
     lasting,
 )
-from llama_pack_densex.propositionizers.alignment import Span, align
+from llama_pack_densex.propositionizers.alignment import Span, align, answers
 from llama_pack_densex.propositionizers.base import Passage, PropositionSet
 from llama_pack_densex.propositionizers.blocks import Region, find_headings, find_regions, heading_text
 from llama_pack_densex.propositionizers.replies import unique
 from llama_pack_densex.propositionizers.sentences import passage_sentences, sentence_spans
-from llama_pack_densex.propositionizers.tokens import tokenize
 
 _QUIET_SIZE = 50  # of smaller chunks core prints to stdout that metadata make them small, even where there are none
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "llama-pack-densex")
@@ -304,27 +302,6 @@ def _nothing_lost(text: str, made: PropositionSet) -> PropositionSet:
     blocks = (text[part.start : part.end] for part in find_regions(text) if part.kind == "block")
     missing = dict.fromkeys(block for block in blocks if block not in texts)
     return PropositionSet((*texts, *missing), status, reason, questions=made.questions)
-
-
-_ANSWERS_TOO = 0.8  # of what the likeliest answer shares with a question
-
-
-def answers(questions: Sequence[str], propositions: Sequence[str]) -> list[list[int]]:
-    """Which propositions answer each question: those that share most with it, the words that few of them have first.
-
-    Returns:
-        For each question the places of propositions, the likeliest first; the first of all where none shares a word.
-    """
-    words = [set(tokenize(text)) for text in propositions]
-    frequency = Counter(word for found in words for word in found)
-    telling = {word: math.log((1 + len(words)) / count) for word, count in frequency.items()}
-    found: list[list[int]] = []
-    for question in questions:
-        asked = set(tokenize(question))
-        shared = [sum(telling[word] for word in asked & there) / math.sqrt(len(there) or 1) for there in words]
-        ranked = sorted(range(len(words)), key=lambda place: -shared[place])
-        found.append([place for place in ranked if shared[place] >= _ANSWERS_TOO * shared[ranked[0]] > 0] or ranked[:1])
-    return found
 
 
 def content_hash(*parts: Any) -> str:

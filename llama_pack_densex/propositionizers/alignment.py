@@ -31,6 +31,7 @@ _FURTHER = 0.25  # the share of a proposition that a further sentence has to hav
 _LEAST = 0.2  # the share of a proposition that all its sentences have to have
 _SAID = 0.5  # the share of a sentence that its propositions have to have
 _SAID_BESIDE = 0.85  # the same, where it is no proposition's chief source
+_ANSWERS_TOO = 0.8  # of what the likeliest answer shares with a question
 _COMMON = 100  # words in more sentences than this tell none from the others, and cost time
 
 
@@ -75,6 +76,24 @@ def uncovered(passage: str, propositions: Sequence[str]) -> list[Span]:
     missing = {place for place in stating if not compared.is_said(place)}
     said = [compared.span(place) for place in stating if place not in missing]
     return sorted([*map(compared.span, missing), *_missing_terms(passage, said, propositions)])
+
+
+def answers(questions: Sequence[str], propositions: Sequence[str]) -> list[list[int]]:
+    """Which propositions answer each question: those that share most with it, the words that few of them have first.
+
+    Returns:
+        For each question the places of propositions, the likeliest first; the first of all where none shares a word.
+    """
+    words = [set(tokenize(text)) for text in propositions]
+    frequency = Counter(word for found in words for word in found)
+    telling = {word: math.log((1 + len(words)) / count) for word, count in frequency.items()}
+    found: list[list[int]] = []
+    for question in questions:
+        asked = set(tokenize(question))
+        shared = [sum(telling[word] for word in asked & there) / math.sqrt(len(there) or 1) for there in words]
+        ranked = sorted(range(len(words)), key=lambda place: -shared[place])
+        found.append([place for place in ranked if shared[place] >= _ANSWERS_TOO * shared[ranked[0]] > 0] or ranked[:1])
+    return found
 
 
 @dataclass(frozen=True)

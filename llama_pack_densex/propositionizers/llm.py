@@ -694,8 +694,7 @@ class _PassageRun:
         if not isinstance(reply, Failure):
             part, problem, _ = _judge(self._passage.text, reply, self._run.asking.questions)
             again = replace(made, texts=part.texts, questions=part.questions or made.questions)
-            again = checked(self._passage, again)
-            if not problem and is_better(again.findings, made.findings):
+            if not problem and is_better((again := checked(self._passage, again)).findings, made.findings):
                 made = again
         return settled(self._passage, replace(made, status="repaired", reason=reason))
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from llama_index.core.bridge.pydantic import Field, PrivateAttr
+from llama_index.core.utils import infer_torch_device
 
 from llama_pack_densex.llm.names import HUGGINGFACE_ADVICE
 from llama_pack_densex.propositionizers.base import (
@@ -178,7 +179,7 @@ class _Seq2SeqModel:
 
     def __init__(self, name: str, device: str | None) -> None:
         try:
-            import torch
+            import torch  # noqa: F401  # what transformers says of it is not for people
             from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
         except ImportError as error:
             raise ImportError(f"Seq2SeqPropositionizer needs transformers and torch: {HUGGINGFACE_ADVICE}") from error
@@ -191,8 +192,7 @@ class _Seq2SeqModel:
                 "Pass the folder of one, or download it once, with: hf download " + PROPOSITIONIZER
             ) from error
         self.digest = _digest_of(model)
-        with_metal = torch.backends.mps.is_available()
-        self._device = device or ("cuda" if torch.cuda.is_available() else "mps" if with_metal else "cpu")
+        self._device = device or infer_torch_device()
         self._model = model.to(self._device)
         self._longest = min(_LONGEST_INPUT, self._tokenizer.model_max_length)
         self._lock = threading.Lock()  # a tokenizer cannot be used by two threads, nor would the model be faster

@@ -242,7 +242,7 @@ class NodeRecord:
             section=str(metadata.get(SECTION_KEY, "")),
             document_hash=str(metadata.get(DOCUMENT_HASH_KEY, "")),
             file=file_of(node) if metadata.get(DOCUMENT_HASH_KEY) else "",
-            metadata=as_json(metadata) if granularity == "passage" else str(metadata.get(ANSWERS_KEY, "")),
+            metadata=_as_json(metadata) if granularity == "passage" else str(metadata.get(ANSWERS_KEY, "")),
             span=span_of(node),
             unverified=bool(metadata.get(UNVERIFIED_KEY)),
         )
@@ -257,9 +257,9 @@ def to_records(rows: pa.Table | pa.RecordBatch) -> Iterator[NodeRecord]:
     return map(NodeRecord, *(rows.column(name).to_pylist() for name in RECORD_COLUMNS))
 
 
-def as_json(value: Any) -> str:
+def _as_json(metadata: dict[str, Any]) -> str:
     # what cannot be kept as JSON is refused when the node is written
-    return "" if value is None else json.dumps(value, ensure_ascii=False, default=str)
+    return json.dumps(metadata, ensure_ascii=False, default=str)
 
 
 def span_of(node: BaseNode) -> tuple[int, int] | None:
