@@ -185,7 +185,7 @@ def _rarities(number: int) -> list[float]:
     return [math.log(1 + number / max(count, 1)) for count in range(number + 1)]
 
 
-@lru_cache(maxsize=16)  # nodes and checks ask about the same propositions
+@lru_cache(maxsize=256)  # checks and, a batch later, nodes ask about the same propositions; 34 kB each
 def _compare(passage: str, propositions: tuple[str, ...]) -> _Comparison:
     return _Comparison(passage, propositions)
 
