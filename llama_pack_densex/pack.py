@@ -12,16 +12,19 @@ from typing import Any, TypedDict
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.base.response.schema import RESPONSE_TYPE
-from llama_index.core.llms import LLM
+from llama_index.core.llms import LLM, ChatMessage
+from llama_index.core.memory import BaseMemory
 from llama_index.core.node_parser import NodeParser
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
-from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryType
 from llama_index.core.storage.docstore import BaseDocumentStore
+from llama_index.core.tools import QueryEngineTool
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters
 from typing_extensions import Self, Unpack
 
-from llama_pack_densex.answering.extractive import ExtractiveQueryEngine
+from llama_pack_densex.answering.chat import PropositionChatEngine
+from llama_pack_densex.answering.conversation import ConversationQuery
+from llama_pack_densex.answering.engine import PropositionQueryEngine
 from llama_pack_densex.index.indexer import IndexCounts, checked_documents
 from llama_pack_densex.index.state import Opened, PackIndex, open_store
 from llama_pack_densex.ingestion.progress import display_for
@@ -46,10 +49,11 @@ from llama_pack_densex.stores.words import TokenizerSpec
 from llama_pack_densex.wiring import (
     Given,
     Searched,
+    callback_manager,
     describe_choices,
     make_node_parser,
-    make_query_engine,
     make_retriever,
+    make_synthesizer,
     make_vector_index,
 )
 
@@ -270,7 +274,10 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         self._options, self._reranker, self._query_llm = options, given.reranker, query_llm
         self.node_parser = parser
         self.retriever = make_retriever(options, self._searched, given.reranker, options.similarity_top_k)
-        self.query_engine = make_query_engine(options, self.retriever, query_llm)
+        self._synthesizer = make_synthesizer(options, self._searched, query_llm)
+        self.query_engine = PropositionQueryEngine(
+            self.retriever, self._synthesizer, callback_manager=callback_manager()
+        )
         self.vector_index = make_vector_index(self._index.nodes, parser)
         embed_model, embedding_source = self._index.nodes.embed_model, self._index.embedding_source
         lacking = (embed_model is None and given.embed_model is None) or (query_llm is None and given.query_llm is None)
@@ -368,11 +375,50 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
 
     def as_query_engine(
         self, similarity_top_k: int | None = None, filters: MetadataFilters | None = None
-    ) -> RetrieverQueryEngine | ExtractiveQueryEngine:
+    ) -> PropositionQueryEngine:
         """A query engine over `as_retriever`, with the same arguments."""
         if similarity_top_k is None and filters is None:
             return self.query_engine
-        return self.query_engine.with_retriever(self.as_retriever(similarity_top_k, filters))
+        retriever = self.as_retriever(similarity_top_k, filters)
+        return PropositionQueryEngine(retriever, self._synthesizer, callback_manager=callback_manager())
+
+    def as_chat_engine(
+        self,
+        similarity_top_k: int | None = None,
+        filters: MetadataFilters | None = None,
+        *,
+        chat_history: Sequence[ChatMessage] = (),
+        memory: BaseMemory | None = None,
+    ) -> PropositionChatEngine:
+        """A conversation over `as_retriever`; without an LLM, its answers are quotations.
+
+        Args:
+            similarity_top_k: Nodes that each question retrieves; None means the pack's number.
+            filters: Only documents whose metadata pass are searched; None means all.
+            chat_history: What was said before.
+            memory: Where the conversation is kept; None means its last 3,000 tokens, in memory.
+        """
+        return PropositionChatEngine(
+            self.as_retriever(similarity_top_k, filters),
+            self._synthesizer,
+            ConversationQuery(self._query_llm),
+            memory,
+            chat_history,
+            callback_manager(),
+        )
+
+    def as_tool(self, name: str = "search_documents", description: str | None = None) -> QueryEngineTool:
+        """The query engine as a tool for LlamaIndex's agents.
+
+        Args:
+            name: What the agent calls it by.
+            description: What tells the agent when to use it; None names some of the documents.
+        """
+        if description is None:
+            documents = sorted(self.documents())
+            named = ", ".join(documents[:_DOCUMENTS_NAMED]) + (" and others" if documents[_DOCUMENTS_NAMED:] else "")
+            description = f"Answers a question from {len(documents)} documents, with its sources: {named}."
+        return QueryEngineTool.from_defaults(self.query_engine, name=name, description=description)
 
     def insert(self, documents: BaseNode | Iterable[BaseNode], show_progress: bool = False) -> None:
         """Index documents; one whose id is there is replaced, and so is an earlier state of its file.
@@ -527,6 +573,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             self.vector_index = make_vector_index(self._index.nodes, self.node_parser)
 
 
+_DOCUMENTS_NAMED = 8
 _GIVEN = {field.name for field in fields(Given)}
 _CHOSEN = {field.name for field in fields(PackOptions)}
 _OF_THE_INDEX = ("mode", "granularity", "similarity_top_k", "hybrid", "dense_weight", "embed_metadata", "llm_metadata")

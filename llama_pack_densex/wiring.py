@@ -15,12 +15,10 @@ from llama_index.core.data_structs import IndexDict
 from llama_index.core.llms import LLM
 from llama_index.core.node_parser import NodeParser, SentenceSplitter
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
-from llama_index.core.response_synthesizers import get_response_synthesizer
 from llama_index.core.storage.docstore import BaseDocumentStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters, VectorStoreQueryMode
 
-from llama_pack_densex.answering.engine import PropositionQueryEngine
-from llama_pack_densex.answering.extractive import ExtractiveQueryEngine
+from llama_pack_densex.answering.synthesizer import CitedSynthesizer, ExtractiveSynthesizer, SourcedSynthesizer
 from llama_pack_densex.models import NONE, embed_model_identity, is_same_embed_model, resolve_embed_model, resolve_llm
 from llama_pack_densex.node_parsers.parsers import (
     DEFAULT_CHUNK_SIZE,
@@ -268,15 +266,12 @@ def make_unit_retriever(options: PackOptions, searched: Searched, filters: Metad
     )
 
 
-def make_query_engine(
-    options: PackOptions, retriever: BaseRetriever, llm: LLM | None
-) -> PropositionQueryEngine | ExtractiveQueryEngine:
-    """The query engine: an LLM over the assembled context, or quotations."""
+def make_synthesizer(options: PackOptions, searched: Searched, llm: LLM | None) -> SourcedSynthesizer:
+    """What answers: an LLM over the assembled context, or quotations."""
     callbacks = callback_manager()
-    if llm is None:
-        return ExtractiveQueryEngine(retriever, streaming=options.streaming, callback_manager=callbacks)
-    synthesizer = get_response_synthesizer(llm=llm, streaming=options.streaming, callback_manager=callbacks)
-    return PropositionQueryEngine(retriever, synthesizer, options.context_postprocessor, callback_manager=callbacks)
+    if llm is not None:
+        return CitedSynthesizer(llm, options.context_postprocessor, options.streaming, callbacks)
+    return ExtractiveSynthesizer(searched.trust, options.streaming, callbacks)
 
 
 def make_vector_index(index: NodeIndex, parser: BasePropositionNodeParser) -> VectorStoreIndex | None:

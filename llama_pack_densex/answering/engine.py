@@ -1,4 +1,4 @@
-"""The query engine with an LLM."""
+"""The query engine: retrieve, then answer with footnotes."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.base.response.schema import RESPONSE_TYPE
+from llama_index.core.base.response.schema import RESPONSE_TYPE, AsyncStreamingResponse, Response, StreamingResponse
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.response_synthesizers import BaseSynthesizer
-from llama_index.core.schema import NodeWithScore
+from llama_index.core.schema import NodeWithScore, QueryBundle
 
+from llama_pack_densex.answering.citations import described
+from llama_pack_densex.answering.conversation import Query, by_rules
+from llama_pack_densex.answering.synthesizer import SourcedSynthesizer
 from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
 
 
@@ -57,11 +60,13 @@ class _ContextSynthesizer(BaseSynthesizer):
 class PropositionQueryEngine(RetrieverQueryEngine):
     """Answers from the found propositions and the passages they came from.
 
+    A greeting, thanks and a question without any content get a short fixed reply: nothing is retrieved for them.
+
     Args:
         retriever: One of our retrievers.
-        response_synthesizer: Any synthesizer.
-        context: Makes of the retrieved nodes what the synthesizer reads; None means the best propositions, then the
-            passages. The response's `source_nodes` are what was retrieved.
+        response_synthesizer: `CitedSynthesizer`, `ExtractiveSynthesizer`, or any other.
+        context: Makes of the retrieved nodes what another synthesizer than these reads; None means the best
+            propositions, then the passages. The response's `source_nodes` are what was retrieved.
     """
 
     def __init__(
@@ -71,13 +76,40 @@ class PropositionQueryEngine(RetrieverQueryEngine):
         context: PropositionContextPostprocessor | None = None,
         **kwargs: Any,
     ) -> None:
-        if not isinstance(response_synthesizer, _ContextSynthesizer):
+        if isinstance(response_synthesizer, _ContextSynthesizer) and context is not None:
+            response_synthesizer = response_synthesizer._inner
+        if not isinstance(response_synthesizer, (SourcedSynthesizer, _ContextSynthesizer)):
             response_synthesizer = _ContextSynthesizer(
                 response_synthesizer, context if context is not None else PropositionContextPostprocessor()
             )
-        elif context is not None:
-            response_synthesizer = _ContextSynthesizer(response_synthesizer._inner, context)
         super().__init__(retriever, response_synthesizer=response_synthesizer, **kwargs)
+
+    def _query(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
+        query = by_rules(query_bundle.query_str)
+        if not query.reply:
+            return super()._query(query_bundle)
+        metadata = fixed(query)
+        if self._response_synthesizer._streaming:
+            return StreamingResponse(iter([query.reply]), metadata=metadata)  # type: ignore[arg-type]
+        return Response(query.reply, metadata=metadata)
+
+    async def _aquery(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
+        query = by_rules(query_bundle.query_str)
+        if not query.reply:
+            return await super()._aquery(query_bundle)
+        metadata = fixed(query)
+        if self._response_synthesizer._streaming:
+            return AsyncStreamingResponse(_as_stream(query.reply), metadata=metadata)
+        return Response(query.reply, metadata=metadata)
+
+
+def fixed(query: Query) -> dict[str, Any]:
+    """What a response's metadata says about a fixed reply."""
+    return described(query.reply, (), "small_talk" if query.kind == "small_talk" else "vague")
+
+
+async def _as_stream(text: str) -> Any:
+    yield text
 
 
 def _with_sources(

@@ -1,104 +1,50 @@
-"""Answers without an LLM: the best propositions, word for word, each with its source."""
+"""Answers without an LLM: the best propositions, word for word, each with its footnote."""
 
 from __future__ import annotations
 
-from llama_index.core.base.base_query_engine import BaseQueryEngine
-from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.base.response.schema import RESPONSE_TYPE, Response, StreamingResponse
-from llama_index.core.callbacks import CallbackManager
-from llama_index.core.callbacks.schema import CBEventType, EventPayload
-from llama_index.core.prompts.mixin import PromptMixinType
-from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
+from collections.abc import Sequence
 
-from llama_pack_densex.node_parsers.metadata import SECTION_KEY, TITLE_KEY
-from llama_pack_densex.retrieval.context import best_facts
+from llama_index.core.schema import NodeWithScore
 
-NOTHING_FOUND = "Empty Response"
-"""What core's synthesizers answer where nothing was retrieved."""
-ANSWER_WORDS = 100
+from llama_pack_densex.propositionizers.language import detect_language
+from llama_pack_densex.retrieval.context import Fact, best_facts, count_words, leading_sentences
+
+ANSWER_WORDS = 60
 """Words of an answer; a Chinese, Japanese or Korean character counts as half a word."""
 
+UNVERIFIED = {"en": " (unverified)", "ja": "（未確認）"}
+"""What is written behind a proposition that no sentence of its passage says, by language."""
 
-class ExtractiveQueryEngine(BaseQueryEngine):
-    """Answers with what was found instead of with generated text; needs no LLM.
+
+def extract(nodes: Sequence[NodeWithScore], words: float = ANSWER_WORDS) -> str:
+    """The best propositions of retrieved nodes, word for word, as a text with footnotes.
+
+    Each passage gives a paragraph, in which its propositions stand in its own order; the passage of the best one comes
+    first. None says what another says. A node that no proposition found is quoted from its beginning.
 
     Args:
-        retriever: One of our retrievers.
-        streaming: Whether answers come as a stream, line by line.
+        nodes: What was retrieved; the first has the footnote `[^1]`.
+        words: How long it may be; one proposition is quoted even if it alone is longer.
+
+    Returns:
+        The text; empty where there are no nodes.
     """
-
-    def __init__(
-        self, retriever: BaseRetriever, streaming: bool = False, callback_manager: CallbackManager | None = None
-    ) -> None:
-        self._retriever, self._streaming = retriever, streaming
-        super().__init__(callback_manager=callback_manager)
-
-    @property
-    def retriever(self) -> BaseRetriever:
-        """The retriever."""
-        return self._retriever
-
-    def with_retriever(self, retriever: BaseRetriever) -> ExtractiveQueryEngine:
-        """The same engine over another retriever."""
-        return ExtractiveQueryEngine(retriever, self._streaming, self.callback_manager)
-
-    def retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return self._retriever.retrieve(query_bundle)
-
-    async def aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return await self._retriever.aretrieve(query_bundle)
-
-    def _get_prompt_modules(self) -> PromptMixinType:
-        return {}
-
-    def _query(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
-        with self.callback_manager.event(
-            CBEventType.QUERY, payload={EventPayload.QUERY_STR: query_bundle.query_str}
-        ) as event:
-            response = self._respond(self.retrieve(query_bundle))
-            event.on_end(payload={EventPayload.RESPONSE: response})
-        return response
-
-    async def _aquery(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
-        with self.callback_manager.event(
-            CBEventType.QUERY, payload={EventPayload.QUERY_STR: query_bundle.query_str}
-        ) as event:
-            response = self._respond(await self.aretrieve(query_bundle))
-            event.on_end(payload={EventPayload.RESPONSE: response})
-        return response
-
-    def _respond(self, nodes: list[NodeWithScore]) -> RESPONSE_TYPE:
-        lines = extract(nodes) or [NOTHING_FOUND]
-        metadata = {node.node.node_id: node.node.metadata for node in nodes}
-        if self._streaming:
-            return StreamingResponse((line + "\n" for line in lines), source_nodes=nodes, metadata=metadata)
-        return Response("\n".join(lines), source_nodes=nodes, metadata=metadata)
+    numbers = {found.node.node_id: number for number, found in enumerate(nodes, start=1)}
+    paragraphs: dict[str, list[Fact]] = {}
+    for fact in best_facts(nodes, words):
+        paragraphs.setdefault(fact.source.node.node_id, []).append(fact)
+    if not paragraphs and nodes:
+        first = leading_sentences(nodes[0], lambda shown: count_words(shown.node.get_content()) <= words) or nodes[0]
+        return f"{first.node.get_content().strip()}[^1]"
+    return "\n\n".join(_paragraph(facts, numbers[node_id]) for node_id, facts in paragraphs.items())
 
 
-def extract(nodes: list[NodeWithScore]) -> list[str]:
-    """The best propositions of retrieved nodes, word for word, a line each, with title and section in brackets.
-
-    A proposition that no sentence of its passage says is marked as unverified. A node that no proposition found is
-    quoted itself.
-    """
-    facts = best_facts(nodes, ANSWER_WORDS)
-    if not facts:
-        return [
-            _quote(hit.node.get_content(), hit.node, str(hit.node.metadata.get(SECTION_KEY, ""))) for hit in nodes[:1]
-        ]
-    return [
-        _quote(fact.unit.text, fact.source.node, fact.unit.section, "unverified" if fact.unit.unverified else "")
-        for fact in facts
+def _paragraph(facts: Sequence[Fact], number: int) -> str:
+    ordered = sorted(facts, key=lambda fact: fact.unit.span or (0, 0))
+    texts = [fact.unit.text.strip() for fact in ordered]
+    is_japanese = detect_language(texts[0]) == "ja"
+    remark = UNVERIFIED["ja" if is_japanese else "en"]
+    quoted = [
+        f"{text}{remark if fact.unit.unverified else ''}[^{number}]" for text, fact in zip(texts, ordered, strict=True)
     ]
-
-
-def within(section: str, title: str) -> str:
-    """The headings above a place, without the one that is the document's title."""
-    begins_with_it = title and f"{section}, ".startswith(f"{title}, ")
-    return section.removeprefix(title).removeprefix(", ") if begins_with_it else section
-
-
-def _quote(text: str, source: BaseNode, section: str, remark: str = "") -> str:
-    title = str(source.metadata.get(TITLE_KEY, ""))
-    name = " – ".join(part for part in (title, within(section, title)) if part)
-    return f"- {text.strip()} [{', '.join(filter(None, (name or source.ref_doc_id or source.node_id, remark)))}]"
+    return ("" if is_japanese else " ").join(quoted)

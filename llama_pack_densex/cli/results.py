@@ -19,7 +19,7 @@ from llama_index.core.vector_stores.types import FilterCondition, FilterOperator
 from rich.console import Console
 from rich.text import Text
 
-from llama_pack_densex.answering.extractive import NOTHING_FOUND, within
+from llama_pack_densex.answering.citations import within
 from llama_pack_densex.cli.output import (
     many,
     one_line,
@@ -86,12 +86,13 @@ def answer_question(
         context: What an LLM reads, to be shown; None means not to.
 
     Returns:
-        `question`; `answer`, empty where nothing was found; `written`, whether an LLM wrote it, else it is quoted; and
+        `question`; `answer`, empty where it was not found; `outcome` and `citations`, as in a response's metadata;
+        `written`, whether an LLM wrote it, else it is quoted; and
         `results`, best first: nodes with `granularity`, `score`, `matched` (the units that found it, best first) and
         `metadata` (the document's); and `context`, the texts that an LLM reads, where that is to be shown.
     """
     response = pack.run(question, similarity_top_k=top_k, filters=filters)
-    text = str(response).strip()
+    metadata = response.metadata or {}
     read = (
         []
         if context is None
@@ -99,7 +100,9 @@ def answer_question(
     )
     return {
         "question": question,
-        "answer": text if response.source_nodes or text != NOTHING_FOUND else "",
+        "answer": "" if metadata.get("outcome") == "not_found" else str(response).strip(),
+        "outcome": metadata.get("outcome"),
+        "citations": metadata.get("citations", []),
         "written": pack.get_modules()["query_llm"] is not None,
         "results": [
             {

@@ -35,6 +35,9 @@ FINDINGS_KEY = "densex_findings"
 MATCHED_KEY = "densex_matched"
 """Of retrieved nodes: the units that found them, best first (see `MatchedUnit`)."""
 
+FOOTNOTE_KEY = "footnote"
+"""Of nodes that an LLM reads to answer: the footnote that stands for them, as "[^1]"."""
+
 BOOKKEEPING_KEYS = (
     GRANULARITY_KEY, STATUS_KEY, REASON_KEY, TITLE_KEY, SECTION_KEY, DOCUMENT_ID_KEY,
     DOCUMENT_HASH_KEY, ANSWERS_KEY, FINDINGS_KEY, MATCHED_KEY, UNVERIFIED_KEY,

@@ -17,6 +17,7 @@ from pydantic import PositiveInt
 
 from llama_pack_densex.node_parsers.metadata import (
     BOOKKEEPING_KEYS,
+    FOOTNOTE_KEY,
     GRANULARITY_KEY,
     MATCHED_KEY,
     TITLE_KEY,
@@ -281,6 +282,12 @@ class Fact:
         """The title of the document that it is from; empty where there is none."""
         return str(self.source.node.metadata.get(TITLE_KEY, "")).strip()
 
+    @property
+    def line(self) -> str:
+        """The unit as a line of a list, with the footnote that stands for its source where there is one."""
+        footnote = self.source.node.metadata.get(FOOTNOTE_KEY)
+        return f"- {self.unit.text.strip()}" + (f" {footnote}" if footnote else "")
+
 
 def is_unit(node: NodeWithScore) -> bool:
     """Whether a retrieved node is a unit itself, as retrievers that follow no links return."""
@@ -345,7 +352,7 @@ def render_facts(facts: Sequence[Fact], titles: bool = True) -> str:
     """
     groups: dict[str, list[str]] = {}
     for fact in facts:
-        groups.setdefault(fact.title if titles else "", []).append(f"- {fact.unit.text.strip()}")
+        groups.setdefault(fact.title if titles else "", []).append(fact.line)
     return "\n\n".join("\n".join([title, *lines] if title else lines) for title, lines in groups.items())
 
 

@@ -46,6 +46,7 @@ class MatchedUnit:
         span: The (start, end) in its document of what it is from: the first to the last of a proposition's sentences,
             or its passage, where no sentence says it. None where that is not known.
         unverified: Whether it is a proposition that no sentence of its passage says.
+        similarity: The cosine of its embedding and the question's; None where it was not found by embeddings.
     """
 
     id: str
@@ -57,11 +58,12 @@ class MatchedUnit:
     question: str = ""
     span: tuple[int, int] | None = None
     unverified: bool = False
+    similarity: float | None = None
 
     @classmethod
-    def of_record(cls, record: NodeRecord, score: float) -> list[MatchedUnit]:
+    def of_record(cls, record: NodeRecord, score: float, similarity: float | None = None) -> list[MatchedUnit]:
         """What is shown of a unit that was found: of a question, the propositions that answer it."""
-        about: dict[str, Any] = {"status": record.status, "section": record.section}
+        about: dict[str, Any] = {"status": record.status, "section": record.section, "similarity": similarity}
         if record.granularity != "question":
             where: dict[str, Any] = {"span": record.span, "unverified": record.unverified}
             return [cls(record.id, record.text, score, record.granularity, **about, **where)]
@@ -169,7 +171,7 @@ def with_matches(
     """
     matched: dict[str, MatchedUnit] = {}
     for unit in worth_keeping(units):
-        for shown in MatchedUnit.of_record(records[unit.id], unit.score) if unit.id in records else ():
+        for shown in MatchedUnit.of_record(records[unit.id], unit.score, unit.similarity) if unit.id in records else ():
             if (first := matched.setdefault(shown.id, shown)) is not shown:  # found itself, and by questions
                 best, question = max(first.score, shown.score), first.question or shown.question
                 matched[shown.id] = replace(first, score=best, question=question)

@@ -144,12 +144,17 @@ class DenseUnitRetriever(UnitRetriever):
         limit = max(k + 4 + (k // 8 if passages else k // 2), LEAST_UNITS if passages else 0)
         while True:
             found = self._index.search(self._question(query, limit))
-            units = [node for node in found if node.granularity in self._searched]
+            searched = [node for node in found if node.granularity in self._searched]
+            units = [node._replace(similarity=node.score) for node in searched] if self._tells_cosines else searched
             nothing_left = len(found) < limit
             if len(units) >= k or nothing_left:
                 hits = collapse(units[:k], units if passages else ())
                 return SearchResult(hits, exhausted=nothing_left and len(units) <= k)
             limit *= 2
+
+    @property
+    def _tells_cosines(self) -> bool:
+        return self._store_mode == VectorStoreQueryMode.DEFAULT
 
     @property
     def _embed_model(self) -> BaseEmbedding:
@@ -164,7 +169,7 @@ class DenseUnitRetriever(UnitRetriever):
             mode=self._store_mode,
             filters=self._filters,
         )
-        if self._store_mode == VectorStoreQueryMode.DEFAULT:
+        if self._tells_cosines:
             return question
         return replace(question, sparse_top_k=limit, hybrid_top_k=limit, alpha=self._alpha)
 
@@ -292,7 +297,7 @@ def fuse(dense: Sequence[PassageHit], lexical: Sequence[PassageHit], dense_weigh
     sides = (dense, lexical)
     passages = _fused([{hit.passage_id: hit.score for hit in side} for side in sides], HEAD_PASSAGES, dense_weight)
     units = _fused([{u.id: u.score for hit in side for u in hit.units} for side in sides], HEAD_UNITS, dense_weight)
-    found = {unit.id: unit for side in sides for hit in side for unit in hit.units}
+    found = {unit.id: unit for side in reversed(sides) for hit in side for unit in hit.units}
     units_of: defaultdict[str, list[FoundNode]] = defaultdict(list)
     for unit_id in sorted(units, key=lambda unit_id: units[unit_id], reverse=True):
         unit, score = found[unit_id], units[unit_id][0]

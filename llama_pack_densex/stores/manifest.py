@@ -7,6 +7,7 @@ import os
 import uuid
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -61,7 +62,7 @@ class Manifest:
     dense_weight: float | None
     embed_metadata: tuple[str, ...]
     llm_metadata: tuple[str, ...]
-    languages: tuple[tuple[str, int, float | None, float | None, bool], ...]
+    languages: tuple[tuple[Any, ...], ...]
     schema: int = SCHEMA
 
     @classmethod

@@ -290,12 +290,14 @@ class FoundNode(NamedTuple):
         granularity: "proposition", "sentence", "question", "passage" or "section".
         passage_id: Of a unit, the passage it leads to; otherwise empty.
         score: How near it is; the cosine, where the store tells it.
+        similarity: What `score` was before it was fused with others; None where it was not found by its embedding.
     """
 
     id: str
     granularity: str
     passage_id: str
     score: float
+    similarity: float | None = None
 
     @property
     def leads_to(self) -> str:

@@ -1,0 +1,235 @@
+"""Conversations over an index: each message becomes a question that stands alone, and its answer cites its sources."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any
+
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.base.response.schema import AsyncStreamingResponse, StreamingResponse
+from llama_index.core.callbacks import CallbackManager, trace_method
+from llama_index.core.chat_engine.types import AgentChatResponse, BaseChatEngine, StreamingAgentChatResponse
+from llama_index.core.llms import ChatMessage, ChatResponse, MessageRole
+from llama_index.core.memory import BaseMemory, ChatMemoryBuffer
+from llama_index.core.prompts.mixin import PromptDictType, PromptMixin, PromptMixinType
+from llama_index.core.schema import NodeWithScore, QueryBundle
+from llama_index.core.tools import ToolOutput
+
+from llama_pack_densex.answering.conversation import ConversationQuery, Query
+from llama_pack_densex.answering.engine import fixed
+from llama_pack_densex.answering.synthesizer import SourcedSynthesizer
+
+_TOKENS = 3_000  # of the conversation that is kept
+_READ = 4  # messages that "summarise that" and the like are about
+
+
+@dataclass
+class StreamingChatResponse(StreamingAgentChatResponse):
+    """LlamaIndex's streaming response of a chat, with what was cited (see `CitedAnswer.metadata`) once it has ended.
+
+    The answer is made while `response_gen` (or `async_response_gen`) is gone through, and is in the history then. Where
+    that is stopped, what was shown so far is.
+    """
+
+    metadata: dict[str, Any] = field(default_factory=dict)
+    is_writing_to_memory: bool = False  # by a thread beside, as core does it, a stop would not reach the LLM
+
+
+@dataclass
+class _Turn:
+    """A message of the user, and what its answer is made of."""
+
+    message: str
+    query: Query
+    nodes: list[NodeWithScore] = field(default_factory=list)
+    conversation: str = ""
+
+    @property
+    def question(self) -> QueryBundle:
+        """What is answered: the message, where it stands alone."""
+        return QueryBundle(self.query.sentence if self.query.kind == "question" else self.message)
+
+    def sources(self) -> list[ToolOutput]:
+        """The retrieval, as core's chat engines report it."""
+        if self.query.kind != "question":
+            return []
+        asked = {"message": self.query.sentence}
+        return [ToolOutput("retriever", content=str(self.nodes), raw_input=asked, raw_output=self.nodes)]
+
+
+class PropositionChatEngine(BaseChatEngine, PromptMixin):
+    """A conversation over an index.
+
+    Each message becomes a query that stands alone (`ConversationQuery`); what that finds is answered from, with
+    footnotes. "Summarise that" and the like are answered from the conversation and its last sources, without a search;
+    greetings, thanks and messages without any content get a short fixed reply.
+
+    Args:
+        retriever: Any retriever.
+        synthesizer: `CitedSynthesizer` or `ExtractiveSynthesizer`.
+        queries: Forms the queries.
+        memory: The history; None means one of the last 3,000 tokens.
+        chat_history: What was said before.
+    """
+
+    def __init__(
+        self,
+        retriever: BaseRetriever,
+        synthesizer: SourcedSynthesizer,
+        queries: ConversationQuery | None = None,
+        memory: BaseMemory | None = None,
+        chat_history: Sequence[ChatMessage] = (),
+        callback_manager: CallbackManager | None = None,
+    ) -> None:
+        self._retriever, self._queries = retriever, queries if queries is not None else ConversationQuery()
+        self._whole, self._streamed = (copy.copy(synthesizer) for _ in range(2))
+        self._whole._streaming, self._streamed._streaming = False, True
+        self._memory = memory if memory is not None else ChatMemoryBuffer.from_defaults(token_limit=_TOKENS)
+        if chat_history:
+            self._memory.set([*chat_history])
+        self._nodes: list[NodeWithScore] = []  # what the last answer was made from
+        self.callback_manager = callback_manager if callback_manager is not None else CallbackManager()
+
+    @trace_method("chat")
+    def chat(self, message: str, chat_history: list[ChatMessage] | None = None) -> AgentChatResponse:
+        history = self._history(message, chat_history)
+        turn = self._turn(message, self._queries.form(message, history), history)
+        if turn.query.kind == "question":
+            turn.nodes = self._retriever.retrieve(turn.query.as_bundle())
+        if turn.query.reply:
+            return self._said(turn, turn.query.reply, fixed(turn.query))
+        response = self._whole.synthesize(turn.question, turn.nodes, conversation=turn.conversation)
+        return self._said(turn, str(response), response.metadata or {})
+
+    @trace_method("chat")
+    async def achat(self, message: str, chat_history: list[ChatMessage] | None = None) -> AgentChatResponse:
+        history = await self._ahistory(message, chat_history)
+        turn = self._turn(message, await self._queries.aform(message, history), history)
+        if turn.query.kind == "question":
+            turn.nodes = await self._retriever.aretrieve(turn.query.as_bundle())
+        if turn.query.reply:
+            return await self._asaid(turn, turn.query.reply, fixed(turn.query))
+        response = await self._whole.asynthesize(turn.question, turn.nodes, conversation=turn.conversation)
+        return await self._asaid(turn, str(response), response.metadata or {})
+
+    @trace_method("chat")
+    def stream_chat(self, message: str, chat_history: list[ChatMessage] | None = None) -> StreamingChatResponse:
+        history = self._history(message, chat_history)
+        turn = self._turn(message, self._queries.form(message, history), history)
+        if turn.query.kind == "question":
+            turn.nodes = self._retriever.retrieve(turn.query.as_bundle())
+        metadata, pieces = fixed(turn.query), iter([turn.query.reply])
+        if not turn.query.reply:
+            response = self._streamed.synthesize(turn.question, turn.nodes, conversation=turn.conversation)
+            assert isinstance(response, StreamingResponse)
+            metadata, pieces = response.metadata or {}, response.response_gen
+
+        def stream() -> Generator[ChatResponse, None, None]:
+            shown = ""
+            try:
+                for piece in pieces:
+                    shown += piece
+                    yield _delta(shown, piece)
+            finally:
+                self._remember(turn, shown)
+
+        return StreamingChatResponse(
+            sources=turn.sources(), chat_stream=stream(), source_nodes=turn.nodes, metadata=metadata
+        )
+
+    @trace_method("chat")
+    async def astream_chat(self, message: str, chat_history: list[ChatMessage] | None = None) -> StreamingChatResponse:
+        history = await self._ahistory(message, chat_history)
+        turn = self._turn(message, await self._queries.aform(message, history), history)
+        if turn.query.kind == "question":
+            turn.nodes = await self._retriever.aretrieve(turn.query.as_bundle())
+        metadata, pieces = fixed(turn.query), _each(turn.query.reply)
+        if not turn.query.reply:
+            response = await self._streamed.asynthesize(turn.question, turn.nodes, conversation=turn.conversation)
+            assert isinstance(response, AsyncStreamingResponse)
+            metadata, pieces = response.metadata or {}, response.response_gen
+
+        async def stream() -> AsyncGenerator[ChatResponse, None]:
+            shown = ""
+            try:
+                async with aclosing(pieces):
+                    async for piece in pieces:
+                        shown += piece
+                        yield _delta(shown, piece)
+            finally:
+                await self._aremember(turn, shown)
+
+        return StreamingChatResponse(
+            sources=turn.sources(), achat_stream=stream(), source_nodes=turn.nodes, metadata=metadata
+        )
+
+    def reset(self) -> None:
+        self._memory.reset()
+        self._nodes = []
+
+    @property
+    def chat_history(self) -> list[ChatMessage]:
+        """What was said so far."""
+        return self._memory.get_all()
+
+    def _history(self, message: str, given: list[ChatMessage] | None) -> list[ChatMessage]:
+        if given is not None:
+            self._memory.set(given)
+            self._nodes = []
+        return self._memory.get(input=message)
+
+    async def _ahistory(self, message: str, given: list[ChatMessage] | None) -> list[ChatMessage]:
+        if given is not None:
+            await self._memory.aset(given)
+            self._nodes = []
+        return await self._memory.aget(input=message)
+
+    def _turn(self, message: str, query: Query, history: Sequence[ChatMessage]) -> _Turn:
+        if query.kind != "conversation":
+            return _Turn(message, query)
+        said = "\n".join(f"{one.role.value}: {one.content}" for one in history[-_READ:])
+        return _Turn(message, query, self._nodes, said)
+
+    def _said(self, turn: _Turn, text: str, metadata: dict[str, Any]) -> AgentChatResponse:
+        self._remember(turn, text)
+        return AgentChatResponse(text, turn.sources(), turn.nodes, metadata=metadata)
+
+    async def _asaid(self, turn: _Turn, text: str, metadata: dict[str, Any]) -> AgentChatResponse:
+        await self._aremember(turn, text)
+        return AgentChatResponse(text, turn.sources(), turn.nodes, metadata=metadata)
+
+    def _remember(self, turn: _Turn, text: str) -> None:
+        for said in self._messages(turn, text):
+            self._memory.put(said)
+
+    async def _aremember(self, turn: _Turn, text: str) -> None:
+        for said in self._messages(turn, text):
+            await self._memory.aput(said)
+
+    def _messages(self, turn: _Turn, text: str) -> list[ChatMessage]:
+        if turn.query.kind == "question":
+            self._nodes = turn.nodes
+        return [
+            ChatMessage(content=turn.message, role=MessageRole.USER),
+            ChatMessage(content=text.strip(), role=MessageRole.ASSISTANT),
+        ]
+
+    def _get_prompts(self) -> PromptDictType:
+        return {}
+
+    def _update_prompts(self, prompts: PromptDictType) -> None:
+        pass
+
+    def _get_prompt_modules(self) -> PromptMixinType:
+        return {"query": self._queries, "response_synthesizer": self._streamed}
+
+
+def _delta(shown: str, piece: str) -> ChatResponse:
+    return ChatResponse(message=ChatMessage(content=shown, role=MessageRole.ASSISTANT), delta=piece)
+
+
+async def _each(text: str) -> AsyncGenerator[str, None]:
+    yield text

@@ -1,0 +1,289 @@
+"""Footnotes: what an answer cites, checked as it comes, and which propositions support each of its sentences."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from llama_index.core.schema import NodeWithScore
+
+from llama_pack_densex.node_parsers.metadata import FOOTNOTE_KEY, SECTION_KEY, TITLE_KEY
+from llama_pack_densex.propositionizers.language import detect_language
+from llama_pack_densex.propositionizers.sentences import sentence_spans
+from llama_pack_densex.propositionizers.tokens import telling_words, tokenize
+from llama_pack_densex.retrieval.context import is_unit
+from llama_pack_densex.retrieval.hits import MatchedUnit, matched_units
+from llama_pack_densex.stores.node_store import span_of
+
+Outcome = Literal["answered", "not_found", "small_talk", "vague"]
+
+NOT_FOUND = {
+    "en": "The answer was not found in the documents.",
+    "ja": "ドキュメントの中に答えは見つかりませんでした。",
+}
+"""What is answered where the documents do not hold the answer, by language."""
+NO_SOURCE = {"en": " (no source)", "ja": "（出典なし）"}
+"""What is written behind a sentence without a footnote, by language."""
+
+SUPPORTED = 0.5
+"""The share of a sentence's telling words that its sources have to hold."""
+_ADDS = 0.25  # the share of them that a further proposition has to add
+
+_NUMBERS = r"\[\^\s*\d+(?:\s*[,、]\s*\^?\s*\d+)*\s*\]"
+_FOOTNOTE = re.compile(rf"\s*({_NUMBERS})")
+_DEFINITION = re.compile(r"(?:^|\n)[ \t]*\[\^\d+\]:[^\n]*")
+# What may yet become one of both, once more of the answer has come.
+_UNFINISHED = re.compile(r"\s*(?:\[(?:\^[\d\s,、^]*)?)?\Z|(?:\A|\n)[ \t]*\[\^\d+\](?::[^\n]*)?\Z")
+
+
+def in_language(phrases: dict[str, str], text: str) -> str:
+    """The one of some phrases that is in a text's language; in English for all but Japanese."""
+    return phrases["ja" if detect_language(text) == "ja" else "en"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a footnote leads to: a retrieved node.
+
+    Args:
+        number: The footnote's number, from 1 on, in the order of retrieval.
+        node_id: The node's id.
+        document: Its document's id.
+        title: Its document's title; empty where it has none.
+        section: The headings above it, outermost first, joined by ", ".
+        page: The page it is on; empty where that is not known.
+        span: The (start, end) of the node in its document's text, in characters; None where that is not known.
+        text: The node's text.
+        units: The propositions (or sentences) that found it, best first.
+    """
+
+    number: int
+    node_id: str
+    document: str
+    title: str
+    section: str
+    page: str
+    span: tuple[int, int] | None
+    text: str
+    units: tuple[MatchedUnit, ...]
+
+    @classmethod
+    def of(cls, number: int, found: NodeWithScore) -> Source:
+        """What a footnote leads to that stands for a retrieved node."""
+        node = found.node
+        known = {key: str(node.metadata.get(key) or "") for key in (TITLE_KEY, SECTION_KEY, "title", "page_label")}
+        units = matched_units(node) or ([MatchedUnit.of(node, found.score or 0.0)] if is_unit(found) else [])
+        return cls(
+            number,
+            node.node_id,
+            node.ref_doc_id or node.node_id,
+            known[TITLE_KEY] or known["title"],
+            known[SECTION_KEY],
+            known["page_label"],
+            span_of(node),
+            node.get_content(),
+            tuple(units),
+        )
+
+    @property
+    def name(self) -> str:
+        """Where it is, to be read: title, section and page, or the document's id."""
+        parts = [self.title, within(self.section, self.title), self.page and f"p. {self.page}"]
+        return " – ".join(filter(None, parts)) or self.document
+
+
+def within(section: str, title: str) -> str:
+    """The headings above a place, without the one that is the document's title."""
+    begins_with_it = title and f"{section}, ".startswith(f"{title}, ")
+    return section.removeprefix(title).removeprefix(", ") if begins_with_it else section
+
+
+def numbered(nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:
+    """Copies of retrieved nodes that show the LLM which footnote stands for each."""
+    copies = []
+    for number, found in enumerate(nodes, start=1):
+        copy = found.node.model_copy()
+        copy.metadata = {FOOTNOTE_KEY: f"[^{number}]", **found.node.metadata}
+        copy.excluded_llm_metadata_keys = [key for key in copy.excluded_llm_metadata_keys if key != FOOTNOTE_KEY]
+        copies.append(NodeWithScore(node=copy, score=found.score))
+    return copies
+
+
+class CitedAnswer:
+    """An answer as it comes: footnotes that lead nowhere are taken out, sentences without any are marked.
+
+    Nothing is shown before the first footnote that leads somewhere, so that an answer without any can be replaced by
+    `NOT_FOUND` where the sources do not say it either. What was shown is never taken back.
+
+    Args:
+        question: The question; its language is that of what is written here.
+        sources: What can be cited.
+        checked: Whether sentences without a footnote are marked, and answers without any replaced. False for an answer
+            that nobody asked to cite.
+    """
+
+    def __init__(self, question: str, sources: Sequence[Source], checked: bool = True) -> None:
+        self.sources = {source.number: source for source in sources}
+        self.outcome: Outcome = "answered"
+        self.text = ""
+        self._question, self._checked = question, checked
+        self._raw = self._held = ""  # what has come and may be half a footnote; what is not shown yet
+        self._begun = ""  # the last sentence, which may go on
+        self._cites = not checked
+
+    def add(self, delta: str) -> str:
+        """Take in what came, and return what can be shown now."""
+        self._raw += delta
+        unfinished = _UNFINISHED.search(self._raw)
+        assert unfinished is not None, "it matches the empty end"
+        ready, self._raw = self._raw[: unfinished.start()], self._raw[unfinished.start() :]
+        return self._show(self._mark(self._clean(ready)))
+
+    def close(self) -> str:
+        """Return what was left to show at the end."""
+        rest = self._mark(self._clean(self._raw).rstrip()) + self._mark_of(self._begun)
+        self._begun = ""
+        whole = (self._held + rest).strip()
+        if self._cites or (whole and self._is_said(whole)):
+            self._cites = True
+            return self._show(rest)
+        self.outcome, self._held = "not_found", ""
+        self.text = in_language(NOT_FOUND, self._question)
+        return self.text
+
+    def metadata(self) -> dict[str, Any]:
+        """What a response says about its sources: `citations`, `sentences`, `markdown` and `outcome`, as JSON."""
+        return described(self.text, self.sources.values(), self.outcome)
+
+    def _clean(self, text: str) -> str:
+        def valid(found: re.Match[str]) -> str:
+            numbers = dict.fromkeys(int(number) for number in re.findall(r"\d+", found[1]))
+            kept = "".join(f"[^{number}]" for number in numbers if number in self.sources)
+            self._cites = self._cites or bool(kept)
+            return kept
+
+        return _FOOTNOTE.sub(valid, _DEFINITION.sub("", text))
+
+    def _mark(self, text: str) -> str:
+        """Mark the sentences that have come to their end."""
+        if not self._checked or not text:
+            return text
+        shown = len(self._begun)
+        self._begun += text
+        *ended, (start, _) = _sentences(self._begun) or [(0, 0)]
+        marked, last = "", shown
+        for begin, end in ended:
+            place = max(begin + len(self._begun[begin:end].rstrip()), shown)
+            marked += self._begun[last:place] + self._mark_of(self._begun[begin:place])
+            last = place
+        marked += self._begun[last:]
+        self._begun = self._begun[start:]
+        return marked
+
+    def _mark_of(self, sentence: str) -> str:
+        needless = not self._checked or not any(map(str.isalnum, sentence)) or _FOOTNOTE.search(sentence)
+        return "" if needless else in_language(NO_SOURCE, self._question)
+
+    def _show(self, text: str) -> str:
+        self._held += text
+        if not self._cites:
+            return ""
+        shown, self._held = self._held if self.text else self._held.lstrip(), ""
+        self.text += shown
+        return shown
+
+    def _is_said(self, text: str) -> bool:
+        plain = text.replace(in_language(NO_SOURCE, self._question), "")
+        return any(support(plain, source.text) >= SUPPORTED for source in self.sources.values())
+
+
+def described(text: str, sources: Iterable[Source], outcome: Outcome) -> dict[str, Any]:
+    """What a response's metadata says about an answer; see `CitedAnswer.metadata`."""
+    by_number = {source.number: source for source in sources}
+    sentences: list[dict[str, Any]] = []
+    backing: dict[int, dict[str, MatchedUnit]] = {}
+    for start, end in _sentences(text) if outcome == "answered" else ():
+        sentence = text[start:end].strip()
+        plain = _FOOTNOTE.sub("", sentence)
+        numbers = [int(number) for number in re.findall(r"\[\^(\d+)\]", sentence)]
+        cited = [by_number[number] for number in dict.fromkeys(numbers) if number in by_number]
+        used: list[str] = []
+        for source in cited:
+            found = supporting(plain, source.units)
+            backing.setdefault(source.number, {}).update((unit.id, unit) for unit in found)
+            used += [unit.id for unit in found]
+        said = support(plain, "\n".join(f"{source.title}\n{source.text}" for source in cited))
+        sentences.append(
+            {
+                "text": sentence,
+                "footnotes": [source.number for source in cited],
+                "propositions": list(dict.fromkeys(used)),
+                "supported": bool(cited) and said >= SUPPORTED,
+            }
+        )
+    citations = [_citation(by_number[number], backing[number].values()) for number in sorted(backing)]
+    notes = [f"[^{note['number']}]: {_one_line(by_number[note['number']].name)}" for note in citations]
+    markdown = "\n".join([text, "", *notes]) if notes else text
+    return {"citations": citations, "sentences": sentences, "markdown": markdown, "outcome": outcome}
+
+
+def supporting(sentence: str, units: Sequence[MatchedUnit]) -> list[MatchedUnit]:
+    """The propositions that say a sentence: the one with most of its telling words, then those that add a quarter."""
+    left = telling_words(tokenize(sentence))
+    least, words = max(_ADDS * len(left), 1), [set(tokenize(unit.text)) for unit in units]
+    found: list[MatchedUnit] = []
+    while units and left:
+        best = max(range(len(units)), key=lambda place: len(left & words[place]))
+        if len(left & words[best]) < least:
+            break
+        found.append(units[best])
+        left -= words[best]
+    return found
+
+
+def support(sentence: str, source: str) -> float:
+    """The share of a sentence's telling words that a source holds; 0 for a sentence without any."""
+    asked = telling_words(tokenize(sentence))
+    return len(asked & {*tokenize(source)}) / len(asked) if asked else 0.0
+
+
+def without_footnotes(text: str) -> str:
+    """An answer without its footnotes, as it stands in a conversation that an LLM reads."""
+    return _FOOTNOTE.sub("", text)
+
+
+def _citation(source: Source, units: Iterable[MatchedUnit]) -> dict[str, Any]:
+    start, end = source.span or (None, None)
+    facts = []
+    for unit in units:
+        first, last = unit.span or (None, None)
+        facts.append({"id": unit.id, "text": unit.text, "start": first, "end": last})
+    return {
+        "number": source.number, "node_id": source.node_id, "document": source.document, "title": source.title,
+        "section": source.section, "page": source.page, "start": start, "end": end, "text": source.text,
+        "propositions": facts,
+    }  # fmt: skip
+
+
+def _sentences(text: str) -> list[tuple[int, int]]:
+    """Where the sentences of an answer are; footnotes belong to the sentence before them."""
+    plain = ""
+    places: list[int] = []  # where each character of the text without footnotes is in the text
+    last = 0
+    for note in [*re.finditer(_NUMBERS, text), None]:
+        end = note.start() if note else len(text)
+        places += range(last, end)
+        plain += text[last:end]
+        last = note.end() if note else end
+    starts = [places[start] for start, _ in sentence_spans(plain)]
+    return list(_up_to(starts, len(text)))
+
+
+def _up_to(starts: Sequence[int], length: int) -> Iterator[tuple[int, int]]:
+    return zip(starts, [*starts[1:], length], strict=True)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
