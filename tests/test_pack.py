@@ -48,8 +48,9 @@ def test_it_answers_in_both_languages_without_a_key(documents: list[Document], m
 
 
 def test_an_extractive_answer_names_the_source_of_each_proposition(documents: list[Document]) -> None:
-    answer = str(DenseXRetrievalPack(documents).run("Which bay has the highest tides?"))
-    assert "- The Bay of Fundy has the highest tides. [Tides, Records]" in answer.splitlines()
+    response = DenseXRetrievalPack(documents).run("Which bay has the highest tides?")
+    assert "The Bay of Fundy has the highest tides.[^1]" in str(response)
+    assert response.metadata["citations"][0]["section"] == "Tides, Records"
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -208,27 +209,27 @@ def test_nothing_is_printed(documents: list[Document], capsys: pytest.CaptureFix
 
 
 def test_the_llm_reads_the_facts_and_then_the_passages(documents: list[Document]) -> None:
-    with OpenAIServer(lambda body: Reply("In 1998.")) as server:
+    with OpenAIServer(lambda body: Reply("In 1998.[^1]")) as server:
         llm = OpenAI(model="gpt-4o-mini", api_base=server.url, api_key="sk-test")
         pack = DenseXRetrievalPack(documents, proposition_llm="none", query_llm=llm, similarity_top_k=1)
         answer = pack.run("When did the Akashi Bridge open?")
         prompt = server.requests[-1].body["messages"][-1]["content"]
-    assert str(answer) == "In 1998."
-    assert prompt.index("- The Akashi Bridge opened in 1998.\n") < prompt.index("1998. Its main span")
+    assert str(answer) == "In 1998.[^1]"
+    assert prompt.index("- The Akashi Bridge opened in 1998. [^1]\n") < prompt.index("1998. Its main span")
     assert [node.node.ref_doc_id for node in answer.source_nodes] == ["bridges"]
     assert matched_units(answer.source_nodes[0].node)
     assert "densex_" not in prompt
 
 
 async def test_the_llm_answers_asynchronously_and_as_a_stream(documents: list[Document]) -> None:
-    with OpenAIServer(lambda body: Reply("In 1998.")) as server:
+    with OpenAIServer(lambda body: Reply("In 1998.[^1]")) as server:
         llm = OpenAI(model="gpt-4o-mini", api_base=server.url, api_key="sk-test")
         pack = DenseXRetrievalPack(documents, proposition_llm="none", query_llm=llm)
-        assert str(await pack.arun("When did the Akashi Bridge open?")) == "In 1998."
+        assert str(await pack.arun("When did the Akashi Bridge open?")) == "In 1998.[^1]"
         streaming = DenseXRetrievalPack(documents, proposition_llm="none", query_llm=llm, streaming=True)
         answer = streaming.run("When did the Akashi Bridge open?")
         assert isinstance(answer, StreamingResponse)
-        assert "".join(answer.response_gen) == "In 1998."
+        assert "".join(answer.response_gen) == "In 1998.[^1]"
         assert answer.source_nodes
 
 

@@ -100,15 +100,15 @@ def short_passages() -> SentenceSplitter:
 
 @pytest.fixture
 def server() -> Any:
-    with OpenAIServer(lambda body: "An answer.") as running:
+    with OpenAIServer(lambda body: "An answer.[^1]") as running:
         yield running
 
 
 def context_read(server: OpenAIServer) -> str:
     """The context in the last question to the LLM."""
-    found = re.search(r"-{21}\n(.*)\n-{21}\n", server.requests[-1].last_message, re.DOTALL)
+    found = re.search(r"(documents \w+\n)(.*)\n\1", server.requests[-1].last_message, re.DOTALL)
     assert found
-    return found.group(1)
+    return found.group(2)
 
 
 def reading(server: OpenAIServer, context: Any, **options: Any) -> DenseXRetrievalPack:
@@ -133,12 +133,12 @@ async def test_the_llm_reads_what_was_chosen(server: OpenAIServer, question: str
     read = {}
     for mode in ("passages", "propositions", "propositions+passages", "window"):
         pack = reading(server, mode)
-        assert str(pack.run(question, similarity_top_k=2)) == "An answer."
+        assert str(pack.run(question, similarity_top_k=2)) == "An answer.[^1]"
         read[mode] = context_read(server)
         await pack.arun(question, similarity_top_k=2)
         assert context_read(server) == read[mode]
         assert fact in read[mode]
-    assert read["passages"].startswith(passage)
+    assert read["passages"].startswith(f"footnote: [^1]\n\n{passage}")
     assert f"- {fact}" in read["propositions"]
     assert passage not in read["propositions"]
     assert read["propositions+passages"].index(f"- {fact}") < read["propositions+passages"].index(passage)
@@ -163,7 +163,9 @@ def test_what_the_llm_reads_stays_within_the_budget(server: OpenAIServer, unit: 
 
 def test_an_answer_where_nothing_passes_the_filters_asks_no_llm(server: OpenAIServer) -> None:
     nothing = MetadataFilters(filters=[MetadataFilter(key="place", value="nowhere")])
-    assert str(reading(server, "passages").run("lamp", filters=nothing)) == "Empty Response"
+    assert str(reading(server, "passages").run("lamp", filters=nothing)) == (
+        "The answer was not found in the documents."
+    )
     assert server.requests == []
 
 

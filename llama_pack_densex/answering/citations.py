@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -87,11 +87,26 @@ class Source:
             tuple(units),
         )
 
-    @property
-    def name(self) -> str:
-        """Where it is, to be read: title, section and page, or the document's id."""
-        parts = [self.title, within(self.section, self.title), self.page and f"p. {self.page}"]
-        return " – ".join(filter(None, parts)) or self.document
+    def citation(self, units: Sequence[MatchedUnit]) -> dict[str, Any]:
+        """The source as JSON, with the propositions of it that support an answer; its section is that of the first."""
+        start, end = self.span or (None, None)
+        facts = []
+        for unit in units:
+            first, last = unit.span or (None, None)
+            facts.append({"id": unit.id, "text": unit.text, "start": first, "end": last})
+        section = next((unit.section for unit in units if unit.section), self.section)
+        return {
+            "number": self.number, "node_id": self.node_id, "document": self.document, "title": self.title,
+            "section": section, "page": self.page, "start": start, "end": end, "text": self.text,
+            "propositions": facts,
+        }  # fmt: skip
+
+
+def name_of(citation: Mapping[str, Any]) -> str:
+    """Where a cited source is, to be read: title, section and page, or the document's id."""
+    title, section, page = (str(citation[key]) for key in ("title", "section", "page"))
+    parts = [title, within(section, title), page and f"p. {page}"]
+    return " ".join((" – ".join(filter(None, parts)) or str(citation["document"])).split())
 
 
 def within(section: str, title: str) -> str:
@@ -223,8 +238,8 @@ def described(text: str, sources: Iterable[Source], outcome: Outcome) -> dict[st
                 "supported": bool(cited) and said >= SUPPORTED,
             }
         )
-    citations = [_citation(by_number[number], backing[number].values()) for number in sorted(backing)]
-    notes = [f"[^{note['number']}]: {_one_line(by_number[note['number']].name)}" for note in citations]
+    citations = [by_number[number].citation([*backing[number].values()]) for number in sorted(backing)]
+    notes = [f"[^{citation['number']}]: {name_of(citation)}" for citation in citations]
     markdown = "\n".join([text, "", *notes]) if notes else text
     return {"citations": citations, "sentences": sentences, "markdown": markdown, "outcome": outcome}
 
@@ -254,19 +269,6 @@ def without_footnotes(text: str) -> str:
     return _FOOTNOTE.sub("", text)
 
 
-def _citation(source: Source, units: Iterable[MatchedUnit]) -> dict[str, Any]:
-    start, end = source.span or (None, None)
-    facts = []
-    for unit in units:
-        first, last = unit.span or (None, None)
-        facts.append({"id": unit.id, "text": unit.text, "start": first, "end": last})
-    return {
-        "number": source.number, "node_id": source.node_id, "document": source.document, "title": source.title,
-        "section": source.section, "page": source.page, "start": start, "end": end, "text": source.text,
-        "propositions": facts,
-    }  # fmt: skip
-
-
 def _sentences(text: str) -> list[tuple[int, int]]:
     """Where the sentences of an answer are; footnotes belong to the sentence before them."""
     plain = ""
@@ -278,12 +280,4 @@ def _sentences(text: str) -> list[tuple[int, int]]:
         plain += text[last:end]
         last = note.end() if note else end
     starts = [places[start] for start, _ in sentence_spans(plain)]
-    return list(_up_to(starts, len(text)))
-
-
-def _up_to(starts: Sequence[int], length: int) -> Iterator[tuple[int, int]]:
-    return zip(starts, [*starts[1:], length], strict=True)
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    return list(zip(starts, [*starts[1:], len(text)], strict=True)) if starts else []

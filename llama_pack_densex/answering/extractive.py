@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from llama_index.core.schema import NodeWithScore
 
 from llama_pack_densex.propositionizers.language import detect_language
-from llama_pack_densex.retrieval.context import Fact, best_facts, count_words, leading_sentences
+from llama_pack_densex.retrieval.context import Fact, count_words, leading_sentences, rank_facts
 
 ANSWER_WORDS = 60
 """Words of an answer; a Chinese, Japanese or Korean character counts as half a word."""
+LIST_WORDS = 100
+"""The same with propositions of the first passage that are about as good as the best: they are the items of a list."""
+_AS_GOOD = 0.8  # of the best proposition's score
 
 UNVERIFIED = {"en": " (unverified)", "ja": "（未確認）"}
 """What is written behind a proposition that no sentence of its passage says, by language."""
@@ -24,15 +27,25 @@ def extract(nodes: Sequence[NodeWithScore], words: float = ANSWER_WORDS) -> str:
 
     Args:
         nodes: What was retrieved; the first has the footnote `[^1]`.
-        words: How long it may be; one proposition is quoted even if it alone is longer.
+        words: How long it may be, where it is no list; one proposition is quoted even if it alone is longer.
 
     Returns:
         The text; empty where there are no nodes.
     """
     numbers = {found.node.node_id: number for number, found in enumerate(nodes, start=1)}
     paragraphs: dict[str, list[Fact]] = {}
-    for fact in best_facts(nodes, words):
-        paragraphs.setdefault(fact.source.node.node_id, []).append(fact)
+    taken = 0.0
+    chosen: list[Fact] = []
+    ranked = rank_facts(nodes)
+    for fact in ranked:
+        length, best = count_words(fact.unit.text), ranked[0]
+        is_listed = fact.source is best.source and fact.unit.score >= _AS_GOOD * best.unit.score
+        if any(_is_said_by(fact, other) for other in chosen):
+            continue
+        if fact is best or taken + length <= (LIST_WORDS if is_listed else words):
+            chosen.append(fact)
+            taken += length
+            paragraphs.setdefault(fact.source.node.node_id, []).append(fact)
     if not paragraphs and nodes:
         first = leading_sentences(nodes[0], lambda shown: count_words(shown.node.get_content()) <= words) or nodes[0]
         return f"{first.node.get_content().strip()}[^1]"
@@ -48,3 +61,9 @@ def _paragraph(facts: Sequence[Fact], number: int) -> str:
         f"{text}{remark if fact.unit.unverified else ''}[^{number}]" for text, fact in zip(texts, ordered, strict=True)
     ]
     return ("" if is_japanese else " ").join(quoted)
+
+
+def _is_said_by(fact: Fact, other: Fact) -> bool:
+    """Whether one is a sentence, and the other a proposition that was made of it."""
+    kinds = {fact.unit.granularity, other.unit.granularity}
+    return fact.source is other.source and len(kinds) == 2 and fact.unit.span == other.unit.span is not None

@@ -293,6 +293,38 @@ def query(
 
 
 @app.command()
+def chat(
+    place: Place,
+    top_k: Annotated[
+        int | None, typer.Option(min=1, help="Passages to retrieve. Default: the index's, at first 4.")
+    ] = None,
+    query_llm: Annotated[
+        str | None, _llm_option("What answers", '; "none" quotes. Default: gpt-4o-mini with a key', "--query-llm")
+    ] = None,
+    api_base: ApiBase = None,
+    filters: Annotated[
+        list[str] | None,
+        typer.Option("--filter", help="Search where key=value in the metadata; !=, >=, <=, >, < too.", metavar="K=V"),
+    ] = None,
+) -> None:
+    """Talk with an index: a question a line, in the terminal or from a pipe.
+
+    /sources shows what the last answer cites, /reset begins anew, Ctrl-C stops an answer, Ctrl-D or /quit ends.
+    """
+    with session():
+        from llama_pack_densex.cli.chat import talk
+        from llama_pack_densex.cli.places import IndexPlace
+        from llama_pack_densex.cli.results import metadata_filters
+
+        with waiting("Opening"):
+            (named,) = _served(api_base, query_llm)
+            pack = IndexPlace.of(place).open(proposition_llm="none", query_llm=named)
+            chosen = metadata_filters(pack, [argument(condition) for condition in filters or ()])
+        if not talk(pack.as_chat_engine(top_k, chosen)):
+            raise typer.Exit(1)
+
+
+@app.command()
 def inspect(
     place: Place,
     passage: Annotated[

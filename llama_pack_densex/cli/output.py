@@ -194,7 +194,7 @@ def session() -> Iterator[None]:
         try:
             yield
         except Exception as error:
-            message = _message(error)
+            message = message_of(error)
             if message is None:
                 raise
             stderr().print(Text.assemble(("Error: ", "bold red"), plain(message)), soft_wrap=True)
@@ -206,7 +206,7 @@ def session() -> Iterator[None]:
 _CLIENTS = ("openai", "anthropic", "google", "ollama", "httpx")
 
 
-def _message(error: Exception) -> str | None:
+def message_of(error: Exception) -> str | None:
     """What to tell the user of an error; None for one that is not for them, such as a fault of ours."""
     if isinstance(error, BrokenPipeError) or (isinstance(error, OSError) and error.errno == errno.EPIPE):
         return None  # typer ends quietly

@@ -356,10 +356,11 @@ def print_answer(console: Console, answer: Shown, advice: str = "") -> None:
     if not answer["results"]:
         write(console, "Nothing in the index matches the question.")
         return
-    write(console, "Answer" if answer["written"] else f"Answer, quoted{advice}", style="bold")
-    for line in plain(answer["answer"]).splitlines():
-        bullet = "- " if line.startswith("- ") else ""
-        write(console, line.removeprefix(bullet), bullet=bullet)
+    if answer["answer"]:
+        write(console, "Answer" if answer["written"] else f"Answer, quoted{advice}", style="bold")
+        write(console, plain(answer["answer"]))
+    else:
+        write(console, "The answer was not found in the documents. This comes nearest:")
     for number, result in enumerate(answer["results"], 1):
         console.print()
         title = "" if result["title"] in result["document"] else result["title"]

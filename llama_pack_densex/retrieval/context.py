@@ -310,16 +310,6 @@ def rank_facts(nodes: Sequence[NodeWithScore]) -> list[Fact]:
     return list(_without_repetition(found))
 
 
-def best_facts(nodes: Sequence[NodeWithScore], words: float = FACT_WORDS) -> list[Fact]:
-    """The best of the units that found these nodes: as many as fit into a number of words, at least one, none twice.
-
-    Args:
-        nodes: What our retrievers returned.
-        words: The budget, in words. A unit that does not fit is left out for shorter ones below it.
-    """
-    return choose_facts(rank_facts(nodes), words)
-
-
 def choose_facts(
     ranked: Iterable[Fact], words: float | None, fits: Callable[[Sequence[Fact]], bool] | None = None
 ) -> list[Fact]:

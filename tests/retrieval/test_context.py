@@ -21,7 +21,7 @@ from llama_pack_densex.retrieval.context import (
     BudgetUnit,
     PropositionContextPostprocessor,
     assemble_context,
-    best_facts,
+    choose_facts,
     count_words,
     rank_facts,
 )
@@ -134,8 +134,8 @@ def test_units_that_differ_in_a_number_or_a_negation_are_two_facts(one: str, oth
 
 def test_a_unit_that_does_not_fit_makes_room_for_shorter_ones() -> None:
     node = passage(TIDES, {0: 0.9, 3: 0.8, 1: 0.7})
-    assert [fact.unit.text for fact in best_facts([node], words=12)] == [TIDES[0], TIDES[1]]
-    assert len(best_facts([node], words=1)) == 1  # a context has one fact at least
+    assert [fact.unit.text for fact in choose_facts(rank_facts([node]), 12)] == [TIDES[0], TIDES[1]]
+    assert len(choose_facts(rank_facts([node]), 1)) == 1  # a context has one fact at least
 
 
 def test_a_window_is_the_sentences_around_each_unit_in_reading_order() -> None:

@@ -101,8 +101,8 @@ async def test_filters_that_nothing_passes_give_nothing(kind: str, mode: str) ->
     for filters in (all_of(where("place", "nowhere")), all_of(where("no such key", "x"))):
         assert pack.retrieve(QUESTION, filters=filters) == []
         assert await pack.aretrieve(QUESTION, filters=filters) == []
-        assert str(pack.run(QUESTION, filters=filters)) == "Empty Response"
-        assert str(await pack.arun(QUESTION, filters=filters)) == "Empty Response"
+        assert str(pack.run(QUESTION, filters=filters)) == "The answer was not found in the documents."
+        assert str(await pack.arun(QUESTION, filters=filters)) == "The answer was not found in the documents."
 
 
 @pytest.mark.parametrize("kind", ["lexical", "dense", "hybrid"])

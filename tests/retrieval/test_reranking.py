@@ -139,7 +139,7 @@ def test_what_the_reranker_drops_is_not_returned(mode: str, rerank: str) -> None
 def test_a_reranker_may_drop_everything(rerank: str) -> None:
     pack = build(SimilarityPostprocessor(similarity_cutoff=2.0), rerank=rerank)
     assert pack.retrieve(QUESTION) == []
-    assert str(pack.run(QUESTION)) == "Empty Response"
+    assert pack.run(QUESTION).metadata["outcome"] == "not_found"
 
 
 def test_what_nothing_found_is_not_reranked() -> None:

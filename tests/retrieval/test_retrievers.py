@@ -8,7 +8,7 @@ from llama_index.core.schema import BaseNode, QueryBundle
 from llama_pack_densex import HierarchicalPropositionNodeParser, PropositionNodeParser
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 from llama_pack_densex.retrieval.auto_merging import PropositionAutoMergingRetriever
-from llama_pack_densex.retrieval.context import assemble_context, best_facts, count_words
+from llama_pack_densex.retrieval.context import assemble_context, choose_facts, count_words, rank_facts
 from llama_pack_densex.retrieval.hits import collapse, matched_units
 from llama_pack_densex.retrieval.recursive import PropositionRecursiveRetriever
 from llama_pack_densex.retrieval.search import DenseUnitRetriever, LexicalUnitRetriever, UnitRetriever
@@ -207,7 +207,7 @@ def test_the_context_has_the_facts_first_and_then_the_passages() -> None:
 
 def test_facts_fit_into_their_budget_and_none_is_there_twice() -> None:
     found = PropositionRecursiveRetriever(*build("dense"), similarity_top_k=20).retrieve("lamp boots")
-    facts = [fact.unit.text for fact in best_facts(found, words=50)]
+    facts = [fact.unit.text for fact in choose_facts(rank_facts(found), 50)]
     assert 30 < sum(map(count_words, facts)) <= 50
     assert len(facts) == len(set(facts))
 
