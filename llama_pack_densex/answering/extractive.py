@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from llama_index.core.schema import NodeWithScore
 
 from llama_pack_densex.propositionizers.language import detect_language
+from llama_pack_densex.propositionizers.tokens import tokenize
 from llama_pack_densex.retrieval.context import Fact, count_words, leading_sentences, rank_facts
 
 ANSWER_WORDS = 60
@@ -14,6 +15,7 @@ ANSWER_WORDS = 60
 LIST_WORDS = 100
 """The same with propositions of the first passage that are about as good as the best: they are the items of a list."""
 _AS_GOOD = 0.8  # of the best proposition's score
+_ALIKE = 0.5  # of the words of the shorter one
 
 UNVERIFIED = {"en": " (unverified)", "ja": "（未確認）"}
 """What is written behind a proposition that no sentence of its passage says, by language."""
@@ -39,7 +41,7 @@ def extract(nodes: Sequence[NodeWithScore], words: float = ANSWER_WORDS) -> str:
     ranked = rank_facts(nodes)
     for fact in ranked:
         length, best = count_words(fact.unit.text), ranked[0]
-        is_listed = fact.source is best.source and fact.unit.score >= _AS_GOOD * best.unit.score
+        is_listed = fact.unit.score >= _AS_GOOD * best.unit.score and _is_alike(fact, best)
         if any(_is_said_by(fact, other) for other in chosen):
             continue
         if fact is best or taken + length <= (LIST_WORDS if is_listed else words):
@@ -67,3 +69,9 @@ def _is_said_by(fact: Fact, other: Fact) -> bool:
     """Whether one is a sentence, and the other a proposition that was made of it."""
     kinds = {fact.unit.granularity, other.unit.granularity}
     return fact.source is other.source and len(kinds) == 2 and fact.unit.span == other.unit.span is not None
+
+
+def _is_alike(fact: Fact, best: Fact) -> bool:
+    """Whether two propositions of a passage say the same of different things."""
+    tokens, others = set(tokenize(fact.unit.text)), set(tokenize(best.unit.text))
+    return fact.source is best.source and len(tokens & others) >= _ALIKE * min(len(tokens), len(others))
