@@ -44,8 +44,7 @@ class LanguageTrust:
             passages, or these are too much alike, to say anything.
         order: Of the other passages, the mean share that is farther from a sentence than its own; 0.5 is chance.
         known: Whether the model may know the language: False where that is ruled out, with an interval of 95 %.
-        related: The mean similarity of sentences and their own passages; None where nothing was measured.
-        unrelated: The mean similarity of sentences and the nearest other passage.
+        unrelated: The mean similarity of sentences and the nearest other passage; None where nothing was measured.
     """
 
     language: str
@@ -53,7 +52,6 @@ class LanguageTrust:
     first: float | None = None
     order: float | None = None
     known: bool = True
-    related: float | None = None
     unrelated: float | None = None
 
     def describe(self, model: str) -> str:
@@ -152,11 +150,10 @@ def measured(language: str, passages: Sequence[str], embed: Embed) -> LanguageTr
     # of equal ones half are taken to be behind
     order = ((scores < own).sum(axis=1) + ((scores == own).sum(axis=1) - 1) / 2) / (len(passages) - 1)
     known = np.mean(first) >= FIRST_PLACES or _highest(order, places) >= ORDER
-    related = float(np.mean(own))
     scores[np.arange(len(places)), places] = -1.0
     unrelated = float(np.mean(scores.max(axis=1)))
     found = float(np.mean(first)), float(np.mean(order))
-    return LanguageTrust(language, len(passages), *found, bool(known), related, unrelated)
+    return LanguageTrust(language, len(passages), *found, bool(known), unrelated)
 
 
 def _is_telling(sentence: frozenset[str], others: Iterable[frozenset[str]]) -> bool:
