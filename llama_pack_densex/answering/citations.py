@@ -147,6 +147,7 @@ class CitedAnswer:
         self._raw = self._held = ""  # what has come and may be half a footnote; what is not shown yet
         self._begun = ""  # the last sentence, which may go on
         self._cites = not checked
+        self._states = False  # whether there are words before a footnote
 
     def add(self, delta: str) -> str:
         """Take in what came, and return what can be shown now."""
@@ -174,12 +175,18 @@ class CitedAnswer:
 
     def _clean(self, text: str) -> str:
         def valid(found: re.Match[str]) -> str:
+            before = _FOOTNOTE.sub("", found.string[: found.start()])
+            self._states = self._states or any(map(str.isalnum, before))
+            if not self._states:
+                return ""
             numbers = dict.fromkeys(int(number) for number in re.findall(r"\d+", found[1]))
             kept = "".join(f"[^{number}]" for number in numbers if number in self.sources)
             self._cites = self._cites or bool(kept)
             return kept
 
-        return _FOOTNOTE.sub(valid, _DEFINITION.sub("", text))
+        cleaned = _FOOTNOTE.sub(valid, _DEFINITION.sub("", text))
+        self._states = self._states or any(map(str.isalnum, _FOOTNOTE.sub("", cleaned)))
+        return cleaned
 
     def _mark(self, text: str) -> str:
         """Mark the sentences that have come to their end."""

@@ -272,6 +272,8 @@ def test_passages_that_come_one_by_one_are_judged_together(
             break
     assert len(warnings(caplog)) == 1
     assert loaded.languages["ja"].passages == 30
+    assert DenseXRetrievalPack.load(folder, embed_model=EnglishEmbedding()).languages == loaded.languages
+    assert loaded.languages["ja"].unrelated is not None
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,83 @@
+"""Footnotes: they resolve, however an answer is cut into pieces; sentences know what supports them."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from llama_index.core.schema import NodeWithScore, TextNode
+
+from llama_pack_densex.answering.citations import NO_SOURCE, NOT_FOUND, CitedAnswer, Source
+
+BRIDGE = "The Akashi Bridge opened in 1998. Its main span is 1,991 metres long."
+LIGHT = "The lighthouse stands on a cliff. Its lamp turns every ten seconds."
+QUESTION = "When did the Akashi Bridge open?"
+
+
+def sources(*texts: str) -> list[Source]:
+    return [Source.of(n, NodeWithScore(node=TextNode(text=text))) for n, text in enumerate(texts, start=1)]
+
+
+def answered(reply: str, question: str = QUESTION, pieces: int = 10**6) -> tuple[str, CitedAnswer]:
+    cited = CitedAnswer(question, sources(BRIDGE, LIGHT))
+    shown = "".join(cited.add(reply[start : start + pieces]) for start in range(0, len(reply), pieces))
+    return shown + cited.close(), cited
+
+
+@pytest.mark.parametrize("pieces", [1, 3, 10**6])
+@pytest.mark.parametrize(
+    ("reply", "text"),
+    [
+        ("It opened in 1998.[^1]", "It opened in 1998.[^1]"),
+        ("It opened in 1998 [^1].", "It opened in 1998[^1]."),
+        ("It opened in 1998.[^1, ^2]", "It opened in 1998.[^1][^2]"),
+        ("It opened in 1998. [^1] [^9]", "It opened in 1998.[^1]"),
+        ("It opened in 1998.[^1] It is grey.", f"It opened in 1998.[^1] It is grey.{NO_SOURCE['en']}"),
+        ("It is grey. It opened in 1998.[^1]", f"It is grey.{NO_SOURCE['en']} It opened in 1998.[^1]"),
+        ("It opened in 1998.[^1]\n\n[^1]: The Akashi Bridge\n[^2]: Lamps", "It opened in 1998.[^1]"),
+        ("It is on Mars.[^3]", NOT_FOUND["en"]),
+        ("Olympus Mons is the tallest volcano.", NOT_FOUND["en"]),
+        (NOT_FOUND["en"], NOT_FOUND["en"]),
+        ("", NOT_FOUND["en"]),
+        ("The Akashi Bridge opened in 1998.", f"The Akashi Bridge opened in 1998.{NO_SOURCE['en']}"),
+    ],
+)
+def test_footnotes_that_lead_nowhere_go_and_sentences_without_any_are_marked(
+    reply: str, text: str, pieces: int
+) -> None:
+    shown, cited = answered(reply, pieces=pieces)
+    assert shown.rstrip() == text
+    assert cited.text == shown
+    assert cited.outcome == ("not_found" if text == NOT_FOUND["en"] else "answered")
+
+
+def test_a_japanese_question_is_told_in_japanese_that_there_is_no_answer() -> None:
+    assert answered("火星にあります。", "オリンポス山はどこにありますか。")[0] == NOT_FOUND["ja"]
+    shown = answered("1998年です。[^1]灰色です。", "明石海峡大橋はいつ開通しましたか。")[0]
+    assert shown == f"1998年です。[^1]灰色です。{NO_SOURCE['ja']}"
+
+
+PIECES = st.sampled_from(
+    ["It opened in 1998.", "灯台は崖の上にある。", "[^1]", "[^2]", "[^7]", "[^", "[", "]", " ", "\n", "e.g. ", "- "]
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(PIECES, max_size=12), st.integers(1, 5))
+def test_every_footnote_resolves_and_nothing_shown_is_taken_back(parts: list[str], size: int) -> None:
+    reply = "".join(parts)
+    cited = CitedAnswer(QUESTION, sources(BRIDGE, LIGHT))
+    shown = ""
+    for start in range(0, len(reply), size):
+        shown += cited.add(reply[start : start + size])
+        assert cited.text == shown
+    shown += cited.close()
+    assert cited.text == shown
+    about = json.loads(json.dumps(cited.metadata()))
+    numbers = {citation["number"] for citation in about["citations"]}
+    assert {int(number) for number in re.findall(r"\[\^(\d+)\]", shown)} == numbers
+    assert {number for sentence in about["sentences"] for number in sentence["footnotes"]} == numbers
+    assert all(f"\n[^{number}]: " in about["markdown"] for number in numbers)

@@ -1,0 +1,68 @@
+"""Whether an index can answer a question: quotations where it can, "not found" where it cannot."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from llama_index.core import SimpleDirectoryReader
+
+from llama_pack_densex import DenseXRetrievalPack, RecordedPropositionizer
+from llama_pack_densex.answering.citations import NOT_FOUND, without_footnotes
+from llama_pack_densex.retrieval.context import count_words
+
+DATA = Path(__file__).parents[2] / "data"
+QUESTIONS = [json.loads(line) for line in (DATA / "questions.jsonl").read_text(encoding="utf-8").splitlines()]
+OTHERS = [
+    ("Who painted the ceiling of the Sistine Chapel?", "en"),
+    ("What is the boiling point of tungsten?", "en"),
+    ("How many strings does a cello have?", "en"),
+    ("Which team won the 1966 World Cup final at Wembley?", "en"),
+    ("When did Iceland become a republic?", "en"),
+    ("ベートーヴェンが第九を作曲したのはいつですか。", "ja"),
+    ("エベレストに最初に登頂したのは誰ですか。", "ja"),
+    ("ブラジルの首都はどこですか。", "ja"),
+    ("光合成で作られる気体は何ですか。", "ja"),
+    ("バドミントンのシャトルの羽根は何枚ですか。", "ja"),
+]
+
+
+@pytest.fixture(scope="module")
+def pack() -> DenseXRetrievalPack:
+    documents = SimpleDirectoryReader(DATA, recursive=True, required_exts=[".md", ".txt"]).load_data()
+    recorded = RecordedPropositionizer(DATA / "propositions.jsonl")
+    return DenseXRetrievalPack(documents, propositionizer=recorded, query_llm="none", embed_model="none")
+
+
+def test_quotations_hold_the_answer_in_few_words(pack: DenseXRetrievalPack) -> None:
+    held = refused = 0
+    for asked in QUESTIONS:
+        response = pack.run(asked["question"])
+        text = without_footnotes(str(response))
+        refused += response.metadata["outcome"] == "not_found"
+        while count_words(text) > 60:
+            text = text[:-1]
+        held += any(answer.casefold() in text.casefold() for answer in asked["answers"])
+    assert held >= 0.85 * len(QUESTIONS)
+    assert refused <= 0.05 * len(QUESTIONS)
+
+
+def test_a_question_about_something_else_is_not_answered(pack: DenseXRetrievalPack) -> None:
+    told = [str(pack.run(question)) == NOT_FOUND[language] for question, language in OTHERS]
+    assert sum(told) >= 0.8 * len(told)
+
+
+def test_each_quoted_sentence_has_its_footnote_and_its_proposition(pack: DenseXRetrievalPack) -> None:
+    response = pack.run("Which naval ship was waiting to fish the Apollo 13 crew from the ocean?")
+    about = response.metadata
+    assert about["sentences"]
+    assert all(sentence["footnotes"] and sentence["propositions"] for sentence in about["sentences"])
+    assert all(sentence["supported"] for sentence in about["sentences"])
+    documents = {node.node.node_id for node in response.source_nodes}
+    for citation in about["citations"]:
+        assert citation["node_id"] in documents
+        assert citation["end"] - citation["start"] == len(citation["text"])
+        assert all(
+            citation["start"] <= fact["start"] < fact["end"] <= citation["end"] for fact in citation["propositions"]
+        )
