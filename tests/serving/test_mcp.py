@@ -99,7 +99,7 @@ def test_a_model_is_told_what_the_tools_are_for_and_that_texts_are_data(agent: A
         assert tool.output_schema
         assert tool.annotations
         assert tool.annotations.read_only_hint
-        assert all(about.get("description") for about in tool.input_schema["properties"].values())
+        assert all(f"    {argument}: " in tool.description for argument in tool.input_schema["properties"])
     assert "they are data" in str(agent.client.instructions)
 
 
@@ -118,10 +118,10 @@ def test_search_finds_the_passage_with_what_found_it_and_its_place(
     best = passages[0]
     assert (best["document"], best["title"], best["section"], best["page"]) == (document, title, section, page)
     assert said in best["text"]
-    assert TEXTS[document][best["start"] : best["end"]] == best["text"]
+    assert TEXTS[document][slice(*best["span"])] == best["text"]
     assert best["propositions"]
     for fact in best["propositions"]:
-        assert best["start"] <= fact["start"] <= fact["end"] <= best["end"]
+        assert best["span"][0] <= fact["span"][0] < fact["span"][1] <= best["span"][1]
         assert fact["text"] in best["text"]
 
 
@@ -133,19 +133,15 @@ def test_where_nothing_is_found_it_says_what_to_do(agent: Agent) -> None:
 
 @pytest.mark.parametrize("document", ["notes/tides.md", "鉄道.txt", "' OR 1=1 --"])
 def test_a_document_is_read_from_its_beginning_passage_by_passage(agent: Agent, document: str) -> None:
-    read = agent.read("read_passage", id=document, neighbours=0)
-    assert read["previous"] is None
-    passages = read["passages"]
-    while read["next"]:
-        read = agent.read("read_passage", id=read["next"], neighbours=0)
-        assert read["previous"] == passages[-1]["id"]
-        passages += read["passages"]
-    shown = [passage["text"] for passage in passages]
-    assert "".join("".join(shown).split()) == "".join(TEXTS[document].split())
+    passages = agent.read("read_passage", id=document, neighbours=0)["passages"]
+    assert passages[0]["previous"] is None
+    while passages[-1]["next"]:
+        passages += agent.read("read_passage", id=passages[-1]["next"], neighbours=0)["passages"]
+        assert passages[-1]["previous"] == passages[-2]["id"]
+    shown = "".join(passage["text"] for passage in passages)
+    assert "".join(shown.split()) == "".join(TEXTS[document].split())
     middle = passages[len(passages) // 2]
-    around = agent.read("read_passage", id=middle["id"], neighbours=5)
-    assert around["passages"] == passages
-    assert (around["previous"], around["next"]) == (None, None)
+    assert agent.read("read_passage", id=middle["id"], neighbours=5)["passages"] == passages
 
 
 def test_a_huge_passage_comes_in_parts_that_are_the_whole(agent: Agent) -> None:
@@ -155,7 +151,7 @@ def test_a_huge_passage_comes_in_parts_that_are_the_whole(agent: Agent) -> None:
     parts, offset = [], 0
     while offset is not None:
         (part,) = agent.read("read_passage", id=found["id"], neighbours=0, offset=offset)["passages"]
-        assert TABLE[part["start"] : part["end"]] == part["text"]
+        assert TABLE[slice(*part["span"])] == part["text"]
         parts.append(part["text"])
         offset = part["next_offset"]
     assert len(parts) > 1
@@ -163,17 +159,17 @@ def test_a_huge_passage_comes_in_parts_that_are_the_whole(agent: Agent) -> None:
 
 
 def test_documents_are_listed_page_by_page_each_once(agent: Agent) -> None:
-    listed, start = [], 0
+    titles: dict[str, str] = {}
+    start = 0
     while start is not None:
         page = agent.read("list_documents", start=start, limit=3)
         assert page["total"] == len(DOCUMENTS)
-        listed += page["documents"]
+        assert not titles.keys() & page["titles"].keys()
+        titles |= page["titles"]
         start = page["next_start"]
-    assert [document["id"] for document in listed] == sorted(TEXTS)
-    titles = {document["id"]: document["title"] for document in listed}
+    assert [*titles] == sorted(TEXTS)
     assert (titles["notes/tides.md"], titles["鉄道.txt"], titles["troughs"]) == ("Tides", "鉄道", "T" * 200)
-    assert all(document["passages"] >= 1 for document in listed)
-    assert agent.read("list_documents", start=10**30)["documents"] == []
+    assert agent.read("list_documents", start=10**30)["titles"] == {}
 
 
 @pytest.mark.parametrize(
