@@ -17,6 +17,7 @@ from llama_index.core.schema import BaseNode, RelatedNodeInfo
 from pydantic import BaseModel, Field
 
 from llama_pack_densex.index.indexer import reading_order
+from llama_pack_densex.ingestion.report import describe
 from llama_pack_densex.llm.errors import classify
 from llama_pack_densex.node_parsers.metadata import SECTION_KEY, TITLE_KEY
 from llama_pack_densex.pack import DenseXRetrievalPack
@@ -215,6 +216,6 @@ def _failures_told() -> Iterator[None]:
     except ToolError:
         raise
     except Exception as error:
-        logger.exception("The index could not be searched or read")
-        summary = classify(error).summary  # its own words may quote a document, or a key
+        logger.error("The index could not be searched or read: %s", describe(error))
+        summary = classify(error).summary  # the model gets no words that may quote a document
         raise ToolError(f"the index could not be read ({summary}): try once more, then tell the user") from error
