@@ -18,6 +18,7 @@ from llama_index.core.prompts.mixin import PromptDictType, PromptMixin, PromptMi
 from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index.core.tools import ToolOutput
 
+from llama_pack_densex.answering.citations import without_footnotes
 from llama_pack_densex.answering.conversation import ConversationQuery, Query
 from llama_pack_densex.answering.engine import fixed
 from llama_pack_densex.answering.synthesizer import SourcedSynthesizer
@@ -90,7 +91,8 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
         self._memory = memory if memory is not None else ChatMemoryBuffer.from_defaults(token_limit=_TOKENS)
         if chat_history:
             self._memory.set([*chat_history])
-        self._nodes: list[NodeWithScore] = []  # what the last answer was made from
+        self._nodes: list[NodeWithScore] = []  # what the last answer to a question was made from
+        self._answer = ""
         self.callback_manager = callback_manager if callback_manager is not None else CallbackManager()
 
     @trace_method("chat")
@@ -190,7 +192,11 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
     def _turn(self, message: str, query: Query, history: Sequence[ChatMessage]) -> _Turn:
         if query.kind != "conversation":
             return _Turn(message, query)
-        said = "\n".join(f"{one.role.value}: {one.content}" for one in history[-_READ:])
+        texts = [str(one.content or "") for one in history[-_READ:]]
+        texts = [
+            text if text == self._answer else without_footnotes(text) for text in texts
+        ]  # older ones' lead elsewhere
+        said = "\n".join(f"{one.role.value}: {text}" for one, text in zip(history[-_READ:], texts, strict=True))
         return _Turn(message, query, self._nodes, said)
 
     def _said(self, turn: _Turn, text: str, metadata: dict[str, Any]) -> AgentChatResponse:
@@ -211,7 +217,7 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
 
     def _messages(self, turn: _Turn, text: str) -> list[ChatMessage]:
         if turn.query.kind == "question":
-            self._nodes = turn.nodes
+            self._nodes, self._answer = turn.nodes, text.strip()
         return [
             ChatMessage(content=turn.message, role=MessageRole.USER),
             ChatMessage(content=text.strip(), role=MessageRole.ASSISTANT),
