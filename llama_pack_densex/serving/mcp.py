@@ -8,21 +8,20 @@ from __future__ import annotations
 import inspect
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Annotated
 
-from llama_index.core.schema import BaseNode, RelatedNodeInfo
+from llama_index.core.schema import BaseNode, NodeWithScore, RelatedNodeInfo
 from pydantic import BaseModel, Field
 
+from llama_pack_densex.answering.citations import Source
 from llama_pack_densex.index.indexer import reading_order
 from llama_pack_densex.ingestion.report import describe
 from llama_pack_densex.llm.errors import classify
-from llama_pack_densex.node_parsers.metadata import SECTION_KEY, TITLE_KEY
+from llama_pack_densex.node_parsers.metadata import TITLE_KEY
 from llama_pack_densex.pack import DenseXRetrievalPack
-from llama_pack_densex.retrieval.hits import MatchedUnit, matched_units
-from llama_pack_densex.stores.node_store import span_of
 
 try:
     from mcp.server import MCPServer
@@ -117,7 +116,7 @@ def make_mcp_server(pack: DenseXRetrievalPack) -> MCPServer[None]:
             raise ToolError("the question is blank: write what is to be found")
         with _failures_told():
             hits = pack.retrieve(question, top_k)
-        passages = [_shown(hit.node, len(hits), matched_units(hit.node)) for hit in hits]
+        passages = [_shown(hit, len(hits)) for hit in hits]
         return Passages(passages=passages, note="" if passages else _NOTHING)
 
     def read_passage(
@@ -141,7 +140,8 @@ def make_mcp_server(pack: DenseXRetrievalPack) -> MCPServer[None]:
                 around = [*_linked(pack, around[0].prev_node), *around, *_linked(pack, around[-1].next_node)]
         if offset and offset >= (size := len(passage.get_content())):
             raise ToolError(f"the passage has {size} characters: offset must be less")
-        return Passages(passages=[_shown(one, len(around), (), offset * (one is passage)) for one in around])
+        read = [_shown(NodeWithScore(node=one), len(around), offset * (one is passage)) for one in around]
+        return Passages(passages=read)
 
     def list_documents(
         start: Annotated[int, Field(ge=0)] = 0, limit: Annotated[int, Field(ge=1, le=100)] = 50
@@ -184,24 +184,22 @@ def _linked(pack: DenseXRetrievalPack, node: RelatedNodeInfo | None) -> list[Bas
     return [] if node is None else list(pack.get_nodes([node.node_id]).values())
 
 
-def _shown(node: BaseNode, among: int, units: Sequence[MatchedUnit] = (), offset: int = 0) -> Passage:
+def _shown(found: NodeWithScore, among: int, offset: int = 0) -> Passage:
     """A passage as a model gets it, among so many that together are no longer than `_TEXT`."""
-    text, span = node.get_content(), span_of(node)
-    end = min(offset + _TEXT // among, len(text))
-    names = (node.metadata.get(key) for key in (TITLE_KEY, SECTION_KEY, "page_label"))
-    title, section, page = (str(name or "")[:_NAME] for name in names)
+    source, node = Source.of(1, found), found.node
+    end = min(offset + _TEXT // among, len(source.text))
     return Passage(
-        id=node.node_id,
-        document=node.ref_doc_id or "",
-        title=title,
-        section=section,
-        page=page,
-        span=span and (span[0] + offset, span[0] + end),
-        text=text[offset:end],
-        next_offset=end if end < len(text) else None,
+        id=source.node_id,
+        document=source.document,
+        title=source.title[:_NAME],
+        section=source.section[:_NAME],
+        page=source.page[:_NAME],
+        span=source.span and (source.span[0] + offset, source.span[0] + end),
+        text=source.text[offset:end],
+        next_offset=end if end < len(source.text) else None,
         propositions=[
             Proposition(text=unit.text[:_PROPOSITION], span=unit.span, unverified=unit.unverified)
-            for unit in units[:_PROPOSITIONS]
+            for unit in source.units[:_PROPOSITIONS]
         ],
         previous=node.prev_node.node_id if node.prev_node else None,
         next=node.next_node.node_id if node.next_node else None,
