@@ -216,6 +216,8 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
             await self._memory.aput(said)
 
     def _messages(self, turn: _Turn, text: str) -> list[ChatMessage]:
+        if not text.strip():  # the LLM failed, or was stopped, before it said anything
+            return []
         if turn.query.kind == "question":
             self._nodes, self._answer = turn.nodes, text.strip()
         return [

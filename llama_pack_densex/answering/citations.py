@@ -175,7 +175,7 @@ class CitedAnswer:
 
     def _clean(self, text: str) -> str:
         def valid(found: re.Match[str]) -> str:
-            numbers = dict.fromkeys(int(number) for number in re.findall(r"\d+", found[1]))
+            numbers = dict.fromkeys(int(number) for number in re.findall(r"\b\d{1,9}\b", found[1]))
             kept = "".join(f"[^{number}]" for number in numbers if number in self.sources)
             self._cites = self._cites or bool(kept)
             return kept

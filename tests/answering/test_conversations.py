@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from llama_index.core import Document
 from llama_index.core.schema import NodeWithScore
 from llama_index.llms.openai import OpenAI
+from openai import BadRequestError
 
 from llama_pack_densex import DenseXRetrievalPack
 from llama_pack_densex.answering.citations import CitedAnswer, Source
@@ -443,15 +444,15 @@ class Stage:
         """Hold a conversation in one of the four ways, and return what came of its newest message."""
         engine = self.pack.as_chat_engine()
         for message, replies in conversation.before:
-            await self._say(engine, way, message, replies)
+            await self.say(engine, way, message, replies)
         begun = len(self._server.requests)
-        text, metadata, nodes = await self._say(engine, way, conversation.message, conversation.replies)
+        text, metadata, nodes = await self.say(engine, way, conversation.message, conversation.replies)
         assert not self.script.replies, "fewer requests than planned"
         history = [(one.role.value, str(one.content)) for one in engine.chat_history]
         sources = [str(found.node.ref_doc_id) for found in nodes]
         return Answer(text, metadata, sources, self._server.requests[begun:], history)
 
-    async def _say(
+    async def say(
         self, engine: Any, way: str, message: str, replies: Sequence[str]
     ) -> tuple[str, dict[str, Any], list[NodeWithScore]]:
         self.script.replies[:] = replies
@@ -527,6 +528,18 @@ async def test_a_question_in_other_words_is_searched_for(stage: Stage, message: 
     answer = await stage.play(Conversation(message, asked, before=(AKASHI,)), "chat")
     assert len(answer.requests) == 2
     assert answer.sources
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_message_that_the_llm_fails_at_leaves_the_conversation_as_it_was(stage: Stage, way: str) -> None:
+    engine = stage.pack.as_chat_engine()
+    await stage.say(engine, way, *AKASHI)
+    history = engine.chat_history
+    with pytest.raises(BadRequestError):
+        await stage.say(engine, way, "How high are the tides in the Bay of Fundy?", ("Tides in the Bay of Fundy",))
+    assert engine.chat_history == history
+    text, *_ = await stage.say(engine, way, *FUNDY)
+    assert text.startswith("They reach 16 metres.[^")
 
 
 async def test_a_conversation_that_was_reset_has_nothing_to_summarise(stage: Stage) -> None:
@@ -613,7 +626,24 @@ FRAGMENTS = (
         "The answer was not found in the documents.",
         "It closed",
     ),
-    *("[^1]", "[^2]", "[^9]", "[^1]:", "[^9]: x", "[^1, 2]", "[^1、^9]", "[^", "[", "]", "^", "1", " ", "\n", "\n\n"),
+    *(
+        "[^1]",
+        "[^2]",
+        "[^9]",
+        "[^1]:",
+        "[^9]: x",
+        f"[^{'9' * 5_000}]",
+        "[^1, 2]",
+        "[^1、^9]",
+        "[^",
+        "[",
+        "]",
+        "^",
+        "1",
+        " ",
+        "\n",
+        "\n\n",
+    ),
     *("e.g. ", "Dr. ", "- ", "1. ", "、", "。", "! ", "?", "「", "」", "（", "(", "**"),
 )
 
