@@ -292,7 +292,7 @@ _FILLER = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _WHAT_IS = re.compile(
-    r"(?:what(?:'s| is| are)|who(?:'s| is)) ((?:(?!\b(?:of|in|for|that|which|at|on)\b|'s).){1,50})[?.\s]*",
+    r"(?:what(?:'s| is| are)|who(?:'s| is)) ((?:(?!\b(?:of|in|for|that|which|at|on)\b|'s).){1,50}?)[?.\s]*",
     re.IGNORECASE,
 )
 _WHAT_IS_JA = re.compile(r"(.{1,30}?)(?:とは(?:何|なん|なに)?|って(?:何|なん|なに|誰))(?:です|でしょう)?か?[？?。\s]*")
