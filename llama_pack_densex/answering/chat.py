@@ -38,6 +38,23 @@ class StreamingChatResponse(StreamingAgentChatResponse):
     metadata: dict[str, Any] = field(default_factory=dict)
     is_writing_to_memory: bool = False  # by a thread beside, as core does it, a stop would not reach the LLM
 
+    @property
+    def response_gen(self) -> Generator[str, None, None]:
+        try:
+            yield from super().response_gen
+        finally:  # core leaves what is beneath it open
+            if self.chat_stream is not None:
+                self.chat_stream.close()
+
+    async def async_response_gen(self) -> AsyncGenerator[str, None]:
+        try:
+            async with aclosing(super().async_response_gen()) as pieces:
+                async for piece in pieces:
+                    yield piece
+        finally:
+            if self.achat_stream is not None:
+                await self.achat_stream.aclose()
+
 
 @dataclass
 class _Turn:

@@ -575,6 +575,25 @@ async def test_a_message_that_the_llm_fails_at_leaves_the_conversation_as_it_was
     assert text.startswith("They reach 16 metres.[^")
 
 
+async def test_of_an_answer_that_is_stopped_the_conversation_has_what_was_shown(stage: Stage) -> None:
+    long = ("The Akashi Kaikyo Bridge opened in 1998.[^{akashi}] " * 5,)
+    for way in ("stream_chat", "astream_chat"):
+        engine = stage.pack.as_chat_engine()
+        stage.script.replies[:] = long
+        if way == "stream_chat":
+            response = engine.stream_chat(AKASHI[0])
+            pieces = response.response_gen
+            shown = next(pieces) + next(pieces)
+            pieces.close()
+        else:
+            response = await engine.astream_chat(AKASHI[0])
+            later = response.async_response_gen()
+            shown = await anext(later) + await anext(later)
+            await later.aclose()
+        assert [one.content for one in engine.chat_history] == [AKASHI[0], shown.strip()]
+        assert shown.startswith("The Akashi Kaikyo Bridge opened in 1998.[^")
+
+
 async def test_a_conversation_that_was_reset_has_nothing_to_summarise(stage: Stage) -> None:
     engine = stage.pack.as_chat_engine()
     stage.script.replies[:] = AKASHI[1]
