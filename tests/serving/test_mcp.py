@@ -276,8 +276,10 @@ def test_nothing_but_the_protocol_is_on_standard_output(index: Path, ending: str
 @pytest.mark.slow
 def test_what_cannot_be_served_ends_with_what_to_do(tmp_path: Path, index: Path) -> None:
     hidden = f"import sys; sys.modules['mcp'] = None; {COMMAND[2]}"
+    without_http = f"import sys; sys.modules['fastapi'] = None; {COMMAND[2]}"  # it is another extra
     for command, advice in (
         ([*COMMAND, str(tmp_path / "none")], "densex index PATH"),
+        ([COMMAND[0], "-c", without_http, "mcp", str(tmp_path / "none")], "densex index PATH"),
         ([COMMAND[0], "-c", hidden, "mcp", str(index)], 'pip install "llama-pack-densex[mcp]"'),
     ):
         done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", stdin=subprocess.DEVNULL)
