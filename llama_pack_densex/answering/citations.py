@@ -34,6 +34,7 @@ _ADDS = 0.25  # the share of them that a further proposition has to add
 _NUMBERS = r"\[\^\s*\d+(?:\s*[,、]\s*\^?\s*\d+)*\s*\]"
 _FOOTNOTE = re.compile(rf"\s*({_NUMBERS})")
 _DEFINITION = re.compile(r"\n[ \t]*\[\^\d+\]:[^\n]*")
+_LEADS_ON = re.compile(r"\A\s*#|[:：][\s*_]*\Z")  # a heading, or "They are:", states nothing
 # What is shown once it has come: up to the last letter or digit that is not of a footnote. Behind it, a footnote may
 # follow, a sentence end, or what begins the next sentence.
 _PIECES = re.compile(r"\n[ \t]*\[\^\d+\]:[^\n]*|\[\^[\d\s,、^]*(?:\]|\Z)|[^\W_]")
@@ -199,7 +200,8 @@ class CitedAnswer:
         return marked
 
     def _mark_of(self, sentence: str) -> str:
-        needless = not self._checked or not any(map(str.isalnum, sentence)) or _FOOTNOTE.search(sentence)
+        states = any(map(str.isalnum, sentence)) and not _LEADS_ON.search(sentence)
+        needless = not self._checked or not states or _FOOTNOTE.search(sentence)
         return "" if needless else in_language(NO_SOURCE, self._question)
 
     def _show(self, text: str) -> str:

@@ -377,6 +377,22 @@ CONVERSATIONS = {
             read=("青函",),
         ),
     ),
+    "a heading and a list": (
+        Conversation(
+            AKASHI[0],
+            ("## Bridge\n\n**Known:**\n\n- It opened in 1998.[^{akashi}]\n- It joins Kobe and Awaji.[^{akashi}]\n",),
+            "## Bridge\n\n**Known:**\n\n- It opened in 1998.[^{akashi}]\n- It joins Kobe and Awaji.[^{akashi}]",
+            cites=("akashi",),
+            read=("akashi",),
+        ),
+        Conversation(
+            SEIKAN[0],
+            ("回答：\n・1988年に開業した。[^{青函}]\n・本州と北海道を結んでいる。[^{青函}]\n",),
+            "回答：\n・1988年に開業した。[^{青函}]\n・本州と北海道を結んでいる。[^{青函}]",
+            cites=("青函",),
+            read=("青函",),
+        ),
+    ),
     "no footnotes at all": (
         Conversation(
             AKASHI[0],
@@ -696,7 +712,7 @@ FRAGMENTS = (
         "\n",
         "\n\n",
     ),
-    *("e.g. ", "Dr. ", "- ", "1. ", "、", "。", "! ", "?", "「", "」", "（", "(", "**"),
+    *("e.g. ", "Dr. ", "- ", "1. ", ":", "：", "# ", "、", "。", "! ", "?", "「", "」", "（", "(", "**"),
 )
 
 
