@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence, Sized
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypedDict
@@ -44,7 +44,7 @@ from llama_pack_densex.retrieval.context import ContextMode, PropositionContextP
 from llama_pack_densex.retrieval.trust import LanguageTrust
 from llama_pack_densex.stores.folder import REPLIES_FILE, abandon
 from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest
-from llama_pack_densex.stores.node_store import DocumentRecord
+from llama_pack_densex.stores.node_store import DocumentRecord, NodeRecord
 from llama_pack_densex.stores.words import TokenizerSpec
 from llama_pack_densex.wiring import (
     Given,
@@ -539,6 +539,14 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             granularity: "section", "passage", "proposition", "sentence" or "question"; None means all.
         """
         return self._index.all_nodes(granularity)
+
+    def get_nodes(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
+        """Read whole nodes by their ids, in one batch; ids that are not there are left out."""
+        return self._index.nodes.fetch(node_ids)
+
+    def records(self, granularity: str | None = None) -> Iterator[NodeRecord]:
+        """All nodes in short, or those of one granularity, in any order: the way to go through a large index."""
+        return self._index.nodes.records(granularity)
 
     def persist(self, persist_dir: str | Path | None = None) -> None:
         """Write the index to a folder; a stop in between leaves what was there before.

@@ -18,6 +18,7 @@ from llama_index.core.prompts.mixin import PromptDictType, PromptMixin, PromptMi
 from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index.core.tools import ToolOutput
 
+from llama_pack_densex.answering.citations import without_footnotes
 from llama_pack_densex.answering.conversation import ConversationQuery, Query
 from llama_pack_densex.answering.engine import fixed
 from llama_pack_densex.answering.synthesizer import SourcedSynthesizer
@@ -36,6 +37,23 @@ class StreamingChatResponse(StreamingAgentChatResponse):
 
     metadata: dict[str, Any] = field(default_factory=dict)
     is_writing_to_memory: bool = False  # by a thread beside, as core does it, a stop would not reach the LLM
+
+    @property
+    def response_gen(self) -> Generator[str, None, None]:
+        try:
+            yield from super().response_gen
+        finally:  # core leaves what is beneath it open
+            if self.chat_stream is not None:
+                self.chat_stream.close()
+
+    async def async_response_gen(self) -> AsyncGenerator[str, None]:
+        try:
+            async with aclosing(super().async_response_gen()) as pieces:
+                async for piece in pieces:
+                    yield piece
+        finally:
+            if self.achat_stream is not None:
+                await self.achat_stream.aclose()
 
 
 @dataclass
@@ -90,7 +108,8 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
         self._memory = memory if memory is not None else ChatMemoryBuffer.from_defaults(token_limit=_TOKENS)
         if chat_history:
             self._memory.set([*chat_history])
-        self._nodes: list[NodeWithScore] = []  # what the last answer was made from
+        self._nodes: list[NodeWithScore] = []  # what the last answer to a question was made from
+        self._answer = ""
         self.callback_manager = callback_manager if callback_manager is not None else CallbackManager()
 
     @trace_method("chat")
@@ -190,7 +209,11 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
     def _turn(self, message: str, query: Query, history: Sequence[ChatMessage]) -> _Turn:
         if query.kind != "conversation":
             return _Turn(message, query)
-        said = "\n".join(f"{one.role.value}: {one.content}" for one in history[-_READ:])
+        texts = [str(one.content or "") for one in history[-_READ:]]
+        texts = [
+            text if text == self._answer else without_footnotes(text) for text in texts
+        ]  # older ones' lead elsewhere
+        said = "\n".join(f"{one.role.value}: {text}" for one, text in zip(history[-_READ:], texts, strict=True))
         return _Turn(message, query, self._nodes, said)
 
     def _said(self, turn: _Turn, text: str, metadata: dict[str, Any]) -> AgentChatResponse:
@@ -210,8 +233,10 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
             await self._memory.aput(said)
 
     def _messages(self, turn: _Turn, text: str) -> list[ChatMessage]:
+        if not text.strip():  # the LLM failed, or was stopped, before it said anything
+            return []
         if turn.query.kind == "question":
-            self._nodes = turn.nodes
+            self._nodes, self._answer = turn.nodes, text.strip()
         return [
             ChatMessage(content=turn.message, role=MessageRole.USER),
             ChatMessage(content=text.strip(), role=MessageRole.ASSISTANT),

@@ -33,9 +33,11 @@ _ADDS = 0.25  # the share of them that a further proposition has to add
 
 _NUMBERS = r"\[\^\s*\d+(?:\s*[,、]\s*\^?\s*\d+)*\s*\]"
 _FOOTNOTE = re.compile(rf"\s*({_NUMBERS})")
-_DEFINITION = re.compile(r"(?:^|\n)[ \t]*\[\^\d+\]:[^\n]*")
-# What may yet become one of both, once more of the answer has come.
-_UNFINISHED = re.compile(r"\s*(?:\[(?:\^[\d\s,、^]*)?)?\Z|(?:\A|\n)[ \t]*\[\^\d+\](?::[^\n]*)?\Z")
+_DEFINITION = re.compile(r"\n[ \t]*\[\^\d+\]:[^\n]*")
+_LEADS_ON = re.compile(r"\A\s*#|[:：][\s*_]*\Z")  # a heading, or "They are:", states nothing
+# What is shown once it has come: up to the last letter or digit that is not of a footnote. Behind it, a footnote may
+# follow, a sentence end, or what begins the next sentence.
+_PIECES = re.compile(r"\n[ \t]*\[\^\d+\]:[^\n]*|\[\^[\d\s,、^]*(?:\]|\Z)|[^\W_]")
 
 
 def in_language(phrases: dict[str, str], text: str) -> str:
@@ -144,25 +146,24 @@ class CitedAnswer:
         self.outcome: Outcome = "answered"
         self.text = ""
         self._question, self._checked = question, checked
-        self._raw = self._held = ""  # what has come and may be half a footnote; what is not shown yet
+        self._raw = "\n"  # what has come and may be half a footnote, from where a line may begin
+        self._held = ""  # what is not shown yet
         self._begun = ""  # the last sentence, which may go on
         self._cites = not checked
-        self._states = False  # whether there are words before a footnote
 
     def add(self, delta: str) -> str:
         """Take in what came, and return what can be shown now."""
         self._raw += delta
-        unfinished = _UNFINISHED.search(self._raw)
-        assert unfinished is not None, "it matches the empty end"
-        ready, self._raw = self._raw[: unfinished.start()], self._raw[unfinished.start() :]
-        return self._show(self._mark(self._clean(ready)))
+        ready = max((piece.end() for piece in _PIECES.finditer(self._raw) if piece[0].isalnum()), default=0)
+        shown, self._raw = self._clean(self._raw[:ready]), self._raw[ready:]
+        return self._show(self._mark(shown))
 
     def close(self) -> str:
         """Return what was left to show at the end."""
         rest = self._mark(self._clean(self._raw).rstrip()) + self._mark_of(self._begun)
         self._begun = ""
-        whole = (self._held + rest).strip()
-        if self._cites or (whole and self._is_said(whole)):
+        whole = self._plain(self._held + rest)
+        if self.text or (whole not in ("", *NOT_FOUND.values()) and (self._cites or self._is_said(whole))):
             self._cites = True
             return self._show(rest)
         self.outcome, self._held = "not_found", ""
@@ -175,18 +176,12 @@ class CitedAnswer:
 
     def _clean(self, text: str) -> str:
         def valid(found: re.Match[str]) -> str:
-            before = _FOOTNOTE.sub("", found.string[: found.start()])
-            self._states = self._states or any(map(str.isalnum, before))
-            if not self._states:
-                return ""
-            numbers = dict.fromkeys(int(number) for number in re.findall(r"\d+", found[1]))
+            numbers = dict.fromkeys(int(number) for number in re.findall(r"\b\d{1,9}\b", found[1]))
             kept = "".join(f"[^{number}]" for number in numbers if number in self.sources)
             self._cites = self._cites or bool(kept)
             return kept
 
-        cleaned = _FOOTNOTE.sub(valid, _DEFINITION.sub("", text))
-        self._states = self._states or any(map(str.isalnum, _FOOTNOTE.sub("", cleaned)))
-        return cleaned
+        return _FOOTNOTE.sub(valid, _DEFINITION.sub("", text))
 
     def _mark(self, text: str) -> str:
         """Mark the sentences that have come to their end."""
@@ -205,20 +200,24 @@ class CitedAnswer:
         return marked
 
     def _mark_of(self, sentence: str) -> str:
-        needless = not self._checked or not any(map(str.isalnum, sentence)) or _FOOTNOTE.search(sentence)
+        states = any(map(str.isalnum, sentence)) and not _LEADS_ON.search(sentence)
+        needless = not self._checked or not states or _FOOTNOTE.search(sentence)
         return "" if needless else in_language(NO_SOURCE, self._question)
 
     def _show(self, text: str) -> str:
         self._held += text
-        if not self._cites:
+        if not self._cites or (not self.text and self._plain(self._held) in NOT_FOUND.values()):
             return ""
         shown, self._held = self._held if self.text else self._held.lstrip(), ""
         self.text += shown
         return shown
 
     def _is_said(self, text: str) -> bool:
-        plain = text.replace(in_language(NO_SOURCE, self._question), "")
-        return any(support(plain, source.text) >= SUPPORTED for source in self.sources.values())
+        return any(support(text, source.text) >= SUPPORTED for source in self.sources.values())
+
+    def _plain(self, text: str) -> str:
+        """What was said, without what is written here."""
+        return without_footnotes(text).replace(in_language(NO_SOURCE, self._question), "").strip()
 
 
 def described(text: str, sources: Iterable[Source], outcome: Outcome) -> dict[str, Any]:
@@ -286,5 +285,5 @@ def _sentences(text: str) -> list[tuple[int, int]]:
         places += range(last, end)
         plain += text[last:end]
         last = note.end() if note else end
-    starts = [places[start] for start, _ in sentence_spans(plain)]
-    return list(zip(starts, [*starts[1:], len(text)], strict=True)) if starts else []
+    ends = [*(places[start] for start, _ in sentence_spans(plain)[1:]), len(text)]
+    return list(zip([0, *ends], ends, strict=False)) if plain.strip() else []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -150,11 +151,11 @@ class ConversationQuery(PromptMixin):
 def by_rules(message: str, history: Sequence[ChatMessage] = ()) -> Query:
     """The query that a message asks for, without an LLM: what it lacks of a subject comes from the messages before."""
     text = " ".join(message.split())
-    is_short = len(text) <= _SHORT
+    is_short, plain = len(text) <= _SHORT, unicodedata.normalize("NFKC", text)
     for pattern, phrases in ((_GREETING, GREETING), (_THANKS, THANKS)):
-        if is_short and pattern.fullmatch(text):
+        if is_short and pattern.fullmatch(plain):
             return Query("small_talk", reply=in_language(phrases, text))
-    if is_short and _ABOUT_CONVERSATION.fullmatch(text):
+    if is_short and _ABOUT_CONVERSATION.fullmatch(plain):
         return Query("conversation", text) if history else Query("vague", reply=in_language(VAGUE, text))
     asked = [str(said.content or "") for said in reversed(history) if said.role == MessageRole.USER]
     about = next((subject for subject in map(_subject, asked) if subject), "")
@@ -222,7 +223,7 @@ def _lacks_subject(text: str) -> bool:
     if detect_language(text) == "ja":
         if _REFERS_JA.search(text):
             return True
-        return not _topics(text)
+        return not _topics(text) and not _WHAT_IS_JA.fullmatch(text)
     return bool(_REFERS.search(text)) or (not _names(text) and len(telling_words(tokenize(text)) - _EMPTY) <= 2)
 
 
@@ -241,8 +242,8 @@ def _topics(text: str) -> list[str]:
 
 
 def _names(text: str) -> set[str]:
-    pattern = _NAME_JA if detect_language(text) == "ja" else _NAME
-    return {token for name in pattern.findall(text) for token in telling_words(tokenize(name))}
+    named = _topics(text) if detect_language(text) == "ja" else _NAME.findall(text)
+    return {token for name in named for token in telling_words(tokenize(name))}
 
 
 # Only short messages are looked at: what is longer says something.
@@ -253,18 +254,18 @@ _GREETING = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _THANKS = re.compile(
-    r"""(?: (?:(?:ok(?:ay)?|great|perfect|nice)[,!.]?\ )? (?:many\ )? (?:thanks?(?:\ you)?|thx|cheers|got\ it|great
+    r"""(?:(?: (?:(?:ok(?:ay)?|great|perfect|nice)[,!.]?\ )? (?:many\ )? (?:thanks?(?:\ you)?|thx|cheers|got\ it|great
             |perfect|ok(?:ay)?|(?:good)?bye) (?:\ (?:so|very)\ much|\ a\ lot)? (?:[,!.]?\ (?:that|for)\b[\w' ]{0,40})?
     | (?:どうも|本当に|ご?(?:回答|説明|対応))?[、\s]*
       (?:(?:ありがと|有難)う(?:ございま(?:す|した))?|感謝します|助かり(?:ます|ました)|(?:了解|承知)(?:です|しました)?
-      |(?:わか|分か)りました|さよ(?:う)?なら|お疲れ様(?:です|でした)?) ) [\s!！.。,、…]*""",
+      |(?:わか|分か)りました|さよ(?:う)?なら|お疲れ様(?:です|でした)?) ) [\s!！.。,、…]*){1,3}""",
     re.IGNORECASE | re.VERBOSE,
 )
 _ABOUT_CONVERSATION = re.compile(
     r"""(?:(?:please|now|can\ you|could\ you|would\ you)\ )*
     (?:(?:summari[sz]e|translate|shorten|rephrase|rewrite|repeat|simplify|say|put)
        (?:\ (?:that|this|it|all|everything|(?:that|this|your|the)\ (?:last\ )?(?:answer|reply|above|conversation)))?
-       (?:\ again)? (?:\ (?:in|into|to|as|for)\ [\w ]{1,30})?
+       (?:\ again)? (?:\ (?:in|into|to|as|for)\ (?!wh(?:at|ich|om|ose|ere)\b|how\b)[\w ]{1,30})?
     | in\ (?:english|japanese|one\ sentence|short|other\ words|bullet\ points)) (?:\ please)?[?.!\s]*
     | (?:(?:それ|これ|今|いま|上|上記|先ほど|さっき|ここまで|これまで)の?|その|この)?
       (?:話|会話|答え|回答|内容|説明|文章|返答)?[をは]?
@@ -291,10 +292,10 @@ _FILLER = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _WHAT_IS = re.compile(
-    r"(?:what(?:'s| is| are)|who(?:'s| is)) ((?:(?!\b(?:of|in|for|that|which|at|on)\b|'s).){1,50})[?.\s]*",
+    r"(?:what(?:'s| is| are)|who(?:'s| is)) ((?:(?!\b(?:of|in|for|that|which|at|on)\b|'s).){1,50}?)[?.\s]*",
     re.IGNORECASE,
 )
-_WHAT_IS_JA = re.compile(r"(.{1,30}?)(?:とは|って)(?:何|なん|なに)?(?:です|でしょう)?か?[？?。\s]*")
+_WHAT_IS_JA = re.compile(r"(.{1,30}?)(?:とは(?:何|なん|なに)?|って(?:何|なん|なに|誰))(?:です|でしょう)?か?[？?。\s]*")
 _EMPTY = frozenset(
     tokenize(
         "tell more explain help detail details info information question know want something anything thing continue "

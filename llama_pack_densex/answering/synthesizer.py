@@ -219,7 +219,7 @@ class CitedSynthesizer(SourcedSynthesizer):
         ```python
         from llama_index.core.query_engine import RetrieverQueryEngine
 
-        engine = RetrieverQueryEngine.from_args(retriever, response_synthesizer=CitedSynthesizer(llm))
+        engine = RetrieverQueryEngine(retriever, response_synthesizer=CitedSynthesizer(llm))
         response = engine.query("When was the tower built?")
         print(response, response.metadata["citations"])
         ```

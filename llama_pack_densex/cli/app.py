@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import signal
+import sys
 from collections.abc import Sequence
 from importlib.metadata import version as installed_version
 from pathlib import Path
@@ -10,7 +13,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from llama_pack_densex.cli.output import argument, print_json, session, stdout, waiting
+from llama_pack_densex.cli.output import argument, one_line, print_json, session, stderr, stdout, waiting, write
 
 _KINDS = "llm, sentence, recorded:FILE or seq2seq[:MODEL]"
 _KIND = re.compile(r"llm|sentence|recorded:.+|seq2seq(:.+)?")
@@ -322,6 +325,24 @@ def chat(
             chosen = metadata_filters(pack, [argument(condition) for condition in filters or ()])
         if not talk(pack.as_chat_engine(top_k, chosen)):
             raise typer.Exit(1)
+
+
+@app.command()
+def mcp(place: Place) -> None:
+    """Serve an index to agents as tools: the Model Context Protocol over standard input and output.
+
+    An agent's program starts this command itself: see docs/serving.md.
+    """
+    with session():
+        from llama_pack_densex.cli.places import IndexPlace
+        from llama_pack_densex.serving.mcp import make_mcp_server
+
+        with contextlib.redirect_stdout(sys.stderr):  # standard output is the protocol's
+            where = IndexPlace.of(place)
+            server = make_mcp_server(where.open(proposition_llm="none", query_llm="none"))
+            write(stderr(), f"{one_line(where.name)} is served over standard input and output; Ctrl-C ends it.")
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # the thread that waits for a line would have Ctrl-C wait too
+        server.run("stdio")
 
 
 @app.command()
