@@ -299,6 +299,7 @@ async def test_requests_in_flight_are_limited_and_the_order_is_kept(limit: int) 
     assert (server.peak > 1) == (limit > 1)
 
 
+@pytest.mark.slow
 def test_it_works_after_nest_asyncio() -> None:
     code = """
 import asyncio, nest_asyncio

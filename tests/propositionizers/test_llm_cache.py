@@ -297,6 +297,7 @@ def test_replies_that_are_too_old_are_asked_for_again(path: Path) -> None:
 # Several processes
 
 
+@pytest.mark.slow
 def test_another_process_asks_nothing_and_gives_equal_sets(path: Path) -> None:
     code = """
 import sys
