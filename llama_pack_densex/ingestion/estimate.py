@@ -29,7 +29,6 @@ from llama_pack_densex.models import E5, MINILM, RETRIEVERS
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, SECTION_KEY, TITLE_KEY
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
-from llama_pack_densex.propositionizers.language import detect_language
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer, passage_sentences
@@ -221,7 +220,6 @@ class _Counted:
     """A passage, with the tokens of its text."""
 
     passage: Passage
-    language: str
     tokens: int
 
 
@@ -292,12 +290,11 @@ class _Survey:
 
     def _add_node(self, node: BaseNode) -> None:
         passage = Passage(node.get_content(), str(node.metadata[TITLE_KEY]), str(node.metadata[SECTION_KEY]))
-        language = detect_language(passage.text, f"{passage.title}\n{passage.section}")
-        one = _Counted(passage, language, count_tokens(passage.text))
+        one = _Counted(passage, count_tokens(passage.text))
         self.known += _Figures(base_nodes=1, embedded_tokens=one.tokens)
         if node.metadata[GRANULARITY_KEY] == "passage":  # of a section no propositions are made
             self.found.passages += 1
-            self.found.languages[language] = self.found.languages.get(language, 0) + 1
+            self.found.languages[passage.language] = self.found.languages.get(passage.language, 0) + 1
             self.found.text_tokens += one.tokens
             self._add_passage(one)
 
@@ -341,7 +338,7 @@ class _Survey:
 
     def _expected_units(self, one: _Counted) -> _Figures:
         """What a model is expected to make of a passage, and the tokens of its reply."""
-        ratios = _LATIN if one.language in ("en", "latin", "") else _OTHERS
+        ratios = _LATIN if one.passage.language in ("en", "latin", "") else _OTHERS
         asks = self._requests is not None and self._requests.questions
         reply, quotes = (ratios.reply + ratios.asking, 2 * _QUOTES) if asks else (ratios.reply, _QUOTES)
         units = self._figures(

@@ -23,7 +23,7 @@ from llama_pack_densex.llm.errors import scrub
 from llama_pack_densex.llm.usage import RequestFigures
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, REASON_KEY, STATUS_KEY, findings_of
 from llama_pack_densex.node_parsers.parsers import ParsedDocument
-from llama_pack_densex.propositionizers.base import Propositionizer, PropositionSet
+from llama_pack_densex.propositionizers.base import Propositionizer, PropositionSet, report_fallbacks
 
 logger = logging.getLogger(__name__)
 
@@ -178,13 +178,7 @@ class Watch:
             if error is None:
                 raise
             logger.error("The ingestion report could not be written: %s", failure)  # and the error goes on
-        if summary.fallback_reasons:
-            logger.warning(
-                "Sentences stand in for propositions in %d of %d passages: %s",
-                summary.statuses.get("fallback", 0),
-                summary.passages,
-                "; ".join(f"{reason} ({times})" for reason, times in self._reasons.most_common(5)),
-            )
+        report_fallbacks(self._reasons, summary.passages)
 
     def passage(self, made: PropositionSet) -> None:
         """The propositions of a passage are ready."""

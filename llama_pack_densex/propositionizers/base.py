@@ -20,6 +20,7 @@ from llama_index.core.schema import BaseComponent
 from llama_pack_densex._sync import run_sync
 from llama_pack_densex.llm.errors import LLMError
 from llama_pack_densex.llm.usage import RequestFigures, Usage
+from llama_pack_densex.propositionizers.language import detect_language
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +58,11 @@ class Passage:
     text: str
     title: str = ""
     section: str = ""
+
+    @property
+    def language(self) -> str:
+        """Its language (see `language.detect_language`); title and section decide where the text alone does not."""
+        return detect_language(self.text, f"{self.title}\n{self.section}")
 
 
 @dataclass(frozen=True)
@@ -269,12 +275,15 @@ def checked_sets(
     return sets
 
 
-def report_fallbacks(sets: Sequence[PropositionSet]) -> None:
-    """Warn of passages that sentences stand in for, with the most frequent reasons."""
-    reasons = Counter(made.reason for made in sets if made.status == "fallback")
+def report_fallbacks(reasons: Counter[str], passages: int) -> None:
+    """Warn of passages that sentences stand in for.
+
+    Args:
+        reasons: How many of them for which reason.
+        passages: How many passages there are in all.
+    """
     if reasons:
-        frequent = "; ".join(f"{reason} ({count})" for reason, count in reasons.most_common(5))
+        frequent = "; ".join(f"{reason} ({times})" for reason, times in reasons.most_common(5))
         logger.warning(
-            "Sentences stand in for propositions in %d of %d passages: %s",
-            sum(reasons.values()), len(sets), frequent,
-        )  # fmt: skip
+            "Sentences stand in for propositions in %d of %d passages: %s", reasons.total(), passages, frequent
+        )

@@ -62,7 +62,7 @@ from llama_pack_densex.propositionizers.base import (
     report_fallbacks,
 )
 from llama_pack_densex.propositionizers.checks import checked, is_better, settled
-from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES, detect_language, find_wrong_language
+from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES, find_wrong_language
 from llama_pack_densex.propositionizers.parts import Part, fall_back, join_parts, split_in_two
 from llama_pack_densex.propositionizers.prompts import (
     JAPANESE_PROMPT_KEY,
@@ -322,14 +322,11 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
         finally:
             run.end("the call was ended")
             run.client.close()
-        report_fallbacks(sets)
-        return sets
+        return _reported(sets)
 
     def propositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
         """Do what `apropositionize` does, from synchronous code; works inside a running event loop too."""
-        sets = list(self.stream(passages))
-        report_fallbacks(sets)
-        return sets
+        return _reported(list(self.stream(passages)))
 
     def stream(self, passages: Iterable[Passage]) -> Iterator[PropositionSet]:
         """Ask for the propositions of passages as they come, and return them in their order.
@@ -367,7 +364,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
 
     def first_question(self, passage: Passage) -> Question:
         """What is asked first about a passage."""
-        return self.question(passage, passage.text, _language_of(passage))
+        return self.question(passage, passage.text, passage.language)
 
     def question(
         self, passage: Passage, part: str, language: str, note: str = "", attempt: int = 1, turn: int | None = None
@@ -480,13 +477,8 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
         Raises:
             ValueError: The LLM cannot be made again, or the prompts were others: they are not in the dictionary.
         """
-        data = {**data, **kwargs}
-        fingerprint = data.pop("fingerprint", None)
-        data.pop("class_name", None)
-        if isinstance(data.get("llm"), dict):
-            data["llm"] = LLMReference.model_validate(data["llm"]).rebuild()
-        made = cls(**data)
-        if fingerprint not in (None, made.fingerprint) and not kwargs:
+        made = _made_again(cls, {**data, **kwargs})
+        if data.get("fingerprint") not in (None, made.fingerprint) and not kwargs:
             raise ValueError(
                 "this propositionizer was saved with other prompts or by another version: pass the prompts"
             )
@@ -494,27 +486,29 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Not core's way, which drops what cannot be pickled and goes on.
-        settings = {name: getattr(self, name) for name in type(self).model_fields}
-        reference = describe_llm(self._llm, self.llm_factory)
-        return _unpickled, (type(self), reference, {**settings, "cache": self._cache}, self._prompts, self.fingerprint)
+        return _unpickled, (type(self), {**self.to_dict(), "cache": self._cache}, self._prompts)
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> LLMPropositionizer:
         return self.__copy__()  # shares the client, which holds locks; everything else is never changed in place
 
 
+def _made_again(kind: type[LLMPropositionizer], data: dict[str, Any], *, trusted: bool = False) -> LLMPropositionizer:
+    """A propositionizer of its dictionary; `trusted` as of `LLMReference.rebuild`."""
+    settings = {name: value for name, value in data.items() if name not in ("class_name", "fingerprint")}
+    if isinstance(settings.get("llm"), dict):
+        settings["llm"] = LLMReference.model_validate(settings["llm"]).rebuild(trusted=trusted)
+    return kind(**settings)
+
+
 def _unpickled(
-    kind: type[LLMPropositionizer],
-    reference: LLMReference,
-    settings: dict[str, Any],
-    prompts: dict[str, BasePromptTemplate],
-    fingerprint: str,
+    kind: type[LLMPropositionizer], data: dict[str, Any], prompts: dict[str, BasePromptTemplate]
 ) -> LLMPropositionizer:
-    made = kind(reference.rebuild(trusted=True), **settings)
+    made = _made_again(kind, data, trusted=True)
     made.update_prompts(prompts)
-    if made.fingerprint != fingerprint:
+    if made.fingerprint != data["fingerprint"]:
         raise ValueError(
             "The LLM made here is not the one that was pickled: "
-            f"{output_settings(made.llm)} instead of {reference.settings}. Let llm_factory make the same one."
+            f"{output_settings(made.llm)} instead of {data['llm']['settings']}. Let llm_factory make the same one."
         )
     return made
 
@@ -666,7 +660,7 @@ class _PassageRun:
 
     def __init__(self, run: _Run, passage: Passage) -> None:
         self._run, self._passage = run, passage
-        self._language = _language_of(passage)
+        self._language = passage.language
         self._turn = run.sender.limits.next_turn()
         self._requests_made = 0
 
@@ -764,8 +758,9 @@ def _judge(text: str, reply: Reply, questions: bool) -> tuple[Part, str, str]:
     return Part(reading.texts, questions=asked), problem, REASONS.get(problem, "")
 
 
-def _language_of(passage: Passage) -> str:
-    return detect_language(passage.text, f"{passage.title}\n{passage.section}")
+def _reported(sets: list[PropositionSet]) -> list[PropositionSet]:
+    report_fallbacks(Counter(made.reason for made in sets if made.status == "fallback"), len(sets))
+    return sets
 
 
 def _last_sentences(text: str, longest: int = 300) -> str:
