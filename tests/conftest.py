@@ -36,11 +36,12 @@ SLOW: dict[str, tuple[str, ...]] = {
     "tests/test_first_day.py::*": (),
     "tests/stores/foreign/test_chroma.py::test_more_rows*": (),
     "tests/evaluation/test_report_browser.py::*": (),
+    "tests/integration/stores/test_reopening.py::test_another_process*": ("*[[]lancedb-folder]",),
     "tests/ingestion/test_pipeline_workers.py::*": ("*same_order", "*of_the_environment", "*share_a_*", "*as_it_is"),
     "tests/ingestion/test_ray.py::*": ("*::test_two_workers_make_the_nodes_of_one_process",),
     "tests/llm/test_reply_cache*::test_*damage*": (),
     "tests/llm/test_reply_cache*::test_*kill*": (),
-    "tests/propositionizers/test_segmentation.py::test_megabyte*": (r"*a\n]", r"*\u3002]", "*<table>]"),
+    "tests/propositionizers/test_segmentation.py::test_time_is_linear*": (r"*-a\n]", r"*-\u3002]", "*-<table>]"),
     "tests/propositionizers/test_llm_cache.py::test_*kill*": (),
     "tests/stores/foreign/test_chroma.py::TestChromaInMemory::*[[]l2*": ("*cosines_best_first*",),
     "tests/stores/foreign/test_chroma.py::TestChromaInMemory::*[[]ip*": ("*cosines_best_first*",),
@@ -48,8 +49,13 @@ SLOW: dict[str, tuple[str, ...]] = {
     "tests/stores/foreign/test_postgres.py::TestPostgres::*[[]json[]-]*": ("*come_back*", "*filter*"),
     "tests/stores/test_lance_nodes.py::test_files_*pile_up": (),
     "tests/test_benchmarks_stores.py::test_it_measures*": (),
+    "tests/test_checking.py::test_a_system_*": ("*[[]recursive]",),
+    "tests/test_cli_compare.py::test_the_repositorys_questions*": (),
+    "tests/test_ingestion.py::test_few_of_many*": ("*[[]False]",),
     "tests/test_ingestion_resume.py::*": ("*densex index]",),
+    "tests/test_kills*.py::*": (),
     "tests/test_persistence.py::test_*kill*": (),
+    "tests/test_readme.py::*": ("*README.md]",),
 }
 
 # What shares a fixture that is dear: it is run by one process, where several run the tests.
