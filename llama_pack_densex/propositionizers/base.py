@@ -177,7 +177,7 @@ class Propositionizer(BaseComponent, ABC):
         Returns:
             How many entries there were.
         """
-        return 0
+        return self.forget_replies(texts)
 
     @abstractmethod
     def fingerprint_data(self) -> dict[str, Any]:
