@@ -193,7 +193,7 @@ class Propositionizer(BaseComponent, ABC):
 class DelegatingPropositionizer(Propositionizer):
     """Makes the propositions of some passages, and has another propositionizer make those of the rest.
 
-    A subclass says which passages are its own (`_takes`), makes the sets of these (`_make`), and says what is wrong
+    A subclass says which passages are its own (`takes`), makes the sets of these (`_make`), and says what is wrong
     where there are others and nobody to take them (`_refusal`).
     """
 
@@ -202,7 +202,7 @@ class DelegatingPropositionizer(Propositionizer):
     )
 
     @abstractmethod
-    def _takes(self, passage: Passage) -> bool:
+    def takes(self, passage: Passage) -> bool:
         """Whether a passage is one of its own."""
 
     @abstractmethod
@@ -225,7 +225,7 @@ class DelegatingPropositionizer(Propositionizer):
         return await asyncio.to_thread(self._together, passages, taken, found)
 
     def _divide(self, passages: Sequence[Passage]) -> tuple[list[bool], list[Passage]]:
-        taken = [self._takes(passage) for passage in passages]
+        taken = [self.takes(passage) for passage in passages]
         others = [passage for passage, is_own in zip(passages, taken, strict=True) if not is_own]
         if others and self.otherwise is None:
             raise ValueError(self._refusal(others, len(passages)))

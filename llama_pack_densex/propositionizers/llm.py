@@ -412,15 +412,13 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
                 f'prices={{{model!r}: {{"input": ..., "output": ...}}}}, in US dollars for a million tokens'
             )
         paces = (self.concurrency, *rates, os.getpid())
-        if self._sender is None:
-            settings = {"llm": type(self._llm).__qualname__, **output_settings(self._llm)}
-            limits, meter, secrets = Limits(self.concurrency, *rates), Meter(budget, price), secrets_of(self._llm)
-            self._sender = Sender(settings, limits, meter, self._cache, self.max_retries, self.retry_wait, secrets)
-            self._paces = paces
         now: dict[str, Any] = {"cache": self._cache, "max_retries": self.max_retries, "retry_wait": self.retry_wait}
         if self._paces != paces:
             now["limits"], self._paces = Limits(self.concurrency, *rates), paces
-        if any(getattr(self._sender, name) is not value for name, value in now.items()):
+        if self._sender is None:
+            settings = {"llm": type(self._llm).__qualname__, **output_settings(self._llm)}
+            self._sender = Sender(settings, meter=Meter(budget, price), secrets=secrets_of(self._llm), **now)
+        elif any(getattr(self._sender, name) is not value for name, value in now.items()):
             self._sender = replace(self._sender, **now)
         self._sender.meter.budget, self._sender.meter.price = budget, price
         return self._sender

@@ -59,7 +59,7 @@ class RecordedPropositionizer(DelegatingPropositionizer):
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.path, self.otherwise)  # the file is read again where it is unpickled
 
-    def _takes(self, passage: Passage) -> bool:
+    def takes(self, passage: Passage) -> bool:
         return not passage.text.strip() or (passage_key(passage.text),) in self._recorded
 
     def _refusal(self, others: Sequence[Passage], count: int) -> str:

@@ -93,7 +93,7 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
         settings = {name: getattr(self, name) for name in type(self).model_fields}
         return partial(type(self), **settings), ()
 
-    def _takes(self, passage: Passage) -> bool:
+    def takes(self, passage: Passage) -> bool:
         return is_english(passage.text, f"{passage.title}\n{passage.section}")
 
     def _refusal(self, others: Sequence[Passage], count: int) -> str:
