@@ -15,7 +15,6 @@ class LanceMemory(StoreKind):
     name = "LanceDB, in memory"
     slug = "lancedb-memory"
     packages = ("lancedb",)
-    in_ci = True
     is_in_memory = True
 
     def new(self, folder: Path, servers: Any) -> Address:
