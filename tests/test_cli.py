@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
 from rich.cells import cell_len
 from typer.testing import CliRunner
 
@@ -54,7 +53,7 @@ def run(*arguments: str | Path, **environment: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-def invoke(*arguments: str | Path, **environment: str) -> Result:
+def invoke(*arguments: str | Path, **environment: str) -> Any:
     """Run a command in this process."""
     environment = {"COLUMNS": "80", **environment}
     result = CliRunner().invoke(app, [str(argument) for argument in arguments], env=environment)

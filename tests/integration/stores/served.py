@@ -18,7 +18,6 @@ class ChromaServer(StoreKind):
     slug = "chroma-server"
     packages = ChromaMemory.packages
     modules = ChromaMemory.modules
-    in_ci = True
 
     def new(self, folder: Path, servers: Servers) -> Address:
         return Address(self.slug, f"c{uuid.uuid4().hex}", servers.chroma)
