@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+import certifi
 import hypothesis
 import pytest
 from llama_index.core import Document, Settings
+
+from tests.integration.servers import Servers
 
 # A shell that starts a job in the background has it ignore Ctrl-C, which some tests send themselves.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -17,21 +21,41 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 DATA = Path(__file__).parent.parent / "data"
 
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_certificate(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Have clients trust one authority: to read all of them takes 20 ms for each client, and no test needs any."""
+    end = "-----END CERTIFICATE-----\n"
+    file = tmp_path_factory.mktemp("certificate") / "one.pem"
+    file.write_text(certifi.contents().partition(end)[0] + end, encoding="utf-8")
+    os.environ["SSL_CERT_FILE"] = str(file)
+
+
 # What `make test` leaves to `make test-all`: node ids, and those of them that are run each time all the same.
 SLOW: dict[str, tuple[str, ...]] = {
     "tests/test_first_day.py::*": (),
     "tests/stores/foreign/test_chroma.py::test_more_rows*": (),
     "tests/evaluation/test_report_browser.py::*": (),
-    "tests/ingestion/test_pipeline_workers.py::*": ("*same_order", "*of_the_environment", "*share_a_*", "*as_it_is"),
-    "tests/ingestion/test_ray.py::*": ("*::test_two_workers_make_the_nodes_of_one_process",),
+    "tests/integration/stores/test_reopening.py::test_another_process*": ("*[[]lancedb-folder]",),
+    "tests/ingestion/test_pipeline_workers.py::*": ("*same_order", "*of_the_environment"),
+    "tests/ingestion/test_ray.py::*": (),
     "tests/llm/test_reply_cache*::test_*damage*": (),
     "tests/llm/test_reply_cache*::test_*kill*": (),
-    "tests/propositionizers/test_segmentation.py::test_megabyte*": (r"*a\n]", r"*\u3002]", "*<table>]"),
+    "tests/propositionizers/test_segmentation.py::test_time_is_linear*": (r"*-a\n]", r"*-\u3002]", "*-<table>]"),
     "tests/propositionizers/test_llm_cache.py::test_*kill*": (),
+    "tests/stores/foreign/test_chroma.py::TestChromaInMemory::*[[]l2*": ("*cosines_best_first*",),
+    "tests/stores/foreign/test_chroma.py::TestChromaInMemory::*[[]ip*": ("*cosines_best_first*",),
     "tests/stores/foreign/test_faiss.py::test_*kill*": (),
+    "tests/stores/foreign/test_postgres.py::TestPostgres::*[[]json[]-]*": ("*come_back*", "*filter*"),
+    "tests/stores/test_lance_nodes.py::test_files_*pile_up": (),
     "tests/test_benchmarks_stores.py::test_it_measures*": (),
+    "tests/test_checking.py::test_a_system_*": ("*[[]recursive]",),
+    "tests/test_cli_compare.py::test_the_repositorys_questions*": (),
+    "tests/test_ingestion.py::test_few_of_many*": ("*[[]False]",),
     "tests/test_ingestion_resume.py::*": ("*densex index]",),
+    "tests/test_kills*.py::*": (),
     "tests/test_persistence.py::test_*kill*": (),
+    "tests/test_readme.py::*": ("*README.md]",),
 }
 
 # What shares a fixture that is dear: it is run by one process, where several run the tests.
@@ -76,6 +100,14 @@ def _nothing_configured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     for name in ("_llm", "_embed_model", "_callback_manager", "_node_parser", "_transformations"):
         monkeypatch.setattr(Settings, name, None)
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Servers]:
+    """Real servers of stores, each started when it is first needed."""
+    running = Servers()
+    yield running
+    running.stop()
 
 
 @pytest.fixture

@@ -15,11 +15,13 @@ import argparse
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import urllib.request
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
+from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from types import TracebackType
@@ -178,21 +180,11 @@ class StandInLLM(Settings):
     def __enter__(self) -> StandInLLM:
         if self.held is not None:
             self.held = Path(self.held).resolve()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.stand_in_llm", *self.as_arguments(), f"--parent={os.getpid()}"],
-            cwd=Path(__file__).parent.parent,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self._process.stdout is not None
-        self._port = self._process.stdout.readline().strip()
-        if not self._port:
-            raise RuntimeError(f"the stand-in LLM did not start: exit status {self._process.wait()}")
+        self._pid, self._port = _forks().start(self.as_arguments())
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._process.kill()
-        self._process.communicate()
+        os.kill(self._pid, signal.SIGKILL)
 
     def log(self) -> list[Answered]:
         """All requests, in the order in which they came."""
@@ -209,6 +201,32 @@ class StandInLLM(Settings):
     def _get(self, path: str) -> Any:
         with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/{path}", timeout=60) as response:
             return json.load(response)
+
+
+class _Forks:
+    """A process that forks each server, so that only one has to import what servers need, and that ends with ours."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.stand_in_llm", "--forks"],
+            cwd=Path(__file__).parent.parent,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def start(self, arguments: list[str]) -> tuple[int, int]:
+        """Start a server: its process, and its port."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(json.dumps(arguments), file=self._process.stdin, flush=True)
+        pid = int(self._process.stdout.readline())
+        return pid, int(self._process.stdout.readline())
+
+
+@cache
+def _forks() -> _Forks:
+    return _Forks()
 
 
 def digest(text: str) -> str:

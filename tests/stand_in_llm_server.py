@@ -11,6 +11,7 @@ import json
 import math
 import os
 import re
+import signal
 import socket
 import struct
 import sys
@@ -31,8 +32,20 @@ HANG = 120.0  # seconds that a request is held without an answer, where the clie
 
 
 def main() -> None:
-    settings, parent = Settings.from_arguments(sys.argv[1:])
-    asyncio.run(_serve(settings, parent))
+    """Serve, or fork a server for each line of arguments that comes in."""
+    if sys.argv[1:] != ["--forks"]:
+        settings, parent = Settings.from_arguments(sys.argv[1:])
+        asyncio.run(_serve(settings, parent))
+        return
+    _token_counter()  # which loads it once for all
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who asks
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no zombies
+    forking = os.getpid()
+    for line in sys.stdin:
+        if os.fork() == 0:
+            print(os.getpid(), flush=True)
+            settings, _ = Settings.from_arguments(json.loads(line))
+            asyncio.run(_serve(settings, forking))
 
 
 async def _serve(settings: Settings, parent: int) -> None:

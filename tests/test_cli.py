@@ -47,12 +47,19 @@ def index(docs: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def run(*arguments: str | Path) -> tuple[int, str]:
+def run(*arguments: str | Path, **environment: str) -> tuple[int, str]:
     """Run a command in this process: its exit code, and what it printed."""
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "80"})
+    result = invoke(*arguments, **environment)
+    return result.exit_code, result.output
+
+
+def invoke(*arguments: str | Path, **environment: str) -> Any:
+    """Run a command in this process."""
+    environment = {"COLUMNS": "80", **environment}
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], env=environment)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
-    return result.exit_code, result.output
+    return result
 
 
 def run_process(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -198,16 +205,17 @@ def test_what_may_not_be_read_is_named_and_skipped(docs: Path, index: Path) -> N
     (docs / "listed").chmod(0o400)  # its names can be read, and nothing more
     (docs / "琵琶湖.md").chmod(0)
     (docs / "new.md").write_text("Matcha is ground.", encoding="utf-8")
-    code = "from llama_pack_densex.cli import app; app()"
-    command = [*AS_ANYBODY, sys.executable, "-c", code, "index", str(docs), "--to", str(index)]
-    done, strict = (
-        subprocess.run([*command, *options], capture_output=True, encoding="utf-8", check=False)
-        for options in ([], ["--strict"])
+    code = (
+        "import json, sys\nfrom tests.test_cli import run\n"
+        "print(json.dumps([run('index', *sys.argv[1:], *strict) for strict in ([], ['--strict'])]))"
     )
+    command = [*AS_ANYBODY, sys.executable, "-c", code, str(docs), "--to", str(index)]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=True)
     (docs / "社外秘").chmod(0o700)
     (docs / "listed").chmod(0o700)
-    assert (done.returncode, strict.returncode) == (0, 1)
-    for output in (done.stderr, strict.stderr):
+    codes, outputs = zip(*json.loads(done.stdout), strict=True)
+    assert codes == (0, 1)
+    for output in (" ".join(output.split()) for output in outputs):
         assert all(f"{name} cannot be read: Permission denied" in output for name in ("琵琶湖.md", "rice.md"))
         assert f"{docs / '社外秘'} cannot be listed: Permission denied" in output
     assert indexed(index) == {
@@ -301,13 +309,14 @@ def test_a_wrong_argument_is_a_usage_error(arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize(("name", "package"), [("a.html", "bs4"), ("a.pdf", "pypdf")])
-def test_a_missing_package_is_named_with_its_extra(tmp_path: Path, name: str, package: str) -> None:
+def test_a_missing_package_is_named_with_its_extra(
+    tmp_path: Path, name: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / name).write_text("<p>Tea", encoding="utf-8")
-    code = f"import sys; sys.modules[{package!r}] = None; from llama_pack_densex.cli import app; app()"
-    command = [sys.executable, "-c", code, "index", str(tmp_path / name), "--to", str(tmp_path / "index")]
-    process = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert process.returncode == 1
-    assert 'pip install "llama-pack-densex[files]"' in process.stderr
+    monkeypatch.setitem(sys.modules, package, None)
+    code, output = run("index", tmp_path / name, "--to", tmp_path / "index")
+    assert code == 1
+    assert 'pip install "llama-pack-densex[files]"' in " ".join(output.split())
 
 
 def test_a_path_that_is_not_there_is_an_error(tmp_path: Path) -> None:
@@ -612,17 +621,11 @@ def test_the_version_is_that_of_the_package() -> None:
     assert run("--version") == (0, f"densex {version('llama-pack-densex')}\n")
 
 
-def test_json_is_all_there_is_on_stdout(index: Path) -> None:
-    process = run_process("query", index, "tea", "--json")
-    assert process.returncode == 0
-    assert json.loads(process.stdout)["question"] == "tea"
-
-
 def test_a_failure_prints_nothing_on_stdout_and_no_traceback(tmp_path: Path) -> None:
-    process = run_process("query", tmp_path, "tea", "--json")
-    assert (process.returncode, process.stdout) == (1, "")
-    assert "Traceback" not in process.stderr
-    assert process.stderr.startswith("Error: ")
+    result = invoke("query", tmp_path, "tea", "--json")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "Traceback" not in result.stderr
+    assert result.stderr.startswith("Error: ")
 
 
 def test_a_reader_that_leaves_early_is_no_error(index: Path) -> None:
@@ -632,29 +635,17 @@ def test_a_reader_that_leaves_early_is_no_error(index: Path) -> None:
     assert process.stderr == ""
 
 
-def test_a_terminal_that_knows_ascii_only_gets_codes(index: Path) -> None:
+def test_a_pipe_for_ascii_gets_codes_no_colours_and_nothing_of_the_choice_of_models(index: Path) -> None:
     process = run_process("query", index, "琵琶湖", PYTHONIOENCODING="ascii")
-    assert process.returncode == 0
+    assert (process.returncode, process.stderr) == (0, "")
     assert r"\u7435\u7436\u6e56" in process.stdout
+    assert "\x1b" not in process.stdout
 
 
-def test_json_for_ascii_is_the_same_json(index: Path) -> None:
-    process = run_process("query", index, "琵琶湖", "--json", PYTHONIOENCODING="ascii")
-    assert json.loads(process.stdout)["question"] == "琵琶湖"
-
-
-def test_a_question_is_read_as_utf_8_in_any_locale(index: Path) -> None:
-    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "utf-8"}
+def test_json_is_all_on_stdout_and_the_same_in_any_locale(index: Path) -> None:
+    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"}
     process = run_process("query", index, "琵琶湖", "--json", **locale)
     assert json.loads(process.stdout)["question"] == "琵琶湖"
-
-
-def test_a_query_says_nothing_of_the_choice_of_models(index: Path) -> None:
-    assert run_process("query", index, "tea").stderr == ""
-
-
-def test_nothing_is_coloured_for_a_pipe(index: Path) -> None:
-    assert "\x1b" not in run_process("query", index, "tea").stdout
 
 
 # lines

@@ -19,7 +19,7 @@ from llama_pack_densex.ingestion.batch import RequestFiles, body_maker, export_r
 from llama_pack_densex.llm.cache import ReplyCache
 from llama_pack_densex.llm.usage import Reply as KeptReply
 from tests.openai_server import OpenAIServer, Reply, asked_content, held
-from tests.test_cli import run, run_json, run_process
+from tests.test_cli import run, run_json
 
 TEA = "Green tea is steamed. Black tea is oxidised."
 FACTS = {
@@ -203,11 +203,11 @@ def test_files_hold_no_more_requests_than_asked_for(docs: Path, tmp_path: Path) 
 
 def test_no_key_is_needed_and_none_is_written(docs: Path, tmp_path: Path) -> None:
     arguments = ("batch", "export", docs, "--to", tmp_path / "index", "--out", tmp_path / "out", "--json")
-    done = run_process(*arguments, OPENAI_API_KEY="sk-secret-of-the-user")
-    assert done.returncode == 0, done.stderr
+    code, output = run(*arguments, OPENAI_API_KEY="sk-secret-of-the-user")
+    assert code == 0, output
     written = "".join(path.read_text(encoding="utf-8") for path in (tmp_path / "out").iterdir())
-    assert "sk-secret" not in written + done.stdout + done.stderr
-    assert "since nothing is asked" not in written + done.stdout + done.stderr
+    assert "sk-secret" not in written + output
+    assert "since nothing is asked" not in written + output
 
 
 def test_an_export_says_what_to_do_next(docs: Path, tmp_path: Path) -> None:

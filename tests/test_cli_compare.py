@@ -13,7 +13,7 @@ from llama_pack_densex.cli.compare import said_once
 from tests.conftest import DATA
 from tests.evaluation.comparing import small_set
 from tests.openai_server import OpenAIServer, held
-from tests.test_cli import run, run_process
+from tests.test_cli import run
 
 
 @pytest.fixture(params=["en", "ja"])
@@ -198,7 +198,7 @@ def test_a_warning_that_every_strategy_would_give_is_given_once(caplog: pytest.L
 
 def test_a_wide_terminal_shows_more(tmp_path: Path) -> None:
     squad = write_squad(tmp_path, "ja")
-    done = run_process("compare", squad, "--embed-model", "none", COLUMNS="200")
-    assert done.returncode == 0, done.stderr
-    assert "nDCG@10" in done.stdout
-    assert "query ms" in done.stdout
+    code, output = run("compare", squad, "--embed-model", "none", COLUMNS="200")
+    assert code == 0, output
+    assert "nDCG@10" in output
+    assert "query ms" in output

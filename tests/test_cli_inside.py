@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +16,7 @@ from llama_pack_densex.llm.cache import ReplyCache, reply_key
 from llama_pack_densex.llm.requests import Reply
 from llama_pack_densex.propositionizers.base import PropositionSet
 from llama_pack_densex.stores.folder import REPLIES_FILE
-from tests.test_cli import run, run_json, run_process
+from tests.test_cli import invoke, run, run_json, run_process
 
 GREEN = "Green tea is steamed. It keeps its colour."
 LAKE = "琵琶湖は日本最大の湖である。面積は約６７０平方キロメートルである。"
@@ -152,9 +151,9 @@ def test_deleting_all_documents_leaves_an_index_that_finds_nothing(index: Path) 
 
 
 def exported(folder: Path) -> list[dict[str, Any]]:
-    result = run_process("export", folder)
-    assert result.returncode == 0
-    return [json.loads(line) for line in result.stdout.splitlines()]
+    code, output = run("export", folder)
+    assert code == 0
+    return [json.loads(line) for line in output.splitlines()]
 
 
 def export(folder: Path, file: Path) -> None:
@@ -293,9 +292,7 @@ def test_query_reranks_by_a_cross_encoder(index: Path, cross_encoder: Path) -> N
     from sentence_transformers import CrossEncoder
 
     question = "tea lake cat 湖"
-    # a process of its own: in this one, transformers may have been loaded with its progress bars
-    done = run_process("query", index, question, "--rerank", cross_encoder, "--top-k", "10", "--json")
-    answer = json.loads(done.stdout)
+    answer = json.loads(invoke("query", index, question, "--rerank", cross_encoder, "--top-k", "10", "--json").stdout)
     texts = [result["text"] for result in answer["results"]]
     assert len(texts) == 4
     scores = CrossEncoder(str(cross_encoder), device="cpu").predict([(question, text) for text in texts])
@@ -303,11 +300,10 @@ def test_query_reranks_by_a_cross_encoder(index: Path, cross_encoder: Path) -> N
     assert scores.tolist() == sorted(scores.tolist(), reverse=True)
 
 
-def test_reranking_without_its_package_names_it(index: Path) -> None:
-    code = "import sys; sys.modules['sentence_transformers'] = None\nfrom llama_pack_densex.cli import app; app()"
-    command = [sys.executable, "-c", code, "query", str(index), "tea", "--rerank", "some/model"]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert result.returncode == 1
+def test_reranking_without_its_package_names_it(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+    result = invoke("query", index, "tea", "--rerank", "some/model")
+    assert result.exit_code == 1
     assert "needs the package sentence-transformers" in result.stderr
     assert "pip install" in result.stderr
 
@@ -328,8 +324,17 @@ def test_a_pack_and_its_ingestion_print_for_people(tmp_path: Path) -> None:
     assert "Time" in lines
 
 
-def test_what_is_in_an_index_can_be_piped_in_any_locale(index: Path) -> None:
-    for arguments in (["inspect", index], ["export", index], ["query", index, "琵琶湖", "--filter", "lang=ja"]):
-        result = run_process(*arguments, PYTHONIOENCODING="ascii", PYTHONUTF8="0", LC_ALL="C")
-        assert (result.returncode, result.stderr) == (0, "")
-        assert "\\u7435" in result.stdout
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["inspect"],
+        pytest.param(["export"], marks=pytest.mark.slow),
+        pytest.param(["query", "琵琶湖", "--filter", "lang=ja"], marks=pytest.mark.slow),
+    ],
+    ids=lambda arguments: str(arguments[0]),
+)
+def test_what_is_in_an_index_can_be_piped_in_any_locale(index: Path, arguments: list[str]) -> None:
+    command, *others = arguments
+    result = run_process(command, index, *others, PYTHONIOENCODING="ascii", PYTHONUTF8="0", LC_ALL="C")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "\\u7435" in result.stdout

@@ -89,6 +89,7 @@ def test_a_loaded_pack_splits_few_texts_again(kind: str, tmp_path: Path) -> None
     assert splitter.texts < 10
 
 
+@pytest.mark.slow
 def test_another_process_splits_few_texts_again(tmp_path: Path) -> None:
     corpus = documents({f"{n}": f"Lamp {n} is red. 灯{n}は赤い。" for n in range(300)})
     DenseXRetrievalPack(

@@ -29,7 +29,6 @@ from llama_pack_densex.models import E5, MINILM, RETRIEVERS
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, SECTION_KEY, TITLE_KEY
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
-from llama_pack_densex.propositionizers.language import detect_language
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer, passage_sentences
@@ -221,7 +220,6 @@ class _Counted:
     """A passage, with the tokens of its text."""
 
     passage: Passage
-    language: str
     tokens: int
 
 
@@ -239,7 +237,6 @@ class _Survey:
         self._parser, self._sample, self._on_question = parser, sample, on_question
         self._requests = asker
         self._cache = asker.cache if asker is not None else None
-        self._free = _free_part(parser.propositionizer)
         self._seen: set[int] = set()
         self._random, self._drawable, self._drawn = random.Random(0), 0, list[_Counted]()
         self.found = Estimate(propositionizer=parser.propositionizer.class_name())
@@ -292,17 +289,18 @@ class _Survey:
 
     def _add_node(self, node: BaseNode) -> None:
         passage = Passage(node.get_content(), str(node.metadata[TITLE_KEY]), str(node.metadata[SECTION_KEY]))
-        language = detect_language(passage.text, f"{passage.title}\n{passage.section}")
-        one = _Counted(passage, language, count_tokens(passage.text))
+        one = _Counted(passage, count_tokens(passage.text))
         self.known += _Figures(base_nodes=1, embedded_tokens=one.tokens)
         if node.metadata[GRANULARITY_KEY] == "passage":  # of a section no propositions are made
             self.found.passages += 1
-            self.found.languages[language] = self.found.languages.get(language, 0) + 1
+            self.found.languages[passage.language] = self.found.languages.get(passage.language, 0) + 1
             self.found.text_tokens += one.tokens
             self._add_passage(one)
 
     def _add_passage(self, one: _Counted) -> None:
-        made = self._made_for_nothing(one.passage)
+        made: PropositionSet | None = PropositionSet(())
+        if "proposition" in self._parser.granularity:
+            made = _made_for_nothing(self._parser.propositionizer, one.passage)
         question = self._requests.first_question(one.passage) if self._requests is not None and made is None else None
         key = "" if self._requests is None or question is None else self._requests.key(question)
         identity = hash(key or one.passage)
@@ -329,19 +327,9 @@ class _Survey:
             elif place < self._sample:
                 self._drawn[place] = one
 
-    def _made_for_nothing(self, passage: Passage) -> PropositionSet | None:
-        if "proposition" not in self._parser.granularity:
-            return PropositionSet(())
-        try:
-            return None if self._free is None else self._free.propositionize([passage])[0]
-        except ValueError:  # it is not in the recording
-            if self._free is self._parser.propositionizer:
-                raise
-            return None
-
     def _expected_units(self, one: _Counted) -> _Figures:
         """What a model is expected to make of a passage, and the tokens of its reply."""
-        ratios = _LATIN if one.language in ("en", "latin", "") else _OTHERS
+        ratios = _LATIN if one.passage.language in ("en", "latin", "") else _OTHERS
         asks = self._requests is not None and self._requests.questions
         reply, quotes = (ratios.reply + ratios.asking, 2 * _QUOTES) if asks else (ratios.reply, _QUOTES)
         units = self._figures(
@@ -433,10 +421,9 @@ def _asked_llm(propositionizer: Propositionizer) -> LLMPropositionizer | None:
     return propositionizer if isinstance(propositionizer, LLMPropositionizer) else None
 
 
-def _free_part(propositionizer: Propositionizer) -> Propositionizer | None:
-    """What of a propositionizer can be run here and now, without an LLM or another model."""
-    if isinstance(propositionizer, RecordedPropositionizer):
-        otherwise = propositionizer.otherwise
-        is_free = otherwise is None or _free_part(otherwise) is otherwise
-        return propositionizer if is_free else RecordedPropositionizer(propositionizer.path)
-    return propositionizer if isinstance(propositionizer, SentencePropositionizer) else None
+def _made_for_nothing(by: Propositionizer, passage: Passage) -> PropositionSet | None:
+    """The propositions of a passage, where they can be had here and now, without an LLM or another model."""
+    if isinstance(by, RecordedPropositionizer) and by.otherwise is not None and not by.takes(passage):
+        return _made_for_nothing(by.otherwise, passage)
+    is_free = isinstance(by, (RecordedPropositionizer, SentencePropositionizer))
+    return by.propositionize([passage])[0] if is_free else None

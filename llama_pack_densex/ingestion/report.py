@@ -23,7 +23,8 @@ from llama_pack_densex.llm.errors import scrub
 from llama_pack_densex.llm.usage import RequestFigures
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, REASON_KEY, STATUS_KEY, findings_of
 from llama_pack_densex.node_parsers.parsers import ParsedDocument
-from llama_pack_densex.propositionizers.base import Propositionizer, PropositionSet
+from llama_pack_densex.propositionizers.base import Propositionizer, PropositionSet, report_fallbacks
+from llama_pack_densex.propositionizers.recorded import open_private
 
 logger = logging.getLogger(__name__)
 
@@ -178,13 +179,7 @@ class Watch:
             if error is None:
                 raise
             logger.error("The ingestion report could not be written: %s", failure)  # and the error goes on
-        if summary.fallback_reasons:
-            logger.warning(
-                "Sentences stand in for propositions in %d of %d passages: %s",
-                summary.statuses.get("fallback", 0),
-                summary.passages,
-                "; ".join(f"{reason} ({times})" for reason, times in self._reasons.most_common(5)),
-            )
+        report_fallbacks(self._reasons, summary.passages)
 
     def passage(self, made: PropositionSet) -> None:
         """The propositions of a passage are ready."""
@@ -300,11 +295,6 @@ class _ReportFile:
             self._file.flush()
             os.fsync(self._file.fileno())
         self._part.replace(self.path)
-
-
-def open_private(path: str, flags: int) -> int:
-    """An `opener` for files that only their owner may read."""
-    return os.open(path, flags, 0o600)
 
 
 def _now() -> str:

@@ -20,6 +20,7 @@ from llama_index.core.schema import BaseComponent
 from llama_pack_densex._sync import run_sync
 from llama_pack_densex.llm.errors import LLMError
 from llama_pack_densex.llm.usage import RequestFigures, Usage
+from llama_pack_densex.propositionizers.language import detect_language
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +58,11 @@ class Passage:
     text: str
     title: str = ""
     section: str = ""
+
+    @property
+    def language(self) -> str:
+        """Its language (see `language.detect_language`); title and section decide where the text alone does not."""
+        return detect_language(self.text, f"{self.title}\n{self.section}")
 
 
 @dataclass(frozen=True)
@@ -171,7 +177,7 @@ class Propositionizer(BaseComponent, ABC):
         Returns:
             How many entries there were.
         """
-        return 0
+        return self.forget_replies(texts)
 
     @abstractmethod
     def fingerprint_data(self) -> dict[str, Any]:
@@ -187,7 +193,7 @@ class Propositionizer(BaseComponent, ABC):
 class DelegatingPropositionizer(Propositionizer):
     """Makes the propositions of some passages, and has another propositionizer make those of the rest.
 
-    A subclass says which passages are its own (`_takes`), makes the sets of these (`_make`), and says what is wrong
+    A subclass says which passages are its own (`takes`), makes the sets of these (`_make`), and says what is wrong
     where there are others and nobody to take them (`_refusal`).
     """
 
@@ -196,7 +202,7 @@ class DelegatingPropositionizer(Propositionizer):
     )
 
     @abstractmethod
-    def _takes(self, passage: Passage) -> bool:
+    def takes(self, passage: Passage) -> bool:
         """Whether a passage is one of its own."""
 
     @abstractmethod
@@ -219,7 +225,7 @@ class DelegatingPropositionizer(Propositionizer):
         return await asyncio.to_thread(self._together, passages, taken, found)
 
     def _divide(self, passages: Sequence[Passage]) -> tuple[list[bool], list[Passage]]:
-        taken = [self._takes(passage) for passage in passages]
+        taken = [self.takes(passage) for passage in passages]
         others = [passage for passage, is_own in zip(passages, taken, strict=True) if not is_own]
         if others and self.otherwise is None:
             raise ValueError(self._refusal(others, len(passages)))
@@ -269,12 +275,15 @@ def checked_sets(
     return sets
 
 
-def report_fallbacks(sets: Sequence[PropositionSet]) -> None:
-    """Warn of passages that sentences stand in for, with the most frequent reasons."""
-    reasons = Counter(made.reason for made in sets if made.status == "fallback")
+def report_fallbacks(reasons: Counter[str], passages: int) -> None:
+    """Warn of passages that sentences stand in for.
+
+    Args:
+        reasons: How many of them for which reason.
+        passages: How many passages there are in all.
+    """
     if reasons:
-        frequent = "; ".join(f"{reason} ({count})" for reason, count in reasons.most_common(5))
+        frequent = "; ".join(f"{reason} ({times})" for reason, times in reasons.most_common(5))
         logger.warning(
-            "Sentences stand in for propositions in %d of %d passages: %s",
-            sum(reasons.values()), len(sets), frequent,
-        )  # fmt: skip
+            "Sentences stand in for propositions in %d of %d passages: %s", reasons.total(), passages, frequent
+        )

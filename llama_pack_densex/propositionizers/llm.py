@@ -62,7 +62,7 @@ from llama_pack_densex.propositionizers.base import (
     report_fallbacks,
 )
 from llama_pack_densex.propositionizers.checks import checked, is_better, settled
-from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES, detect_language, find_wrong_language
+from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES, find_wrong_language
 from llama_pack_densex.propositionizers.parts import Part, fall_back, join_parts, split_in_two
 from llama_pack_densex.propositionizers.prompts import (
     JAPANESE_PROMPT_KEY,
@@ -75,7 +75,6 @@ from llama_pack_densex.propositionizers.prompts import (
     repair_note,
     takes_variable,
 )
-from llama_pack_densex.propositionizers.recorded import append_recording, open_recording, purge_recording
 from llama_pack_densex.propositionizers.replies import REASONS, read_reply, unique
 from llama_pack_densex.propositionizers.sentences import segment
 
@@ -173,8 +172,6 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
             (see `checks`). "flag" notes it on the set and on its nodes. "repair" asks once more, naming what was wrong,
             in English and Japanese, and lets sentences stand in for what is still not in the passage. "off" looks for
             nothing.
-        record_to: A JSONL file to append passages and propositions to as they arrive ("ok" and "repaired" ones), for
-            `RecordedPropositionizer`.
         structured: "auto" asks for replies by a JSON schema where the LLM's class says that its model keeps to one
             (OpenAI's, and OpenAILike with `should_use_structured_outputs`), until the server refuses it; "off" never
             does. Neither what is asked nor what replies are kept by depends on it.
@@ -185,7 +182,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
 
     Examples:
         >>> from llama_index.llms.openai import OpenAI
-        >>> propositionizer = LLMPropositionizer(OpenAI(model="gpt-4o-mini"), record_to="propositions.jsonl")
+        >>> propositionizer = LLMPropositionizer(OpenAI(model="gpt-4o-mini"), cache="replies.db")
         >>> propositionizer.propositionize([Passage("Miso, a seasoning, is made of soybeans.", title="Miso")])
     """
 
@@ -208,9 +205,6 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
     strictness: Literal["off", "flag", "repair"] = Field(
         default="flag", description="What to do about propositions that checks find fault with."
     )
-    record_to: str | None = Field(
-        default=None, description="The JSONL file that propositions are appended to as they arrive."
-    )
     structured: Literal["auto", "off"] = Field(
         default="auto", description="Whether replies are asked for by a JSON schema."
     )
@@ -229,7 +223,6 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
         proposition_prompt: BasePromptTemplate | None = None,
         japanese_proposition_prompt: BasePromptTemplate | None = None,
         llm_factory: LLMFactory | str | None = None,
-        record_to: str | Path | None = None,
         cache: ReplyCache | str | Path | None = None,
         **settings: Any,
     ) -> None:
@@ -245,8 +238,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
             )
         if llm is not None and not isinstance(llm, LLM):
             raise ValueError(f"llm must be a LlamaIndex LLM, not a {type(llm).__name__}")
-        settings |= {"llm_factory": factory, "record_to": str(record_to) if record_to is not None else None}
-        settings["prices"] = read_prices(settings.get("prices"))
+        settings |= {"llm_factory": factory, "prices": read_prices(settings.get("prices"))}
         super().__init__(**settings)
         self._llm = call_factory(factory) if llm is None else llm
         self._cache = cache if cache is None or isinstance(cache, ReplyCache) else ReplyCache(cache)
@@ -276,17 +268,6 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
         """What its requests came to so far, as the provider counts them, and what they cost."""
         return self._sender_now().meter.figures(_model_of(self._llm))
 
-    def purge(self, texts: Iterable[str]) -> int:
-        """Forget all that is kept of passages: replies in the cache, lines in `record_to`.
-
-        Raises:
-            OSError: One of them cannot be written.
-        """
-        texts = set(texts)
-        return self.forget_replies(texts) + (
-            purge_recording(self.record_to, texts) if self.record_to is not None else 0
-        )
-
     def forget_replies(self, texts: Iterable[str]) -> int:
         return self._cache.purge(texts) if self._cache is not None else 0
 
@@ -311,7 +292,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
             PropositionizerError: The provider refuses the key or the settings, does not know the model, is down, or the
                 quota is used up; or nearly every reply is of no use.
             BudgetExceededError: `max_cost` or `max_tokens_total` allows no other request.
-            OSError: `record_to` or the cache cannot be written.
+            OSError: The cache cannot be written.
         """
         run = self._new_run()
         try:
@@ -322,14 +303,11 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
         finally:
             run.end("the call was ended")
             run.client.close()
-        report_fallbacks(sets)
-        return sets
+        return _reported(sets)
 
     def propositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
         """Do what `apropositionize` does, from synchronous code; works inside a running event loop too."""
-        sets = list(self.stream(passages))
-        report_fallbacks(sets)
-        return sets
+        return _reported(list(self.stream(passages)))
 
     def stream(self, passages: Iterable[Passage]) -> Iterator[PropositionSet]:
         """Ask for the propositions of passages as they come, and return them in their order.
@@ -367,7 +345,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
 
     def first_question(self, passage: Passage) -> Question:
         """What is asked first about a passage."""
-        return self.question(passage, passage.text, _language_of(passage))
+        return self.question(passage, passage.text, passage.language)
 
     def question(
         self, passage: Passage, part: str, language: str, note: str = "", attempt: int = 1, turn: int | None = None
@@ -415,8 +393,6 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
             failure = classify(error, secrets_of(self._llm))
             said = failure.message or f"the LLM does not say what it is: {failure.summary}"
         else:
-            if self.record_to is not None:
-                open_recording(self.record_to)
             return _Run(self, self._sender_now(), client)
         raise PropositionizerError(said)
 
@@ -436,15 +412,13 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
                 f'prices={{{model!r}: {{"input": ..., "output": ...}}}}, in US dollars for a million tokens'
             )
         paces = (self.concurrency, *rates, os.getpid())
-        if self._sender is None:
-            settings = {"llm": type(self._llm).__qualname__, **output_settings(self._llm)}
-            limits, meter, secrets = Limits(self.concurrency, *rates), Meter(budget, price), secrets_of(self._llm)
-            self._sender = Sender(settings, limits, meter, self._cache, self.max_retries, self.retry_wait, secrets)
-            self._paces = paces
         now: dict[str, Any] = {"cache": self._cache, "max_retries": self.max_retries, "retry_wait": self.retry_wait}
         if self._paces != paces:
             now["limits"], self._paces = Limits(self.concurrency, *rates), paces
-        if any(getattr(self._sender, name) is not value for name, value in now.items()):
+        if self._sender is None:
+            settings = {"llm": type(self._llm).__qualname__, **output_settings(self._llm)}
+            self._sender = Sender(settings, meter=Meter(budget, price), secrets=secrets_of(self._llm), **now)
+        elif any(getattr(self._sender, name) is not value for name, value in now.items()):
             self._sender = replace(self._sender, **now)
         self._sender.meter.budget, self._sender.meter.price = budget, price
         return self._sender
@@ -480,13 +454,8 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
         Raises:
             ValueError: The LLM cannot be made again, or the prompts were others: they are not in the dictionary.
         """
-        data = {**data, **kwargs}
-        fingerprint = data.pop("fingerprint", None)
-        data.pop("class_name", None)
-        if isinstance(data.get("llm"), dict):
-            data["llm"] = LLMReference.model_validate(data["llm"]).rebuild()
-        made = cls(**data)
-        if fingerprint not in (None, made.fingerprint) and not kwargs:
+        made = _made_again(cls, {**data, **kwargs})
+        if data.get("fingerprint") not in (None, made.fingerprint) and not kwargs:
             raise ValueError(
                 "this propositionizer was saved with other prompts or by another version: pass the prompts"
             )
@@ -494,27 +463,29 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Not core's way, which drops what cannot be pickled and goes on.
-        settings = {name: getattr(self, name) for name in type(self).model_fields}
-        reference = describe_llm(self._llm, self.llm_factory)
-        return _unpickled, (type(self), reference, {**settings, "cache": self._cache}, self._prompts, self.fingerprint)
+        return _unpickled, (type(self), {**self.to_dict(), "cache": self._cache}, self._prompts)
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> LLMPropositionizer:
         return self.__copy__()  # shares the client, which holds locks; everything else is never changed in place
 
 
+def _made_again(kind: type[LLMPropositionizer], data: dict[str, Any], *, trusted: bool = False) -> LLMPropositionizer:
+    """A propositionizer of its dictionary; `trusted` as of `LLMReference.rebuild`."""
+    settings = {name: value for name, value in data.items() if name not in ("class_name", "fingerprint")}
+    if isinstance(settings.get("llm"), dict):
+        settings["llm"] = LLMReference.model_validate(settings["llm"]).rebuild(trusted=trusted)
+    return kind(**settings)
+
+
 def _unpickled(
-    kind: type[LLMPropositionizer],
-    reference: LLMReference,
-    settings: dict[str, Any],
-    prompts: dict[str, BasePromptTemplate],
-    fingerprint: str,
+    kind: type[LLMPropositionizer], data: dict[str, Any], prompts: dict[str, BasePromptTemplate]
 ) -> LLMPropositionizer:
-    made = kind(reference.rebuild(trusted=True), **settings)
+    made = _made_again(kind, data, trusted=True)
     made.update_prompts(prompts)
-    if made.fingerprint != fingerprint:
+    if made.fingerprint != data["fingerprint"]:
         raise ValueError(
             "The LLM made here is not the one that was pickled: "
-            f"{output_settings(made.llm)} instead of {reference.settings}. Let llm_factory make the same one."
+            f"{output_settings(made.llm)} instead of {data['llm']['settings']}. Let llm_factory make the same one."
         )
     return made
 
@@ -610,11 +581,8 @@ class _Run:
         return await asyncio.shield(task)  # others may wait for it too
 
     async def _make(self, passage: Passage) -> PropositionSet:
-        record_to = self.asking.record_to
         try:
             made = await _PassageRun(self, passage).propositions() if passage.text.strip() else PropositionSet(())
-            if record_to is not None and made.texts and made.status != "fallback":
-                append_recording(record_to, passage, made)
             self._note_end(passage, made)
         except LLMError as error:
             self.stop.by(error)
@@ -666,7 +634,7 @@ class _PassageRun:
 
     def __init__(self, run: _Run, passage: Passage) -> None:
         self._run, self._passage = run, passage
-        self._language = _language_of(passage)
+        self._language = passage.language
         self._turn = run.sender.limits.next_turn()
         self._requests_made = 0
 
@@ -764,8 +732,9 @@ def _judge(text: str, reply: Reply, questions: bool) -> tuple[Part, str, str]:
     return Part(reading.texts, questions=asked), problem, REASONS.get(problem, "")
 
 
-def _language_of(passage: Passage) -> str:
-    return detect_language(passage.text, f"{passage.title}\n{passage.section}")
+def _reported(sets: list[PropositionSet]) -> list[PropositionSet]:
+    report_fallbacks(Counter(made.reason for made in sets if made.status == "fallback"), len(sets))
+    return sets
 
 
 def _last_sentences(text: str, longest: int = 300) -> str:

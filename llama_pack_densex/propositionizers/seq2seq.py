@@ -23,12 +23,7 @@ from llama_pack_densex.propositionizers.base import (
     PropositionSet,
 )
 from llama_pack_densex.propositionizers.checks import checked
-from llama_pack_densex.propositionizers.language import (
-    LANGUAGE_NAMES,
-    detect_language,
-    find_wrong_language,
-    is_english,
-)
+from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES, find_wrong_language, is_english
 from llama_pack_densex.propositionizers.parts import Part, fall_back, join_parts, split_in_two
 from llama_pack_densex.propositionizers.replies import REASONS, read_reply
 
@@ -98,11 +93,11 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
         settings = {name: getattr(self, name) for name in type(self).model_fields}
         return partial(type(self), **settings), ()
 
-    def _takes(self, passage: Passage) -> bool:
-        return is_english(passage.text, _context(passage))
+    def takes(self, passage: Passage) -> bool:
+        return is_english(passage.text, f"{passage.title}\n{passage.section}")
 
     def _refusal(self, others: Sequence[Passage], count: int) -> str:
-        languages = Counter(detect_language(passage.text, _context(passage)) for passage in others)
+        languages = Counter(passage.language for passage in others)
         found = ", ".join(f"{LANGUAGE_NAMES[language]} ({times:,})" for language, times in languages.most_common())
         return (
             f"{len(others):,} of {count:,} passages are not in English, which is all that {self.model} knows: {found}. "
@@ -141,10 +136,6 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
 
     def fingerprint_data(self) -> dict[str, Any]:
         return {"weights": self._loaded.digest, "max_new_tokens": self.max_new_tokens, **super().fingerprint_data()}
-
-
-def _context(passage: Passage) -> str:
-    return f"{passage.title}\n{passage.section}"
 
 
 def _prompt(passage: Passage, part: str) -> str:

@@ -12,11 +12,49 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 POSTGRES_USER = "densex"
+
+
+class Servers:
+    """Servers that start when they are first needed and stop together; a test is skipped where one is missing."""
+
+    def __init__(self) -> None:
+        self._running = ExitStack()
+
+    @cached_property
+    def chroma(self) -> int:
+        """The port of `chroma run`."""
+        if not _CHROMA.exists():
+            pytest.skip("the chroma program is missing")
+        return self._running.enter_context(_chroma_server())
+
+    @cached_property
+    def redis(self) -> int:
+        """The port of a Redis."""
+        if shutil.which("redis-server") is None:
+            pytest.skip("redis-server is not installed")
+        return self._running.enter_context(_redis_server())
+
+    @cached_property
+    def postgres(self) -> int:
+        """The port of a PostgreSQL."""
+        if postgres_programs() is None:
+            pytest.skip("pgserver, which brings Postgres, is missing")
+        return self._running.enter_context(_postgres_server())
+
+    def stop(self) -> None:
+        """Stop those that run."""
+        self._running.close()
+
+
+_CHROMA = Path(sys.executable).with_name("chroma")
 
 
 def free_port() -> int:
@@ -46,18 +84,17 @@ def running(command: Sequence[object], port: int, how_to_stop: int, **options: A
 
 
 @contextmanager
-def chroma_server() -> Iterator[int]:
+def _chroma_server() -> Iterator[int]:
     """`chroma run` on an empty folder; yields its port."""
     port = free_port()
-    program = Path(sys.executable).with_name("chroma")
     with tempfile.TemporaryDirectory() as folder:
         options = ["run", "--path", folder, "--host", "127.0.0.1", "--port", port]
-        with running([program, *options], port, signal.SIGTERM, cwd=folder):
+        with running([_CHROMA, *options], port, signal.SIGTERM, cwd=folder):
             yield port
 
 
 @contextmanager
-def redis_server() -> Iterator[int]:
+def _redis_server() -> Iterator[int]:
     """An empty Redis; yields its port."""
     port = free_port()
     with tempfile.TemporaryDirectory() as folder:
@@ -86,7 +123,7 @@ def _within_reach(programs: Path, folder: Path) -> Path:
 
 
 @contextmanager
-def postgres_server() -> Iterator[int]:
+def _postgres_server() -> Iterator[int]:
     """An empty PostgreSQL of the user `POSTGRES_USER`, who needs no password; yields its port."""
     programs = postgres_programs()
     assert programs is not None, "pgserver is missing"

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 import traceback
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -152,26 +146,6 @@ async def test_cancelling_stops_what_has_not_started() -> None:
             await run
         await asyncio.sleep(0.3)
     assert len(server.requests) == 2
-
-
-def test_an_interrupt_stops_a_synchronous_run() -> None:
-    code = """
-from tests.propositionizers.test_llm_failures import PASSAGES, RIGHT, OpenAIServer, held, propositionizer
-with OpenAIServer(held(RIGHT, delay=0.5)) as server:
-    try:
-        print("ready", flush=True)
-        propositionizer(server.url, max_concurrency=2).propositionize(PASSAGES)
-    except KeyboardInterrupt:
-        print(len(server.requests))
-"""
-    root = Path(__file__).parents[2]
-    with subprocess.Popen([sys.executable, "-c", code], cwd=root, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        time.sleep(1.2)
-        os.kill(process.pid, signal.SIGINT)
-        rest, _ = process.communicate(timeout=60)
-    assert int(rest) <= 8
 
 
 class _ProviderError(Exception):

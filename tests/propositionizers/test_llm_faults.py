@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +26,10 @@ from llama_pack_densex.propositionizers.llm import (
 from tests.made_up_passages import made_up
 from tests.openai_server import OpenAIServer, Reply, asked_content
 from tests.stand_in_llm import propositions_of
+from tests.waiting import interrupted, wait_until
 
 PASSAGES = list(made_up(40, japanese=0.5))
 UNSUPPORTED = Reply("Unsupported value: 'temperature' does not support 0.1.", status=400, code="unsupported_value")
-ROOT = Path(__file__).parents[2]
 
 
 def right(body: dict[str, Any], delay: float = 0.0) -> Reply:
@@ -45,13 +42,6 @@ def openai(url: str = "http://127.0.0.1:9/v1", **settings: Any) -> OpenAI:
 
 def propositionizer(url: str, **arguments: Any) -> LLMPropositionizer:
     return LLMPropositionizer(openai(url), **{"retry_wait": 0, "max_retries": 0, **arguments})
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    until = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < until
-        time.sleep(0.01)
 
 
 # A wrong setting
@@ -130,23 +120,12 @@ def test_what_is_in_flight_when_a_consumer_fails_is_kept_and_counted(tmp_path: P
 
 
 def test_what_is_in_flight_at_ctrl_c_is_kept(tmp_path: Path) -> None:
-    code = """
-import os, signal, sys, threading
-from tests.propositionizers.test_llm_faults import *
-with OpenAIServer(lambda body: right(body, 0.5)) as server:
-    def interrupt():
-        wait_until(lambda: len(server.requests) >= 8)
-        os.kill(os.getpid(), signal.SIGINT)
-    threading.Thread(target=interrupt).start()
-    try:
-        propositionizer(server.url, cache=sys.argv[1]).propositionize(PASSAGES)
-    except KeyboardInterrupt:
-        print(len(server.requests), len(ReplyCache(sys.argv[1])))
-"""
-    command = [sys.executable, "-c", code, str(tmp_path / "replies.db")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=True)
-    asked, kept = map(int, done.stdout.split())
-    assert asked == kept == 8
+    cache = ReplyCache(tmp_path / "replies.db")
+    with OpenAIServer(lambda body: right(body, 0.5)) as server:
+        asking = propositionizer(server.url, cache=cache)
+        with pytest.raises(KeyboardInterrupt), interrupted(lambda: len(server.requests) >= 8):
+            asking.propositionize(PASSAGES)
+        assert len(server.requests) == len(cache) == 8
 
 
 # Dictionaries

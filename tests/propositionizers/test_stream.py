@@ -5,11 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import random
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +20,7 @@ from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
 from tests.made_up_passages import InstantLLM, made_up
 from tests.openai_server import OpenAIServer, Reply, asked_content
 from tests.stand_in_llm import propositions_of
+from tests.waiting import interrupted, wait_until
 
 PASSAGES = list(made_up(60, japanese=0.5))
 BAD_KEY = Reply("Incorrect API key provided.", status=401, code="invalid_api_key")
@@ -44,13 +43,6 @@ def texts_of(made: list[PropositionSet]) -> list[list[str]]:
 
 def right_texts(passages: list[Passage]) -> list[list[str]]:
     return [propositions_of(passage.text) for passage in passages]
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    until = time.monotonic() + 30
-    while not is_so():
-        assert time.monotonic() < until
-        time.sleep(0.01)
 
 
 def own_threads() -> list[str]:
@@ -244,25 +236,16 @@ def test_a_source_that_is_interrupted_ends_the_run_at_once() -> None:
         assert len(server.requests) == 2
 
 
-def test_an_interrupt_while_sets_are_waited_for_leaves_no_thread_and_says_nothing_else(tmp_path: Path) -> None:
-    code = """
-import os, signal, threading
-from tests.propositionizers.test_stream import *
-with OpenAIServer(lambda body: Reply(right(body).content, delay=0.5)) as server:
-    def interrupt():
-        wait_until(lambda: len(server.requests) >= 3)
-        os.kill(os.getpid(), signal.SIGINT)
-    threading.Thread(target=interrupt).start()
-    try:
-        list(propositionizer(server.url, max_concurrency=2, cache=sys.argv[1]).stream(PASSAGES))
-    except KeyboardInterrupt:
+def test_an_interrupt_while_sets_are_waited_for_asks_nothing_more_and_leaves_no_thread(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with OpenAIServer(lambda body: Reply(right(body).content, delay=0.5)) as server:
+        asking = propositionizer(server.url, max_concurrency=2, cache=tmp_path / "replies.sqlite")
+        with pytest.raises(KeyboardInterrupt), interrupted(lambda: len(server.requests) >= 3):
+            list(asking.stream(PASSAGES))
         wait_until(lambda: not own_threads())
-        print(len(server.requests))
-"""
-    command = [sys.executable, "-c", code, str(tmp_path / "replies.sqlite")]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert int(ended.stdout) <= 4
+        assert len(server.requests) <= 4
+    assert capfd.readouterr() == ("", "")
 
 
 # The end

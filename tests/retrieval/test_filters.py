@@ -79,8 +79,10 @@ def build(kind: str, documents: list[Document] = CORPUS, **options: Any) -> Dens
     )
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("kind", "mode"),
+    [*((kind, "recursive") for kind in KINDS), *((kind, "auto_merging") for kind in ("lexical", "hybrid"))],
+)
 async def test_only_documents_whose_metadata_pass_are_found(kind: str, mode: str) -> None:
     pack = build(kind, mode=mode)
     cases = FLAT if kind.endswith("store") else {**FLAT, **EMBEDDED_ONLY}
@@ -124,7 +126,7 @@ def numbered(count: int, even: int) -> list[Document]:
     ]
 
 
-@pytest.mark.parametrize("even", [3, 499, 501, 620])
+@pytest.mark.parametrize("even", [3, pytest.param(499, marks=pytest.mark.slow), 501])
 @pytest.mark.parametrize("kind", ["dense", "lexical"])
 def test_a_filtered_ranking_is_the_whole_one_without_what_does_not_pass(kind: str, even: int) -> None:
     pack = build(kind, numbered(700, even), granularity=("passage",))

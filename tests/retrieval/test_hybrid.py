@@ -105,19 +105,19 @@ def test_an_empty_question_finds_nothing_or_anything_but_does_not_fail(search: s
 
 
 @pytest.mark.parametrize("search", SEARCHES)
-@pytest.mark.parametrize("question", ["lamp " * 20_000, "a" * 100_000, "琵琶湖" * 33_000])
-def test_a_very_long_question_is_answered(search: str, question: str) -> None:
+def test_a_very_long_question_is_answered(search: str) -> None:
     pack = DenseXRetrievalPack(mixed(), **SEARCHES[search])
-    assert len(pack.retrieve(question)) <= 4
+    for question in ("lamp " * 20_000, "a" * 100_000, "琵琶湖" * 33_000):
+        assert len(pack.retrieve(question)) <= 4
 
 
 @pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("top_k", [10**6, 10**10, 10**20])
-def test_more_nodes_than_there_are_may_be_asked_for(search: str, mode: str, top_k: int) -> None:
+def test_more_nodes_than_there_are_may_be_asked_for(search: str, mode: str) -> None:
     pack = DenseXRetrievalPack(mixed(), mode=mode, **SEARCHES[search])
-    found = pack.retrieve("lamp", similarity_top_k=top_k)
-    assert len(found) == (1 if search == "lexical" else 12)
+    for top_k in (10**6, 10**10, 10**20):
+        found = pack.retrieve("lamp", similarity_top_k=top_k)
+        assert len(found) == (1 if search == "lexical" else 12)
 
 
 @pytest.mark.parametrize("search", SEARCHES)

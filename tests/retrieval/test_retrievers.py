@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import functools
+
 import pytest
 from llama_index.core import Document
 from llama_index.core.retrievers import AutoMergingRetriever, RecursiveRetriever
@@ -46,9 +48,13 @@ def build(
     return LexicalUnitRetriever(index=index), index
 
 
+built = functools.cache(build)
+"""The same for tests that only read it."""
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_passage_of_the_best_unit_comes_first(kind: str) -> None:
-    retriever = PropositionRecursiveRetriever(*build(kind), similarity_top_k=3)
+    retriever = PropositionRecursiveRetriever(*built(kind), similarity_top_k=3)
     found = retriever.retrieve("blue lamp number 7")
     assert found[0].node.get_content().startswith("The blue lamp number 7 hangs in hall 7.")
     assert found[0].node.metadata[GRANULARITY_KEY] == "passage"
@@ -57,26 +63,26 @@ def test_the_passage_of_the_best_unit_comes_first(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("top_k", [1, 4, 17, 33])
 def test_top_k_counts_distinct_passages(kind: str, top_k: int) -> None:
-    retriever = PropositionRecursiveRetriever(*build(kind), similarity_top_k=top_k, fetch_k=2)
+    retriever = PropositionRecursiveRetriever(*built(kind), similarity_top_k=top_k, fetch_k=2)
     ids = [hit.node.node_id for hit in retriever.retrieve("lamp keeper")]
     assert len(ids) == len(set(ids)) == top_k
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_ends_where_nothing_is_left(kind: str) -> None:
-    found = PropositionRecursiveRetriever(*build(kind), similarity_top_k=1000).retrieve("lamp keeper")
+    found = PropositionRecursiveRetriever(*built(kind), similarity_top_k=1000).retrieve("lamp keeper")
     assert len(found) == 40
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_scores_fall(kind: str) -> None:
-    scores = [hit.score for hit in PropositionRecursiveRetriever(*build(kind), similarity_top_k=20).retrieve("lamp 3")]
+    scores = [hit.score for hit in PropositionRecursiveRetriever(*built(kind), similarity_top_k=20).retrieve("lamp 3")]
     assert scores == sorted(scores, reverse=True)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_passage_carries_the_units_that_found_it(kind: str) -> None:
-    (found,) = PropositionRecursiveRetriever(*build(kind), similarity_top_k=1).retrieve("the keeper's green boots")
+    (found,) = PropositionRecursiveRetriever(*built(kind), similarity_top_k=1).retrieve("the keeper's green boots")
     units = matched_units(found.node)
     assert units[0].text == "Its keeper wears green boots."
     assert units[0].granularity == "proposition"
@@ -88,7 +94,7 @@ def test_a_passage_carries_the_units_that_found_it(kind: str) -> None:
 @pytest.mark.parametrize("hierarchy", [False, True])
 async def test_asynchronous_retrieval_finds_the_same(kind: str, hierarchy: bool) -> None:
     retriever_class = PropositionAutoMergingRetriever if hierarchy else PropositionRecursiveRetriever
-    retriever = retriever_class(*build(kind, hierarchy), similarity_top_k=5)
+    retriever = retriever_class(*built(kind, hierarchy), similarity_top_k=5)
     for query in ("white lamp 4", "boots", "nothing of this kind"):
         blocking, waiting = retriever.retrieve(query), await retriever.aretrieve(query)
         assert [(hit.node.node_id, hit.score) for hit in blocking] == [(hit.node.node_id, hit.score) for hit in waiting]
@@ -107,7 +113,7 @@ def test_a_missing_passage_costs_its_hit_and_not_the_query(caplog: pytest.LogCap
 
 
 def test_nearer_base_nodes_do_not_crowd_out_the_units() -> None:
-    units, _ = build("dense", hierarchy=True)
+    units, _ = built("dense", hierarchy=True)
     whole_passage = "The blue lamp number 7 hangs in hall 7. It was lit in 1907. Its keeper wears blue boots."
     result = units.search(QueryBundle(whole_passage), 5)
     assert sum(len(hit.units) for hit in result.passages) == 5
@@ -163,7 +169,7 @@ def test_auto_merging_returns_a_lone_proposition_as_it_is(kind: str) -> None:
 @pytest.mark.parametrize("threshold", [0.0, 0.3, 0.5, 1.0])
 @pytest.mark.parametrize("top_k", [1, 3, 8])
 def test_no_node_is_returned_together_with_one_above_it(kind: str, threshold: float, top_k: int) -> None:
-    units, index = build(kind, hierarchy=True)
+    units, index = built(kind, hierarchy=True)
     by_id = {record.id: node for record in index.records() for node in index.fetch([record.id]).values()}
     retriever = PropositionAutoMergingRetriever(units, index, top_k, threshold, fetch_k=30)
     for query in ("red lamp", "keeper boots", "hall 4 1904"):
@@ -184,14 +190,14 @@ def ancestors(node: BaseNode, by_id: dict[str, BaseNode]) -> list[str]:
 
 
 def test_a_low_threshold_merges_up_to_the_section() -> None:
-    units, index = build("dense", hierarchy=True)
+    units, index = built("dense", hierarchy=True)
     (found,) = PropositionAutoMergingRetriever(units, index, 1, simple_ratio_thresh=0.0, fetch_k=5).retrieve("red lamp")
     assert found.node.metadata[GRANULARITY_KEY] == "section"
     assert matched_units(found.node)
 
 
 def test_verbose_prints_the_merges(capsys: pytest.CaptureFixture[str]) -> None:
-    units, index = build("dense", hierarchy=True)
+    units, index = built("dense", hierarchy=True)
     PropositionAutoMergingRetriever(units, index, 1, 0.0, fetch_k=5).retrieve("red lamp")
     assert capsys.readouterr().out == ""
     PropositionAutoMergingRetriever(units, index, 1, 0.0, fetch_k=5, verbose=True).retrieve("red lamp")

@@ -472,7 +472,7 @@ def test_threads_that_read_see_each_document_whole(tmp_path: Path, monkeypatch: 
     readers = [threading.Thread(target=read) for _ in range(3)]
     for reader in readers:
         reader.start()
-    for n in range(1, 25):
+    for n in range(1, 13):
         nodes.replace(["a"], document("a", text=str(n)))
         nodes.maintain()
     stop.set()

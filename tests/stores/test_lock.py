@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 import threading
@@ -21,27 +20,15 @@ with WriterLock(Path(sys.argv[1])).held():
 """
 
 
-@pytest.fixture
-def holder(tmp_path: Path) -> subprocess.Popen[str]:
-    process = subprocess.Popen([sys.executable, "-c", _HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "held\n"
-    yield process
-    process.kill()
-    process.wait()
-
-
-def test_a_second_writer_is_told_which_process_writes(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
-    with (
-        pytest.raises(IndexInUseError, match=f"process {holder.pid} .*one writer at a time"),
-        WriterLock(tmp_path).held(),
-    ):
-        pass
-
-
-def test_the_lock_of_a_killed_writer_is_free(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
-    holder.send_signal(signal.SIGKILL)
-    holder.wait()
+def test_a_second_writer_is_told_which_process_writes_until_that_is_killed(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _HOLDER, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        in_use = pytest.raises(IndexInUseError, match=f"process {holder.pid} .*one writer at a time")
+        with in_use, WriterLock(tmp_path).held():
+            pass
+        holder.kill()
     with WriterLock(tmp_path).held():
         pass
 

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ from hypothesis import strategies as st
 from llama_pack_densex.stores.foreign import adapter_for
 from llama_pack_densex.stores.foreign.faiss import FaissNodes
 from llama_pack_densex.stores.urls import is_store_url, open_url, redacted
-from tests.integration import servers
+from tests.integration.servers import POSTGRES_USER, Servers
 from tests.stores.foreign.docstore_nodes import DIMENSION, ENGLISH, JAPANESE, nodes_of, question
 
 FOLDERS = {
@@ -28,20 +26,16 @@ SERVERS = {"chroma server": "chroma_server", "postgres": "postgres_server"}
 PASSWORD = "hunter2/密"
 
 
-@pytest.fixture(scope="module")
-def chroma_server() -> Iterator[str]:
+@pytest.fixture
+def chroma_server(servers: Servers) -> str:
     pytest.importorskip("chromadb")
-    with servers.chroma_server() as port:
-        yield f"chroma://127.0.0.1:{port}/papers"
+    return f"chroma://127.0.0.1:{servers.chroma}/papers"
 
 
-@pytest.fixture(scope="module")
-def postgres_server() -> Iterator[str]:
+@pytest.fixture
+def postgres_server(servers: Servers) -> str:
     pytest.importorskip("llama_index.vector_stores.postgres")
-    if servers.postgres_programs() is None:
-        pytest.skip("pgserver, which brings Postgres, is missing")
-    with servers.postgres_server() as port:
-        yield f"postgresql://{servers.POSTGRES_USER}:hunter2@127.0.0.1:{port}/postgres?table=papers"
+    return f"postgresql://{POSTGRES_USER}:hunter2@127.0.0.1:{servers.postgres}/postgres?table=papers"
 
 
 def url_of(store: str, request: pytest.FixtureRequest, folder: Path) -> str:
@@ -166,7 +160,7 @@ def test_a_postgres_server_is_reached_through_a_socket_file(postgres_server: str
         cursor.execute("SHOW unix_socket_directories")
         (folder,) = cursor.fetchone() or ("",)
     port = postgres_server.rpartition(":")[2].partition("/")[0]
-    url = f"postgresql://{servers.POSTGRES_USER}:@/postgres?host={folder}&port={port}&table=by_socket"
+    url = f"postgresql://{POSTGRES_USER}:@/postgres?host={folder}&port={port}&table=by_socket"
     _, nodes = nodes_at(url, DIMENSION)
     nodes.replace([], nodes_of(ENGLISH["tides"], "tides"))
     assert set(adapter_for(open_url(url, None)).documents()) == {"tides"}
@@ -240,11 +234,7 @@ def test_a_relative_path_is_relative_and_may_be_japanese(tmp_path: Path, monkeyp
     assert not is_store_url("C:/folder")
 
 
-def test_a_missing_package_names_its_extra() -> None:
-    code = (
-        "import sys\nsys.modules['chromadb'] = None\n"
-        "from llama_pack_densex.stores.urls import open_url\nopen_url('chroma://x', 3)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "ImportError: chroma://x needs packages" in done.stderr
-    assert "pip install 'llama-pack-densex[chroma]'" in done.stderr
+def test_a_missing_package_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "chromadb", None)
+    with pytest.raises(ImportError, match=r"^chroma://x needs packages.*pip install 'llama-pack-densex\[chroma]'"):
+        open_url("chroma://x", 3)

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from llama_pack_densex import DenseXRetrievalPack
+from tests.integration.servers import Servers
 from tests.integration.stores.corpus import MODES, corpus, options
 from tests.integration.stores.kinds import KINDS
 from tests.integration.stores.open_store import Address, OpenStore, StoreKind
 from tests.integration.stores.reopen import SEARCHES
-from tests.integration.stores.served import Servers
 from tests.integration.stores.table import Outcome, write_table
 
 CORNERS = (("recursive", "hybrid"), ("auto_merging", "dense"))
@@ -78,14 +78,6 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if file := session.config.getoption("--write-table", default=None):
         write_table(Path(file), _outcomes)
-
-
-@pytest.fixture(scope="session")
-def servers() -> Iterator[Servers]:
-    """The servers that some stores need, started when one does."""
-    running = Servers()
-    yield running
-    running.stop()
 
 
 @pytest.fixture(scope="session", params=list(KINDS))

@@ -15,7 +15,6 @@ class LanceMemory(StoreKind):
     name = "LanceDB, in memory"
     slug = "lancedb-memory"
     packages = ("lancedb",)
-    in_ci = True
     is_in_memory = True
 
     def new(self, folder: Path, servers: Any) -> Address:
@@ -50,6 +49,7 @@ class ChromaMemory(StoreKind):
     slug = "chroma-memory"
     packages = ("chromadb", "llama-index-vector-stores-chroma")
     modules = ("chromadb", "llama_index.vector_stores.chroma")
+    in_ci = True
     is_in_memory = True
 
     def new(self, folder: Path, servers: Any) -> Address:

@@ -4,41 +4,13 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from contextlib import ExitStack
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tests.integration import servers as programs
+from tests.integration.servers import POSTGRES_USER, Servers
 from tests.integration.stores.embedded import ChromaMemory, cosine_collection, over_collection
 from tests.integration.stores.open_store import Address, OpenStore, StoreKind
 from tests.openai_server import EMBEDDING_DIMENSION
-
-
-class Servers:
-    """Servers that start when they are first needed and stop together."""
-
-    def __init__(self) -> None:
-        self._running = ExitStack()
-
-    @cached_property
-    def chroma(self) -> int:
-        """The port of `chroma run`."""
-        return self._running.enter_context(programs.chroma_server())
-
-    @cached_property
-    def redis(self) -> int:
-        """The port of a Redis."""
-        return self._running.enter_context(programs.redis_server())
-
-    @cached_property
-    def postgres(self) -> int:
-        """The port of a PostgreSQL."""
-        return self._running.enter_context(programs.postgres_server())
-
-    def stop(self) -> None:
-        """Stop those that run."""
-        self._running.close()
 
 
 class ChromaServer(StoreKind):
@@ -46,7 +18,6 @@ class ChromaServer(StoreKind):
     slug = "chroma-server"
     packages = ChromaMemory.packages
     modules = ChromaMemory.modules
-    in_ci = True
 
     def new(self, folder: Path, servers: Servers) -> Address:
         return Address(self.slug, f"c{uuid.uuid4().hex}", servers.chroma)
@@ -72,7 +43,7 @@ class Postgres(StoreKind):
         from llama_index.vector_stores.postgres import PGVectorStore
         from sqlalchemy import create_engine, text
 
-        at = f"{programs.POSTGRES_USER}@127.0.0.1:{address.port}/postgres"
+        at = f"{POSTGRES_USER}@127.0.0.1:{address.port}/postgres"
         store = PGVectorStore.from_params(
             connection_string=f"postgresql+psycopg2://{at}",
             async_connection_string=f"postgresql+asyncpg://{at}",

@@ -9,11 +9,11 @@ import pytest
 
 from llama_pack_densex.models import embed_model_identity
 from llama_pack_densex.stores.manifest import InvalidIndexError
+from tests.integration.servers import Servers
 from tests.integration.stores.checks import close_to, each_search, everything, indexed_documents, node_ids
 from tests.integration.stores.corpus import METADATA, MODES, corpus, options
 from tests.integration.stores.open_store import OpenStore, StoreKind
 from tests.integration.stores.reopen import SEARCHES, Step, answers, in_another_process
-from tests.integration.stores.served import Servers
 from tests.searching import EnglishEmbedding, ShortEmbedding
 
 AT_FIRST = [name for name in METADATA if name not in ("miso", "琵琶湖")]

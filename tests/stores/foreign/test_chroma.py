@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
-import signal
-import sys
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from llama_pack_densex.stores.foreign.chroma import ChromaNodes
-from tests.integration.servers import free_port, running
+from tests.integration.servers import Servers
 from tests.stores.foreign.alone_checks import AloneChecks, Open
 from tests.stores.foreign.made_nodes import DIMENSION, made_nodes, question
 
@@ -39,22 +35,11 @@ class TestChromaInAFolder(AloneChecks):
         return opened  # type: ignore[return-value]
 
 
-@pytest.fixture(scope="module")
-def server_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    program = shutil.which("chroma", path=str(Path(sys.executable).parent))
-    if program is None:
-        pytest.skip("the chroma program is missing")
-    port = free_port()
-    folder = tmp_path_factory.mktemp("chroma")
-    with running([program, "run", "--host", "127.0.0.1", "--port", port, "--path", folder], port, signal.SIGTERM):
-        yield port
-
-
 class TestChromaOnAServer(AloneChecks):
     @pytest.fixture
-    def opened(self, server_port: int) -> Open:
+    def opened(self, servers: Servers) -> Open:
         name = f"c{uuid.uuid4().hex}"
-        return lambda: chroma.ChromaVectorStore(host="127.0.0.1", port=server_port, collection_name=name)
+        return lambda: chroma.ChromaVectorStore(host="127.0.0.1", port=servers.chroma, collection_name=name)
 
 
 def test_more_rows_are_searched_than_one_statement_of_chroma_has_variables_for() -> None:

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import shutil
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,39 +21,21 @@ from llama_index.core.vector_stores.types import (
 
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 from llama_pack_densex.stores.foreign.docstore import DocstoreNodes
-from tests.integration import servers
+from tests.integration.servers import POSTGRES_USER, Servers
 from tests.stores.foreign.docstore_nodes import ENGLISH, JAPANESE, nodes_of, question
 
 
-@pytest.fixture(scope="module")
-def redis_port() -> Iterator[int]:
-    if shutil.which("redis-server") is None:
-        pytest.skip("redis-server is not installed")
-    with servers.redis_server() as port:
-        yield port
-
-
-@pytest.fixture(scope="module")
-def postgres_port() -> Iterator[int]:
-    if servers.postgres_programs() is None:
-        pytest.skip("pgserver, which brings Postgres, is missing")
-    with servers.postgres_server() as port:
-        yield port
-
-
 @pytest.fixture(params=["memory", "redis", "postgres"])
-def docstore(request: pytest.FixtureRequest) -> BaseDocumentStore:
+def docstore(request: pytest.FixtureRequest, servers: Servers) -> BaseDocumentStore:
     namespace = f"n{uuid.uuid4().hex}"
     if request.param == "redis":
         from llama_index.storage.kvstore.redis import RedisKVStore
 
-        port = request.getfixturevalue("redis_port")
-        return KVDocumentStore(RedisKVStore(redis_uri=f"redis://127.0.0.1:{port}"), namespace)
+        return KVDocumentStore(RedisKVStore(redis_uri=f"redis://127.0.0.1:{servers.redis}"), namespace)
     if request.param == "postgres":
         from llama_index.storage.kvstore.postgres import PostgresKVStore
 
-        port = request.getfixturevalue("postgres_port")
-        values = PostgresKVStore.from_params("127.0.0.1", str(port), "postgres", servers.POSTGRES_USER, "")
+        values = PostgresKVStore.from_params("127.0.0.1", str(servers.postgres), "postgres", POSTGRES_USER, "")
         return KVDocumentStore(values, namespace)
     return SimpleDocumentStore()
 

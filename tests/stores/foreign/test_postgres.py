@@ -15,7 +15,7 @@ from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
 from llama_pack_densex.stores.foreign import adapter_for
 from llama_pack_densex.stores.foreign.wire import HEAD_KEY
-from tests.integration.servers import postgres_programs, postgres_server
+from tests.integration.servers import Servers
 from tests.stores.foreign.alone_checks import AloneChecks, Open, StoppedError
 from tests.stores.foreign.made_nodes import DIMENSION, made_nodes, question
 
@@ -24,19 +24,11 @@ postgres = pytest.importorskip(
 )
 
 
-@pytest.fixture(scope="module")
-def server_port() -> Iterator[int]:
-    if postgres_programs() is None:
-        pytest.skip("pgserver, which brings Postgres, is missing")
-    with postgres_server() as port:
-        yield port
-
-
 @pytest.fixture
-def settings(server_port: int) -> dict[str, Any]:
+def settings(servers: Servers) -> dict[str, Any]:
     return {
         "host": "127.0.0.1",
-        "port": str(server_port),
+        "port": str(servers.postgres),
         "database": "postgres",
         "user": "densex",
         "password": "hunter2",
