@@ -37,7 +37,7 @@ SLOW: dict[str, tuple[str, ...]] = {
     "tests/stores/foreign/test_chroma.py::test_more_rows*": (),
     "tests/evaluation/test_report_browser.py::*": (),
     "tests/integration/stores/test_reopening.py::test_another_process*": ("*[[]lancedb-folder]",),
-    "tests/ingestion/test_pipeline_workers.py::*": ("*same_order", "*of_the_environment"),
+    "tests/ingestion/test_pipeline_workers.py::*": ("*same_order", "*of_the_environment", "*share_a_recording"),
     "tests/ingestion/test_ray.py::*": (),
     "tests/llm/test_reply_cache*::test_*damage*": (),
     "tests/llm/test_reply_cache*::test_*kill*": (),

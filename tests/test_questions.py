@@ -130,6 +130,11 @@ def test_a_model_that_writes_no_questions_loses_no_propositions(server: OpenAISe
     assert [(list(one.texts), one.questions) for one in made] == [(texts, ()) for texts in PROPOSITIONS.values()]
 
 
+def test_what_an_llm_wrote_is_recorded_and_read_again(server: OpenAIServer, tmp_path: Path) -> None:
+    made = asking(server, record_to=tmp_path / "out.jsonl").propositionize([Passage(MISO), Passage(TEA)])
+    assert RecordedPropositionizer(tmp_path / "out.jsonl").propositionize([Passage(MISO), Passage(TEA)]) == made
+
+
 def test_a_question_is_a_node_that_leads_to_its_passage_and_names_what_answers_it(recording: Path) -> None:
     parser = PropositionNodeParser(propositionizer=RecordedPropositionizer(recording))
     nodes = parser.get_nodes_from_documents(DOCUMENTS)

@@ -24,7 +24,6 @@ from llama_pack_densex.llm.usage import RequestFigures
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, REASON_KEY, STATUS_KEY, findings_of
 from llama_pack_densex.node_parsers.parsers import ParsedDocument
 from llama_pack_densex.propositionizers.base import Propositionizer, PropositionSet, report_fallbacks
-from llama_pack_densex.propositionizers.recorded import open_private
 
 logger = logging.getLogger(__name__)
 
@@ -295,6 +294,11 @@ class _ReportFile:
             self._file.flush()
             os.fsync(self._file.fileno())
         self._part.replace(self.path)
+
+
+def open_private(path: str, flags: int) -> int:
+    """An `opener` for files that only their owner may read."""
+    return os.open(path, flags, 0o600)
 
 
 def _now() -> str:

@@ -75,6 +75,7 @@ from llama_pack_densex.propositionizers.prompts import (
     repair_note,
     takes_variable,
 )
+from llama_pack_densex.propositionizers.recorded import append_recording, open_recording, purge_recording
 from llama_pack_densex.propositionizers.replies import REASONS, read_reply, unique
 from llama_pack_densex.propositionizers.sentences import segment
 
@@ -172,6 +173,8 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
             (see `checks`). "flag" notes it on the set and on its nodes. "repair" asks once more, naming what was wrong,
             in English and Japanese, and lets sentences stand in for what is still not in the passage. "off" looks for
             nothing.
+        record_to: A JSONL file to append passages and propositions to as they arrive ("ok" and "repaired" ones), for
+            `RecordedPropositionizer`.
         structured: "auto" asks for replies by a JSON schema where the LLM's class says that its model keeps to one
             (OpenAI's, and OpenAILike with `should_use_structured_outputs`), until the server refuses it; "off" never
             does. Neither what is asked nor what replies are kept by depends on it.
@@ -182,7 +185,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
 
     Examples:
         >>> from llama_index.llms.openai import OpenAI
-        >>> propositionizer = LLMPropositionizer(OpenAI(model="gpt-4o-mini"), cache="replies.db")
+        >>> propositionizer = LLMPropositionizer(OpenAI(model="gpt-4o-mini"), record_to="propositions.jsonl")
         >>> propositionizer.propositionize([Passage("Miso, a seasoning, is made of soybeans.", title="Miso")])
     """
 
@@ -205,6 +208,9 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
     strictness: Literal["off", "flag", "repair"] = Field(
         default="flag", description="What to do about propositions that checks find fault with."
     )
+    record_to: str | None = Field(
+        default=None, description="The JSONL file that propositions are appended to as they arrive."
+    )
     structured: Literal["auto", "off"] = Field(
         default="auto", description="Whether replies are asked for by a JSON schema."
     )
@@ -223,6 +229,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
         proposition_prompt: BasePromptTemplate | None = None,
         japanese_proposition_prompt: BasePromptTemplate | None = None,
         llm_factory: LLMFactory | str | None = None,
+        record_to: str | Path | None = None,
         cache: ReplyCache | str | Path | None = None,
         **settings: Any,
     ) -> None:
@@ -238,7 +245,8 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
             )
         if llm is not None and not isinstance(llm, LLM):
             raise ValueError(f"llm must be a LlamaIndex LLM, not a {type(llm).__name__}")
-        settings |= {"llm_factory": factory, "prices": read_prices(settings.get("prices"))}
+        settings |= {"llm_factory": factory, "record_to": str(record_to) if record_to is not None else None}
+        settings["prices"] = read_prices(settings.get("prices"))
         super().__init__(**settings)
         self._llm = call_factory(factory) if llm is None else llm
         self._cache = cache if cache is None or isinstance(cache, ReplyCache) else ReplyCache(cache)
@@ -268,6 +276,17 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
         """What its requests came to so far, as the provider counts them, and what they cost."""
         return self._sender_now().meter.figures(_model_of(self._llm))
 
+    def purge(self, texts: Iterable[str]) -> int:
+        """Forget all that is kept of passages: replies in the cache, lines in `record_to`.
+
+        Raises:
+            OSError: One of them cannot be written.
+        """
+        texts = set(texts)
+        return self.forget_replies(texts) + (
+            purge_recording(self.record_to, texts) if self.record_to is not None else 0
+        )
+
     def forget_replies(self, texts: Iterable[str]) -> int:
         return self._cache.purge(texts) if self._cache is not None else 0
 
@@ -292,7 +311,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
             PropositionizerError: The provider refuses the key or the settings, does not know the model, is down, or the
                 quota is used up; or nearly every reply is of no use.
             BudgetExceededError: `max_cost` or `max_tokens_total` allows no other request.
-            OSError: The cache cannot be written.
+            OSError: `record_to` or the cache cannot be written.
         """
         run = self._new_run()
         try:
@@ -393,6 +412,8 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
             failure = classify(error, secrets_of(self._llm))
             said = failure.message or f"the LLM does not say what it is: {failure.summary}"
         else:
+            if self.record_to is not None:
+                open_recording(self.record_to)
             return _Run(self, self._sender_now(), client)
         raise PropositionizerError(said)
 
@@ -581,8 +602,11 @@ class _Run:
         return await asyncio.shield(task)  # others may wait for it too
 
     async def _make(self, passage: Passage) -> PropositionSet:
+        record_to = self.asking.record_to
         try:
             made = await _PassageRun(self, passage).propositions() if passage.text.strip() else PropositionSet(())
+            if record_to is not None and made.texts and made.status != "fallback":
+                append_recording(record_to, passage, made)
             self._note_end(passage, made)
         except LLMError as error:
             self.stop.by(error)

@@ -1,14 +1,15 @@
-"""Propositions that were made earlier and kept in a JSONL file: looked up, and left out again."""
+"""Propositions that were made earlier and kept in a JSONL file: written as they arrive, looked up, left out again."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+import threading
 import unicodedata
 import uuid
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -23,6 +24,8 @@ from llama_pack_densex.propositionizers.base import (
 )
 from llama_pack_densex.propositionizers.checks import checked
 from llama_pack_densex.propositionizers.sentences import passage_sentences
+
+_WRITING = threading.Lock()
 
 
 class RecordedPropositionizer(DelegatingPropositionizer):
@@ -92,7 +95,8 @@ class RecordedPropositionizer(DelegatingPropositionizer):
         gone = {passage_key(text) for text in texts}
         for key in [key for key in self._recorded if key[0] in gone]:
             del self._recorded[key]
-        return _purged(Path(self.path), gone) + super().purge(texts)
+        purged = purge_recording(self.path, texts)
+        return purged + super().purge(texts)
 
 
 def _read_recordings(path: Path) -> dict[tuple[str, ...], PropositionSet]:
@@ -135,19 +139,53 @@ def _texts(given: Any) -> tuple[str, ...]:
     return tuple(text for text in given if text.strip())
 
 
-def _purged(path: Path, gone: set[str]) -> int:
-    """Write a recording anew without the lines of some passages, and say how many these were."""
-    lines = path.read_bytes().splitlines(keepends=True) if gone and path.exists() else []
-    kept = [line for line in lines if passage_key(_text_in(line)) not in gone]
-    if len(kept) < len(lines):
-        temporary = Path(f"{path}.{uuid.uuid4().hex}")
-        try:
-            with open(temporary, "xb", opener=open_private) as file:
-                file.writelines(kept)
-            shutil.copymode(path, temporary)
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+def open_recording(path: str | Path) -> None:
+    """Create the file if it is not there (readable by its owner only), and end a line that a crash cut off.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    with _WRITING, open(path, "ab+", buffering=0, opener=_open_private) as file:
+        if file.seek(0, os.SEEK_END) > 0:
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":
+                file.write(b"\n")
+
+
+def append_recording(path: str | Path, passage: Passage, propositions: PropositionSet) -> None:
+    """Append one passage with its propositions, as a whole line in one write."""
+    record: dict[str, Any] = {**asdict(passage), "propositions": propositions.texts}
+    if propositions.questions:
+        record["questions"] = propositions.questions
+    line = json.dumps(record, ensure_ascii=False) + "\n"
+    with _WRITING, open(path, "ab", buffering=0, opener=_open_private) as file:
+        file.write(line.encode("utf-8", "backslashreplace"))  # a lone surrogate becomes its JSON escape
+
+
+def purge_recording(path: str | Path, texts: Iterable[str]) -> int:
+    """Write a recording anew without the lines of some passages, compared as `RecordedPropositionizer` looks them up.
+
+    Returns:
+        How many lines were left out.
+
+    Raises:
+        OSError: The file cannot be written; then it is as it was.
+    """
+    gone = {passage_key(text) for text in texts}
+    with _WRITING:
+        if not gone or not os.path.exists(path):
+            return 0
+        lines = Path(path).read_bytes().splitlines(keepends=True)
+        kept = [line for line in lines if passage_key(_text_in(line)) not in gone]
+        if len(kept) < len(lines):
+            temporary = Path(f"{path}.{uuid.uuid4().hex}")
+            try:
+                with open(temporary, "xb", opener=_open_private) as file:
+                    file.writelines(kept)
+                shutil.copymode(path, temporary)
+                os.replace(temporary, path)
+            finally:
+                temporary.unlink(missing_ok=True)
     return len(lines) - len(kept)
 
 
@@ -168,6 +206,5 @@ def _text_in(line: bytes) -> str:
         return ""
 
 
-def open_private(path: str, flags: int) -> int:
-    """An `opener` for files that only their owner may read."""
+def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)

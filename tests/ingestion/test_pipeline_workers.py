@@ -70,7 +70,7 @@ class Made:
 
     @property
     def parser(self) -> PropositionNodeParser:
-        return parser_of(self.server, cache=self.folder / "replies.sqlite")
+        return parser_of(self.server, cache=self.folder / "replies.sqlite", record_to=self.folder / "recorded.jsonl")
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +102,12 @@ def test_two_workers_make_the_nodes_of_one_process_in_the_same_order(made: Made)
 
 def test_workers_have_the_key_of_the_environment(made: Made) -> None:
     assert {headers["Authorization"] for headers in made.asked} == {f"Bearer {WORKERS_KEY}"}
+
+
+def test_workers_share_a_recording(made: Made) -> None:
+    lines = (made.folder / "recorded.jsonl").read_text(encoding="utf-8").splitlines()
+    assert {json.loads(line)["text"] for line in lines} == {document.text for document in lamps()}
+    assert len(lines) == len(lamps())
 
 
 def test_workers_share_a_reply_cache(made: Made, environment_key: None) -> None:

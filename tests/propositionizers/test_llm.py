@@ -322,12 +322,12 @@ assert [list(one.texts) for one in made] == [ALL] * 4
 
 def test_the_fingerprint_goes_by_what_changes_the_output() -> None:
     def fingerprint(**arguments: Any) -> str:
-        own = {name: arguments.pop(name) for name in ("max_concurrency", "max_retries") if name in arguments}
+        own = {name: arguments.pop(name) for name in ("max_concurrency", "record_to") if name in arguments}
         settings = {"model": "gpt-4o-mini", "api_key": "sk-a", "temperature": 0.1, **arguments}
         return LLMPropositionizer(OpenAI(**settings), **own).fingerprint
 
     same = [fingerprint(), fingerprint(api_key="sk-b"), fingerprint(timeout=1.0)]
-    same += [fingerprint(max_concurrency=2), fingerprint(max_retries=2)]
+    same += [fingerprint(max_concurrency=2), fingerprint(record_to="x.jsonl")]
     other = [fingerprint(model="gpt-4o"), fingerprint(temperature=0.7), fingerprint(additional_kwargs={"seed": 1})]
     other += [fingerprint(api_base="http://x/v1"), fingerprint(additional_kwargs={"max_completion_tokens": 99})]
     assert (len(set(same)), len({*same, *other})) == (1, 6)

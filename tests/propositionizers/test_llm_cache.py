@@ -11,6 +11,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -246,6 +247,26 @@ def test_replies_that_arrive_while_an_error_stops_the_run_are_kept(way: str, pat
         asked = [seen.content for seen in server.requests]
     assert sorted(asked) == sorted(passage.text for passage in passages if passage.text not in answered)
     assert {one.status for one in made} == {"ok"}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_replies_that_arrive_while_a_recording_cannot_be_written_are_kept(way: str, path: Path, tmp_path: Path) -> None:
+    recording = tmp_path / "propositions.jsonl"
+    lock = threading.Lock()
+
+    def respond(body: dict[str, Any]) -> Reply:
+        with lock:
+            if recording.is_file():  # until the first request comes
+                recording.unlink()
+                recording.mkdir()
+        return Reply(right(body).content, delay=0.0 if asked_content(body) == MANY[0].text else 0.3)
+
+    with OpenAIServer(respond) as server:
+        with pytest.raises(OSError, match="propositions"):
+            ask(way, propositionizer(server.url, cache=path, record_to=recording, max_concurrency=4), MANY[:4])
+        del server.requests[:]
+        assert len(ask(way, propositionizer(server.url, cache=path), MANY[:4])) == 4
+        assert server.requests == []
 
 
 def test_what_was_answered_before_a_stream_is_closed_is_kept(path: Path) -> None:

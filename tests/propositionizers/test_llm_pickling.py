@@ -76,11 +76,11 @@ def test_nothing_serialised_holds_a_secret() -> None:
 
 
 def test_the_dictionary_says_what_the_output_depends_on() -> None:
-    data = LLMPropositionizer(openai(), max_concurrency=3, strictness="off").to_dict()
+    data = LLMPropositionizer(openai(), max_concurrency=3, record_to="x.jsonl").to_dict()
     assert data["class_name"] == "LLMPropositionizer"
     assert data["fingerprint"] == LLMPropositionizer(openai(api_key="sk-other")).fingerprint
     assert data["llm"]["settings"]["model"] == "gpt-4o-mini"
-    assert (data["max_concurrency"], data["strictness"]) == (3, "off")
+    assert (data["max_concurrency"], data["record_to"]) == (3, "x.jsonl")
 
 
 def test_a_pickled_one_works_elsewhere_with_the_key_from_the_environment(tmp_path: Path) -> None:
@@ -168,10 +168,10 @@ def test_settings_that_may_hold_secrets_are_missed_by_name(
 
 def test_prompts_and_arguments_survive_pickling(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-x")
-    asking = LLMPropositionizer(openai(), proposition_prompt=PromptTemplate("Split {content}"), max_retries=2)
+    asking = LLMPropositionizer(openai(), proposition_prompt=PromptTemplate("Split {content}"), record_to="x.jsonl")
     again = pickle.loads(pickle.dumps(asking))
     assert again.get_prompts()["proposition_prompt"].get_template() == "Split {content}"
-    assert (again.fingerprint, again.max_retries) == (asking.fingerprint, 2)
+    assert (again.fingerprint, again.record_to) == (asking.fingerprint, "x.jsonl")
 
 
 def test_an_llm_without_keys_needs_nothing() -> None:

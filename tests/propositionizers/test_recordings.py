@@ -1,18 +1,72 @@
-"""What RecordedPropositionizer reads."""
+"""What LLMPropositionizer writes while it works, and RecordedPropositionizer reads."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from pathlib import Path
 
-from llama_pack_densex import Passage, RecordedPropositionizer
+import pytest
+
+from llama_pack_densex.propositionizers.base import Passage, PropositionSet
+from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer, append_recording, open_recording
+from tests.openai_server import OpenAIServer, held
+from tests.propositionizers.test_llm import ALL, MISO, MISO_JA, PASSAGE, PASSAGE_JA, propositionizer
 
 
 def test_what_is_recorded_of_equal_texts_under_two_headings_stays_apart(tmp_path: Path) -> None:
-    path, text = tmp_path / "recorded.jsonl", "It has three floors."
-    with path.open("w", encoding="utf-8") as lines:
-        for section, name in (("Lighthouse", "The lighthouse"), ("Chapel", "The chapel")):
-            made = {"propositions": [f"{name} has three floors."], "questions": [f"How high is {name.lower()}?"]}
-            lines.write(json.dumps({"title": "Karsted", "section": section, "text": text, **made}) + "\n")
-    (found,) = RecordedPropositionizer(path).propositionize([Passage(text, "Karsted", "Lighthouse")])
-    assert (found.texts, found.questions) == (("The lighthouse has three floors.",), ("How high is the lighthouse?",))
+    path = tmp_path / "recorded.jsonl"
+    for section, name in (("Lighthouse", "The lighthouse"), ("Chapel", "The chapel")):
+        made = PropositionSet((f"{name} has three floors.",), questions=(f"How high is {name.lower()}?",))
+        append_recording(path, Passage("It has three floors.", "Karsted", section), made)
+    (made,) = RecordedPropositionizer(path).propositionize([Passage("It has three floors.", "Karsted", "Lighthouse")])
+    assert (made.texts, made.questions) == (("The lighthouse has three floors.",), ("How high is the lighthouse?",))
+
+
+def test_what_came_back_is_recorded_and_read_again(tmp_path: Path) -> None:
+    file = tmp_path / "propositions.jsonl"
+    failing = Passage("Nothing is known of this.", title="x")
+    with OpenAIServer(held({**MISO, **MISO_JA}, max_output_tokens=40)) as server:
+        asking = propositionizer(server, record_to=file)
+        made = asking.propositionize([PASSAGE, failing, PASSAGE_JA, Passage("  ")])
+        asyncio.run(asking.apropositionize([PASSAGE]))
+    records = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+    assert sorted(record["title"] for record in records) == ["Miso", "Miso", "味噌"]
+    assert {tuple(record) for record in records} == {("text", "title", "section", "propositions")}
+    assert file.stat().st_mode & 0o777 == 0o600
+    again = RecordedPropositionizer(file).propositionize([PASSAGE, PASSAGE_JA])
+    assert [one.texts for one in again] == [made[0].texts, made[2].texts]
+
+
+def test_a_line_that_a_crash_cut_off_spoils_no_other(tmp_path: Path) -> None:
+    file = tmp_path / "propositions.jsonl"
+    file.write_bytes(b'{"title": "x", "te')
+    with OpenAIServer(held(MISO)) as server:
+        propositionizer(server, record_to=file).propositionize([PASSAGE])
+    assert json.loads(file.read_text("utf-8").splitlines()[1])["propositions"] == ALL
+
+
+def test_a_place_that_cannot_be_written_is_an_error_before_anything_is_paid(tmp_path: Path) -> None:
+    with OpenAIServer(held(MISO)) as server, pytest.raises(OSError, match="nowhere"):
+        propositionizer(server, record_to=tmp_path / "nowhere" / "x.jsonl").propositionize([PASSAGE])
+    assert server.requests == []
+
+
+def test_many_threads_write_whole_lines(tmp_path: Path) -> None:
+    file = tmp_path / "propositions.jsonl"
+    open_recording(file)
+    made = PropositionSet(tuple(f"Fact {n} is true." for n in range(200)))
+
+    def write(number: int) -> None:
+        for n in range(20):
+            append_recording(file, Passage(f"{number}-{n} \ud800 味噌\n"), made)
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    records = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+    assert len({record["text"] for record in records}) == 160
+    assert all(record["propositions"] == list(made.texts) for record in records)
