@@ -420,7 +420,7 @@ def test_what_would_steer_the_terminal_is_not_printed(tmp_path: Path) -> None:
 
 def reply_with_facts(body: dict[str, Any]) -> str:
     content = asked_content(body)
-    return json.dumps([f"Fact: {content}"], ensure_ascii=False) if content else "It is written by the model."
+    return json.dumps([f"Fact: {content}"], ensure_ascii=False) if content else "It is written by the model.[^1]"
 
 
 def test_with_a_key_an_llm_makes_the_propositions_and_writes_the_answer(
@@ -431,7 +431,7 @@ def test_with_a_key_an_llm_makes_the_propositions_and_writes_the_answer(
         monkeypatch.setenv("OPENAI_API_BASE", server.url)
         assert "LLMPropositionizer" in run("index", docs, "--to", tmp_path / "index")[1]
         answer = run_json("query", tmp_path / "index", "What is tea?")
-        assert (answer["written"], answer["answer"]) == (True, "It is written by the model.")
+        assert (answer["written"], answer["answer"]) == (True, "It is written by the model.[^1]")
         assert run_json("query", tmp_path / "index", "What is tea?", "--llm-model", "none")["written"] is False
 
 
