@@ -23,7 +23,7 @@ from llama_pack_densex.retrieval.hits import PassageHit, SearchResult, collapse
 from llama_pack_densex.retrieval.trust import LanguageTrust
 from llama_pack_densex.stores.filters import Passing
 from llama_pack_densex.stores.index import NodeIndex
-from llama_pack_densex.stores.lance_table import PASSAGE_WORDS, UNIT_WORDS, TableVersion, is_any_of, quote
+from llama_pack_densex.stores.lance_table import PASSAGE_WORDS, UNIT_WORDS, TableVersion, is_any_of, is_of_any, quote
 from llama_pack_densex.stores.node_store import FoundNode
 from llama_pack_densex.stores.words import Words
 
@@ -396,10 +396,9 @@ def _best(
     """The best passages, and whether there are more."""
     if not asked or passages <= 0 or (passing is not None and not passing.ids):
         return [], False
-    limit, condition = passages + _SPARE, ""
-    if passing is not None and passing.few:
-        condition = is_any_of("id", sorted(passing.ids))
-    elif passing is not None:
+    limit = passages + _SPARE
+    condition = is_of_any(passing, "id") if passing is not None else ""
+    if passing is not None and not condition:
         limit = passing.fetched(limit)
     while True:
         rows = now.match(" ".join(asked), PASSAGE_WORDS, limit, condition)

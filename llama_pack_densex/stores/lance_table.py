@@ -32,6 +32,7 @@ from lancedb.background_loop import LOOP
 from lancedb.index import FTS, BTree, IvfFlat, IvfSq
 from lancedb.query import MatchQuery
 
+from llama_pack_densex.stores.filters import Passing
 from llama_pack_densex.stores.manifest import InvalidIndexError, VersionGoneError
 from llama_pack_densex.stores.node_store import FoundNode
 
@@ -735,3 +736,21 @@ def any_of(column: str, values: Collection[str]) -> Iterator[str]:
 def is_any_of(column: str, values: Collection[str]) -> str:
     """The condition that a column has one of some values; there is at least one."""
     return f"{column} IN ({', '.join(map(quote, dict.fromkeys(values)))})"
+
+
+def is_of_any(passing: Passing, *columns: str) -> str:
+    """A condition that a row meets which leads to one of some passages; empty where they are too many for one.
+
+    Whole documents are named by their ids: to look up some hundred passages takes longer than to search a million rows.
+
+    Args:
+        passing: The passages.
+        columns: Those that may have a passage's id.
+    """
+    if not passing.few:
+        return ""
+    if passing.documents is not None:
+        columns, named = ("document_id",), passing.documents
+    else:
+        named = passing.ids
+    return " OR ".join(is_any_of(column, sorted(named)) for column in columns) if named else "false"
