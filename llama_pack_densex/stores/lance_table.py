@@ -75,6 +75,7 @@ class TableVersion:
         self.table: Any = None
         self.schema = pa.schema([])
         self._connection, self._name = connection, name
+        self._opening = threading.Lock()
         if version:
             with self.reading():
                 self.table = LOOP.run(connection.open_table(name, version=version))
@@ -216,7 +217,11 @@ class TableVersion:
 
     @cached_property
     def _directory(self) -> _Directory:
-        return _Directory(self.scan([*_LINKS, "_rowid"]))
+        with self._opening:  # both sides of a hybrid search come here at once; from Python 3.12 on each would read it
+            if "_directory" not in self.__dict__:
+                self.__dict__["_directory"] = _Directory(self.scan([*_LINKS, "_rowid"]))
+            directory: _Directory = self.__dict__["_directory"]
+        return directory
 
     @cached_property
     def _has_vector_index(self) -> bool:
