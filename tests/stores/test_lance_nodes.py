@@ -208,6 +208,18 @@ def test_filters_cost_no_result(passing: list[int], large: bool, monkeypatch: py
     assert found[:1] == ["d3/1"][: len(passing)]
 
 
+def test_a_filter_that_passes_some_passages_of_a_document_costs_no_result_either() -> None:
+    """Whole documents are asked for by their ids; here that would bring the other passage's units too."""
+    nodes = LanceNodes()
+    parts = [document(f"d{n}/{part}", n=n, part=part) for n in range(40) for part in "ab"]
+    for node in (node for nodes_of in parts for node in nodes_of):
+        node.relationships[NodeRelationship.SOURCE].node_id = node.ref_doc_id.partition("/")[0]
+    nodes.replace([], [node for nodes_of in parts for node in nodes_of])
+    one = MetadataFilters(filters=[MetadataFilter(key="part", value="a"), MetadataFilter(key="n", value=3)])
+    assert sorted(ids_found(nodes, "d3/b/1", 40, one)) == ["d3/a/0", "d3/a/1", "d3/a/2", "d3/a/p"]
+    assert len(ids_found(nodes, "d3/b/1", 40, one_of("n", [3]))) == 8
+
+
 def test_a_version_can_be_opened_after_others_were_written(tmp_path: Path) -> None:
     nodes = LanceNodes(LanceVectorStore(tmp_path))
     nodes.replace([], document("a", text="old"))
