@@ -301,12 +301,9 @@ class LanceNodes(NodeStore):
 
     def documents(self) -> dict[str, DocumentRecord]:
         documents: dict[str, DocumentRecord] = {}
-        names = ["document_id", "document_hash", "file"]
-        for batch in self._now.scan(names, "document_hash != ''"):
-            ids, hashes, files = (batch.column(name).to_pylist() for name in names)
-            for document_id, document_hash, file in zip(ids, hashes, files, strict=True):
-                if document_id not in documents:
-                    documents[document_id] = DocumentRecord(document_hash, file)
+        for batch in self._now.scan(["document_id", "document_hash", "file"], "document_hash != ''"):
+            for row in batch.to_pylist():
+                documents.setdefault(row["document_id"], DocumentRecord(row["document_hash"], row["file"]))
         return documents
 
     def node_ids(self, document_ids: Sequence[str]) -> set[str]:

@@ -76,7 +76,6 @@ def nodes(request: pytest.FixtureRequest, tmp_path: Path) -> LanceNodes:
 def soon_indexed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A table is large from 400 rows on."""
     monkeypatch.setattr(lance_table, "ROWS_WITH_INDEX", 400)
-    monkeypatch.setattr(lance_table, "ROWS_IN_SHORT", 900)
     monkeypatch.setattr(lance_table, "MOST_UNINDEXED", 40)
     monkeypatch.setattr(lance_table, "MOST_FRAGMENTS", 8)
     monkeypatch.setattr(lance_table, "ROWS_A_PARTITION", 32)
