@@ -69,7 +69,7 @@ def lower_thresholds() -> None:
     state._COMMITS_BEFORE_TIDYING = 3
     lance_table.MOST_MERGED = 300
     lance_table.MOST_FRAGMENTS, lance_table.MOST_UNINDEXED, lance_table.ROWS_A_PARTITION = 4, 100, 64
-    lance_table.ROWS_WITH_INDEX, lance_table.ROWS_IN_SHORT = 300, 1_000
+    lance_table.ROWS_WITH_INDEX = 300
 
 
 def write(folder: Path, journal: Journal, rng: random.Random, certain: dict[int, int]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from llama_index.core.schema import BaseNode, NodeWithScore
 
@@ -79,9 +79,8 @@ class MatchedUnit:
         return cls.of_record(NodeRecord.of(node), score)[0]
 
 
-@dataclass(frozen=True)
-class PassageHit:
-    """A passage that was found: by its units, or as a whole.
+class PassageHit(NamedTuple):
+    """A passage that was found: by its units, or as a whole; a tuple, since a question finds some hundred.
 
     Args:
         passage_id: The passage's node id.

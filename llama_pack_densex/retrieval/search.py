@@ -23,7 +23,7 @@ from llama_pack_densex.retrieval.hits import PassageHit, SearchResult, collapse
 from llama_pack_densex.retrieval.trust import LanguageTrust
 from llama_pack_densex.stores.filters import Passing
 from llama_pack_densex.stores.index import NodeIndex
-from llama_pack_densex.stores.lance_table import PASSAGE_WORDS, UNIT_WORDS, TableVersion, is_any_of, quote
+from llama_pack_densex.stores.lance_table import PASSAGE_WORDS, UNIT_WORDS, TableVersion, is_any_of, is_of_any, quote
 from llama_pack_densex.stores.node_store import FoundNode
 from llama_pack_densex.stores.words import Words
 
@@ -299,11 +299,12 @@ def fuse(dense: Sequence[PassageHit], lexical: Sequence[PassageHit], dense_weigh
     units = _fused([{u.id: u.score for hit in side for u in hit.units} for side in sides], HEAD_UNITS, dense_weight)
     found = {unit.id: unit for side in reversed(sides) for hit in side for unit in hit.units}
     units_of: defaultdict[str, list[FoundNode]] = defaultdict(list)
-    for unit_id in sorted(units, key=lambda unit_id: units[unit_id], reverse=True):
+    for unit_id in sorted(units, key=units.__getitem__, reverse=True):
         unit, score = found[unit_id], units[unit_id][0]
-        if score > 0 or not units_of[unit.leads_to]:  # what no side has in its head found nothing
-            units_of[unit.leads_to].append(unit._replace(score=score))
-    ranked = sorted(passages, key=lambda passage_id: passages[passage_id], reverse=True)
+        of_passage = units_of[unit.leads_to]
+        if score > 0 or not of_passage:  # what no side has in its head found nothing
+            of_passage.append(unit._replace(score=score))
+    ranked = sorted(passages, key=passages.__getitem__, reverse=True)
     return tuple(PassageHit(p, passages[p][0], tuple(units_of[p])) for p in ranked)
 
 
@@ -334,22 +335,15 @@ def _fused(
     """By id the fused score, and what orders equal ones: a score that goes below 0 for what no side has in its head,
     and the weight of the sides that found it."""
     dense, lexical = sides
-    parts = [
-        (weight, side, min(0.0, min(side.values(), default=0.0)))
-        for weight, side in (
-            (dense_weight, relative_scores(dense, head)),
-            (1.0 - dense_weight, relative_scores(lexical, head, floor=0.0)),  # where no word occurs, BM25 is 0
-        )
-    ]
+    by_meaning, by_words = relative_scores(dense, head), relative_scores(lexical, head, floor=0.0)  # BM25 is 0 for none
+    lowest = min(0.0, min(by_meaning.values(), default=0.0)), min(0.0, min(by_words.values(), default=0.0))
     fused: dict[str, tuple[float, float, float]] = {}
-    for node_id in dict.fromkeys([*dense, *lexical]):
-        score = tail = found = 0.0
-        for weight, side, absent in parts:
-            share = weight * side.get(node_id, absent)
-            tail += share
-            score += max(share, 0.0)
-            found += weight if node_id in side else 0.0
-        fused[node_id] = (min(score, 1.0), tail, found)
+    for node_id in by_meaning | by_words:
+        near, alike = by_meaning.get(node_id, lowest[0]), by_words.get(node_id, lowest[1])
+        shares = dense_weight * near, (1.0 - dense_weight) * alike
+        score = max(shares[0], 0.0) + max(shares[1], 0.0)
+        found = (dense_weight if node_id in by_meaning else 0.0) + (1.0 - dense_weight if node_id in by_words else 0.0)
+        fused[node_id] = (min(score, 1.0), shares[0] + shares[1], found)
     return fused
 
 
@@ -402,10 +396,9 @@ def _best(
     """The best passages, and whether there are more."""
     if not asked or passages <= 0 or (passing is not None and not passing.ids):
         return [], False
-    limit, condition = passages + _SPARE, ""
-    if passing is not None and passing.few:
-        condition = is_any_of("id", sorted(passing.ids))
-    elif passing is not None:
+    limit = passages + _SPARE
+    condition = is_of_any(passing, "id") if passing is not None else ""
+    if passing is not None and not condition:
         limit = passing.fetched(limit)
     while True:
         rows = now.match(" ".join(asked), PASSAGE_WORDS, limit, condition)

@@ -81,15 +81,18 @@ class Passing:
     Args:
         ids: Their ids.
         share: How many they are of all.
+        documents: The documents whose passages they are, where none of these has others; otherwise None.
     """
 
     ids: frozenset[str]
     share: float
+    documents: frozenset[str] | None = None
 
     @property
     def few(self) -> bool:
         """Whether a search is better told them than left to find them among all."""
-        return len(self.ids) <= _MOST_NAMED and self.share <= _FEW
+        named = self.ids if self.documents is None else self.documents
+        return len(named) <= _MOST_NAMED and self.share <= _FEW
 
     def fetched(self, wanted: int) -> int:
         """How many to look for among all, so that about as many as are wanted pass."""
@@ -100,26 +103,17 @@ class PassageMetadata:
     """Tells which passages pass filters, without an object for each passage.
 
     Args:
-        ids: The passages' ids; an Arrow array of strings.
-        metadata: Their metadata as JSON; an Arrow array of strings of the same length.
+        batches: Rows with the columns of `SCHEMA`.
     """
 
-    def __init__(self, ids: pa.Array, metadata: pa.Array) -> None:
-        encoded = metadata.dictionary_encode()
-        self.ids = ids
-        self._numbers: npt.NDArray[np.int64] = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        self._distinct = encoded.dictionary
-        self._last: tuple[str, Passing] | None = None  # both sides of a hybrid search ask
+    SCHEMA = pa.schema([("id", pa.string()), ("document_id", pa.string()), ("metadata", pa.string())])
 
-    @classmethod
-    def of(cls, pairs: Iterable[tuple[str, str]]) -> PassageMetadata:
-        """Of pairs of a passage's id and its metadata as JSON."""
-        ids: list[str] = []
-        metadata: list[str] = []
-        for passage_id, text in pairs:
-            ids.append(passage_id)
-            metadata.append(text)
-        return cls(pa.array(ids, pa.string()), pa.array(metadata, pa.string()))
+    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+        rows = pa.Table.from_batches((batch.select(self.SCHEMA.names) for batch in batches), self.SCHEMA)
+        self.ids = rows["id"].combine_chunks()
+        self._document_of, self._documents = _numbered(rows["document_id"])
+        self._numbers, self._distinct = _numbered(rows["metadata"])
+        self._last: tuple[str, Passing] | None = None  # both sides of a hybrid search ask
 
     def passing(self, filters: MetadataFilters) -> Passing:
         """The passages that pass filters; the same object where the last question asked the same."""
@@ -128,7 +122,9 @@ class PassageMetadata:
             passing = np.array([matches(values, filters) for values in self._values], dtype=bool)
             chosen = passing[self._numbers] if len(self.ids) else np.zeros(0, dtype=bool)
             ids = frozenset(pc.filter(self.ids, pa.array(chosen)).to_pylist())
-            last = self._last = asked, Passing(ids, len(ids) / max(1, len(self.ids)))
+            has, lacks = np.unique(self._document_of[chosen]), self._document_of[~chosen]
+            whole = None if np.isin(has, lacks).any() else frozenset(self._documents.take(has).to_pylist())
+            last = self._last = asked, Passing(ids, len(ids) / max(1, len(self.ids)), whole)
         return last[1]
 
     def known(self) -> dict[str, list[Any]]:
@@ -143,3 +139,9 @@ class PassageMetadata:
     @cached_property
     def _values(self) -> list[dict[str, Any]]:
         return [json.loads(text) if text else {} for text in self._distinct.to_pylist()]
+
+
+def _numbered(texts: pa.ChunkedArray) -> tuple[npt.NDArray[np.int32], pa.Array]:
+    """The number of each text among the distinct ones, and these."""
+    encoded = texts.combine_chunks().dictionary_encode()
+    return encoded.indices.to_numpy(), encoded.dictionary

@@ -43,6 +43,7 @@ from llama_pack_densex.stores.lance_table import (
     NodeTable,
     TableVersion,
     is_any_of,
+    is_of_any,
     quote,
     same_dimension,
 )
@@ -284,13 +285,10 @@ class LanceNodes(NodeStore):
         passing = self.passing(question.filters)
         if passing is None:
             return now.nearest(question.query_embedding, limit)
-        if passing.few:
-            named = sorted(passing.ids)
-            condition = f"{is_any_of('passage_id', named)} OR {is_any_of('id', named)}" if named else "false"
-            return now.nearest(question.query_embedding, limit, condition)
-        asked = passing.fetched(limit)
+        condition = is_of_any(passing, "passage_id", "id")
+        asked = limit if condition else passing.fetched(limit)
         while True:
-            found = now.nearest(question.query_embedding, asked)
+            found = now.nearest(question.query_embedding, asked, condition)
             kept = [node for node in found if node.leads_to in passing.ids]
             if len(kept) >= limit or len(found) < asked:
                 return kept[:limit]
@@ -303,12 +301,9 @@ class LanceNodes(NodeStore):
 
     def documents(self) -> dict[str, DocumentRecord]:
         documents: dict[str, DocumentRecord] = {}
-        names = ["document_id", "document_hash", "file"]
-        for batch in self._now.scan(names, "document_hash != ''"):
-            ids, hashes, files = (batch.column(name).to_pylist() for name in names)
-            for document_id, document_hash, file in zip(ids, hashes, files, strict=True):
-                if document_id not in documents:
-                    documents[document_id] = DocumentRecord(document_hash, file)
+        for batch in self._now.scan(["document_id", "document_hash", "file"], "document_hash != ''"):
+            for row in batch.to_pylist():
+                documents.setdefault(row["document_id"], DocumentRecord(row["document_hash"], row["file"]))
         return documents
 
     def node_ids(self, document_ids: Sequence[str]) -> set[str]:
@@ -400,10 +395,7 @@ class LanceNodes(NodeStore):
         return True
 
     def _read_passage_metadata(self) -> PassageMetadata:
-        rows = list(self._now.scan(["id", "metadata"], "granularity = 'passage'"))
-        schema = pa.schema([("id", pa.string()), ("metadata", pa.string())])
-        columns = pa.Table.from_batches(rows, schema)
-        return PassageMetadata(columns["id"].combine_chunks(), columns["metadata"].combine_chunks())
+        return PassageMetadata(self._now.scan(PassageMetadata.SCHEMA.names, "granularity = 'passage'"))
 
     @property
     def _table(self) -> NodeTable:

@@ -181,8 +181,9 @@ class NodeStore(ABC):
         return read[1]
 
     def _read_passage_metadata(self) -> PassageMetadata:
-        pairs = ((record.id, record.metadata) for record in self.records("passage"))
-        return PassageMetadata.of(pairs)
+        rows = [(record.id, record.document_id, record.metadata) for record in self.records("passage")]
+        columns = [pa.array(column, pa.string()) for column in zip(*rows, strict=True)] if rows else []
+        return PassageMetadata([pa.record_batch(columns, schema=PassageMetadata.SCHEMA)] if rows else [])
 
     def _changed(self) -> None:
         """Note a change; called after it, so that no question in between keeps what it read for later."""

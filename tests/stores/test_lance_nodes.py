@@ -76,7 +76,6 @@ def nodes(request: pytest.FixtureRequest, tmp_path: Path) -> LanceNodes:
 def soon_indexed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A table is large from 400 rows on."""
     monkeypatch.setattr(lance_table, "ROWS_WITH_INDEX", 400)
-    monkeypatch.setattr(lance_table, "ROWS_IN_SHORT", 900)
     monkeypatch.setattr(lance_table, "MOST_UNINDEXED", 40)
     monkeypatch.setattr(lance_table, "MOST_FRAGMENTS", 8)
     monkeypatch.setattr(lance_table, "ROWS_A_PARTITION", 32)
@@ -206,6 +205,18 @@ def test_filters_cost_no_result(passing: list[int], large: bool, monkeypatch: py
     assert len(found) == min(40, 4 * len(passing))
     assert {int(node_id[1:].split("/")[0]) for node_id in found} <= set(passing)
     assert found[:1] == ["d3/1"][: len(passing)]
+
+
+def test_a_filter_that_passes_some_passages_of_a_document_costs_no_result_either() -> None:
+    """Whole documents are asked for by their ids; here that would bring the other passage's units too."""
+    nodes = LanceNodes()
+    parts = [document(f"d{n}/{part}", n=n, part=part) for n in range(40) for part in "ab"]
+    for node in (node for nodes_of in parts for node in nodes_of):
+        node.relationships[NodeRelationship.SOURCE].node_id = node.ref_doc_id.partition("/")[0]
+    nodes.replace([], [node for nodes_of in parts for node in nodes_of])
+    one = MetadataFilters(filters=[MetadataFilter(key="part", value="a"), MetadataFilter(key="n", value=3)])
+    assert sorted(ids_found(nodes, "d3/b/1", 40, one)) == ["d3/a/0", "d3/a/1", "d3/a/2", "d3/a/p"]
+    assert len(ids_found(nodes, "d3/b/1", 40, one_of("n", [3]))) == 8
 
 
 def test_a_version_can_be_opened_after_others_were_written(tmp_path: Path) -> None:
