@@ -6,6 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from llama_pack_densex.answering.chat import PropositionChatEngine
+    from llama_pack_densex.answering.synthesizer import CitedSynthesizer
     from llama_pack_densex.download import download_llama_pack
     from llama_pack_densex.evaluation.compare import compare
     from llama_pack_densex.evaluation.strategy import Strategy
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BudgetExceededError",
+    "CitedSynthesizer",
     "DenseXRetrievalPack",
     "Finding",
     "HierarchicalPropositionNodeParser",
@@ -40,6 +43,7 @@ __all__ = [
     "InvalidIndexError",
     "LLMPropositionizer",
     "Passage",
+    "PropositionChatEngine",
     "PropositionContextPostprocessor",
     "PropositionIngestionCache",
     "PropositionNodeParser",
@@ -57,6 +61,7 @@ __all__ = [
 # Imported where they are first used: LlamaIndex and LanceDB take seconds, which `densex --help` need not wait for.
 _MODULES = {
     "BudgetExceededError": "propositionizers.base",
+    "CitedSynthesizer": "answering.synthesizer",
     "DenseXRetrievalPack": "pack",
     "Finding": "propositionizers.base",
     "HierarchicalPropositionNodeParser": "node_parsers.parsers",
@@ -64,6 +69,7 @@ _MODULES = {
     "InvalidIndexError": "stores.manifest",
     "LLMPropositionizer": "propositionizers.llm",
     "Passage": "propositionizers.base",
+    "PropositionChatEngine": "answering.chat",
     "PropositionContextPostprocessor": "retrieval.context",
     "PropositionIngestionCache": "node_parsers.parsers",
     "PropositionNodeParser": "node_parsers.parsers",
