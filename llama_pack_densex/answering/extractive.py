@@ -15,7 +15,7 @@ ANSWER_WORDS = 60
 LIST_WORDS = 100
 """The same with propositions of the first passage that are about as good as the best: they are the items of a list."""
 _AS_GOOD = 0.8  # of the best proposition's score
-_ALIKE = 0.5  # of the words of the shorter one
+_ALIKE = 0.7  # of the words of the shorter one
 
 UNVERIFIED = {"en": " (unverified)", "ja": "（未確認）"}
 """What is written behind a proposition that no sentence of its passage says, by language."""
