@@ -488,6 +488,12 @@ def compare(
     reader_model: Annotated[
         str | None, typer.Option(help="Such a model that answers from each context, for EM and F1.", metavar="NAME")
     ] = None,
+    judge_model: Annotated[
+        str | None, typer.Option(help="Such a model that judges the reader's answers by the RAG triad.", metavar="NAME")
+    ] = None,
+    trulens: Annotated[
+        Path | None, typer.Option(help="Have TruLens judge, and record it in this SQLite file.", metavar="FILE")
+    ] = None,
     api_base: ApiBase = None,
     max_cost: Annotated[
         float | None, typer.Option(min=0, help="US dollars that each use of an LLM stops at. With --out, replies stay.")
@@ -505,6 +511,12 @@ def compare(
     ] = None,
 ) -> None:
     """Compare ways of retrieving, LlamaIndex's and ours, on a dataset or on your own documents and questions."""
+    for option, needed, value in (
+        ("--judge-model", "--reader-model", judge_model and not reader_model),
+        ("--trulens", "--judge-model", trulens and not judge_model),
+    ):
+        if value:
+            raise typer.BadParameter(f"it needs {needed}", param_hint=option)
     with session():
         from llama_pack_densex.cli.choices import Choices
         from llama_pack_densex.cli.compare import print_report, said_once, shown_progress
@@ -514,7 +526,7 @@ def compare(
         from llama_pack_densex.llm.names import OPENAI_MODEL, named_llm
 
         names = None if strategies is None else [name.strip() for name in strategies.split(",") if name.strip()]
-        llm, reader_model, embed_model = _served(api_base, llm, reader_model, embed_model)
+        llm, reader_model, judge_model, embed_model = _served(api_base, llm, reader_model, judge_model, embed_model)
         resolve_strategies(names)  # says now what is wrong with them
         asks_llm = propositionizer == "llm"
         made = None
@@ -534,6 +546,8 @@ def compare(
                     propositionizer=made,
                     llm=named_llm(llm or OPENAI_MODEL) if asks_llm or llm not in (None, "none") else None,
                     reader_llm=None if reader_model in (None, "none") else named_llm(reader_model),
+                    judge_llm=None if judge_model in (None, "none") else named_llm(judge_model),
+                    trulens=trulens,
                     context_k=top_k,
                     cache_dir=out,
                     max_cost=max_cost,
@@ -541,6 +555,60 @@ def compare(
                 )
             written = [] if out is None else report.write(out if alone or each is None else out / each)
             print_report(stdout(), report, written)
+
+
+@app.command()
+def evaluate(
+    place: Place,
+    questions: Annotated[
+        Path,
+        typer.Argument(help="Questions, or a dataset: as for compare. Documents are not read.", metavar="QUESTIONS"),
+    ],
+    query_llm: Annotated[
+        str | None, _llm_option("What answers", '; "none" quotes. Default: gpt-4o-mini with a key', "--query-llm")
+    ] = None,
+    reader_model: Annotated[
+        str | None,
+        typer.Option(help="Such a model that answers in a few words, for EM and F1.", metavar="NAME"),
+    ] = None,
+    judge_model: Annotated[
+        str | None, typer.Option(help="Such a model that judges answers by the RAG triad.", metavar="NAME")
+    ] = None,
+    trulens: Annotated[
+        Path | None, typer.Option(help="Have TruLens judge, and record it in this SQLite file.", metavar="FILE")
+    ] = None,
+    api_base: ApiBase = None,
+    max_cost: Annotated[
+        float | None, typer.Option(min=0, help="US dollars that each use of an LLM stops at. With --out, replies stay.")
+    ] = None,
+    prices: Prices = None,
+    out: Annotated[
+        Path | None, typer.Option(help="For report.json, .csv and .html; replies are kept there too.", metavar="DIR")
+    ] = None,
+    estimate: Annotated[
+        bool, typer.Option("--estimate", help="Tell what would be asked, and what that costs; ask nothing.")
+    ] = False,
+    language: Annotated[
+        str | None, typer.Option(help='Of the questions: "en", "ja", ... Default: told from them.', metavar="CODE")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Take the first N questions.", metavar="N")] = None,
+    top_k: Annotated[
+        int | None, typer.Option(min=1, help="Passages to retrieve. Default: the index's, at first 4.", metavar="K")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Ask an index questions, and measure what it gives to read, what it answers, and from which sources."""
+    if trulens is not None and judge_model in (None, "none"):
+        raise typer.BadParameter("it needs --judge-model", param_hint="--trulens")
+    with session():
+        from llama_pack_densex.cli.evaluate import Evaluation, Roles, run_evaluation
+        from llama_pack_densex.cli.places import IndexPlace
+
+        roles = Roles(*_served(api_base, query_llm, reader_model, judge_model))
+        chosen = {} if top_k is None else {"similarity_top_k": top_k}
+        given = (trulens, out, max_cost, prices, limit)
+        evaluation = Evaluation(IndexPlace.of(place), questions, roles, chosen, *given)
+        run_evaluation(stdout(), evaluation, language, estimate, as_json)
 
 
 @app.command()

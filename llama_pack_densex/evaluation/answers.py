@@ -1,0 +1,293 @@
+"""Answers, and how good they are: the RAG triad by LlamaIndex's evaluators, and what supports their sentences.
+
+What an LLM fails at is data: an answer or a verdict that did not come, or cannot be read, is counted as failed, with
+the reason, and never as a 0 or a success.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
+
+from llama_index.core import Settings
+from llama_index.core.base.base_query_engine import BaseQueryEngine
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.callbacks import CallbackManager
+from llama_index.core.evaluation import (
+    AnswerRelevancyEvaluator,
+    BaseEvaluator,
+    ContextRelevancyEvaluator,
+    FaithfulnessEvaluator,
+)
+from llama_index.core.query_engine import RetrieverQueryEngine
+from llama_index.core.response_synthesizers import get_response_synthesizer
+from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
+
+from llama_pack_densex.evaluation.datasets import Question
+from llama_pack_densex.evaluation.judging import contains_answer
+from llama_pack_densex.evaluation.models import AskingFailed, KeptLLM, Step
+from llama_pack_densex.evaluation.runs import Scores
+from llama_pack_densex.llm.errors import LLMError
+
+TRIAD = ("context_relevance", "groundedness", "answer_relevance")
+"""What TruLens calls the RAG triad; groundedness is LlamaIndex's faithfulness."""
+
+Failed = dict[str, Counter[str]]
+"""Metric to how often it failed for which reason."""
+
+_OF_AN_ANSWER = TRIAD[1:]  # a "not found" is neither grounded nor relevant
+_FOOTNOTE = re.compile(r"[ \t]*\[\^[^\]\s]+\]")
+_VERDICT = re.compile(r"\[RESULT\]\W*?(-?\d+(?:\.\d+)?)(?:\s*/\s*(\d+))?", re.IGNORECASE)
+_YES_OR_NO = re.compile(r"(?<![a-z])(yes|no)(?![a-z])", re.IGNORECASE)
+_AT_ONCE = 8  # answers and verdicts that are waited for
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a query engine answered.
+
+    Args:
+        text: The answer, without footnotes.
+        contexts: The texts that it was made from.
+        outcome: "answered", "not_found", "small_talk" or "vague"; "" where the engine does not say.
+        sentences: Its sentences, each with `footnotes` and `propositions` (the ids of those that support it); empty
+            where the engine does not say.
+    """
+
+    text: str
+    contexts: list[str]
+    outcome: str = ""
+    sentences: Sequence[Mapping[str, Any]] = ()
+
+
+@dataclass
+class Judged:
+    """What was found out about answers, question by question.
+
+    Args:
+        scores: Metric to question to value; of what failed there is none.
+        failed: What failed.
+    """
+
+    scores: Scores = field(default_factory=dict)
+    failed: Failed = field(default_factory=dict)
+
+    def add(self, metric: str, question: str, verdict: float | str) -> None:
+        """Add a value, or why there is none."""
+        scores = self.scores.setdefault(metric, {})
+        if isinstance(verdict, str):
+            self.failed.setdefault(metric, Counter())[verdict] += 1
+        else:
+            scores[question] = verdict
+
+
+def query_engine(retrieve: Callable[[str], list[NodeWithScore]], llm: KeptLLM) -> BaseQueryEngine:
+    """LlamaIndex's own query engine, with its own prompts.
+
+    Args:
+        retrieve: Returns what a reader gets for a question.
+        llm: Answers.
+    """
+    synthesizer = get_response_synthesizer(llm=llm, callback_manager=CallbackManager())
+    return RetrieverQueryEngine(_Context(retrieve), synthesizer, callback_manager=CallbackManager())
+
+
+class _Context(BaseRetriever):
+    """Returns what a reader gets, one question after the other: retrievers need not stand several threads."""
+
+    def __init__(self, retrieve: Callable[[str], list[NodeWithScore]]) -> None:
+        self._retrieve_context, self._turn = retrieve, threading.Lock()
+        super().__init__(callback_manager=CallbackManager())
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        with self._turn:
+            return self._retrieve_context(query_bundle.query_str)
+
+
+def answer_questions(
+    engine: BaseQueryEngine, questions: Sequence[Question], step: Step | None = None
+) -> dict[str, Answer | str]:
+    """Ask an engine.
+
+    Args:
+        engine: Answers.
+        questions: The questions.
+        step: Called while it answers.
+
+    Returns:
+        Question id to the answer, or to why there is none.
+
+    Raises:
+        LLMError: No more answers can be had.
+    """
+
+    def ask(question: Question) -> Answer | str:
+        try:
+            return _answer(engine.query(question.text))
+        except LLMError:
+            raise
+        except AskingFailed as failed:
+            return str(failed)
+        except Exception as error:  # whatever a user's engine raises costs one answer, and is told
+            return type(error).__name__
+
+    return dict(zip([question.id for question in questions], _at_once(ask, questions, step), strict=True))
+
+
+def _answer(response: Any) -> Answer:
+    said = response.metadata or {}
+    return Answer(
+        without_footnotes(str(response)),
+        [node.node.get_content(metadata_mode=MetadataMode.NONE) for node in response.source_nodes],
+        str(said.get("outcome", "")),
+        said.get("sentences", ()),
+    )
+
+
+def without_footnotes(text: str) -> str:
+    """An answer as it would be spoken."""
+    return _FOOTNOTE.sub("", text).strip()
+
+
+def score_answers(questions: Sequence[Question], answers: Mapping[str, Answer | str], language: str) -> Judged:
+    """What can be said of answers without a judge.
+
+    - `str_em`: whether an accepted answer is in the answer, as ALCE (Gao et al., 2023) calls it.
+    - `answered`: whether there was an answer in place of a "not found", a greeting or advice.
+    - `cited`, `supported`: the share of an answer's sentences that have a footnote, and a proposition that says them.
+
+    Args:
+        questions: The questions.
+        answers: What `answer_questions` returned.
+        language: "en", "ja", ...
+    """
+    judged = Judged()
+    for question in questions:
+        answer = answers[question.id]
+        if isinstance(answer, str):
+            judged.add("str_em", question.id, answer)
+            continue
+        if question.answers:
+            judged.add("str_em", question.id, float(contains_answer(answer.text, question.answers, language)))
+        if answer.outcome:
+            judged.add("answered", question.id, float(answer.outcome == "answered"))
+        if answer.sentences and answer.outcome in ("", "answered"):
+            for metric, key in (("cited", "footnotes"), ("supported", "propositions")):
+                having = sum(bool(sentence.get(key)) for sentence in answer.sentences)
+                judged.add(metric, question.id, having / len(answer.sentences))
+    return judged
+
+
+def judged_metrics(answer: Answer) -> Iterator[str]:
+    """The metrics of the triad that an answer can be judged by."""
+    for metric in TRIAD:
+        is_answer = answer.outcome in ("", "answered") and answer.text
+        if (metric == "answer_relevance" or answer.contexts) and (metric not in _OF_AN_ANSWER or is_answer):
+            yield metric
+
+
+def judge_answers(
+    llm: KeptLLM, questions: Sequence[Question], answers: Mapping[str, Answer | str], step: Step | None = None
+) -> Judged:
+    """Have LlamaIndex's evaluators judge answers by the RAG triad: a value from 0 to 1 for each metric.
+
+    Args:
+        llm: The judge.
+        questions: The questions.
+        answers: What `answer_questions` returned. Of one that failed, and of a "not found", nothing is judged but what
+            was retrieved.
+        step: Called while it judges.
+
+    Raises:
+        LLMError: No more verdicts can be had.
+    """
+    evaluators: dict[str, BaseEvaluator] = {
+        "context_relevance": ContextRelevancyEvaluator(llm, parser_function=partial(_read_verdict, most=4.0)),
+        "groundedness": FaithfulnessEvaluator(llm),
+        "answer_relevance": AnswerRelevancyEvaluator(llm, parser_function=partial(_read_verdict, most=2.0)),
+    }
+    asked = [(question, answers[question.id]) for question in questions]
+    work = [
+        (metric, question, answer)
+        for question, answer in asked
+        if isinstance(answer, Answer)
+        for metric in judged_metrics(answer)
+    ]
+
+    def judge(one: tuple[str, Question, Answer]) -> float | str:
+        metric, question, answer = one
+        evaluated = evaluators[metric].aevaluate(
+            query=question.text, response=answer.text, contexts=[text for text in answer.contexts if text.strip()]
+        )
+        try:
+            result = asyncio.run(evaluated)
+        except AskingFailed as failed:
+            return str(failed)
+        score = _read_yes_or_no(result.feedback or "") if metric == "groundedness" else result.score
+        return "the verdict cannot be read" if score is None else score
+
+    judged = Judged()
+    with _settings_as_they_were():
+        verdicts = _at_once(judge, work, step)
+    for (metric, question, _), verdict in zip(work, verdicts, strict=True):
+        judged.add(metric, question.id, verdict)
+    for question, answer in asked:
+        for metric in TRIAD if isinstance(answer, str) else ():
+            judged.add(metric, question.id, f"no answer ({answer})")
+    return judged
+
+
+def _read_verdict(reply: str, most: float) -> tuple[float | None, str | None]:
+    """The number after the last "[RESULT]"; None where there is none from 0 to `most`.
+
+    LlamaIndex's own reading crashes at "4.0.", and takes the 1 of "10" and of "1.5".
+    """
+    found = _VERDICT.findall(unicodedata.normalize("NFKC", reply))
+    score, of = found[-1] if found else ("-1", "")
+    return (float(score), reply) if 0 <= float(score) <= most == float(of or most) else (None, None)
+
+
+def _read_yes_or_no(reply: str) -> float | None:
+    """1.0 or 0.0 where a reply begins with one of both, or says only one; LlamaIndex takes any other reply for a no."""
+    reply = unicodedata.normalize("NFKC", reply).lower().lstrip("*#\"'「 \n").removeprefix("answer:").lstrip()
+    first = _YES_OR_NO.match(reply)
+    said = {first[1]} if first else set(_YES_OR_NO.findall(reply))
+    return float(said == {"yes"}) if len(said) == 1 else None
+
+
+@contextmanager
+def _settings_as_they_were() -> Iterator[None]:
+    """Take back the defaults that core writes into its `Settings` where the evaluators read them."""
+    # the models are not among them: nothing here reads those
+    unset = [name for name, value in vars(Settings).items() if value is None and name not in ("_llm", "_embed_model")]
+    try:
+        yield
+    finally:
+        for name in unset:
+            setattr(Settings, name, None)
+
+
+def _at_once(work: Callable[[T], R], items: Sequence[T], step: Step | None) -> list[R]:
+    """Do something with each of the items, some at a time; the first error ends it."""
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        futures = [threads.submit(work, item) for item in items]
+        try:
+            for done, future in enumerate(as_completed(futures), 1):
+                future.result()
+                if step is not None:
+                    step(done, len(items))
+        except BaseException:
+            threads.shutdown(wait=False, cancel_futures=True)
+            raise
+    return [future.result() for future in futures]

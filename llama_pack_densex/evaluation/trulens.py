@@ -1,0 +1,217 @@
+"""Answers recorded and judged by TruLens, in an SQLite database that its dashboard opens.
+
+TruLens writes to stdout, changes loggers, environment variables and warning filters, keeps one session for a process,
+and instruments the classes of the engines that it records. None of that happens before a `Recorder` is made, and what
+can be taken back is. What its metrics ask goes through a `KeptLLM`; nothing else leaves the machine.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from llama_index.core.base.base_query_engine import BaseQueryEngine
+from llama_index.core.llms import ChatMessage
+
+from llama_pack_densex.evaluation.answers import TRIAD, Answer, Judged, judged_metrics, without_footnotes
+from llama_pack_densex.evaluation.datasets import Question
+from llama_pack_densex.evaluation.models import KeptLLM, Step
+from llama_pack_densex.evaluation.runs import require
+from llama_pack_densex.propositionizers.sentences import passage_sentences
+
+APP = "densex"
+"""What the database calls the application; strategies are its versions."""
+
+_AS_JSON = (
+    '\n\nReply with a JSON object alone: {"criteria": "...", "supporting_evidence": "...", "score": N}, where N is a '
+    "number on the scale above."
+)
+_AT_ONCE = 8  # records that are judged together: TruLens takes a thread for each
+
+
+class Recorder:
+    """Records what query engines answer, and judges it by TruLens' RAG triad.
+
+    One at a time, and not beside a TruLens session of the user's own: TruLens has one session for a process.
+
+    Args:
+        database: An SQLite file, made if it is not there; what is in it stays.
+        judge: Judges.
+
+    Raises:
+        ImportError: The extra `trulens` is not installed.
+    """
+
+    def __init__(self, database: str | Path, judge: KeptLLM) -> None:
+        self._database, self._judge = Path(database).absolute(), judge
+        with _contained():
+            self._core = _trulens("core")
+            self._app = _trulens("apps.llamaindex").TruLlama
+            self._metrics = _metrics(self._core, judge)
+
+    def record(
+        self,
+        name: str,
+        engine: BaseQueryEngine,
+        questions: Sequence[Question],
+        answers: Mapping[str, Answer | str],
+        step: Step | None = None,
+    ) -> Judged:
+        """Record an engine's answers as a version of the app, and judge them.
+
+        Args:
+            name: The version.
+            engine: Asked again; what its LLM replied is kept.
+            questions: The questions.
+            answers: What it answered; what failed is neither recorded nor judged.
+            step: Called while it judges.
+
+        Raises:
+            LLMError: No more verdicts can be had; what was recorded is in the database.
+            ValueError: There is a TruLens session over another database.
+        """
+        answered = {one.id: (one.text, given) for one in questions if isinstance(given := answers[one.id], Answer)}
+        judged = Judged()
+        for question in questions:
+            if isinstance(failed := answers[question.id], str):
+                for metric in TRIAD:
+                    judged.add(metric, question.id, f"no answer ({failed})")
+        with _contained(), self._session() as session:
+            app = self._app(engine, app_name=APP, app_version=name)
+            app._evaluator = None  # metrics are computed below; it would warn that it was never started
+            records: dict[str, str] = {}  # to questions
+            for key, (text, _) in answered.items():
+                with app as recording:
+                    engine.query(text)
+                records |= {recording.records[0].record_id: key}
+            session.force_flush()
+            for start in range(0, len(records), _AT_ONCE):
+                some = [*records][start : start + _AT_ONCE]
+                events = session.get_events(app_name=APP, app_version=name, record_ids=some)
+                session.compute_feedbacks_on_events(events, self._metrics)
+                if self._judge.stopped is not None:
+                    session.force_flush()
+                    raise self._judge.stopped
+                if step is not None:
+                    step(start + len(some), len(records))
+            session.force_flush()
+            for start in range(0, len(records), _AT_ONCE):
+                found = session.get_records_and_feedback(record_ids=[*records][start : start + _AT_ONCE])[0]
+                for row in found.to_dict(orient="records"):
+                    key = records[row["record_id"]]
+                    for metric in judged_metrics(answered[key][1]):
+                        score = row.get(metric)
+                        valid = isinstance(score, (int, float)) and 0 <= score <= 1
+                        judged.add(metric, key, float(score) if valid and score is not None else "no verdict")
+        return judged
+
+    @contextmanager
+    def _session(self) -> Iterator[Any]:
+        self._database.parent.mkdir(parents=True, exist_ok=True)
+        session = self._core.TruSession(database_url=f"sqlite:///{self._database}")
+        if session.connector.db.engine.url.database != str(self._database):
+            raise ValueError("TruLens keeps one session for a process, and there is one: TruSession.delete_singleton")
+        try:
+            yield session
+        finally:
+            session.force_flush()
+            session._experimental_otel_span_processor.shutdown()  # else the next session's records come here too
+            self._core.TruSession.delete_singleton(self._core.TruSession)
+
+
+def _metrics(core: Any, judge: KeptLLM) -> list[Any]:
+    """The RAG triad as TruLens' documentation has it, over `judge`."""
+    select, provider = core.Selector, _provider(judge)
+    asked, answered = select.select_record_input(), select.select_record_output()
+    splitting = _trulens("core.feedback.feedback").GroundednessConfigs(
+        use_sent_tokenize=False, filter_trivial_statements=False
+    )
+    of_context = {"question": asked, "context": select.select_context(collect_list=False)}
+    grounded = {"source": select.select_context(collect_list=True), "statement": answered}
+    return [
+        core.Metric(
+            name="context_relevance",
+            implementation=provider.context_relevance_with_cot_reasons,
+            selectors=of_context,
+        ),
+        core.Metric(
+            name="groundedness",
+            implementation=provider.groundedness_measure_with_cot_reasons,
+            selectors=grounded,
+            groundedness_configs=splitting,
+        ),
+        core.Metric(
+            name="answer_relevance",
+            implementation=provider.relevance_with_cot_reasons,
+            selectors={"prompt": asked, "response": answered},
+        ),
+    ]
+
+
+def _provider(judge: KeptLLM) -> Any:
+    """What TruLens' metrics ask; its class can be made once TruLens is imported."""
+    base = _trulens("feedback.llm_provider").LLMProvider
+    splits = _trulens("feedback.templates.rag").Groundedness.sentences_splitter_prompt
+
+    class KeptLLMProvider(base):  # type: ignore[misc, valid-type]
+        def _create_chat_completion(
+            self, prompt: str | None = None, messages: Any = None, response_format: Any = None, **kwargs: Any
+        ) -> str:
+            asked = [ChatMessage(each["content"], role=each["role"]) for each in messages or ()] or [
+                ChatMessage(prompt)
+            ]
+            text = asked[-1].content or ""
+            if asked[0].content == splits:  # told here, for nothing, and in any language
+                return "\n".join(" ".join(each.split()) for each in passage_sentences(without_footnotes(text)))
+            if response_format is None:
+                return judge.chat(asked).message.content or ""
+            asked[-1] = ChatMessage(f"{text}{_AS_JSON}", role=asked[-1].role)
+            return json.dumps(_read_verdict(judge.chat(asked).message.content or ""))
+
+    # paced, paid for and tried again by the judge
+    endpoint = _trulens("core.feedback.endpoint").Endpoint(name=APP, rpm=1e9, retries=0)
+    return KeptLLMProvider(model_engine=judge.metadata.model_name, endpoint=endpoint)
+
+
+def _read_verdict(reply: str) -> dict[str, Any]:
+    """The JSON object in a reply, with its score as a number.
+
+    Raises:
+        ValueError: There is none. TruLens would guess at a score from any number in the text.
+    """
+    verdict = json.loads(reply[reply.find("{") : reply.rfind("}") + 1])
+    score = verdict["score"] if isinstance(verdict, dict) and "score" in verdict else None
+    if isinstance(score, bool) or not isinstance(score, (int, float, str)):
+        raise ValueError("the verdict has no score")
+    return {"criteria": "", "supporting_evidence": "", **verdict, "score": float(score)}
+
+
+def _trulens(module: str) -> Any:
+    return require(f"trulens.{module}", "trulens-core", "recording with TruLens", "trulens")
+
+
+@contextmanager
+def _contained() -> Iterator[None]:
+    """Keep what TruLens prints, logs (it quotes documents) and sets from the process."""
+    loggers = [logging.getLogger(name) for name in ("trulens", "opentelemetry", "dotenv.main")]
+    levels = [logger.level for logger in loggers]
+    environment = dict(os.environ)
+    with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        for logger in loggers:
+            logger.setLevel(logging.CRITICAL)
+        try:
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
+            for name in os.environ.keys() - environment.keys():
+                del os.environ[name]
+            os.environ.update(environment)
