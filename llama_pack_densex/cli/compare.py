@@ -25,6 +25,10 @@ _WIDE = (
     *_NARROW[:2], "recall@20", "gold@1", "mrr@10", "ndcg@10", "answer_recall@50", *_NARROW[2:], "answer_recall",
 )  # fmt: skip
 _TITLES = {"answer_recall": "AR", "recall": "R", "mrr": "MRR", "ndcg": "nDCG"}
+_ANSWERS = {
+    "em@100": "EM@100", "f1@100": "F1@100", "em@500": "EM@500", "f1@500": "F1@500",
+    "context_relevance": "context", "groundedness": "grounded", "answer_relevance": "relevant",
+}  # fmt: skip
 _COSTS = ("context", "units", "tokens", "index s", "query ms")
 _WIDE_FROM = 160  # columns of the terminal
 _SIGNIFICANT = 0.05
@@ -46,6 +50,15 @@ def print_report(console: Console, report: Report, written: Sequence[Path] = ())
         console.print()
         for line in _legend(report):
             write(console, line, style="dim")
+    answered = [name for name in _ANSWERS if _is_given(report, name)]
+    if answered:
+        console.print()
+        console.print(_answers_table(report, answered))
+        console.print()
+        write(console, f"EM@l, F1@l: the reader's answers from the first l {dataset.length_unit}.", style="dim")
+        if _is_given(report, "groundedness"):
+            said = "The judge's: context relevance, groundedness and answer relevance. "
+            write(console, f"{said}Failed items are not counted: answers and verdicts that did not come.", style="dim")
     for reason in dict.fromkeys(left.reason for left in report.skipped):
         names = ", ".join(one_line(left.name) for left in report.skipped if left.reason == reason)
         write(console, f"Left out: {names}: {reason}.")
@@ -74,6 +87,20 @@ def _table(report: Report, width: int) -> Table:
         costs = [f"{cost.context_words:,.0f}", f"{cost.units:,}", f"{cost.tokens:,}"]
         costs += [f"{cost.index_seconds:.1f}", f"{cost.query_ms:.1f}"]
         table.add_row(*cells, *(costs if wide else costs[:1]))
+    return table
+
+
+def _answers_table(report: Report, shown: Sequence[str]) -> Table:
+    """What the reader answers, and how that is judged."""
+    table = bare_table(1)
+    table.add_column("strategy", overflow="fold")
+    for name in shown:
+        table.add_column(_ANSWERS[name], justify="right", no_wrap=True)
+    table.add_column("failed", justify="right", no_wrap=True)
+    for strategy in report.strategies:
+        values = [strategy.metrics.get(name) for name in shown]
+        cells = ["-" if value is None else f"{value:.3f}" for value in values]
+        table.add_row(one_line(strategy.name), *cells, f"{sum(strategy.failed.values()):,}")
     return table
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from llama_pack_densex.cli.compare import shown_progress
-from llama_pack_densex.cli.output import bare_table, many, one_line, print_json, write
+from llama_pack_densex.cli.output import bare_table, many, one_line, print_heading, print_json, write
 from llama_pack_densex.cli.places import IndexPlace
 from llama_pack_densex.evaluation.answers import TRIAD
 from llama_pack_densex.evaluation.compare import REPLIES, evaluate
@@ -24,6 +24,7 @@ from llama_pack_densex.ingestion.progress import money
 from llama_pack_densex.llm.names import OPENAI_MODEL, named_llm
 from llama_pack_densex.llm.usage import RequestFigures, count_tokens
 from llama_pack_densex.models import NONE
+from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES
 
 _VERDICT = 'YES {"criteria": "it", "supporting_evidence": "' + "word " * 60 + '", "score": 2} [RESULT] 2'
 _STAND_INS = {"answers": "word " * 60, "reader": "word " * 5, "judge": _VERDICT}
@@ -162,8 +163,9 @@ def run_evaluation(
             found[each or ""] = _flat(report)
             show = partial(print_evaluation, console, report, asked, written)
         if not as_json:
-            if len(found) > 1:
+            if len(languages) > 1:
                 console.print()
+                print_heading(console, LANGUAGE_NAMES.get(each or "", each or ""))
             show()
     if as_json:
         print_json(found if len(languages) > 1 else next(iter(found.values())))
@@ -185,16 +187,19 @@ def print_evaluation(
 ) -> None:
     """Print the metrics of an index, with their intervals and what failed, and what LLMs were asked."""
     found, dataset = report.strategies[0], report.dataset
+    shown = [name for name, value in found.metrics.items() if value is not None and _is_shown(name)]
     write(
         console,
-        f"{one_line(found.name)}: {many(dataset.questions, 'question')} of {one_line(dataset.name)} about "
-        f"{many(dataset.documents, 'document')} in {many(dataset.passages, 'passage')}.",
+        f"{one_line(found.name)}: {many(dataset.questions, 'question')} ({one_line(dataset.name)}, {dataset.language}) "
+        f"about {many(dataset.documents, 'document')} in {many(dataset.passages, 'passage')}.",
     )
+    if not shown:
+        write(console, "Nothing can be measured: the questions have no answers, and there is no judge (--judge-model).")
+        return
     console.print()
     table = bare_table()
     for title in ("metric", "mean", "95 %", "failed"):
         table.add_column(title, justify="left" if title == "metric" else "right", no_wrap=True)
-    shown = [name for name, value in found.metrics.items() if value is not None and _is_shown(name)]
     for name in shown:
         low, high = found.intervals[name]
         failed = f"{found.failed[name]:,}" if name in found.failed else ""

@@ -27,7 +27,7 @@ from llama_pack_densex.evaluation import answers, judging, report
 from llama_pack_densex.evaluation.answers import Answer, Failed, Judged
 from llama_pack_densex.evaluation.datasets import EvaluationSet, Question, read_questions, to_dataset
 from llama_pack_densex.evaluation.judging import LENGTHS, WITHOUT_SPACES, Finding, Judge, within_passages
-from llama_pack_densex.evaluation.models import CachedEmbedding, CachedLLM, KeptLLM
+from llama_pack_densex.evaluation.models import CachedEmbedding, CachedLLM, KeptLLM, Step
 from llama_pack_densex.evaluation.report import COMPARED, Report
 from llama_pack_densex.evaluation.runs import Scores
 from llama_pack_densex.evaluation.significance import Comparison, bootstrap_interval, randomisation_test
@@ -172,6 +172,8 @@ def compare(
         for one in (llm, reader_llm, judge_llm)
     )
     answering = KeptLLM(reader) if reader is not None and judge_asker is not None else None
+    judge_of_answers = None if judge_asker is None else KeptLLM(judge_asker)
+    judge_all = None if judge_of_answers is None else _judging(judge_of_answers, trulens)  # says now what is missing
     embedding = (
         nullcontext()
         if model is None
@@ -193,7 +195,8 @@ def compare(
             found.scores = judging.score(dataset, found.findings, found.in_passages, depth)
         if reader is not None:
             _read(reader, dataset, observed, tell)
-        _answer(dataset, observed, answering, None if judge_asker is None else KeptLLM(judge_asker), trulens, tell)
+        asked = [one for one in (answering, judge_of_answers) if one is not None]
+        _answer(dataset, observed, asked, judge_all, tell)
     tell("Testing differences", 0, 1)
     return _report(dataset, observed, skipped, settings)
 
@@ -441,21 +444,26 @@ def _read(reader: CachedLLM, dataset: EvaluationSet, observed: Sequence[_Observe
             )  # fmt: skip
 
 
+_Judging = Callable[[str, Sequence[Question], Mapping[str, Answer | str], Step], Judged]
+
+
+def _judging(judge: KeptLLM, trulens: str | Path | None) -> _Judging:
+    """What judges a strategy's answers: LlamaIndex's evaluators, or TruLens where there is a database for it."""
+    if trulens is None:
+        return lambda name, *arguments: answers.judge_answers(judge, *arguments)
+    from llama_pack_densex.evaluation.trulens import Recorder
+
+    return Recorder(trulens, judge).record
+
+
 def _answer(
     dataset: EvaluationSet,
     observed: Sequence[_Observed],
-    answering: KeptLLM | None,
-    judge: KeptLLM | None,
-    trulens: str | Path | None,
+    asked: Sequence[KeptLLM],
+    judge: _Judging | None,
     tell: Progress,
 ) -> None:
     """Have those strategies answer that can, and the answers judged. What an LLM stops at is not reported."""
-    asked = [one for one in (answering, judge) if one is not None]
-    record = None
-    if trulens is not None and judge is not None:
-        from llama_pack_densex.evaluation.trulens import Recorder
-
-        record = Recorder(trulens, judge).record
     for found in observed:
         if found.engine is None:
             continue
@@ -467,12 +475,7 @@ def _answer(
             found.add(answers.score_answers(dataset.questions, given, dataset.language))
             if judge is not None:
                 step = partial(tell, f"{found.name}: judging")
-                arguments = (dataset.questions, given, step)
-                found.add(
-                    answers.judge_answers(judge, *arguments)
-                    if record is None
-                    else record(found.name, found.engine, *arguments)
-                )
+                found.add(judge(found.name, dataset.questions, given, step))
         except LLMError as error:
             logger.warning("The LLM stopped at the answers of %s: %s", found.name, error)
             return

@@ -18,9 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.base.response.schema import Response
+from llama_index.core.callbacks import CallbackManager
 from llama_index.core.llms import ChatMessage
+from llama_index.core.prompts.mixin import PromptMixinType
+from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
+from sqlalchemy.exc import SQLAlchemyError
 
-from llama_pack_densex.evaluation.answers import TRIAD, Answer, Judged, judged_metrics, without_footnotes
+from llama_pack_densex.evaluation.answers import TRIAD, Answer, Judged, judged_metrics
 from llama_pack_densex.evaluation.datasets import Question
 from llama_pack_densex.evaluation.models import KeptLLM, Step
 from llama_pack_densex.evaluation.runs import require
@@ -37,7 +43,9 @@ _AT_ONCE = 8  # records that are judged together: TruLens takes a thread for eac
 
 
 class Recorder:
-    """Records what query engines answer, and judges it by TruLens' RAG triad.
+    """Records what query engines answered, and judges it by TruLens' RAG triad.
+
+    A record has the question, what was retrieved, and the answer; the engine is not run again, and its latency unknown.
 
     One at a time, and not beside a TruLens session of the user's own: TruLens has one session for a process.
 
@@ -59,22 +67,21 @@ class Recorder:
     def record(
         self,
         name: str,
-        engine: BaseQueryEngine,
         questions: Sequence[Question],
         answers: Mapping[str, Answer | str],
         step: Step | None = None,
     ) -> Judged:
-        """Record an engine's answers as a version of the app, and judge them.
+        """Record a strategy's answers as a version of the app, and judge them.
 
         Args:
             name: The version.
-            engine: Asked again; what its LLM replied is kept.
             questions: The questions.
             answers: What it answered; what failed is neither recorded nor judged.
             step: Called while it judges.
 
         Raises:
             LLMError: No more verdicts can be had; what was recorded is in the database.
+            OSError: The database cannot be used.
             ValueError: There is a TruLens session over another database.
         """
         answered = {one.id: (one.text, given) for one in questions if isinstance(given := answers[one.id], Answer)}
@@ -84,8 +91,9 @@ class Recorder:
                 for metric in TRIAD:
                     judged.add(metric, question.id, f"no answer ({failed})")
         with _contained(), self._session() as session:
-            app = self._app(engine, app_name=APP, app_version=name)
-            app._evaluator = None  # metrics are computed below; it would warn that it was never started
+            engine = _Answered(dict(answered.values()))
+            app = self._app(engine, app_name=APP, app_version=name, start_evaluator=False)
+            app._evaluator = None  # its metrics are computed below; it would warn that it was never started
             records: dict[str, str] = {}  # to questions
             for key, (text, _) in answered.items():
                 with app as recording:
@@ -115,7 +123,12 @@ class Recorder:
     @contextmanager
     def _session(self) -> Iterator[Any]:
         self._database.parent.mkdir(parents=True, exist_ok=True)
-        session = self._core.TruSession(database_url=f"sqlite:///{self._database}")
+        try:
+            session = self._core.TruSession(database_url=f"sqlite:///{self._database}")
+        except SQLAlchemyError as error:
+            raise OSError(
+                f"{self._database}: TruLens cannot use it as an SQLite database ({type(error).__name__})"
+            ) from None
         if session.connector.db.engine.url.database != str(self._database):
             raise ValueError("TruLens keeps one session for a process, and there is one: TruSession.delete_singleton")
         try:
@@ -124,6 +137,33 @@ class Recorder:
             session.force_flush()
             session._experimental_otel_span_processor.shutdown()  # else the next session's records come here too
             self._core.TruSession.delete_singleton(self._core.TruSession)
+
+
+class _Answered(BaseQueryEngine):
+    """Answers as it was answered."""
+
+    def __init__(self, answers: Mapping[str, Answer]) -> None:
+        self._answers, self.retriever = answers, _Retrieved(answers)
+        super().__init__(callback_manager=CallbackManager())
+
+    def _query(self, query_bundle: QueryBundle) -> Response:
+        nodes = self.retriever.retrieve(query_bundle)
+        return Response(self._answers[query_bundle.query_str].text, source_nodes=nodes)
+
+    async def _aquery(self, query_bundle: QueryBundle) -> Response:
+        return self._query(query_bundle)
+
+    def _get_prompt_modules(self) -> PromptMixinType:
+        return {}
+
+
+class _Retrieved(BaseRetriever):
+    def __init__(self, answers: Mapping[str, Answer]) -> None:
+        self._answers = answers
+        super().__init__(callback_manager=CallbackManager())
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return [NodeWithScore(node=TextNode(text=text)) for text in self._answers[query_bundle.query_str].contexts]
 
 
 def _metrics(core: Any, judge: KeptLLM) -> list[Any]:
@@ -169,7 +209,7 @@ def _provider(judge: KeptLLM) -> Any:
             ]
             text = asked[-1].content or ""
             if asked[0].content == splits:  # told here, for nothing, and in any language
-                return "\n".join(" ".join(each.split()) for each in passage_sentences(without_footnotes(text)))
+                return "\n".join(" ".join(each.split()) for each in passage_sentences(text))
             if response_format is None:
                 return judge.chat(asked).message.content or ""
             asked[-1] = ChatMessage(f"{text}{_AS_JSON}", role=asked[-1].role)
