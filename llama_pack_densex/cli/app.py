@@ -131,6 +131,30 @@ Exclude = Annotated[
     list[str] | None,
     typer.Option(help="Leave out files or folders of this name or path: 'drafts', 'notes/*.txt'.", metavar="GLOB"),
 ]
+QueryLLM = Annotated[
+    str | None, _llm_option("What answers", '; "none" quotes. Default: gpt-4o-mini with a key', "--query-llm")
+]
+TopK = Annotated[int | None, typer.Option(min=1, help="Passages to retrieve. Default: the index's, at first 4.")]
+ReaderModel = Annotated[
+    str | None, typer.Option(help="Such a model that answers from each context, for EM and F1.", metavar="NAME")
+]
+JudgeModel = Annotated[
+    str | None, typer.Option(help="Such a model that judges the answers by the RAG triad.", metavar="NAME")
+]
+TruLens = Annotated[
+    Path | None, typer.Option(help="Have TruLens judge, and record it in this SQLite file.", metavar="FILE")
+]
+MaxCostEach = Annotated[
+    float | None, typer.Option(min=0, help="US dollars that each use of an LLM stops at. With --out, replies stay.")
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(help="For report.json, .csv and .html; embeddings and replies are kept there too.", metavar="DIR"),
+]
+Language = Annotated[
+    str | None, typer.Option(help='Of the questions: "en", "ja", ... Default: told from them.', metavar="CODE")
+]
+Limit = Annotated[int | None, typer.Option(min=1, help="Take the first N questions.", metavar="N")]
 Strict = Annotated[
     bool,
     typer.Option("--strict/--skip-unreadable", help="Refuse files that cannot be read; else a warning names them."),
@@ -256,12 +280,8 @@ def estimate(
 def query(
     place: Place,
     question: Annotated[str, typer.Argument(help="The question.", metavar="QUESTION")],
-    top_k: Annotated[
-        int | None, typer.Option(min=1, help="Passages to retrieve. Default: the index's, at first 4.")
-    ] = None,
-    query_llm: Annotated[
-        str | None, _llm_option("What answers", '; "none" quotes. Default: gpt-4o-mini with a key', "--query-llm")
-    ] = None,
+    top_k: TopK = None,
+    query_llm: QueryLLM = None,
     api_base: ApiBase = None,
     filters: Annotated[
         list[str] | None,
@@ -485,38 +505,21 @@ def compare(
     llm: Annotated[
         str | None, _llm_option("Of propositions (--propositionizer llm) and contextual headers", "")
     ] = None,
-    reader_model: Annotated[
-        str | None, typer.Option(help="Such a model that answers from each context, for EM and F1.", metavar="NAME")
-    ] = None,
-    judge_model: Annotated[
-        str | None, typer.Option(help="Such a model that judges the reader's answers by the RAG triad.", metavar="NAME")
-    ] = None,
-    trulens: Annotated[
-        Path | None, typer.Option(help="Have TruLens judge, and record it in this SQLite file.", metavar="FILE")
-    ] = None,
+    reader_model: ReaderModel = None,
+    judge_model: JudgeModel = None,
+    trulens: TruLens = None,
     api_base: ApiBase = None,
-    max_cost: Annotated[
-        float | None, typer.Option(min=0, help="US dollars that each use of an LLM stops at. With --out, replies stay.")
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="For report.json, .csv and .html; embeddings and replies are kept there too.", metavar="DIR"),
-    ] = None,
-    language: Annotated[
-        str | None, typer.Option(help='Of the questions: "en", "ja", ... Default: told from them.', metavar="CODE")
-    ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Take the first N questions.", metavar="N")] = None,
+    max_cost: MaxCostEach = None,
+    out: Out = None,
+    language: Language = None,
+    limit: Limit = None,
     top_k: Annotated[
         int | None, typer.Option(min=1, help="Nodes that are read. Default: each strategy's own number.", metavar="K")
     ] = None,
 ) -> None:
     """Compare ways of retrieving, LlamaIndex's and ours, on a dataset or on your own documents and questions."""
-    for option, needed, value in (
-        ("--judge-model", "--reader-model", judge_model and not reader_model),
-        ("--trulens", "--judge-model", trulens and not judge_model),
-    ):
-        if value:
-            raise typer.BadParameter(f"it needs {needed}", param_hint=option)
+    if judge_model and not reader_model:
+        raise typer.BadParameter("it needs --reader-model", param_hint="--judge-model")
     with session():
         from llama_pack_densex.cli.choices import Choices
         from llama_pack_densex.cli.compare import print_report, said_once, shown_progress
@@ -561,54 +564,33 @@ def compare(
 def evaluate(
     place: Place,
     questions: Annotated[
-        Path,
-        typer.Argument(help="Questions, or a dataset: as for compare. Documents are not read.", metavar="QUESTIONS"),
+        Path, typer.Argument(help="Questions or a dataset, as for compare; no documents are read.", metavar="QUESTIONS")
     ],
-    query_llm: Annotated[
-        str | None, _llm_option("What answers", '; "none" quotes. Default: gpt-4o-mini with a key', "--query-llm")
-    ] = None,
-    reader_model: Annotated[
-        str | None,
-        typer.Option(help="Such a model that answers in a few words, for EM and F1.", metavar="NAME"),
-    ] = None,
-    judge_model: Annotated[
-        str | None, typer.Option(help="Such a model that judges answers by the RAG triad.", metavar="NAME")
-    ] = None,
-    trulens: Annotated[
-        Path | None, typer.Option(help="Have TruLens judge, and record it in this SQLite file.", metavar="FILE")
-    ] = None,
+    query_llm: QueryLLM = None,
+    reader_model: ReaderModel = None,
+    judge_model: JudgeModel = None,
+    trulens: TruLens = None,
     api_base: ApiBase = None,
-    max_cost: Annotated[
-        float | None, typer.Option(min=0, help="US dollars that each use of an LLM stops at. With --out, replies stay.")
-    ] = None,
-    prices: Prices = None,
-    out: Annotated[
-        Path | None, typer.Option(help="For report.json, .csv and .html; replies are kept there too.", metavar="DIR")
-    ] = None,
+    max_cost: MaxCostEach = None,
+    out: Out = None,
     estimate: Annotated[
         bool, typer.Option("--estimate", help="Tell what would be asked, and what that costs; ask nothing.")
     ] = False,
-    language: Annotated[
-        str | None, typer.Option(help='Of the questions: "en", "ja", ... Default: told from them.', metavar="CODE")
-    ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Take the first N questions.", metavar="N")] = None,
-    top_k: Annotated[
-        int | None, typer.Option(min=1, help="Passages to retrieve. Default: the index's, at first 4.", metavar="K")
-    ] = None,
+    language: Language = None,
+    limit: Limit = None,
+    top_k: TopK = None,
     as_json: Json = False,
 ) -> None:
     """Ask an index questions, and measure what it gives to read, what it answers, and from which sources."""
-    if trulens is not None and judge_model in (None, "none"):
-        raise typer.BadParameter("it needs --judge-model", param_hint="--trulens")
     with session():
-        from llama_pack_densex.cli.evaluate import Evaluation, Roles, run_evaluation
+        from llama_pack_densex.cli.evaluate import evaluate_index
         from llama_pack_densex.cli.places import IndexPlace
 
-        roles = Roles(*_served(api_base, query_llm, reader_model, judge_model))
-        chosen = {} if top_k is None else {"similarity_top_k": top_k}
-        given = (trulens, out, max_cost, prices, limit)
-        evaluation = Evaluation(IndexPlace.of(place), questions, roles, chosen, *given)
-        run_evaluation(stdout(), evaluation, language, estimate, as_json)
+        answers, reader, judge = _served(api_base, query_llm, reader_model, judge_model)
+        models = {"answers": answers, "reader": reader, "judge": judge}
+        options = {"similarity_top_k": top_k, "trulens": trulens, "max_questions": limit}
+        how: dict[str, Any] = {"out": out, "max_cost": max_cost, "language": language, "as_json": as_json}
+        evaluate_index(stdout(), IndexPlace.of(place), questions, models, options, only_estimate=estimate, **how)
 
 
 @app.command()

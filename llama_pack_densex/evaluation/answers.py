@@ -11,9 +11,8 @@ import re
 import threading
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -44,7 +43,6 @@ TRIAD = ("context_relevance", "groundedness", "answer_relevance")
 Failed = dict[str, Counter[str]]
 """Metric to how often it failed for which reason."""
 
-_OF_AN_ANSWER = TRIAD[1:]  # a "not found" is neither grounded nor relevant
 _FOOTNOTE = re.compile(r"[ \t]*\[\^[^\]\s]+\]")
 _VERDICT = re.compile(r"\[RESULT\]\W*?(-?\d+(?:\.\d+)?)(?:\s*/\s*(\d+))?", re.IGNORECASE)
 _YES_OR_NO = re.compile(r"(?<![a-z])(yes|no)(?![a-z])", re.IGNORECASE)
@@ -100,10 +98,10 @@ def query_engine(retrieve: Callable[[str], list[NodeWithScore]], llm: KeptLLM) -
         llm: Answers.
     """
     synthesizer = get_response_synthesizer(llm=llm, callback_manager=CallbackManager())
-    return RetrieverQueryEngine(_Context(retrieve), synthesizer, callback_manager=CallbackManager())
+    return RetrieverQueryEngine(Context(retrieve), synthesizer, callback_manager=CallbackManager())
 
 
-class _Context(BaseRetriever):
+class Context(BaseRetriever):
     """Returns what a reader gets, one question after the other: retrievers need not stand several threads."""
 
     def __init__(self, retrieve: Callable[[str], list[NodeWithScore]]) -> None:
@@ -149,7 +147,7 @@ def _answer(response: Any) -> Answer:
     said = response.metadata or {}
     return Answer(
         without_footnotes(str(response)),
-        [node.node.get_content(metadata_mode=MetadataMode.NONE) for node in response.source_nodes],
+        [text for node in response.source_nodes if (text := node.node.get_content(MetadataMode.NONE)).strip()],
         str(said.get("outcome", "")),
         said.get("sentences", ()),
     )
@@ -189,16 +187,30 @@ def score_answers(questions: Sequence[Question], answers: Mapping[str, Answer | 
     return judged
 
 
-def judged_metrics(answer: Answer) -> Iterator[str]:
-    """The metrics of the triad that an answer can be judged by."""
-    for metric in TRIAD:
-        is_answer = answer.outcome in ("", "answered") and answer.text
-        if (metric == "answer_relevance" or answer.contexts) and (metric not in _OF_AN_ANSWER or is_answer):
-            yield metric
+def to_judge(
+    questions: Sequence[Question], answers: Mapping[str, Answer | str]
+) -> tuple[Judged, list[tuple[Question, Answer, list[str]]]]:
+    """What failed already; and each answer with the metrics of the triad that it can be judged by."""
+    failed, work = Judged(), []
+    for question in questions:
+        answer = answers[question.id]
+        if isinstance(answer, str):
+            for metric in TRIAD:
+                failed.add(metric, question.id, f"no answer ({answer})")
+            continue
+        metrics = ["context_relevance"] if answer.contexts else []
+        if answer.outcome in ("", "answered") and answer.text:  # a "not found" is neither grounded nor relevant
+            metrics += TRIAD[1:] if answer.contexts else TRIAD[2:]
+        work.append((question, answer, metrics))
+    return failed, work
 
 
 def judge_answers(
-    llm: KeptLLM, questions: Sequence[Question], answers: Mapping[str, Answer | str], step: Step | None = None
+    llm: KeptLLM,
+    questions: Sequence[Question],
+    answers: Mapping[str, Answer | str],
+    step: Step | None = None,
+    name: str = "",
 ) -> Judged:
     """Have LlamaIndex's evaluators judge answers by the RAG triad: a value from 0 to 1 for each metric.
 
@@ -208,6 +220,7 @@ def judge_answers(
         answers: What `answer_questions` returned. Of one that failed, and of a "not found", nothing is judged but what
             was retrieved.
         step: Called while it judges.
+        name: What answered.
 
     Raises:
         LLMError: No more verdicts can be had.
@@ -217,34 +230,28 @@ def judge_answers(
         "groundedness": FaithfulnessEvaluator(llm),
         "answer_relevance": AnswerRelevancyEvaluator(llm, parser_function=partial(_read_verdict, most=2.0)),
     }
-    asked = [(question, answers[question.id]) for question in questions]
-    work = [
-        (metric, question, answer)
-        for question, answer in asked
-        if isinstance(answer, Answer)
-        for metric in judged_metrics(answer)
-    ]
 
     def judge(one: tuple[str, Question, Answer]) -> float | str:
         metric, question, answer = one
-        evaluated = evaluators[metric].aevaluate(
-            query=question.text, response=answer.text, contexts=[text for text in answer.contexts if text.strip()]
-        )
+        texts = {"query": question.text, "response": answer.text}
         try:
-            result = asyncio.run(evaluated)
+            result = asyncio.run(evaluators[metric].aevaluate(**texts, contexts=answer.contexts))
         except AskingFailed as failed:
             return str(failed)
         score = _read_yes_or_no(result.feedback or "") if metric == "groundedness" else result.score
         return "the verdict cannot be read" if score is None else score
 
-    judged = Judged()
-    with _settings_as_they_were():
+    judged, wanted = to_judge(questions, answers)
+    work = [(metric, question, answer) for question, answer, metrics in wanted for metric in metrics]
+    # core writes defaults into its Settings where the evaluators read them; the models are not among them
+    unset = [name for name, value in vars(Settings).items() if value is None and name not in ("_llm", "_embed_model")]
+    try:
         verdicts = _at_once(judge, work, step)
+    finally:
+        for name in unset:
+            setattr(Settings, name, None)
     for (metric, question, _), verdict in zip(work, verdicts, strict=True):
         judged.add(metric, question.id, verdict)
-    for question, answer in asked:
-        for metric in TRIAD if isinstance(answer, str) else ():
-            judged.add(metric, question.id, f"no answer ({answer})")
     return judged
 
 
@@ -266,28 +273,12 @@ def _read_yes_or_no(reply: str) -> float | None:
     return float(said == {"yes"}) if len(said) == 1 else None
 
 
-@contextmanager
-def _settings_as_they_were() -> Iterator[None]:
-    """Take back the defaults that core writes into its `Settings` where the evaluators read them."""
-    # the models are not among them: nothing here reads those
-    unset = [name for name, value in vars(Settings).items() if value is None and name not in ("_llm", "_embed_model")]
-    try:
-        yield
-    finally:
-        for name in unset:
-            setattr(Settings, name, None)
-
-
 def _at_once(work: Callable[[T], R], items: Sequence[T], step: Step | None) -> list[R]:
     """Do something with each of the items, some at a time; the first error ends it."""
+    done: list[R] = []
     with ThreadPoolExecutor(_AT_ONCE) as threads:
-        futures = [threads.submit(work, item) for item in items]
-        try:
-            for done, future in enumerate(as_completed(futures), 1):
-                future.result()
-                if step is not None:
-                    step(done, len(items))
-        except BaseException:
-            threads.shutdown(wait=False, cancel_futures=True)
-            raise
-    return [future.result() for future in futures]
+        for result in threads.map(work, items):  # which gives up what has not begun where this is left
+            done.append(result)
+            if step is not None:
+                step(len(done), len(items))
+    return done

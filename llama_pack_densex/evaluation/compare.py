@@ -149,12 +149,28 @@ def compare(
     tell: Progress = progress if progress is not None else lambda what, done, total: None
     tell("Loading the embedding model", 0, 1)
     model, _ = resolve_embed_model(embed_model)
+    folder = None if cache_dir is None else Path(cache_dir)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+    replies = None if folder is None else folder / REPLIES
+    given = {"llm": llm, "reader_llm": reader_llm, "judge_llm": judge_llm}
+    made = {
+        use: one if one is None or isinstance(one, CachedLLM) else CachedLLM(one, replies, max_cost)
+        for use, one in given.items()
+    }
+    headers, reader = made["llm"], made["reader_llm"]
+    answering, judging_llm = (
+        None if one is None or made["judge_llm"] is None else KeptLLM(one) for one in (reader, made["judge_llm"])
+    )
+    judge_all: _Judging | None = None if judging_llm is None else partial(answers.judge_answers, judging_llm)
+    if trulens is not None and judging_llm is not None:
+        from llama_pack_densex.evaluation.trulens import Recorder
+
+        judge_all = Recorder(trulens, judging_llm).judge_answers  # says now what is missing
     settings = report.Settings(
         embed_model=embed_model_identity(model) if model is not None else None,
         propositionizer=propositionizer.class_name() if propositionizer is not None else None,
-        llm=_name_of(llm),
-        reader_llm=_name_of(reader_llm),
-        judge_llm=_name_of(judge_llm),
+        **{use: None if one is None else one.model_name for use, one in made.items()},
         depth=depth,
         lengths=list(LENGTHS),
         confidence=_CONFIDENCE,
@@ -163,17 +179,6 @@ def compare(
         seed=seed,
         versions=dict(_versions()),
     )
-    folder = None if cache_dir is None else Path(cache_dir)
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-    replies = None if folder is None else folder / REPLIES
-    headers, reader, judge_asker = (
-        one if one is None or isinstance(one, CachedLLM) else CachedLLM(one, replies, max_cost)
-        for one in (llm, reader_llm, judge_llm)
-    )
-    answering = KeptLLM(reader) if reader is not None and judge_asker is not None else None
-    judge_of_answers = None if judge_asker is None else KeptLLM(judge_asker)
-    judge_all = None if judge_of_answers is None else _judging(judge_of_answers, trulens)  # says now what is missing
     embedding = (
         nullcontext()
         if model is None
@@ -195,51 +200,34 @@ def compare(
             found.scores = judging.score(dataset, found.findings, found.in_passages, depth)
         if reader is not None:
             _read(reader, dataset, observed, tell)
-        asked = [one for one in (answering, judge_of_answers) if one is not None]
+        asked = [one for one in (answering, judging_llm) if one is not None]
         _answer(dataset, observed, asked, judge_all, tell)
     tell("Testing differences", 0, 1)
     return _report(dataset, observed, skipped, settings)
-
-
-def _name_of(llm: LLM | CachedLLM | None) -> str | None:
-    return None if llm is None else llm.model_name if isinstance(llm, CachedLLM) else llm.metadata.model_name
 
 
 def evaluate(
     pack: DenseXRetrievalPack,
     questions: str | Path | Sequence[Question | Mapping[str, Any]],
     *,
-    reader_llm: LLM | CachedLLM | None = None,
-    judge_llm: LLM | CachedLLM | None = None,
-    trulens: str | Path | None = None,
     name: str = "index",
     language: str | None = None,
     max_questions: int | None = None,
-    cache_dir: str | Path | None = None,
-    max_cost: float | None = None,
-    resamples: int = 1_000,
-    seed: int = 0,
-    progress: Progress | None = None,
+    **options: Any,
 ) -> Report:
     """Ask an index questions, and measure what is read and what is answered.
 
-    Metrics of rankings need the documents, and are `compare`'s. The pack's answers cost what its own `query_llm` costs:
-    a `KeptLLM` keeps them.
+    Metrics of rankings need the documents, and are `compare`'s. What the pack's own `query_llm` is asked is its own
+    affair; a `KeptLLM` keeps it.
 
     Args:
         pack: The index, with what answers.
         questions: Questions, as `compare` takes them; the documents of a dataset are not looked at.
-        reader_llm: As for `compare`.
-        judge_llm: Judges the pack's answers; None means that nothing is judged.
-        trulens: As for `compare`.
         name: What the report calls the index.
         language: "en", "ja", ... Default: what the questions say, or tell.
         max_questions: Ask the first so many.
-        cache_dir: A folder to keep the replies of `reader_llm` and `judge_llm` in for the next time.
-        max_cost: US dollars that each of both may use before it stops; None means no limit.
-        resamples: Of the bootstrap for confidence intervals.
-        seed: Of it.
-        progress: Called while it runs.
+        **options: Of `compare`: `reader_llm`, `judge_llm`, `trulens`, `cache_dir`, `max_cost`, `resamples`, `seed` and
+            `progress`.
 
     Returns:
         A report with one strategy: its `metrics` and, beside them, in `failed`, how many items failed.
@@ -249,21 +237,24 @@ def evaluate(
         ValueError: There are no questions, or an argument is out of range.
         ImportError: The extra of `trulens` is not installed.
     """
-    dataset = read_questions(questions, language=language, max_questions=max_questions)
-    about = pack.counts()
+    dataset, about = read_questions(questions, language=language, max_questions=max_questions), pack.counts()
     strategy = Strategy(
         name,
         lambda corpus: Built(pack.as_retriever(corpus.depth), pack.retriever, (), pack.query_engine),
         str(pack),
         node_postprocessors=(PropositionContextPostprocessor(),),
     )
-    options: dict[str, Any] = {"max_cost": max_cost, "resamples": resamples, "seed": seed, "progress": progress}
-    llms: dict[str, Any] = {"reader_llm": reader_llm, "judge_llm": judge_llm, "trulens": trulens}
-    found = compare(dataset, None, [strategy], embed_model=NONE, cache_dir=cache_dir, **llms, **options)
+    found = compare(dataset, None, [strategy], embed_model=NONE, **options)
+    model = pack.get_modules()["embed_model"]
+    identity = None if model is None else embed_model_identity(model)
+    made_by = pack.node_parser.propositionizer.class_name()
     units = about.passages + about.propositions
-    shown = [replace(one, cost=replace(one.cost, units=units, tokens=None)) for one in found.strategies]
-    described = replace(found.dataset, documents=about.documents, passages=about.passages)
-    return replace(found, dataset=described, strategies=shown)
+    return replace(
+        found,
+        dataset=replace(found.dataset, documents=about.documents, passages=about.passages),
+        settings=replace(found.settings, embed_model=identity, propositionizer=made_by),
+        strategies=[replace(one, cost=replace(one.cost, units=units, tokens=None)) for one in found.strategies],
+    )
 
 
 @dataclass
@@ -444,16 +435,7 @@ def _read(reader: CachedLLM, dataset: EvaluationSet, observed: Sequence[_Observe
             )  # fmt: skip
 
 
-_Judging = Callable[[str, Sequence[Question], Mapping[str, Answer | str], Step], Judged]
-
-
-def _judging(judge: KeptLLM, trulens: str | Path | None) -> _Judging:
-    """What judges a strategy's answers: LlamaIndex's evaluators, or TruLens where there is a database for it."""
-    if trulens is None:
-        return lambda name, *arguments: answers.judge_answers(judge, *arguments)
-    from llama_pack_densex.evaluation.trulens import Recorder
-
-    return Recorder(trulens, judge).record
+_Judging = Callable[[Sequence[Question], Mapping[str, Answer | str], Step, str], Judged]
 
 
 def _answer(
@@ -475,7 +457,7 @@ def _answer(
             found.add(answers.score_answers(dataset.questions, given, dataset.language))
             if judge is not None:
                 step = partial(tell, f"{found.name}: judging")
-                found.add(judge(found.name, dataset.questions, given, step))
+                found.add(judge(dataset.questions, given, step, found.name))
         except LLMError as error:
             logger.warning("The LLM stopped at the answers of %s: %s", found.name, error)
             return

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import math
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
-from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.response.schema import Response
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.llms import ChatMessage
@@ -26,7 +26,7 @@ from llama_index.core.prompts.mixin import PromptMixinType
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 from sqlalchemy.exc import SQLAlchemyError
 
-from llama_pack_densex.evaluation.answers import TRIAD, Answer, Judged, judged_metrics
+from llama_pack_densex.evaluation.answers import TRIAD, Answer, Context, Judged, to_judge
 from llama_pack_densex.evaluation.datasets import Question
 from llama_pack_densex.evaluation.models import KeptLLM, Step
 from llama_pack_densex.evaluation.runs import require
@@ -64,60 +64,51 @@ class Recorder:
             self._app = _trulens("apps.llamaindex").TruLlama
             self._metrics = _metrics(self._core, judge)
 
-    def record(
+    def judge_answers(
         self,
-        name: str,
         questions: Sequence[Question],
         answers: Mapping[str, Answer | str],
         step: Step | None = None,
+        name: str = "",
     ) -> Judged:
         """Record a strategy's answers as a version of the app, and judge them.
 
         Args:
-            name: The version.
             questions: The questions.
             answers: What it answered; what failed is neither recorded nor judged.
             step: Called while it judges.
+            name: The version.
 
         Raises:
             LLMError: No more verdicts can be had; what was recorded is in the database.
             OSError: The database cannot be used.
             ValueError: There is a TruLens session over another database.
         """
-        answered = {one.id: (one.text, given) for one in questions if isinstance(given := answers[one.id], Answer)}
-        judged = Judged()
-        for question in questions:
-            if isinstance(failed := answers[question.id], str):
-                for metric in TRIAD:
-                    judged.add(metric, question.id, f"no answer ({failed})")
+        judged, wanted = to_judge(questions, answers)
         with _contained(), self._session() as session:
-            engine = _Answered(dict(answered.values()))
+            engine = _Answered({question.text: answer for question, answer, _ in wanted})
             app = self._app(engine, app_name=APP, app_version=name, start_evaluator=False)
-            app._evaluator = None  # its metrics are computed below; it would warn that it was never started
-            records: dict[str, str] = {}  # to questions
-            for key, (text, _) in answered.items():
-                with app as recording:
-                    engine.query(text)
-                records |= {recording.records[0].record_id: key}
-            session.force_flush()
-            for start in range(0, len(records), _AT_ONCE):
-                some = [*records][start : start + _AT_ONCE]
-                events = session.get_events(app_name=APP, app_version=name, record_ids=some)
+            app._evaluator = None  # its metrics are computed here; it would warn that it was never started
+            for start in range(0, len(wanted), _AT_ONCE):
+                records = {}
+                for question, _, metrics in wanted[start : start + _AT_ONCE]:
+                    with app as recording:
+                        engine.query(question.text)
+                    records[recording.records[0].record_id] = question.id, metrics
+                session.force_flush()
+                events = session.get_events(app_name=APP, app_version=name, record_ids=[*records])
                 session.compute_feedbacks_on_events(events, self._metrics)
+                session.force_flush()
                 if self._judge.stopped is not None:
-                    session.force_flush()
                     raise self._judge.stopped
-                if step is not None:
-                    step(start + len(some), len(records))
-            session.force_flush()
-            for start in range(0, len(records), _AT_ONCE):
-                found = session.get_records_and_feedback(record_ids=[*records][start : start + _AT_ONCE])[0]
+                found, _ = session.get_records_and_feedback(record_ids=[*records])
                 for row in found.to_dict(orient="records"):
-                    key = records[row["record_id"]]
-                    for metric in judged_metrics(answered[key][1]):
-                        score = row.get(metric)
-                        valid = isinstance(score, (int, float)) and 0 <= score <= 1
-                        judged.add(metric, key, float(score) if valid and score is not None else "no verdict")
+                    key, metrics = records[row["record_id"]]
+                    for metric in metrics:
+                        score = row.get(metric, math.nan)  # which stands for none too
+                        judged.add(metric, key, float(score) if 0 <= score <= 1 else "no verdict")
+                if step is not None:
+                    step(start + len(records), len(wanted))
         return judged
 
     @contextmanager
@@ -143,7 +134,7 @@ class _Answered(BaseQueryEngine):
     """Answers as it was answered."""
 
     def __init__(self, answers: Mapping[str, Answer]) -> None:
-        self._answers, self.retriever = answers, _Retrieved(answers)
+        self._answers, self.retriever = answers, Context(lambda asked: _nodes(answers[asked]))
         super().__init__(callback_manager=CallbackManager())
 
     def _query(self, query_bundle: QueryBundle) -> Response:
@@ -157,41 +148,26 @@ class _Answered(BaseQueryEngine):
         return {}
 
 
-class _Retrieved(BaseRetriever):
-    def __init__(self, answers: Mapping[str, Answer]) -> None:
-        self._answers = answers
-        super().__init__(callback_manager=CallbackManager())
-
-    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return [NodeWithScore(node=TextNode(text=text)) for text in self._answers[query_bundle.query_str].contexts]
+def _nodes(answer: Answer) -> list[NodeWithScore]:
+    return [NodeWithScore(node=TextNode(text=text)) for text in answer.contexts]
 
 
 def _metrics(core: Any, judge: KeptLLM) -> list[Any]:
     """The RAG triad as TruLens' documentation has it, over `judge`."""
     select, provider = core.Selector, _provider(judge)
+    configs = _trulens("core.feedback.feedback").GroundednessConfigs
     asked, answered = select.select_record_input(), select.select_record_output()
-    splitting = _trulens("core.feedback.feedback").GroundednessConfigs(
-        use_sent_tokenize=False, filter_trivial_statements=False
+    one, all_ = (select.select_context(collect_list=together) for together in (False, True))
+    how = {"groundedness_configs": configs(use_sent_tokenize=False, filter_trivial_statements=False)}
+    of_context, of_answer = {"question": asked, "context": one}, {"prompt": asked, "response": answered}
+    work: Any = (
+        (provider.context_relevance_with_cot_reasons, of_context, {}),
+        (provider.groundedness_measure_with_cot_reasons, {"source": all_, "statement": answered}, how),
+        (provider.relevance_with_cot_reasons, of_answer, {}),
     )
-    of_context = {"question": asked, "context": select.select_context(collect_list=False)}
-    grounded = {"source": select.select_context(collect_list=True), "statement": answered}
     return [
-        core.Metric(
-            name="context_relevance",
-            implementation=provider.context_relevance_with_cot_reasons,
-            selectors=of_context,
-        ),
-        core.Metric(
-            name="groundedness",
-            implementation=provider.groundedness_measure_with_cot_reasons,
-            selectors=grounded,
-            groundedness_configs=splitting,
-        ),
-        core.Metric(
-            name="answer_relevance",
-            implementation=provider.relevance_with_cot_reasons,
-            selectors={"prompt": asked, "response": answered},
-        ),
+        core.Metric(name=name, implementation=measure, selectors=selectors, **more)
+        for name, (measure, selectors, more) in zip(TRIAD, work, strict=True)
     ]
 
 
