@@ -31,6 +31,7 @@ from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.response_synthesizers import get_response_synthesizer
 from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
 
+from llama_pack_densex.answering.citations import NO_SOURCE, without_footnotes
 from llama_pack_densex.evaluation.datasets import Question
 from llama_pack_densex.evaluation.judging import contains_answer
 from llama_pack_densex.evaluation.models import AskingFailed, KeptLLM, Step
@@ -43,7 +44,6 @@ TRIAD = ("context_relevance", "groundedness", "answer_relevance")
 Failed = dict[str, Counter[str]]
 """Metric to how often it failed for which reason."""
 
-_FOOTNOTE = re.compile(r"[ \t]*\[\^[^\]\s]+\]")
 _VERDICT = re.compile(r"\[RESULT\]\W*?(-?\d+(?:\.\d+)?)(?:\s*/\s*(\d+))?", re.IGNORECASE)
 _YES_OR_NO = re.compile(r"(?<![a-z])(yes|no)(?![a-z])", re.IGNORECASE)
 _AT_ONCE = 8  # answers and verdicts that are waited for
@@ -56,7 +56,7 @@ class Answer:
     """What a query engine answered.
 
     Args:
-        text: The answer, without footnotes.
+        text: The answer, without footnotes and marks.
         contexts: The texts that it was made from.
         outcome: "answered", "not_found", "small_talk" or "vague"; "" where the engine does not say.
         sentences: Its sentences, each with `footnotes` and `propositions` (the ids of those that support it); empty
@@ -144,18 +144,15 @@ def answer_questions(
 
 
 def _answer(response: Any) -> Answer:
-    said = response.metadata or {}
+    said, text = response.metadata or {}, without_footnotes(str(response))
+    for mark in NO_SOURCE.values():
+        text = text.replace(mark, "")
     return Answer(
-        without_footnotes(str(response)),
+        text.strip(),
         [text for node in response.source_nodes if (text := node.node.get_content(MetadataMode.NONE)).strip()],
         str(said.get("outcome", "")),
         said.get("sentences", ()),
     )
-
-
-def without_footnotes(text: str) -> str:
-    """An answer as it would be spoken."""
-    return _FOOTNOTE.sub("", text).strip()
 
 
 def score_answers(questions: Sequence[Question], answers: Mapping[str, Answer | str], language: str) -> Judged:

@@ -28,7 +28,7 @@ def kind_of(body: Mapping[str, Any]) -> str:
 def judging(**replies: str | Reply | Callable[[Mapping[str, Any]], str | Reply]) -> Callable[[Any], str | Reply]:
     """A responder with a reply, or a responder, for each kind of request."""
     defaults: dict[str, Any] = {
-        "answer": "The mill stood in Nendrum. It was built in 619.",
+        "answer": "The mill stood in Nendrum.[^1] It was built in 619.[^1]",
         "reader": "Nendrum",
         "context_relevance": "It helps. [RESULT] 3.0",
         "groundedness": "YES",
