@@ -78,7 +78,7 @@ def test_answers_are_judged_and_a_second_run_asks_nothing(
     assert asked["answer"] >= 4
     code, output = run(*arguments)
     assert Counter(kind_of(seen.body) for seen in server.requests) == asked
-    assert "groundedness" in output
+    assert "grounded" in output
 
 
 def test_an_estimate_asks_nothing_and_tells_what_is_asked(
