@@ -132,7 +132,7 @@ def test_a_budget_is_kept_to(index: Path, questions: Path, server: OpenAIServer)
         (("{index}", "{missing}"), "missing.jsonl"),
         (("{missing}", "{questions}"), "is not an index"),
         (("{index}", "{questions}", "--trulens", "x.sqlite"), "--judge-model"),
-        (("{index}", "{empty}"), "no questions"),
+        (("{index}", "{empty}"), "it is empty"),
     ],
 )
 def test_what_cannot_be_evaluated_is_said(

@@ -60,14 +60,12 @@ def evaluate_index(
         models = {**models, "answers": OPENAI_MODEL}
     found: dict[str, Any] = {}
     for each in said or [None]:
-        replies = None if out is None else out / REPLIES
-        asked = _llms(models, replies, max_cost, only_estimate)
+        asked = _llms(models, None if out is None else out / REPLIES, max_cost, only_estimate)
         report = (_estimate if only_estimate else _run)(place, questions, asked, {**options, "language": each})
         folder = out if out is None or each is None or len(said) < 2 else out / each
         written = [] if folder is None or only_estimate else report.write(folder)
-        figures = {role: llm.figures for role, llm in asked.items() if llm is not None}
-        told = {role: asdict(one) for role, one in figures.items()}
-        found[each or ""] = told if only_estimate else _flat(report)
+        figures = {role: llm.figures for role, llm in asked.items()}
+        found[str(each)] = {role: asdict(one) for role, one in figures.items()} if only_estimate else _flat(report)
         if as_json:
             continue
         if len(said) > 1:
@@ -81,39 +79,33 @@ def evaluate_index(
 
 def _llms(
     models: Mapping[str, str | None], replies: Path | None, max_cost: float | None, dry: bool
-) -> dict[str, CachedLLM | None]:
+) -> dict[str, CachedLLM]:
     file = None if dry and replies is not None and not replies.exists() else replies
-    made: dict[str, CachedLLM | None] = dict.fromkeys(models)
-    for role, name in models.items():
-        if name not in (None, NONE):
-            stand_in = _STAND_INS[role] if dry else None
-            made[role] = CachedLLM(named_llm(name, asked=not dry), file, None if dry else max_cost, stand_in=stand_in)
-    return made
+    cost, stand_ins = (None, _STAND_INS) if dry else (max_cost, {})
+    return {
+        role: CachedLLM(named_llm(name, asked=not dry), file, cost, stand_in=stand_ins.get(role))
+        for role, name in models.items()
+        if name is not None and name != NONE
+    }
 
 
-def _run(
-    place: IndexPlace, questions: Path, asked: Mapping[str, CachedLLM | None], options: Mapping[str, Any]
-) -> Report:
-    answers, given = asked["answers"], dict(options)
-    chosen = {"similarity_top_k": given.pop("similarity_top_k")}
-    pack = place.open(proposition_llm=NONE, query_llm=NONE if answers is None else KeptLLM(answers), **chosen)
-    given |= {"reader_llm": asked["reader"], "judge_llm": asked["judge"]}
+def _run(place: IndexPlace, questions: Path, asked: Mapping[str, CachedLLM], options: Mapping[str, Any]) -> Report:
+    given = {**options, "reader_llm": asked.get("reader"), "judge_llm": asked.get("judge")}
+    query_llm = KeptLLM(asked["answers"]) if "answers" in asked else NONE
+    pack = place.open(proposition_llm=NONE, query_llm=query_llm, similarity_top_k=given.pop("similarity_top_k"))
     with shown_progress() as tell:
         return evaluate(pack, questions, name=place.name, progress=tell, **given)
 
 
-def _estimate(
-    place: IndexPlace, questions: Path, asked: Mapping[str, CachedLLM | None], options: Mapping[str, Any]
-) -> Report:
+def _estimate(place: IndexPlace, questions: Path, asked: Mapping[str, CachedLLM], options: Mapping[str, Any]) -> Report:
     """Run with what stands in for LLMs; where answers are not there yet, quotations are judged in their place."""
-    report = _run(place, questions, {**asked, "judge": None}, {**options, "trulens": None})
-    answers = asked["answers"]
-    if asked["judge"] is not None:
-        is_new = answers is not None and answers.figures.usage.requests > 0
+    before = {role: llm for role, llm in asked.items() if role != "judge"}
+    report = _run(place, questions, before, {**options, "trulens": None})
+    if "judge" in asked:
+        is_new = "answers" in asked and asked["answers"].figures.usage.requests > 0
+        after = {role: llm for role, llm in asked.items() if role == "judge" or (role == "answers" and not is_new)}
         with TemporaryDirectory() as folder:
-            database = options["trulens"] and Path(folder, "trulens.sqlite")
-            judged = {**asked, "answers": None if is_new else answers, "reader": None}
-            _run(place, questions, judged, {**options, "trulens": database})
+            _run(place, questions, after, {**options, "trulens": options["trulens"] and Path(folder, "trulens.sqlite")})
     return report
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import threading
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -90,27 +89,26 @@ class Judged:
             scores[question] = verdict
 
 
-def query_engine(retrieve: Callable[[str], list[NodeWithScore]], llm: KeptLLM) -> BaseQueryEngine:
+def query_engine(read: Mapping[str, list[NodeWithScore]], llm: KeptLLM) -> BaseQueryEngine:
     """LlamaIndex's own query engine, with its own prompts.
 
     Args:
-        retrieve: Returns what a reader gets for a question.
+        read: What a reader gets for each question.
         llm: Answers.
     """
     synthesizer = get_response_synthesizer(llm=llm, callback_manager=CallbackManager())
-    return RetrieverQueryEngine(Context(retrieve), synthesizer, callback_manager=CallbackManager())
+    return RetrieverQueryEngine(Retrieved(read), synthesizer, callback_manager=CallbackManager())
 
 
-class Context(BaseRetriever):
-    """Returns what a reader gets, one question after the other: retrievers need not stand several threads."""
+class Retrieved(BaseRetriever):
+    """Returns what was retrieved for a question before."""
 
-    def __init__(self, retrieve: Callable[[str], list[NodeWithScore]]) -> None:
-        self._retrieve_context, self._turn = retrieve, threading.Lock()
+    def __init__(self, read: Mapping[str, list[NodeWithScore]]) -> None:
+        self._read = read
         super().__init__(callback_manager=CallbackManager())
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        with self._turn:
-            return self._retrieve_context(query_bundle.query_str)
+        return self._read[query_bundle.query_str]
 
 
 def answer_questions(
@@ -253,11 +251,12 @@ def judge_answers(
 
 
 def _read_verdict(reply: str, most: float) -> tuple[float | None, str | None]:
-    """The number after the last "[RESULT]"; None where there is none from 0 to `most`.
+    """The number after the last "[RESULT]", or alone, as core's refine prompt has it; None if it is not 0 to `most`.
 
-    LlamaIndex's own reading crashes at "4.0.", and takes the 1 of "10" and of "1.5".
+    LlamaIndex's own reading crashes at "[RESULT] 4.0.", takes the 1 of "10" and of "1.5", and no number alone.
     """
-    found = _VERDICT.findall(unicodedata.normalize("NFKC", reply))
+    said = unicodedata.normalize("NFKC", reply).strip()
+    found = _VERDICT.findall(f"[RESULT]{said}" if re.fullmatch(r"[\d.]+", said) else said)
     score, of = found[-1] if found else ("-1", "")
     return (float(score), reply) if 0 <= float(score) <= most == float(of or most) else (None, None)
 

@@ -158,10 +158,9 @@ def compare(
         use: one if one is None or isinstance(one, CachedLLM) else CachedLLM(one, replies, max_cost)
         for use, one in given.items()
     }
-    headers, reader = made["llm"], made["reader_llm"]
-    answering, judging_llm = (
-        None if one is None or made["judge_llm"] is None else KeptLLM(one) for one in (reader, made["judge_llm"])
-    )
+    headers, reader, judged_by = made.values()
+    answering = KeptLLM(reader) if reader is not None and judged_by is not None else None
+    judging_llm = None if judged_by is None else KeptLLM(judged_by)
     judge_all: _Judging | None = None if judging_llm is None else partial(answers.judge_answers, judging_llm)
     if trulens is not None and judging_llm is not None:
         from llama_pack_densex.evaluation.trulens import Recorder
@@ -233,8 +232,8 @@ def evaluate(
         A report with one strategy: its `metrics` and, beside them, in `failed`, how many items failed.
 
     Raises:
-        DatasetError: The questions cannot be read.
-        ValueError: There are no questions, or an argument is out of range.
+        DatasetError: The questions cannot be read, or there are none.
+        ValueError: An argument is out of range.
         ImportError: The extra of `trulens` is not installed.
     """
     dataset, about = read_questions(questions, language=language, max_questions=max_questions), pack.counts()
@@ -340,14 +339,18 @@ def _observe(
     spent = corpus.spent - before
     units = built.units if built.units is not None else [] if embedding is None else embedding.take_requested()
     findings: dict[str, Finding] = {}
+    read: dict[str, list[NodeWithScore]] = {}
     for question in dataset.questions:
         started = time.perf_counter()
         results = built.retriever.retrieve(question.text)
         took = time.perf_counter() - started
-        default = _default(strategy, built, question.text, results)
+        default = results[: strategy.context_k]
+        if built.context_retriever is not None:
+            default = built.context_retriever.retrieve(question.text)
+        read[question.text] = _context(strategy, question, default)
         context, default_context = (
-            [node.node.get_content(metadata_mode=MetadataMode.NONE) for node in _context(strategy, question.text, some)]
-            for some in (results[: corpus.depth], default)
+            [found.node.get_content(metadata_mode=MetadataMode.NONE) for found in some]
+            for some in (_context(strategy, question, results[: corpus.depth]), read[question.text])
         )
         nodes = [result.node for result in results]
         findings[question.id] = judge.finding(question, nodes, context, default_context, took)
@@ -369,21 +372,8 @@ def _observe(
     cost = _with_llm(cost, spent)
     engine = built.query_engine
     if engine is None and answering is not None:
-
-        def read(question: str) -> list[NodeWithScore]:
-            results = [] if built.context_retriever is not None else built.retriever.retrieve(question)
-            return _context(strategy, question, _default(strategy, built, question, results))
-
         engine = answers.query_engine(read, answering)
     return _Observed(strategy, findings, in_passages, cost, engine)
-
-
-def _default(
-    strategy: Strategy, built: Built, question: str, results: Sequence[NodeWithScore]
-) -> Sequence[NodeWithScore]:
-    """The nodes of the default context."""
-    retriever = built.context_retriever
-    return results[: strategy.context_k] if retriever is None else retriever.retrieve(question)
 
 
 def _with_llm(cost: report.Cost, spent: Spent) -> report.Cost:
@@ -392,11 +382,11 @@ def _with_llm(cost: report.Cost, spent: Spent) -> report.Cost:
     return replace(cost, llm_calls=calls, llm_tokens=tokens, llm_dollars=dollars)
 
 
-def _context(strategy: Strategy, question: str, results: Sequence[NodeWithScore]) -> list[NodeWithScore]:
+def _context(strategy: Strategy, question: Question, results: Sequence[NodeWithScore]) -> list[NodeWithScore]:
     """What a reader gets of results; they stay as they are."""
     nodes = [NodeWithScore(node=result.node.model_copy(), score=result.score) for result in results]
     for postprocessor in strategy.node_postprocessors:
-        nodes = postprocessor.postprocess_nodes(nodes, query_bundle=QueryBundle(question))
+        nodes = postprocessor.postprocess_nodes(nodes, query_bundle=QueryBundle(question.text))
     return nodes
 
 

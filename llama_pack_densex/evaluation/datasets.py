@@ -167,30 +167,26 @@ def read_questions(
         max_questions: Keep the first so many.
 
     Raises:
-        DatasetError: They cannot be read.
-        ValueError: There are none.
+        DatasetError: They cannot be read, or there are none.
     """
+    path = Path(questions) if isinstance(questions, (str, Path)) else Path("questions")
     if isinstance(questions, (str, Path)):
-        path = Path(questions)
-        is_of_documents = path.is_dir() or (ending(path) == ".json" and _begins_with(path, "{"))
-        first = {} if is_of_documents else next((each.fields for each in _read_questions(path)), {})
-        if is_of_documents or "text" in first:
+        has_documents = path.is_dir() or (ending(path) == ".json" and _begins_with(path, "{"))
+        records = [] if has_documents else list(_read_questions(path))
+        if not records or "text" in records[0].fields:
             found = read_dataset(path, language=language)
         else:
-            asked = _in_language(path, list(_read_questions(path)), language or "")
-            own = [_own_question(record, number, None) for number, record in enumerate(asked[0], 1)]
-            found = EvaluationSet(path.name.partition(".")[0], asked[1], [], own)
+            meant, said = _in_language(path, records, language or "")
+            own = [_own_question(record, number, None) for number, record in enumerate(meant, 1)]
+            found = EvaluationSet(path.name.partition(".")[0], said, [], own)
     else:
         own = [
-            each
-            if isinstance(each, Question)
-            else _own_question(Record(dict(each), f"question {number}"), number, None)
-            for number, each in enumerate(questions, 1)
+            one if isinstance(one, Question) else _own_question(Record(dict(one), f"question {number}"), number, None)
+            for number, one in enumerate(questions, 1)
         ]
-        found = EvaluationSet("own questions", language or "", [], own)
-    kept = [replace(each, document_id="", span=None, candidates=()) for each in found.questions[:max_questions]]
-    if not kept:
-        raise ValueError("there are no questions to ask")
+        found = EvaluationSet(path.name, language or "", [], own)
+    _check_ids(found, path)
+    kept = [replace(one, document_id="", span=None, candidates=()) for one in found.questions[:max_questions]]
     found = replace(found, documents=[], passages={}, relevance={}, questions=kept)
     return found if found.language else replace(found, language=_language(found))
 

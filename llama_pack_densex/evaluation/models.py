@@ -44,7 +44,6 @@ from llama_pack_densex.llm.usage import (
     count_messages,
     count_tokens,
     price_of,
-    read_prices,
 )
 from llama_pack_densex.models import embed_model_identity
 
@@ -173,7 +172,6 @@ class CachedLLM:
         llm: The LLM.
         file: Where replies are kept for later processes; None keeps them in memory.
         max_cost: US dollars that it may use before it stops; None means no limit.
-        prices: Prices beside, or in place of, the list prices, as `read_prices` takes them.
         stand_in: A reply for all that is not kept: nothing is sent then, and `figures` say what would be.
 
     Raises:
@@ -185,12 +183,10 @@ class CachedLLM:
         llm: LLM,
         file: Path | None = None,
         max_cost: float | None = None,
-        *,
-        prices: Path | None = None,
         stand_in: str | None = None,
     ) -> None:
         self.llm, self.model_name, self._stand_in = llm, llm.metadata.model_name, stand_in
-        price = price_of(self.model_name, read_prices(prices))
+        price = price_of(self.model_name, {})
         if max_cost is not None and price is None:
             raise ValueError(f"max_cost needs the price of {self.model_name}, which is not in the price table")
         self._llm = without_retries(llm)

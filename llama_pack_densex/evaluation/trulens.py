@@ -26,7 +26,7 @@ from llama_index.core.prompts.mixin import PromptMixinType
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 from sqlalchemy.exc import SQLAlchemyError
 
-from llama_pack_densex.evaluation.answers import TRIAD, Answer, Context, Judged, to_judge
+from llama_pack_densex.evaluation.answers import TRIAD, Answer, Judged, Retrieved, to_judge
 from llama_pack_densex.evaluation.datasets import Question
 from llama_pack_densex.evaluation.models import KeptLLM, Step
 from llama_pack_densex.evaluation.runs import require
@@ -134,22 +134,19 @@ class _Answered(BaseQueryEngine):
     """Answers as it was answered."""
 
     def __init__(self, answers: Mapping[str, Answer]) -> None:
-        self._answers, self.retriever = answers, Context(lambda asked: _nodes(answers[asked]))
+        made = {key: [TextNode(text=text) for text in answer.contexts] for key, answer in answers.items()}
+        nodes = {question: [NodeWithScore(node=node) for node in some] for question, some in made.items()}
+        self._answers, self.retriever = answers, Retrieved(nodes)
         super().__init__(callback_manager=CallbackManager())
 
     def _query(self, query_bundle: QueryBundle) -> Response:
-        nodes = self.retriever.retrieve(query_bundle)
-        return Response(self._answers[query_bundle.query_str].text, source_nodes=nodes)
+        return Response(self._answers[query_bundle.query_str].text, self.retriever.retrieve(query_bundle))
 
     async def _aquery(self, query_bundle: QueryBundle) -> Response:
         return self._query(query_bundle)
 
     def _get_prompt_modules(self) -> PromptMixinType:
         return {}
-
-
-def _nodes(answer: Answer) -> list[NodeWithScore]:
-    return [NodeWithScore(node=TextNode(text=text)) for text in answer.contexts]
 
 
 def _metrics(core: Any, judge: KeptLLM) -> list[Any]:

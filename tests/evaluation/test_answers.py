@@ -61,6 +61,7 @@ def test_strategies_answer_and_are_judged(language: str) -> None:
         ("context_relevance", "First [RESULT] 1, and in the end **[RESULT]: 2.5**", 0.625),
         ("context_relevance", "役に立つ。［ＲＥＳＵＬＴ］　３．０", 0.75),
         ("context_relevance", "[result] 3/4", 0.75),
+        ("context_relevance", "4.0", 1.0),
         ("context_relevance", "[RESULT] 10", None),
         ("context_relevance", "[RESULT] -1", None),
         ("context_relevance", "[RESULT] 3/5", None),
@@ -263,7 +264,12 @@ def test_failed_items_stand_beside_their_metric_in_the_report() -> None:
 
 @pytest.mark.parametrize(
     ("given", "error"),
-    [([], "there are no questions"), ([{"question": 3.5}], "text is expected"), ("nothing.jsonl", "nothing.jsonl")],
+    [
+        (2 * [Question("q", "Why?", ())], "occurs twice"),
+        ([], "there are none"),
+        ([{"question": 3.5}], "text is expected"),
+        ("nothing.jsonl", "nothing.jsonl"),
+    ],
 )
 def test_questions_that_cannot_be_asked(given: Any, error: str, tmp_path: Path) -> None:
     given = tmp_path / given if isinstance(given, str) else given
