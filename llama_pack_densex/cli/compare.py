@@ -60,6 +60,7 @@ def print_report(console: Console, report: Report, written: Sequence[Path] = ())
             write(console, line, style="dim")
     for group, meaning in _ANSWERS.items():
         if shown := [name for name in group if _is_given(report, name)]:
+            console.print()
             console.print(_answers_table(report, shown))
             console.print()
             write(console, meaning.format(unit=dataset.length_unit), style="dim")

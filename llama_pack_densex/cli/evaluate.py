@@ -126,6 +126,7 @@ def _print_requests(console: Console, asked: Mapping[str, RequestFigures], only_
         numbers = (used.requests, figures.cache_hits, used.input_tokens, used.output_tokens)
         table.add_row(role, one_line(figures.model), *(f"{number:,}" for number in numbers), cost)
     if asked:
+        console.print()
         console.print(table)
     elif only_estimate:
         write(console, "No LLM is asked.")

@@ -16,16 +16,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
-from llama_index.core import Settings
+from llama_index.core import Settings, evaluation
 from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.callbacks import CallbackManager
-from llama_index.core.evaluation import (
-    AnswerRelevancyEvaluator,
-    BaseEvaluator,
-    ContextRelevancyEvaluator,
-    FaithfulnessEvaluator,
-)
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.response_synthesizers import get_response_synthesizer
 from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
@@ -220,10 +214,12 @@ def judge_answers(
     Raises:
         LLMError: No more verdicts can be had.
     """
-    evaluators: dict[str, BaseEvaluator] = {
-        "context_relevance": ContextRelevancyEvaluator(llm, parser_function=partial(_read_verdict, most=4.0)),
-        "groundedness": FaithfulnessEvaluator(llm),
-        "answer_relevance": AnswerRelevancyEvaluator(llm, parser_function=partial(_read_verdict, most=2.0)),
+    evaluators: dict[str, evaluation.BaseEvaluator] = {
+        "context_relevance": evaluation.ContextRelevancyEvaluator(
+            llm, parser_function=partial(_read_verdict, most=4.0)
+        ),
+        "groundedness": evaluation.FaithfulnessEvaluator(llm),
+        "answer_relevance": evaluation.AnswerRelevancyEvaluator(llm, parser_function=partial(_read_verdict, most=2.0)),
     }
 
     def judge(one: tuple[str, Question, Answer]) -> float | str:
@@ -250,7 +246,7 @@ def judge_answers(
     return judged
 
 
-def _read_verdict(reply: str, most: float) -> tuple[float | None, str | None]:
+def _read_verdict(reply: str, most: int) -> tuple[float | None, str | None]:
     """The number after the last "[RESULT]", or alone, as core's refine prompt has it; None if it is not 0 to `most`.
 
     LlamaIndex's own reading crashes at "[RESULT] 4.0.", takes the 1 of "10" and of "1.5", and no number alone.

@@ -246,12 +246,11 @@ def evaluate(
     found = compare(dataset, None, [strategy], embed_model=NONE, **options)
     model = pack.get_modules()["embed_model"]
     identity = None if model is None else embed_model_identity(model)
-    made_by = pack.node_parser.propositionizer.class_name()
     units = about.passages + about.propositions
     return replace(
         found,
         dataset=replace(found.dataset, documents=about.documents, passages=about.passages),
-        settings=replace(found.settings, embed_model=identity, propositionizer=made_by),
+        settings=replace(found.settings, embed_model=identity, propositionizer="as the index has them"),
         strategies=[replace(one, cost=replace(one.cost, units=units, tokens=None)) for one in found.strategies],
     )
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import json
 import logging
-import math
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -102,11 +101,12 @@ class Recorder:
                 if self._judge.stopped is not None:
                     raise self._judge.stopped
                 found, _ = session.get_records_and_feedback(record_ids=[*records])
-                for row in found.to_dict(orient="records"):
-                    key, metrics = records[row["record_id"]]
+                rows = {row["record_id"]: row for row in found.to_dict(orient="records")}
+                for record, (key, metrics) in records.items():
                     for metric in metrics:
-                        score = row.get(metric, math.nan)  # which stands for none too
-                        judged.add(metric, key, float(score) if 0 <= score <= 1 else "no verdict")
+                        score = rows.get(record, {}).get(metric)
+                        is_verdict = isinstance(score, (int, float)) and 0 <= score <= 1  # -1 and NaN are none
+                        judged.add(metric, key, score if is_verdict else "no verdict")
                 if step is not None:
                     step(start + len(records), len(wanted))
         return judged
