@@ -246,7 +246,7 @@ def judge_answers(
     return judged
 
 
-def _read_verdict(reply: str, most: int) -> tuple[float | None, str | None]:
+def _read_verdict(reply: str, most: float) -> tuple[float | None, str | None]:
     """The number after the last "[RESULT]", or alone, as core's refine prompt has it; None if it is not 0 to `most`.
 
     LlamaIndex's own reading crashes at "[RESULT] 4.0.", takes the 1 of "10" and of "1.5", and no number alone.
