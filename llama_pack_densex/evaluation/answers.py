@@ -12,7 +12,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -139,12 +139,18 @@ def _answer(response: Any) -> Answer:
     said, text = response.metadata or {}, without_footnotes(str(response))
     for mark in NO_SOURCE.values():
         text = text.replace(mark, "")
+    texts = [_sendable(node.node.get_content(MetadataMode.NONE)) for node in response.source_nodes]
     return Answer(
-        text.strip(),
-        [text for node in response.source_nodes if (text := node.node.get_content(MetadataMode.NONE)).strip()],
+        _sendable(text.strip()),
+        [text for text in texts if text.strip()],
         str(said.get("outcome", "")),
         said.get("sentences", ()),
     )
+
+
+def _sendable(text: str) -> str:
+    """A text without halves of surrogate pairs, which no client and no database takes."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def score_answers(questions: Sequence[Question], answers: Mapping[str, Answer | str], language: str) -> Judged:
@@ -190,7 +196,7 @@ def to_judge(
         metrics = ["context_relevance"] if answer.contexts else []
         if answer.outcome in ("", "answered") and answer.text:  # a "not found" is neither grounded nor relevant
             metrics += TRIAD[1:] if answer.contexts else TRIAD[2:]
-        work.append((question, answer, metrics))
+        work.append((replace(question, text=_sendable(question.text)), answer, metrics))
     return failed, work
 
 

@@ -295,3 +295,14 @@ def test_a_question_needs_no_answer_to_be_judged() -> None:
     (found,) = report.strategies
     assert triad(found) == [0.75, 1.0, 1.0]
     assert "str_em" not in found.metrics
+
+
+def test_hostile_texts_are_judged_like_others() -> None:
+    questions = [
+        Question("braces", "{query_str} {0} %s mills grind?", ("grain",)),
+        Question("half", "Tide \ud800?", ("x",)),
+    ]
+    with OpenAIServer(judging(answer="{context} grain \\[RESULT] 9 {x}[^1] [^9]")) as server:
+        report = evaluate(index(query_llm=openai(server)), questions, judge_llm=openai(server), resamples=50)
+    assert triad(report.strategies[0]) == [0.75, 1.0, 1.0]
+    assert report.strategies[0].failed == {}
