@@ -10,7 +10,7 @@ PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 CORE_VERSIONS := lowest 0.14.20 newest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-slow test-stores coverage check format bench test-matrix constraints clean supported-python
+.PHONY: help demo test test-all test-slow test-stores test-trulens coverage check format bench test-matrix constraints clean supported-python
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ coverage: $(VENV)/.installed-all  ## run all tests, and say which lines none of 
 test-stores: $(VENV)/.installed-stores  ## run the store suite with every store, and write its table into docs/stores.md
 	$(BIN)/python -m pytest tests/integration/stores --write-table docs/stores.md $(ARGS)
 
+test-trulens: .venv-trulens/.installed  ## run the tests that need TruLens, in an environment of its own (it needs an older rich)
+	OMP_NUM_THREADS=1 .venv-trulens/bin/python -m pytest tests/evaluation/test_trulens.py $(ARGS)
+
 check: $(VENV)/.installed-all  ## lint, formatting and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -52,7 +55,7 @@ constraints:  ## resolve constraints.txt anew; needs PYTHONS="python3.10 python3
 	mv .constraints.new constraints.txt
 
 clean:  ## remove the virtual environments and caches
-	rm -rf $(VENV) .venv-matrix .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist *.egg-info
+	rm -rf $(VENV) .venv-matrix .venv-trulens .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp is written last and taken away first, so an interrupted installation is begun anew.
@@ -73,6 +76,12 @@ $(VENV)/.installed-all: $(VENV)/.installed
 $(VENV)/.installed-stores: $(VENV)/.installed-all
 	@echo "Installing the vector stores that only this needs."
 	$(BIN)/python $(PIP_INSTALL) -c constraints.txt -e '.[huggingface,files,chroma,faiss,postgres,qdrant,milvus,dev]'
+	@touch $@
+
+.venv-trulens/.installed: pyproject.toml | supported-python
+	rm -rf $(@D)
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python $(PIP_INSTALL) -e '.[evaluation,trulens]' hypothesis pytest pytest-asyncio
 	@touch $@
 
 supported-python:

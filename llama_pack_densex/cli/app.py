@@ -131,6 +131,30 @@ Exclude = Annotated[
     list[str] | None,
     typer.Option(help="Leave out files or folders of this name or path: 'drafts', 'notes/*.txt'.", metavar="GLOB"),
 ]
+QueryLLM = Annotated[
+    str | None, _llm_option("What answers", '; "none" quotes. Default: gpt-4o-mini with a key', "--query-llm")
+]
+TopK = Annotated[int | None, typer.Option(min=1, help="Passages to retrieve. Default: the index's, at first 4.")]
+ReaderModel = Annotated[
+    str | None, typer.Option(help="Such a model that answers from each context, for EM and F1.", metavar="NAME")
+]
+JudgeModel = Annotated[
+    str | None, typer.Option(help="Such a model that judges the answers by the RAG triad.", metavar="NAME")
+]
+TruLens = Annotated[
+    Path | None, typer.Option(help="Have TruLens judge, and record it in this SQLite file.", metavar="FILE")
+]
+MaxCostEach = Annotated[
+    float | None, typer.Option(min=0, help="US dollars that each use of an LLM stops at. With --out, replies stay.")
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(help="For report.json, .csv and .html; embeddings and replies are kept there too.", metavar="DIR"),
+]
+Language = Annotated[
+    str | None, typer.Option(help='Of the questions: "en", "ja", ... Default: told from them.', metavar="CODE")
+]
+Limit = Annotated[int | None, typer.Option(min=1, help="Take the first N questions.", metavar="N")]
 Strict = Annotated[
     bool,
     typer.Option("--strict/--skip-unreadable", help="Refuse files that cannot be read; else a warning names them."),
@@ -256,12 +280,8 @@ def estimate(
 def query(
     place: Place,
     question: Annotated[str, typer.Argument(help="The question.", metavar="QUESTION")],
-    top_k: Annotated[
-        int | None, typer.Option(min=1, help="Passages to retrieve. Default: the index's, at first 4.")
-    ] = None,
-    query_llm: Annotated[
-        str | None, _llm_option("What answers", '; "none" quotes. Default: gpt-4o-mini with a key', "--query-llm")
-    ] = None,
+    top_k: TopK = None,
+    query_llm: QueryLLM = None,
     api_base: ApiBase = None,
     filters: Annotated[
         list[str] | None,
@@ -485,26 +505,21 @@ def compare(
     llm: Annotated[
         str | None, _llm_option("Of propositions (--propositionizer llm) and contextual headers", "")
     ] = None,
-    reader_model: Annotated[
-        str | None, typer.Option(help="Such a model that answers from each context, for EM and F1.", metavar="NAME")
-    ] = None,
+    reader_model: ReaderModel = None,
+    judge_model: JudgeModel = None,
+    trulens: TruLens = None,
     api_base: ApiBase = None,
-    max_cost: Annotated[
-        float | None, typer.Option(min=0, help="US dollars that each use of an LLM stops at. With --out, replies stay.")
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="For report.json, .csv and .html; embeddings and replies are kept there too.", metavar="DIR"),
-    ] = None,
-    language: Annotated[
-        str | None, typer.Option(help='Of the questions: "en", "ja", ... Default: told from them.', metavar="CODE")
-    ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Take the first N questions.", metavar="N")] = None,
+    max_cost: MaxCostEach = None,
+    out: Out = None,
+    language: Language = None,
+    limit: Limit = None,
     top_k: Annotated[
         int | None, typer.Option(min=1, help="Nodes that are read. Default: each strategy's own number.", metavar="K")
     ] = None,
 ) -> None:
     """Compare ways of retrieving, LlamaIndex's and ours, on a dataset or on your own documents and questions."""
+    if judge_model and not reader_model:
+        raise typer.BadParameter("it needs --reader-model", param_hint="--judge-model")
     with session():
         from llama_pack_densex.cli.choices import Choices
         from llama_pack_densex.cli.compare import print_report, said_once, shown_progress
@@ -514,7 +529,7 @@ def compare(
         from llama_pack_densex.llm.names import OPENAI_MODEL, named_llm
 
         names = None if strategies is None else [name.strip() for name in strategies.split(",") if name.strip()]
-        llm, reader_model, embed_model = _served(api_base, llm, reader_model, embed_model)
+        llm, reader_model, judge_model, embed_model = _served(api_base, llm, reader_model, judge_model, embed_model)
         resolve_strategies(names)  # says now what is wrong with them
         asks_llm = propositionizer == "llm"
         made = None
@@ -534,6 +549,8 @@ def compare(
                     propositionizer=made,
                     llm=named_llm(llm or OPENAI_MODEL) if asks_llm or llm not in (None, "none") else None,
                     reader_llm=None if reader_model in (None, "none") else named_llm(reader_model),
+                    judge_llm=None if judge_model in (None, "none") else named_llm(judge_model),
+                    trulens=trulens,
                     context_k=top_k,
                     cache_dir=out,
                     max_cost=max_cost,
@@ -541,6 +558,39 @@ def compare(
                 )
             written = [] if out is None else report.write(out if alone or each is None else out / each)
             print_report(stdout(), report, written)
+
+
+@app.command()
+def evaluate(
+    place: Place,
+    questions: Annotated[
+        Path, typer.Argument(help="Questions or a dataset, as for compare; no documents are read.", metavar="QUESTIONS")
+    ],
+    query_llm: QueryLLM = None,
+    reader_model: ReaderModel = None,
+    judge_model: JudgeModel = None,
+    trulens: TruLens = None,
+    api_base: ApiBase = None,
+    max_cost: MaxCostEach = None,
+    out: Out = None,
+    estimate: Annotated[
+        bool, typer.Option("--estimate", help="Tell what would be asked, and what that costs; ask nothing.")
+    ] = False,
+    language: Language = None,
+    limit: Limit = None,
+    top_k: TopK = None,
+    as_json: Json = False,
+) -> None:
+    """Ask an index questions, and measure what it gives to read, what it answers, and from which sources."""
+    with session():
+        from llama_pack_densex.cli.evaluate import evaluate_index
+        from llama_pack_densex.cli.places import IndexPlace
+
+        answers, reader, judge = _served(api_base, query_llm, reader_model, judge_model)
+        models = {"answers": answers, "reader": reader, "judge": judge}
+        options = {"similarity_top_k": top_k, "trulens": trulens, "max_questions": limit}
+        how: dict[str, Any] = {"out": out, "max_cost": max_cost, "language": language, "as_json": as_json}
+        evaluate_index(stdout(), IndexPlace.of(place), questions, models, options, only_estimate=estimate, **how)
 
 
 @app.command()

@@ -25,6 +25,18 @@ _WIDE = (
     *_NARROW[:2], "recall@20", "gold@1", "mrr@10", "ndcg@10", "answer_recall@50", *_NARROW[2:], "answer_recall",
 )  # fmt: skip
 _TITLES = {"answer_recall": "AR", "recall": "R", "mrr": "MRR", "ndcg": "nDCG"}
+_ANSWERS = {
+    ("em@100", "f1@100", "em@500", "f1@500"): "EM@l, F1@l: the reader's answers from the first l {unit}.",
+    ("str_em", "answered", "cited", "supported"): (
+        'str_em: an accepted answer is in the answer; answered: it is no "not found"; cited, supported: its sentences '
+        "with a footnote, and with a proposition that says them. Failed items are not counted."
+    ),
+    ("context_relevance", "groundedness", "answer_relevance"): (
+        "By the judge: the context is relevant to the question, the answer grounded in it, and relevant to the "
+        "question. Failed items are not counted."
+    ),
+}
+_SHORT = {"context_relevance": "context", "groundedness": "grounded", "answer_relevance": "relevant"}
 _COSTS = ("context", "units", "tokens", "index s", "query ms")
 _WIDE_FROM = 160  # columns of the terminal
 _SIGNIFICANT = 0.05
@@ -46,6 +58,12 @@ def print_report(console: Console, report: Report, written: Sequence[Path] = ())
         console.print()
         for line in _legend(report):
             write(console, line, style="dim")
+    for group, meaning in _ANSWERS.items():
+        if shown := [name for name in group if _is_given(report, name)]:
+            console.print()
+            console.print(_answers_table(report, shown))
+            console.print()
+            write(console, meaning.format(unit=dataset.length_unit), style="dim")
     for reason in dict.fromkeys(left.reason for left in report.skipped):
         names = ", ".join(one_line(left.name) for left in report.skipped if left.reason == reason)
         write(console, f"Left out: {names}: {reason}.")
@@ -71,9 +89,22 @@ def _table(report: Report, width: int) -> Table:
             style = "dim" if value is None else "bold green" if value == best[name] else ""
             cells.append(Text("- " if value is None else f"{value:.3f}{mark}", style=style))
         cost = strategy.cost
-        costs = [f"{cost.context_words:,.0f}", f"{cost.units:,}", f"{cost.tokens:,}"]
+        costs = [f"{cost.context_words:,.0f}", f"{cost.units:,}", "-" if cost.tokens is None else f"{cost.tokens:,}"]
         costs += [f"{cost.index_seconds:.1f}", f"{cost.query_ms:.1f}"]
         table.add_row(*cells, *(costs if wide else costs[:1]))
+    return table
+
+
+def _answers_table(report: Report, shown: Sequence[str]) -> Table:
+    """Metrics of answers, and how many items failed."""
+    table = bare_table(1)
+    table.add_column("strategy", overflow="fold")
+    for name in (*shown, "failed"):
+        table.add_column(_SHORT.get(name, name.upper() if "@" in name else name), justify="right", no_wrap=True)
+    for strategy in report.strategies:
+        values = [strategy.metrics.get(name) for name in shown]
+        failed = max((strategy.failed.get(name, 0) for name in shown), default=0)
+        table.add_row(one_line(strategy.name), *("-" if one is None else f"{one:.3f}" for one in values), f"{failed:,}")
     return table
 
 
@@ -87,7 +118,7 @@ def _legend(report: Report) -> Iterator[str]:
         yield "R@k: an answer is in one of the first k distinct passages; not for units that reach over several."
     if _is_given(report, "answer_recall"):
         yield f"AR@l: an answer is in the first l {unit} that are read; context: {unit} read by default."
-    else:
+    elif _is_given(report, "gold@1"):
         named = "the passage that it was written for" if report.dataset.gold == "passage" else "the document it names"
         yield f"gold@k: {named} is among the first k; context: {unit} read by default."
     if report.comparisons:

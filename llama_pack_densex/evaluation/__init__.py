@@ -11,9 +11,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from llama_pack_densex.evaluation.compare import evaluate as evaluate
     from llama_pack_densex.evaluation.datasets import EvaluationSet as EvaluationSet
     from llama_pack_densex.evaluation.datasets import Question as Question
     from llama_pack_densex.evaluation.datasets import read_dataset as read_dataset
+    from llama_pack_densex.evaluation.models import CachedLLM as CachedLLM
+    from llama_pack_densex.evaluation.models import KeptLLM as KeptLLM
     from llama_pack_densex.evaluation.propositions import BertScoreSimilarity as BertScoreSimilarity
     from llama_pack_densex.evaluation.propositions import EmbeddingSimilarity as EmbeddingSimilarity
     from llama_pack_densex.evaluation.propositions import score_propositions as score_propositions
@@ -27,7 +30,9 @@ if TYPE_CHECKING:
     from llama_pack_densex.evaluation.strategy import StrategyUnavailable as StrategyUnavailable
 
 _NAMES = {
+    "compare": ("evaluate",),
     "datasets": ("EvaluationSet", "Question", "read_dataset"),
+    "models": ("CachedLLM", "KeptLLM"),
     "propositions": ("BertScoreSimilarity", "EmbeddingSimilarity", "score_propositions"),
     "records": ("DatasetError",),
     "report": ("Report",),

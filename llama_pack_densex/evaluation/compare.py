@@ -18,25 +18,29 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.llms import LLM, ChatMessage
 from llama_index.core.schema import Document, MetadataMode, NodeWithScore, QueryBundle
 
-from llama_pack_densex.evaluation import judging, report
-from llama_pack_densex.evaluation.datasets import EvaluationSet, Question, to_dataset
+from llama_pack_densex.evaluation import answers, judging, report
+from llama_pack_densex.evaluation.answers import Answer, Failed, Judged
+from llama_pack_densex.evaluation.datasets import EvaluationSet, Question, read_questions, to_dataset
 from llama_pack_densex.evaluation.judging import LENGTHS, WITHOUT_SPACES, Finding, Judge, within_passages
-from llama_pack_densex.evaluation.models import CachedEmbedding, CachedLLM
+from llama_pack_densex.evaluation.models import CachedEmbedding, CachedLLM, KeptLLM, Step
 from llama_pack_densex.evaluation.report import COMPARED, Report
 from llama_pack_densex.evaluation.runs import Scores
 from llama_pack_densex.evaluation.significance import Comparison, bootstrap_interval, randomisation_test
 from llama_pack_densex.evaluation.strategies import resolve_strategies
-from llama_pack_densex.evaluation.strategy import Corpus, Spent, Strategy, StrategyUnavailable
+from llama_pack_densex.evaluation.strategy import Built, Corpus, Spent, Strategy, StrategyUnavailable
 from llama_pack_densex.llm.errors import LLMError
-from llama_pack_densex.models import embed_model_identity, resolve_embed_model
+from llama_pack_densex.models import NONE, embed_model_identity, resolve_embed_model
 from llama_pack_densex.node_parsers.nodes import title_of
+from llama_pack_densex.pack import DenseXRetrievalPack
 from llama_pack_densex.propositionizers.base import Propositionizer
+from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
 
-__all__ = ["compare"]
+__all__ = ["compare", "evaluate"]
 
 logger = logging.getLogger(__name__)
 
@@ -46,12 +50,15 @@ Progress = Callable[[str, int, int], None]
 READER_LENGTHS = (100, 200, 500)
 """Words (characters) of context that the reader gets: the l of EM@l and F1@l."""
 
-_EMBEDDINGS, _REPLIES = "embeddings.sqlite", "replies.sqlite"
+REPLIES = "replies.sqlite"
+"""Where replies are kept in a report's folder."""
+_EMBEDDINGS = "embeddings.sqlite"
 _SHOWN = 300  # characters of an error in a report
 _OURS = "densex"
 _CONFIDENCE = 0.95
 _PACKAGES = (
     "llama-pack-densex", "llama-index-core", "llama-index-retrievers-bm25", "bm25s", "lancedb", "ir-measures", "numpy",
+    "trulens-core",
 )  # fmt: skip
 _PROMPT = (
     "Answer the question from the context below, in as few words as possible: a name, a date, a number, a phrase. Give "
@@ -68,7 +75,9 @@ def compare(
     embed_model: BaseEmbedding | str | None = None,
     propositionizer: Propositionizer | None = None,
     llm: LLM | None = None,
-    reader_llm: LLM | None = None,
+    reader_llm: LLM | CachedLLM | None = None,
+    judge_llm: LLM | CachedLLM | None = None,
+    trulens: str | Path | None = None,
     context_k: int | None = None,
     depth: int = 20,
     language: str | None = None,
@@ -99,12 +108,17 @@ def compare(
         llm: Writes the headers of contextual retrieval; None means that they are made of title and headings.
         reader_llm: Answers from the first 100, 200 and 500 words of each strategy's context, for exact match and F1;
             None means that these are not measured.
+        judge_llm: Judges answers by the RAG triad, through LlamaIndex's evaluators: `context_relevance`, `groundedness`
+            and `answer_relevance`. The answers are those of a strategy's own query engine, else `reader_llm`'s from the
+            default context, by LlamaIndex's own prompt. None means that nothing is judged.
+        trulens: An SQLite file, made if it is not there: TruLens judges in place of LlamaIndex's evaluators, asking
+            `judge_llm`, and keeps answers and verdicts there, each strategy a version of the app "densex".
         context_k: How many retrieved nodes are read, in place of the strategies' own defaults. Retrievers that decide
             themselves (auto-merging) keep to theirs.
         depth: How many distinct results the metrics of rankings look at; metrics of more are not given.
         language: "en", "ja", ... Default: what the dataset says, or the questions tell.
         cache_dir: A folder to keep embeddings and the replies of `llm` and `reader_llm` in for the next comparison.
-        max_cost: US dollars that `llm` may use, and `reader_llm` as many, before it stops; None means no limit.
+        max_cost: US dollars that each of the LLMs may use before it stops; None means no limit.
         permutations: Of the randomisation test.
         resamples: Of the bootstrap for confidence intervals.
         seed: Of both.
@@ -113,7 +127,7 @@ def compare(
     Raises:
         DatasetError: The dataset cannot be read.
         ValueError: There is nothing to compare, or an argument is out of range; the message says which.
-        ImportError: The extra `evaluation` is not installed.
+        ImportError: The extra `evaluation` is not installed, or for `trulens` the extra of that name.
 
     Examples:
         ```python
@@ -125,6 +139,8 @@ def compare(
         raise ValueError(f"depth is {depth}: at least 1 is needed")
     if context_k is not None and context_k < 1:
         raise ValueError(f"context_k is {context_k}: it must be at least 1, or None for the strategies' own")
+    if trulens is not None and judge_llm is None:
+        raise ValueError("TruLens needs a judge: pass judge_llm (--judge-model)")
     chosen = resolve_strategies(strategies)
     dataset = to_dataset(documents, questions, language)
     if strategies is None:
@@ -133,11 +149,27 @@ def compare(
     tell: Progress = progress if progress is not None else lambda what, done, total: None
     tell("Loading the embedding model", 0, 1)
     model, _ = resolve_embed_model(embed_model)
+    folder = None if cache_dir is None else Path(cache_dir)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+    replies = None if folder is None else folder / REPLIES
+    given = {"llm": llm, "reader_llm": reader_llm, "judge_llm": judge_llm}
+    made = {
+        use: one if one is None or isinstance(one, CachedLLM) else CachedLLM(one, replies, max_cost)
+        for use, one in given.items()
+    }
+    headers, reader, judged_by = made.values()
+    answering = KeptLLM(reader) if reader is not None and judged_by is not None else None
+    judging_llm = None if judged_by is None else KeptLLM(judged_by)
+    judge_all: _Judging | None = None if judging_llm is None else partial(answers.judge_answers, judging_llm)
+    if trulens is not None and judging_llm is not None:
+        from llama_pack_densex.evaluation.trulens import Recorder
+
+        judge_all = Recorder(trulens, judging_llm).judge_answers  # says now what is missing
     settings = report.Settings(
         embed_model=embed_model_identity(model) if model is not None else None,
         propositionizer=propositionizer.class_name() if propositionizer is not None else None,
-        llm=llm.metadata.model_name if llm is not None else None,
-        reader_llm=reader_llm.metadata.model_name if reader_llm is not None else None,
+        **{use: None if one is None else one.model_name for use, one in made.items()},
         depth=depth,
         lengths=list(LENGTHS),
         confidence=_CONFIDENCE,
@@ -146,11 +178,6 @@ def compare(
         seed=seed,
         versions=dict(_versions()),
     )
-    folder = None if cache_dir is None else Path(cache_dir)
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-    replies = None if folder is None else folder / _REPLIES
-    headers, reader = (None if one is None else CachedLLM(one, replies, max_cost) for one in (llm, reader_llm))
     embedding = (
         nullcontext()
         if model is None
@@ -164,14 +191,68 @@ def compare(
         corpus = Corpus(dataset, depth, cached, propositionizer, headers)
         judge = Judge(dataset, READER_LENGTHS if reader is not None else ())
         chosen = [replace(strategy, context_k=context_k or strategy.context_k) for strategy in chosen]
-        observe = partial(_observe, dataset=dataset, corpus=corpus, embedding=cached, judge=judge, tell=tell)
-        observed, skipped = _run(chosen, observe)
-    for found in observed:
-        found.scores = judging.score(dataset, found.findings, found.in_passages, depth)
-    if reader is not None:
-        _read(reader, dataset, observed, tell)
+        observe = partial(
+            _observe, dataset=dataset, corpus=corpus, embedding=cached, judge=judge, answering=answering, tell=tell
+        )
+        observed, skipped = _run(chosen, observe, bool(dataset.documents))
+        for found in observed:
+            found.scores = judging.score(dataset, found.findings, found.in_passages, depth)
+        if reader is not None:
+            _read(reader, dataset, observed, tell)
+        asked = [one for one in (answering, judging_llm) if one is not None]
+        _answer(dataset, observed, asked, judge_all, tell)
     tell("Testing differences", 0, 1)
     return _report(dataset, observed, skipped, settings)
+
+
+def evaluate(
+    pack: DenseXRetrievalPack,
+    questions: str | Path | Sequence[Question | Mapping[str, Any]],
+    *,
+    name: str = "index",
+    language: str | None = None,
+    max_questions: int | None = None,
+    **options: Any,
+) -> Report:
+    """Ask an index questions, and measure what is read and what is answered.
+
+    Metrics of rankings need the documents, and are `compare`'s. What the pack's own `query_llm` is asked is its own
+    affair; a `KeptLLM` keeps it.
+
+    Args:
+        pack: The index, with what answers.
+        questions: Questions, as `compare` takes them; the documents of a dataset are not looked at.
+        name: What the report calls the index.
+        language: "en", "ja", ... Default: what the questions say, or tell.
+        max_questions: Ask the first so many.
+        **options: Of `compare`: `reader_llm`, `judge_llm`, `trulens`, `cache_dir`, `max_cost`, `resamples`, `seed` and
+            `progress`.
+
+    Returns:
+        A report with one strategy: its `metrics` and, beside them, in `failed`, how many items failed.
+
+    Raises:
+        DatasetError: The questions cannot be read, or there are none.
+        ValueError: An argument is out of range.
+        ImportError: The extra of `trulens` is not installed.
+    """
+    dataset, about = read_questions(questions, language=language, max_questions=max_questions), pack.counts()
+    strategy = Strategy(
+        name,
+        lambda corpus: Built(pack.as_retriever(corpus.depth), pack.retriever, (), pack.query_engine),
+        str(pack),
+        node_postprocessors=(PropositionContextPostprocessor(),),
+    )
+    found = compare(dataset, None, [strategy], embed_model=NONE, **options)
+    model = pack.get_modules()["embed_model"]
+    identity = None if model is None else embed_model_identity(model)
+    units = about.passages + about.propositions
+    return replace(
+        found,
+        dataset=replace(found.dataset, documents=about.documents, passages=about.passages),
+        settings=replace(found.settings, embed_model=identity, propositionizer="as the index has them"),
+        strategies=[replace(one, cost=replace(one.cost, units=units, tokens=None)) for one in found.strategies],
+    )
 
 
 @dataclass
@@ -182,15 +263,28 @@ class _Observed:
     findings: dict[str, Finding]
     in_passages: bool
     cost: report.Cost
+    engine: BaseQueryEngine | None = None
     scores: Scores = field(default_factory=dict)
+    failed: Failed = field(default_factory=dict)
+    answers: dict[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         return self.strategy.name
 
+    def add(self, judged: Judged) -> None:
+        """Add what was found out about the answers, and say what failed."""
+        self.scores |= {metric: values for metric, values in judged.scores.items() if values}
+        self.failed |= judged.failed
+        for metric, reasons in judged.failed.items():
+            logger.warning(
+                "%s: %d of %d items failed for %s (%s); they are not counted.", self.name, reasons.total(),
+                reasons.total() + len(judged.scores[metric]), metric, ", ".join(sorted(reasons)),
+            )  # fmt: skip
+
 
 def _run(
-    strategies: Sequence[Strategy], observe: Callable[[Strategy, str], _Observed]
+    strategies: Sequence[Strategy], observe: Callable[[Strategy, str], _Observed], has_documents: bool
 ) -> tuple[list[_Observed], list[report.Skipped]]:
     """Run each; one that fails is left out, so that what the others found is kept."""
     observed: list[_Observed] = []
@@ -211,7 +305,7 @@ def _run(
             continue
         observed.append(found)
         unlocated = sum(finding.unlocated for finding in found.findings.values())
-        if unlocated:
+        if unlocated and has_documents:
             logger.warning(
                 "%s: %d of its %d results are nowhere in the documents; they count as not from the gold passage.",
                 strategy.name, unlocated, sum(finding.results for finding in found.findings.values()),
@@ -228,6 +322,7 @@ def _observe(
     corpus: Corpus,
     embedding: CachedEmbedding | None,
     judge: Judge,
+    answering: KeptLLM | None,
     tell: Progress,
 ) -> _Observed:
     """Build a strategy, and ask it every question.
@@ -243,6 +338,7 @@ def _observe(
     spent = corpus.spent - before
     units = built.units if built.units is not None else [] if embedding is None else embedding.take_requested()
     findings: dict[str, Finding] = {}
+    read: dict[str, list[NodeWithScore]] = {}
     for question in dataset.questions:
         started = time.perf_counter()
         results = built.retriever.retrieve(question.text)
@@ -250,7 +346,11 @@ def _observe(
         default = results[: strategy.context_k]
         if built.context_retriever is not None:
             default = built.context_retriever.retrieve(question.text)
-        context, default_context = (_context(strategy, question, nodes) for nodes in (results[: corpus.depth], default))
+        read[question.text] = _context(strategy, question, default)
+        context, default_context = (
+            [found.node.get_content(metadata_mode=MetadataMode.NONE) for found in some]
+            for some in (_context(strategy, question, results[: corpus.depth]), read[question.text])
+        )
         nodes = [result.node for result in results]
         findings[question.id] = judge.finding(question, nodes, context, default_context, took)
         tell(name, len(findings), len(dataset.questions))
@@ -269,7 +369,10 @@ def _observe(
         context_k=strategy.context_k,
     )
     cost = _with_llm(cost, spent)
-    return _Observed(strategy, findings, in_passages, cost)
+    engine = built.query_engine
+    if engine is None and answering is not None:
+        engine = answers.query_engine(read, answering)
+    return _Observed(strategy, findings, in_passages, cost, engine)
 
 
 def _with_llm(cost: report.Cost, spent: Spent) -> report.Cost:
@@ -278,12 +381,12 @@ def _with_llm(cost: report.Cost, spent: Spent) -> report.Cost:
     return replace(cost, llm_calls=calls, llm_tokens=tokens, llm_dollars=dollars)
 
 
-def _context(strategy: Strategy, question: Question, results: Sequence[NodeWithScore]) -> list[str]:
-    """The texts that a reader gets; the results stay as they are."""
+def _context(strategy: Strategy, question: Question, results: Sequence[NodeWithScore]) -> list[NodeWithScore]:
+    """What a reader gets of results; they stay as they are."""
     nodes = [NodeWithScore(node=result.node.model_copy(), score=result.score) for result in results]
     for postprocessor in strategy.node_postprocessors:
         nodes = postprocessor.postprocess_nodes(nodes, query_bundle=QueryBundle(question.text))
-    return [node.node.get_content(metadata_mode=MetadataMode.NONE) for node in nodes]
+    return nodes
 
 
 def _read(reader: CachedLLM, dataset: EvaluationSet, observed: Sequence[_Observed], tell: Progress) -> None:
@@ -307,16 +410,48 @@ def _read(reader: CachedLLM, dataset: EvaluationSet, observed: Sequence[_Observe
         found.cost = _with_llm(found.cost, Spent.on(reader.figures) - before)
         for place, length in enumerate(READER_LENGTHS):
             some = replies[place * len(asked) : (place + 1) * len(asked)]
-            answers = {
+            given = {
                 each.id: reply if isinstance(reply, str) else None for each, reply in zip(asked, some, strict=True)
             }
-            found.scores |= judging.reader_scores(asked, answers, dataset.language, length)
+            found.scores |= judging.reader_scores(asked, given, dataset.language, length)
+            reasons = Counter(reply.summary for reply in some if not isinstance(reply, str))
+            found.failed |= {f"{name}@{length}": reasons for name in ("em", "f1") if reasons}
         failures = Counter(reply.summary for reply in replies if not isinstance(reply, str))
         if failures:
             logger.warning(
                 "%s: the reader LLM failed at %d of %d answers (%s); they are not counted.",
                 found.name, failures.total(), len(replies), ", ".join(sorted(failures)),
             )  # fmt: skip
+
+
+_Judging = Callable[[Sequence[Question], Mapping[str, Answer | str], Step, str], Judged]
+
+
+def _answer(
+    dataset: EvaluationSet,
+    observed: Sequence[_Observed],
+    asked: Sequence[KeptLLM],
+    judge: _Judging | None,
+    tell: Progress,
+) -> None:
+    """Have those strategies answer that can, and the answers judged. What an LLM stops at is not reported."""
+    for found in observed:
+        if found.engine is None:
+            continue
+        before = sum((Spent.on(one.figures) for one in asked), Spent())
+        try:
+            step = partial(tell, f"{found.name}: answering")
+            given = answers.answer_questions(found.engine, dataset.questions, step)
+            found.answers = {key: one.text for key, one in given.items() if isinstance(one, Answer)}
+            found.add(answers.score_answers(dataset.questions, given, dataset.language))
+            if judge is not None:
+                step = partial(tell, f"{found.name}: judging")
+                found.add(judge(dataset.questions, given, step, found.name))
+        except LLMError as error:
+            logger.warning("The LLM stopped at the answers of %s: %s", found.name, error)
+            return
+        finally:
+            found.cost = _with_llm(found.cost, sum((Spent.on(one.figures) for one in asked), Spent()) - before)
 
 
 def _report(
@@ -334,14 +469,18 @@ def _report(
         metrics = {name: bounds[name].mean if name in bounds else None for name in names}
         intervals = {name: (interval.low, interval.high) for name, interval in bounds.items()}
         described = (found.name, found.strategy.description, _is_ours(found.name))
-        strategies.append(report.StrategyResult(*described, metrics, intervals, found.cost))
+        failed = {metric: reasons.total() for metric, reasons in found.failed.items()}
+        strategies.append(report.StrategyResult(*described, metrics, intervals, found.cost, failed))
     questions = [
         report.QuestionResult(
             question.id,
             question.text,
             list(question.answers),
             titles.get(question.document_id, ""),
-            {found.name: found.findings[question.id] for found in observed},
+            {
+                found.name: replace(found.findings[question.id], answer=found.answers.get(question.id, ""))
+                for found in observed
+            },
         )
         for question in dataset.questions
     ]

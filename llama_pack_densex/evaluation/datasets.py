@@ -29,7 +29,7 @@ from llama_pack_densex.node_parsers.parsers import default_base_parser
 from llama_pack_densex.propositionizers.language import detect_language
 from llama_pack_densex.reading import UnreadableFileError, document_ids, find_files, read_file
 
-__all__ = ["DatasetError", "EvaluationSet", "Question", "Span", "read_dataset", "to_dataset"]
+__all__ = ["DatasetError", "EvaluationSet", "Question", "Span", "read_dataset", "read_questions", "to_dataset"]
 
 logger = logging.getLogger(__name__)
 
@@ -153,6 +153,44 @@ def read_dataset(
     return found
 
 
+def read_questions(
+    questions: str | Path | Sequence[Question | Mapping[str, Any]],
+    *,
+    language: str | None = None,
+    max_questions: int | None = None,
+) -> EvaluationSet:
+    """Questions without what they are about, to ask an index: of a dataset, of a file of questions, or given.
+
+    Args:
+        questions: What `read_dataset` reads, of which the documents are left alone; or `Question`s, or mappings.
+        language: "en", "ja", ... Default: what they say, or tell.
+        max_questions: Keep the first so many.
+
+    Raises:
+        DatasetError: They cannot be read, or there are none.
+    """
+    path = Path(questions) if isinstance(questions, (str, Path)) else Path("questions")
+    if isinstance(questions, (str, Path)):
+        has_documents = path.is_dir() or (ending(path) == ".json" and _begins_with(path, "{"))
+        records = [] if has_documents else list(_read_questions(path))
+        if not records or "text" in records[0].fields:
+            found = read_dataset(path, language=language)
+        else:
+            meant, said = _in_language(path, records, language or "")
+            own = [_own_question(record, number, None) for number, record in enumerate(meant, 1)]
+            found = EvaluationSet(path.name.partition(".")[0], said, [], own)
+    else:
+        own = [
+            one if isinstance(one, Question) else _own_question(Record(dict(one), f"question {number}"), number, None)
+            for number, one in enumerate(questions, 1)
+        ]
+        found = EvaluationSet(path.name, language or "", [], own)
+    _check_ids(found, path)
+    kept = [replace(one, document_id="", span=None, candidates=()) for one in found.questions[:max_questions]]
+    found = replace(found, documents=[], passages={}, relevance={}, questions=kept)
+    return found if found.language else replace(found, language=_language(found))
+
+
 def languages_of(path: str | Path) -> list[str]:
     """The languages that a file's questions say they are in; none where they do not say.
 
@@ -191,7 +229,7 @@ def to_dataset(
         dataset = _own(texts, questions, language)
     if not dataset.questions:
         raise ValueError("there are no questions to compare with")
-    if not dataset.documents:
+    if not dataset.documents and not isinstance(documents, EvaluationSet):
         raise ValueError("there are no documents to search")
     return _with_passages(dataset)
 
@@ -277,6 +315,15 @@ def _read(path: Path, documents: Path | None, split: str, language: str) -> Eval
             f"expected 'question'; or 'text' with 'questions' (a list); or JQaRA's {', '.join(_JQARA_FIELDS)}"
         )
     asked = list(records)
+    meant, language = _in_language(path, asked, language)
+    if documents is not None and documents.is_file():
+        return replace(_read_dpr(meant, documents), language=language)
+    known = _documents_named(path, asked) if documents is None else _documents_in(documents)
+    return _own_questions(path, meant, known, documents or path.parent, language)
+
+
+def _in_language(path: Path, asked: Sequence[Record], language: str) -> tuple[list[Record], str]:
+    """Those of a file's questions that are in a language; and which that is, where they say it."""
     said = {record.text("language", default="") for record in asked} - {""}
     if not language and len(said) > 1:
         raise DatasetError(
@@ -284,14 +331,11 @@ def _read(path: Path, documents: Path | None, split: str, language: str) -> Eval
         )
     language = language or next(iter(said), "")
     meant = [record for record in asked if record.text("language", default=language) == language]
-    if not meant:
+    if asked and not meant:
         raise DatasetError(
             f"{path}: there are no questions in {language!r}; there are some in {', '.join(sorted(said))}"
         )
-    if documents is not None and documents.is_file():
-        return replace(_read_dpr(meant, documents), language=language)
-    known = _documents_named(path, asked) if documents is None else _documents_in(documents)
-    return _own_questions(path, meant, known, documents or path.parent, language)
+    return meant, language
 
 
 # The formats, a function each. Names, and languages that a format does not imply, are `read_dataset`'s.
@@ -523,16 +567,17 @@ def _own_questions(
     return EvaluationSet("", language, documents, questions)
 
 
-def _own_question(record: Record, number: int, documents: set[str], where: str = "") -> Question:
+def _own_question(record: Record, number: int, documents: set[str] | None, where: str = "") -> Question:
     """A user's own question: `question`; `answers` or `answer`; and, where it is known, `document`, an id.
 
-    The id of a folder's file is the path below it (a page of a PDF: `path#page=N`).
+    The id of a folder's file is the path below it (a page of a PDF: `path#page=N`). Where `documents` is None, nothing
+    but the question is needed.
     """
     answers = record.answers()
     document = _named(record)
-    if document and document not in documents:
+    if document and documents is not None and document not in documents:
         raise record.error(f"there is no document {document!r}{where}")
-    if not answers and not document:
+    if not answers and not document and documents is not None:
         raise record.error("expected 'answers', 'document', or both")
     return Question(record.text("id", default=str(number)), record.text("question", "query"), answers, document)
 

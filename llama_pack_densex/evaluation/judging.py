@@ -76,6 +76,7 @@ class Finding:
         in_context: Whether an answer is in the default context.
         seconds: How long the search took.
         read: Length to the beginning of the context with that length, for a reader LLM.
+        answer: What the strategy's query engine answered.
     """
 
     rank: int | None
@@ -93,10 +94,12 @@ class Finding:
     in_context: bool = False
     seconds: float = 0.0
     read: Mapping[int, list[str]] = field(default_factory=dict)
+    answer: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """What a report tells of it."""
-        return {name: getattr(self, name) for name in ("rank", "gold_rank", "words", "text", "source", "unit")}
+        names = ("rank", "gold_rank", "words", "text", "source", "unit", *(("answer",) if self.answer else ()))
+        return {name: getattr(self, name) for name in names}
 
 
 def within_passages(findings: Mapping[str, Finding]) -> bool:

@@ -1,4 +1,4 @@
-"""The models of a comparison: each text is embedded once, each question to an LLM asked once, in later runs too."""
+"""The models of an evaluation: each text is embedded once, each prompt of an LLM asked once, in later runs too."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import asyncio
 import hashlib
 import json
 import sqlite3
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import PrivateAttr
-from llama_index.core.llms import LLM, ChatMessage
+from llama_index.core.llms import LLM, ChatMessage, ChatResponse, CompletionResponse, CustomLLM, LLMMetadata
 
 from llama_pack_densex.llm.cache import ReplyCache
 from llama_pack_densex.llm.errors import Failure, LLMError
@@ -24,7 +25,16 @@ from llama_pack_densex.llm.limits import Limits
 from llama_pack_densex.llm.reference import output_settings, secrets_of, without_retries
 from llama_pack_densex.llm.requests import Client, Sender, Stop, background_loop
 from llama_pack_densex.llm.requests import Question as LLMQuestion
-from llama_pack_densex.llm.usage import Budget, Meter, Reply, RequestFigures, price_of
+from llama_pack_densex.llm.usage import (
+    Budget,
+    Meter,
+    Reply,
+    RequestFigures,
+    Usage,
+    count_messages,
+    count_tokens,
+    price_of,
+)
 from llama_pack_densex.models import embed_model_identity
 
 Step = Callable[[int, int], None]
@@ -152,13 +162,20 @@ class CachedLLM:
         llm: The LLM.
         file: Where replies are kept for later processes; None keeps them in memory.
         max_cost: US dollars that it may use before it stops; None means no limit.
+        stand_in: A reply for all that is not kept: nothing is sent then, and `figures` say what would be.
 
     Raises:
         ValueError: There is a `max_cost`, and the model's price is not known.
     """
 
-    def __init__(self, llm: LLM, file: Path | None = None, max_cost: float | None = None) -> None:
-        self.llm, self.model_name = llm, llm.metadata.model_name
+    def __init__(
+        self,
+        llm: LLM,
+        file: Path | None = None,
+        max_cost: float | None = None,
+        stand_in: str | None = None,
+    ) -> None:
+        self.llm, self.model_name, self._stand_in = llm, llm.metadata.model_name, stand_in
         price = price_of(self.model_name, {})
         if max_cost is not None and price is None:
             raise ValueError(f"max_cost needs the price of {self.model_name}, which is not in the price table")
@@ -195,6 +212,9 @@ class CachedLLM:
         texts = ["\n\n".join(message.content or "" for message in prompt) for prompt in prompts]
         wanted = {text: prompt for text, prompt in zip(texts, prompts, strict=True) if text not in self._known}
         failed: dict[str, Failure] = {}
+        if self._stand_in is not None:
+            self._known |= {text: self._expected(text, prompt, self._stand_in) for text, prompt in wanted.items()}
+            return [self._known[text] for text in texts]
         client, loop = Client(self._llm, _AT_ONCE), background_loop()
         stop = Stop(loop)
 
@@ -217,6 +237,90 @@ class CachedLLM:
             stop.by(LLMError("the comparison was ended"))
             client.close()
         return [failed[text] if text in failed else self._known[text] for text in texts]
+
+    def _expected(self, text: str, prompt: Sequence[ChatMessage], stand_in: str) -> str:
+        """The reply that is kept, or what stands in for it, counted as if it had been asked for."""
+        cache, meter = self._sender.cache, self._sender.meter
+        kept = None if cache is None else cache.get(self._sender.key(LLMQuestion(text, "", prompt)))
+        if kept is None:
+            meter.settle(None, Usage(1, count_messages(prompt), count_tokens(stand_in)))
+        else:
+            meter.count("cache_hits")
+        return kept.text.strip() if isinstance(kept, Reply) else stand_in
+
+
+class AskingFailed(Exception):  # not an error: the item is counted as failed
+    """An LLM gave no reply to one prompt, and may to others; the message says why."""
+
+
+class KeptLLM(CustomLLM):
+    """A `CachedLLM` for query engines, evaluators and TruLens: it is asked one prompt at a time, in any thread.
+
+    What stopped it once, such as the budget, stops all that comes after.
+
+    Args:
+        asker: Asks.
+    """
+
+    _asker: CachedLLM = PrivateAttr()
+    _stopped: LLMError | None = PrivateAttr(default=None)
+    _turns: dict[str, threading.Lock] = PrivateAttr(default_factory=dict)
+
+    def __init__(self, asker: CachedLLM) -> None:
+        super().__init__()
+        self._asker = asker
+
+    @classmethod
+    def class_name(cls) -> str:
+        return "KeptLLM"
+
+    @property
+    def metadata(self) -> LLMMetadata:
+        update = {"is_chat_model": True, "is_function_calling_model": False}
+        return self._asker.llm.metadata.model_copy(update=update)
+
+    @property
+    def figures(self) -> RequestFigures:
+        """What its requests came to so far."""
+        return self._asker.figures
+
+    @property
+    def stopped(self) -> LLMError | None:
+        """Why it asks no more; None while it does."""
+        return self._stopped
+
+    def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
+        """Ask.
+
+        Raises:
+            AskingFailed: There is no reply to this prompt.
+            LLMError: There will be none to others either.
+        """
+        prompt = "\n\n".join(message.content or "" for message in messages)
+        with self._turns.setdefault(prompt, threading.Lock()):  # the same is not asked twice at a time
+            if self._stopped is not None:
+                raise self._stopped
+            try:
+                reply = self._asker.ask([messages])[0]
+            except LLMError as error:
+                self._stopped = error
+                raise
+        if isinstance(reply, Failure):
+            raise AskingFailed(reply.summary)
+        return ChatResponse(message=ChatMessage(reply, role="assistant"))
+
+    def stream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> Generator[ChatResponse, None, None]:
+        response = self.chat(messages)
+        yield response.model_copy(update={"delta": response.message.content})
+
+    def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
+        return CompletionResponse(text=self.chat([ChatMessage(prompt)]).message.content or "")
+
+    def stream_complete(
+        self, prompt: str, formatted: bool = False, **kwargs: Any
+    ) -> Generator[CompletionResponse, None, None]:
+        response = self.complete(prompt)
+        yield response.model_copy(update={"delta": response.text})
 
 
 def _batches(items: Sequence[T], size: int = _BATCH) -> Iterator[Sequence[T]]:

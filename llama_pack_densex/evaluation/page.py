@@ -32,7 +32,10 @@ _GROUPS = {
     "answer_recall": "Answer within the first l {unit} of context",
     "em": "Reader, first l {unit}",
     "f1": "Reader, first l {unit}",
+    **dict.fromkeys(("str_em", "answered", "cited", "supported"), "Answers"),
+    **dict.fromkeys(("context_relevance", "groundedness", "answer_relevance"), "Judged answers"),
 }
+_LABELS = {"context_relevance": "context", "groundedness": "grounded", "answer_relevance": "relevant"}
 _BARS = {"recall": "Answer string", "gold": "{gold}"}
 _GOLD = {"passage": "Gold passage", "document": "Passage of the right document"}
 _SHOWN_FIRST = 8  # strategies; a click shows the others
@@ -173,6 +176,7 @@ def _for_script(report: Mapping[str, Any], bars: Mapping[str, list[str]], first:
         metrics, intervals = strategy["metrics"], strategy["intervals"]
         found = [question["found"][strategy["name"]] for question in report["questions"]]
         columns = {field: [each[field] for each in found] for field in ("rank", "gold_rank", "words")}
+        columns["answer"] = [each.get("answer", "") for each in found]
         columns["text"] = [texts.setdefault((each["text"], each["source"], each["unit"]), len(texts)) for each in found]
         strategies.append(
             {
@@ -226,6 +230,8 @@ def _columns(report: Mapping[str, Any]) -> list[str]:
 
 def _label(key: str) -> str:
     kind, _, at = key.partition("@")
+    if key in _LABELS:
+        return _LABELS[key]
     return f"@{at}" if kind in ("recall", "gold", "answer_recall") and at else "all" if key == "answer_recall" else key
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,7 @@ class Settings:
         propositionizer: Where propositions came from; None: there were none.
         llm: What wrote contextual headers; None: title and headings did.
         reader_llm: What answered for EM and F1; None: nothing did.
+        judge_llm: What judged answers; None: nothing did.
         depth: How many distinct results the metrics of rankings look at.
         lengths: The l of `answer_recall@l`.
         confidence: Of the intervals.
@@ -79,6 +80,7 @@ class Settings:
     permutations: int
     seed: int
     versions: dict[str, str]
+    judge_llm: str | None = None
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ class Cost:
 
     Args:
         units: Searched units.
-        tokens: Their tokens.
+        tokens: Their tokens; None where they were not counted.
         index_seconds: Parsing and indexing, without the embedding model.
         query_ms: The median search, without embedding the question.
         context_words: The mean length of the default context.
@@ -98,7 +100,7 @@ class Cost:
     """
 
     units: int
-    tokens: int
+    tokens: int | None
     index_seconds: float
     query_ms: float
     context_words: float
@@ -119,6 +121,7 @@ class StrategyResult:
         metrics: Metric to mean; None where it cannot be given.
         intervals: Metric to its confidence interval, for those that are given.
         cost: What it costs.
+        failed: Metric to how many answers or verdicts failed, and are not counted in it; where any did.
     """
 
     name: str
@@ -127,6 +130,7 @@ class StrategyResult:
     metrics: dict[str, float | None]
     intervals: dict[str, tuple[float, float]]
     cost: Cost
+    failed: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -223,6 +227,7 @@ class Report:
             for name, value in strategy.metrics.items():
                 low, high = strategy.intervals.get(name, ("", ""))
                 row |= {name: "" if value is None else value, f"{name} low": low, f"{name} high": high}
+                row |= {f"{name} failed": strategy.failed[name]} if name in strategy.failed else {}
             rows.append(row | asdict(strategy.cost))
         out = io.StringIO()
         writer = csv.DictWriter(out, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")

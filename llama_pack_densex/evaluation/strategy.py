@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, TypeVar, cast
 
+from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import PrivateAttr
@@ -175,11 +176,13 @@ class Built:
         context_retriever: Returns the nodes of the context that a reader gets by default, where these are not the
             first ones of what `retriever` returns.
         units: The texts that are searched, to be counted; None means those that were embedded.
+        query_engine: Answers questions; None means LlamaIndex's own over the default context, where answers are wanted.
     """
 
     retriever: BaseRetriever
     context_retriever: BaseRetriever | None = None
     units: Sequence[str] | None = None
+    query_engine: BaseQueryEngine | None = None
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ const fields = { search: get("search"), measure: get("measure"), which: get("whi
 const asked = data.questions.map((question, place) => ({ ...question, found: data.strategies.map(({ found }) => entryOf(found, place)) }));
 const state = { matching: asked, page: 0 };
 
-function entryOf({ rank, gold_rank, words, text }, place) {
-  return { rank: rank[place], gold_rank: gold_rank[place], words: words[place], text: text[place] };
+function entryOf({ rank, gold_rank, words, text, answer }, place) {
+  return { rank: rank[place], gold_rank: gold_rank[place], words: words[place], text: text[place], answer: answer[place] };
 }
 
 measures.forEach(({ label }, number) => fields.measure.add(new Option(label, number)));
@@ -132,13 +132,15 @@ function chip(strategy, more = "") {
   return make("span", { className: ours ? "chip ours" : "chip", textContent: name + more });
 }
 
-/** What was found first, each text once, with the strategies that found it. */
+/** What was answered; and what was found first, each text once, with the strategies that found it. */
 function hits(item) {
   const groups = new Map();
   item.found.forEach((entry, strategy) => {
     if (isListed(strategy)) groups.set(entry.text, [...(groups.get(entry.text) ?? []), strategy]);
   });
-  return [...groups].map(([number, strategies]) => {
+  const said = item.found.flatMap(({ answer }, strategy) => (answer && isListed(strategy) ? [make("div", { className: "hit" },
+    make("p", { lang: data.language }, ...marked(answer, item.answers)), make("p", { className: "by" }, chip(strategy, ": answered")))] : []));
+  return said.concat([...groups].map(([number, strategies]) => {
     const [text, source, unit] = data.texts[number];
     const chips = strategies.map((strategy) => chip(strategy, `: ${inWords(item.found[strategy])}`));
     const body = make("p", { lang: data.language });
@@ -147,7 +149,7 @@ function hits(item) {
     const by = unit ? [make("p", { className: "unit" }, "Found by: ", make("span", { lang: data.language }, ...marked(unit, item.answers)))] : [];
     return make("div", { className: "hit" }, ...by, body,
       make("p", { className: "source", textContent: source }), make("p", { className: "by" }, ...chips));
-  });
+  }));
 }
 
 function inWords({ rank, gold_rank: right, words: length }) {

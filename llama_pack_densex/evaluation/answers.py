@@ -1,0 +1,282 @@
+"""Answers, and how good they are: the RAG triad by LlamaIndex's evaluators, and what supports their sentences.
+
+What an LLM fails at is data: an answer or a verdict that did not come, or cannot be read, is counted as failed, with
+the reason, and never as a 0 or a success.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, TypeVar
+
+from llama_index.core import Settings, evaluation
+from llama_index.core.base.base_query_engine import BaseQueryEngine
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.callbacks import CallbackManager
+from llama_index.core.query_engine import RetrieverQueryEngine
+from llama_index.core.response_synthesizers import get_response_synthesizer
+from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
+
+from llama_pack_densex.answering.citations import NO_SOURCE, without_footnotes
+from llama_pack_densex.evaluation.datasets import Question
+from llama_pack_densex.evaluation.judging import contains_answer
+from llama_pack_densex.evaluation.models import AskingFailed, KeptLLM, Step
+from llama_pack_densex.evaluation.runs import Scores
+from llama_pack_densex.llm.errors import LLMError
+
+TRIAD = ("context_relevance", "groundedness", "answer_relevance")
+"""What TruLens calls the RAG triad; groundedness is LlamaIndex's faithfulness."""
+
+Failed = dict[str, Counter[str]]
+"""Metric to how often it failed for which reason."""
+
+_VERDICT = re.compile(r"\[RESULT\]\W*?(-?\d+(?:\.\d+)?)(?:\s*/\s*(\d+))?", re.IGNORECASE)
+_YES_OR_NO = re.compile(r"(?<![a-z])(yes|no)(?![a-z])", re.IGNORECASE)
+_AT_ONCE = 8  # answers and verdicts that are waited for
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a query engine answered.
+
+    Args:
+        text: The answer, without footnotes and marks.
+        contexts: The texts that it was made from.
+        outcome: "answered", "not_found", "small_talk" or "vague"; "" where the engine does not say.
+        sentences: Its sentences, each with `footnotes` and `propositions` (the ids of those that support it); empty
+            where the engine does not say.
+    """
+
+    text: str
+    contexts: list[str]
+    outcome: str = ""
+    sentences: Sequence[Mapping[str, Any]] = ()
+
+
+@dataclass
+class Judged:
+    """What was found out about answers, question by question.
+
+    Args:
+        scores: Metric to question to value; of what failed there is none.
+        failed: What failed.
+    """
+
+    scores: Scores = field(default_factory=dict)
+    failed: Failed = field(default_factory=dict)
+
+    def add(self, metric: str, question: str, verdict: float | str) -> None:
+        """Add a value, or why there is none."""
+        scores = self.scores.setdefault(metric, {})
+        if isinstance(verdict, str):
+            self.failed.setdefault(metric, Counter())[verdict] += 1
+        else:
+            scores[question] = verdict
+
+
+def query_engine(read: Mapping[str, list[NodeWithScore]], llm: KeptLLM) -> BaseQueryEngine:
+    """LlamaIndex's own query engine, with its own prompts.
+
+    Args:
+        read: What a reader gets for each question.
+        llm: Answers.
+    """
+    synthesizer = get_response_synthesizer(llm=llm, callback_manager=CallbackManager())
+    return RetrieverQueryEngine(Retrieved(read), synthesizer, callback_manager=CallbackManager())
+
+
+class Retrieved(BaseRetriever):
+    """Returns what was retrieved for a question before."""
+
+    def __init__(self, read: Mapping[str, list[NodeWithScore]]) -> None:
+        self._read = read
+        super().__init__(callback_manager=CallbackManager())
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return self._read[query_bundle.query_str]
+
+
+def answer_questions(
+    engine: BaseQueryEngine, questions: Sequence[Question], step: Step | None = None
+) -> dict[str, Answer | str]:
+    """Ask an engine.
+
+    Args:
+        engine: Answers.
+        questions: The questions.
+        step: Called while it answers.
+
+    Returns:
+        Question id to the answer, or to why there is none.
+
+    Raises:
+        LLMError: No more answers can be had.
+    """
+
+    def ask(question: Question) -> Answer | str:
+        try:
+            return _answer(engine.query(question.text))
+        except LLMError:
+            raise
+        except AskingFailed as failed:
+            return str(failed)
+        except Exception as error:  # whatever a user's engine raises costs one answer, and is told
+            return type(error).__name__
+
+    return dict(zip([question.id for question in questions], _at_once(ask, questions, step), strict=True))
+
+
+def _answer(response: Any) -> Answer:
+    said, text = response.metadata or {}, without_footnotes(str(response))
+    for mark in NO_SOURCE.values():
+        text = text.replace(mark, "")
+    texts = [_sendable(node.node.get_content(MetadataMode.NONE)) for node in response.source_nodes]
+    return Answer(
+        _sendable(text.strip()),
+        [text for text in texts if text.strip()],
+        str(said.get("outcome", "")),
+        said.get("sentences", ()),
+    )
+
+
+def _sendable(text: str) -> str:
+    """A text without halves of surrogate pairs, which no client and no database takes."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def score_answers(questions: Sequence[Question], answers: Mapping[str, Answer | str], language: str) -> Judged:
+    """What can be said of answers without a judge.
+
+    - `str_em`: whether an accepted answer is in the answer, as ALCE (Gao et al., 2023) calls it.
+    - `answered`: whether there was an answer in place of a "not found", a greeting or advice.
+    - `cited`, `supported`: the share of an answer's sentences that have a footnote, and a proposition that says them.
+
+    Args:
+        questions: The questions.
+        answers: What `answer_questions` returned.
+        language: "en", "ja", ...
+    """
+    judged = Judged()
+    for question in questions:
+        answer = answers[question.id]
+        if isinstance(answer, str):
+            judged.add("str_em", question.id, answer)
+            continue
+        if question.answers:
+            judged.add("str_em", question.id, float(contains_answer(answer.text, question.answers, language)))
+        if answer.outcome:
+            judged.add("answered", question.id, float(answer.outcome == "answered"))
+        if answer.sentences and answer.outcome in ("", "answered"):
+            for metric, key in (("cited", "footnotes"), ("supported", "propositions")):
+                having = sum(bool(sentence.get(key)) for sentence in answer.sentences)
+                judged.add(metric, question.id, having / len(answer.sentences))
+    return judged
+
+
+def to_judge(
+    questions: Sequence[Question], answers: Mapping[str, Answer | str]
+) -> tuple[Judged, list[tuple[Question, Answer, list[str]]]]:
+    """What failed already; and each answer with the metrics of the triad that it can be judged by."""
+    failed, work = Judged(), []
+    for question in questions:
+        answer = answers[question.id]
+        if isinstance(answer, str):
+            for metric in TRIAD:
+                failed.add(metric, question.id, f"no answer ({answer})")
+            continue
+        metrics = ["context_relevance"] if answer.contexts else []
+        if answer.outcome in ("", "answered") and answer.text:  # a "not found" is neither grounded nor relevant
+            metrics += TRIAD[1:] if answer.contexts else TRIAD[2:]
+        work.append((replace(question, text=_sendable(question.text)), answer, metrics))
+    return failed, work
+
+
+def judge_answers(
+    llm: KeptLLM,
+    questions: Sequence[Question],
+    answers: Mapping[str, Answer | str],
+    step: Step | None = None,
+    name: str = "",
+) -> Judged:
+    """Have LlamaIndex's evaluators judge answers by the RAG triad: a value from 0 to 1 for each metric.
+
+    Args:
+        llm: The judge.
+        questions: The questions.
+        answers: What `answer_questions` returned. Of one that failed, and of a "not found", nothing is judged but what
+            was retrieved.
+        step: Called while it judges.
+        name: What answered.
+
+    Raises:
+        LLMError: No more verdicts can be had.
+    """
+    evaluators: dict[str, evaluation.BaseEvaluator] = {
+        "context_relevance": evaluation.ContextRelevancyEvaluator(
+            llm, parser_function=partial(_read_verdict, most=4.0)
+        ),
+        "groundedness": evaluation.FaithfulnessEvaluator(llm),
+        "answer_relevance": evaluation.AnswerRelevancyEvaluator(llm, parser_function=partial(_read_verdict, most=2.0)),
+    }
+
+    def judge(one: tuple[str, Question, Answer]) -> float | str:
+        metric, question, answer = one
+        texts = {"query": question.text, "response": answer.text}
+        try:
+            result = asyncio.run(evaluators[metric].aevaluate(**texts, contexts=answer.contexts))
+        except AskingFailed as failed:
+            return str(failed)
+        score = _read_yes_or_no(result.feedback or "") if metric == "groundedness" else result.score
+        return "the verdict cannot be read" if score is None else score
+
+    judged, wanted = to_judge(questions, answers)
+    work = [(metric, question, answer) for question, answer, metrics in wanted for metric in metrics]
+    # core writes defaults into its Settings where the evaluators read them; the models are not among them
+    unset = [name for name, value in vars(Settings).items() if value is None and name not in ("_llm", "_embed_model")]
+    try:
+        verdicts = _at_once(judge, work, step)
+    finally:
+        for name in unset:
+            setattr(Settings, name, None)
+    for (metric, question, _), verdict in zip(work, verdicts, strict=True):
+        judged.add(metric, question.id, verdict)
+    return judged
+
+
+def _read_verdict(reply: str, most: float) -> tuple[float | None, str | None]:
+    """The number after the last "[RESULT]", or alone, as core's refine prompt has it; None if it is not 0 to `most`.
+
+    LlamaIndex's own reading crashes at "[RESULT] 4.0.", takes the 1 of "10" and of "1.5", and no number alone.
+    """
+    said = unicodedata.normalize("NFKC", reply).strip()
+    found = _VERDICT.findall(f"[RESULT]{said}" if re.fullmatch(r"[\d.]+", said) else said)
+    score, of = found[-1] if found else ("-1", "")
+    return (float(score), reply) if 0 <= float(score) <= most == float(of or most) else (None, None)
+
+
+def _read_yes_or_no(reply: str) -> float | None:
+    """1.0 or 0.0 where a reply begins with one of both, or says only one; LlamaIndex takes any other reply for a no."""
+    reply = unicodedata.normalize("NFKC", reply).lower().lstrip("*#\"'「 \n").removeprefix("answer:").lstrip()
+    first = _YES_OR_NO.match(reply)
+    said = {first[1]} if first else set(_YES_OR_NO.findall(reply))
+    return float(said == {"yes"}) if len(said) == 1 else None
+
+
+def _at_once(work: Callable[[T], R], items: Sequence[T], step: Step | None) -> list[R]:
+    """Do something with each of the items, some at a time; the first error ends it."""
+    done: list[R] = []
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        for result in threads.map(work, items):  # which gives up what has not begun where this is left
+            done.append(result)
+            if step is not None:
+                step(len(done), len(items))
+    return done

@@ -1,0 +1,230 @@
+"""Answers recorded and judged by TruLens, in an SQLite database that its dashboard opens.
+
+TruLens writes to stdout, changes loggers, environment variables and warning filters, keeps one session for a process,
+and instruments the classes of the engines that it records. None of that happens before a `Recorder` is made, and what
+can be taken back is. What its metrics ask goes through a `KeptLLM`; nothing else leaves the machine.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from llama_index.core.base.base_query_engine import BaseQueryEngine
+from llama_index.core.base.response.schema import Response
+from llama_index.core.callbacks import CallbackManager
+from llama_index.core.llms import ChatMessage
+from llama_index.core.prompts.mixin import PromptMixinType
+from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
+from sqlalchemy.exc import SQLAlchemyError
+
+from llama_pack_densex.evaluation.answers import TRIAD, Answer, Judged, Retrieved, to_judge
+from llama_pack_densex.evaluation.datasets import Question
+from llama_pack_densex.evaluation.models import KeptLLM, Step
+from llama_pack_densex.evaluation.runs import require
+from llama_pack_densex.propositionizers.sentences import passage_sentences
+
+APP = "densex"
+"""What the database calls the application; strategies are its versions."""
+
+_AS_JSON = (
+    '\n\nReply with a JSON object alone: {"criteria": "...", "supporting_evidence": "...", "score": N}, where N is a '
+    "number on the scale above."
+)
+_AT_ONCE = 8  # records that are judged together: TruLens takes a thread for each
+
+
+class Recorder:
+    """Records what query engines answered, and judges it by TruLens' RAG triad.
+
+    A record has the question, what was retrieved, and the answer; the engine is not run again, and its latency unknown.
+
+    One at a time, and not beside a TruLens session of the user's own: TruLens has one session for a process.
+
+    Args:
+        database: An SQLite file, made if it is not there; what is in it stays.
+        judge: Judges.
+
+    Raises:
+        ImportError: The extra `trulens` is not installed.
+    """
+
+    def __init__(self, database: str | Path, judge: KeptLLM) -> None:
+        self._database, self._judge = Path(database).absolute(), judge
+        with _contained():
+            self._core = _trulens("core")
+            self._app = _trulens("apps.llamaindex").TruLlama
+            self._metrics = _metrics(self._core, judge)
+
+    def judge_answers(
+        self,
+        questions: Sequence[Question],
+        answers: Mapping[str, Answer | str],
+        step: Step | None = None,
+        name: str = "",
+    ) -> Judged:
+        """Record a strategy's answers as a version of the app, and judge them.
+
+        Args:
+            questions: The questions.
+            answers: What it answered; what failed is neither recorded nor judged.
+            step: Called while it judges.
+            name: The version.
+
+        Raises:
+            LLMError: No more verdicts can be had; what was recorded is in the database.
+            OSError: The database cannot be used.
+            ValueError: There is a TruLens session over another database.
+        """
+        judged, wanted = to_judge(questions, answers)
+        with _contained(), self._session() as session:
+            engine = _Answered({question.text: answer for question, answer, _ in wanted})
+            app = self._app(engine, app_name=APP, app_version=name, start_evaluator=False)
+            app._evaluator = None  # its metrics are computed here; it would warn that it was never started
+            for start in range(0, len(wanted), _AT_ONCE):
+                records = {}
+                for question, _, metrics in wanted[start : start + _AT_ONCE]:
+                    with app as recording:
+                        engine.query(question.text)
+                    records[recording.records[0].record_id] = question.id, metrics
+                session.force_flush()
+                events = session.get_events(app_name=APP, app_version=name, record_ids=[*records])
+                session.compute_feedbacks_on_events(events, self._metrics)
+                session.force_flush()
+                if self._judge.stopped is not None:
+                    raise self._judge.stopped
+                found, _ = session.get_records_and_feedback(record_ids=[*records])
+                rows = {row["record_id"]: row for row in found.to_dict(orient="records")}
+                for record, (key, metrics) in records.items():
+                    for metric in metrics:
+                        score = rows.get(record, {}).get(metric)
+                        is_verdict = isinstance(score, (int, float)) and 0 <= score <= 1  # -1 and NaN are none
+                        judged.add(metric, key, score if is_verdict else "no verdict")
+                if step is not None:
+                    step(start + len(records), len(wanted))
+        return judged
+
+    @contextmanager
+    def _session(self) -> Iterator[Any]:
+        self._database.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            session = self._core.TruSession(database_url=f"sqlite:///{self._database}")
+        except SQLAlchemyError as error:
+            raise OSError(
+                f"{self._database}: TruLens cannot use it as an SQLite database ({type(error).__name__})"
+            ) from None
+        if session.connector.db.engine.url.database != str(self._database):
+            raise ValueError("TruLens keeps one session for a process, and there is one: TruSession.delete_singleton")
+        try:
+            yield session
+        finally:
+            session.force_flush()
+            session._experimental_otel_span_processor.shutdown()  # else the next session's records come here too
+            self._core.TruSession.delete_singleton(self._core.TruSession)
+
+
+class _Answered(BaseQueryEngine):
+    """Answers as it was answered."""
+
+    def __init__(self, answers: Mapping[str, Answer]) -> None:
+        made = {key: [TextNode(text=text) for text in answer.contexts] for key, answer in answers.items()}
+        nodes = {question: [NodeWithScore(node=node) for node in some] for question, some in made.items()}
+        self._answers, self.retriever = answers, Retrieved(nodes)
+        super().__init__(callback_manager=CallbackManager())
+
+    def _query(self, query_bundle: QueryBundle) -> Response:
+        return Response(self._answers[query_bundle.query_str].text, self.retriever.retrieve(query_bundle))
+
+    async def _aquery(self, query_bundle: QueryBundle) -> Response:
+        return self._query(query_bundle)
+
+    def _get_prompt_modules(self) -> PromptMixinType:
+        return {}
+
+
+def _metrics(core: Any, judge: KeptLLM) -> list[Any]:
+    """The RAG triad as TruLens' documentation has it, over `judge`."""
+    select, provider = core.Selector, _provider(judge)
+    configs = _trulens("core.feedback.feedback").GroundednessConfigs
+    asked, answered = select.select_record_input(), select.select_record_output()
+    one, all_ = (select.select_context(collect_list=together) for together in (False, True))
+    how = {"groundedness_configs": configs(use_sent_tokenize=False, filter_trivial_statements=False)}
+    of_context, of_answer = {"question": asked, "context": one}, {"prompt": asked, "response": answered}
+    work: Any = (
+        (provider.context_relevance_with_cot_reasons, of_context, {}),
+        (provider.groundedness_measure_with_cot_reasons, {"source": all_, "statement": answered}, how),
+        (provider.relevance_with_cot_reasons, of_answer, {}),
+    )
+    return [
+        core.Metric(name=name, implementation=measure, selectors=selectors, **more)
+        for name, (measure, selectors, more) in zip(TRIAD, work, strict=True)
+    ]
+
+
+def _provider(judge: KeptLLM) -> Any:
+    """What TruLens' metrics ask; its class can be made once TruLens is imported."""
+    base = _trulens("feedback.llm_provider").LLMProvider
+    splits = _trulens("feedback.templates.rag").Groundedness.sentences_splitter_prompt
+
+    class KeptLLMProvider(base):  # type: ignore[misc, valid-type]
+        def _create_chat_completion(
+            self, prompt: str | None = None, messages: Any = None, response_format: Any = None, **kwargs: Any
+        ) -> str:
+            asked = [ChatMessage(each["content"], role=each["role"]) for each in messages or ()] or [
+                ChatMessage(prompt)
+            ]
+            text = asked[-1].content or ""
+            if asked[0].content == splits:  # told here, for nothing, and in any language
+                return "\n".join(" ".join(each.split()) for each in passage_sentences(text))
+            if response_format is None:
+                return judge.chat(asked).message.content or ""
+            asked[-1] = ChatMessage(f"{text}{_AS_JSON}", role=asked[-1].role)
+            return json.dumps(_read_verdict(judge.chat(asked).message.content or ""))
+
+    # paced, paid for and tried again by the judge
+    endpoint = _trulens("core.feedback.endpoint").Endpoint(name=APP, rpm=1e9, retries=0)
+    return KeptLLMProvider(model_engine=judge.metadata.model_name, endpoint=endpoint)
+
+
+def _read_verdict(reply: str) -> dict[str, Any]:
+    """The JSON object in a reply, with its score as a number.
+
+    Raises:
+        ValueError: There is none. TruLens would guess at a score from any number in the text.
+    """
+    verdict = json.loads(reply[reply.find("{") : reply.rfind("}") + 1])
+    score = verdict["score"] if isinstance(verdict, dict) and "score" in verdict else None
+    if isinstance(score, bool) or not isinstance(score, (int, float, str)):
+        raise ValueError("the verdict has no score")
+    return {"criteria": "", "supporting_evidence": "", **verdict, "score": float(score)}
+
+
+def _trulens(module: str) -> Any:
+    return require(f"trulens.{module}", "trulens-core", "recording with TruLens", "trulens")
+
+
+@contextmanager
+def _contained() -> Iterator[None]:
+    """Keep what TruLens prints, logs (it quotes documents) and sets from the process."""
+    loggers = [logging.getLogger(name) for name in ("trulens", "opentelemetry", "dotenv.main")]
+    levels = [logger.level for logger in loggers]
+    environment = dict(os.environ)
+    with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        for logger in loggers:
+            logger.setLevel(logging.CRITICAL)
+        try:
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
+            for name in os.environ.keys() - environment.keys():
+                del os.environ[name]
+            os.environ.update(environment)

@@ -1,0 +1,308 @@
+"""Answers of strategies, and their judgement by LlamaIndex's evaluators."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from llama_index.core import Settings
+from llama_index.core.base.base_query_engine import BaseQueryEngine
+from llama_index.core.base.response.schema import Response
+from llama_index.core.callbacks import CallbackManager
+from llama_index.core.schema import Document, NodeWithScore, QueryBundle, TextNode
+
+from llama_pack_densex import DenseXRetrievalPack, SentencePropositionizer, Strategy, compare
+from llama_pack_densex.evaluation import Built, evaluate
+from llama_pack_densex.evaluation.datasets import DatasetError, Question
+from llama_pack_densex.evaluation.report import Report, StrategyResult
+from tests.conftest import DATA
+from tests.evaluation.comparing import ENGLISH, small_set
+from tests.evaluation.judges import judging, kind_of, openai
+from tests.openai_server import OpenAIServer, Reply
+
+FAST = {"permutations": 100, "resamples": 50}
+TRIAD = ("context_relevance", "groundedness", "answer_relevance")
+
+
+def run(server: OpenAIServer, strategies: Any = ("bm25",), language: str = "en", **options: Any) -> Report:
+    llms = {"reader_llm": openai(server), "judge_llm": openai(server)}
+    given = {"embed_model": "none", "propositionizer": SentencePropositionizer(), **FAST, **llms, **options}
+    return compare(small_set(language), None, strategies, **given)
+
+
+def triad(found: StrategyResult) -> list[float | None]:
+    return [found.metrics.get(metric) for metric in TRIAD]
+
+
+@pytest.mark.parametrize("language", ["en", "ja"])
+def test_strategies_answer_and_are_judged(language: str) -> None:
+    with OpenAIServer(judging()) as server:
+        report = run(server, ["densex", "bm25"], language)
+    for found in report.strategies:
+        assert triad(found) == [0.75, 1.0, 1.0]
+        assert found.failed == {}
+        assert found.cost.llm_calls > 0
+    assert report.settings.judge_llm == "gpt-4o-mini"
+    asked = Counter(kind_of(seen.body) for seen in server.requests)
+    assert asked["answer"] == 8
+    assert {found.answer for each in report.questions for found in each.found.values()} == {
+        "The mill stood in Nendrum. It was built in 619."
+    }
+
+
+@pytest.mark.parametrize(
+    ("metric", "reply", "value"),
+    [
+        ("context_relevance", "[RESULT] 4.0.", 1.0),
+        ("context_relevance", "First [RESULT] 1, and in the end **[RESULT]: 2.5**", 0.625),
+        ("context_relevance", "役に立つ。［ＲＥＳＵＬＴ］　３．０", 0.75),
+        ("context_relevance", "[result] 3/4", 0.75),
+        ("context_relevance", "4.0", 1.0),
+        ("context_relevance", "[RESULT] 10", None),
+        ("context_relevance", "[RESULT] -1", None),
+        ("context_relevance", "[RESULT] 3/5", None),
+        ("context_relevance", "It is about 4.", None),
+        ("context_relevance", "", None),
+        ("answer_relevance", "[RESULT] 1.5", 0.75),
+        ("answer_relevance", "[RESULT] 20", None),
+        ("answer_relevance", "[RESULT] 0", 0.0),
+        ("groundedness", "Yes. There is no doubt.", 1.0),
+        ("groundedness", "NO, yes would be wrong", 0.0),
+        ("groundedness", "Answer: **YES**", 1.0),
+        ("groundedness", "ＹＥＳです。", 1.0),
+        ("groundedness", "The answer is no.", 0.0),
+        ("groundedness", "Yesterday I knew.", None),
+        ("groundedness", "I cannot tell.", None),
+        ("groundedness", "It may be yes, it may be no.", None),
+    ],
+)
+def test_a_verdict_is_read_or_counted_as_failed(metric: str, reply: str, value: float | None) -> None:
+    with OpenAIServer(judging(**{metric: reply})) as server:
+        (found,) = run(server).strategies
+    assert found.metrics.get(metric) == value
+    assert found.failed == ({} if value is not None else {metric: 4})
+
+
+def test_a_failure_is_neither_a_zero_nor_a_success(caplog: pytest.LogCaptureFixture) -> None:
+    def answer(body: Any) -> str | Reply:
+        if "Bay of Fundy?" in json.dumps(body):
+            return Reply("no", status=400, code="content_filter")
+        return "The Queen did." if "Who opened" in json.dumps(body) else "In Nendrum."
+
+    def grounded(body: Any) -> str:
+        return "perhaps" if "The Queen did." in json.dumps(body) else "YES"
+
+    with OpenAIServer(judging(answer=answer, groundedness=grounded)) as server:
+        (found,) = run(server).strategies
+    assert triad(found) == [0.75, 1.0, 1.0]
+    assert found.failed == {"str_em": 1, "context_relevance": 1, "groundedness": 2, "answer_relevance": 1}
+    assert found.metrics["str_em"] == pytest.approx(1 / 3)
+    assert "bm25: 2 of 4 items failed for groundedness (no answer (" in caplog.text
+    assert "the verdict cannot be read" in caplog.text
+
+
+def test_a_second_run_asks_nothing(tmp_path: Path) -> None:
+    with OpenAIServer(judging()) as server:
+        first = run(server, cache_dir=tmp_path)
+        asked = len(server.requests)
+        second = run(server, cache_dir=tmp_path)
+        assert len(server.requests) == asked
+    assert first.strategies[0].metrics == second.strategies[0].metrics
+
+
+def test_a_budget_stops_the_judge_and_the_rest_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    with OpenAIServer(judging()) as server:
+        report = run(server, max_cost=0.0)
+        assert server.requests == []
+    assert report.strategies[0].metrics["recall@1"] is not None
+    assert not {*TRIAD, "em@100"} & report.strategies[0].metrics.keys()
+    assert "The LLM stopped at the answers of bm25: The budget does not allow" in caplog.text
+
+
+def test_a_refused_key_is_met_once(caplog: pytest.LogCaptureFixture) -> None:
+    def refuse(body: Any) -> Reply:
+        return Reply("Incorrect API key provided", status=401, code="invalid_api_key")
+
+    with OpenAIServer(judging(context_relevance=refuse, groundedness=refuse, answer_relevance=refuse)) as server:
+        report = run(server, ["densex", "bm25"])
+        refused = sum(kind_of(seen.body) in TRIAD for seen in server.requests)
+    assert refused <= 8  # those that were under way
+    assert all(triad(found) == [None, None, None] for found in report.strategies)
+    assert "does not accept the API key" in caplog.text
+
+
+def test_the_settings_of_llamaindex_stay_as_they_were() -> None:
+    before = dict(vars(Settings))
+    with OpenAIServer(judging()) as server:
+        run(server)
+    assert vars(Settings) == before
+
+
+def test_what_judges_needs_what_answers() -> None:
+    with pytest.raises(ValueError, match="judge_llm"):
+        compare(small_set(), None, ["bm25"], embed_model="none", trulens="x.sqlite")
+
+
+class Cited(BaseQueryEngine):
+    """Answers as the pack does: with footnotes, and what supports each sentence."""
+
+    def __init__(self, outcomes: dict[str, str], contexts: list[str]) -> None:
+        self._outcomes, self._contexts = outcomes, contexts
+        super().__init__(callback_manager=CallbackManager())
+
+    def _query(self, query_bundle: QueryBundle) -> Response:
+        outcome = self._outcomes.get(query_bundle.query_str, "answered")
+        if outcome == "fails":
+            raise ZeroDivisionError
+        sentences: list[dict[str, Any]] = [
+            {"text": "It stood in Nendrum.[^1]", "footnotes": [1], "propositions": ["p1"]},
+            {"text": "It ground grain.[^1]", "footnotes": [1], "propositions": []},
+            {"text": "It was nice.", "footnotes": [], "propositions": []},
+        ]
+        if outcome != "answered":
+            sentences = []
+        said = " ".join(one["text"] for one in sentences) or "Not found in the documents."
+        nodes = [NodeWithScore(node=TextNode(text=text)) for text in self._contexts]
+        return Response(said, source_nodes=nodes, metadata={"outcome": outcome, "sentences": sentences})
+
+    async def _aquery(self, query_bundle: QueryBundle) -> Response:
+        return self._query(query_bundle)
+
+    def _get_prompt_modules(self) -> dict[str, Any]:
+        return {}
+
+
+def cited(outcomes: dict[str, str], contexts: list[str]) -> Strategy:
+    def build(corpus: Any) -> Built:
+        retriever = DenseXRetrievalPack(corpus.documents, embed_model="none", query_llm="none").as_retriever(4)
+        return Built(retriever, query_engine=Cited(outcomes, contexts))
+
+    return Strategy("mine", build)
+
+
+def test_a_query_engine_of_ones_own_is_asked_and_its_sources_are_counted() -> None:
+    report = compare(small_set(), None, [cited({}, ["A mill."])], embed_model="none", **FAST)
+    metrics = report.strategies[0].metrics
+    assert (metrics["cited"], metrics["supported"], metrics["answered"]) == (
+        pytest.approx(2 / 3), pytest.approx(1 / 3), 1.0
+    )  # fmt: skip
+    assert metrics["str_em"] == 0.25
+    assert {each.found["mine"].answer for each in report.questions} == {
+        "It stood in Nendrum. It ground grain. It was nice."
+    }
+
+
+def test_of_what_is_no_answer_only_the_context_is_judged() -> None:
+    first, second, third, _ = (question.text for question in small_set().questions)
+    strategy = cited({first: "not_found", second: "vague", third: "fails"}, ["A mill."])
+    with OpenAIServer(judging()) as server:
+        (found,) = run(server, [strategy]).strategies
+        asked = Counter(kind_of(seen.body) for seen in server.requests)
+    assert [asked[metric] for metric in TRIAD] == [3, 1, 1]
+    assert found.metrics["answered"] == pytest.approx(1 / 3)
+    assert found.failed == {"str_em": 1, **dict.fromkeys(TRIAD, 1)}
+
+
+def test_without_any_context_only_the_answer_is_judged() -> None:
+    with OpenAIServer(judging()) as server:
+        (found,) = run(server, [cited({}, [])]).strategies
+    assert triad(found) == [None, None, 1.0]
+    assert found.failed == {}
+
+
+def index(**arguments: Any) -> DenseXRetrievalPack:
+    documents = [Document(text=" ".join(texts), id_=title) for title, texts in ENGLISH.items()]
+    return DenseXRetrievalPack(documents, propositionizer=SentencePropositionizer(), embed_model="none", **arguments)
+
+
+def test_an_index_is_asked_questions_without_their_documents(tmp_path: Path) -> None:
+    questions = [{"question": question.text, "answers": list(question.answers)} for question in small_set().questions]
+    file = tmp_path / "questions.jsonl"
+    file.write_text("\n".join(map(json.dumps, questions)), encoding="utf-8")
+    pack = index(query_llm="none")
+    reports = [evaluate(pack, given, resamples=50) for given in (file, questions, small_set().questions)]
+    for report in reports:
+        (found,) = report.strategies
+        assert found.metrics["answer_recall@500"] == 1.0
+        assert found.metrics["str_em"] >= 0.75
+        assert not {"recall@1", "gold@1", "mrr@10"} & found.metrics.keys()
+        assert (report.dataset.documents, report.dataset.passages) == (2, pack.counts().passages)
+    assert (evaluate(pack, file, max_questions=2, resamples=50).dataset.questions, reports[0].dataset.language) == (
+        2,
+        "en",
+    )
+
+
+def test_an_index_is_judged_and_its_report_written(tmp_path: Path) -> None:
+    with OpenAIServer(judging()) as server:
+        pack = index(query_llm=openai(server))
+        report = evaluate(
+            pack, small_set().questions, reader_llm=openai(server), judge_llm=openai(server), name="docs", resamples=50
+        )
+    (found,) = report.strategies
+    assert found.name == "docs"
+    assert found.metrics["em@500"] == 0.25
+    assert triad(found) == [0.75, 1.0, 1.0]
+    files = report.write(tmp_path)
+    page = files[2].read_text(encoding="utf-8")
+    assert "Judged answers" in page
+    assert "The mill stood in Nendrum." in page
+    assert "groundedness" in files[1].read_text(encoding="utf-8")
+
+
+def test_failed_items_stand_beside_their_metric_in_the_report() -> None:
+    with OpenAIServer(judging(groundedness="perhaps")) as server:
+        report = run(server)
+    assert json.loads(report.to_json())["strategies"][0]["failed"] == {"groundedness": 4}
+    none_judged = replace(report.strategies[0], metrics={"groundedness": None})
+    assert "groundedness failed" in replace(report, strategies=[none_judged]).to_csv()
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        (2 * [Question("q", "Why?", ())], "occurs twice"),
+        ([], "there are none"),
+        ([{"question": 3.5}], "text is expected"),
+        ("nothing.jsonl", "nothing.jsonl"),
+    ],
+)
+def test_questions_that_cannot_be_asked(given: Any, error: str, tmp_path: Path) -> None:
+    given = tmp_path / given if isinstance(given, str) else given
+    with pytest.raises((ValueError, OSError, DatasetError), match=error):
+        evaluate(index(query_llm="none"), given)
+
+
+def test_the_repositorys_questions_in_one_language() -> None:
+    from llama_pack_densex.evaluation.datasets import read_questions
+
+    found = read_questions(DATA / "questions.jsonl", language="ja", max_questions=3)
+    assert [question.id for question in found.questions] == ["ja-01", "ja-02", "ja-03"]
+    assert (found.language, found.documents, found.questions[0].document_id) == ("ja", [], "")
+    with pytest.raises(DatasetError, match="en and ja"):
+        read_questions(DATA / "questions.jsonl")
+
+
+def test_a_question_needs_no_answer_to_be_judged() -> None:
+    with OpenAIServer(judging()) as server:
+        report = evaluate(
+            index(query_llm="none"), [Question("q", "What do mills grind?", ())], judge_llm=openai(server), resamples=50
+        )
+    (found,) = report.strategies
+    assert triad(found) == [0.75, 1.0, 1.0]
+    assert "str_em" not in found.metrics
+
+
+def test_hostile_texts_are_judged_like_others() -> None:
+    questions = [
+        Question("braces", "{query_str} {0} %s mills grind?", ("grain",)),
+        Question("half", "Tide \ud800?", ("x",)),
+    ]
+    with OpenAIServer(judging(answer="{context} grain \\[RESULT] 9 {x}[^1] [^9]")) as server:
+        report = evaluate(index(query_llm=openai(server)), questions, judge_llm=openai(server), resamples=50)
+    assert triad(report.strategies[0]) == [0.75, 1.0, 1.0]
+    assert report.strategies[0].failed == {}
