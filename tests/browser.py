@@ -75,14 +75,13 @@ class Page:
             raise RuntimeError(json.dumps(answer["exceptionDetails"]))
         return answer["result"].get("value")
 
-    def wait_for(self, expression: str) -> Any:
-        """Wait until an expression is true in the page; its value."""
+    def wait_for(self, expression: str) -> None:
+        """Wait until an expression is true in the page."""
         deadline = time.monotonic() + 60
-        while not (value := self.run(expression)):
+        while not self.run(f"Boolean({expression})"):
             if time.monotonic() > deadline:
-                raise TimeoutError(f"never true: {expression}")
+                raise TimeoutError(f"never true: {expression}; the page: {self.run('document.body.innerText')}")
             time.sleep(0.02)
-        return value
 
     def click(self, selector: str) -> None:
         """Click the middle of the first element that the selector finds, as a hand would."""

@@ -9,6 +9,7 @@ import re
 import socket
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from http import HTTPStatus
 from importlib.metadata import version
 from importlib.resources import files
 from ipaddress import ip_address
@@ -23,7 +24,7 @@ from fastapi.staticfiles import StaticFiles
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from llama_index.core.llms import ChatMessage
 from llama_index.core.schema import NodeWithScore
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
 from uvicorn import Config, Server
 
 from llama_pack_densex.llm.errors import classify
@@ -55,6 +56,11 @@ class Asked(BaseModel):
     top_k: int | None = Field(
         None, ge=1, le=MAX_TOP_K, strict=True, description="Passages to retrieve; by default the index's number."
     )
+
+    @field_validator("top_k", mode="before")
+    @classmethod
+    def _whole(cls, value: object) -> object:
+        return int(value) if isinstance(value, float) and value.is_integer() else value  # 4.0 is an integer in JSON
 
 
 class Message(BaseModel):
@@ -189,7 +195,11 @@ def make_app(
     )
     app.add_middleware(Guard, token=token, hosts=hosts, public=_PUBLIC, requests_per_minute=requests_per_minute)
     codes = (400, 403, 408, 413, 421, 422, 429, 500, 502, 503, *((401,) if token is not None else ()))
-    problems: dict[int | str, dict[str, Any]] = {code: {"model": Problem} for code in codes}
+    # given as what it is, since FastAPI would have it as events where the answer is
+    problem = {"content": {"application/json": {"schema": Problem.model_json_schema()}}}
+    problems: dict[int | str, dict[str, Any]] = {
+        code: {"description": HTTPStatus(code).phrase, **problem} for code in codes
+    }
 
     @app.exception_handler(RequestValidationError)
     async def malformed(_: Request, error: RequestValidationError) -> Response:
@@ -233,7 +243,11 @@ def make_app(
         except HTTPException as problem:  # the status is sent
             yield ServerSentEvent(event="problem", data=Problem(detail=problem.detail))
 
-    @app.get("/healthz", responses={429: {"model": Problem}}, summary="Say that the server answers.")
+    @app.get(
+        "/healthz",
+        responses={code: problems[code] for code in (403, 421, 429, 503)},
+        summary="Say that the server answers.",
+    )
     async def healthz() -> Health:
         return Health()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -65,6 +66,7 @@ def _refused(response: httpx.Response, status: int) -> str:
         ({**QUESTION, "top_k": 51}, 422),
         ({**QUESTION, "top_k": "4"}, 422),
         ({**QUESTION, "top_k": True}, 422),
+        ({**QUESTION, "top_k": 1e400}, 422),
         ({**QUESTION, "top_k": 10**30}, 422),
         ({**QUESTION, "filters": {"\ud800": 1}}, 422),
         ({**QUESTION, "padding": "橋" * MAX_BODY}, 413),
@@ -214,10 +216,8 @@ def test_a_body_that_never_ends_is_refused(server: httpx.Client) -> None:
         for _ in range(20):
             yield b" " * MAX_BODY
 
-    try:
+    with contextlib.suppress(httpx.WriteError):  # it was hung up on
         _refused(server.post("/retrieve", content=endless(), headers=JSON_TYPE), 413)
-    except httpx.WriteError:  # it was hung up on
-        pass
     assert server.get("/healthz").status_code == 200
 
 

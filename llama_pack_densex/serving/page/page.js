@@ -191,7 +191,7 @@ document.addEventListener("keydown", (event) => {
 
 const conversation = $("conversation");
 const question = $("question");
-let history = [];
+let told = []; // the conversation, as the server gets it
 let running = null;
 
 /** Writes an answer as it comes: footnotes become buttons, which open their source once it is there. */
@@ -280,7 +280,8 @@ class Writer {
       const about = below(citation);
       const button = make(
         "button",
-        { type: "button", "aria-label": say("open_source", { n: citation.number, title: [title, about].filter(Boolean).join(", ") }), onclick: open },
+        { type: "button", onclick: open },
+        make("span", { class: "unseen" }, say("a_source")),
         make("b", {}, String(citation.number)),
         make("span", { class: "title", lang: languageOf(title) }, title),
         about ? make("span", { class: "about", lang: languageOf(about) }, about) : null,
@@ -320,7 +321,7 @@ async function ask(text) {
   const writer = new Writer(answer);
   let finished = false;
   try {
-    const sent = { question: text, history: history.slice(-limits.history) };
+    const sent = { question: text, history: told.slice(-limits.history) };
     for await (const { kind, data } of events(await send("chat", sent, running.signal))) {
       const follow = nearBottom();
       if (kind === "delta") {
@@ -353,7 +354,7 @@ async function ask(text) {
     }
   }
   if (!writer.text.trim()) return;
-  history.push({ role: "user", content: text }, { role: "assistant", content: Array.from(writer.text).slice(0, limits.message).join("") });
+  told.push({ role: "user", content: text }, { role: "assistant", content: Array.from(writer.text).slice(0, limits.message).join("") });
 }
 
 function grow() {
@@ -384,7 +385,7 @@ question.addEventListener("keydown", (event) => {
 $("new").addEventListener("click", () => {
   running?.abort();
   running = null;
-  history = [];
+  told = [];
   conversation.replaceChildren();
   $("said").replaceChildren();
   $("send").textContent = say("send");
