@@ -8,7 +8,7 @@ import os
 import re
 import socket
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from http import HTTPStatus
 from importlib.metadata import version
 from importlib.resources import files
@@ -22,17 +22,17 @@ from fastapi.security import HTTPBearer
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from fastapi.staticfiles import StaticFiles
 from jinja2 import Environment, FunctionLoader, StrictUndefined
+from llama_index.core.base.response.schema import AsyncStreamingResponse
 from llama_index.core.llms import ChatMessage
 from llama_index.core.schema import NodeWithScore
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
 from uvicorn import Config, Server
 
+from llama_pack_densex.answering.citations import Outcome, Source
 from llama_pack_densex.llm.errors import classify
-from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, SECTION_KEY, TITLE_KEY
+from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 from llama_pack_densex.pack import DenseXRetrievalPack
-from llama_pack_densex.retrieval.hits import matched_units
 from llama_pack_densex.serving.guard import HEADERS, Guard
-from llama_pack_densex.stores.node_store import span_of
 
 logger = logging.getLogger(__name__)
 
@@ -137,7 +137,7 @@ class Answer(BaseModel):
 
     answer: str = Field(description="The answer, with footnotes.")
     markdown: str = Field(description="The same with the sources below.")
-    outcome: str = Field(description='"answered", "not_found", "small_talk" or "vague".')
+    outcome: Outcome
     sentences: list[Sentence]
     citations: list[Citation]
     passages: list[Passage] = Field(description="What was retrieved, the best first.")
@@ -213,6 +213,8 @@ def make_app(
     async def query(asked: Asked) -> Answer:
         with _answering():
             response = await pack.arun(asked.question, asked.top_k)
+            if isinstance(response, AsyncStreamingResponse):  # of a pack that streams
+                response = await response.get_response()
             return _answer(str(response), response.metadata or {}, response.source_nodes)
 
     @app.post("/retrieve", responses=problems, summary="Find passages, and the propositions that led to them.")
@@ -236,9 +238,10 @@ def make_app(
                 engine = pack.as_chat_engine(said.top_k, chat_history=history)
                 response = await engine.astream_chat(said.question)
                 text = ""
-                async for delta in response.async_response_gen():
-                    text += delta
-                    yield ServerSentEvent(event="delta", data={"text": delta})
+                async with aclosing(response.async_response_gen()) as deltas:
+                    async for delta in deltas:
+                        text += delta
+                        yield ServerSentEvent(event="delta", data={"text": delta})
                 yield ServerSentEvent(event="answer", data=_answer(text, response.metadata, response.source_nodes))
         except HTTPException as problem:  # the status is sent
             yield ServerSentEvent(event="problem", data=Problem(detail=problem.detail))
@@ -368,22 +371,15 @@ def _answer(text: str, metadata: Mapping[str, Any], nodes: list[NodeWithScore]) 
 
 
 def _passage(found: NodeWithScore) -> Passage:
-    node = found.node
-    start, end = span_of(node) or (None, None)
+    source = Source.of(0, found)
+    start, end = source.span or (None, None)
     matched = []
-    for unit in matched_units(node):
-        unit_start, unit_end = unit.span or (None, None)
-        matched.append(Matched(**{**vars(unit), "start": unit_start, "end": unit_end}))
+    for unit in source.units:
+        first, last = unit.span or (None, None)
+        matched.append(Matched(**{**vars(unit), "start": first, "end": last}))
     return Passage(
-        node_id=node.node_id,
-        document=node.ref_doc_id or "",
-        title=str(node.metadata.get(TITLE_KEY) or ""),
-        section=str(node.metadata.get(SECTION_KEY) or ""),
-        page=str(node.metadata.get("page_label") or ""),
-        start=start,
-        end=end,
-        text=node.get_content(),
-        granularity=str(node.metadata.get(GRANULARITY_KEY) or ""),
+        **{**vars(source), "start": start, "end": end},
+        granularity=str(found.node.metadata.get(GRANULARITY_KEY) or ""),
         score=found.score,
         propositions=matched,
     )

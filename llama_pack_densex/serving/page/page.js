@@ -210,7 +210,7 @@ class Writer {
 
   #append(text) {
     text.split(/\[\^(\d+)\]/).forEach((part, at) => {
-      if (at % 2) this.element.append(this.#footnote(Number(part)));
+      if (at % 2) this.element.append("\u2060", this.#footnote(Number(part))); // no line begins with a footnote
       else if (part) this.element.append(part);
     });
     this.#announce(text);
@@ -267,7 +267,7 @@ class Writer {
       found.splitText(sentence.length);
       const marked = make("span", { class: "unsupported", title: say("no_source") });
       found.replaceWith(marked);
-      marked.append(found, make("span", { class: "unseen" }, ` (${say("no_source")})`));
+      marked.append(found);
       return;
     }
   }
