@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from llama_index.core import Document
 from llama_index.llms.openai import OpenAI
 
 from llama_pack_densex import DenseXRetrievalPack
-from tests.serving.running import served
+from tests.serving.running import SlowProvider, served
 
 QUESTION = "How long is the main span of the Akashi Bridge?"
 
@@ -104,28 +103,12 @@ def test_the_page_runs_no_script_but_its_own(server: httpx.Client) -> None:
     assert not re.search(r"""\s(style|on\w+)\s*=|javascript:""", page.text)
 
 
-class _Unanswering:
-    """A provider of models that takes a request and never answers; it notices when its client hangs up."""
-
-    def __init__(self) -> None:
-        self.asked, self.hung_up = threading.Event(), threading.Event()
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}/v1"
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def _serve(self) -> None:
-        connection, _ = self._listening.accept()
-        with connection:
-            while connection.recv(65_536):
-                self.asked.set()
-            self.hung_up.set()
-
-
 @pytest.mark.parametrize("path", ["/query", "/chat"])
 def test_a_client_that_goes_away_ends_the_work_for_it(documents: list[Document], path: str) -> None:
-    provider = _Unanswering()
-    llm = OpenAI(model="gpt-4o-mini", api_base=provider.url, api_key="sk-test", max_retries=0)
-    with served(DenseXRetrievalPack(documents, "none", llm, "none")) as client:
+    with (
+        SlowProvider("The Akashi") as provider,
+        served(DenseXRetrievalPack(documents, "none", provider.llm(), "none")) as client,
+    ):
         body = json.dumps({"question": QUESTION}).encode()
         address = (client.base_url.host, client.base_url.port)
         head = [f"POST {path} HTTP/1.1", "Host: localhost", "Content-Type: application/json"]

@@ -14,7 +14,7 @@ from llama_index.core import Document
 from llama_pack_densex import DenseXRetrievalPack, RecordedPropositionizer, SentencePropositionizer
 from tests.browser import CHROMIUM, Page, browser
 from tests.conftest import DATA
-from tests.serving.running import served
+from tests.serving.running import SlowProvider, served
 
 pytestmark = [
     pytest.mark.slow,
@@ -201,6 +201,41 @@ def test_a_phone_shows_all_without_scrolling_sideways(page: Page, address: str) 
         page.click("#close")
         _search(page, "Eiffel Tower")
         assert page.run("document.documentElement.scrollWidth") <= width
+
+
+def test_an_answer_is_shown_as_it_is_written(chromium: Page, documents: list[Document]) -> None:
+    first = "The Akashi Bridge opened in 1998.[^1] Its main"
+    with (
+        SlowProvider(first, " span is 1,991 metres long.[^1]") as provider,
+        served(DenseXRetrievalPack(documents, "none", provider.llm(), "none")) as client,
+    ):
+        chromium.open(f"{client.base_url}/?lang=en")
+        chromium.type("#question", "What of the Akashi Bridge and its main span?")
+        chromium.press("Enter")
+        chromium.wait_for("document.querySelector('.answer')?.textContent.includes('opened in 1998')")
+        assert chromium.run("document.getElementById('send').textContent") == "Stop"
+        assert chromium.run("document.querySelector('.footnote:not([aria-disabled])')") is None
+        assert "1,991" not in chromium.run("document.querySelector('.answer').textContent")
+        provider.go_on.set()
+        chromium.wait_for(f"document.querySelector('.sources') && {IDLE}")
+        assert "1,991" in chromium.run("document.querySelector('.answer').textContent")
+        assert chromium.run("document.querySelector('.footnote[aria-disabled]')") is None
+        assert chromium.run("document.getElementById('send').textContent") == "Send"
+
+
+def test_an_answer_that_is_stopped_ends_the_request_to_the_model(chromium: Page, documents: list[Document]) -> None:
+    with (
+        SlowProvider("The Akashi Bridge opened in 1998.[^1] Its main") as provider,
+        served(DenseXRetrievalPack(documents, "none", provider.llm(), "none")) as client,
+    ):
+        chromium.open(f"{client.base_url}/?lang=en")
+        chromium.type("#question", "When did the Akashi Bridge open?")
+        chromium.press("Enter")
+        chromium.wait_for("document.querySelector('.answer')?.textContent.includes('opened in 1998')")
+        chromium.click("#send")
+        chromium.wait_for(f"document.querySelector('.turn').textContent.includes('Stopped.') && {IDLE}")
+        assert provider.hung_up.wait(120)
+        assert "opened in 1998" in chromium.run("told[1].content")
 
 
 def test_the_page_asks_for_the_token(chromium: Page, pack: DenseXRetrievalPack) -> None:
