@@ -59,10 +59,22 @@ def test_an_answer_comes_with_its_sources(server: httpx.Client, documents: list[
     assert f"[^{numbers[0]}]:" in answer["markdown"]
 
 
-def test_what_is_not_in_the_documents_is_said_so(server: httpx.Client) -> None:
-    answer = server.post("/query", json={"question": "Who painted the Mona Lisa?"}).json()
+@pytest.mark.parametrize("question", ["Who painted the Mona Lisa?", "Zyzzyva qwxk?", "モナリザを描いたのは誰？"])
+def test_what_is_not_in_the_documents_is_said_so(server: httpx.Client, question: str) -> None:
+    answer = server.post("/query", json={"question": question}).json()
     assert (answer["outcome"], answer["citations"]) == ("not_found", [])
     assert answer["answer"]
+    kind, ended = _events(server.post("/chat", json={"question": question}).text)[-1]
+    assert (kind, ended["outcome"], ended["answer"]) == ("answer", "not_found", answer["answer"])
+
+
+@pytest.mark.parametrize(
+    ("question", "outcome"), [("Hello!", "small_talk"), ("ありがとう", "small_talk"), ("it?", "vague")]
+)
+def test_what_is_no_question_is_answered_too(server: httpx.Client, question: str, outcome: str) -> None:
+    kind, ended = _events(server.post("/chat", json={"question": question}).text)[-1]
+    assert (kind, ended["outcome"], ended["citations"]) == ("answer", outcome, [])
+    assert ended["answer"]
 
 
 def test_a_conversation_streams_and_ends_with_what_it_was_made_of(server: httpx.Client) -> None:
