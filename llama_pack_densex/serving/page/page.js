@@ -167,6 +167,7 @@ function openSource(citation, from) {
   else source.showModal();
   source.scrollTop = 0;
   $("source-title").focus({ preventScroll: true });
+  source.querySelector("mark")?.scrollIntoView({ block: "nearest" });
   if (wide.matches) from.scrollIntoView({ block: "nearest" });
 }
 
@@ -210,10 +211,22 @@ class Writer {
 
   #append(text) {
     text.split(/\[\^(\d+)\]/).forEach((part, at) => {
-      if (at % 2) this.element.append("\u2060", this.#footnote(Number(part))); // no line begins with a footnote
+      if (at % 2) this.#place(this.#footnote(Number(part)));
       else if (part) this.element.append(part);
     });
     this.#announce(text);
+  }
+
+  /** Put a footnote behind the text, on the same line as its last character. */
+  #place(button) {
+    const last = this.element.lastChild;
+    if (last?.nodeType !== Node.TEXT_NODE) {
+      (last ?? this.element).append(button); // behind another footnote
+      return;
+    }
+    const character = Array.from(last.data).at(-1) ?? "";
+    last.data = last.data.slice(0, last.data.length - character.length);
+    this.element.append(make("span", { class: "together" }, character, button));
   }
 
   /** Say whole sentences only: a screen reader would read every syllable anew. */
