@@ -21,7 +21,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from fastapi.security import HTTPBearer
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from fastapi.staticfiles import StaticFiles
-from jinja2 import Environment, FunctionLoader, StrictUndefined
+from jinja2 import StrictUndefined, Template
 from llama_index.core.base.response.schema import AsyncStreamingResponse
 from llama_index.core.llms import ChatMessage
 from llama_index.core.schema import NodeWithScore
@@ -180,9 +180,10 @@ def make_app(
         name: What the page calls the index.
 
     Raises:
-        ValueError: The token cannot be sent in a header.
+        ValueError: The token cannot be sent in a header, or is empty: no token is None.
     """
-    check_token(token)
+    if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
+        raise ValueError("the token must be of printable ASCII characters, without spaces around it")
     app = FastAPI(
         title="densex",
         summary="Answers and passages of an index, with the propositions that led to them.",
@@ -193,7 +194,7 @@ def make_app(
         separate_input_output_schemas=False,
         dependencies=None if token is None else [Security(HTTPBearer(auto_error=False))],  # for the OpenAPI
     )
-    app.add_middleware(Guard, token=token, hosts=hosts, public=_PUBLIC, requests_per_minute=requests_per_minute)
+    app.add_middleware(Guard, token=token, hosts=hosts, public=_PUBLIC, rate=requests_per_minute)
     codes = (400, 403, 408, 413, 421, 422, 429, 500, 502, 503, *((401,) if token is not None else ()))
     # given as what it is, since FastAPI would have it as events where the answer is
     problem = {"content": {"application/json": {"schema": Problem.model_json_schema()}}}
@@ -246,27 +247,19 @@ def make_app(
         except HTTPException as problem:  # the status is sent
             yield ServerSentEvent(event="problem", data=Problem(detail=problem.detail))
 
-    @app.get(
-        "/healthz",
-        responses={code: problems[code] for code in (403, 421, 429, 503)},
-        summary="Say that the server answers.",
-    )
+    @app.get("/healthz", responses=problems, summary="Say that the server answers.")
     async def healthz() -> Health:
         return Health()
 
-    written = pack.get_modules()["query_llm"] is not None
-    environment = Environment(
-        loader=FunctionLoader(_file), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    words: dict[str, dict[str, str]] = json.loads(_file("words.json"))
-    limits = {"question": MAX_QUESTION, "message": MAX_MESSAGE, "history": MAX_HISTORY}
-    pages = {
-        code: environment.get_template("page.html").render(
-            language=code, words=texts, name=name, written=written, asks_token=token is not None, limits=limits
-        )
-        for code, texts in words.items()
+    template = Template(_file("page.html"), autoescape=True, undefined=StrictUndefined)
+    about = {
+        "name": name,
+        "written": pack.get_modules()["query_llm"] is not None,
+        "asks_token": token is not None,
+        "limits": {"question": MAX_QUESTION, "message": MAX_MESSAGE, "history": MAX_HISTORY},
     }
-
+    words = json.loads(_file("words.json"))
+    pages = {code: template.render(about, language=code, words=words[code]) for code in words}
     app.mount("/page", StaticFiles(directory=str(_PAGE)))
 
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
@@ -277,24 +270,13 @@ def make_app(
     return app
 
 
-def check_token(token: str | None) -> None:
-    """Refuse what cannot be sent in a header, or is empty: no token is None.
-
-    Raises:
-        ValueError: The token is such a one.
-    """
-    if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
-        raise ValueError("the token must be of printable ASCII characters, without spaces around it")
-
-
 def listen(host: str, port: int, token: str | None) -> socket.socket:
     """A socket to serve on.
 
     Raises:
-        ValueError: Others than this machine could ask, and there is no token; or the token is none.
+        ValueError: Others than this machine could ask, and there is no token.
         OSError: The address cannot be listened on.
     """
-    check_token(token)
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     if token is None and not ip_address(str(address[0]).partition("%")[0]).is_loopback:
         raise ValueError(
@@ -315,8 +297,6 @@ def serve_app(app: FastAPI, listening: socket.socket, tell: Callable[[str], obje
     config = Config(
         app,
         log_level="warning",
-        access_log=False,
-        server_header=False,
         # else clients on this machine could pretend to be others, and pass the limit on their rate
         proxy_headers="FORWARDED_ALLOW_IPS" in os.environ,
         timeout_graceful_shutdown=5,
@@ -360,14 +340,7 @@ _FIELDS = {*Said.model_fields, *Message.model_fields}
 
 
 def _answer(text: str, metadata: Mapping[str, Any], nodes: list[NodeWithScore]) -> Answer:
-    return Answer(
-        answer=text,
-        markdown=metadata["markdown"],
-        outcome=metadata["outcome"],
-        sentences=metadata["sentences"],
-        citations=metadata["citations"],
-        passages=[_passage(node) for node in nodes],
-    )
+    return Answer(**{**metadata, "answer": text, "passages": [_passage(node) for node in nodes]})
 
 
 def _passage(found: NodeWithScore) -> Passage:

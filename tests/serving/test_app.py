@@ -90,6 +90,13 @@ def test_a_conversation_streams_and_ends_with_what_it_was_made_of(server: httpx.
     assert events[-1][1]["citations"][0]["document"] == "bridges"
 
 
+def test_a_pack_that_streams_is_served_as_any_other(documents: list[Document]) -> None:
+    with served(DenseXRetrievalPack(documents, "none", "none", "none", streaming=True)) as client:
+        answer = client.post("/query", json={"question": QUESTION}).json()
+    assert "1,991" in answer["answer"]
+    assert answer["citations"][0]["document"] == "bridges"
+
+
 def test_the_page_is_in_the_language_that_is_asked_for(server: httpx.Client) -> None:
     def language(path: str, accepted: str) -> str:
         response = server.get(path, headers={"Accept-Language": accepted})

@@ -148,7 +148,7 @@ def test_localhost_addresses_and_named_hosts_are_answered(locked: httpx.Client, 
 
 
 def test_another_sites_page_is_refused(server: httpx.Client) -> None:
-    for origin in ("https://evil.example", "null", f"{server.base_url}".replace("127.0.0.1", "localhost")):
+    for origin in ("https://evil.example", "null", "http://[", f"{server.base_url}".replace("127.0.0.1", "localhost")):
         _refused(server.post("/retrieve", json=QUESTION, headers={"Origin": origin}), 403)
     ours = server.post("/retrieve", json=QUESTION, headers={"Origin": str(server.base_url).rstrip("/")})
     assert ours.status_code == 200
@@ -224,8 +224,6 @@ def test_a_body_that_never_ends_is_refused(server: httpx.Client) -> None:
 def test_others_need_a_token() -> None:
     with pytest.raises(ValueError, match="there is no token"):
         listen("0.0.0.0", 0, None)
-    with pytest.raises(ValueError, match="printable ASCII"):
-        listen("0.0.0.0", 0, " ")
     with listen("0.0.0.0", 0, TOKEN) as listening:
         assert listening.getsockname()[0] == "0.0.0.0"
     with listen("localhost", 0, None) as listening, pytest.raises(OSError, match="in use"):
