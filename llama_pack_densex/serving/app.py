@@ -277,13 +277,16 @@ def listen(host: str, port: int, token: str | None) -> socket.socket:
         ValueError: Others than this machine could ask, and there is no token.
         OSError: The address cannot be listened on.
     """
-    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-    if token is None and not ip_address(str(address[0]).partition("%")[0]).is_loopback:
-        raise ValueError(
-            f"{host} can be reached by others, and there is no token: set --token or DENSEX_TOKEN to a long random "
-            "text, for one of: python -c 'import secrets; print(secrets.token_urlsafe())'"
-        )
-    return socket.create_server(address[:2], family=family)
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        if token is None and not ip_address(str(address[0]).partition("%")[0]).is_loopback:
+            raise ValueError(
+                f"{host} can be reached by others, and there is no token: set --token or DENSEX_TOKEN to a long random "
+                "text, for one of: python -c 'import secrets; print(secrets.token_urlsafe())'"
+            )
+        return socket.create_server(address[:2], family=family)
+    except OSError as error:
+        raise OSError(f"cannot listen on {host}, port {port}: {error.strerror}") from error
 
 
 def serve_app(app: FastAPI, listening: socket.socket, tell: Callable[[str], object]) -> None:

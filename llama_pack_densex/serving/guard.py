@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 import re
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from ipaddress import IPv6Address, ip_address
 
 import anyio
@@ -29,6 +29,7 @@ HEADERS = {
     ),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 """What every response says to a browser: nothing of it runs, is framed, or is read by other sites."""
@@ -44,9 +45,8 @@ class RateLimit:
 
     def __init__(self, per_minute: float, now: Callable[[], float] = time.monotonic) -> None:
         self._interval = 60 / per_minute if per_minute else 0.0
-        self._room = max(_BURST_SECONDS, self._interval)
+        self._room, self._now = max(_BURST_SECONDS, self._interval), now
         self._full_at: dict[str, float] = {}
-        self._now = now
 
     def wait(self, client: str) -> float:
         """Count a request: 0 where it may pass, else the seconds after which one will."""
@@ -91,9 +91,7 @@ class Guard:
 
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                headers.update(HEADERS)
-                headers.setdefault("Cache-Control", "no-store")
+                MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
         self._active += 1
@@ -102,7 +100,7 @@ class Guard:
             body = await _read_body(Headers(scope=scope), receive)
         except HTTPException as refused:
             # the rest of a body that was not read would be taken for the next request
-            headers: Mapping[str, str] = {**(refused.headers or {}), "Connection": "close"}
+            headers = {**(refused.headers or {}), "Connection": "close"}
             await JSONResponse({"detail": refused.detail}, refused.status_code, headers)(scope, receive, send_guarded)
         else:
             if body is not None:

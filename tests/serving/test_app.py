@@ -169,3 +169,11 @@ def test_densex_serve_serves_until_it_is_stopped(documents: list[Document], tmp_
         process.send_signal(signal.SIGINT)
         rest, errors = process.communicate(timeout=120)
         assert (process.returncode, rest, errors) == (130, "", "")
+
+
+def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
+    program = "import sys; sys.modules['fastapi'] = None; from llama_pack_densex.cli import app; app()"
+    done = subprocess.run([sys.executable, "-c", program, "serve", str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert 'pip install "llama-pack-densex[serve]"' in done.stderr
+    assert "Traceback" not in done.stderr

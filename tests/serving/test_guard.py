@@ -228,6 +228,8 @@ def test_others_need_a_token() -> None:
         assert listening.getsockname()[0] == "0.0.0.0"
     with listen("localhost", 0, None) as listening, pytest.raises(OSError, match="in use"):
         listen("localhost", listening.getsockname()[1], None)
+    with pytest.raises(OSError, match=r"cannot listen on nowhere\.invalid, port 80"):
+        listen("nowhere.invalid", 80, None)
 
 
 @pytest.mark.parametrize("token", ["", " a", "a\n", "合言葉"])
