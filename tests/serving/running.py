@@ -52,6 +52,12 @@ class SlowProvider:
                 pass
 
             def do_POST(self) -> None:
+                try:
+                    self._answer()
+                except OSError:
+                    provider.hung_up.set()
+
+            def _answer(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 provider.asked.set()
                 if body.get("stream"):
