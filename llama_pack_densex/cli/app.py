@@ -374,11 +374,11 @@ def serve(
         with listen(host, port, token) as listening:
             with waiting("Opening the index"):
                 (named,) = _served(api_base, query_llm)
-                index = IndexPlace.of(place)
-                pack = index.open(proposition_llm="none", query_llm=named)
-                allowed, name = allow_host or (), Path(index.name).name
+                where = IndexPlace.of(place)
+                pack = where.open(proposition_llm="none", query_llm=named)
+                allowed, name = allow_host or (), Path(where.name).name
                 web = make_app(pack, token, hosts=allowed, requests_per_minute=rate, name=name)
-            serve_app(web, listening, lambda url: typer.echo(f"Serving {index.name} on {url} (Ctrl-C stops)"))
+            serve_app(web, listening, lambda url: typer.echo(f"Serving {where.name} on {url} (Ctrl-C stops)"))
 
 
 @app.command()
