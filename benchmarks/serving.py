@@ -48,7 +48,7 @@ def server(folder: Path) -> Iterator[tuple[str, int]]:
     index = [sys.executable, "-c", DENSEX, "index", str(DATA), "--to", str(folder), "--embed-model", "none"]
     recorded = ["--propositionizer", f"recorded:{DATA / 'propositions.jsonl'}"]
     subprocess.run([*index, *recorded], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    options = [str(folder), "--port", "0", "--rate", "0", "--query-llm", "none"]
+    options = [str(folder), "--port", "0", "--query-llm", "none"]
     process = subprocess.Popen(
         [sys.executable, "-u", "-c", DENSEX, "serve", *options], stdout=subprocess.PIPE, text=True
     )

@@ -348,9 +348,7 @@ def mcp(place: Place) -> None:
 @app.command()
 def serve(
     place: Place,
-    host: Annotated[
-        str, typer.Option(help="The address to listen on; another than this machine's own needs a token.")
-    ] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="The address to listen on; others' with a token only.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535, help="The port; 0 for any that is free.")] = 8000,
     token: Annotated[
         str | None,
@@ -360,7 +358,7 @@ def serve(
         list[str] | None,
         typer.Option(help="A name that the server is called by, besides localhost and addresses.", metavar="NAME"),
     ] = None,
-    rate: Annotated[float, typer.Option(min=0, help="Requests a minute from one client; 0 for no limit.")] = 240,
+    rate: Annotated[float | None, typer.Option(min=0, help="Requests a minute; 0: any. With a token, 240.")] = None,
     query_llm: Annotated[
         str | None, _llm_option("What answers", '; "none" quotes. Default: gpt-4o-mini with a key', "--query-llm")
     ] = None,

@@ -40,6 +40,7 @@ MAX_QUESTION = 2_000  # characters
 MAX_MESSAGE = 4_000  # characters of an earlier message
 MAX_HISTORY = 20  # messages
 MAX_TOP_K = 50
+RATE = 240  # requests a minute
 
 _PAGE = files("llama_pack_densex.serving") / "page"
 _PUBLIC = re.compile(r"/|/healthz|/openapi\.json|/page/.*")
@@ -166,7 +167,7 @@ def make_app(
     token: str | None = None,
     *,
     hosts: Collection[str] = (),
-    requests_per_minute: float = 240,
+    requests_per_minute: float | None = None,
     name: str = "densex",
 ) -> FastAPI:
     """Make a web application of a pack: `/query`, `/retrieve`, `/chat`, `/healthz`, and a page at `/`.
@@ -176,7 +177,8 @@ def make_app(
         token: What requests must bring as `Authorization: Bearer ...`; None asks for none. The page, its files,
             `/healthz` and `/openapi.json` are for all.
         hosts: Names that the server may be called by, besides localhost and addresses.
-        requests_per_minute: Of one client, told by its address; a quarter of them may come at once. 0 means no limit.
+        requests_per_minute: Of one client, told by its address; a quarter of them may come at once. 0 means no limit;
+            None means 240 where there is a token, and no limit where there is none.
         name: What the page calls the index.
 
     Raises:
@@ -194,7 +196,8 @@ def make_app(
         separate_input_output_schemas=False,
         dependencies=None if token is None else [Security(HTTPBearer(auto_error=False))],  # for the OpenAPI
     )
-    app.add_middleware(Guard, token=token, hosts=hosts, public=_PUBLIC, rate=requests_per_minute)
+    rate = requests_per_minute if requests_per_minute is not None else RATE if token is not None else 0
+    app.add_middleware(Guard, token=token, hosts=hosts, public=_PUBLIC, rate=rate)
     codes = (400, 403, 408, 413, 421, 422, 429, 500, 502, 503, *((401,) if token is not None else ()))
     # given as what it is, since FastAPI would have it as events where the answer is
     problem = {"content": {"application/json": {"schema": Problem.model_json_schema()}}}
