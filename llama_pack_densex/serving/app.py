@@ -40,7 +40,6 @@ MAX_QUESTION = 2_000  # characters
 MAX_MESSAGE = 4_000  # characters of an earlier message
 MAX_HISTORY = 20  # messages
 MAX_TOP_K = 50
-RATE = 240  # requests a minute
 
 _PAGE = files("llama_pack_densex.serving") / "page"
 _PUBLIC = re.compile(r"/|/healthz|/openapi\.json|/page/.*")
@@ -196,13 +195,13 @@ def make_app(
         separate_input_output_schemas=False,
         dependencies=None if token is None else [Security(HTTPBearer(auto_error=False))],  # for the OpenAPI
     )
-    rate = requests_per_minute if requests_per_minute is not None else RATE if token is not None else 0
+    rate = requests_per_minute if requests_per_minute is not None else 240 if token is not None else 0
     app.add_middleware(Guard, token=token, hosts=hosts, public=_PUBLIC, rate=rate)
-    codes = (400, 403, 408, 413, 421, 422, 429, 500, 502, 503, *((401,) if token is not None else ()))
+    codes = (400, *([] if token is None else [401]), 403, 408, 413, 421, 422, 429, 500, 502, 503)
     # given as what it is, since FastAPI would have it as events where the answer is
     problem = {"content": {"application/json": {"schema": Problem.model_json_schema()}}}
     problems: dict[int | str, dict[str, Any]] = {
-        code: {"description": HTTPStatus(code).phrase, **problem} for code in codes
+        one: {"description": HTTPStatus(one).phrase, **problem} for one in codes
     }
 
     @app.exception_handler(RequestValidationError)
