@@ -367,7 +367,7 @@ def serve(
     """Serve an index: a page to ask and search on, and the same as JSON (docs/serving.md)."""
     with session():
         from llama_pack_densex.cli.places import IndexPlace
-        from llama_pack_densex.serving import listen, make_app, serve_app
+        from llama_pack_densex.serving.app import listen, make_app, serve_app
 
         with listen(host, port, token) as listening:
             with waiting("Opening the index"):

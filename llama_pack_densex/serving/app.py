@@ -15,24 +15,32 @@ from importlib.resources import files
 from ipaddress import ip_address
 from typing import Annotated, Any, Literal
 
-from fastapi import FastAPI, Header, HTTPException, Request, Security
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse, Response
-from fastapi.security import HTTPBearer
-from fastapi.sse import EventSourceResponse, ServerSentEvent
-from fastapi.staticfiles import StaticFiles
 from jinja2 import StrictUndefined, Template
 from llama_index.core.base.response.schema import AsyncStreamingResponse
 from llama_index.core.llms import ChatMessage
 from llama_index.core.schema import NodeWithScore
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
-from uvicorn import Config, Server
 
 from llama_pack_densex.answering.citations import Outcome, Source
 from llama_pack_densex.llm.errors import classify
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 from llama_pack_densex.pack import DenseXRetrievalPack
-from llama_pack_densex.serving.guard import HEADERS, Guard
+
+try:
+    from fastapi import FastAPI, Header, HTTPException, Request, Security
+    from fastapi.exceptions import RequestValidationError
+    from fastapi.responses import HTMLResponse, JSONResponse, Response
+    from fastapi.security import HTTPBearer
+    from fastapi.sse import EventSourceResponse, ServerSentEvent
+    from fastapi.staticfiles import StaticFiles
+    from uvicorn import Config, Server
+
+    from llama_pack_densex.serving.guard import HEADERS, Guard
+except ImportError as error:
+    how = 'pip install "llama-pack-densex[serve]"'
+    raise ImportError(
+        f"this needs the packages fastapi, from version 0.135 on, and uvicorn ({error}): {how}"
+    ) from error
 
 logger = logging.getLogger(__name__)
 

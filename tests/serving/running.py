@@ -15,7 +15,7 @@ from llama_index.llms.openai import OpenAI
 from uvicorn import Config, Server
 
 from llama_pack_densex import DenseXRetrievalPack
-from llama_pack_densex.serving import listen, make_app
+from llama_pack_densex.serving.app import listen, make_app
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from llama_index.core import Document
 
 from llama_pack_densex import DenseXRetrievalPack
-from llama_pack_densex.serving import listen, make_app
+from llama_pack_densex.serving.app import listen, make_app
 from llama_pack_densex.serving.guard import MAX_BODY, RateLimit
 from tests.serving.running import served
 
