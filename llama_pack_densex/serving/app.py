@@ -9,6 +9,7 @@ import re
 import socket
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import aclosing, contextmanager
+from functools import partial
 from http import HTTPStatus
 from importlib.metadata import version
 from importlib.resources import files
@@ -201,7 +202,6 @@ def make_app(
         redoc_url=None,
         redirect_slashes=False,
         separate_input_output_schemas=False,
-        dependencies=None if token is None else [Security(HTTPBearer(auto_error=False))],  # for the OpenAPI
     )
     rate = requests_per_minute if requests_per_minute is not None else 240 if token is not None else 0
     app.add_middleware(Guard, token=token, hosts=hosts, public=_PUBLIC, rate=rate)
@@ -212,6 +212,9 @@ def make_app(
         one: {"description": HTTPStatus(one).phrase, **problem} for one in codes
     }
 
+    needs = [] if token is None else [Security(HTTPBearer(auto_error=False))]  # said in the OpenAPI; the guard looks
+    post = partial(app.post, responses=problems, dependencies=needs)
+
     @app.exception_handler(RequestValidationError)
     async def malformed(_: Request, error: RequestValidationError) -> Response:
         return JSONResponse({"detail": _complaint(error)}, 422)
@@ -220,7 +223,7 @@ def make_app(
     async def failed(_: Request, error: Exception) -> Response:
         return JSONResponse({"detail": "The server has failed; its log says how."}, 500, HEADERS)
 
-    @app.post("/query", responses=problems, summary="Answer a question, with the sources of each sentence.")
+    @post("/query", summary="Answer a question, with the sources of each sentence.")
     async def query(asked: Asked) -> Answer:
         with _answering():
             response = await pack.arun(asked.question, asked.top_k)
@@ -228,15 +231,14 @@ def make_app(
                 response = await response.get_response()
             return _answer(str(response), response.metadata or {}, response.source_nodes)
 
-    @app.post("/retrieve", responses=problems, summary="Find passages, and the propositions that led to them.")
+    @post("/retrieve", summary="Find passages, and the propositions that led to them.")
     async def retrieve(asked: Asked) -> Found:
         with _answering():
             found = await pack.aretrieve(asked.question, asked.top_k)
             return Found(passages=[_passage(node) for node in found])
 
-    @app.post(
+    @post(
         "/chat",
-        responses=problems,
         response_class=EventSourceResponse,
         summary="Answer in a conversation, as it is written.",
         response_description="Events: `delta` with `text`, many times; then `answer`, as /query gives it, or `problem` "
