@@ -27,7 +27,7 @@ _FLAGS = (
     "--hide-scrollbars",
     "--remote-debugging-pipe",
 )
-_KEYS = {"Tab": 9, "Enter": 13, "ArrowLeft": 37, "ArrowRight": 39, " ": 32}
+_KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowRight": 39, " ": 32}
 
 
 class Page:
@@ -53,8 +53,8 @@ class Page:
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.send(f"{domain}.enable")
 
-    def open(self, file: Path, *, width: int = 1200, height: int = 900, dark: bool = False) -> None:
-        """Load a file by its `file://` address and wait until it has."""
+    def open(self, place: Path | str, *, width: int = 1200, height: int = 900, dark: bool = False) -> None:
+        """Load a file, or an address, and wait until it is there."""
         self.send(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
@@ -63,7 +63,7 @@ class Page:
             features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}],
         )
         self._loaded = False
-        self.send("Page.navigate", url=file.resolve().as_uri())
+        self.send("Page.navigate", url=place if isinstance(place, str) else place.resolve().as_uri())
         deadline = time.monotonic() + 60
         while not self._loaded:
             self._take(self._receive(deadline))
@@ -74,6 +74,14 @@ class Page:
         if "exceptionDetails" in answer:
             raise RuntimeError(json.dumps(answer["exceptionDetails"]))
         return answer["result"].get("value")
+
+    def wait_for(self, expression: str) -> None:
+        """Wait until an expression is true in the page."""
+        deadline = time.monotonic() + 60
+        while not self.run(f"Boolean({expression})"):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"never true: {expression}; the page: {self.run('document.body.innerText')}")
+            time.sleep(0.02)
 
     def click(self, selector: str) -> None:
         """Click the middle of the first element that the selector finds, as a hand would."""
@@ -92,7 +100,7 @@ class Page:
         self.send("Input.dispatchMouseEvent", type="mouseMoved", **self._place)
 
     def press(self, key: str) -> None:
-        """Press a key: "Tab", "Enter", "ArrowLeft", "ArrowRight" or " "."""
+        """Press a key: "Tab", "Enter", "Escape", "ArrowLeft", "ArrowRight" or " "."""
         text = {"Enter": "\r", " ": " "}.get(key, "")
         common = {"key": key, "code": "Space" if key == " " else key, "windowsVirtualKeyCode": _KEYS[key]}
         self.send("Input.dispatchKeyEvent", type="keyDown" if text else "rawKeyDown", text=text, **common)

@@ -144,7 +144,8 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
         if not turn.query.reply:
             response = self._streamed.synthesize(turn.question, turn.nodes, conversation=turn.conversation)
             assert isinstance(response, StreamingResponse)
-            metadata, pieces = response.metadata or {}, response.response_gen
+            assert response.metadata is not None  # it is filled as the answer ends
+            metadata, pieces = response.metadata, response.response_gen
 
         def stream() -> Generator[ChatResponse, None, None]:
             shown = ""
@@ -169,7 +170,8 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
         if not turn.query.reply:
             response = await self._streamed.asynthesize(turn.question, turn.nodes, conversation=turn.conversation)
             assert isinstance(response, AsyncStreamingResponse)
-            metadata, pieces = response.metadata or {}, response.response_gen
+            assert response.metadata is not None  # it is filled as the answer ends
+            metadata, pieces = response.metadata, response.response_gen
 
         async def stream() -> AsyncGenerator[ChatResponse, None]:
             shown = ""

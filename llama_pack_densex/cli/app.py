@@ -366,6 +366,40 @@ def mcp(place: Place) -> None:
 
 
 @app.command()
+def serve(
+    place: Place,
+    host: Annotated[str, typer.Option(help="The address to listen on; others' with a token only.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="The port; 0 for any that is free.")] = 8000,
+    token: Annotated[
+        str | None,
+        typer.Option(envvar="DENSEX_TOKEN", help="What requests must bring, and the page asks for.", metavar="TOKEN"),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(help="A name that the server is called by, besides localhost and addresses.", metavar="NAME"),
+    ] = None,
+    rate: Annotated[float | None, typer.Option(min=0, help="Requests a minute; 0: any. With a token, 240.")] = None,
+    query_llm: Annotated[
+        str | None, _llm_option("What answers", '; "none" quotes. Default: gpt-4o-mini with a key', "--query-llm")
+    ] = None,
+    api_base: ApiBase = None,
+) -> None:
+    """Serve an index: a page to ask and search on, and the same as JSON (docs/serving.md)."""
+    with session():
+        from llama_pack_densex.cli.places import IndexPlace
+        from llama_pack_densex.serving.app import listen, make_app, serve_app
+
+        with listen(host, port, token) as listening:
+            with waiting("Opening the index"):
+                (named,) = _served(api_base, query_llm)
+                where = IndexPlace.of(place)
+                pack = where.open(proposition_llm="none", query_llm=named)
+                allowed, name = allow_host or (), Path(where.name).name
+                web = make_app(pack, token, hosts=allowed, requests_per_minute=rate, name=name)
+            serve_app(web, listening, lambda url: typer.echo(f"Serving {where.name} on {url} (Ctrl-C stops)"))
+
+
+@app.command()
 def inspect(
     place: Place,
     passage: Annotated[

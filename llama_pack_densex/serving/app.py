@@ -1,0 +1,380 @@
+"""The application: what can be asked of a pack over HTTP, and what comes back."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import socket
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+from contextlib import aclosing, contextmanager
+from functools import partial
+from http import HTTPStatus
+from importlib.metadata import version
+from importlib.resources import files
+from ipaddress import ip_address
+from typing import Annotated, Any, Literal
+
+from jinja2 import StrictUndefined, Template
+from llama_index.core.base.response.schema import AsyncStreamingResponse
+from llama_index.core.llms import ChatMessage
+from llama_index.core.schema import NodeWithScore
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
+
+from llama_pack_densex.answering.citations import Outcome, Source
+from llama_pack_densex.llm.errors import classify
+from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
+from llama_pack_densex.pack import DenseXRetrievalPack
+
+try:
+    from fastapi import FastAPI, Header, HTTPException, Request, Security
+    from fastapi.exceptions import RequestValidationError
+    from fastapi.responses import HTMLResponse, JSONResponse, Response
+    from fastapi.security import HTTPBearer
+    from fastapi.sse import EventSourceResponse, ServerSentEvent
+    from fastapi.staticfiles import StaticFiles
+    from uvicorn import Config, Server
+
+    from llama_pack_densex.serving.guard import HEADERS, Guard
+except ImportError as error:
+    how = 'pip install "llama-pack-densex[serve]"'
+    raise ImportError(
+        f"this needs the packages fastapi, from version 0.135 on, and uvicorn ({error}): {how}"
+    ) from error
+
+logger = logging.getLogger(__name__)
+
+MAX_QUESTION = 2_000  # characters
+MAX_MESSAGE = 4_000  # characters of an earlier message
+MAX_HISTORY = 20  # messages
+MAX_TOP_K = 50
+
+_PAGE = files("llama_pack_densex.serving") / "page"
+_PUBLIC = re.compile(r"/|/healthz|/openapi\.json|/page/.*")
+
+
+class Asked(BaseModel):
+    """A question, and how many passages to look for."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    question: Annotated[str, StringConstraints(min_length=1, max_length=MAX_QUESTION, pattern=r"\S")] = Field(
+        description="The question, in the language of the documents.", examples=["When was the tower finished?"]
+    )
+    top_k: int | None = Field(
+        None, ge=1, le=MAX_TOP_K, strict=True, description="Passages to retrieve; by default the index's number."
+    )
+
+    @field_validator("top_k", mode="before")
+    @classmethod
+    def _whole(cls, value: object) -> object:
+        return int(value) if isinstance(value, float) and value.is_integer() else value  # 4.0 is an integer in JSON
+
+
+class Message(BaseModel):
+    """An earlier message of a conversation."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    role: Literal["user", "assistant"]
+    content: str = Field(max_length=MAX_MESSAGE)
+
+
+class Said(Asked):
+    """The newest message of a conversation. The server keeps none: its history comes with each."""
+
+    history: list[Message] = Field([], max_length=MAX_HISTORY, description="Earlier messages, the oldest first.")
+
+
+class Proposition(BaseModel):
+    """A proposition, and the place in its document's text, in characters, of the sentences that say it."""
+
+    id: str
+    text: str
+    start: int | None = None
+    end: int | None = None
+
+
+class Matched(Proposition):
+    """A proposition or sentence by which a passage was found."""
+
+    score: float
+    granularity: str
+    question: str = Field("", description="The question that led to it.")
+    unverified: bool = Field(False, description="No sentence of the passage says it.")
+
+
+class Place(BaseModel):
+    """A text of a document and its place there, in characters."""
+
+    node_id: str
+    document: str
+    title: str = ""
+    section: str = Field("", description="The headings above it.")
+    page: str = ""
+    start: int | None = None
+    end: int | None = None
+    text: str
+
+
+class Passage(Place):
+    """What was found."""
+
+    granularity: str
+    score: float | None
+    propositions: list[Matched] = Field(description="Those that found it, the best first.")
+
+
+class Citation(Place):
+    """A source of an answer."""
+
+    number: int = Field(description="Its footnote: `[^1]` in the answer is number 1.")
+    propositions: list[Proposition] = Field(description="Those that support what is said.")
+
+
+class Sentence(BaseModel):
+    """A sentence of an answer."""
+
+    text: str
+    footnotes: list[int] = Field(description="Its sources; none where no source supports it.")
+    propositions: list[str] = Field(description="The ids of the propositions that support it.")
+
+
+class Answer(BaseModel):
+    """An answer and its sources."""
+
+    answer: str = Field(description="The answer, with footnotes.")
+    markdown: str = Field(description="The same with the sources below.")
+    outcome: Outcome
+    sentences: list[Sentence]
+    citations: list[Citation]
+    passages: list[Passage] = Field(description="What was retrieved, the best first.")
+
+
+class Found(BaseModel):
+    """What was found for a question, the best first."""
+
+    passages: list[Passage]
+
+
+class Health(BaseModel):
+    """That the server answers."""
+
+    status: Literal["ok"] = "ok"
+
+
+class Problem(BaseModel):
+    """Why there is no answer."""
+
+    detail: str
+
+
+def make_app(
+    pack: DenseXRetrievalPack,
+    token: str | None = None,
+    *,
+    hosts: Collection[str] = (),
+    requests_per_minute: float | None = None,
+    name: str = "densex",
+) -> FastAPI:
+    """Make a web application of a pack: `/query`, `/retrieve`, `/chat`, `/healthz`, and a page at `/`.
+
+    Args:
+        pack: The pack. Its LLM, if it has one, answers; without, answers are quotations.
+        token: What requests must bring as `Authorization: Bearer ...`; None asks for none. The page, its files,
+            `/healthz` and `/openapi.json` are for all.
+        hosts: Names that the server may be called by, besides localhost and addresses.
+        requests_per_minute: Of one client, told by its address; a quarter of them may come at once. 0 means no limit;
+            None means 240 where there is a token, and no limit where there is none.
+        name: What the page calls the index.
+
+    Raises:
+        ValueError: The token cannot be sent in a header, or is empty: no token is None.
+    """
+    if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
+        raise ValueError("the token must be of printable ASCII characters, without spaces around it")
+    app = FastAPI(
+        title="densex",
+        summary="Answers and passages of an index, with the propositions that led to them.",
+        version=version("llama-pack-densex"),
+        docs_url=None,  # these pages load scripts from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,
+        separate_input_output_schemas=False,
+    )
+    rate = requests_per_minute if requests_per_minute is not None else 240 if token is not None else 0
+    app.add_middleware(Guard, token=token, hosts=hosts, public=_PUBLIC, rate=rate)
+    codes = (400, *([] if token is None else [401]), 403, 408, 413, 421, 422, 429, 500, 502, 503)
+    # given as what it is, since FastAPI would have it as events where the answer is
+    problem = {"content": {"application/json": {"schema": Problem.model_json_schema()}}}
+    problems: dict[int | str, dict[str, Any]] = {
+        one: {"description": HTTPStatus(one).phrase, **problem} for one in codes
+    }
+
+    needs = [] if token is None else [Security(HTTPBearer(auto_error=False))]  # said in the OpenAPI; the guard looks
+    post = partial(app.post, responses=problems, dependencies=needs)
+
+    @app.exception_handler(RequestValidationError)
+    async def malformed(_: Request, error: RequestValidationError) -> Response:
+        return JSONResponse({"detail": _complaint(error)}, 422)
+
+    @app.exception_handler(Exception)
+    async def failed(_: Request, error: Exception) -> Response:
+        return JSONResponse({"detail": "The server has failed; its log says how."}, 500, HEADERS)
+
+    @post("/query", summary="Answer a question, with the sources of each sentence.")
+    async def query(asked: Asked) -> Answer:
+        with _answering():
+            response = await pack.arun(asked.question, asked.top_k)
+            if isinstance(response, AsyncStreamingResponse):  # of a pack that streams
+                response = await response.get_response()
+            return _answer(str(response), response.metadata or {}, response.source_nodes)
+
+    @post("/retrieve", summary="Find passages, and the propositions that led to them.")
+    async def retrieve(asked: Asked) -> Found:
+        with _answering():
+            found = await pack.aretrieve(asked.question, asked.top_k)
+            return Found(passages=[_passage(node) for node in found])
+
+    @post(
+        "/chat",
+        response_class=EventSourceResponse,
+        summary="Answer in a conversation, as it is written.",
+        response_description="Events: `delta` with `text`, many times; then `answer`, as /query gives it, or `problem` "
+        "with `detail`.",
+    )
+    async def chat(said: Said) -> AsyncIterator[ServerSentEvent]:
+        history = [ChatMessage(role=message.role, content=message.content) for message in said.history]
+        try:
+            with _answering():
+                engine = pack.as_chat_engine(said.top_k, chat_history=history)
+                response = await engine.astream_chat(said.question)
+                text = ""
+                async with aclosing(response.async_response_gen()) as deltas:
+                    async for delta in deltas:
+                        text += delta
+                        yield ServerSentEvent(event="delta", data={"text": delta})
+                yield ServerSentEvent(event="answer", data=_answer(text, response.metadata, response.source_nodes))
+        except HTTPException as problem:  # the status is sent
+            yield ServerSentEvent(event="problem", data=Problem(detail=problem.detail))
+
+    @app.get("/healthz", responses=problems, summary="Say that the server answers.")
+    async def healthz() -> Health:
+        return Health()
+
+    template = Template(_file("page.html"), autoescape=True, undefined=StrictUndefined)
+    about = {
+        "name": name,
+        "written": pack.get_modules()["query_llm"] is not None,
+        "asks_token": token is not None,
+        "limits": {"question": MAX_QUESTION, "message": MAX_MESSAGE, "history": MAX_HISTORY},
+    }
+    words = json.loads(_file("words.json"))
+    pages = {code: template.render(about, language=code, words=words[code]) for code in words}
+    app.mount("/page", StaticFiles(directory=str(_PAGE)))
+
+    @app.get("/", response_class=HTMLResponse, include_in_schema=False)
+    async def page(lang: str = "", accept_language: Annotated[str, Header()] = "") -> HTMLResponse:
+        code = lang if lang in pages else _preferred(accept_language, pages)
+        return HTMLResponse(pages[code], headers={"Content-Language": code, "Vary": "Accept-Language"})
+
+    return app
+
+
+def listen(host: str, port: int, token: str | None) -> socket.socket:
+    """A socket to serve on.
+
+    Raises:
+        ValueError: Others than this machine could ask, and there is no token.
+        OSError: The address cannot be listened on.
+    """
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        if token is None and not ip_address(str(address[0]).partition("%")[0]).is_loopback:
+            raise ValueError(
+                f"{host} can be reached by others, and there is no token: set --token or DENSEX_TOKEN to a long random "
+                "text, for one of: python -c 'import secrets; print(secrets.token_urlsafe())'"
+            )
+        return socket.create_server(address[:2], family=family)
+    except OSError as error:
+        raise OSError(f"cannot listen on {host}, port {port}: {error.strerror}") from error
+
+
+def serve_app(app: FastAPI, listening: socket.socket, tell: Callable[[str], object]) -> None:
+    """Serve until Ctrl-C or SIGTERM; answers that are being written then have some seconds to end.
+
+    Args:
+        app: The application.
+        listening: Where.
+        tell: Gets the URL.
+    """
+    config = Config(
+        app,
+        log_level="warning",
+        # else clients on this machine could pretend to be others, and pass the limit on their rate
+        proxy_headers="FORWARDED_ALLOW_IPS" in os.environ,
+        timeout_graceful_shutdown=5,
+    )
+    host, port = listening.getsockname()[:2]
+    tell(f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/")
+    Server(config).run(sockets=[listening])
+
+
+def _file(name: str) -> str:
+    return (_PAGE / name).read_text(encoding="utf-8")
+
+
+@contextmanager
+def _answering() -> Iterator[None]:
+    """Report what goes wrong in answering without what it may quote of a document.
+
+    Raises:
+        HTTPException: The model could not be asked (502), or the code is at fault (500); the log says why.
+    """
+    try:
+        yield
+    except Exception as error:
+        keys = [value for variable, value in os.environ.items() if variable.endswith(("_KEY", "_TOKEN"))]
+        failure = classify(error, keys)
+        broken = failure.kind == "broken"
+        logger.error("a question could not be answered: %s", failure.summary, exc_info=broken)
+        raise HTTPException(
+            500 if broken else 502, "The question could not be answered; the server's log says why."
+        ) from None
+
+
+def _complaint(error: RequestValidationError) -> str:
+    """What is wrong with a request, without repeating what it holds."""
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"][1:] if isinstance(part, int) or part in _FIELDS)
+    return f"{where}: {first['msg']}" if where else str(first["msg"])
+
+
+_FIELDS = {*Said.model_fields, *Message.model_fields}
+
+
+def _answer(text: str, metadata: Mapping[str, Any], nodes: list[NodeWithScore]) -> Answer:
+    return Answer(**{**metadata, "answer": text, "passages": [_passage(node) for node in nodes]})
+
+
+def _passage(found: NodeWithScore) -> Passage:
+    source = Source.of(0, found)
+    start, end = source.span or (None, None)
+    matched = []
+    for unit in source.units:
+        first, last = unit.span or (None, None)
+        matched.append(Matched(**{**vars(unit), "start": first, "end": last}))
+    return Passage(
+        **{**vars(source), "start": start, "end": end},
+        granularity=str(found.node.metadata.get(GRANULARITY_KEY) or ""),
+        score=found.score,
+        propositions=matched,
+    )
+
+
+def _preferred(accept_language: str, known: Collection[str]) -> str:
+    """The first known language of those that a browser asks for, by their weights; else the first known one."""
+    asked = re.findall(r"\b([a-z]{2})\b[a-z0-9-]*(?:\s*;\s*q=(\d(?:\.\d{1,3})?))?", accept_language.lower())
+    ranked = sorted(asked, key=lambda found: -float(found[1] or 1))
+    return next((code for code, _ in ranked if code in known), next(iter(known)))

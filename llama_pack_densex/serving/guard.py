@@ -1,0 +1,194 @@
+"""What a request has to pass before it reaches the pack, and what every response says to a browser."""
+
+from __future__ import annotations
+
+import hmac
+import re
+import time
+from collections.abc import Callable, Collection
+from ipaddress import IPv6Address, ip_address
+
+import anyio
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+MAX_BODY = 2**20  # bytes: the longest question with the longest history, however they are encoded
+_AT_ONCE = 200  # requests that are answered or wait for a thread; further ones are told to come back
+_MAX_READ = 16 * MAX_BODY  # of a body that is too large, so that its sender gets to read why it is refused
+_BODY_SECONDS = 30.0  # in which a body has to arrive
+_CLIENTS = 10_000  # that are remembered, before those that owe nothing are forgotten
+_BURST_SECONDS = 15.0  # of a client's rate that it may use up at once
+_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([\w.-]+))(?::\d{1,5})?", re.ASCII)
+
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'none'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+"""What every response says to a browser: nothing of it runs, is framed, or is read by other sites."""
+
+
+class RateLimit:
+    """So many requests a minute for each client (a token bucket, kept as the time at which it is full again).
+
+    Args:
+        per_minute: Requests; what a quarter of a minute brings may come at once. 0 means no limit.
+        now: The time, in seconds.
+    """
+
+    def __init__(self, per_minute: float, now: Callable[[], float] = time.monotonic) -> None:
+        self._interval = 60 / per_minute if per_minute else 0.0
+        self._room, self._now = max(_BURST_SECONDS, self._interval), now
+        self._full_at: dict[str, float] = {}
+
+    def wait(self, client: str) -> float:
+        """Count a request: 0 where it may pass, else the seconds after which one will."""
+        now = self._now()
+        full_at = max(self._full_at.get(client, now), now) + self._interval
+        if full_at - now > self._room + 1e-9:
+            return full_at - now - self._room
+        if self._interval:
+            if len(self._full_at) >= _CLIENTS:
+                self._full_at = {one: time for one, time in self._full_at.items() if time > now}
+            self._full_at[client] = full_at
+        return 0.0
+
+
+class Guard:
+    """Lets those requests pass that are for this server, from somebody who may ask, not too large and not too many.
+
+    Host header, origin, rate, token and size are checked before anything of a body is looked at; where the client goes
+    away, the work for it ends. Refusals are JSON with a `detail`.
+
+    Args:
+        app: The application.
+        token: What requests must bring (`Authorization: Bearer ...`); None asks for none.
+        hosts: Names that the server may be called by, besides localhost and addresses: only a name can be made to lead
+            here by somebody else (DNS rebinding).
+        public: Paths that need no token.
+        rate: Requests a minute of one client; 0 means no limit.
+    """
+
+    def __init__(
+        self, app: ASGIApp, token: str | None, hosts: Collection[str], public: re.Pattern[str], rate: float
+    ) -> None:
+        self._app, self._token, self._public = app, token, public
+        self._hosts = {"localhost", *(host.lower() for host in hosts)}
+        self._rate = RateLimit(rate)
+        self._active = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":  # the start and the end of the server; there are no WebSockets
+            await self._app(scope, receive, send)
+            return
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(HEADERS)
+            await send(message)
+
+        self._active += 1
+        try:
+            self._check(scope, Headers(scope=scope))
+            body = await _read_body(Headers(scope=scope), receive)
+        except HTTPException as refused:
+            # the rest of a body that was not read would be taken for the next request
+            headers = {**(refused.headers or {}), "Connection": "close"}
+            await JSONResponse({"detail": refused.detail}, refused.status_code, headers)(scope, receive, send_guarded)
+        else:
+            if body is not None:
+                await self._answer(scope, body, receive, send_guarded)
+        finally:
+            self._active -= 1
+
+    def _check(self, scope: Scope, headers: Headers) -> None:
+        host, origin = headers.get("host", ""), headers.get("origin")
+        if not self._is_ours(host):
+            raise HTTPException(421, "The server is not known by this Host; name it with --allow-host.")
+        if origin is not None and origin.partition("://")[2].lower() != host.lower():
+            raise HTTPException(403, "Requests from other sites' pages are refused.")
+        if wait := self._rate.wait(_client(scope)):
+            raise HTTPException(429, "Too many requests.", {"Retry-After": str(int(wait) + 1)})
+        if self._token is not None and not self._public.fullmatch(scope["path"]):
+            kind, _, given = headers.get("authorization", "").partition(" ")
+            if kind.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), self._token.encode()):
+                raise HTTPException(401, "The request needs the server's token.", {"WWW-Authenticate": "Bearer"})
+        if self._active > _AT_ONCE:
+            raise HTTPException(503, "The server is busy.", {"Retry-After": "5"})
+
+    def _is_ours(self, host: str) -> bool:
+        parts = _HOST.fullmatch(host)
+        name = (parts[1] or parts[2]).lower() if parts else ""
+        return name in self._hosts or _is_address(name)
+
+    async def _answer(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
+        given = False
+
+        async def receive_body() -> Message:
+            nonlocal given
+            if given:
+                await anyio.sleep_forever()
+            given = True
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        async def end_with_client(work: anyio.CancelScope) -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            work.cancel()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(end_with_client, group.cancel_scope)
+            await self._app(scope, receive_body, send)
+            group.cancel_scope.cancel()
+
+
+async def _read_body(headers: Headers, receive: Receive) -> bytes | None:
+    """The whole body; None where the client went away.
+
+    Raises:
+        HTTPException: It is too large, or takes too long.
+    """
+    length = headers.get("content-length", "")
+    too_large = HTTPException(413, f"The request is larger than {MAX_BODY:,} bytes.")
+    if length.isdecimal() and (len(length) > 12 or int(length) > _MAX_READ):
+        raise too_large
+    body, size, more = bytearray(), 0, True
+    with anyio.move_on_after(_BODY_SECONDS):
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return None
+            part = message.get("body", b"")
+            size += len(part)
+            if size <= MAX_BODY:
+                body += part
+            more = message.get("more_body", False) and size <= _MAX_READ
+        if size > MAX_BODY:
+            raise too_large
+        return bytes(body)
+    raise HTTPException(408, f"The request did not arrive within {_BODY_SECONDS:.0f} seconds.")
+
+
+def _client(scope: Scope) -> str:
+    """Who asks: an address, of IPv6 the network that one customer gets."""
+    address = str((scope.get("client") or ("",))[0])
+    if not _is_address(address):
+        return address
+    found = ip_address(address)
+    is_network = isinstance(found, IPv6Address) and found.ipv4_mapped is None
+    return str(IPv6Address(int(found) >> 64 << 64)) if is_network else str(found)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True

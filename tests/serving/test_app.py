@@ -1,0 +1,179 @@
+"""What a server answers."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from llama_index.core import Document
+from llama_index.llms.openai import OpenAI
+
+from llama_pack_densex import DenseXRetrievalPack
+from tests.serving.running import SlowProvider, served
+
+QUESTION = "How long is the main span of the Akashi Bridge?"
+
+
+@pytest.fixture
+def server(documents: list[Document]) -> Iterator[httpx.Client]:
+    with served(DenseXRetrievalPack(documents, embed_model="none", query_llm="none")) as client:
+        yield client
+
+
+def _events(text: str) -> list[tuple[str, Any]]:
+    found = re.findall(r"event: (\w+)\ndata: (.*)\n\n", text)
+    return [(kind, json.loads(data)) for kind, data in found]
+
+
+def test_retrieve_gives_passages_with_what_found_them_and_where(
+    server: httpx.Client, documents: list[Document]
+) -> None:
+    texts = {document.id_: document.text for document in documents}
+    for question, document in ((QUESTION, "bridges"), ("新幹線はいつ開業した？", "鉄道")):
+        passages = server.post("/retrieve", json={"question": question, "top_k": 1}).json()["passages"]
+        assert [passage["document"] for passage in passages] == [document]
+        for place in (*passages, *passages[0]["propositions"]):
+            assert texts[document][place["start"] : place["end"]] == place["text"]
+        assert passages[0]["propositions"]
+
+
+def test_an_answer_comes_with_its_sources(server: httpx.Client, documents: list[Document]) -> None:
+    answer = server.post("/query", json={"question": QUESTION}).json()
+    assert answer["outcome"] == "answered"
+    assert "1,991" in answer["answer"]
+    numbers = [int(number) for number in re.findall(r"\[\^(\d+)\]", answer["answer"])]
+    assert numbers
+    sources = {source["number"]: source for source in answer["citations"]}
+    assert {*numbers} == {*sources}
+    assert documents[1].text[sources[numbers[0]]["start"] : sources[numbers[0]]["end"]] == sources[numbers[0]]["text"]
+    assert answer["passages"][0]["document"] == sources[numbers[0]]["document"] == "bridges"
+    assert f"[^{numbers[0]}]:" in answer["markdown"]
+
+
+@pytest.mark.parametrize("question", ["Who painted the Mona Lisa?", "Zyzzyva qwxk?", "モナリザを描いたのは誰？"])
+def test_what_is_not_in_the_documents_is_said_so(server: httpx.Client, question: str) -> None:
+    answer = server.post("/query", json={"question": question}).json()
+    assert (answer["outcome"], answer["citations"]) == ("not_found", [])
+    assert answer["answer"]
+    kind, ended = _events(server.post("/chat", json={"question": question}).text)[-1]
+    assert (kind, ended["outcome"], ended["answer"]) == ("answer", "not_found", answer["answer"])
+
+
+@pytest.mark.parametrize(
+    ("question", "outcome"), [("Hello!", "small_talk"), ("ありがとう", "small_talk"), ("it?", "vague")]
+)
+def test_what_is_no_question_is_answered_too(server: httpx.Client, question: str, outcome: str) -> None:
+    kind, ended = _events(server.post("/chat", json={"question": question}).text)[-1]
+    assert (kind, ended["outcome"], ended["citations"]) == ("answer", outcome, [])
+    assert ended["answer"]
+
+
+def test_a_conversation_streams_and_ends_with_what_it_was_made_of(server: httpx.Client) -> None:
+    said = {
+        "question": QUESTION,
+        "history": [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": ""}],
+    }
+    response = server.post("/chat", json=said)
+    assert response.headers["Content-Type"].startswith("text/event-stream")
+    events = _events(response.text)
+    assert [kind for kind, _ in events] == ["delta"] * (len(events) - 1) + ["answer"]
+    assert "".join(data["text"] for kind, data in events if kind == "delta") == events[-1][1]["answer"]
+    assert events[-1][1]["citations"][0]["document"] == "bridges"
+
+
+def test_a_pack_that_streams_is_served_as_any_other(documents: list[Document]) -> None:
+    with served(DenseXRetrievalPack(documents, "none", "none", "none", streaming=True)) as client:
+        answer = client.post("/query", json={"question": QUESTION}).json()
+    assert "1,991" in answer["answer"]
+    assert answer["citations"][0]["document"] == "bridges"
+
+
+def test_the_page_is_in_the_language_that_is_asked_for(server: httpx.Client) -> None:
+    def language(path: str, accepted: str) -> str:
+        response = server.get(path, headers={"Accept-Language": accepted})
+        found = re.search(r'<html lang="(\w+)">', response.text)
+        assert found
+        assert found[1] == response.headers["Content-Language"]
+        return found[1]
+
+    assert language("/", "ja,en-US;q=0.9") == "ja"
+    assert language("/", "en;q=0.5, ja-JP;q=0.8") == "ja"
+    assert language("/", "de-DE, de;q=0.9") == "en"
+    assert language("/?lang=en", "ja") == "en"
+    assert language("/?lang=xx", "ja") == "ja"
+    assert language("/", ";q=,,;;ja;q=x" * 99) in ("en", "ja")
+
+
+def test_the_page_runs_no_script_but_its_own(server: httpx.Client) -> None:
+    page = server.get("/")
+    assert "unsafe" not in page.headers["Content-Security-Policy"]
+    assert re.findall(r"<script(?! type=\"application/json\")[^>]*>", page.text) == [
+        '<script src="page/page.js" defer>'
+    ]
+    assert not re.search(r"""\s(style|on\w+)\s*=|javascript:""", page.text)
+
+
+@pytest.mark.parametrize("path", ["/query", "/chat"])
+def test_a_client_that_goes_away_ends_the_work_for_it(documents: list[Document], path: str) -> None:
+    with (
+        SlowProvider("The Akashi") as provider,
+        served(DenseXRetrievalPack(documents, "none", provider.llm(), "none")) as client,
+    ):
+        body = json.dumps({"question": QUESTION}).encode()
+        address = (client.base_url.host, client.base_url.port)
+        head = [f"POST {path} HTTP/1.1", "Host: localhost", "Content-Type: application/json"]
+        head += [f"Content-Length: {len(body)}", "", ""]
+        with socket.create_connection(address) as connection:
+            connection.sendall("\r\n".join(head).encode() + body)
+            assert provider.asked.wait(120)
+        assert provider.hung_up.wait(120)
+        assert client.get("/healthz").status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/query", "/chat"])
+def test_a_model_that_cannot_be_asked_is_said_without_keys_or_texts(documents: list[Document], path: str) -> None:
+    llm = OpenAI(model="gpt-4o-mini", api_base="http://127.0.0.1:9/v1", api_key="sk-very-secret", max_retries=0)
+    with served(DenseXRetrievalPack(documents, "none", llm, "none")) as client:
+        response = client.post(path, json={"question": QUESTION})
+    if path == "/query":
+        assert response.status_code == 502
+    else:
+        assert _events(response.text)[-1][0] == "problem"
+    assert "could not be answered" in response.text
+    assert "sk-very-secret" not in response.text
+
+
+def test_densex_serve_serves_until_it_is_stopped(documents: list[Document], tmp_path: Path) -> None:
+    DenseXRetrievalPack(documents, "none", "none", "none", persist_dir=tmp_path / "index")
+    command = [sys.executable, "-u", "-c", "from llama_pack_densex.cli import app; app()", "serve"]
+    options = [str(tmp_path / "index"), "--port", "0", "--query-llm", "none", "--token", "open-sesame"]
+    with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith(f"Serving {tmp_path / 'index'} on http://127.0.0.1:")
+        with httpx.Client(base_url=line.split(" on ")[1].split()[0], timeout=60) as client:
+            assert "<h1>index</h1>" in client.get("/").text
+            body = {"question": QUESTION}
+            assert client.post("/retrieve", json=body).status_code == 401
+            found = client.post("/retrieve", json=body, headers={"Authorization": "Bearer open-sesame"})
+            assert found.json()["passages"]
+        process.send_signal(signal.SIGINT)
+        rest, errors = process.communicate(timeout=120)
+        assert (process.returncode, rest, errors) == (130, "", "")
+
+
+def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
+    program = "import sys; sys.modules['fastapi'] = None; from llama_pack_densex.cli import app; app()"
+    done = subprocess.run([sys.executable, "-c", program, "serve", str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert 'pip install "llama-pack-densex[serve]"' in done.stderr
+    assert "Traceback" not in done.stderr
