@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from llama_index.core.schema import NodeWithScore
 
 from llama_pack_densex.answering.citations import Source
-from llama_pack_densex.propositionizers.language import detect_language
 from llama_pack_densex.propositionizers.tokens import telling_words, tokenize
-from llama_pack_densex.retrieval.trust import LanguageTrust
+from llama_pack_densex.retrieval.trust import LanguageTrust, trust_in
 
 LEAST_COVERAGE = 0.34
 """The coverage that an answer takes where nothing was searched by embeddings.
@@ -47,7 +46,7 @@ def is_answerable(
     sources = [Source.of(number, found) for number, found in enumerate(nodes, start=1)]
     held = coverage(question, sources)
     near = [unit.similarity for source in sources for unit in source.units if unit.similarity is not None]
-    known = (trust or {}).get(detect_language(question))
+    known = trust_in(trust or {}, question)
     if not near or known is None or not known.known or known.unrelated is None:
         return held >= LEAST_COVERAGE
     place = (max(near) - known.unrelated) / max(1 - known.unrelated, 1e-6)

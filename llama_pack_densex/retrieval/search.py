@@ -17,10 +17,9 @@ from llama_index.core.callbacks import CallbackManager
 from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index.core.vector_stores.types import MetadataFilters, VectorStoreQuery, VectorStoreQueryMode
 
-from llama_pack_densex.propositionizers.language import detect_language
 from llama_pack_densex.propositionizers.tokens import is_cjk, telling_words
 from llama_pack_densex.retrieval.hits import PassageHit, SearchResult, collapse
-from llama_pack_densex.retrieval.trust import LanguageTrust
+from llama_pack_densex.retrieval.trust import LanguageTrust, trust_in
 from llama_pack_densex.stores.filters import Passing
 from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.lance_table import PASSAGE_WORDS, UNIT_WORDS, TableVersion, is_any_of, is_of_any, quote
@@ -50,7 +49,6 @@ _NOTHING = SearchResult((), exhausted=True, share=0.0)  # what an empty question
 _MOST_PASSAGES = 1_000  # named where their units are asked for
 _SPARE = 8  # passages that are fetched beyond those asked for, to see whether others score as much as the last one
 _PAIRS_READ = 1_000  # passages with a single character that are looked at for the words that it is in
-_KIN = {"zh": "ja", "ja": "zh", "latin": "en", "en": "latin"}  # told apart with difficulty in a short question
 
 
 class UnitRetriever(BaseRetriever):
@@ -273,9 +271,8 @@ def dense_weight(
         strangers = {language for language, of in trust.items() if not of.known} - set(known)
         if not strangers:
             return None
-        language = detect_language(question)
-        asked = next((one for one in (language, _KIN.get(language, "")) if one in trust), None)
-        return 0.0 if (asked in strangers if asked else strangers == set(trust)) else None
+        asked = trust_in(trust, question)
+        return 0.0 if (asked.language in strangers if asked else strangers == set(trust)) else None
 
     return weight
 

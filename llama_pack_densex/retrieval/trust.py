@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -29,6 +29,8 @@ _LOOKED_AT = 2_000  # passages of an index that are looked through for those of 
 _SENTENCES = 3  # of a passage, at most
 _TELLING = 0.5  # the share of a sentence's words that other passages hold at most, for it to tell its own from them
 _SURE = 1.645  # standard errors: one side of 95 %
+
+_KIN = {"zh": "ja", "ja": "zh", "latin": "en", "en": "latin"}  # told apart with difficulty in a short question
 
 Embed = Callable[[list[str]], Sequence[Sequence[float]]]
 
@@ -61,6 +63,12 @@ class LanguageTrust:
             f"{model} may not know {name}: among {self.passages} passages it finds the one that a sentence is from in "
             f"{self.first or 0.0:.0%} of the cases"
         )
+
+
+def trust_in(trust: Mapping[str, LanguageTrust], question: str) -> LanguageTrust | None:
+    """What is known of a model in the language of a question; None where no document is in that language."""
+    language = detect_language(question)
+    return trust.get(language) or trust.get(_KIN.get(language, ""))
 
 
 class TrustMeter:
