@@ -139,6 +139,7 @@ class Sentence(BaseModel):
     text: str
     footnotes: list[int] = Field(description="Its sources; none where no source supports it.")
     propositions: list[str] = Field(description="The ids of the propositions that support it.")
+    supported: bool = Field(description="Whether its sources hold at least half of its words.")
 
 
 class Answer(BaseModel):
