@@ -450,11 +450,11 @@ def test_a_notebook_runs_from_the_root_of_the_repository(tmp_path: Path) -> None
 def test_with_a_key_the_llm_makes_propositions_and_answers(tmp_path: Path) -> None:
     def respond(body: dict[str, Any]) -> str:
         asked = asked_content(body)
-        return json.dumps([asked], ensure_ascii=False) if asked else "朝日杯、ダービー、有馬記念などです。"
+        return json.dumps([asked], ensure_ascii=False) if asked else "朝日杯、ダービー、有馬記念などです。[^1]"
 
     with OpenAIServer(respond) as server:
         key = {"OPENAI_API_KEY": "sk-test", "OPENAI_API_BASE": server.url}
         cells = execute("quickstart_ja.ipynb", NOTEBOOKS, tmp_path, key)
-        assert cells["models-code"].strip() == "朝日杯、ダービー、有馬記念などです。"
+        assert cells["models-code"].strip() == "朝日杯、ダービー、有馬記念などです。[^1]"
         assert any("主な勝ち鞍は、2021年の朝日杯" in seen.content for seen in server.requests)
         assert "ドウデュースの主な勝ち鞍を教えて。" in server.requests[-1].last_message
