@@ -18,7 +18,8 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.storage.docstore import BaseDocumentStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters, VectorStoreQueryMode
 
-from llama_pack_densex.answering.synthesizer import CitedSynthesizer, ExtractiveSynthesizer, SourcedSynthesizer
+from llama_pack_densex.answering.extractive import ExtractiveSynthesizer
+from llama_pack_densex.answering.synthesizer import CitedSynthesizer, SourcedSynthesizer
 from llama_pack_densex.models import NONE, embed_model_identity, is_same_embed_model, resolve_embed_model, resolve_llm
 from llama_pack_densex.node_parsers.parsers import (
     DEFAULT_CHUNK_SIZE,

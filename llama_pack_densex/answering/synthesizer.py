@@ -1,10 +1,10 @@
-"""From retrieved nodes to an answer with footnotes: written by an LLM, or quoted without one."""
+"""From retrieved nodes to an answer with footnotes that an LLM writes."""
 
 from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -23,11 +23,8 @@ from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle, Qu
 from llama_index.core.utils import get_tokenizer
 
 from llama_pack_densex.answering.citations import NOT_FOUND, CitedAnswer, Source, in_language, numbered
-from llama_pack_densex.answering.evidence import is_answerable
-from llama_pack_densex.answering.extractive import extract
 from llama_pack_densex.propositionizers.language import detect_language
 from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
-from llama_pack_densex.retrieval.trust import LanguageTrust
 
 _SYSTEM = """\
 You answer questions from documents.
@@ -55,12 +52,6 @@ documents {fence}
 
 {query_str}"""
 
-NEEDS_LLM = {
-    "en": "Without a language model I can only quote the documents. Ask about what is in them.",
-    "ja": "言語モデルがないため、ドキュメントを引用することしかできません。内容について質問してください。",
-}
-"""What is answered to "summarise that" and the like where there is no LLM, by language."""
-
 PROMPT_KEY = "text_qa_template"
 JAPANESE_PROMPT_KEY = "japanese_text_qa_template"
 
@@ -71,7 +62,7 @@ dispatcher = get_dispatcher(__name__)
 
 
 @dataclass
-class _Asked:
+class Asked:
     """An answer in the making: what the LLM is sent for it, or what is quoted; "" is an answer that was not found."""
 
     cited: CitedAnswer
@@ -109,7 +100,7 @@ class SourcedSynthesizer(BaseSynthesizer):
         super().__init__(llm=llm or MockLLM(), callback_manager=callback_manager, streaming=streaming)
 
     @abstractmethod
-    def _ask(self, query: QueryBundle, nodes: list[NodeWithScore], conversation: str) -> _Asked:
+    def _ask(self, query: QueryBundle, nodes: list[NodeWithScore], conversation: str) -> Asked:
         """Begin an answer; to a conversation, where what is asked is about that."""
 
     def synthesize(
@@ -161,7 +152,7 @@ class SourcedSynthesizer(BaseSynthesizer):
     @contextmanager
     def _synthesizing(
         self, query: QueryType, nodes: list[NodeWithScore], conversation: str
-    ) -> Iterator[tuple[_Asked, Callable[[RESPONSE_TYPE], RESPONSE_TYPE]]]:
+    ) -> Iterator[tuple[Asked, Callable[[RESPONSE_TYPE], RESPONSE_TYPE]]]:
         """Begin an answer, and tell LlamaIndex's callbacks and instrumentation of it."""
         bundle = QueryBundle(query) if isinstance(query, str) else query
         asked = self._ask(bundle, nodes, conversation)
@@ -178,7 +169,7 @@ class SourcedSynthesizer(BaseSynthesizer):
 
             yield asked, ended
 
-    def _stream(self, asked: _Asked, kwargs: dict[str, Any], whole: bool = False) -> Generator[str, None, None]:
+    def _stream(self, asked: Asked, kwargs: dict[str, Any], whole: bool = False) -> Generator[str, None, None]:
         if asked.prompt is not None:
             values = {**asked.values, **kwargs}
             pieces = [self._llm.predict(asked.prompt, **values)] if whole else self._llm.stream(asked.prompt, **values)
@@ -187,7 +178,7 @@ class SourcedSynthesizer(BaseSynthesizer):
                     yield shown
         yield asked.finish()
 
-    async def _astream(self, asked: _Asked, kwargs: dict[str, Any], whole: bool = False) -> AsyncGenerator[str, None]:
+    async def _astream(self, asked: Asked, kwargs: dict[str, Any], whole: bool = False) -> AsyncGenerator[str, None]:
         if asked.prompt is not None and whole:
             yield asked.cited.add(await self._llm.apredict(asked.prompt, **asked.values, **kwargs))
         elif asked.prompt is not None:
@@ -241,7 +232,7 @@ class CitedSynthesizer(SourcedSynthesizer):
     def _update_prompts(self, prompts: PromptDictType) -> None:
         self._given |= {key: prompts[key] for key in _PROMPTS if key in prompts and prompts[key] != _PROMPTS[key]}
 
-    def _ask(self, query: QueryBundle, nodes: list[NodeWithScore], conversation: str) -> _Asked:
+    def _ask(self, query: QueryBundle, nodes: list[NodeWithScore], conversation: str) -> Asked:
         sources = [Source.of(number, found) for number, found in enumerate(nodes, start=1)]
         key = JAPANESE_PROMPT_KEY if detect_language(query.query_str) == "ja" else PROMPT_KEY
         key = key if key in self._given or PROMPT_KEY not in self._given else PROMPT_KEY
@@ -251,7 +242,7 @@ class CitedSynthesizer(SourcedSynthesizer):
             texts = [f"The conversation so far:\n{conversation}", *texts]
         context = "\n\n".join(self._fitting(texts, query.query_str))
         if not context:
-            return _Asked(CitedAnswer(query.query_str, sources))
+            return Asked(CitedAnswer(query.query_str, sources))
         values = {
             "context_str": context,
             "query_str": query.query_str,
@@ -259,7 +250,7 @@ class CitedSynthesizer(SourcedSynthesizer):
             "not_found": in_language(NOT_FOUND, query.query_str),
         }
         sendable = {name: value.encode("utf-8", "replace").decode("utf-8") for name, value in values.items()}
-        return _Asked(
+        return Asked(
             CitedAnswer(query.query_str, sources, checked=key not in self._given and not conversation),
             {**_PROMPTS, **self._given}[key],
             sendable,
@@ -281,35 +272,6 @@ class CitedSynthesizer(SourcedSynthesizer):
                 break
             fitting.append(text)
         return fitting
-
-
-class ExtractiveSynthesizer(SourcedSynthesizer):
-    """Answers with the best propositions, word for word, with footnotes; needs no LLM.
-
-    Where what was retrieved cannot hold the answer (see `is_answerable`), it says so.
-
-    Args:
-        trust: What is known of the index's embedding model, by language; read at each question.
-        streaming: Whether answers come as a stream, line by line.
-    """
-
-    def __init__(
-        self,
-        trust: Mapping[str, LanguageTrust] | None = None,
-        streaming: bool = False,
-        callback_manager: CallbackManager | None = None,
-    ) -> None:
-        self._trust = trust
-        super().__init__(None, None, streaming, callback_manager)
-
-    def _ask(self, query: QueryBundle, nodes: list[NodeWithScore], conversation: str) -> _Asked:
-        if conversation:
-            return _Asked(
-                CitedAnswer(query.query_str, (), checked=False), quoted=in_language(NEEDS_LLM, query.query_str)
-            )
-        cited = CitedAnswer(query.query_str, [Source.of(number, found) for number, found in enumerate(nodes, start=1)])
-        text = extract(nodes) if is_answerable(query.query_str, nodes, self._trust) else ""
-        return _Asked(cited, quoted=text)
 
 
 def _as_nodes(texts: Sequence[str]) -> list[NodeWithScore]:

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 from llama_index.core import SimpleDirectoryReader
+from llama_index.core.schema import NodeWithScore, TextNode
 
 from llama_pack_densex import DenseXRetrievalPack, RecordedPropositionizer
 from llama_pack_densex.answering.citations import NOT_FOUND, without_footnotes
+from llama_pack_densex.answering.extractive import ExtractiveSynthesizer
 from llama_pack_densex.retrieval.context import count_words
 
 DATA = Path(__file__).parents[2] / "data"
@@ -66,3 +68,19 @@ def test_each_quoted_sentence_has_its_footnote_and_its_proposition(pack: DenseXR
         assert all(
             citation["start"] <= fact["start"] < fact["end"] <= citation["end"] for fact in citation["propositions"]
         )
+
+
+def test_what_is_quoted_of_two_sentences_is_not_marked() -> None:
+    units = [
+        {
+            "id": "u",
+            "text": "Karsted has a lighthouse. Its lamp is red.",
+            "score": 1.0,
+            "granularity": "proposition",
+            "status": "ok",
+        }
+    ]
+    node = TextNode(text="Karsted has a lighthouse. Its lamp is red.", metadata={"densex_matched": units})
+    response = ExtractiveSynthesizer().synthesize("Is the lamp of Karsted red?", [NodeWithScore(node=node, score=1.0)])
+    assert str(response) == "Karsted has a lighthouse. Its lamp is red.[^1]"
+    assert response.metadata["outcome"] == "answered"
