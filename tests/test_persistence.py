@@ -66,8 +66,8 @@ def test_where_propositions_are_from_is_kept(store: type[SimpleVectorStore] | No
         assert (text[slice(*crosses.span)], crosses.unverified) == ("It crosses a busy strait.", False)
         assert (painted.span, painted.unverified) == ((0, len(text)), True)
         answer = str(opened.run("Who painted the Akashi Bridge green?"))
-        assert "- The Akashi Bridge was painted green by Taro Ito. [bridges, unverified]" in answer
-        assert "- The Akashi Bridge crosses a busy strait. [bridges]" in answer
+        assert "The Akashi Bridge was painted green by Taro Ito. (unverified)[^1]" in answer
+        assert "The Akashi Bridge crosses a busy strait.[^1]" in answer
 
 
 def test_another_process_answers_the_same(documents: list[Document], tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import os
 import uuid
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -24,6 +23,10 @@ class InvalidIndexError(ValueError):
 
 class VersionGoneError(InvalidIndexError):
     """The files of the version of an index that was opened are gone, since it was compacted; a newer one is there."""
+
+
+Measured = tuple[str, int, float | None, float | None, bool, float | None]
+"""What is known of an embedding model in a language: the fields of `LanguageTrust`; the last came later."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ class Manifest:
     dense_weight: float | None
     embed_metadata: tuple[str, ...]
     llm_metadata: tuple[str, ...]
-    languages: tuple[tuple[Any, ...], ...]
+    languages: tuple[Measured | tuple[str, int, float | None, float | None, bool], ...]
     schema: int = SCHEMA
 
     @classmethod
