@@ -90,12 +90,12 @@ def test_what_is_set_of_it_is_the_same_where_it_is_unpickled(server: OpenAIServe
 def test_propositions_and_a_streamed_answer_of_one_server(make: Callable[..., LLM]) -> None:
     def respond(body: dict[str, Any]) -> str:
         content = asked_content(body)
-        return str(propositions_of(content)) if content else "日本最大の湖です。"
+        return str(propositions_of(content)) if content else "日本最大の湖です。[^1]"
 
     with OpenAIServer(respond) as server:
         llm = make(server, context_window=8192)
         pack = DenseXRetrievalPack([Document(text=LAKE.text)], llm, llm, embed_model="none", streaming=True)
-        assert "".join(pack.run("琵琶湖は何ですか。").response_gen) == "日本最大の湖です。"
+        assert "".join(pack.run("琵琶湖は何ですか。").response_gen) == "日本最大の湖です。[^1]"
         assert server.requests[-1].body["stream"] is True
 
 

@@ -48,7 +48,7 @@ def answering() -> OpenAIServer:
     def respond(body: dict[str, Any]) -> str:
         if content := asked_content(body):
             return json.dumps(propositions_of(content), ensure_ascii=False)
-        return "日本最大の湖です。" if "湖" in str(body["messages"]) else "It is steamed."
+        return "日本最大の湖です。[^1]" if "湖" in str(body["messages"]) else "It is steamed.[^1]"
 
     return OpenAIServer(respond)
 
@@ -241,7 +241,7 @@ def test_propositions_and_answers_by_name_at_the_command_line(
         assert texts == {*propositions_of(TEA), *propositions_of(LAKE)}
         english = run_json("query", tmp_path / "index", "How is green tea made?", "--query-llm", llm, *where)
         japanese = run_json("query", tmp_path / "index", "琵琶湖は何ですか。", "--query-llm", llm, *where)
-    assert (english["answer"], japanese["answer"]) == ("It is steamed.", "日本最大の湖です。")
+    assert (english["answer"], japanese["answer"]) == ("It is steamed.[^1]", "日本最大の湖です。[^1]")
     assert {seen.body["model"] for seen in server.requests} == {model}
     expected = "none" if provider == "openai-like" else "sk-mine-0123456789"
     assert {seen.headers["Authorization"] for seen in server.requests} == {f"Bearer {expected}"}
@@ -308,7 +308,7 @@ def test_names_in_python(tmp_path: Path) -> None:
         pack = DenseXRetrievalPack(
             documents, proposition_llm=llm, query_llm=llm, embed_model=embed_model, persist_dir=tmp_path / "index"
         )
-        assert str(pack.run("琵琶湖は何ですか。")) == "日本最大の湖です。"
+        assert str(pack.run("琵琶湖は何ですか。")) == "日本最大の湖です。[^1]"
         asked = len(server.requests)
         again = DenseXRetrievalPack.load(tmp_path / "index", proposition_llm=llm, query_llm="none")
         again.refresh(documents)

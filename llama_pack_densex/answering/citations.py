@@ -129,7 +129,7 @@ def numbered(nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:
 
 
 class CitedAnswer:
-    """An answer as it comes: footnotes that lead nowhere are taken out, sentences beside them without any are marked.
+    """An answer as it comes: footnotes that lead nowhere are taken out, sentences without any are marked.
 
     Nothing is shown before the first footnote that leads somewhere, so that an answer without any can be replaced by
     `NOT_FOUND` where the sources do not say it either. What was shown is never taken back.
@@ -163,12 +163,11 @@ class CitedAnswer:
         rest = self._mark(self._clean(self._raw).rstrip()) + self._mark_of(self._begun)
         self._begun = ""
         whole = self._plain(self._held + rest)
-        if self.text or (self._cites and whole not in ("", *NOT_FOUND.values())):
+        if self.text or (whole not in ("", *NOT_FOUND.values()) and (self._cites or self._is_said(whole))):
+            self._cites = True
             return self._show(rest)
-        self._held = ""
-        if whole in ("", *NOT_FOUND.values()) or not self._is_said(whole):
-            self.outcome, whole = "not_found", in_language(NOT_FOUND, self._question)
-        self.text = whole  # nothing is marked where no sentence has a footnote: there is nothing to tell apart
+        self.outcome, self._held = "not_found", ""
+        self.text = in_language(NOT_FOUND, self._question)
         return self.text
 
     def metadata(self) -> dict[str, Any]:

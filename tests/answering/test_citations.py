@@ -42,7 +42,7 @@ def answered(reply: str, question: str = QUESTION, pieces: int = 10**6) -> tuple
         ("Olympus Mons is the tallest volcano.", NOT_FOUND["en"]),
         (NOT_FOUND["en"], NOT_FOUND["en"]),
         ("", NOT_FOUND["en"]),
-        ("The Akashi Bridge opened in 1998.", "The Akashi Bridge opened in 1998."),
+        ("The Akashi Bridge opened in 1998.", f"The Akashi Bridge opened in 1998.{NO_SOURCE['en']}"),
     ],
 )
 def test_footnotes_that_lead_nowhere_go_and_sentences_without_any_are_marked(
