@@ -416,7 +416,8 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         """
         if description is None:
             documents = sorted(self.documents())
-            named = ", ".join(documents[:_DOCUMENTS_NAMED]) + (" and others" if documents[_DOCUMENTS_NAMED:] else "")
+            shown = [repr(" ".join(name.split())[:_NAME_SHOWN]) for name in documents[:_DOCUMENTS_NAMED]]
+            named = ", ".join(shown) + (" and others" if documents[_DOCUMENTS_NAMED:] else "")
             description = f"Answers a question from {len(documents)} documents, with its sources: {named}."
         return QueryEngineTool.from_defaults(self.query_engine, name=name, description=description)
 
@@ -581,7 +582,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             self.vector_index = make_vector_index(self._index.nodes, self.node_parser)
 
 
-_DOCUMENTS_NAMED = 8
+_DOCUMENTS_NAMED, _NAME_SHOWN = 8, 60  # in a tool's description, of which OpenAI takes 1,024 characters
 _GIVEN = {field.name for field in fields(Given)}
 _CHOSEN = {field.name for field in fields(PackOptions)}
 _OF_THE_INDEX = ("mode", "granularity", "similarity_top_k", "hybrid", "dense_weight", "embed_metadata", "llm_metadata")

@@ -103,8 +103,7 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
         callback_manager: CallbackManager | None = None,
     ) -> None:
         self._retriever, self._queries = retriever, queries if queries is not None else ConversationQuery()
-        self._whole, self._streamed = (copy.copy(synthesizer) for _ in range(2))
-        self._whole._streaming, self._streamed._streaming = False, True
+        self._synthesizer = copy.copy(synthesizer)  # prompts that are replaced are this conversation's
         self._memory = memory if memory is not None else ChatMemoryBuffer.from_defaults(token_limit=_TOKENS)
         if chat_history:
             self._memory.set([*chat_history])
@@ -120,7 +119,7 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
             turn.nodes = self._retriever.retrieve(turn.query.as_bundle())
         if turn.query.reply:
             return self._said(turn, turn.query.reply, fixed(turn.query))
-        response = self._whole.synthesize(turn.question, turn.nodes, conversation=turn.conversation)
+        response = self._answering(False).synthesize(turn.question, turn.nodes, conversation=turn.conversation)
         return self._said(turn, str(response), response.metadata or {})
 
     @trace_method("chat")
@@ -131,7 +130,7 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
             turn.nodes = await self._retriever.aretrieve(turn.query.as_bundle())
         if turn.query.reply:
             return await self._asaid(turn, turn.query.reply, fixed(turn.query))
-        response = await self._whole.asynthesize(turn.question, turn.nodes, conversation=turn.conversation)
+        response = await self._answering(False).asynthesize(turn.question, turn.nodes, conversation=turn.conversation)
         return await self._asaid(turn, str(response), response.metadata or {})
 
     @trace_method("chat")
@@ -142,7 +141,7 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
             turn.nodes = self._retriever.retrieve(turn.query.as_bundle())
         metadata, pieces = fixed(turn.query), iter([turn.query.reply])
         if not turn.query.reply:
-            response = self._streamed.synthesize(turn.question, turn.nodes, conversation=turn.conversation)
+            response = self._answering(True).synthesize(turn.question, turn.nodes, conversation=turn.conversation)
             assert isinstance(response, StreamingResponse)
             assert response.metadata is not None  # it is filled as the answer ends
             metadata, pieces = response.metadata, response.response_gen
@@ -168,7 +167,9 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
             turn.nodes = await self._retriever.aretrieve(turn.query.as_bundle())
         metadata, pieces = fixed(turn.query), _each(turn.query.reply)
         if not turn.query.reply:
-            response = await self._streamed.asynthesize(turn.question, turn.nodes, conversation=turn.conversation)
+            response = await self._answering(True).asynthesize(
+                turn.question, turn.nodes, conversation=turn.conversation
+            )
             assert isinstance(response, AsyncStreamingResponse)
             assert response.metadata is not None  # it is filled as the answer ends
             metadata, pieces = response.metadata, response.response_gen
@@ -195,6 +196,11 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
     def chat_history(self) -> list[ChatMessage]:
         """What was said so far."""
         return self._memory.get_all()
+
+    def _answering(self, streaming: bool) -> SourcedSynthesizer:
+        synthesizer = copy.copy(self._synthesizer)
+        synthesizer._streaming = streaming
+        return synthesizer
 
     def _history(self, message: str, given: list[ChatMessage] | None) -> list[ChatMessage]:
         if given is not None:
@@ -251,7 +257,7 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
         pass
 
     def _get_prompt_modules(self) -> PromptMixinType:
-        return {"query": self._queries, "response_synthesizer": self._streamed}
+        return {"query": self._queries, "response_synthesizer": self._synthesizer}
 
 
 def _delta(shown: str, piece: str) -> ChatResponse:

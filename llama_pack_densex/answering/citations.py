@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from llama_index.core.schema import NodeWithScore
+from llama_index.core.schema import NodeWithScore, TextNode
 
-from llama_pack_densex.node_parsers.metadata import FOOTNOTE_KEY, SECTION_KEY, TITLE_KEY
+from llama_pack_densex.node_parsers.metadata import FOOTNOTE_KEY, MATCHED_KEY, SECTION_KEY, TITLE_KEY
 from llama_pack_densex.propositionizers.language import detect_language
 from llama_pack_densex.propositionizers.sentences import sentence_spans
 from llama_pack_densex.propositionizers.tokens import telling_words, tokenize
@@ -31,13 +31,15 @@ SUPPORTED = 0.5
 """The share of a sentence's telling words that its sources have to hold."""
 _ADDS = 0.25  # the share of them that a further proposition has to add
 
-_NUMBERS = r"\[\^\s*\d+(?:\s*[,、]\s*\^?\s*\d+)*\s*\]"
-_FOOTNOTE = re.compile(rf"\s*({_NUMBERS})")
+_NUMBERS = r"[\[【［]\s*\^[^\]】］\n]{0,40}[\]】］]"
+_FOOTNOTE = re.compile(rf"\s*({_NUMBERS}|\[\^\d*\Z)")
+_BEHIND = re.compile("|".join([_NUMBERS, *map(re.escape, NO_SOURCE.values())]))  # what belongs to the sentence before
 _DEFINITION = re.compile(r"\n[ \t]*\[\^\d+\]:[^\n]*")
+_OWN = re.compile(r"\[\^([^\]\n]{0,40})\]")  # a footnote in a document; what takes its place is as long
 _LEADS_ON = re.compile(r"\A\s*#|[:：][\s*_]*\Z")  # a heading, or "They are:", states nothing
 # What is shown once it has come: up to the last letter or digit that is not of a footnote. Behind it, a footnote may
 # follow, a sentence end, or what begins the next sentence.
-_PIECES = re.compile(r"\n[ \t]*\[\^\d+\]:[^\n]*|\[\^[\d\s,、^]*(?:\]|\Z)|[^\W_]")
+_PIECES = re.compile(r"\n[ \t]*\[\^\d+\]:[^\n]*|[\[【［]\s*\^[^\]】］\n]{0,40}(?:[\]】］]|\Z)|[^\W_]")
 
 
 def in_language(phrases: dict[str, str], text: str) -> str:
@@ -118,11 +120,16 @@ def within(section: str, title: str) -> str:
 
 
 def numbered(nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:
-    """Copies of retrieved nodes that show the LLM which footnote stands for each."""
+    """Copies of retrieved nodes that show the LLM the footnote of each; footnotes of their own look otherwise."""
     copies = []
     for number, found in enumerate(nodes, start=1):
         copy = found.node.model_copy()
-        copy.metadata = {FOOTNOTE_KEY: f"[^{number}]", **found.node.metadata}
+        others = {key: value for key, value in found.node.metadata.items() if key != FOOTNOTE_KEY}
+        copy.metadata = {FOOTNOTE_KEY: f"[^{number}]", **others}
+        if units := others.get(MATCHED_KEY):
+            copy.metadata[MATCHED_KEY] = [{**unit, "text": _OWN.sub(r"(^\1)", unit["text"])} for unit in units]
+        if isinstance(copy, TextNode):
+            copy.text = _OWN.sub(r"(^\1)", copy.text)
         copy.excluded_llm_metadata_keys = [key for key in copy.excluded_llm_metadata_keys if key != FOOTNOTE_KEY]
         copies.append(NodeWithScore(node=copy, score=found.score))
     return copies
@@ -227,7 +234,7 @@ def described(text: str, sources: Iterable[Source], outcome: Outcome) -> dict[st
     backing: dict[int, dict[str, MatchedUnit]] = {}
     for start, end in _sentences(text) if outcome == "answered" else ():
         sentence = text[start:end].strip()
-        plain = _FOOTNOTE.sub("", sentence)
+        plain = _BEHIND.sub("", sentence)
         numbers = [int(number) for number in re.findall(r"\[\^(\d+)\]", sentence)]
         cited = [by_number[number] for number in dict.fromkeys(numbers) if number in by_number]
         used: list[str] = []
@@ -280,7 +287,7 @@ def _sentences(text: str) -> list[tuple[int, int]]:
     plain = ""
     places: list[int] = []  # where each character of the text without footnotes is in the text
     last = 0
-    for note in [*re.finditer(_NUMBERS, text), None]:
+    for note in [*_BEHIND.finditer(text), None]:
         end = note.start() if note else len(text)
         places += range(last, end)
         plain += text[last:end]

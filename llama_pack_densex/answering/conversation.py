@@ -43,6 +43,8 @@ VAGUE = {
 MOST_TOKENS = 30
 """Tokens that the LLM is told a query may have; one of more than twice as many is not used."""
 _READ = 6  # messages of a conversation that are read for its next query
+_LOOKED = 20  # messages that are looked through for a subject
+_OF_SUBJECT = 80  # characters
 _OF_MESSAGE = 1_000  # characters of each of them
 
 _SYSTEM = """\
@@ -157,10 +159,10 @@ def by_rules(message: str, history: Sequence[ChatMessage] = ()) -> Query:
             return Query("small_talk", reply=in_language(phrases, text))
     if is_short and _ABOUT_CONVERSATION.fullmatch(plain):
         return Query("conversation", text) if history else Query("vague", reply=in_language(VAGUE, text))
-    asked = [str(said.content or "") for said in reversed(history) if said.role == MessageRole.USER]
+    asked = [_short(str(said.content or "")) for said in reversed(history[-_LOOKED:]) if said.role == MessageRole.USER]
     about = next((subject for subject in map(_subject, asked) if subject), "")
     nothing_said = not _says_something(text)
-    if nothing_said and not about:
+    if nothing_said and (not about or not any(map(str.isalnum, text))):
         return Query("vague", reply=in_language(VAGUE, text))
     sentence, terms = _cleaned(text)
     if about and (nothing_said or _lacks_subject(text)):
@@ -170,15 +172,17 @@ def by_rules(message: str, history: Sequence[ChatMessage] = ()) -> Query:
 
 def _read(reply: str, message: str, otherwise: Query) -> Query:
     """What an LLM made of a conversation; what is no query, or one about something else, is not used."""
-    lines = [_LABEL.sub("", line).strip(" \t\"'`「」*-") for line in reply.strip().splitlines()]
-    lines = [line for line in lines if line]
-    if lines and _NO_QUERY.fullmatch(lines[0]):
-        return Query("conversation", " ".join(message.split()))
+    said = _THOUGHTS.sub("", reply).strip()
+    lines = [_LABEL.sub("", line.strip(" \t*")).strip(" \t\"'`「」*-") for line in said.splitlines()]
+    lines = [line for line in lines if line and not line.endswith((":", "："))]
     count, named = get_tokenizer(), _names(message)
+    if _NO_QUERY.search(said) and len(said) <= _SHORT:
+        is_asked = named and _ASKS.search(message)
+        return otherwise if is_asked else Query("conversation", " ".join(message.split()))
     if not lines or len(count(lines[0])) > 2 * MOST_TOKENS:
         return otherwise
     sentence, terms = lines[0], lines[1] if len(lines) == 2 else _cleaned(lines[0])[1]
-    if named and named.isdisjoint(tokenize(f"{sentence} {terms}")):
+    if not named <= {*tokenize(f"{sentence} {terms}")}:
         logger.info("The LLM replaced the subject of the newest message, which is searched for as it is instead.")
         return otherwise
     return Query("question", sentence, terms if len(count(terms)) <= 2 * MOST_TOKENS else sentence)
@@ -224,21 +228,33 @@ def _lacks_subject(text: str) -> bool:
         if _REFERS_JA.search(text):
             return True
         return not _topics(text) and not _WHAT_IS_JA.fullmatch(text)
-    return bool(_REFERS.search(text)) or (not _names(text) and len(telling_words(tokenize(text)) - _EMPTY) <= 2)
+    if _REFERS.search(text):
+        return True
+    is_about = _WHAT_IS.fullmatch(text) or _ABOUT.match(text)
+    return not _names(text) and not is_about and (bool(_GOES_ON.match(text)) or _little(text))
+
+
+def _little(text: str) -> bool:
+    return len(telling_words(tokenize(text)) - _EMPTY) <= 2
 
 
 def _subject(text: str) -> str:
     """What a question is about: its names, in their order."""
     if detect_language(text) == "ja":
-        return "" if _REFERS_JA.search(text) else " ".join(_topics(text))
-    named = " ".join(dict.fromkeys(_NAME.findall(text)))
-    return named or ("" if _lacks_subject(text) else _cleaned(text)[1].rstrip("?!. "))
+        return "" if _REFERS_JA.search(text) else " ".join(_topics(text))[:_OF_SUBJECT]
+    named = " ".join(dict.fromkeys(name for name in _NAME.findall(text) if not name[0].isdigit()))
+    lacks = _REFERS.search(text) or (_little(text) and not _ABOUT.match(text))
+    return (named or ("" if lacks else _cleaned(text)[1].rstrip("?!. ")))[:_OF_SUBJECT]
 
 
 def _topics(text: str) -> list[str]:
-    """What a Japanese text marks as its topic by a particle, where that is a name or a word in Han or katakana."""
+    """What a Japanese text marks as its topic by a particle, where that is a name or a word in Han or katakana.
+
+    What anything may have (its length, its cost, a year) is none.
+    """
     marked = dict.fromkeys(found[1] for found in _TOPIC_JA.finditer(text))
-    return [topic for topic in marked if _NAME_JA.search(topic) and not _ASKS_JA.fullmatch(topic)]
+    others = (_ASKS_JA, _ATTRIBUTE_JA)
+    return [topic for topic in marked if _NAME_JA.search(topic) and not any(one.fullmatch(topic) for one in others)]
 
 
 def _names(text: str) -> set[str]:
@@ -254,11 +270,12 @@ _GREETING = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _THANKS = re.compile(
-    r"""(?:(?: (?:(?:ok(?:ay)?|great|perfect|nice)[,!.]?\ )? (?:many\ )? (?:thanks?(?:\ you)?|thx|cheers|got\ it|great
+    r"""(?:(?: (?:(?:ok(?:ay)?|no|(?:that(?:'s|\ is|\ was)\ )?(?:great|perfect|nice|awesome))[,!.]?\ )?
+             (?:many\ )? (?:thanks?(?:\ you)?|thx|cheers|got\ it|great
             |perfect|ok(?:ay)?|(?:good)?bye) (?:\ (?:so|very)\ much|\ a\ lot)? (?:[,!.]?\ (?:that|for)\b[\w' ]{0,40})?
     | (?:どうも|本当に|ご?(?:回答|説明|対応))?[、\s]*
       (?:(?:ありがと|有難)う(?:ございま(?:す|した))?|感謝します|助かり(?:ます|ました)|(?:了解|承知)(?:です|しました)?
-      |(?:わか|分か)りました|さよ(?:う)?なら|お疲れ様(?:です|でした)?) ) [\s!！.。,、…]*){1,3}""",
+      |(?:わか|分か)りました|さよ(?:う)?なら|お疲れ様(?:です|でした)?|サンキュー|なるほど) ) [\s!！.。,、…]*){1,3}""",
     re.IGNORECASE | re.VERBOSE,
 )
 _ABOUT_CONVERSATION = re.compile(
@@ -266,17 +283,19 @@ _ABOUT_CONVERSATION = re.compile(
     (?:(?:summari[sz]e|translate|shorten|rephrase|rewrite|repeat|simplify|say|put)
        (?:\ (?:that|this|it|all|everything|(?:that|this|your|the)\ (?:last\ )?(?:answer|reply|above|conversation)))?
        (?:\ again)? (?:\ (?:in|into|to|as|for)\ (?!wh(?:at|ich|om|ose|ere)\b|how\b)[\w ]{1,30})?
-    | in\ (?:english|japanese|one\ sentence|short|other\ words|bullet\ points)) (?:\ please)?[?.!\s]*
+    | in\ (?:english|japanese|one\ sentence|short|other\ words|bullet\ points)
+    | make\ (?:it|that)\ (?:shorter|simpler|longer) | (?:give\ me|write)\ a\ (?:short\ )?summary)
+    (?:,?\ please)?[?.!\s]*
     | (?:(?:それ|これ|今|いま|上|上記|先ほど|さっき|ここまで|これまで)の?|その|この)?
       (?:話|会話|答え|回答|内容|説明|文章|返答)?[をは]?
-      (?:もっと|もう少し|一言で|[一-鿿ァ-ヺー]{1,5}語[にで]|短く|簡単に|簡潔に|わかりやすく|箇条書き[にで]|\d+文で)*
-      (?:要約|まとめ|翻訳|訳|言い換え|書き換え|繰り返|言い直|説明し直)[しえ]?て?(?:くだ|下)?
+      (?:もっと|もう少し|一言で|[一-鿿ァ-ヺー]{1,5}語[にで]|短く|簡単に|簡潔に|わかりやすく|要点を|箇条書き[にで]|\d+[文行]で)*
+      (?:要約|まとめ|翻訳|訳|短く|箇条書きに|言い換え|書き換え|繰り返|言い直|説明し直)[しえ]?て?(?:くだ|下)?
       (?:さい|くれますか|もらえますか|ほしい|お願いします)?[。？?！!\s]*""",
     re.IGNORECASE | re.VERBOSE,
 )
 _SHORT = 80  # characters
 
-_NO_QUERY = re.compile(r"\W*(?:no[ _-]?query|(?:クエリ)?(?:なし|無し))\W*", re.IGNORECASE)
+_NO_QUERY = re.compile(r"\bno[ _-]?query\b|\A\W*(?:クエリ)?(?:なし|無し)\W*\Z", re.IGNORECASE)
 _LABEL = re.compile(
     r"""^\s*(?:\d[.)]\s*|[-*]\s*)?
     (?:(?:stand-?alone\ |search\ )?(?:query|question|sentence|terms|keywords)|検索クエリ|検索語|クエリ|質問文?)
@@ -287,7 +306,8 @@ _FILLER = re.compile(
     r"""^(?:(?:please|can\ you|could\ you|would\ you|i\ want\ to\ know|i(?:'d|\ would)\ like\ to\ know|tell\ me|explain
            |describe|do\ you\ know)(?:\ to\ me)?(?:\ about)?,?\ )+
     | ,?\ please(?=[?.!\s]*$)
-    | (?:について|に関して)?[、\s]*(?:もっと|もう少し)?(?:詳しく|簡単に)?(?:(?:教えて|説明して|聞かせて)(?:くだ|下)?
+    | (?:(?:について|に関して)[、\s]*|(?<![、\s])[、\s]*)
+      (?:もっと|もう少し)?(?:詳しく|簡単に)?(?:(?:教えて|説明して|聞かせて)(?:くだ|下)?
       (?:さい|くれますか|いただけますか|もらえますか|ほしい(?:です)?)?|知りたい(?:です|のですが)?)[。？?！!\s]*$""",
     re.IGNORECASE | re.VERBOSE,
 )
@@ -310,11 +330,19 @@ _EMPTY_JA = re.compile(
 _REFERS = re.compile(
     r"""\b(?:it|its|he|him|his|she|her|hers|they|them|their|(?:that|this)\ one|the\ former|the\ latter|there|those
         |these)\b
-    | ^(?:and|but|also|so|what\ about|how\ about)\b | \b(?:that|this)(?=[?.!]*$)""",
+    | \b(?:that|this)(?=[?.!]*$)""",
     re.IGNORECASE | re.VERBOSE,
+)
+_GOES_ON = re.compile(r"(?:and|but|also|so|what about|how about)\b", re.IGNORECASE)
+_ABOUT = re.compile(r"(?:please )?(?:tell me|explain|describe)\b(?: to me)?(?: about)?", re.IGNORECASE)
+_ASKS = re.compile(r"[?？]|か[。\s]*$")
+_THOUGHTS = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL | re.IGNORECASE)
+_ATTRIBUTE_JA = re.compile(
+    r"[全総最]?[長高深広幅重大速][さ度]?|.{0,3}[費料額量率価]|総?[数面]積?|値段|価格|建設|工事|開業|完成|場所|位置|名前|名称|理由|原因"
+    r"|結果|結論|目的|特徴|歴史|人口|種類|役割|意味|期間|時間|時期|時代|[\d０-９]+[年月日]?|今|次|前|後"
 )
 _REFERS_JA = re.compile(r"それ|これ|その|この|そこ|ここ|あれ|あの|彼女|彼ら|彼[のはがをにも]|同[社氏年]|当時")
 _ASKS_JA = re.compile(r"いつ|誰|だれ|何\w{0,3}|なに|なん|どこ|どれ|どの\w*|いくら|いくつ|どう|なぜ|どちら")
-_TOPIC_JA = re.compile(r"([\w々ー・]+?)(?:とは|って|について|には|では|は|が|も|の)(?![ぁ-ん]?$)")
-_NAME = re.compile(r"(?<=[\w,;:'’)] )[A-Z][\w'’-]*|\b\d[\d,.]*\b|\b[A-Z]{2,}\b")
+_TOPIC_JA = re.compile(r"([\w々ー・]{1,40}?)(?:とは|って|について|には|では|は|が|も|の)(?![ぁ-ん]?$)")
+_NAME = re.compile(r"(?<=[\w,;:'’)] )(?!I\b)[A-Z][\w'’-]*|\b\d[\d,.]*\b|\b[A-Z]{2,}\b")
 _NAME_JA = re.compile(r"[ァ-ヺー]{2,}|[々一-鿿]{2,}|[A-Za-z][\w-]+|\d+")

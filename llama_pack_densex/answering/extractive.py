@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
-from llama_pack_densex.answering.citations import CitedAnswer, Source, in_language
+from llama_pack_densex.answering.citations import CitedAnswer, Source, in_language, without_footnotes
 from llama_pack_densex.answering.synthesizer import Asked, SourcedSynthesizer
 from llama_pack_densex.propositionizers.language import detect_language
 from llama_pack_densex.propositionizers.tokens import telling_words, tokenize
@@ -38,7 +38,8 @@ _NAMED = 2.0
 """What a name or number of the question counts beside another word."""
 
 _NAMES = re.compile(
-    r"(?<=.)\b[A-Z][\w'’-]*|\d[\d,.]*|[ァ-ヺー]{2,}|[々一-鿿]{2,}|(?<=[ぁ-ヿ一-鿿])[A-Za-z]+|[A-Za-z]+(?=[ぁ-ヿ一-鿿])"
+    r"(?<=.)\b[A-Z][\w'’-]*|\d[\d,.]*|[ァ-ヺー]{2,}|[々一-鿿]{2,}|(?<=[ぁ-ヿ一-鿿])[A-Za-z]+"
+    r"|(?<![A-Za-z])[A-Za-z]+(?=[ぁ-ヿ一-鿿])"
 )
 
 NEEDS_LLM = {
@@ -105,13 +106,13 @@ def extract(nodes: Sequence[NodeWithScore], words: float = ANSWER_WORDS) -> str:
             paragraphs.setdefault(fact.source.node.node_id, []).append(fact)
     if not paragraphs and nodes:
         first = leading_sentences(nodes[0], lambda shown: count_words(shown.node.get_content()) <= words) or nodes[0]
-        return f"{first.node.get_content().strip()}[^1]"
+        return f"{without_footnotes(first.node.get_content()).strip()}[^1]"
     return "\n\n".join(_paragraph(facts, numbers[node_id]) for node_id, facts in paragraphs.items())
 
 
 def _paragraph(facts: Sequence[Fact], number: int) -> str:
     ordered = sorted(facts, key=lambda fact: fact.unit.span or (0, 0))
-    texts = [fact.unit.text.strip() for fact in ordered]
+    texts = [without_footnotes(fact.unit.text).strip() for fact in ordered]  # a document's own lead elsewhere
     is_japanese = detect_language(texts[0]) == "ja"
     remark = UNVERIFIED["ja" if is_japanese else "en"]
     quoted = [

@@ -230,7 +230,8 @@ class CitedSynthesizer(SourcedSynthesizer):
         return {**_PROMPTS, **self._given}
 
     def _update_prompts(self, prompts: PromptDictType) -> None:
-        self._given |= {key: prompts[key] for key in _PROMPTS if key in prompts and prompts[key] != _PROMPTS[key]}
+        given = self._given | {key: prompts[key] for key in _PROMPTS if key in prompts}
+        self._given = {key: prompt for key, prompt in given.items() if prompt != _PROMPTS[key]}
 
     def _ask(self, query: QueryBundle, nodes: list[NodeWithScore], conversation: str) -> Asked:
         sources = [Source.of(number, found) for number, found in enumerate(nodes, start=1)]
@@ -259,18 +260,22 @@ class CitedSynthesizer(SourcedSynthesizer):
     def _fitting(self, texts: Sequence[str], question: str) -> list[str]:
         """The first of some texts that the LLM can read beside a question and its own answer."""
         count, about = get_tokenizer(), self._llm.metadata
-        left = about.context_window - max(about.num_output, 0) - _RULES - len(count(question))
+        written = min(max(about.num_output, 0), about.context_window // 2)
+        left = about.context_window - written - _RULES - len(count(question))
         fitting: list[str] = []
         for text in texts:
-            left -= len(count(text)) + 2
-            if left < 0:
-                logger.warning(
-                    "%d of %d texts do not fit into the %d tokens that the LLM reads, and are left out: retrieve "
-                    "fewer, or give context=PropositionContextPostprocessor(budget=...).",
-                    len(texts) - len(fitting), len(texts), about.context_window,
-                )  # fmt: skip
-                break
-            fitting.append(text)
+            tokens = len(count(text)) + 2
+            if tokens > left > 0 and not fitting:  # the first, as far as it goes
+                text, tokens = text[: len(text) * left // tokens], left
+            if tokens <= left:
+                fitting.append(text)
+                left -= tokens
+        if len(fitting) < len(texts):
+            logger.warning(
+                "%d of %d texts do not fit into the %d tokens that the LLM reads, and are left out: retrieve fewer, "
+                "or give context=PropositionContextPostprocessor(budget=...).",
+                len(texts) - len(fitting), len(texts), about.context_window,
+            )  # fmt: skip
         return fitting
 
 

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from llama_index.core.schema import NodeWithScore, TextNode
 
-from llama_pack_densex.answering.citations import NO_SOURCE, NOT_FOUND, CitedAnswer, Source
+from llama_pack_densex.answering.citations import NO_SOURCE, NOT_FOUND, CitedAnswer, Source, numbered
+from llama_pack_densex.answering.extractive import extract
 
 BRIDGE = "The Akashi Bridge opened in 1998. Its main span is 1,991 metres long."
 LIGHT = "The lighthouse stands on a cliff. Its lamp turns every ten seconds."
@@ -38,6 +39,8 @@ def answered(reply: str, question: str = QUESTION, pieces: int = 10**6) -> tuple
         ("It opened in 1998.[^1] It is grey.", f"It opened in 1998.[^1] It is grey.{NO_SOURCE['en']}"),
         ("It is grey. It opened in 1998.[^1]", f"It is grey.{NO_SOURCE['en']} It opened in 1998.[^1]"),
         ("It opened in 1998.[^1]\n\n[^1]: The Akashi Bridge\n[^2]: Lamps", "It opened in 1998.[^1]"),
+        ("It opened in 1998.[^1] [^abc] 【^9】[^^4]", "It opened in 1998.[^1]"),
+        ("It opened in 1998.[^1] It is grey.[^", f"It opened in 1998.[^1] It is grey.{NO_SOURCE['en']}"),
         ("It is on Mars.[^3]", NOT_FOUND["en"]),
         ("Olympus Mons is the tallest volcano.", NOT_FOUND["en"]),
         (NOT_FOUND["en"], NOT_FOUND["en"]),
@@ -81,3 +84,20 @@ def test_every_footnote_resolves_and_nothing_shown_is_taken_back(parts: list[str
     assert {int(number) for number in re.findall(r"\[\^(\d+)\]", shown)} == numbers
     assert {number for sentence in about["sentences"] for number in sentence["footnotes"]} == numbers
     assert all(f"\n[^{number}]: " in about["markdown"] for number in numbers)
+
+
+def test_a_sentence_without_a_footnote_is_one_of_its_own() -> None:
+    _, cited = answered("It was expensive. The Akashi Bridge opened in 1998.[^1] 高かった。開通は1998年。[^2]")
+    sentences = cited.metadata()["sentences"]
+    assert [(sentence["footnotes"], sentence["supported"]) for sentence in sentences][:2] == [([], False), ([1], True)]
+    assert [sentence["footnotes"] for sentence in sentences] == [[], [1], [], [2]]
+
+
+def test_a_documents_own_footnotes_are_no_sources() -> None:
+    text = "Wages fell in 1999[^2]. Prices rose."
+    units = [{"id": "u", "text": "Wages fell in 1999[^2].", "score": 1.0, "granularity": "proposition", "status": "ok"}]
+    found = NodeWithScore(node=TextNode(text=text, metadata={"densex_matched": units, "footnote": "[^7]"}), score=1.0)
+    (copy,) = numbered([found])
+    assert copy.node.metadata["footnote"] == "[^1]"
+    assert copy.node.get_content() == "Wages fell in 1999(^2). Prices rose."
+    assert extract([found]) == "Wages fell in 1999.[^1]"

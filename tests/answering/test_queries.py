@@ -1,0 +1,75 @@
+"""What a message asks for, told by rules, and which replies of an LLM are not used."""
+
+from __future__ import annotations
+
+import pytest
+from llama_index.core.llms import ChatMessage, MessageRole
+from llama_index.llms.openai import OpenAI
+
+from llama_pack_densex.answering.conversation import ConversationQuery, by_rules
+from tests.openai_server import OpenAIServer
+
+
+def said(*messages: str) -> list[ChatMessage]:
+    return [ChatMessage(content=message, role=MessageRole.USER) for message in messages]
+
+
+@pytest.mark.parametrize(
+    ("before", "message", "sentence"),
+    [
+        ("How long is the Seikan Tunnel?", "When was it opened?", "Seikan Tunnel: When was it opened?"),
+        ("How long is the Seikan Tunnel?", "And what about Tokyo Tower?", "And what about Tokyo Tower?"),
+        ("How long is the Seikan Tunnel?", "What is miso?", "What is miso?"),
+        ("When was the Eiffel Tower begun?\nWas it begun in 1887?", "How tall is it?", "Eiffel Tower: How tall is it?"),
+        ("tell me about the seikan tunnel", "how long is it?", "the seikan tunnel: how long is it?"),
+        ("青函トンネルはいつ開業しましたか", "全長は？", "青函トンネル: 全長は？"),
+        ("青函トンネルはいつ開業しましたか", "建設費はいくらですか？", "青函トンネル: 建設費はいくらですか？"),
+        (
+            "青函トンネルはいつ開業しましたか\n1985年には貫通していた？",
+            "それの全長は？",
+            "青函トンネル: それの全長は？",
+        ),
+        ("青函トンネルはいつ開業しましたか", "味噌の原料は何ですか", "味噌の原料は何ですか"),
+    ],
+)
+def test_a_missing_subject_comes_from_the_messages_before_and_no_other(
+    before: str, message: str, sentence: str
+) -> None:
+    assert by_rules(message, said(*before.split("\n"))).sentence == sentence
+
+
+@pytest.mark.parametrize(
+    ("message", "kind"),
+    [
+        ("", "vague"), ("?", "vague"), ("😀", "vague"), ("That's great, thank you!", "small_talk"),
+        ("なるほど", "small_talk"),
+        ("Could you translate that into Japanese, please?", "conversation"), ("3行でまとめて", "conversation"),
+        ("要点をまとめてください", "conversation"), ("Make it shorter", "conversation"),
+    ],
+)  # fmt: skip
+def test_what_is_no_question_is_told_without_an_llm(message: str, kind: str) -> None:
+    assert by_rules(message, said("When was the Eiffel Tower begun?")).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("message", "reply", "sentence"),
+    [
+        ("How deep is the Channel Tunnel?", "How deep is the Seikan Tunnel?", "How deep is the Channel Tunnel?"),
+        ("How long is the Channel Tunnel?", "NO QUERY", "How long is the Channel Tunnel?"),
+        ("How deep is it?", "<think>It?</think>How deep is the Seikan Tunnel?", "How deep is the Seikan Tunnel?"),
+        ("How deep is it?", "Sure! Here is it:\nHow deep is the Seikan Tunnel?", "How deep is the Seikan Tunnel?"),
+        ("How deep is it?", "**Query:** How deep is the Seikan Tunnel?", "How deep is the Seikan Tunnel?"),
+    ],
+)
+def test_a_reply_about_something_else_is_not_used_and_what_is_around_a_query_is_left_out(
+    message: str, reply: str, sentence: str
+) -> None:
+    with OpenAIServer(lambda body: reply) as server:
+        llm = OpenAI(model="gpt-4o-mini", api_base=server.url, api_key="sk-test")
+        assert ConversationQuery(llm).form(message, said("Seikan Tunnel?")).sentence == sentence
+
+
+@pytest.mark.parametrize("text", ["x" * 100_000, "、" * 20_000, "ア" * 20_000, "A " * 20_000])
+def test_long_messages_take_no_time_to_speak_of(text: str) -> None:
+    """They would take minutes, which the test's time limit ends."""
+    assert by_rules(text, said(*[text] * 10)).kind in ("question", "vague")
