@@ -12,7 +12,7 @@ from rich.cells import cell_len
 
 from tests.evaluation.comparing import ENGLISH, JAPANESE, QUESTIONS
 from tests.evaluation.judges import judging, kind_of
-from tests.openai_server import OpenAIServer
+from tests.openai_server import OpenAIServer, Reply
 from tests.test_cli import run
 
 MODELS = ("--reader-model", "gpt-4o-mini", "--judge-model", "gpt-4o-mini")
@@ -121,9 +121,29 @@ def test_each_language_has_its_own_figures(index: Path, questions: Path, server:
 
 def test_a_budget_is_kept_to(index: Path, questions: Path, server: OpenAIServer) -> None:
     code, output = run("evaluate", index, questions, *MODELS, "--language", "en", "--max-cost", "0", "--json")
-    assert code == 0, output
+    assert code == 1, output
     assert server.requests == []
-    assert "groundedness" not in json.loads(output)
+    found = json.loads(output)
+    assert "groundedness" not in found
+    missing = {"str_em", "context_relevance", "groundedness", "answer_relevance"}
+    missing |= {f"{name}@{length}" for name in ("em", "f1") for length in (100, 200, 500)}
+    assert found["failed"] == dict.fromkeys(missing, 4)
+
+
+@pytest.mark.parametrize("status", [400, 401])
+def test_what_a_model_that_refuses_was_asked_for_has_failed(
+    index: Path, questions: Path, server: OpenAIServer, status: int
+) -> None:
+    server.responder = judging(groundedness=Reply("no", status=status))
+    arguments = ("evaluate", index, questions, "--query-llm", "none", *MODELS, "--language", "en")
+    code, output = run(*arguments, "--json")
+    found = json.loads(output)
+    assert code == 1
+    assert found["failed"]["groundedness"] > 0
+    assert found["str_em"] > 0
+    code, output = run(*arguments)
+    assert code == 1
+    assert "All failed for: " in output
 
 
 @pytest.mark.parametrize(
@@ -133,6 +153,7 @@ def test_a_budget_is_kept_to(index: Path, questions: Path, server: OpenAIServer)
         (("{missing}", "{questions}"), "is not an index"),
         (("{index}", "{questions}", "--trulens", "x.sqlite"), "--judge-model"),
         (("{index}", "{empty}"), "it is empty"),
+        (("{index}", "{questions}", "--api-base", "http://127.0.0.1:9/v1"), "--api-base needs a model"),
     ],
 )
 def test_what_cannot_be_evaluated_is_said(

@@ -394,7 +394,8 @@ def serve(
                 (named,) = _served(api_base, query_llm)
                 where = IndexPlace.of(place)
                 pack = where.open(proposition_llm="none", query_llm=named)
-                allowed, name = allow_host or (), Path(where.name).name
+                allowed, path = allow_host or (), Path(where.name)
+                name = (path.resolve() if path.name in ("", "..") else path).name or "densex"
                 web = make_app(pack, token, hosts=allowed, requests_per_minute=rate, name=name)
             serve_app(web, listening, lambda url: typer.echo(f"Serving {where.name} on {url} (Ctrl-C stops)"))
 
@@ -615,16 +616,24 @@ def evaluate(
     top_k: TopK = None,
     as_json: Json = False,
 ) -> None:
-    """Ask an index questions, and measure what it gives to read, what it answers, and from which sources."""
+    """Ask an index questions, and measure what it gives to read, what it answers, and from which sources.
+
+    Ends with exit code 1 where all of something failed that an LLM was asked for.
+    """
     with session():
         from llama_pack_densex.cli.evaluate import evaluate_index
         from llama_pack_densex.cli.places import IndexPlace
 
+        if api_base is not None and {query_llm, reader_model, judge_model} <= {None, "none"}:
+            needed = "--query-llm, --reader-model or --judge-model"
+            raise ValueError(f"--api-base needs a model that is served there ({needed})")
         answers, reader, judge = _served(api_base, query_llm, reader_model, judge_model)
         models = {"answers": answers, "reader": reader, "judge": judge}
         options = {"similarity_top_k": top_k, "trulens": trulens, "max_questions": limit}
         how: dict[str, Any] = {"out": out, "max_cost": max_cost, "language": language, "as_json": as_json}
-        evaluate_index(stdout(), IndexPlace.of(place), questions, models, options, only_estimate=estimate, **how)
+        where = IndexPlace.of(place)
+        if not evaluate_index(stdout(), where, questions, models, options, only_estimate=estimate, **how):
+            raise typer.Exit(1)
 
 
 @app.command()

@@ -40,7 +40,7 @@ def evaluate_index(
     language: str | None,
     only_estimate: bool,
     as_json: bool,
-) -> None:
+) -> bool:
     """Evaluate an index, or estimate what that takes, language by language, and print what came of it.
 
     Args:
@@ -54,11 +54,15 @@ def evaluate_index(
         language: Of the questions; None means each that they say they are in.
         only_estimate: Whether nothing is asked.
         as_json: Whether JSON is printed: by language, where there are several.
+
+    Returns:
+        Whether something came of all that LLMs were asked for.
     """
     said: list[str | None] = [*(languages_of(questions) if language is None else [language])]
     if models["answers"] is None and os.environ.get("OPENAI_API_KEY"):
         models = {**models, "answers": OPENAI_MODEL}
     found: dict[str, Any] = {}
+    complete = True
     for each in said or [None]:
         asked = _llms(models, None if out is None else out / REPLIES, max_cost, only_estimate)
         report = (_estimate if only_estimate else _run)(place, questions, asked, {**options, "language": each})
@@ -66,15 +70,20 @@ def evaluate_index(
         written = [] if folder is None or only_estimate else report.write(folder)
         figures = {role: llm.figures for role, llm in asked.items()}
         found[str(each)] = {role: asdict(one) for role, one in figures.items()} if only_estimate else _flat(report)
+        lost = [] if only_estimate else _missing(report)
+        complete = complete and not lost
         if as_json:
             continue
         if len(said) > 1:
             print_heading(console, str(each))
         if not only_estimate:
             print_report(console, report, written)
+        if lost:
+            write(console, f"All failed for: {', '.join(lost)}.")
         _print_requests(console, figures, only_estimate)
     if as_json:
         print_json(found if len(said) > 1 else next(iter(found.values())))
+    return complete
 
 
 def _llms(
@@ -114,6 +123,12 @@ def _flat(report: Report) -> dict[str, Any]:
     found, dataset = report.strategies[0], report.dataset
     metrics = {name: value for name, value in found.metrics.items() if value is not None}
     return {**metrics, "failed": found.failed, "questions": dataset.questions, "language": dataset.language}
+
+
+def _missing(report: Report) -> list[str]:
+    """The metrics of which all items failed."""
+    one = report.strategies[0]
+    return [name for name in one.failed if one.metrics.get(name) is None]
 
 
 def _print_requests(console: Console, asked: Mapping[str, RequestFigures], only_estimate: bool) -> None:

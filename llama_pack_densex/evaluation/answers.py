@@ -34,6 +34,9 @@ from llama_pack_densex.llm.errors import LLMError
 TRIAD = ("context_relevance", "groundedness", "answer_relevance")
 """What TruLens calls the RAG triad; groundedness is LlamaIndex's faithfulness."""
 
+STOPPED = "the LLM stopped"
+"""Why there is nothing of what was still to be asked for."""
+
 Failed = dict[str, Counter[str]]
 """Metric to how often it failed for which reason."""
 
@@ -169,7 +172,7 @@ def score_answers(questions: Sequence[Question], answers: Mapping[str, Answer | 
     for question in questions:
         answer = answers[question.id]
         if isinstance(answer, str):
-            judged.add("str_em", question.id, answer)
+            judged.add("str_em" if question.answers else "answered", question.id, answer)
             continue
         if question.answers:
             judged.add("str_em", question.id, float(contains_answer(answer.text, question.answers, language)))
@@ -198,6 +201,27 @@ def to_judge(
             metrics += TRIAD[1:] if answer.contexts else TRIAD[2:]
         work.append((replace(question, text=_sendable(question.text)), answer, metrics))
     return failed, work
+
+
+def stopped(
+    questions: Sequence[Question], answers: Mapping[str, Answer | str], language: str, is_judged: bool
+) -> Failed:
+    """What there is not since an LLM stopped: of answers that are missing, and of the verdicts on those that are there.
+
+    Args:
+        questions: The questions.
+        answers: What `answer_questions` returned, or `STOPPED` for each.
+        language: "en", "ja", ...
+        is_judged: Whether verdicts were asked for.
+    """
+    failed = score_answers(questions, answers, language).failed
+    if not is_judged:
+        return failed
+    judged, wanted = to_judge(questions, answers)
+    for question, _, metrics in wanted:
+        for metric in metrics:
+            judged.add(metric, question.id, STOPPED)
+    return failed | judged.failed
 
 
 def judge_answers(

@@ -392,10 +392,10 @@ def _context(strategy: Strategy, question: Question, results: Sequence[NodeWithS
 def _read(reader: CachedLLM, dataset: EvaluationSet, observed: Sequence[_Observed], tell: Progress) -> None:
     """Have an LLM answer from the beginning of each context, and score it: `em@100`, `f1@100` and so on.
 
-    A question that it failed at is not counted. Where it cannot go on, further strategies have no such figures.
+    A question that it failed at is not counted. Where it cannot go on, all that is still to be read has failed.
     """
     asked = [question for question in dataset.questions if question.answers]
-    for found in observed:
+    for place, found in enumerate(observed):
         prompts = [
             [ChatMessage(_PROMPT.format(context="\n\n".join(found.findings[each.id].read[length]), question=each.text))]
             for length in READER_LENGTHS
@@ -406,10 +406,13 @@ def _read(reader: CachedLLM, dataset: EvaluationSet, observed: Sequence[_Observe
             replies = reader.ask(prompts, partial(tell, f"{found.name}: reading"))
         except LLMError as error:
             logger.warning("The reader LLM stopped at %s: %s", found.name, error)
+            none = Counter({answers.STOPPED: len(asked)})
+            for each in observed[place:]:
+                each.failed |= {f"{metric}@{length}": none for metric in ("em", "f1") for length in READER_LENGTHS}
             return
         found.cost = _with_llm(found.cost, Spent.on(reader.figures) - before)
-        for place, length in enumerate(READER_LENGTHS):
-            some = replies[place * len(asked) : (place + 1) * len(asked)]
+        for at, length in enumerate(READER_LENGTHS):
+            some = replies[at * len(asked) : (at + 1) * len(asked)]
             given = {
                 each.id: reply if isinstance(reply, str) else None for each, reply in zip(asked, some, strict=True)
             }
@@ -434,10 +437,12 @@ def _answer(
     judge: _Judging | None,
     tell: Progress,
 ) -> None:
-    """Have those strategies answer that can, and the answers judged. What an LLM stops at is not reported."""
-    for found in observed:
+    """Have those strategies answer that can, and the answers judged. What an LLM stops at has failed."""
+    none: dict[str, Answer | str] = {question.id: answers.STOPPED for question in dataset.questions}
+    for place, found in enumerate(observed):
         if found.engine is None:
             continue
+        given = none
         before = sum((Spent.on(one.figures) for one in asked), Spent())
         try:
             step = partial(tell, f"{found.name}: answering")
@@ -449,6 +454,10 @@ def _answer(
                 found.add(judge(dataset.questions, given, step, found.name))
         except LLMError as error:
             logger.warning("The LLM stopped at the answers of %s: %s", found.name, error)
+            for each in observed[place:]:
+                if each.engine is not None:
+                    said = given if each is found else none
+                    each.failed |= answers.stopped(dataset.questions, said, dataset.language, judge is not None)
             return
         finally:
             found.cost = _with_llm(found.cost, sum((Spent.on(one.figures) for one in asked), Spent()) - before)

@@ -175,7 +175,7 @@ def make_app(
     pack: DenseXRetrievalPack,
     token: str | None = None,
     *,
-    hosts: Collection[str] = (),
+    hosts: Collection[str] | str = (),
     requests_per_minute: float | None = None,
     name: str = "densex",
 ) -> FastAPI:
@@ -185,16 +185,24 @@ def make_app(
         pack: The pack. Its LLM, if it has one, answers; without, answers are quotations.
         token: What requests must bring as `Authorization: Bearer ...`; None asks for none. The page, its files,
             `/healthz` and `/openapi.json` are for all.
-        hosts: Names that the server may be called by, besides localhost and addresses.
+        hosts: Names, or one, that the server may be called by, besides localhost and addresses.
         requests_per_minute: Of one client, told by its address; a quarter of them may come at once. 0 means no limit;
             None means 240 where there is a token, and no limit where there is none.
         name: What the page calls the index.
 
     Raises:
-        ValueError: The token cannot be sent in a header, or is empty: no token is None.
+        ValueError: The token cannot be sent in a header, or is empty (no token is None); a host is no mere name; the
+            rate is negative or no number.
     """
     if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
         raise ValueError("the token must be of printable ASCII characters, without spaces around it")
+    hosts = (hosts,) if isinstance(hosts, str) else hosts
+    for host in hosts:
+        if not re.fullmatch(r"[\w.-]+", host, re.ASCII):
+            raise ValueError(f"hosts: {host!r} is no name, as search.example.org is, without scheme, port and path")
+    rate = requests_per_minute if requests_per_minute is not None else 240 if token is not None else 0
+    if not rate >= 0:  # nan is not
+        raise ValueError(f"requests_per_minute is {rate}: it must be at least 0")
     app = FastAPI(
         title="densex",
         summary="Answers and passages of an index, with the propositions that led to them.",
@@ -204,7 +212,6 @@ def make_app(
         redirect_slashes=False,
         separate_input_output_schemas=False,
     )
-    rate = requests_per_minute if requests_per_minute is not None else 240 if token is not None else 0
     app.add_middleware(Guard, token=token, hosts=hosts, public=_PUBLIC, rate=rate)
     codes = (400, *([] if token is None else [401]), 403, 408, 413, 421, 422, 429, 500, 502, 503)
     # given as what it is, since FastAPI would have it as events where the answer is
@@ -260,6 +267,7 @@ def make_app(
         except HTTPException as problem:  # the status is sent
             yield ServerSentEvent(event="problem", data=Problem(detail=problem.detail))
 
+    @app.head("/healthz", include_in_schema=False)
     @app.get("/healthz", responses=problems, summary="Say that the server answers.")
     async def healthz() -> Health:
         return Health()
@@ -275,7 +283,7 @@ def make_app(
     pages = {code: template.render(about, language=code, words=words[code]) for code in words}
     app.mount("/page", StaticFiles(directory=str(_PAGE)))
 
-    @app.get("/", response_class=HTMLResponse, include_in_schema=False)
+    @app.api_route("/", methods=["GET", "HEAD"], response_class=HTMLResponse, include_in_schema=False)
     async def page(lang: str = "", accept_language: Annotated[str, Header()] = "") -> HTMLResponse:
         code = lang if lang in pages else _preferred(accept_language, pages)
         return HTMLResponse(pages[code], headers={"Content-Language": code, "Vary": "Accept-Language"})
@@ -348,7 +356,8 @@ def _answering() -> Iterator[None]:
 def _complaint(error: RequestValidationError) -> str:
     """What is wrong with a request, without repeating what it holds."""
     first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"][1:] if isinstance(part, int) or part in _FIELDS)
+    path = () if first["type"] == "json_invalid" else first["loc"][1:]  # there it is a place in the text
+    where = ".".join(str(part) for part in path if isinstance(part, int) or part in _FIELDS)
     return f"{where}: {first['msg']}" if where else str(first["msg"])
 
 

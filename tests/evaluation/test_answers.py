@@ -120,6 +120,7 @@ def test_a_budget_stops_the_judge_and_the_rest_is_reported(caplog: pytest.LogCap
         assert server.requests == []
     assert report.strategies[0].metrics["recall@1"] is not None
     assert not {*TRIAD, "em@100"} & report.strategies[0].metrics.keys()
+    assert {"str_em", "em@100", *TRIAD} <= {name for name, number in report.strategies[0].failed.items() if number == 4}
     assert "The LLM stopped at the answers of bm25: The budget does not allow" in caplog.text
 
 

@@ -14,10 +14,12 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi.testclient import TestClient
 from llama_index.core import Document
 from llama_index.llms.openai import OpenAI
 
 from llama_pack_densex import DenseXRetrievalPack
+from llama_pack_densex.serving.app import make_app
 from tests.serving.running import SlowProvider, served
 
 QUESTION = "How long is the main span of the Akashi Bridge?"
@@ -90,6 +92,18 @@ def test_a_conversation_streams_and_ends_with_what_it_was_made_of(server: httpx.
     assert events[-1][1]["citations"][0]["document"] == "bridges"
 
 
+def test_fastapis_test_client_is_answered(documents: list[Document]) -> None:
+    with TestClient(make_app(DenseXRetrievalPack(documents, "none", "none", "none"))) as client:
+        assert client.post("/retrieve", json={"question": QUESTION}).json()["passages"]
+        assert client.get("/healthz", headers={"Host": "evil.example"}).status_code == 421
+
+
+def test_a_head_is_answered(server: httpx.Client) -> None:
+    for path in ("/", "/healthz", "/openapi.json"):
+        assert (server.head(path).status_code, server.head(path).content) == (200, b"")
+    assert [*server.get("/openapi.json").json()["paths"]["/healthz"]] == ["get"]
+
+
 def test_a_pack_that_streams_is_served_as_any_other(documents: list[Document]) -> None:
     with served(DenseXRetrievalPack(documents, "none", "none", "none", streaming=True)) as client:
         answer = client.post("/query", json={"question": QUESTION}).json()
@@ -155,11 +169,13 @@ def test_a_model_that_cannot_be_asked_is_said_without_keys_or_texts(documents: l
 def test_densex_serve_serves_until_it_is_stopped(documents: list[Document], tmp_path: Path) -> None:
     DenseXRetrievalPack(documents, "none", "none", "none", persist_dir=tmp_path / "index")
     command = [sys.executable, "-u", "-c", "from llama_pack_densex.cli import app; app()", "serve"]
-    options = [str(tmp_path / "index"), "--port", "0", "--query-llm", "none", "--token", "open-sesame"]
-    with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    options = [".", "--port", "0", "--query-llm", "none", "--token", "open-sesame"]
+    with subprocess.Popen(
+        [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path / "index"
+    ) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
-        assert line.startswith(f"Serving {tmp_path / 'index'} on http://127.0.0.1:")
+        assert line.startswith("Serving . on http://127.0.0.1:")
         with httpx.Client(base_url=line.split(" on ")[1].split()[0], timeout=60) as client:
             assert "<h1>index</h1>" in client.get("/").text
             body = {"question": QUESTION}

@@ -91,6 +91,7 @@ def test_what_is_no_json_is_refused(server: httpx.Client, body: bytes) -> None:
     response = server.post("/retrieve", content=body, headers=JSON_TYPE)
     _refused(response, response.status_code)
     assert response.status_code in (400, 422)
+    assert not response.json()["detail"][:1].isdigit()  # a place in the text is no field
 
 
 @pytest.mark.parametrize(
@@ -134,7 +135,17 @@ def test_a_body_that_is_not_declared_as_json_is_refused(server: httpx.Client) ->
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:80", "localhost.evil.example", "127.0.0.1.nip.io", "", "a@127.0.0.1", "[::1"]
+    "host",
+    [
+        "evil.example",
+        "evil.example:80",
+        "localhost.evil.example",
+        "127.0.0.1.nip.io",
+        "testserver",
+        "",
+        "a@127.0.0.1",
+        "[::1",
+    ],
 )
 def test_a_name_that_is_not_the_servers_is_refused(server: httpx.Client, host: str) -> None:
     _refused(server.get("/healthz", headers={"Host": host}), 421)
@@ -242,3 +253,22 @@ def test_others_need_a_token() -> None:
 def test_what_cannot_be_a_token_is_refused(token: str) -> None:
     with pytest.raises(ValueError, match="printable ASCII"):
         make_app(_pack(), token)
+
+
+@pytest.mark.parametrize("host", ["", "https://search.example", "search.example:8000", "[::1]", "検索.example"])
+def test_what_no_host_header_can_say_is_refused(host: str) -> None:
+    for hosts in (host, ["search.example", host]):
+        with pytest.raises(ValueError, match="is no name"):
+            make_app(_pack(), hosts=hosts)
+
+
+def test_one_host_is_one_name() -> None:
+    with served(_pack(), hosts="search.example") as client:
+        statuses = [client.get("/healthz", headers={"Host": host}).status_code for host in ("search.example", "s")]
+    assert statuses == [200, 421]
+
+
+@pytest.mark.parametrize("rate", [-1, float("nan")])
+def test_what_is_no_rate_is_refused(rate: float) -> None:
+    with pytest.raises(ValueError, match="requests_per_minute is"):
+        make_app(_pack(), requests_per_minute=rate)

@@ -241,7 +241,7 @@ def test_an_answer_that_is_stopped_ends_the_request_to_the_model(chromium: Page,
 def test_the_page_asks_for_the_token(chromium: Page, pack: DenseXRetrievalPack) -> None:
     with served(pack, TOKEN) as client:
         chromium.open(f"{client.base_url}/?lang=en")
-        for wrong, given in ((False, "nothing-like-it"), (True, TOKEN)):
+        for wrong, given in ((False, "nothing-like-it"), (True, "合言葉"), (True, TOKEN)):
             chromium.wait_for("document.getElementById('token-dialog').open")
             assert chromium.run("document.getElementById('token-wrong').hidden") is not wrong
             chromium.type("#token", given)
@@ -253,6 +253,32 @@ def test_the_page_asks_for_the_token(chromium: Page, pack: DenseXRetrievalPack) 
         assert TOKEN not in chromium.run("document.documentElement.outerHTML")
     chromium.run("sessionStorage.clear()")
     assert [one for one in chromium.complaints if "401" not in one] == []
+
+
+def test_a_problem_is_told_in_the_pages_language_and_not_tried_again_beside_another_answer(
+    chromium: Page, documents: list[Document]
+) -> None:
+    with (
+        SlowProvider("It opened in 1998.[^1] Its main", " span is long.[^1]") as provider,
+        served(DenseXRetrievalPack(documents, "none", provider.llm(), "none")) as client,
+    ):
+        chromium.open(f"{client.base_url}/?lang=ja")
+        chromium.run("window.real = fetch; window.fetch = async () => new Response('{}', { status: 503 }); 0")
+        chromium.type("#question", "When did the Akashi Bridge open?")
+        chromium.press("Enter")
+        chromium.wait_for("document.querySelector('.problem button')")
+        said = chromium.run("document.querySelector('.problem').textContent")
+        assert said.startswith("うまくいきませんでした。サーバーが混み合っています。")
+        chromium.run("window.fetch = real; 0")
+        chromium.type("#question", "What of the Akashi Bridge and its main span?")
+        chromium.press("Enter")
+        chromium.wait_for("document.querySelector('.turn:last-child .answer').textContent.includes('in 1998')")
+        chromium.click(".problem button")
+        assert chromium.run("document.querySelectorAll('.waiting').length") == 0
+        assert chromium.run("document.getElementById('send').textContent") == "停止"
+        chromium.click("#send")
+        chromium.wait_for(IDLE)
+        assert provider.hung_up.wait(120)
 
 
 def test_a_server_that_is_gone_is_said_and_can_be_tried_again(chromium: Page, pack: DenseXRetrievalPack) -> None:

@@ -26,12 +26,14 @@ const languageOf = (text) =>
 /* Asking the server */
 
 class Refused extends Error {}
+const REFUSALS = { 413: "too_large", 429: "too_many", 500: "failed", 502: "failed", 503: "busy" };
 
 async function send(path, body, signal) {
   for (;;) {
     const headers = { "Content-Type": "application/json" };
     const token = sessionStorage.getItem("token");
-    if (token) headers.Authorization = `Bearer ${token}`;
+    // what no header can hold would make fetch throw: without it the server says that it is wrong
+    if (token && /^[ -~]+$/.test(token)) headers.Authorization = `Bearer ${token}`;
     let response;
     try {
       response = await fetch(path, { method: "POST", headers, body: JSON.stringify(body), signal });
@@ -44,7 +46,7 @@ async function send(path, body, signal) {
       await askToken(token !== null);
       continue;
     }
-    if (response.status === 429) throw new Refused(say("too_many"));
+    if (response.status in REFUSALS) throw new Refused(say(REFUSALS[response.status]));
     const { detail } = await response.json().catch(() => ({ detail: response.statusText }));
     throw new Refused(detail);
   }
@@ -310,7 +312,7 @@ const toBottom = () => scrollTo({ top: document.documentElement.scrollHeight });
 
 function problem(text, again) {
   const retry = again && make("button", { type: "button", class: "quiet", onclick: again }, say("retry"));
-  return make("p", { class: "problem", role: "alert" }, make("b", {}, `${say("problem")}. `), text, retry ? " " : null, retry);
+  return make("p", { class: "problem", role: "alert" }, make("b", {}, say("problem")), text, retry ? " " : null, retry);
 }
 
 async function ask(text) {
@@ -328,14 +330,14 @@ async function ask(text) {
   $("ask").classList.add("begun");
   $("new").hidden = false;
   $("said").replaceChildren(make("p", {}, say("thinking")));
-  running = new AbortController();
+  const mine = (running = new AbortController());
   $("send").textContent = say("stop");
   toBottom();
   const writer = new Writer(answer);
   let finished = false;
   try {
     const sent = { question: text, history: told.slice(-limits.history) };
-    for await (const { kind, data } of events(await send("chat", sent, running.signal))) {
+    for await (const { kind, data } of events(await send("chat", sent, mine.signal))) {
       const follow = nearBottom();
       if (kind === "delta") {
         waiting.remove();
@@ -345,7 +347,7 @@ async function ask(text) {
         answer.lang = languageOf(data.answer) ?? "";
         writer.finish(data);
         finished = true;
-      } else if (kind === "problem") throw new Refused(data.detail);
+      } else if (kind === "problem") throw new Refused(say("failed"));
       if (follow) toBottom();
     }
     if (!finished) throw new Refused(say("cut"));
@@ -353,6 +355,7 @@ async function ask(text) {
     if (!turn.isConnected) return; // a new conversation has begun
     if (!finished) writer.end();
     const again = () => {
+      if (running) return;
       turn.remove();
       ask(text);
     };
@@ -361,7 +364,7 @@ async function ask(text) {
     toBottom();
   } finally {
     waiting.remove();
-    if (turn.isConnected || conversation.children.length === 0) {
+    if (running === mine) {
       running = null;
       $("send").textContent = say("send");
     }
