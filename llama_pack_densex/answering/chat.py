@@ -18,7 +18,7 @@ from llama_index.core.prompts.mixin import PromptDictType, PromptMixin, PromptMi
 from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index.core.tools import ToolOutput
 
-from llama_pack_densex.answering.citations import without_footnotes
+from llama_pack_densex.answering.citations import plain_answer
 from llama_pack_densex.answering.conversation import ConversationQuery, Query
 from llama_pack_densex.answering.engine import fixed
 from llama_pack_densex.answering.synthesizer import SourcedSynthesizer
@@ -217,12 +217,10 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
     def _turn(self, message: str, query: Query, history: Sequence[ChatMessage]) -> _Turn:
         if query.kind != "conversation":
             return _Turn(message, query)
-        texts = [str(one.content or "") for one in history[-_READ:]]
-        texts = [
-            text if text == self._answer else without_footnotes(text) for text in texts
-        ]  # older ones' lead elsewhere
-        said = "\n".join(f"{one.role.value}: {text}" for one, text in zip(history[-_READ:], texts, strict=True))
-        return _Turn(message, query, self._nodes, said)
+        told = [(one.role.value, str(one.content or "")) for one in history[-_READ:]]
+        # footnotes of older answers lead elsewhere by now
+        said = [f"{role}: {text if text == self._answer else plain_answer(text)}" for role, text in told]
+        return _Turn(message, query, self._nodes, "\n".join(said))
 
     def _said(self, turn: _Turn, text: str, metadata: dict[str, Any]) -> AgentChatResponse:
         self._remember(turn, text)

@@ -169,7 +169,7 @@ class CitedAnswer:
         """Return what was left to show at the end."""
         rest = self._mark(self._clean(self._raw).rstrip()) + self._mark_of(self._begun)
         self._begun = ""
-        whole = self._plain(self._held + rest)
+        whole = plain_answer(self._held + rest)
         if self.text or (whole not in ("", *NOT_FOUND.values()) and (self._cites or self._is_said(whole))):
             self._cites = True
             return self._show(rest)
@@ -213,7 +213,7 @@ class CitedAnswer:
 
     def _show(self, text: str) -> str:
         self._held += text
-        if not self._cites or (not self.text and self._plain(self._held) in NOT_FOUND.values()):
+        if not self._cites or (not self.text and plain_answer(self._held) in NOT_FOUND.values()):
             return ""
         shown, self._held = self._held if self.text else self._held.lstrip(), ""
         self.text += shown
@@ -221,10 +221,6 @@ class CitedAnswer:
 
     def _is_said(self, text: str) -> bool:
         return any(support(text, source.text) >= SUPPORTED for source in self.sources.values())
-
-    def _plain(self, text: str) -> str:
-        """What was said, without what is written here."""
-        return without_footnotes(text).replace(in_language(NO_SOURCE, self._question), "").strip()
 
 
 def described(text: str, sources: Iterable[Source], outcome: Outcome) -> dict[str, Any]:
@@ -278,8 +274,13 @@ def support(sentence: str, source: str) -> float:
 
 
 def without_footnotes(text: str) -> str:
-    """An answer without its footnotes, as it stands in a conversation that an LLM reads."""
+    """A text without footnotes, whatever they lead to."""
     return _FOOTNOTE.sub("", text)
+
+
+def plain_answer(text: str) -> str:
+    """An answer without its footnotes, and without what marks sentences that have none."""
+    return _BEHIND.sub("", without_footnotes(text)).strip()
 
 
 def _sentences(text: str) -> list[tuple[int, int]]:

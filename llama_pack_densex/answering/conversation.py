@@ -19,9 +19,9 @@ from llama_index.core.prompts.mixin import PromptDictType, PromptMixin, PromptMi
 from llama_index.core.schema import QueryBundle
 from llama_index.core.utils import get_tokenizer
 
-from llama_pack_densex.answering.citations import in_language, without_footnotes
+from llama_pack_densex.answering.citations import in_language, plain_answer
 from llama_pack_densex.propositionizers.language import detect_language
-from llama_pack_densex.propositionizers.tokens import telling_words, tokenize
+from llama_pack_densex.propositionizers.tokens import sendable, telling_words, tokenize
 
 logger = logging.getLogger(__name__)
 
@@ -114,8 +114,8 @@ class ConversationQuery(PromptMixin):
     def __init__(self, llm: LLM | None = None) -> None:
         self._llm = llm
         self._prompts: dict[str, BasePromptTemplate] = {
-            PROMPT_KEY: _prompt(_SYSTEM),
-            JAPANESE_PROMPT_KEY: _prompt(_SYSTEM_JA),
+            PROMPT_KEY: ChatPromptTemplate.from_messages([("system", _SYSTEM), ("user", _REQUEST)]),
+            JAPANESE_PROMPT_KEY: ChatPromptTemplate.from_messages([("system", _SYSTEM_JA), ("user", _REQUEST)]),
         }
 
     def form(self, message: str, history: Sequence[ChatMessage] = ()) -> Query:
@@ -128,17 +128,17 @@ class ConversationQuery(PromptMixin):
         query = by_rules(message, history)
         if self._llm is None or not history or query.kind in ("small_talk", "conversation"):
             return query
-        return _read(self._llm.predict(*self._asked(message), **_values(message, history)), message, query)
+        return _read(self._llm.predict(self._prompt(message), **_values(message, history)), message, query)
 
     async def aform(self, message: str, history: Sequence[ChatMessage] = ()) -> Query:
         """What `form` does, asynchronously."""
         query = by_rules(message, history)
         if self._llm is None or not history or query.kind in ("small_talk", "conversation"):
             return query
-        return _read(await self._llm.apredict(*self._asked(message), **_values(message, history)), message, query)
+        return _read(await self._llm.apredict(self._prompt(message), **_values(message, history)), message, query)
 
-    def _asked(self, message: str) -> tuple[BasePromptTemplate]:
-        return (self._prompts[JAPANESE_PROMPT_KEY if detect_language(message) == "ja" else PROMPT_KEY],)
+    def _prompt(self, message: str) -> BasePromptTemplate:
+        return self._prompts[JAPANESE_PROMPT_KEY if detect_language(message) == "ja" else PROMPT_KEY]
 
     def _get_prompts(self) -> PromptDictType:
         return dict(self._prompts)
@@ -190,23 +190,16 @@ def _read(reply: str, message: str, otherwise: Query) -> Query:
 
 def _values(message: str, history: Sequence[ChatMessage]) -> dict[str, str]:
     said = [
-        f"{one.role.value.capitalize()}: {_short(without_footnotes(str(one.content or '')))}"
+        f"{one.role.value.capitalize()}: {_short(plain_answer(str(one.content or '')))}"
         for one in history[-_READ:]
         if one.role in (MessageRole.USER, MessageRole.ASSISTANT)
     ]
-    values = {"chat_history": "\n".join(said), "question": _short(message)}
-    return {name: value.encode("utf-8", "replace").decode("utf-8") for name, value in values.items()}
+    return {"chat_history": sendable("\n".join(said)), "question": sendable(_short(message))}
 
 
 def _short(text: str) -> str:
     text = " ".join(text.split())
     return text if len(text) <= _OF_MESSAGE else f"{text[:_OF_MESSAGE]}…"
-
-
-def _prompt(system: str) -> BasePromptTemplate:
-    return ChatPromptTemplate(
-        [ChatMessage(content=system, role=MessageRole.SYSTEM), ChatMessage(content=_REQUEST, role=MessageRole.USER)]
-    )
 
 
 def _cleaned(text: str) -> tuple[str, str]:
@@ -295,7 +288,7 @@ _ABOUT_CONVERSATION = re.compile(
 )
 _SHORT = 80  # characters
 
-_NO_QUERY = re.compile(r"\bno[ _-]?query\b|\A\W*(?:クエリ)?(?:なし|無し)\W*\Z", re.IGNORECASE)
+_NO_QUERY = re.compile(r"\bNO[ _-]?QUERY\b|\A\W*(?:(?i:no[ _-]?query)|(?:クエリ)?(?:なし|無し))\W*\Z")
 _LABEL = re.compile(
     r"""^\s*(?:\d[.)]\s*|[-*]\s*)?
     (?:(?:stand-?alone\ |search\ )?(?:query|question|sentence|terms|keywords)|検索クエリ|検索語|クエリ|質問文?)

@@ -15,7 +15,7 @@ from llama_index.core.callbacks import CallbackManager
 from llama_index.core.callbacks.schema import CBEventType, EventPayload
 from llama_index.core.instrumentation import get_dispatcher  # type: ignore[attr-defined]
 from llama_index.core.instrumentation.events.synthesis import SynthesizeEndEvent, SynthesizeStartEvent
-from llama_index.core.llms import LLM, ChatMessage, MessageRole, MockLLM
+from llama_index.core.llms import LLM, MockLLM
 from llama_index.core.prompts import BasePromptTemplate, ChatPromptTemplate
 from llama_index.core.prompts.mixin import PromptDictType
 from llama_index.core.response_synthesizers import BaseSynthesizer
@@ -24,6 +24,7 @@ from llama_index.core.utils import get_tokenizer
 
 from llama_pack_densex.answering.citations import NOT_FOUND, CitedAnswer, Source, in_language, numbered
 from llama_pack_densex.propositionizers.language import detect_language
+from llama_pack_densex.propositionizers.tokens import sendable
 from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
 
 _SYSTEM = """\
@@ -112,12 +113,9 @@ class SourcedSynthesizer(BaseSynthesizer):
         **response_kwargs: Any,
     ) -> RESPONSE_TYPE:
         with self._synthesizing(query, nodes, conversation) as (asked, ended):
-            sources = [*nodes, *(additional_source_nodes or [])]
-            if self._streaming:
-                pieces = self._stream(asked, response_kwargs)
-                return ended(StreamingResponse(pieces, sources, asked.metadata))
-            text = "".join(self._stream(asked, response_kwargs, whole=True))
-            return ended(Response(text, sources, asked.metadata))
+            about = [*nodes, *(additional_source_nodes or [])], asked.metadata
+            pieces = self._stream(asked, response_kwargs)
+            return ended(StreamingResponse(pieces, *about) if self._streaming else Response("".join(pieces), *about))
 
     async def asynthesize(
         self,
@@ -128,12 +126,11 @@ class SourcedSynthesizer(BaseSynthesizer):
         **response_kwargs: Any,
     ) -> RESPONSE_TYPE:
         with self._synthesizing(query, nodes, conversation) as (asked, ended):
-            sources = [*nodes, *(additional_source_nodes or [])]
+            about = [*nodes, *(additional_source_nodes or [])], asked.metadata
+            pieces = self._astream(asked, response_kwargs)
             if self._streaming:
-                pieces = self._astream(asked, response_kwargs)
-                return ended(AsyncStreamingResponse(pieces, sources, asked.metadata))
-            text = "".join([piece async for piece in self._astream(asked, response_kwargs, whole=True)])
-            return ended(Response(text, sources, asked.metadata))
+                return ended(AsyncStreamingResponse(pieces, *about))
+            return ended(Response("".join([piece async for piece in pieces]), *about))
 
     def get_response(self, query_str: str, text_chunks: Sequence[str], **response_kwargs: Any) -> Any:
         response = self.synthesize(query_str, _as_nodes(text_chunks), **response_kwargs)
@@ -169,17 +166,17 @@ class SourcedSynthesizer(BaseSynthesizer):
 
             yield asked, ended
 
-    def _stream(self, asked: Asked, kwargs: dict[str, Any], whole: bool = False) -> Generator[str, None, None]:
-        if asked.prompt is not None:
-            values = {**asked.values, **kwargs}
-            pieces = [self._llm.predict(asked.prompt, **values)] if whole else self._llm.stream(asked.prompt, **values)
-            for delta in pieces:
+    def _stream(self, asked: Asked, kwargs: dict[str, Any]) -> Generator[str, None, None]:
+        if asked.prompt is not None and not self._streaming:
+            yield asked.cited.add(self._llm.predict(asked.prompt, **asked.values, **kwargs))
+        elif asked.prompt is not None:
+            for delta in self._llm.stream(asked.prompt, **asked.values, **kwargs):
                 if shown := asked.cited.add(delta or ""):
                     yield shown
         yield asked.finish()
 
-    async def _astream(self, asked: Asked, kwargs: dict[str, Any], whole: bool = False) -> AsyncGenerator[str, None]:
-        if asked.prompt is not None and whole:
+    async def _astream(self, asked: Asked, kwargs: dict[str, Any]) -> AsyncGenerator[str, None]:
+        if asked.prompt is not None and not self._streaming:
             yield asked.cited.add(await self._llm.apredict(asked.prompt, **asked.values, **kwargs))
         elif asked.prompt is not None:
             async for delta in await self._llm.astream(asked.prompt, **asked.values, **kwargs):
@@ -250,12 +247,9 @@ class CitedSynthesizer(SourcedSynthesizer):
             "fence": blake2b(context.encode("utf-8", "replace"), digest_size=6).hexdigest(),
             "not_found": in_language(NOT_FOUND, query.query_str),
         }
-        sendable = {name: value.encode("utf-8", "replace").decode("utf-8") for name, value in values.items()}
-        return Asked(
-            CitedAnswer(query.query_str, sources, checked=key not in self._given and not conversation),
-            {**_PROMPTS, **self._given}[key],
-            sendable,
-        )
+        cited = CitedAnswer(query.query_str, sources, checked=key not in self._given and not conversation)
+        prompt = self._get_prompts()[key]
+        return Asked(cited, prompt, {name: sendable(value) for name, value in values.items()})
 
     def _fitting(self, texts: Sequence[str], question: str) -> list[str]:
         """The first of some texts that the LLM can read beside a question and its own answer."""
@@ -283,10 +277,7 @@ def _as_nodes(texts: Sequence[str]) -> list[NodeWithScore]:
     return [NodeWithScore(node=TextNode(text=text)) for text in texts]
 
 
-def _prompt(system: str) -> BasePromptTemplate:
-    return ChatPromptTemplate(
-        [ChatMessage(content=system, role=MessageRole.SYSTEM), ChatMessage(content=_REQUEST, role=MessageRole.USER)]
-    )
-
-
-_PROMPTS: dict[str, BasePromptTemplate] = {PROMPT_KEY: _prompt(_SYSTEM), JAPANESE_PROMPT_KEY: _prompt(_SYSTEM_JA)}
+_PROMPTS: dict[str, BasePromptTemplate] = {
+    PROMPT_KEY: ChatPromptTemplate.from_messages([("system", _SYSTEM), ("user", _REQUEST)]),
+    JAPANESE_PROMPT_KEY: ChatPromptTemplate.from_messages([("system", _SYSTEM_JA), ("user", _REQUEST)]),
+}

@@ -221,10 +221,9 @@ def message_of(error: Exception) -> str | None:
     if isinstance(error, (ValueError, OSError, ImportError)):
         return str(error)
     if type(error).__module__.partition(".")[0] in _CLIENTS:
-        from llama_pack_densex.llm.errors import classify
+        from llama_pack_densex.llm.errors import classify, secrets_in_environment
 
-        keys = [value for name, value in os.environ.items() if name.endswith(("_KEY", "_TOKEN"))]
-        failure = classify(error, keys)  # without what it may quote of a document
+        failure = classify(error, secrets_in_environment())  # without what it may quote of a document
         advice = failure.message or f"{failure.summary}. Try again later, or see whether the server's address is right."
         return f"the model could not be asked: {advice}"
     if any(kind.__name__ == "PropositionizerError" for kind in type(error).__mro__):  # not imported: that takes seconds

@@ -24,12 +24,13 @@ from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.response_synthesizers import get_response_synthesizer
 from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
 
-from llama_pack_densex.answering.citations import NO_SOURCE, without_footnotes
+from llama_pack_densex.answering.citations import plain_answer
 from llama_pack_densex.evaluation.datasets import Question
 from llama_pack_densex.evaluation.judging import contains_answer
 from llama_pack_densex.evaluation.models import AskingFailed, KeptLLM, Step
 from llama_pack_densex.evaluation.runs import Scores
 from llama_pack_densex.llm.errors import LLMError
+from llama_pack_densex.propositionizers.tokens import sendable
 
 TRIAD = ("context_relevance", "groundedness", "answer_relevance")
 """What TruLens calls the RAG triad; groundedness is LlamaIndex's faithfulness."""
@@ -139,21 +140,14 @@ def answer_questions(
 
 
 def _answer(response: Any) -> Answer:
-    said, text = response.metadata or {}, without_footnotes(str(response))
-    for mark in NO_SOURCE.values():
-        text = text.replace(mark, "")
-    texts = [_sendable(node.node.get_content(MetadataMode.NONE)) for node in response.source_nodes]
+    said = response.metadata or {}
+    texts = [sendable(node.node.get_content(MetadataMode.NONE)) for node in response.source_nodes]
     return Answer(
-        _sendable(text.strip()),
+        sendable(plain_answer(str(response))),
         [text for text in texts if text.strip()],
         str(said.get("outcome", "")),
         said.get("sentences", ()),
     )
-
-
-def _sendable(text: str) -> str:
-    """A text without halves of surrogate pairs, which no client and no database takes."""
-    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def score_answers(questions: Sequence[Question], answers: Mapping[str, Answer | str], language: str) -> Judged:
@@ -199,7 +193,7 @@ def to_judge(
         metrics = ["context_relevance"] if answer.contexts else []
         if answer.outcome in ("", "answered") and answer.text:  # a "not found" is neither grounded nor relevant
             metrics += TRIAD[1:] if answer.contexts else TRIAD[2:]
-        work.append((replace(question, text=_sendable(question.text)), answer, metrics))
+        work.append((replace(question, text=sendable(question.text)), answer, metrics))
     return failed, work
 
 

@@ -19,7 +19,7 @@ from llama_index.core.schema import BaseNode, TextNode
 from pydantic_core import ValidationError
 
 from llama_pack_densex.ingestion.progress import Display, IngestionProgress, count, duration, money
-from llama_pack_densex.llm.errors import scrub
+from llama_pack_densex.llm.errors import scrub, secrets_in_environment
 from llama_pack_densex.llm.usage import RequestFigures
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, REASON_KEY, STATUS_KEY, findings_of
 from llama_pack_densex.node_parsers.parsers import ParsedDocument
@@ -318,8 +318,7 @@ def describe(error: BaseException) -> str:
 
 def _plain(text: str) -> str:
     """A message on one line, without keys: those that look like one, and those of the environment."""
-    secrets = [value for name, value in os.environ.items() if name.upper().endswith("_API_KEY")]
-    return scrub(" ".join(text.split()), secrets)
+    return scrub(" ".join(text.split()), secrets_in_environment())
 
 
 def _outcome(parsed: ParsedDocument, replaced: bool) -> DocumentOutcome:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Iterable
@@ -125,6 +126,11 @@ def scrub(text: str, secrets: Iterable[str] = ()) -> str:
     text = _KEY.sub("[key]", text)
     text = _NAMED_KEY.sub(r"\1[key]", text)
     return _CREDENTIALS_IN_URL.sub(r"\1[key]@", text)
+
+
+def secrets_in_environment() -> list[str]:
+    """The values of variables that are named as keys and tokens are."""
+    return [value for name, value in os.environ.items() if name.upper().endswith(("_KEY", "_TOKEN"))]
 
 
 def without_quotes(message: str, text: str) -> str:

@@ -13,6 +13,7 @@ from llama_index.core.prompts import BasePromptTemplate, ChatPromptTemplate
 
 from llama_pack_densex.propositionizers.base import Finding, Passage
 from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES
+from llama_pack_densex.propositionizers.tokens import sendable
 
 # The rules are those of Chen et al. (2023), figure 8, in our own words and with an example of our own. They go with
 # every passage, so that they are short: not more than twice a passage of 128 tokens.
@@ -86,9 +87,7 @@ def prompt_key(language: str) -> str:
 def format_request(prompt: BasePromptTemplate, llm: LLM, passage: Passage, note: str) -> list[ChatMessage]:
     """Write the messages of a request; a note goes ahead of the last one where the prompt has no place for it."""
     values = {"title": passage.title, "section": passage.section, "content": passage.text, "note": note}
-    # Lone surrogates cannot be sent; they are no characters.
-    sendable = {name: value.encode("utf-8", "replace").decode("utf-8") for name, value in values.items()}
-    messages = prompt.format_messages(llm=llm, **sendable)
+    messages = prompt.format_messages(llm=llm, **{name: sendable(value) for name, value in values.items()})
     if note and not takes_variable(prompt, "note"):
         messages[-1] = ChatMessage(f"{note}{messages[-1].content or ''}", role=messages[-1].role)
     return messages

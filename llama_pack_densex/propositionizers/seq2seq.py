@@ -26,6 +26,7 @@ from llama_pack_densex.propositionizers.checks import checked
 from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES, find_wrong_language, is_english
 from llama_pack_densex.propositionizers.parts import Part, fall_back, join_parts, split_in_two
 from llama_pack_densex.propositionizers.replies import REASONS, read_reply
+from llama_pack_densex.propositionizers.tokens import sendable
 
 PROPOSITIONIZER = "chentong00/propositionizer-wiki-flan-t5-large"
 """The weights that the paper's authors published: 3 GB."""
@@ -142,7 +143,7 @@ def _prompt(passage: Passage, part: str) -> str:
     """The input that the Propositionizer was trained with."""
     title, section = (heading[:_LONGEST_HEADING] for heading in (passage.title, passage.section))
     prompt = f"Title: {title}. Section: {section}. Content: {part}"
-    return prompt.encode("utf-8", "replace").decode()  # tokenizers take no lone surrogates
+    return sendable(prompt)
 
 
 _Reply = tuple[str, bool]  # what came, and whether it came to its end

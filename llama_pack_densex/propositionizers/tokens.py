@@ -77,6 +77,11 @@ def telling_words(tokens: Iterable[str]) -> set[str]:
     return {token for token in distinct if not _HIRAGANA.search(token)} or distinct
 
 
+def sendable(text: str) -> str:
+    """A text without halves of surrogate pairs: they are no characters, and no client or database takes them."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
 def is_cjk(character: str) -> bool:
     """Whether a character belongs to a script whose words are not searched as such."""
     return _IS_CJK.match(character) is not None

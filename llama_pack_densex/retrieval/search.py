@@ -17,7 +17,7 @@ from llama_index.core.callbacks import CallbackManager
 from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index.core.vector_stores.types import MetadataFilters, VectorStoreQuery, VectorStoreQueryMode
 
-from llama_pack_densex.propositionizers.tokens import is_cjk, telling_words
+from llama_pack_densex.propositionizers.tokens import is_cjk, sendable, telling_words
 from llama_pack_densex.retrieval.hits import PassageHit, SearchResult, collapse
 from llama_pack_densex.retrieval.trust import LanguageTrust, trust_in
 from llama_pack_densex.stores.filters import Passing
@@ -436,5 +436,4 @@ def _share(asked: Sequence[str], lone: Collection[str], passage_words: Sequence[
 
 
 def _embeddable(query: QueryBundle) -> list[str]:
-    """What is embedded of a question; few embedding models take half a character (a lone surrogate)."""
-    return [text.encode("utf-8", "replace").decode("utf-8") for text in query.embedding_strs]
+    return [sendable(text) for text in query.embedding_strs]

@@ -23,7 +23,7 @@ from llama_index.core.schema import NodeWithScore
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
 from llama_pack_densex.answering.citations import Outcome, Source
-from llama_pack_densex.llm.errors import classify
+from llama_pack_densex.llm.errors import classify, secrets_in_environment
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 from llama_pack_densex.pack import DenseXRetrievalPack
 
@@ -344,8 +344,7 @@ def _answering() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        keys = [value for variable, value in os.environ.items() if variable.endswith(("_KEY", "_TOKEN"))]
-        failure = classify(error, keys)
+        failure = classify(error, secrets_in_environment())
         broken = failure.kind == "broken"
         logger.error("a question could not be answered: %s", failure.summary, exc_info=broken)
         raise HTTPException(
