@@ -231,12 +231,10 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
         return AgentChatResponse(text, turn.sources(), turn.nodes, metadata=metadata)
 
     def _remember(self, turn: _Turn, text: str) -> None:
-        for said in self._messages(turn, text):
-            self._memory.put(said)
+        self._memory.put_messages(self._messages(turn, text))
 
     async def _aremember(self, turn: _Turn, text: str) -> None:
-        for said in self._messages(turn, text):
-            await self._memory.aput(said)
+        await self._memory.aput_messages(self._messages(turn, text))
 
     def _messages(self, turn: _Turn, text: str) -> list[ChatMessage]:
         if not text.strip():  # the LLM failed, or was stopped, before it said anything
