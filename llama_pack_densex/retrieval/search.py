@@ -7,7 +7,6 @@ import logging
 from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -143,7 +142,7 @@ class DenseUnitRetriever(UnitRetriever):
         while True:
             found = self._index.search(self._question(query, limit))
             searched = [node for node in found if node.granularity in self._searched]
-            units = [node._replace(similarity=node.score) for node in searched] if self._tells_cosines else searched
+            units = [FoundNode(*node[:4], node.score) for node in searched] if self._tells_cosines else searched
             nothing_left = len(found) < limit
             if len(units) >= k or nothing_left:
                 hits = collapse(units[:k], units if passages else ())
@@ -231,10 +230,8 @@ class HybridUnitRetriever(UnitRetriever):
         if weight == 0:
             by_words = self._lexical.search(query, passages)
             return by_words if by_words.passages else self._search_dense(query, k)
-        with ThreadPoolExecutor(1) as beside:
-            words = beside.submit(self._lexical.search, query, passages)
-            by_meaning = self._search_dense(query, k)
-            by_words = words.result()
+        by_words = self._lexical.search(query, passages)
+        by_meaning = self._search_dense(query, k)
         if not by_words.passages:
             return by_meaning
         fused = fuse(by_meaning.passages, by_words.passages, 1 / (1 + by_words.share) if weight is None else weight)
@@ -300,7 +297,7 @@ def fuse(dense: Sequence[PassageHit], lexical: Sequence[PassageHit], dense_weigh
         unit, score = found[unit_id], units[unit_id][0]
         of_passage = units_of[unit.leads_to]
         if score > 0 or not of_passage:  # what no side has in its head found nothing
-            of_passage.append(unit._replace(score=score))
+            of_passage.append(FoundNode(unit.id, unit.granularity, unit.passage_id, score, unit.similarity))
     ranked = sorted(passages, key=passages.__getitem__, reverse=True)
     return tuple(PassageHit(p, passages[p][0], tuple(units_of[p])) for p in ranked)
 
@@ -334,13 +331,16 @@ def _fused(
     dense, lexical = sides
     by_meaning, by_words = relative_scores(dense, head), relative_scores(lexical, head, floor=0.0)  # BM25 is 0 for none
     lowest = min(0.0, min(by_meaning.values(), default=0.0)), min(0.0, min(by_words.values(), default=0.0))
+    other_weight = 1.0 - dense_weight
     fused: dict[str, tuple[float, float, float]] = {}
     for node_id in by_meaning | by_words:
-        near, alike = by_meaning.get(node_id, lowest[0]), by_words.get(node_id, lowest[1])
-        shares = dense_weight * near, (1.0 - dense_weight) * alike
-        score = max(shares[0], 0.0) + max(shares[1], 0.0)
-        found = (dense_weight if node_id in by_meaning else 0.0) + (1.0 - dense_weight if node_id in by_words else 0.0)
-        fused[node_id] = (min(score, 1.0), shares[0] + shares[1], found)
+        near, alike = by_meaning.get(node_id), by_words.get(node_id)
+        found = (0.0 if near is None else dense_weight) + (0.0 if alike is None else other_weight)
+        by_near = dense_weight * (lowest[0] if near is None else near)
+        by_alike = other_weight * (lowest[1] if alike is None else alike)
+        # conditions in place of `max`: of some hundred nodes a question that is half of the time
+        score = (by_near if by_near > 0 else 0.0) + (by_alike if by_alike > 0 else 0.0)
+        fused[node_id] = (score if score < 1 else 1.0, by_near + by_alike, found)
     return fused
 
 
@@ -368,19 +368,17 @@ def find_by_words(
     asked = words.tokens(question)
     lone = {token for token in asked if words.tokenizer.pairs and len(token) == 1 and is_cjk(token)}
     others = [token for token in asked if token not in lone]
-    best, more = _best(now, asked, k, passing)
-    there = _words_of(now, best)
+    best, there, more = _best(now, asked, k, passing)
     if lone and {*there}.isdisjoint(others) and not _best(now, others, 1, passing)[0]:
         # a single character may be hidden in the pairs of others; where nothing else is known, these are asked for
         asked = [*asked, *_words_with(now, lone)]
-        best, more = _best(now, asked, k, passing)
-        there = _words_of(now, best)
+        best, there, more = _best(now, asked, k, passing)
     if not best:
         return _NOTHING
     units: defaultdict[str, list[FoundNode]] = defaultdict(list)
     if {*granularity} - {"passage"}:
         named = is_any_of("passage_id", [passage.id for passage in best]) if len(best) <= _MOST_PASSAGES else ""
-        for unit in now.match(" ".join(asked), UNIT_WORDS, None, named):
+        for unit in now.match(" ".join(asked), UNIT_WORDS, None, named)[0]:
             if unit.score > 0 and unit.granularity in granularity:
                 units[unit.passage_id].append(unit)
     hits = tuple(PassageHit(passage.id, passage.score, tuple(units[passage.id])) for passage in best)
@@ -389,21 +387,22 @@ def find_by_words(
 
 def _best(
     now: TableVersion, asked: Sequence[str], passages: int, passing: Passing | None
-) -> tuple[list[FoundNode], bool]:
-    """The best passages, and whether there are more."""
+) -> tuple[list[FoundNode], list[str], bool]:
+    """The best passages, the words of the first, and whether there are more."""
     if not asked or passages <= 0 or (passing is not None and not passing.ids):
-        return [], False
+        return [], [], False
     limit = passages + _SPARE
     condition = is_of_any(passing, "id") if passing is not None else ""
     if passing is not None and not condition:
         limit = passing.fetched(limit)
     while True:
-        rows = now.match(" ".join(asked), PASSAGE_WORDS, limit, condition)
+        rows, words = now.match(" ".join(asked), PASSAGE_WORDS, limit, condition, and_words=True)
+        there = dict(zip(rows, words, strict=True))
         found = [row for row in rows if row.score > 0 and (passing is None or row.id in passing.ids)]
         found.sort(key=lambda row: (-row.score, row.id))
         # of equal scores LanceDB returns any: one that is out of reach must not be as good as the last one returned
         if len(rows) < limit or (len(found) > passages and found[passages - 1].score > rows[-1].score):
-            return found[:passages], len(found) > passages
+            return found[:passages], there[found[0]].split(" ") if found else [], len(found) > passages
         limit *= 4
 
 
@@ -420,12 +419,6 @@ def _words_with(now: TableVersion, characters: set[str]) -> list[str]:
         if read >= _PAIRS_READ:
             break
     return list(pairs)
-
-
-def _words_of(now: TableVersion, best: Sequence[FoundNode]) -> list[str]:
-    """The words of the first of some passages."""
-    rows = now.rows_of([best[0].id], [PASSAGE_WORDS]) if best else ()
-    return [word for row in rows for word in row[PASSAGE_WORDS].split(" ")]
 
 
 def _share(asked: Sequence[str], lone: Collection[str], passage_words: Sequence[str]) -> float:

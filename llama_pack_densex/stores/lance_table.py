@@ -132,7 +132,9 @@ class TableVersion:
                 LOOP.run(self.table.prewarm_index(indexed[column]))
         return not self.count(f"granularity = 'passage' AND {PASSAGE_WORDS} IS NULL")
 
-    def match(self, words: str, column: str, limit: int | None, condition: str = "") -> list[FoundNode]:
+    def match(
+        self, words: str, column: str, limit: int | None, condition: str = "", and_words: bool = False
+    ) -> tuple[list[FoundNode], list[str]]:
         """The nodes that have any of some words in a column, best first; of equal ones the older.
 
         Args:
@@ -140,12 +142,17 @@ class TableVersion:
             column: A column of words.
             limit: How many of the best; None means all.
             condition: Only rows that meet it; empty means all.
+            and_words: Whether to read what they have in the column too, which is quicker here than afterwards.
+
+        Returns:
+            The nodes, and what they have in the column.
         """
         if self.table is None:
-            return []
+            return [], []
         search = self.table.query().nearest_to_text(MatchQuery(words, column))
+        limit, also = self.rows if limit is None else limit, [column] if and_words else []
         try:
-            best = self._best(search, "_score", self.rows if limit is None else limit, condition)
+            rows, scores, *there = self._best(search, "_score", limit, condition, *also)
         except VersionGoneError:
             raise
         except InvalidIndexError as error:
@@ -153,7 +160,7 @@ class TableVersion:
                 f"the index in {self.uri} cannot be searched by words: a file in it is damaged or missing. "
                 "`densex check DIR --repair` says what else is, and makes the index of words anew."
             ) from error
-        return self._directory.found(*best)
+        return self._directory.found(rows, scores), there[0].tolist() if there else []
 
     def rows_of(self, node_ids: Collection[str], columns: Sequence[str]) -> Iterator[dict[str, Any]]:
         """Some columns of the rows of some nodes, in any order."""
@@ -194,17 +201,15 @@ class TableVersion:
         told = np.isfinite(distances)
         return self._directory.found(rows[told], np.clip(1.0 - distances[told].astype(np.float64), -1, 1))
 
-    def _best(
-        self, search: Any, column: str, limit: int, condition: str
-    ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[Any]]:
-        """The places of the best rows with their scores or distances, best first."""
+    def _best(self, search: Any, column: str, limit: int, condition: str, *also: str) -> list[npt.NDArray[Any]]:
+        """The places of the best rows, their scores or distances, and other columns of them; best first."""
         search = search.where(condition) if condition else search
-        search = search.with_row_id().select([column]).limit(max(1, min(limit, self.rows)))
+        search = search.with_row_id().select([column, *also]).limit(max(1, min(limit, self.rows)))
         with self.reading():
             found = LOOP.run(search.to_arrow())
-        rows, values = found["_rowid"].to_numpy(), found[column].to_numpy()
+        rows, values, *others = (found[name].to_numpy() for name in ("_rowid", column, *also))
         order = np.lexsort((rows, values if column == "_distance" else -values))
-        return rows[order], values[order]
+        return [values_of[order] for values_of in (rows, values, *others)]
 
     @cached_property
     def rows(self) -> int:
@@ -310,7 +315,9 @@ class _Directory:
         self._rows: npt.NDArray[np.uint64] = columns["_rowid"].to_numpy()
         self._order = np.argsort(self._rows)
         self._ids = columns["id"].combine_chunks()
-        self._granularities, passages = (columns[name].combine_chunks() for name in _LINKS[1:])
+        granularities, passages = (columns[name].combine_chunks() for name in _LINKS[1:])
+        self._granularities: list[str] = granularities.dictionary.to_pylist()
+        self._granularity_of = granularities.indices.to_numpy()
         self._passages, self._passage_of = passages.dictionary, passages.indices.to_numpy()
         bases = np.flatnonzero(pc.equal(passages, "").to_numpy(zero_copy_only=False))
         places = pc.fill_null(pc.index_in(self._passages, value_set=self._ids.take(bases)), -1).to_numpy()
@@ -327,7 +334,8 @@ class _Directory:
             self._known = {}
         self._known.update(zip(leads_to, self._passage_rows[passages].tolist(), strict=True))
         self._known.update(zip(ids, rows.tolist(), strict=True))
-        return list(map(FoundNode, ids, self._granularities.take(places).to_pylist(), leads_to, scores.tolist()))
+        granularities = map(self._granularities.__getitem__, self._granularity_of[places].tolist())
+        return list(map(FoundNode, ids, granularities, leads_to, scores.tolist()))
 
     def rows_of(self, node_ids: Sequence[str]) -> list[int] | None:
         """The places of nodes that were found lately, or are the passages of such; None where one is not."""
