@@ -230,26 +230,29 @@ class DocumentNodes:
         metadata = {key: value for key, value in passage.metadata.items() if key not in left_out}
         if span is None and granularity == "proposition":
             metadata[UNVERIFIED_KEY] = True
+        metadata[GRANULARITY_KEY] = granularity
+        place: tuple[int, int] | tuple[None, None] = (None, None)
+        if passage.start_char_idx is not None and passage.end_char_idx is not None:
+            start, end = span or (0, passage.end_char_idx - passage.start_char_idx)
+            place = passage.start_char_idx + start, passage.start_char_idx + end
+            if span and passage.node_id in self._outlined:
+                # a passage can reach into the next section, and then this unit may stand there
+                section = self._outline.section_at(*place)
+                others = {key: value for key, value in metadata.items() if key != "section"}
+                metadata = self._named({**others, SECTION_KEY: section}, section)
         fields: dict[str, Any] = {
             "id_": self._node_id(granularity, text),
             "text": text,
             "index_id": passage.node_id,
-            "metadata": {**metadata, GRANULARITY_KEY: granularity},
+            "start_char_idx": place[0],
+            "end_char_idx": place[1],
+            "metadata": metadata,
             "relationships": {NodeRelationship.SOURCE: self._source, NodeRelationship.PARENT: _info(passage)},
             "excluded_embed_metadata_keys": list(passage.excluded_embed_metadata_keys),
             "excluded_llm_metadata_keys": list(passage.excluded_llm_metadata_keys),
             **appearance(passage),
         }
-        node = IndexNode(**fields)
-        if passage.start_char_idx is not None and passage.end_char_idx is not None:
-            start, end = span or (0, passage.end_char_idx - passage.start_char_idx)
-            node.start_char_idx, node.end_char_idx = passage.start_char_idx + start, passage.start_char_idx + end
-            if span and passage.node_id in self._outlined:
-                # a passage can reach into the next section, and then this unit may stand there
-                section = self._outline.section_at(node.start_char_idx, node.end_char_idx)
-                others = {key: value for key, value in node.metadata.items() if key != "section"}
-                node.metadata = self._named({**others, SECTION_KEY: section}, section)
-        return node
+        return IndexNode(**fields)
 
     def _named(self, metadata: dict[str, Any], section: str) -> dict[str, Any]:
         """A node's metadata with title and section under their plain names, first, for models and filters."""
@@ -265,9 +268,9 @@ class DocumentNodes:
         for node in nodes:
             siblings[node.parent_node.node_id if node.parent_node else None].append(node)
         for family in siblings.values():
-            for before, after in pairwise(family):
-                before.relationships[NodeRelationship.NEXT] = _info(after)
-                after.relationships[NodeRelationship.PREVIOUS] = _info(before)
+            for (before, to_before), (after, to_after) in pairwise([(node, _info(node)) for node in family]):
+                before.relationships[NodeRelationship.NEXT] = to_after
+                after.relationships[NodeRelationship.PREVIOUS] = to_before
 
 
 def _require_encodable(document: BaseNode) -> None:
@@ -289,8 +292,9 @@ def _info(node: TextNode) -> RelatedNodeInfo:
 
 def _adopt(parent: TextNode, children: Sequence[TextNode]) -> None:
     parent.relationships[NodeRelationship.CHILD] = [_info(node) for node in children]
+    about = _info(parent)
     for node in children:
-        node.relationships[NodeRelationship.PARENT] = _info(parent)
+        node.relationships[NodeRelationship.PARENT] = about
 
 
 def _nothing_lost(text: str, made: PropositionSet) -> PropositionSet:
