@@ -141,8 +141,9 @@ class DenseUnitRetriever(UnitRetriever):
         limit = max(k + 4 + (k // 8 if passages else k // 2), LEAST_UNITS if passages else 0)
         while True:
             found = self._index.search(self._question(query, limit))
-            searched = [node for node in found if node.granularity in self._searched]
-            units = [FoundNode(*node[:4], node.score) for node in searched] if self._tells_cosines else searched
+            units = [node for node in found if node.granularity in self._searched]
+            if self._tells_cosines and units and units[0].similarity is None:
+                units = [node._replace(similarity=node.score) for node in units]
             nothing_left = len(found) < limit
             if len(units) >= k or nothing_left:
                 hits = collapse(units[:k], units if passages else ())

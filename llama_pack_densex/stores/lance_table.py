@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cached_property
-from itertools import islice
+from itertools import islice, repeat
 from pathlib import Path
 from typing import Any
 
@@ -163,7 +163,7 @@ class TableVersion:
                 f"the index in {self.uri} cannot be searched by words: a file in it is damaged or missing. "
                 "`densex check DIR --repair` says what else is, and makes the index of words anew."
             ) from error
-        return self._directory.found(rows, scores), there[0].tolist() if there else []
+        return self._directory.found(rows, scores.tolist()), there[0].tolist() if there else []
 
     def rows_of(self, node_ids: Collection[str], columns: Sequence[str]) -> Iterator[dict[str, Any]]:
         """Some columns of the rows of some nodes, in any order."""
@@ -202,7 +202,8 @@ class TableVersion:
         if len(rows) < limit and not exactly:  # the partitions that were searched have no more
             return self.nearest(embedding, limit, condition, exactly=True)
         told = np.isfinite(distances)
-        return self._directory.found(rows[told], np.clip(1.0 - distances[told].astype(np.float64), -1, 1))
+        cosines = np.clip(1.0 - distances[told].astype(np.float64), -1, 1).tolist()
+        return self._directory.found(rows[told], cosines, cosines)
 
     def _best(self, search: Any, column: str, limit: int, condition: str, *also: str) -> list[npt.NDArray[Any]]:
         """The places of the best rows, their scores or distances, and other columns of them; best first."""
@@ -335,8 +336,10 @@ class _Directory:
         self._passage_rows = np.append(self._rows[bases].astype(np.int64), -1)[places]  # -1: it is not there
         self._known: dict[str, int] = {}
 
-    def found(self, rows: npt.NDArray[np.uint64], scores: npt.NDArray[Any]) -> list[FoundNode]:
-        """The nodes in some rows, with their scores."""
+    def found(
+        self, rows: npt.NDArray[np.uint64], scores: Iterable[float], cosines: Iterable[float | None] = repeat(None)
+    ) -> list[FoundNode]:
+        """The nodes in some rows, with their scores and, where that is what these are, cosines."""
         places = self._order[np.searchsorted(self._rows, rows, sorter=self._order)]
         passages = self._passage_of[places]
         ids, leads_to = self._ids.take(places).to_pylist(), self._passages.take(passages).to_pylist()
@@ -345,7 +348,7 @@ class _Directory:
         self._known.update(zip(leads_to, self._passage_rows[passages].tolist(), strict=True))
         self._known.update(zip(ids, rows.tolist(), strict=True))
         granularities = map(self._granularities.__getitem__, self._granularity_of[places].tolist())
-        return list(map(FoundNode, ids, granularities, leads_to, scores.tolist()))
+        return list(map(FoundNode, ids, granularities, leads_to, scores, cosines))
 
     def rows_of(self, node_ids: Sequence[str]) -> list[int] | None:
         """The places of nodes that were found lately, or are the passages of such; None where one is not."""
