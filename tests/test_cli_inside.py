@@ -130,6 +130,13 @@ def test_delete_of_known_and_unknown_documents_deletes_nothing(index: Path) -> N
     assert "tea.md" in shown(index)
 
 
+def test_a_document_whose_id_begins_another_one_is_deleted_alone(tmp_path: Path) -> None:
+    documents = [Document(id_=name, text=GREEN) for name in ("C", "C#.md", "b.pdf#page=1", "b.pdf#x")]
+    DenseXRetrievalPack(documents, embed_model="none", query_llm="none", persist_dir=tmp_path / "index")
+    assert run_json("delete", tmp_path / "index", "C", "b.pdf")["deleted"] == ["C", "b.pdf#page=1"]
+    assert shown(tmp_path / "index") == ["C#.md", "b.pdf#x"]
+
+
 @pytest.mark.parametrize("purge", [True, False])
 def test_delete_purges_what_it_is_told_to(index: Path, purge: bool) -> None:
     replies = ReplyCache(index / REPLIES_FILE)
@@ -247,6 +254,14 @@ def test_a_wrong_filter_says_what_is_right(index: Path, condition: str, said: st
     assert code == 1
     assert said in output
     assert condition != "colour=green" or all(key in output for key in ("year", "lang", "tags", "県"))
+
+
+def test_a_filter_by_a_key_that_holds_empty_lists_alone_finds_nothing(tmp_path: Path) -> None:
+    untagged = Document(id_="tea.md", text=GREEN, metadata={"tags": []})
+    DenseXRetrievalPack([untagged], embed_model="none", query_llm="none", persist_dir=tmp_path / "index")
+    code, output = run("query", tmp_path / "index", "tea", "--filter", "tags=leaf")
+    assert code == 0
+    assert "no document has tags = leaf" in " ".join(output.split())
 
 
 def test_query_shows_what_an_llm_reads(index: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from llama_index.core.schema import NodeWithScore, TextNode
+from llama_index.core.schema import NodeWithScore
 
 from llama_pack_densex.node_parsers.metadata import FOOTNOTE_KEY, MATCHED_KEY, SECTION_KEY, TITLE_KEY
 from llama_pack_densex.propositionizers.language import detect_language
@@ -128,8 +128,7 @@ def numbered(nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:
         copy.metadata = {FOOTNOTE_KEY: f"[^{number}]", **others}
         if units := others.get(MATCHED_KEY):
             copy.metadata[MATCHED_KEY] = [{**unit, "text": _OWN.sub(r"(^\1)", unit["text"])} for unit in units]
-        if isinstance(copy, TextNode):
-            copy.text = _OWN.sub(r"(^\1)", copy.text)
+        copy.set_content(_OWN.sub(r"(^\1)", copy.get_content()))
         copy.excluded_llm_metadata_keys = [key for key in copy.excluded_llm_metadata_keys if key != FOOTNOTE_KEY]
         copies.append(NodeWithScore(node=copy, score=found.score))
     return copies

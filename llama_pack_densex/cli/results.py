@@ -152,7 +152,7 @@ def _filter(condition: str, known: dict[str, list[Any]]) -> MetadataFilter | Met
     value: Any = wanted
     if same:
         value = int(same[0]) if isinstance(same[0], bool) else same[0]  # filters take no bool; True equals 1
-    elif all(type(one) in (int, float) for one in values):
+    elif values and all(type(one) in (int, float) for one in values):
         try:
             value = float(wanted)
         except ValueError:
@@ -271,14 +271,15 @@ def inspect_index(
 
 
 def meant(given: Sequence[str], known: Collection[str]) -> list[str]:
-    """The documents that are meant: by id, or all parts of a file (pages, rows) by the file's.
+    """The documents that are meant: by id, or all pages of a file by the file's.
 
     Raises:
         ValueError: There is none of an id; the message names near ones.
     """
     chosen: dict[str, None] = {}
     for wanted in given:
-        found = [one for one in sorted(known) if one == wanted or one.startswith(f"{wanted}#")]
+        pages = [one for one in sorted(known) if one.startswith(f"{wanted}#page=")]
+        found = [wanted] if wanted in known else pages  # "C" is not "C#.md"
         if not found:
             near = difflib.get_close_matches(wanted, known, 3, 0.5) or [one for one in sorted(known) if wanted in one]
             hint = (
@@ -301,7 +302,7 @@ def export_index(place: IndexPlace) -> None:
 
 
 def delete_documents(place: IndexPlace, given: Sequence[str], purge: bool) -> Shown:
-    """Delete documents, by their ids or those of files that are several documents, and erase their text if asked to.
+    """Delete documents, by their ids or those of files whose pages they are, and erase their text if asked to.
 
     Returns:
         `deleted`, the documents' ids, and `documents`, how many are left.

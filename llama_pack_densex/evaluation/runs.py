@@ -249,9 +249,10 @@ def _lines(path: Path, data: bytes, columns: int, value: int, expected: str) -> 
             f"{path}: it is neither UTF-8 text nor a file that ranx wrote; expected lines of {expected}"
         ) from error
     is_beir = bool(lines) and lines[0].split() == ["query-id", "corpus-id", "score"]
+    separator = "\t" if is_beir and "\t" in lines[0] else None  # BEIR's ids may have spaces
     for number, line in enumerate(lines, 1):
-        fields = line.split()
-        if not fields or (is_beir and number == 1):
+        fields = line.split(separator)
+        if not line.strip() or (is_beir and number == 1):
             continue
         if is_beir and value == 3 and len(fields) == 3:
             fields.insert(1, "0")

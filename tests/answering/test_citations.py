@@ -8,7 +8,7 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from llama_index.core.schema import NodeWithScore, TextNode
+from llama_index.core.schema import Document, NodeWithScore, TextNode
 
 from llama_pack_densex.answering.citations import NO_SOURCE, NOT_FOUND, CitedAnswer, Source, numbered
 from llama_pack_densex.answering.extractive import extract
@@ -93,10 +93,11 @@ def test_a_sentence_without_a_footnote_is_one_of_its_own() -> None:
     assert [sentence["footnotes"] for sentence in sentences] == [[], [1], [], [2]]
 
 
-def test_a_documents_own_footnotes_are_no_sources() -> None:
+@pytest.mark.parametrize("kind", [TextNode, Document])
+def test_a_documents_own_footnotes_are_no_sources(kind: type[TextNode] | type[Document]) -> None:
     text = "Wages fell in 1999[^2]. Prices rose."
     units = [{"id": "u", "text": "Wages fell in 1999[^2].", "score": 1.0, "granularity": "proposition", "status": "ok"}]
-    found = NodeWithScore(node=TextNode(text=text, metadata={"densex_matched": units, "footnote": "[^7]"}), score=1.0)
+    found = NodeWithScore(node=kind(text=text, metadata={"densex_matched": units, "footnote": "[^7]"}), score=1.0)
     (copy,) = numbered([found])
     assert copy.node.metadata["footnote"] == "[^1]"
     assert copy.node.get_content() == "Wages fell in 1999(^2). Prices rose."

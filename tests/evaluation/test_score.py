@@ -71,6 +71,12 @@ def test_labels_are_read_from_trec_beir_and_json(qrels: Path, tmp_path: Path) ->
         assert read_qrels(file) == expected, file
 
 
+def test_ids_of_beir_may_have_spaces(tmp_path: Path) -> None:
+    labels = "query-id\tcorpus-id\tscore\n1\tApollo 13\t1\nq 2\t青函　隧道\t2\n"
+    (tmp_path / "beir.tsv").write_text(labels, encoding="utf-8")
+    assert read_qrels(tmp_path / "beir.tsv") == {"1": {"Apollo 13": 1}, "q 2": {"青函　隧道": 2}}
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
