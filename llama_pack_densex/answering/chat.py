@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.base.response.schema import AsyncStreamingResponse, StreamingResponse
+from llama_index.core.base.response.schema import RESPONSE_TYPE, AsyncStreamingResponse, StreamingResponse
 from llama_index.core.callbacks import CallbackManager, trace_method
 from llama_index.core.chat_engine.types import AgentChatResponse, BaseChatEngine, StreamingAgentChatResponse
 from llama_index.core.llms import ChatMessage, ChatResponse, MessageRole
@@ -20,7 +20,6 @@ from llama_index.core.tools import ToolOutput
 
 from llama_pack_densex.answering.citations import plain_answer
 from llama_pack_densex.answering.conversation import ConversationQuery, Query
-from llama_pack_densex.answering.engine import fixed
 from llama_pack_densex.answering.synthesizer import SourcedSynthesizer
 
 _TOKENS = 3_000  # of the conversation that is kept
@@ -70,6 +69,10 @@ class _Turn:
         """What is answered: the message, where it stands alone."""
         return QueryBundle(self.query.sentence if self.query.kind == "question" else self.message)
 
+    def about(self) -> dict[str, Any]:
+        """What its answer is told besides the question."""
+        return {"conversation": self.conversation, "fixed": self.query if self.query.reply else None}
+
     def sources(self) -> list[ToolOutput]:
         """The retrieval, as core's chat engines report it."""
         if self.query.kind != "question":
@@ -113,79 +116,53 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
 
     @trace_method("chat")
     def chat(self, message: str, chat_history: list[ChatMessage] | None = None) -> AgentChatResponse:
-        history = self._history(message, chat_history)
-        turn = self._turn(message, self._queries.form(message, history), history)
-        if turn.query.kind == "question":
-            turn.nodes = self._retriever.retrieve(turn.query.as_bundle())
-        if turn.query.reply:
-            return self._said(turn, turn.query.reply, fixed(turn.query))
-        response = self._answering(False).synthesize(turn.question, turn.nodes, conversation=turn.conversation)
-        return self._said(turn, str(response), response.metadata or {})
+        turn, response = self._begin(message, chat_history, False)
+        self._memory.put_messages(self._messages(turn, str(response)))
+        return AgentChatResponse(str(response), turn.sources(), turn.nodes, metadata=response.metadata)
 
     @trace_method("chat")
     async def achat(self, message: str, chat_history: list[ChatMessage] | None = None) -> AgentChatResponse:
-        history = await self._ahistory(message, chat_history)
-        turn = self._turn(message, await self._queries.aform(message, history), history)
-        if turn.query.kind == "question":
-            turn.nodes = await self._retriever.aretrieve(turn.query.as_bundle())
-        if turn.query.reply:
-            return await self._asaid(turn, turn.query.reply, fixed(turn.query))
-        response = await self._answering(False).asynthesize(turn.question, turn.nodes, conversation=turn.conversation)
-        return await self._asaid(turn, str(response), response.metadata or {})
+        turn, response = await self._abegin(message, chat_history, False)
+        await self._memory.aput_messages(self._messages(turn, str(response)))
+        return AgentChatResponse(str(response), turn.sources(), turn.nodes, metadata=response.metadata)
 
     @trace_method("chat")
     def stream_chat(self, message: str, chat_history: list[ChatMessage] | None = None) -> StreamingChatResponse:
-        history = self._history(message, chat_history)
-        turn = self._turn(message, self._queries.form(message, history), history)
-        if turn.query.kind == "question":
-            turn.nodes = self._retriever.retrieve(turn.query.as_bundle())
-        metadata, pieces = fixed(turn.query), iter([turn.query.reply])
-        if not turn.query.reply:
-            response = self._answering(True).synthesize(turn.question, turn.nodes, conversation=turn.conversation)
-            assert isinstance(response, StreamingResponse)
-            assert response.metadata is not None  # it is filled as the answer ends
-            metadata, pieces = response.metadata, response.response_gen
+        turn, response = self._begin(message, chat_history, True)
+        assert isinstance(response, StreamingResponse)
+        assert response.metadata is not None  # it is filled as the answer ends
 
         def stream() -> Generator[ChatResponse, None, None]:
             shown = ""
             try:
-                for piece in pieces:
+                for piece in response.response_gen:
                     shown += piece
                     yield _delta(shown, piece)
             finally:
-                self._remember(turn, shown)
+                self._memory.put_messages(self._messages(turn, shown))
 
         return StreamingChatResponse(
-            sources=turn.sources(), chat_stream=stream(), source_nodes=turn.nodes, metadata=metadata
+            sources=turn.sources(), chat_stream=stream(), source_nodes=turn.nodes, metadata=response.metadata
         )
 
     @trace_method("chat")
     async def astream_chat(self, message: str, chat_history: list[ChatMessage] | None = None) -> StreamingChatResponse:
-        history = await self._ahistory(message, chat_history)
-        turn = self._turn(message, await self._queries.aform(message, history), history)
-        if turn.query.kind == "question":
-            turn.nodes = await self._retriever.aretrieve(turn.query.as_bundle())
-        metadata, pieces = fixed(turn.query), _each(turn.query.reply)
-        if not turn.query.reply:
-            response = await self._answering(True).asynthesize(
-                turn.question, turn.nodes, conversation=turn.conversation
-            )
-            assert isinstance(response, AsyncStreamingResponse)
-            assert response.metadata is not None  # it is filled as the answer ends
-            metadata, pieces = response.metadata, response.response_gen
+        turn, response = await self._abegin(message, chat_history, True)
+        assert isinstance(response, AsyncStreamingResponse)
+        assert response.metadata is not None  # it is filled as the answer ends
 
         async def stream() -> AsyncGenerator[ChatResponse, None]:
             shown = ""
             try:
-                async with aclosing(pieces):
+                async with aclosing(response.response_gen) as pieces:
                     async for piece in pieces:
                         shown += piece
                         yield _delta(shown, piece)
             finally:
-                await self._aremember(turn, shown)
+                await self._memory.aput_messages(self._messages(turn, shown))
 
         return StreamingChatResponse(
-            sources=turn.sources(), achat_stream=stream(), source_nodes=turn.nodes, metadata=metadata
+            sources=turn.sources(), achat_stream=stream(), source_nodes=turn.nodes, metadata=response.metadata
         )
 
     def reset(self) -> None:
@@ -197,22 +174,27 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
         """What was said so far."""
         return self._memory.get_all()
 
-    def _answering(self, streaming: bool) -> SourcedSynthesizer:
-        synthesizer = copy.copy(self._synthesizer)
-        synthesizer._streaming = streaming
-        return synthesizer
-
-    def _history(self, message: str, given: list[ChatMessage] | None) -> list[ChatMessage]:
+    def _begin(self, message: str, given: list[ChatMessage] | None, streaming: bool) -> tuple[_Turn, RESPONSE_TYPE]:
         if given is not None:
             self._memory.set(given)
             self._nodes = []
-        return self._memory.get(input=message)
+        history = self._memory.get(input=message)
+        turn = self._turn(message, self._queries.form(message, history), history)
+        if turn.query.kind == "question":
+            turn.nodes = self._retriever.retrieve(turn.query.as_bundle())
+        return turn, self._answering(streaming).synthesize(turn.question, turn.nodes, **turn.about())
 
-    async def _ahistory(self, message: str, given: list[ChatMessage] | None) -> list[ChatMessage]:
+    async def _abegin(
+        self, message: str, given: list[ChatMessage] | None, streaming: bool
+    ) -> tuple[_Turn, RESPONSE_TYPE]:
         if given is not None:
             await self._memory.aset(given)
             self._nodes = []
-        return await self._memory.aget(input=message)
+        history = await self._memory.aget(input=message)
+        turn = self._turn(message, await self._queries.aform(message, history), history)
+        if turn.query.kind == "question":
+            turn.nodes = await self._retriever.aretrieve(turn.query.as_bundle())
+        return turn, await self._answering(streaming).asynthesize(turn.question, turn.nodes, **turn.about())
 
     def _turn(self, message: str, query: Query, history: Sequence[ChatMessage]) -> _Turn:
         if query.kind != "conversation":
@@ -222,19 +204,10 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
         said = [f"{role}: {text if text == self._answer else plain_answer(text)}" for role, text in told]
         return _Turn(message, query, self._nodes, "\n".join(said))
 
-    def _said(self, turn: _Turn, text: str, metadata: dict[str, Any]) -> AgentChatResponse:
-        self._remember(turn, text)
-        return AgentChatResponse(text, turn.sources(), turn.nodes, metadata=metadata)
-
-    async def _asaid(self, turn: _Turn, text: str, metadata: dict[str, Any]) -> AgentChatResponse:
-        await self._aremember(turn, text)
-        return AgentChatResponse(text, turn.sources(), turn.nodes, metadata=metadata)
-
-    def _remember(self, turn: _Turn, text: str) -> None:
-        self._memory.put_messages(self._messages(turn, text))
-
-    async def _aremember(self, turn: _Turn, text: str) -> None:
-        await self._memory.aput_messages(self._messages(turn, text))
+    def _answering(self, streaming: bool) -> SourcedSynthesizer:
+        synthesizer = copy.copy(self._synthesizer)
+        synthesizer._streaming = streaming
+        return synthesizer
 
     def _messages(self, turn: _Turn, text: str) -> list[ChatMessage]:
         if not text.strip():  # the LLM failed, or was stopped, before it said anything
@@ -258,7 +231,3 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
 
 def _delta(shown: str, piece: str) -> ChatResponse:
     return ChatResponse(message=ChatMessage(content=shown, role=MessageRole.ASSISTANT), delta=piece)
-
-
-async def _each(text: str) -> AsyncGenerator[str, None]:
-    yield text

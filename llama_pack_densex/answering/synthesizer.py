@@ -23,6 +23,7 @@ from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle, Qu
 from llama_index.core.utils import get_tokenizer
 
 from llama_pack_densex.answering.citations import NOT_FOUND, CitedAnswer, Source, in_language, numbered
+from llama_pack_densex.answering.conversation import Query
 from llama_pack_densex.propositionizers.language import detect_language
 from llama_pack_densex.propositionizers.tokens import sendable
 from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
@@ -72,6 +73,13 @@ class Asked:
     quoted: str = ""
     metadata: dict[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def of_fixed(cls, query: Query) -> Asked:
+        """The answer to what asks no question."""
+        cited = CitedAnswer(query.reply, (), checked=False)
+        cited.outcome = "small_talk" if query.kind == "small_talk" else "vague"
+        return cls(cited, quoted=query.reply)
+
     def finish(self) -> str:
         """Return the last of the answer, once the LLM has ended, and say in the metadata what was cited."""
         last = self.cited.add(self.quoted) + self.cited.close()
@@ -87,7 +95,8 @@ class SourcedSynthesizer(BaseSynthesizer):
         context: Makes of the retrieved nodes what the LLM reads; None means the best propositions, then the passages.
         streaming: Whether answers come as a stream.
 
-    `synthesize` and `asynthesize` take a `conversation` besides, where a question is about what was said in it.
+    `synthesize` and `asynthesize` take a `conversation` besides, where a question is about what was said in it, and a
+    `fixed` query, whose reply is the answer.
     """
 
     def __init__(
@@ -110,9 +119,10 @@ class SourcedSynthesizer(BaseSynthesizer):
         nodes: list[NodeWithScore],
         additional_source_nodes: Sequence[NodeWithScore] | None = None,
         conversation: str = "",
+        fixed: Query | None = None,
         **response_kwargs: Any,
     ) -> RESPONSE_TYPE:
-        with self._synthesizing(query, nodes, conversation) as (asked, ended):
+        with self._synthesizing(query, nodes, conversation, fixed) as (asked, ended):
             about = [*nodes, *(additional_source_nodes or [])], asked.metadata
             pieces = self._stream(asked, response_kwargs)
             return ended(StreamingResponse(pieces, *about) if self._streaming else Response("".join(pieces), *about))
@@ -123,9 +133,10 @@ class SourcedSynthesizer(BaseSynthesizer):
         nodes: list[NodeWithScore],
         additional_source_nodes: Sequence[NodeWithScore] | None = None,
         conversation: str = "",
+        fixed: Query | None = None,
         **response_kwargs: Any,
     ) -> RESPONSE_TYPE:
-        with self._synthesizing(query, nodes, conversation) as (asked, ended):
+        with self._synthesizing(query, nodes, conversation, fixed) as (asked, ended):
             about = [*nodes, *(additional_source_nodes or [])], asked.metadata
             pieces = self._astream(asked, response_kwargs)
             if self._streaming:
@@ -148,11 +159,11 @@ class SourcedSynthesizer(BaseSynthesizer):
 
     @contextmanager
     def _synthesizing(
-        self, query: QueryType, nodes: list[NodeWithScore], conversation: str
+        self, query: QueryType, nodes: list[NodeWithScore], conversation: str, fixed: Query | None
     ) -> Iterator[tuple[Asked, Callable[[RESPONSE_TYPE], RESPONSE_TYPE]]]:
         """Begin an answer, and tell LlamaIndex's callbacks and instrumentation of it."""
         bundle = QueryBundle(query) if isinstance(query, str) else query
-        asked = self._ask(bundle, nodes, conversation)
+        asked = self._ask(bundle, nodes, conversation) if fixed is None else Asked.of_fixed(fixed)
         asked.metadata.update({found.node.node_id: found.node.metadata for found in nodes})
         dispatcher.event(SynthesizeStartEvent(query=query))
         with self._callback_manager.event(

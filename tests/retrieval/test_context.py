@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from llama_index.core import Document, VectorStoreIndex
 from llama_index.core.llms.mock import MockLLM
+from llama_index.core.prompts import PromptTemplate
 from llama_index.core.query_engine import RetrieverQueryEngine
-from llama_index.core.response_synthesizers import get_response_synthesizer
 from llama_index.core.schema import BaseNode, IndexNode, MetadataMode, NodeWithScore, TextNode
 
-from llama_pack_densex import PropositionNodeParser
+from llama_pack_densex import CitedSynthesizer, PropositionNodeParser
 from llama_pack_densex.answering.engine import PropositionQueryEngine
 from llama_pack_densex.node_parsers.metadata import BOOKKEEPING_KEYS, TITLE_KEY, hide
 from llama_pack_densex.propositionizers.sentences import sentence_spans
@@ -366,11 +366,10 @@ async def test_our_engine_reads_the_context_and_keeps_the_retrieved_nodes_as_sou
     index = NodeIndex(embed_model=TrigramEmbedding())
     index.replace([], PropositionNodeParser.from_defaults().get_nodes_from_documents(documents()))
     retriever = PropositionRecursiveRetriever(DenseUnitRetriever(index), index, similarity_top_k=1)
-    engine = PropositionQueryEngine(
-        retriever,
-        get_response_synthesizer(llm=MockLLM()),
-        context=PropositionContextPostprocessor(mode="propositions", budget=20, unit="characters"),
-    )
+    context = PropositionContextPostprocessor(mode="propositions", budget=20, unit="characters")
+    synthesizer = CitedSynthesizer(MockLLM(), context)
+    synthesizer.update_prompts({"text_qa_template": PromptTemplate("{context_str}")})  # what the LLM repeats
+    engine = PropositionQueryEngine(retriever, synthesizer)
     for response in (engine.query("トンネルの開業は1988年か"), await engine.aquery("トンネルの開業は1988年か")):
         assert "- 1988年に開業した。" in str(response)
         assert "結ぶ" not in str(response)
