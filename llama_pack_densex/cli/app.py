@@ -135,6 +135,10 @@ QueryLLM = Annotated[
     str | None, _llm_option("What answers", '; "none" quotes. Default: gpt-4o-mini with a key', "--query-llm")
 ]
 TopK = Annotated[int | None, typer.Option(min=1, help="Passages to retrieve. Default: the index's, at first 4.")]
+Filters = Annotated[
+    list[str] | None,
+    typer.Option("--filter", help="Search where key=value in the metadata; !=, >=, <=, >, < too.", metavar="K=V"),
+]
 ReaderModel = Annotated[
     str | None, typer.Option(help="Such a model that answers from each context, for EM and F1.", metavar="NAME")
 ]
@@ -283,10 +287,7 @@ def query(
     top_k: TopK = None,
     query_llm: QueryLLM = None,
     api_base: ApiBase = None,
-    filters: Annotated[
-        list[str] | None,
-        typer.Option("--filter", help="Search where key=value in the metadata; !=, >=, <=, >, < too.", metavar="K=V"),
-    ] = None,
+    filters: Filters = None,
     mode: Mode = None,
     context: Annotated[
         str | None, typer.Option(**_one_of("CONTEXT", _CONTEXTS), help=f"{_HELP_CONTEXT} {', '.join(_CONTEXTS)}.")
@@ -318,17 +319,10 @@ def query(
 @app.command()
 def chat(
     place: Place,
-    top_k: Annotated[
-        int | None, typer.Option(min=1, help="Passages to retrieve. Default: the index's, at first 4.")
-    ] = None,
-    query_llm: Annotated[
-        str | None, _llm_option("What answers", '; "none" quotes. Default: gpt-4o-mini with a key', "--query-llm")
-    ] = None,
+    top_k: TopK = None,
+    query_llm: QueryLLM = None,
     api_base: ApiBase = None,
-    filters: Annotated[
-        list[str] | None,
-        typer.Option("--filter", help="Search where key=value in the metadata; !=, >=, <=, >, < too.", metavar="K=V"),
-    ] = None,
+    filters: Filters = None,
 ) -> None:
     """Talk with an index: a question a line, in the terminal or from a pipe.
 
@@ -379,9 +373,7 @@ def serve(
         typer.Option(help="A name that the server is called by, besides localhost and addresses.", metavar="NAME"),
     ] = None,
     rate: Annotated[float | None, typer.Option(min=0, help="Requests a minute; 0: any. With a token, 240.")] = None,
-    query_llm: Annotated[
-        str | None, _llm_option("What answers", '; "none" quotes. Default: gpt-4o-mini with a key', "--query-llm")
-    ] = None,
+    query_llm: QueryLLM = None,
     api_base: ApiBase = None,
 ) -> None:
     """Serve an index: a page to ask and search on, and the same as JSON (docs/serving.md)."""

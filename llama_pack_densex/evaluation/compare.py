@@ -11,7 +11,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -152,10 +152,9 @@ def compare(
     folder = None if cache_dir is None else Path(cache_dir)
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-    replies = None if folder is None else folder / REPLIES
     given = {"llm": llm, "reader_llm": reader_llm, "judge_llm": judge_llm}
     made = {
-        use: one if one is None or isinstance(one, CachedLLM) else CachedLLM(one, replies, max_cost)
+        use: one if one is None or isinstance(one, CachedLLM) else CachedLLM(one, folder and folder / REPLIES, max_cost)
         for use, one in given.items()
     }
     headers, reader, judged_by = made.values()
@@ -178,15 +177,11 @@ def compare(
         seed=seed,
         versions=dict(_versions()),
     )
-    embedding = (
-        nullcontext()
-        if model is None
-        else closing(
-            CachedEmbedding(model, None if folder is None else folder / _EMBEDDINGS, partial(tell, "Embedding"))
-        )
-    )
-    with embedding as cached:
-        if cached is not None:
+    with ExitStack() as stack:
+        cached = None
+        if model is not None:
+            cached = CachedEmbedding(model, folder and folder / _EMBEDDINGS, partial(tell, "Embedding"))
+            stack.callback(cached.close)
             cached.embed_queries([question.text for question in dataset.questions])
         corpus = Corpus(dataset, depth, cached, propositionizer, headers)
         judge = Judge(dataset, READER_LENGTHS if reader is not None else ())

@@ -171,8 +171,7 @@ def read_questions(
     """
     path = Path(questions) if isinstance(questions, (str, Path)) else Path("questions")
     if isinstance(questions, (str, Path)):
-        has_documents = path.is_dir() or (ending(path) == ".json" and _begins_with(path, "{"))
-        records = [] if has_documents else list(_read_questions(path))
+        records = [] if _is_whole(path) else list(_read_questions(path))
         if not records or "text" in records[0].fields:
             found = read_dataset(path, language=language)
         else:
@@ -180,11 +179,7 @@ def read_questions(
             own = [_own_question(record, number, None) for number, record in enumerate(meant, 1)]
             found = EvaluationSet(path.name.partition(".")[0], said, [], own)
     else:
-        own = [
-            one if isinstance(one, Question) else _own_question(Record(dict(one), f"question {number}"), number, None)
-            for number, one in enumerate(questions, 1)
-        ]
-        found = EvaluationSet(path.name, language or "", [], own)
+        found = EvaluationSet(path.name, language or "", [], _given(questions, None))
     _check_ids(found, path)
     kept = [replace(one, document_id="", span=None, candidates=()) for one in found.questions[:max_questions]]
     found = replace(found, documents=[], passages={}, relevance={}, questions=kept)
@@ -199,7 +194,7 @@ def languages_of(path: str | Path) -> list[str]:
         OSError: The file cannot be read.
     """
     path = Path(path)
-    if path.is_dir() or (ending(path) == ".json" and _begins_with(path, "{")):
+    if _is_whole(path):
         return []
     return sorted({record.text("language", default="") for record in _read_questions(path)} - {""})
 
@@ -240,10 +235,7 @@ def _own(
     ids = {document.id_ for document in documents}
     if len(ids) < len(documents):
         raise ValueError("two documents have the same id")
-    questions = [
-        item if isinstance(item, Question) else _own_question(Record(dict(item), f"question {number}"), number, ids)
-        for number, item in enumerate(given, 1)
-    ]
+    questions = _given(given, ids)
     for question in questions:
         if question.document_id and question.document_id not in ids:
             raise ValueError(f"question {question.id!r} is about the document {question.document_id!r}: there is none")
@@ -299,7 +291,7 @@ def _read(path: Path, documents: Path | None, split: str, language: str) -> Eval
                 f"{path}: expected BEIR's corpus.jsonl and queries.jsonl in it, or Parquet files with JQaRA's rows"
             )
         return _read_jqara(chain.from_iterable(map(read_records, files)))
-    if ending(path) == ".json" and _begins_with(path, "{"):
+    if _is_whole(path):
         return _read_squad(Record(read_json(path), str(path)))
     records = _read_questions(path)
     first = next(records, None)
@@ -582,6 +574,13 @@ def _own_question(record: Record, number: int, documents: set[str] | None, where
     return Question(record.text("id", default=str(number)), record.text("question", "query"), answers, document)
 
 
+def _given(questions: Iterable[Question | Mapping[str, Any]], documents: set[str] | None) -> list[Question]:
+    return [
+        one if isinstance(one, Question) else _own_question(Record(dict(one), f"question {number}"), number, documents)
+        for number, one in enumerate(questions, 1)
+    ]
+
+
 def _named(record: Record) -> str:
     return record.text("document", "document_id", default="")
 
@@ -630,6 +629,9 @@ def _file(folder: Path, name: str) -> Path:
     return next((file for file in (folder / name, folder / f"{name}.gz") if file.is_file()), folder / name)
 
 
-def _begins_with(path: Path, character: str) -> bool:
+def _is_whole(path: Path) -> bool:
+    """Whether it is a dataset with its documents, a folder or one JSON object, and no file of records."""
+    if path.is_dir() or ending(path) != ".json":
+        return path.is_dir()
     with open_text(path) as stream:
-        return stream.read(4096).lstrip().startswith(character)
+        return stream.read(4096).lstrip().startswith("{")

@@ -169,11 +169,7 @@ class CachedLLM:
     """
 
     def __init__(
-        self,
-        llm: LLM,
-        file: Path | None = None,
-        max_cost: float | None = None,
-        stand_in: str | None = None,
+        self, llm: LLM, file: Path | None = None, max_cost: float | None = None, stand_in: str | None = None
     ) -> None:
         self.llm, self.model_name, self._stand_in = llm, llm.metadata.model_name, stand_in
         price = price_of(self.model_name, {})

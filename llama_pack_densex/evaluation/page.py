@@ -90,17 +90,9 @@ def render(report: Mapping[str, Any]) -> str:
         curve=[{"key": f"answer_recall@{length}", "label": count(length)} for length in report["settings"]["lengths"]],
         best=_best(report),
         largest={
-            name: max((strategy["cost"][name] or 0 for strategy in report["strategies"]), default=0)
-            for name in (
-                "units",
-                "tokens",
-                "index_seconds",
-                "query_ms",
-                "context_words",
-                "llm_calls",
-                "llm_tokens",
-                "llm_dollars",
-            )
+            name: max(strategy["cost"][name] or 0 for strategy in report["strategies"])
+            for strategy in report["strategies"][:1]
+            for name in strategy["cost"]
         },
         bars={kind: title.format(gold=gold) for kind, title in _BARS.items() if bars[kind]},
         uncertain=round(1 - report["settings"]["confidence"], 9),

@@ -176,14 +176,10 @@ def _bm25(corpus: Corpus) -> Built:
 
 
 def _hybrid(corpus: Corpus, nodes: Callable[[Corpus], list[BaseNode]]) -> BaseRetriever:
-    return _fused(nodes(corpus), corpus)
-
-
-def _fused(nodes: Sequence[BaseNode], corpus: Corpus) -> BaseRetriever:
     """A vector index and BM25 over the same nodes, fused by reciprocal rank (core's QueryFusionRetriever)."""
-    dense = _index(nodes, corpus).as_retriever(similarity_top_k=corpus.depth)
+    found = nodes(corpus)
     return QueryFusionRetriever(
-        [dense, _bm25_retriever(nodes, corpus.depth)],
+        [_search(corpus, lambda _: found), _bm25_retriever(found, corpus.depth)],
         llm=MockLLM(),  # it asks for one even where it makes no further queries
         mode=FUSION_MODES.RECIPROCAL_RANK,
         similarity_top_k=corpus.depth,
@@ -197,12 +193,13 @@ def _contextual(corpus: Corpus, nodes: Callable[[Corpus], list[BaseNode]]) -> Ba
     """Contextual retrieval: each chunk with a header that says where in the document it stands."""
     chunks = [chunk.model_copy(update={"metadata": dict(chunk.metadata)}) for chunk in nodes(corpus)]  # others' too
     articles = {document.id_: document for document in corpus.documents}
-    of_chunk = [articles.get(_source(chunk)) or articles[_source(chunk).rpartition("/")[0]] for chunk in chunks]
+    sources = [chunk.ref_doc_id or "" for chunk in chunks]
+    of_chunk = [articles.get(source) or articles[source.rpartition("/")[0]] for source in sources]
     if corpus.header_llm is not None:
         _write_headers(chunks, of_chunk, corpus.header_llm)
     for chunk, header in zip(chunks, _titles_and_headings(chunks, of_chunk), strict=True):
         chunk.metadata.setdefault(_HEADER_KEY, header)  # where there is no LLM, or it failed
-    return _fused(chunks, corpus)
+    return _hybrid(corpus, lambda _: chunks)
 
 
 def _write_headers(nodes: Sequence[BaseNode], articles: Sequence[Document], llm: CachedLLM) -> None:
@@ -239,10 +236,6 @@ def _titles_and_headings(nodes: Sequence[BaseNode], articles: Sequence[Document]
             outline = outlines.setdefault(article.id_, Outline(article.text))
             section = outline.section_at(start, start + len(text))
         yield ", ".join(part for part in (title_of(article), section) if part)
-
-
-def _source(node: BaseNode) -> str:
-    return node.source_node.node_id if node.source_node else ""
 
 
 def _dense_x(corpus: Corpus) -> Built:

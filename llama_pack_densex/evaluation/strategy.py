@@ -15,7 +15,6 @@ from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import PrivateAttr
-from llama_index.core.llms import LLM
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import Document
 from llama_index.core.utils import get_tokenizer
@@ -160,11 +159,6 @@ class Corpus:
         if isinstance(inner, RecordedPropositionizer):
             return ChunkPropositionizer.over(inner, self.documents, self.passages)
         return inner
-
-    @property
-    def llm(self) -> LLM | None:
-        """The LLM that writes contextual headers, where there is one."""
-        return None if self.header_llm is None else self.header_llm.llm
 
 
 @dataclass(frozen=True)

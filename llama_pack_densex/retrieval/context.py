@@ -209,7 +209,7 @@ class _Context:
     def __init__(self, budget: Budget) -> None:
         self.budget = budget
         self.nodes: list[NodeWithScore] = []
-        self._words = functools.cache(count_words)  # the same texts are tried again and again beside others
+        self._size = functools.cache(budget.size)  # the same texts are tried again and again beside others
 
     @property
     def unlimited(self) -> bool:
@@ -219,9 +219,9 @@ class _Context:
         if self.budget.limit is None:
             return True
         texts = [node.node.get_content(metadata_mode=MetadataMode.LLM) for node in nodes]
-        if self.budget.unit == "words":
-            return sum(map(self._words, texts)) <= self.budget.limit  # no word reaches over what separates nodes
-        return self.budget.allows(_NODE_SEPARATOR.join(texts))
+        if self.budget.unit != "words":  # no word reaches over what separates nodes
+            texts = [_NODE_SEPARATOR.join(texts)]
+        return sum(map(self._size, texts)) <= self.budget.limit
 
     def add(self, nodes: Sequence[NodeWithScore]) -> None:
         """Add nodes, whole or as many of their sentences as fit."""
@@ -505,22 +505,11 @@ class Budget:
         limit: The most that is allowed; None means that everything is.
         unit: What is counted: "words" (see `count_words`), "tokens" or "characters".
         tokenizer: Splits a text into tokens; None means LlamaIndex's tokenizer. Only tokens need it.
-
-    Raises:
-        ValueError: The limit is not a positive whole number, or the unit is none of the three.
     """
 
     limit: int | None = None
     unit: BudgetUnit = "words"
     tokenizer: Callable[[str], Sequence[Any]] | None = None
-
-    def __post_init__(self) -> None:
-        limit = self.limit
-        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit <= 0):
-            raise ValueError(f"budget must be a positive whole number or None, not {limit!r}")
-        if self.unit not in get_args(BudgetUnit):
-            choices = ", ".join(f'"{unit}"' for unit in get_args(BudgetUnit))
-            raise ValueError(f"unit must be one of {choices}, not {self.unit!r}")
 
     @property
     def words(self) -> float:
@@ -535,10 +524,6 @@ class Budget:
         if self.unit == "words":
             return count_words(text)
         return len((self.tokenizer or get_tokenizer())(text))
-
-    def allows(self, text: str) -> bool:
-        """Whether a text is not longer than the budget."""
-        return self.limit is None or self.size(text) <= self.limit
 
 
 def count_words(text: str) -> float:
