@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from llama_pack_densex.cli.output import bare_table, many, one_line, progress, write
@@ -78,10 +78,8 @@ def _table(report: Report, width: int) -> Table:
     best = {name: max(strategy.metrics.get(name) or 0.0 for strategy in report.strategies) for name in shown}
     differing = {(tested.metric, tested.second) for tested in report.comparisons if tested.p_value < _SIGNIFICANT}
     titles = ["".join([_TITLES.get(kind, kind), at, k]) for kind, at, k in (name.partition("@") for name in shown)]
-    table = bare_table(1)
-    table.add_column("strategy", overflow="fold")
-    for title in (*titles, *(_COSTS if wide else _COSTS[:1])):
-        table.add_column(title, justify="right", no_wrap=True)
+    titles += _COSTS if wide else _COSTS[:1]
+    table = bare_table(Column("strategy", overflow="fold"), *map(_figures, titles), gap=1)
     for strategy in report.strategies:
         cells = [Text(one_line(strategy.name), style="bold" if strategy.ours else "")]
         for name in shown:
@@ -97,10 +95,8 @@ def _table(report: Report, width: int) -> Table:
 
 def _answers_table(report: Report, shown: Sequence[str]) -> Table:
     """Metrics of answers, and how many items failed."""
-    table = bare_table(1)
-    table.add_column("strategy", overflow="fold")
-    for name in (*shown, "failed"):
-        table.add_column(_SHORT.get(name, name.upper() if "@" in name else name), justify="right", no_wrap=True)
+    titles = (_SHORT.get(name, name.upper() if "@" in name else name) for name in (*shown, "failed"))
+    table = bare_table(Column("strategy", overflow="fold"), *map(_figures, titles), gap=1)
     for strategy in report.strategies:
         values = [strategy.metrics.get(name) for name in shown]
         failed = max((strategy.failed.get(name, 0) for name in shown), default=0)
@@ -191,10 +187,8 @@ def print_proposition_scores(console: Console, report: PropositionReport) -> Non
         write(console, f"{metric:9} {value:.3f} ({bounds.low:.3f}-{bounds.high:.3f})")
     console.print()
     sides = (report.predicted, report.reference)
-    table = bare_table()
-    table.add_column("", overflow="fold")
-    for role, side in zip(("predicted", "reference"), sides, strict=True):
-        table.add_column(f"{role}: {one_line(side.name)}", justify="right", overflow="fold")
+    titles = (f"predicted: {one_line(report.predicted.name)}", f"reference: {one_line(report.reference.name)}")
+    table = bare_table(Column(overflow="fold"), *(Column(title, justify="right", overflow="fold") for title in titles))
     table.add_row("propositions", *(f"{side.propositions:,}" for side in sides))
     table.add_row("a passage", *(f"{side.a_passage:.1f}" for side in sides))
     table.add_row(f"{report.length_unit} each", *(f"{side.length:.1f}" for side in sides))
@@ -214,9 +208,9 @@ def print_proposition_scores(console: Console, report: PropositionReport) -> Non
 
 def _paired_table(first: str, metrics: Sequence[str], beside: str, style: str) -> Table:
     """A table with two columns for each metric."""
-    table = bare_table()
-    table.add_column(first, overflow="fold")
-    for metric in metrics:
-        table.add_column(metric, justify="right", no_wrap=True)
-        table.add_column(beside, justify="right", style=style, no_wrap=True)
-    return table
+    figures = (column for metric in metrics for column in (_figures(metric), _figures(beside, style)))
+    return bare_table(Column(first, overflow="fold"), *figures)
+
+
+def _figures(title: str, style: str = "") -> Column:
+    return Column(title, justify="right", style=style, no_wrap=True)

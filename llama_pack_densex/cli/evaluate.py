@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from rich.console import Console
+from rich.table import Column
 
 from llama_pack_densex.cli.compare import print_report, shown_progress
 from llama_pack_densex.cli.output import bare_table, one_line, print_heading, print_json, write
@@ -133,9 +134,9 @@ def _missing(report: Report) -> list[str]:
 
 def _print_requests(console: Console, asked: Mapping[str, RequestFigures], only_estimate: bool) -> None:
     """Print what LLMs were, or would be, asked, and what that costs."""
-    table = bare_table()
-    for title in ("LLM of", "model", "requests", "kept", "tokens sent", "received", "cost"):
-        table.add_column(title, justify="left" if title in ("LLM of", "model") else "right", overflow="fold")
+    titles = ("requests", "kept", "tokens sent", "received", "cost")
+    numbered = (Column(title, justify="right", overflow="fold") for title in titles)
+    table = bare_table(Column("LLM of", overflow="fold"), Column("model", overflow="fold"), *numbered)
     for role, figures in asked.items():
         used, cost = figures.usage, "not known" if figures.cost is None else money(figures.cost)
         numbers = (used.requests, figures.cache_hits, used.input_tokens, used.output_tokens)

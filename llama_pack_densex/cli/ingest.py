@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
+from rich.table import Column
 from rich.text import Text
 
 from llama_pack_densex.cli.choices import Choices, FileChoice
@@ -112,9 +113,7 @@ def _print_index(
 def _print_ingestion(
     console: Console, summary: IngestionSummary, failed: Sequence[DocumentOutcome], report: Path | None
 ) -> None:
-    table = bare_table(header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
+    table = bare_table(Column(no_wrap=True), Column(overflow="fold"), header=False)
     for label, text in summary_rows(summary, failed, report):
         table.add_row(label, Text(one_line(text)))
     console.print(table)
@@ -200,10 +199,8 @@ def _embed_model(name: str | None, manifest: Manifest | None) -> str | None:
 
 def print_estimate(console: Console, estimate: Estimate) -> None:
     """Print an estimate, and what it rests upon."""
-    table = bare_table(header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(style="dim", overflow="fold")
+    columns = (Column(no_wrap=True), Column(justify="right", no_wrap=True), Column(style="dim", overflow="fold"))
+    table = bare_table(*columns, header=False)
     for name, figure, remark in _rows(estimate):
         style = "bold" if name == "cost" else ""
         table.add_row(Text(name, style), Text(figure, style), Text(one_line(remark)))

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from rich.cells import cell_len, chop_cells
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 if TYPE_CHECKING:
@@ -122,9 +122,9 @@ def print_heading(console: Console, text: str) -> None:
     console.rule(style="cyan")
 
 
-def bare_table(gap: int = 2, *, header: bool = True) -> Table:
+def bare_table(*columns: Column, gap: int = 2, header: bool = True) -> Table:
     """A table without lines."""
-    return Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), show_header=header)
+    return Table(*columns, box=None, pad_edge=False, padding=(0, gap, 0, 0), show_header=header)
 
 
 def many(number: int, noun: str) -> str:

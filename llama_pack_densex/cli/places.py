@@ -80,8 +80,7 @@ class IndexPlace:
             InvalidIndexError: There is none, or it is damaged.
         """
         if self.folder is not None:
-            with damage_reported(self.folder):  # by itself, to tell it from what an embedding model may raise
-                IndexFolder(self.folder).open_index(Manifest.read(self.folder))
+            self.nodes()  # by itself, to tell damage from what an embedding model may raise
             return DenseXRetrievalPack.load(self.folder, **arguments)
         return DenseXRetrievalPack.from_vector_store(open_url(self.url, None), **arguments)
 
@@ -124,10 +123,6 @@ class IndexPlace:
             raise InvalidIndexError(f"there is no index at {self.name}: make one with `densex index PATH --to URL`")
         return found, NodeIndex(store)
 
-    def damage_reported(self) -> contextlib.AbstractContextManager[None]:
-        """Report what reading damaged files raises as an `InvalidIndexError`."""
-        return contextlib.nullcontext() if self.folder is None else damage_reported(self.folder)
-
     def delete(self, document_ids: Sequence[str], purge: bool) -> None:
         """Delete documents; of the embedded store without any model.
 
@@ -156,14 +151,14 @@ def document_hashes(folder: Path | None, manifest: Manifest | None) -> set[str]:
 
 
 @contextlib.contextmanager
-def damage_reported(folder: Path) -> Iterator[None]:
-    """Report what reading a damaged index raises as an `InvalidIndexError`."""
+def damage_reported(folder: Path | None) -> Iterator[None]:
+    """Report what reading a damaged index raises as an `InvalidIndexError`; of a store without a folder, as it is."""
     try:
         yield
     except InvalidIndexError:
         raise
     except Exception as error:
-        if not isinstance(error, _OF_DAMAGE) and type(error).__name__ != "RustPanic":
+        if folder is None or (not isinstance(error, _OF_DAMAGE) and type(error).__name__ != "RustPanic"):
             raise
         raise InvalidIndexError(f"{folder} is damaged and cannot be read; build the index anew. ({error})") from error
 

@@ -34,7 +34,7 @@ from llama_pack_densex.cli.output import (
     warn,
     write,
 )
-from llama_pack_densex.cli.places import IndexPlace, PathDocuments
+from llama_pack_densex.cli.places import IndexPlace, PathDocuments, damage_reported
 from llama_pack_densex.evaluation.judging import length_until_answer
 from llama_pack_densex.evaluation.records import read_records
 from llama_pack_densex.index.indexer import reading_order
@@ -93,12 +93,7 @@ def answer_question(
     """
     response = pack.run(question, similarity_top_k=top_k, filters=filters)
     metadata = response.metadata or {}
-    read = (
-        []
-        if context is None
-        else PropositionContextPostprocessor(mode=context).postprocess_nodes(response.source_nodes, query_str=question)
-    )
-    return {
+    answer = {
         "question": question,
         "answer": "" if metadata.get("outcome") == "not_found" else str(response).strip(),
         "outcome": metadata.get("outcome"),
@@ -114,8 +109,11 @@ def answer_question(
             }
             for found in response.source_nodes
         ],
-        **({} if context is None else {"context": [node.get_content(MetadataMode.LLM) for node in read]}),
     }
+    if context is not None:
+        read = PropositionContextPostprocessor(mode=context).postprocess_nodes(response.source_nodes)
+        answer["context"] = [node.get_content(MetadataMode.LLM) for node in read]
+    return answer
 
 
 _CONDITION = re.compile(r"(.+?)\s*(>=|<=|!=|==|=|>|<)\s*(.*)", re.DOTALL)
@@ -181,11 +179,8 @@ def _in_order(passage: BaseNode, units: Sequence[BaseNode]) -> list[Shown]:
     ordered = sorted(units, key=lambda unit: (order.get(unit.node_id, len(order)), reading_order(unit)))
     names = ("id", "text", "start", "end")
     return [
-        {
-            **{name: value for name, value in _shown(unit).items() if name in names},
-            "unverified": bool(unit.metadata.get(UNVERIFIED_KEY)),
-            "findings": findings_of(unit),
-        }
+        {name: value for name, value in _shown(unit).items() if name in names}
+        | {"unverified": bool(unit.metadata.get(UNVERIFIED_KEY)), "findings": findings_of(unit)}
         for unit in ordered
     ]
 
@@ -220,27 +215,30 @@ def inspect_index(
     manifest, nodes = place.nodes()
     passages: dict[str, NodeRecord] = {}
     units: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    counts: Counter[str] = Counter()
     matching, wanted = set(), _folded(search)
-    with place.damage_reported():
+    with damage_reported(place.folder):
         for record in nodes.records():
             if record.granularity == "passage":
                 passages[record.id] = record
             units[record.passage_id, record.granularity].append(record.id)
+            counts[record.granularity] += 1
             if wanted in _folded(record.text):
                 matching.add(record.leads_to)
-    of_documents = meant(documents, {record.document_id for record in passages.values()}) if documents else None
+    known = {record.document_id for record in passages.values()}
+    of_documents = meant(documents, known) if documents else known
     chosen = [
         record.id
         for record in passages.values()
         if record.id in matching
-        and (of_documents is None or record.document_id in of_documents)
+        and record.document_id in of_documents
         and status in (None, record.status)
         and (passage is None or (passage and record.id.startswith(passage)))
     ]
     if passage is not None and len(chosen) != 1:
         what = f"{len(chosen)} passages have" if chosen else "no passage has"
         raise ValueError(f"{what} an id that begins with {passage!r}; `densex inspect DIR` shows them")
-    with place.damage_reported():
+    with damage_reported(place.folder):
         if findings:
             stated = {unit: one for one in chosen for unit in (one, *units[one, "proposition"])}
             faulty = (one.node_id for one in nodes.fetch(list(stated)).values() if findings_of(one))
@@ -251,10 +249,9 @@ def inspect_index(
         "mode": manifest.mode,
         "granularity": list(manifest.granularity),
         "embed_model": manifest.embed_model,
-        "documents": len({record.document_id for record in passages.values()}),
+        "documents": len(known),
         "passages": len(passages),
-        "propositions": sum(len(ids) for (_, kind), ids in units.items() if kind == "proposition"),
-        "questions": sum(len(ids) for (_, kind), ids in units.items() if kind == "question"),
+        **{f"{kind}s": counts[kind] for kind in ("proposition", "question")},
         "statuses": dict(Counter(record.status for record in passages.values() if record.status)),
         "shown": [
             {
@@ -310,7 +307,7 @@ def delete_documents(place: IndexPlace, given: Sequence[str], purge: bool) -> Sh
     Raises:
         ValueError: There is none of an id; then nothing was deleted.
     """
-    with place.damage_reported():
+    with damage_reported(place.folder):
         known = place.nodes()[1].documents()
     deleted = meant(given, known)
     place.delete(deleted, purge)

@@ -38,26 +38,21 @@ _UNITS: tuple[UnitGranularity, ...] = ("proposition", "sentence")
 _AT_ONCE = 512  # texts embedded together
 
 
-def _strategy(
-    sentences: bool = False,
-    auto_merging: bool = False,
-    chunked: bool = False,
-    topics: bool = False,
-    hybrid: bool = True,
-    passage_words: bool = False,
-    without_questions: bool = False,
-) -> Strategy:
-    """The pack as a strategy.
+def _strategy(name: str) -> Strategy:
+    """The pack as a strategy, which is named for what is changed about it.
 
     Args:
-        sentences: Whether sentences stand in for propositions.
-        auto_merging: Whether found propositions merge upwards.
-        chunked: Whether whole articles are cut by the pack's own splitter, in place of the dataset's passages.
-        topics: Whether they are cut where the topic changes.
-        hybrid: Whether BM25 is fused in.
-        passage_words: Whether passages are found by their own words alone, and not by those of their propositions.
-        without_questions: Whether questions that come with the propositions are left out.
+        name: "densex", with any of these behind it. -sentences: they stand in for propositions. -auto-merging: found
+            propositions merge upwards. -chunked: whole articles are cut by the pack's own splitter, in place of the
+            dataset's passages; -topics: where the topic changes. -passage-words: passages are found by their own words
+            alone, and not by those of their propositions. -dense: BM25 is not fused in. -without-questions: questions
+            that come with the propositions are left out.
     """
+    sentences, auto_merging, chunked, topics = (
+        f"-{change}" in name for change in ("sentences", "auto-merging", "chunked", "topics")
+    )
+    passage_words, hybrid = "-passage-words" in name, "-dense" not in name
+    without_questions = "-without-questions" in name
 
     def build(corpus: Corpus) -> Built:
         embed_model = corpus.embed_model_or_none if hybrid else corpus.embed_model
@@ -100,10 +95,6 @@ def _strategy(
             pack = DenseXRetrievalPack.from_vector_store(store, propositionizer=made_by, hybrid=False, **arguments)
         return Built(pack.as_retriever(corpus.depth), pack.as_retriever(PackOptions().similarity_top_k), units)
 
-    changes = {
-        "sentences": sentences, "auto-merging": auto_merging, "chunked": chunked, "topics": topics,
-        "passage-words": passage_words, "dense": not hybrid, "without-questions": without_questions,
-    }  # fmt: skip
     units = "sentences, no LLM" if sentences else "propositions and sentences"
     search = "dense search and BM25 fused" if hybrid else "dense search alone"
     search += ", which has the passages' own words alone" if passage_words else ""
@@ -112,7 +103,7 @@ def _strategy(
     base += ", cut where the topic changes" if topics else ""
     mode = ", found units merge into their passage" if auto_merging else ""
     return Strategy(
-        "-".join(["densex", *(name for name, made in changes.items() if made)]),
+        name,
         build,
         f"This pack over {base}: {units}; {search}{mode}. The best units are read first, then passages.",
         node_postprocessors=(PropositionContextPostprocessor(),),
@@ -184,17 +175,13 @@ def _hits(keys: Sequence[str], scores: Iterable[float]) -> list[PassageHit]:
 
 STRATEGIES = (
     *(
-        _strategy(sentences, auto_merging, hybrid=hybrid)
-        for auto_merging in (False, True)
-        for sentences in (False, True)
-        for hybrid in (True, False)
+        _strategy(f"densex{units}{merging}{search}")
+        for merging in ("", "-auto-merging")
+        for units in ("", "-sentences")
+        for search in ("", "-dense")
     ),
-    _strategy(passage_words=True),
-    _strategy(without_questions=True),
-    _strategy(chunked=True),
-    _strategy(sentences=True, chunked=True),
-    _strategy(topics=True),
-    _strategy(sentences=True, topics=True),
+    *(_strategy(f"densex-{change}") for change in ("passage-words", "without-questions")),
+    *(_strategy(f"densex{units}-{cut}") for cut in ("chunked", "topics") for units in ("", "-sentences")),
     *(
         Strategy(
             name,

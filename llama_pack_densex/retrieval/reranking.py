@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
-from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle, TextNode
+from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 
 from llama_pack_densex.node_parsers.metadata import BOOKKEEPING_KEYS, MATCHED_KEY, hide
 from llama_pack_densex.retrieval.context import is_unit
@@ -94,20 +94,12 @@ def _units(node: NodeWithScore) -> list[NodeWithScore]:
     units = matched_units(node.node)
     if not units:
         return [NodeWithScore(node=node.node, score=node.score)]
-    metadata = {key: value for key, value in node.node.metadata.items() if key != MATCHED_KEY}
-    return [
-        NodeWithScore(
-            node=TextNode(
-                id_=unit.id,
-                text=unit.text,
-                metadata=metadata,
-                excluded_embed_metadata_keys=list(node.node.excluded_embed_metadata_keys),
-                excluded_llm_metadata_keys=list(node.node.excluded_llm_metadata_keys),
-            ),
-            score=unit.score,
-        )
-        for unit in units
-    ]
+    shared = {key: value for key, value in node.node.metadata.items() if key != MATCHED_KEY}
+    found = []
+    for unit in units:
+        own = {"id_": unit.id, "text": unit.text, "metadata": dict(shared), "embedding": None}
+        found.append(NodeWithScore(node=node.node.model_copy(update=own), score=unit.score))
+    return found
 
 
 def _rescored(node: NodeWithScore, scores: dict[str, float]) -> NodeWithScore | None:
