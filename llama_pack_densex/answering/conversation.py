@@ -212,7 +212,9 @@ def _cleaned(text: str) -> tuple[str, str]:
 
 
 def _says_something(text: str) -> bool:
-    left = _EMPTY_JA.sub("", _FILLER.sub("", text))
+    if not text.isupper() and _ACRONYM.search(text):  # of letters that are a word of no content else: IT, the WHO
+        return True
+    left = _PARTICLE_JA.sub(" ", _EMPTY_JA.sub(" ", _FILLER.sub("", text)))
     return any(word not in _EMPTY for word in tokenize(left))
 
 
@@ -316,10 +318,16 @@ _EMPTY = frozenset(
     )
 )
 _EMPTY_JA = re.compile(
-    r"""教えて|くださ|下さ|お願い|詳し|もっと|説明|して|について|何か|なにか|助け|質問|知りた|続け|なぜ|どうして|[ほ他]か?に
-    |です|ます|ある|あり|それ|これ|たい|ほし|[ぁ-ん]""",
+    r"""(?:教え|おしえ|助け|たすけ|続け|つづけ|聞かせ|見せ)(?:て|る)?|(?:説明|せつめい)?(?:して|する)
+    |くださ[いる]?|下さ[いる]?|お願い|おねがい|ほし[いく]?|詳し[いく]?|くわし[いく]?|知りた[いく]?|しりた[いく]?|たい
+    |もっと|もう|少し|すこし|ちょっと|一度|いちど|何か|なにか|質問|説明|例えば|たとえば|つまり|それで|について|(?:ほか|他)[にの]?
+    |なぜ|なん|なに|どう(?:して|やって|いう)?|いつ|どこ|だれ|どれ|どの|どんな|どちら|どっち|いくら|いくつ
+    |[そこあ](?:れ|の|こ|んな|ちら|っち)|そう|こと|もの|です|ます|ません|でした|ました|でしょう|ある|あり|いる|ない
+    |よく|わか[るらり]|はい|いいえ|うん|ほんとう?|から|まで|より|には|では|とは|のは|のが|のを|なの|のか|かな|よね""",
     re.VERBOSE,
 )
+_PARTICLE_JA = re.compile(r"(?<![ぁ-ん])[ぁ-ん](?![ぁ-ん])")
+_ACRONYM = re.compile(r"\b(?!OK\b)[A-Z]{2,}\b")
 _REFERS = re.compile(
     r"""\b(?:it|its|he|him|his|she|her|hers|they|them|their|(?:that|this)\ one|the\ former|the\ latter|there|those
         |these)\b

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import re
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import accumulate
 from typing import Any, Literal, get_args
 
 from llama_index.core.bridge.pydantic import Field, field_validator
@@ -166,8 +167,9 @@ def assemble_context(
     context = _Context(budget or Budget())
     if fact_words is None:
         fact_words = FACT_WORDS if context.unlimited else FACT_SHARE * context.budget.words
-    ranked = [] if mode == "passages" or _is_assembled(nodes) else rank_facts(nodes)
-    without_units = [node for node in nodes if not _has_units(node)]
+    is_assembled = any(node.node.metadata.get(GRANULARITY_KEY) == _FACTS for node in nodes)
+    ranked = [] if mode == "passages" or is_assembled else rank_facts(nodes)
+    without_units = [node for node in nodes if not is_unit(node) and not matched_units(node.node)]
     if not ranked:
         context.add(nodes)
     elif mode == "window":
@@ -262,14 +264,6 @@ def _facts_node(facts: Sequence[Fact], titles: bool) -> NodeWithScore:
     return NodeWithScore(node=node, score=facts[0].source.score)
 
 
-def _is_assembled(nodes: Sequence[NodeWithScore]) -> bool:
-    return any(node.node.metadata.get(GRANULARITY_KEY) == _FACTS for node in nodes)
-
-
-def _has_units(node: NodeWithScore) -> bool:
-    return is_unit(node) or bool(matched_units(node.node))
-
-
 @dataclass(frozen=True)
 class Fact:
     """A matched unit with the retrieved node that it found."""
@@ -353,13 +347,10 @@ def _gather(nodes: Sequence[NodeWithScore]) -> list[Fact]:
         units = matched_units(node.node)
         if not units and is_unit(node):
             units = [MatchedUnit.of(node.node, node.score or 0.0)]
+        passage = by_id.get(node.node.index_id, node) if isinstance(node.node, IndexNode) else node
         for unit in units:
-            facts.setdefault(unit.id, Fact(unit, _passage_of(node, by_id)))
+            facts.setdefault(unit.id, Fact(unit, passage))
     return list(facts.values())
-
-
-def _passage_of(node: NodeWithScore, by_id: Mapping[str, NodeWithScore]) -> NodeWithScore:
-    return by_id.get(node.node.index_id, node) if isinstance(node.node, IndexNode) else node
 
 
 def _without_repetition(facts: Iterable[Fact]) -> Iterable[Fact]:
@@ -434,7 +425,8 @@ class _Passage:
         if is_unit(node):
             units = [unit.text for unit in matched_units(node.node)] or [self.text]
             self.text = "\n".join(units)
-            self.spans = list(_consecutive(units))
+            starts = accumulate((len(unit) + 1 for unit in units), initial=0)
+            self.spans = [(start, start + len(unit)) for start, unit in zip(starts, units, strict=False)]
         else:
             self.spans = sentence_spans(self.text)
         self._tokens: list[frozenset[str]] = []
@@ -467,13 +459,6 @@ class _Passage:
         if places not in self._shown:
             self._shown[places] = _cut(self.node, self.text, self.spans, sorted(places))
         return self._shown[places]
-
-
-def _consecutive(units: Sequence[str]) -> Iterator[Span]:
-    start = 0
-    for unit in units:
-        yield start, start + len(unit)
-        start += len(unit) + 1
 
 
 def _cut(node: NodeWithScore, text: str, spans: Sequence[Span], places: Sequence[int]) -> NodeWithScore:

@@ -52,6 +52,20 @@ def test_what_is_no_question_is_told_without_an_llm(message: str, kind: str) -> 
 
 
 @pytest.mark.parametrize(
+    ("message", "kind"),
+    [
+        ("うなぎはどこでうまれますか", "question"), ("ひまわり", "question"), ("おにぎりのつくりかた", "question"),
+        ("すし", "question"), ("くじらはさかなですか", "question"), ("What does the WHO do?", "question"),
+        ("もっとくわしくおしえてください", "vague"), ("ほかにはありますか", "vague"), ("どういうことですか", "vague"),
+        ("それはなぜなのですか", "vague"), ("よくわからない", "vague"), ("Who is it?", "vague"),
+        ("TELL ME MORE", "vague"),
+    ],
+)  # fmt: skip
+def test_a_question_in_hiragana_or_about_an_acronym_is_one(message: str, kind: str) -> None:
+    assert by_rules(message).kind == kind
+
+
+@pytest.mark.parametrize(
     ("message", "reply", "sentence"),
     [
         ("How deep is the Channel Tunnel?", "How deep is the Seikan Tunnel?", "How deep is the Channel Tunnel?"),
