@@ -218,12 +218,7 @@ class _Context:
         return self.budget.limit is None
 
     def allows(self, nodes: Sequence[NodeWithScore]) -> bool:
-        if self.budget.limit is None:
-            return True
-        texts = [node.node.get_content(metadata_mode=MetadataMode.LLM) for node in nodes]
-        if self.budget.unit != "words":  # no word reaches over what separates nodes
-            texts = [_NODE_SEPARATOR.join(texts)]
-        return sum(map(self._size, texts)) <= self.budget.limit
+        return self.unlimited or self._holds([node.node.get_content(MetadataMode.LLM) for node in nodes])
 
     def add(self, nodes: Sequence[NodeWithScore]) -> None:
         """Add nodes, whole or as many of their sentences as fit."""
@@ -238,17 +233,22 @@ class _Context:
         self.nodes = [*above, *windows(ranked, width, lambda shown: self.allows([*above, *shown]), fill)]
 
     def add_facts(self, ranked: Sequence[Fact], words: float | None) -> list[Fact]:
-        """Add a node of facts, with titles where these leave room for a fact, and return the facts."""
+        """Begin with a node of facts, with titles where these leave room for a fact, and return the facts."""
         for titles in (True, False):
 
             def fits(facts: Sequence[Fact], titles: bool = titles) -> bool:
-                return self.unlimited or self._fits(_facts_node(facts, titles))
+                return self.unlimited or self._holds([render_facts(facts, titles)])
 
             facts = choose_facts(ranked, words, fits)
             if facts:
                 self.nodes.append(_facts_node(facts, titles))
                 return facts
         return []
+
+    def _holds(self, texts: list[str]) -> bool:
+        if self.budget.unit != "words":  # no word reaches over what separates nodes
+            texts = [_NODE_SEPARATOR.join(texts)]
+        return sum(map(self._size, texts)) <= (self.budget.limit or 0)
 
     def _fits(self, node: NodeWithScore) -> bool:
         return self.allows([*self.nodes, node])
@@ -398,7 +398,8 @@ def windows(
         fits: Whether the copies so far fit.
         fill: Whether the windows grow, the best unit's first, until nothing more fits.
     """
-    passages = {fact.source.node.node_id: _Passage(fact.source) for fact in reversed(facts)}
+    sources = {fact.source.node.node_id: fact.source for fact in reversed(facts)}
+    passages = {node_id: _Passage(source) for node_id, source in sources.items()}
     own = [(fact.source.node.node_id, passages[fact.source.node.node_id].places(fact.unit.text)) for fact in facts]
     shown: dict[str, frozenset[int]] = {}
     while True:

@@ -376,6 +376,15 @@ async def test_our_engine_reads_the_context_and_keeps_the_retrieved_nodes_as_sou
         assert [hit.node.get_content() for hit in response.source_nodes] == ["".join(TUNNEL)]
 
 
+def test_a_long_passage_that_many_units_found_is_read_around_them() -> None:
+    """Its sentences are looked for once; for each unit anew, this took a minute for a document that is one passage."""
+    texts = [f"Harbour {place} has kept a table of tides since {place}." for place in range(4_000)]
+    nodes = [passage(texts, {place: 1 - place / 8_000 for place in range(0, 4_000, 20)})]
+    facts, shown = PropositionContextPostprocessor().postprocess_nodes(nodes)
+    assert facts.node.get_content() == f"- {texts[0]}"
+    assert shown.node.get_content().split("\n…\n")[:2] == [" ".join(texts[:2]), " ".join(texts[19:22])]
+
+
 def test_the_order_in_which_nodes_come_does_not_change_the_ranking() -> None:
     nodes = [passage(TIDES, {3: 0.9, 1: 0.3}), passage(TUNNEL, {1: 0.7}, score=0.5, name="q")]
     ranked = [[fact.unit.text for fact in rank_facts(order)] for order in (nodes, nodes[::-1])]
