@@ -22,9 +22,8 @@ from llama_index.core.tools import QueryEngineTool
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters
 from typing_extensions import Self, Unpack
 
-from llama_pack_densex.answering.chat import PropositionChatEngine
+from llama_pack_densex.answering.chat import PropositionChatEngine, PropositionQueryEngine
 from llama_pack_densex.answering.conversation import ConversationQuery
-from llama_pack_densex.answering.engine import PropositionQueryEngine
 from llama_pack_densex.index.indexer import IndexCounts, checked_documents
 from llama_pack_densex.index.state import Opened, PackIndex, open_store
 from llama_pack_densex.ingestion.progress import display_for

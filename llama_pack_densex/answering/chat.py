@@ -1,4 +1,4 @@
-"""Conversations over an index: each message becomes a question that stands alone, and its answer cites its sources."""
+"""Questions and conversations over an index: each message becomes a question that stands alone, and is answered."""
 
 from __future__ import annotations
 
@@ -15,15 +15,39 @@ from llama_index.core.chat_engine.types import AgentChatResponse, BaseChatEngine
 from llama_index.core.llms import ChatMessage, ChatResponse, MessageRole
 from llama_index.core.memory import BaseMemory, ChatMemoryBuffer
 from llama_index.core.prompts.mixin import PromptDictType, PromptMixin, PromptMixinType
+from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index.core.tools import ToolOutput
 
 from llama_pack_densex.answering.citations import plain_answer
-from llama_pack_densex.answering.conversation import ConversationQuery, Query
+from llama_pack_densex.answering.conversation import ConversationQuery, Query, by_rules
 from llama_pack_densex.answering.synthesizer import SourcedSynthesizer
 
 _TOKENS = 3_000  # of the conversation that is kept
 _READ = 4  # messages that "summarise that" and the like are about
+
+
+class PropositionQueryEngine(RetrieverQueryEngine):
+    """Answers from the found propositions and the passages they came from.
+
+    A greeting, thanks and a question without any content get a short fixed reply: nothing is retrieved for them.
+
+    Args:
+        retriever: One of our retrievers.
+        response_synthesizer: `CitedSynthesizer` or `ExtractiveSynthesizer`.
+    """
+
+    def _query(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
+        query = by_rules(query_bundle.query_str)
+        if not query.reply:
+            return super()._query(query_bundle)
+        return self._response_synthesizer.synthesize(query_bundle, [], fixed=query)
+
+    async def _aquery(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
+        query = by_rules(query_bundle.query_str)
+        if not query.reply:
+            return await super()._aquery(query_bundle)
+        return await self._response_synthesizer.asynthesize(query_bundle, [], fixed=query)
 
 
 @dataclass

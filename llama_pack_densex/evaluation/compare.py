@@ -40,8 +40,6 @@ from llama_pack_densex.pack import DenseXRetrievalPack
 from llama_pack_densex.propositionizers.base import Propositionizer
 from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
 
-__all__ = ["compare", "evaluate"]
-
 logger = logging.getLogger(__name__)
 
 Progress = Callable[[str, int, int], None]

@@ -12,7 +12,7 @@ from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import BaseNode, IndexNode, MetadataMode, NodeWithScore, TextNode
 
 from llama_pack_densex import CitedSynthesizer, PropositionNodeParser
-from llama_pack_densex.answering.engine import PropositionQueryEngine
+from llama_pack_densex.answering.chat import PropositionQueryEngine
 from llama_pack_densex.node_parsers.metadata import BOOKKEEPING_KEYS, TITLE_KEY, hide
 from llama_pack_densex.propositionizers.sentences import sentence_spans
 from llama_pack_densex.retrieval.context import (
