@@ -32,7 +32,7 @@ SUPPORTED = 0.5
 _ADDS = 0.25  # the share of them that a further proposition has to add
 
 _NUMBERS = r"[\[【［]\s*\^[^\]】］\n]{0,40}[\]】］]"
-_FOOTNOTE = re.compile(rf"\s*({_NUMBERS}|\[\^\d*\Z)")
+_FOOTNOTE = re.compile(rf"(?<!\s)\s*({_NUMBERS}|\[\^\d*\Z)")  # not from within white space: there may be much
 _BEHIND = re.compile("|".join([_NUMBERS, *map(re.escape, NO_SOURCE.values())]))  # what belongs to the sentence before
 _DEFINITION = re.compile(r"\n[ \t]*\[\^\d+\]:[^\n]*")
 _OWN = re.compile(r"\[\^([^\]\n]{0,40})\]")  # a footnote in a document; what takes its place is as long

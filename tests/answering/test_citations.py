@@ -93,6 +93,12 @@ def test_a_sentence_without_a_footnote_is_one_of_its_own() -> None:
     assert [sentence["footnotes"] for sentence in sentences] == [[], [1], [], [2]]
 
 
+@pytest.mark.parametrize("space", [" ", "\n"])
+def test_a_reply_of_white_space_takes_no_time_to_speak_of(space: str) -> None:
+    """It would take minutes, in which a server answers nobody; the test's time limit ends it."""
+    assert answered(f"It opened in 1998.[^1]{100_000 * space}[^2]")[0] == "It opened in 1998.[^1][^2]"
+
+
 @pytest.mark.parametrize("kind", [TextNode, Document])
 def test_a_documents_own_footnotes_are_no_sources(kind: type[TextNode] | type[Document]) -> None:
     text = "Wages fell in 1999[^2]. Prices rose."
