@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 from llama_pack_densex.node_parsers.metadata import EMBED_METADATA, LLM_METADATA
 from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES
 from llama_pack_densex.retrieval.auto_merging import DEFAULT_RATIO_THRESH
-from llama_pack_densex.retrieval.context import ContextMode, PropositionContextPostprocessor, check_mode
+from llama_pack_densex.retrieval.context import ContextMode, PropositionContextPostprocessor
 
 Mode = Literal["recursive", "auto_merging"]
 SearchedGranularity = Literal["proposition", "sentence", "passage", "question"]
@@ -91,7 +91,8 @@ class PackOptions:
         if self.rerank not in get_args(RerankedUnit):
             raise ValueError(f"rerank must be {_either(RerankedUnit)}, not {self.rerank!r}")
         if not isinstance(self.context, PropositionContextPostprocessor):
-            check_mode(self.context)
+            if self.context not in get_args(ContextMode):
+                raise ValueError(f"context must be {_either(ContextMode)}, not {self.context!r}")
             object.__setattr__(self, "context", PropositionContextPostprocessor(mode=self.context))
 
     @property

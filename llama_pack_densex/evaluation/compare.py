@@ -447,10 +447,9 @@ def _answer(
                 found.add(judge(dataset.questions, given, step, found.name))
         except LLMError as error:
             logger.warning("The LLM stopped at the answers of %s: %s", found.name, error)
-            for each in observed[place:]:
-                if each.engine is not None:
-                    said = given if each is found else none
-                    each.failed |= answers.stopped(dataset.questions, said, dataset.language, judge is not None)
+            for each in (each for each in observed[place:] if each.engine is not None):
+                said = given if each is found else none
+                each.failed |= answers.stopped(dataset.questions, said, dataset.language, judge is not None)
             return
         finally:
             found.cost = _with_llm(found.cost, sum((Spent.on(one.figures) for one in asked), Spent()) - before)

@@ -8,9 +8,9 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
-from llama_index.core.bridge.pydantic import Field, field_validator
+from llama_index.core.bridge.pydantic import Field
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import IndexNode, MetadataMode, NodeWithScore, QueryBundle, TextNode
 from llama_index.core.utils import get_tokenizer
@@ -123,11 +123,6 @@ class PropositionContextPostprocessor(BaseNodePostprocessor):
         default=None, exclude=True, description="Splits a text into tokens; None means LlamaIndex's tokenizer."
     )
 
-    @field_validator("mode", mode="before")
-    @classmethod
-    def _check_mode(cls, mode: object) -> object:
-        return check_mode(mode)
-
     @classmethod
     def class_name(cls) -> str:
         return "PropositionContextPostprocessor"
@@ -159,11 +154,7 @@ def assemble_context(
         fact_words: How many words of units stand above the passages, or have windows where there is no budget; None
             means a tenth of the budget, 200 words without one.
         window: Sentences before and after each unit, where passages are not whole.
-
-    Raises:
-        ValueError: There is no such mode.
     """
-    check_mode(mode)
     context = _Context(budget or Budget())
     if fact_words is None:
         fact_words = FACT_WORDS if context.unlimited else FACT_SHARE * context.budget.words
@@ -191,18 +182,6 @@ def assemble_context(
             with_facts = {fact.source.node.node_id for fact in facts}  # not those whose units all repeat others
             context.add([node for node in left if node.node.node_id not in with_facts])
     return context.nodes
-
-
-def check_mode(mode: object) -> object:
-    """Return a mode if it is one.
-
-    Raises:
-        ValueError: It is not; the message says what there is.
-    """
-    if mode not in get_args(ContextMode):
-        choices = ", ".join(f'"{choice}"' for choice in get_args(ContextMode))
-        raise ValueError(f"context must be one of {choices}, not {mode!r}")
-    return mode
 
 
 class _Context:
