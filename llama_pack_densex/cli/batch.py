@@ -14,13 +14,7 @@ from rich.text import Text
 from llama_pack_densex.cli.choices import Choices, FileChoice
 from llama_pack_densex.cli.output import many, one_line, plain, size, waiting, warn, write
 from llama_pack_densex.cli.places import PathDocuments, document_hashes
-from llama_pack_densex.ingestion.batch import (
-    ImportReport,
-    RequestFile,
-    RequestFiles,
-    export_requests,
-    import_results,
-)
+from llama_pack_densex.ingestion.batch import ImportReport, RequestFile, RequestFiles, export_requests, import_results
 from llama_pack_densex.ingestion.estimate import Estimate
 from llama_pack_densex.ingestion.progress import money
 from llama_pack_densex.llm.cache import ReplyCache
