@@ -43,10 +43,6 @@ class Limits:
         >>> await sent.departure
         >>> response = await llm.achat(messages)
         >>> limits.leave(sent, used_tokens=780, taken=True)
-
-    Attributes:
-        used_up: Why nothing more is to be expected of the server: it takes nothing for a quarter of an hour, or says to
-            wait for longer; "" otherwise.
     """
 
     def __init__(
@@ -64,7 +60,6 @@ class Limits:
         self._interval = 60 / (requests_per_minute * _USED) if requests_per_minute else 0.0
         self._tokens_a_minute = tokens_per_minute or math.inf
         self._next = self._tokens_paid_until = self._not_before = self._adjusted = -math.inf
-        self.used_up = ""
         self._queue: list[tuple[int, int, Sent]] = []
         self._turns = count(1)
         self._in_flight: set[Sent] = set()
@@ -78,6 +73,22 @@ class Limits:
     def counts_tokens(self) -> bool:
         """Whether the server limits tokens."""
         return self._tokens_a_minute < math.inf
+
+    def used_up(self, wait: float, since: float) -> str:
+        """Say why a request that was refused need not be sent again: it would be too long from now; "" where it may be.
+
+        Args:
+            wait: Seconds that the server says to wait.
+            since: When the request was refused for the first time.
+        """
+        silent = asyncio.get_running_loop().time() - max(since, self._last_taken)
+        if max(wait, silent) <= MOST_WAIT:
+            return ""
+        told = f"says to wait for {wait / 60:.0f}" if wait > MOST_WAIT else f"has refused all of {silent / 60:.0f}"
+        return (
+            f"The provider's limit is used up: it {told} minutes. Run again after that; with a reply cache, what "
+            "it answered before is not asked again."
+        )
 
     def next_turn(self) -> int:
         """A turn after all that were given out before."""
@@ -186,13 +197,6 @@ class Limits:
         if sent.in_flight > max(self._proven, len(self._in_flight)):
             self._concurrency = max(1, self._proven, len(self._in_flight))
             self._patience, self._quiet = min(2 * self._patience, _PATIENCE), 0
-        silent = now - self._last_taken
-        if max(wait, silent) > MOST_WAIT:
-            told = f"says to wait for {wait / 60:.0f}" if wait > MOST_WAIT else f"has refused all of {silent / 60:.0f}"
-            self.used_up = (
-                f"The provider's limit is used up: it {told} minutes. Run again after that; with a reply cache, what "
-                "it answered before is not asked again."
-            )
 
 
 @dataclass(eq=False)

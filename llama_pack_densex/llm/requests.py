@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import os
 import random
 import threading
@@ -125,12 +126,15 @@ class Sender:
 
     async def _ask_anew(self, question: Question, key: str, transport: Transport, stop: Stop) -> Reply | Failure:
         failed = refused = 0
+        refused_since = math.inf
         while True:
             outcome = await self._send(question, key, transport, stop)
             if isinstance(outcome, Reply):
                 self._proven, self._given_up, self._rejected = True, 0, 0
                 return outcome
-            if message := self._fatal_message(outcome, failed):
+            if outcome.kind == "refused":
+                refused_since = min(refused_since, asyncio.get_running_loop().time())
+            if message := self._fatal_message(outcome, failed, refused_since):
                 raise LLMError(without_quotes(message, question.text))
             if outcome.kind in ("too_long", "filtered", "rejected"):
                 self._given_up = 0
@@ -175,11 +179,11 @@ class Sender:
         assert attempt.outcome is not None
         return attempt.outcome
 
-    def _fatal_message(self, failure: Failure, failed: int) -> str:
+    def _fatal_message(self, failure: Failure, failed: int, refused_since: float) -> str:
         if failure.kind == "fatal":
             return failure.message
         if failure.kind == "refused":
-            return self.limits.used_up
+            return self.limits.used_up(failure.wait, refused_since)
         if failure.kind == "broken" and not self._proven and failed:  # one answer may be garbage
             return f"{failure.said}. That comes from the LLM's class or its client, and not from the provider: mend it."
         if failure.kind == "rejected":

@@ -166,6 +166,31 @@ def test_a_server_that_says_to_come_back_in_hours_ends_the_run_at_once() -> None
     assert seconds < 1
 
 
+def test_an_hour_without_requests_is_no_hour_of_refusals() -> None:
+    server = Server(lambda number: refusal(1) if number == 2 else reply(), seconds=0)
+
+    async def work(sending: Sender, stop: Stop) -> list[Any]:
+        first = await sending.ask(question(1), server, stop)
+        await asyncio.sleep(3600)
+        return [first, await sending.ask(question(2), server, stop)]
+
+    assert virtually(server, work)[0] == [REPLY, REPLY]
+
+
+def test_a_limit_that_was_used_up_is_so_until_the_server_takes_requests_again() -> None:
+    server = Server(lambda number: refusal(3600) if number == 1 else refusal(1) if number == 3 else reply(), seconds=0)
+
+    async def work(sending: Sender, stop: Stop) -> list[Any]:
+        made = [await outcome_of(sending.ask(question(1), server, stop))]
+        await asyncio.sleep(3700)
+        run = Stop(asyncio.get_running_loop())
+        return made + [await sending.ask(question(n), server, run) for n in (2, 3)]
+
+    refused, *later = virtually(server, work)[0]
+    assert "says to wait for 60 minutes" in str(refused)
+    assert later == [REPLY, REPLY]
+
+
 def test_the_wait_for_ones_turn_is_held_against_nobody() -> None:
     """At ten requests a minute the last of 200 waits for twenty minutes, and is then refused once."""
     seen: set[str] = set()
