@@ -21,14 +21,13 @@ from llama_index.core.schema import BaseNode
 from llama_index.llms.openai import OpenAI
 from llama_index.llms.openai.utils import to_openai_message_dicts
 
-from llama_pack_densex.ingestion.estimate import Estimate, estimate
+from llama_pack_densex.ingestion.estimate import Estimate, asked_llm, estimate
 from llama_pack_densex.ingestion.report import open_private
 from llama_pack_densex.llm.cache import KEPT_FAILURES, ReplyCache
 from llama_pack_densex.llm.errors import Failure, classify
 from llama_pack_densex.llm.requests import Question
 from llama_pack_densex.llm.usage import NOTHING, Messages, PriceTable, Reply, Usage, finish_reason, price_of, usage_of
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
-from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 
 ENDPOINT = "/v1/chat/completions"
 MAX_REQUESTS = 50_000
@@ -56,7 +55,7 @@ def export_requests(
 
     Args:
         documents: The documents, read one after the other.
-        parser: What will make nodes of them, with an `LLMPropositionizer`, whose cache counts.
+        parser: What will make nodes of them, with an `LLMPropositionizer`, or one behind another; its cache counts.
         files: Where to; entered.
         prices: As in `estimate`.
         indexed: Hashes of documents (`parser.document_hash`) that need not be done again.
@@ -67,9 +66,9 @@ def export_requests(
     Raises:
         ValueError: The LLM has no requests for the Batch API.
     """
-    propositionizer = parser.propositionizer
-    if not isinstance(propositionizer, LLMPropositionizer):
-        raise ValueError(f"{propositionizer.class_name()} asks no LLM: there is nothing to export")
+    propositionizer = asked_llm(parser.propositionizer)
+    if propositionizer is None:
+        raise ValueError(f"{parser.propositionizer.class_name()} asks no LLM: there is nothing to export")
     body, key = body_maker(propositionizer.llm, propositionizer.form), propositionizer.key
 
     def write(question: Question) -> None:

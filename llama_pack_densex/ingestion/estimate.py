@@ -28,7 +28,12 @@ from llama_pack_densex.llm.usage import (
 from llama_pack_densex.models import E5, MINILM, RETRIEVERS
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, SECTION_KEY, TITLE_KEY
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
-from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
+from llama_pack_densex.propositionizers.base import (
+    DelegatingPropositionizer,
+    Passage,
+    Propositionizer,
+    PropositionSet,
+)
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer, passage_sentences
@@ -165,7 +170,7 @@ def estimate(
     """
     if sample and sample < ENOUGH:
         raise ValueError(f"sample must be 0, or {ENOUGH} or more passages, not {sample}")
-    asker = _asked_llm(parser.propositionizer) if "proposition" in parser.granularity else None
+    asker = asked_llm(parser.propositionizer) if "proposition" in parser.granularity else None
     table = read_prices(asker.prices if prices is None and asker is not None else prices)
     survey = _Survey(parser, asker, sample, on_question)
     survey.add(documents, indexed)
@@ -215,14 +220,6 @@ class _Figures:
 _UNCORRECTED = _Figures(1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
 
 
-@dataclass(frozen=True)
-class _Counted:
-    """A passage, with the tokens of its text."""
-
-    passage: Passage
-    tokens: int
-
-
 class _Survey:
     """Counts documents one after the other, and draws a sample of their passages, each distinct one with the same
     chance. `expected` is what passages will take, `known` what is certain."""
@@ -235,10 +232,9 @@ class _Survey:
         on_question: Callable[[Question], None],
     ) -> None:
         self._parser, self._sample, self._on_question = parser, sample, on_question
-        self._requests = asker
-        self._cache = asker.cache if asker is not None else None
+        self._asker = asker
         self._seen: set[int] = set()
-        self._random, self._drawable, self._drawn = random.Random(0), 0, list[_Counted]()
+        self._random, self._drawable, self._drawn = random.Random(0), 0, list[Passage]()
         self.found = Estimate(propositionizer=parser.propositionizer.class_name())
         self.expected, self.known = _Figures(), _Figures()
 
@@ -271,12 +267,12 @@ class _Survey:
         if len(self._drawn) < ENOUGH:
             return _UNCORRECTED
         before = self._parser.propositionizer.figures
-        sets = self._parser.propositionizer.propositionize([one.passage for one in self._drawn])
+        sets = self._parser.propositionizer.propositionize(self._drawn)
         figures = self._parser.propositionizer.figures.since(before)
         self.found.sampled, self.found.sample_usage = len(sets), figures.usage
         expected = made = _Figures()
         for one, made_of_it in zip(self._drawn, sets, strict=True):
-            asked = _Figures() if self._requests is None else _asked(self._requests.first_question(one.passage))
+            asked = _Figures() if self._asker is None else _asked(self._asker.first_question(one))
             expected += self._expected_units(one) + asked
             reply = count_tokens(json.dumps([*made_of_it.texts, *made_of_it.questions], ensure_ascii=False))
             made += replace(self._units(one, made_of_it), output_tokens=reply)
@@ -289,67 +285,68 @@ class _Survey:
 
     def _add_node(self, node: BaseNode) -> None:
         passage = Passage(node.get_content(), str(node.metadata[TITLE_KEY]), str(node.metadata[SECTION_KEY]))
-        one = _Counted(passage, count_tokens(passage.text))
-        self.known += _Figures(base_nodes=1, embedded_tokens=one.tokens)
+        tokens = count_tokens(passage.text)
+        self.known += _Figures(base_nodes=1, embedded_tokens=tokens)
         if node.metadata[GRANULARITY_KEY] == "passage":  # of a section no propositions are made
             self.found.passages += 1
             self.found.languages[passage.language] = self.found.languages.get(passage.language, 0) + 1
-            self.found.text_tokens += one.tokens
-            self._add_passage(one)
+            self.found.text_tokens += tokens
+            self._add_passage(passage)
 
-    def _add_passage(self, one: _Counted) -> None:
+    def _add_passage(self, passage: Passage) -> None:
         made: PropositionSet | None = PropositionSet(())
+        question, key = None, ""
         if "proposition" in self._parser.granularity:
-            made = _made_for_nothing(self._parser.propositionizer, one.passage)
-        question = self._requests.first_question(one.passage) if self._requests is not None and made is None else None
-        key = "" if self._requests is None or question is None else self._requests.key(question)
-        identity = hash(key or one.passage)
+            maker = _maker_of(passage, self._parser.propositionizer)
+            is_free = isinstance(maker, (RecordedPropositionizer, SentencePropositionizer))
+            made = maker.propositionize([passage])[0] if is_free else None
+            if isinstance(maker, LLMPropositionizer):
+                question = maker.first_question(passage)
+                key = maker.key(question)
+        identity = hash(key or passage)
         is_first = identity not in self._seen
         self._seen.add(identity)
         self.found.distinct_passages += is_first
         if made is not None:
-            self.known += self._units(one, made)
+            self.known += self._units(passage, made)
             return
-        units = self._expected_units(one)
-        if not is_first or question is None:
-            self.expected += replace(units, output_tokens=0.0)
-        elif self._cache is not None and self._cache.known([key]):
-            self.found.already_kept += 1
-            self.expected += replace(units, output_tokens=0.0)
-        else:
+        units = self._expected_units(passage)
+        is_kept = bool(key and self._asker and self._asker.cache and self._asker.cache.known([key]))
+        if is_first and question is not None and not is_kept:
             self.expected += units + _asked(question)
             self._on_question(question)
-        if is_first and self._sample:  # Vitter's algorithm R
+        else:
+            self.found.already_kept += is_first and is_kept
+            self.expected += replace(units, output_tokens=0.0)
+        if is_first and self._sample and (question or self._asker is None):  # Vitter's algorithm R
             self._drawable += 1
             place = self._random.randrange(self._drawable)
             if len(self._drawn) < self._sample:
-                self._drawn.append(one)
+                self._drawn.append(passage)
             elif place < self._sample:
-                self._drawn[place] = one
+                self._drawn[place] = passage
 
-    def _expected_units(self, one: _Counted) -> _Figures:
+    def _expected_units(self, passage: Passage) -> _Figures:
         """What a model is expected to make of a passage, and the tokens of its reply."""
-        ratios = _LATIN if one.passage.language in ("en", "latin", "") else _OTHERS
-        asks = self._requests is not None and self._requests.questions
+        tokens, ratios = count_tokens(passage.text), _LATIN if passage.language in ("en", "latin", "") else _OTHERS
+        asks = self._asker is not None and self._asker.questions
         reply, quotes = (ratios.reply + ratios.asking, 2 * _QUOTES) if asks else (ratios.reply, _QUOTES)
-        units = self._figures(
-            one, one.tokens * ratios.propositions, one.tokens * (reply - quotes), ratios.new_sentences
-        )
-        return replace(units, output_tokens=one.tokens * reply, questions=one.tokens * ratios.questions * asks)
+        units = self._figures(passage, tokens * ratios.propositions, tokens * (reply - quotes), ratios.new_sentences)
+        return replace(units, output_tokens=tokens * reply, questions=tokens * ratios.questions * asks)
 
-    def _units(self, one: _Counted, made: PropositionSet) -> _Figures:
+    def _units(self, passage: Passage, made: PropositionSet) -> _Figures:
         """What was made of a passage."""
-        sentences = passage_sentences(one.passage.text)
+        sentences = passage_sentences(passage.text)
         new = sum(sentence not in made.texts for sentence in sentences) / max(len(sentences), 1)
         tokens = sum(map(count_tokens, (*made.texts, *made.questions)))
-        return replace(self._figures(one, len(made.texts), tokens, new), questions=len(made.questions))
+        return replace(self._figures(passage, len(made.texts), tokens, new), questions=len(made.questions))
 
-    def _figures(self, one: _Counted, propositions: float, tokens: float, new_sentences: float) -> _Figures:
+    def _figures(self, passage: Passage, propositions: float, tokens: float, new_sentences: float) -> _Figures:
         """Those of a passage; `new_sentences` is the share of its sentences that are no propositions."""
         sentences = 0.0
         if "sentence" in self._parser.granularity:
-            sentences = len(passage_sentences(one.passage.text)) * new_sentences
-            tokens += one.tokens * new_sentences
+            sentences = len(passage_sentences(passage.text)) * new_sentences
+            tokens += count_tokens(passage.text) * new_sentences
         return _Figures(propositions=propositions, sentences=sentences, embedded_tokens=tokens)
 
 
@@ -414,16 +411,16 @@ def _notes(found: Estimate) -> Iterator[str]:
         yield unknown.format(found.embed_model)
 
 
-def _asked_llm(propositionizer: Propositionizer) -> LLMPropositionizer | None:
-    """What asks an LLM for the passages that a propositionizer has no other way to do; None where nothing does."""
-    if isinstance(propositionizer, RecordedPropositionizer):
-        return None if propositionizer.otherwise is None else _asked_llm(propositionizer.otherwise)
+def asked_llm(propositionizer: Propositionizer) -> LLMPropositionizer | None:
+    """What asks an LLM for the passages that a propositionizer does not make itself; None where nothing does."""
+    while isinstance(propositionizer, DelegatingPropositionizer) and propositionizer.otherwise is not None:
+        propositionizer = propositionizer.otherwise
     return propositionizer if isinstance(propositionizer, LLMPropositionizer) else None
 
 
-def _made_for_nothing(by: Propositionizer, passage: Passage) -> PropositionSet | None:
-    """The propositions of a passage, where they can be had here and now, without an LLM or another model."""
-    if isinstance(by, RecordedPropositionizer) and by.otherwise is not None and not by.takes(passage):
-        return _made_for_nothing(by.otherwise, passage)
-    is_free = isinstance(by, (RecordedPropositionizer, SentencePropositionizer))
-    return by.propositionize([passage])[0] if is_free else None
+def _maker_of(passage: Passage, propositionizer: Propositionizer) -> Propositionizer:
+    """Which propositionizer makes the propositions of a passage: one, or another behind it."""
+    by = propositionizer
+    while isinstance(by, DelegatingPropositionizer) and by.otherwise is not None and not by.takes(passage):
+        by = by.otherwise
+    return by

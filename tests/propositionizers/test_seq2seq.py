@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from llama_index.core import Document
+from llama_index.llms.openai import OpenAI
 
 from llama_pack_densex import (
     DenseXRetrievalPack,
@@ -22,6 +23,8 @@ from llama_pack_densex import (
     SentencePropositionizer,
     Seq2SeqPropositionizer,
 )
+from llama_pack_densex.ingestion.batch import RequestFiles, export_requests
+from llama_pack_densex.ingestion.estimate import estimate
 from llama_pack_densex.propositionizers.sentences import passage_sentences
 from tests.embedding import TrigramEmbedding
 from tests.openai_server import OpenAIServer, held
@@ -115,6 +118,19 @@ def test_other_languages_are_handed_over(folder: Path) -> None:
         "Le thé noir est oxydé.",
         "Miso is salty.",
     ]
+
+
+def test_what_is_handed_over_to_an_llm_is_estimated_and_exported(folder: Path, tmp_path: Path) -> None:
+    llm = LLMPropositionizer(OpenAI(model="gpt-4o-mini", api_key="sk-test"))
+    documents = [Document(text=passage.text, id_=passage.text[:4]) for passage in (TEA, LAKE, MISO)]
+    alone = estimate(documents[1:2], PropositionNodeParser(propositionizer=llm))
+    both = PropositionNodeParser(propositionizer=Seq2SeqPropositionizer(folder, otherwise=llm, device="cpu"))
+    found = estimate(documents, both)
+    assert (found.requests, found.input_tokens, found.cost) == (1, alone.input_tokens, alone.cost)
+    assert found.model == "gpt-4o-mini"
+    with RequestFiles(tmp_path) as files:
+        export_requests(documents, both, files)
+    assert [file.requests for file in files.written] == [1]
 
 
 def test_other_languages_are_refused_where_nobody_takes_them(propositionizer: Seq2SeqPropositionizer) -> None:
