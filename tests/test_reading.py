@@ -426,6 +426,13 @@ def test_html_headings_lists_and_paragraphs_become_markdown(tmp_path: Path) -> N
     assert html(tmp_path, source) == ("# Tea\n\nKinds:\n\n- green\n  - sencha\n- black\n\n## Use\n\n1. boil\n2. pour\n")
 
 
+def test_rows_and_cells_that_nothing_ends_are_ended_by_the_next(tmp_path: Path) -> None:
+    source = "<table><tr><td><b>琵琶</b>湖<td>in Shiga<br>and nowhere else<tr><td>諏訪湖<td>"
+    assert html(tmp_path, source) == "| 琵琶湖 | in Shiga and nowhere else |\n| --- | --- |\n| 諏訪湖 |  |\n"
+    many = html(tmp_path, "<table>" + "<tr><td>a<td>b" * 2000)  # in time that grows with their number
+    assert many.count("| a | b |\n") == 2000
+
+
 def test_an_html_table_gets_pipes_and_cells_that_span_rows_are_repeated(tmp_path: Path) -> None:
     source = "<table><tr><th>Lake<th>Year<th>Depth<tr><td rowspan=2>Biwa<td>1990<td>104<tr><td>2000<td>a|b</table>"
     assert html(tmp_path, source) == (

@@ -1,14 +1,15 @@
-"""The text of an HTML page, as Markdown."""
+"""The text of an HTML page, as Markdown. Needs the package beautifulsoup4."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import Any
 
-if TYPE_CHECKING:
-    from bs4.element import Tag
+from bs4 import BeautifulSoup
+from bs4.dammit import EncodingDetector
+from bs4.element import Tag
 
 # what a browser does not show, what repeats on every page of a site, and readings set above kanji
 _DROPPED = (
@@ -23,6 +24,13 @@ _BLOCKS = [
 _HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
 _LISTS, _CELLS = ["ol", "ul"], ["td", "th"]
 _MAX_SPAN = 100  # of a table cell
+# What a tag ends where that was left open, unless one of the others was opened inside of it.
+_ENDS = {
+    "li": (["li"], [*_LISTS, "table"]),
+    "p": (["p"], [*{*_BLOCKS, "li"} - {"p"}]),
+    **dict.fromkeys(["tr", "tbody", "tfoot"], (["tr"], ["table"])),
+    **dict.fromkeys(_CELLS, (_CELLS, ["tr", "table"])),
+}
 
 # Marks that no text has: the end of a block, a line break, a block that is ready, and the end of a list item's number.
 _END, _BREAK, _READY, _ITEM = "\ufdd0", "\ufdd1", "\ufdd2", "\ufdd3"
@@ -31,14 +39,21 @@ _BREAK_IN_WIDE_TEXT = re.compile(rf"(?<={_WIDE})[ \t]*[\r\n]\s*(?={_WIDE})")
 _SPACE = re.compile(r"[ \t\r\n\f\v\xa0]+")
 
 
+class _Page(BeautifulSoup):
+    """A page whose authors may leave out what ends a paragraph, an item, a row and a cell, as HTML allows."""
+
+    def handle_starttag(self, name: str, *args: Any, **kwargs: Any) -> Tag | None:
+        ends, within = _ENDS.get(name, ([], []))
+        around = (tag.name for tag in reversed(self.tagStack)) if ends else ()
+        nearest = next((one for one in around if one in ends or one in within), "")
+        if nearest in ends:
+            self.handle_endtag(nearest)
+        return super().handle_starttag(name, *args, **kwargs)
+
+
 def html_to_text(html: str) -> tuple[str, str]:
-    """Extract a page's title and text: headings as `#`, list items as `-` and `1.`, tables with pipes, code in fences.
-
-    Needs the package beautifulsoup4.
-    """
-    from bs4 import BeautifulSoup
-
-    soup = BeautifulSoup(html, "html.parser")
+    """A page's title and text: headings as `#`, list items as `-` and `1.`, tables with pipes, code in fences."""
+    soup = _Page(html, "html.parser")
     title = _inline(soup.title.get_text()) if soup.title else ""
     for tag in soup.select(", ".join(_DROPPED)):
         tag.extract()
@@ -56,7 +71,7 @@ def html_to_text(html: str) -> tuple[str, str]:
         code = tag.get_text().strip("\r\n")
         put(tag, f"```\n{code}\n```" if code.strip() else "")
     for tag in soup.find_all(_HEADINGS):
-        text = _flat(tag, tag.strings)
+        text = _flat(tag)
         put(tag, f"{'#' * int(tag.name[1])} {text}" if text else "")
     for tag in soup.find_all("br"):
         tag.replace_with(_BREAK)
@@ -68,9 +83,7 @@ def html_to_text(html: str) -> tuple[str, str]:
 
 
 def declared_encoding(data: bytes) -> str | None:
-    """The encoding that a page names in its head. Needs the package beautifulsoup4."""
-    from bs4.dammit import EncodingDetector
-
+    """The encoding that a page names in its head."""
     return EncodingDetector.find_declared_encoding(data, is_html=True)
 
 
@@ -117,11 +130,9 @@ def _pipe_table(table: Tag) -> str:
     for y, row in enumerate(rows):
         x = 0
         for cell in row.find_all(_CELLS):
-            if cell.find_parent("tr") is not row:
-                continue  # a row may be left open, and the next one is then inside it
             while (y, x) in grid:
                 x += 1
-            text = _flat(cell, (string for string in cell.strings if string.find_parent(_CELLS) is cell))
+            text = _flat(cell)
             across = _span(cell, "colspan")
             for down in range(_span(cell, "rowspan")):
                 grid |= {(y + down, x + i): text.replace("|", r"\|") if i == 0 else "" for i in range(across)}
@@ -137,9 +148,9 @@ def _pipe_table(table: Tag) -> str:
     return f"{caption}\n\n{pipes}" if caption else pipes
 
 
-def _flat(tag: Tag, strings: Iterable[str]) -> str:
-    """Strings of a tag in one line; words of different lines do not run together."""
-    return _inline((" " if tag.find(["br", "p", "li", "div"]) else "").join(strings))
+def _flat(tag: Tag) -> str:
+    """The text of a tag in one line; words of different lines do not run together."""
+    return _inline(tag.get_text(" " if tag.find(["br", "p", "li", "div"]) else ""))
 
 
 def _span(cell: Tag, attribute: str) -> int:

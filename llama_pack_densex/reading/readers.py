@@ -21,7 +21,6 @@ from llama_index.core.readers.base import BaseReader
 from llama_index.core.schema import Document
 
 from llama_pack_densex.reading.files import MissingReaderError, UnreadableFileError
-from llama_pack_densex.reading.html import declared_encoding, html_to_text
 
 logger = logging.getLogger(__name__)
 
@@ -145,6 +144,8 @@ def _row_table(names: Sequence[str], row: Sequence[str]) -> str:
 
 def _html(file: Path) -> _Parts:
     """HTML as Markdown, without scripts, styles and navigation; the page's title is metadata."""
+    from llama_pack_densex.reading.html import declared_encoding, html_to_text
+
     data = _bytes(file)
     title, text = html_to_text(_decoded(file, data, declared_encoding(data)))
     return [(text, {"title": title} if title else {})]
