@@ -236,7 +236,10 @@ def test_text_between_rules_is_no_front_matter(tmp_path: Path, text: str) -> Non
     assert "title" not in document.metadata
 
 
-@pytest.mark.parametrize("wrong", ["title: a: b", "a: &a [*a]", "date: 2024-13-45", "? [a]\n: b"])
+BOMB = "\n".join(["a0: &a0 x", *(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 20))])
+
+
+@pytest.mark.parametrize("wrong", ["title: a: b", "a: &a [*a]", "date: 2024-13-45", "? [a]\n: b", BOMB])
 def test_front_matter_that_is_no_yaml_stays_in_the_text(
     tmp_path: Path, wrong: str, caplog: pytest.LogCaptureFixture
 ) -> None:

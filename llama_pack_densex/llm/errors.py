@@ -150,7 +150,7 @@ _NAMED_KEY = re.compile(
     r"(?i)((?:bearer|basic|token|api[-_ ]?key(?: provided)?|key|secret|password|authorization)[\"']?\s*[:=]\s*[\"']?"
     r"(?:bearer |basic )?|\bbearer |\bbasic )[^\s\"',;&)\[\]}]{4,}"
 )
-_CREDENTIALS_IN_URL = re.compile(r"(?i)(\b[a-z][a-z0-9+.-]*://)[^\s/@]+@")
+_CREDENTIALS_IN_URL = re.compile(r"(?i)(\b[a-z][a-z0-9+.-]*://)[^\s/]+@")
 
 _KEY_CODES = {
     "invalid_api_key", "authentication_error", "permission_error", "account_deactivated", "accessdeniedexception",

@@ -31,7 +31,7 @@ from llama_pack_densex.node_parsers.nodes import (
     title_of,
 )
 from llama_pack_densex.node_parsers.topics import TopicNodeParser
-from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet, checked_sets
+from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet, checked_sets, reported
 from llama_pack_densex.propositionizers.blocks import find_headings
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
@@ -226,7 +226,7 @@ class BasePropositionNodeParser(NodeParser):
         documents, passages = self._split_all(nodes, show_progress)
         sets = self.propositionizer.stream(passages)
         shown = get_tqdm_iterable(sets, show_progress, "Propositionising", total=len(passages))
-        return _assembled(documents, checked_sets(self.propositionizer, passages, list(shown)))
+        return _assembled(documents, checked_sets(self.propositionizer, passages, reported(list(shown))))
 
     async def _aparse_nodes(
         self, nodes: Sequence[BaseNode], show_progress: bool = False, **kwargs: Any

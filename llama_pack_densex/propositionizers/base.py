@@ -275,6 +275,12 @@ def checked_sets(
     return sets
 
 
+def reported(sets: list[PropositionSet]) -> list[PropositionSet]:
+    """Sets, after a warning of those that sentences stand in for."""
+    report_fallbacks(Counter(made.reason for made in sets if made.status == "fallback"), len(sets))
+    return sets
+
+
 def report_fallbacks(reasons: Counter[str], passages: int) -> None:
     """Warn of passages that sentences stand in for.
 

@@ -59,7 +59,7 @@ from llama_pack_densex.propositionizers.base import (
     PropositionizerError,
     PropositionSet,
     Status,
-    report_fallbacks,
+    reported,
 )
 from llama_pack_densex.propositionizers.checks import checked, is_better, settled
 from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES, find_wrong_language
@@ -322,11 +322,11 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
         finally:
             run.end("the call was ended")
             run.client.close()
-        return _reported(sets)
+        return reported(sets)
 
     def propositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
         """Do what `apropositionize` does, from synchronous code; works inside a running event loop too."""
-        return _reported(list(self.stream(passages)))
+        return reported(list(self.stream(passages)))
 
     def stream(self, passages: Iterable[Passage]) -> Iterator[PropositionSet]:
         """Ask for the propositions of passages as they come, and return them in their order.
@@ -688,7 +688,8 @@ class _PassageRun:
             again = replace(made, texts=part.texts, questions=part.questions or made.questions)
             if not problem and is_better((again := checked(self._passage, again)).findings, made.findings):
                 made = again
-        return settled(self._passage, replace(made, status="repaired", reason=reason))
+        is_passing = isinstance(reply, Failure) and reply.kind == "transient"
+        return settled(self._passage, replace(made, status="repaired", reason=reason, is_passing=is_passing))
 
     async def ask_for(self, text: str, before: str = "") -> list[Part]:
         """Ask for the propositions of a text.
@@ -754,11 +755,6 @@ def _judge(text: str, reply: Reply, questions: bool) -> tuple[Part, str, str]:
         return Part(()), "language", f"the reply was in {LANGUAGE_NAMES.get(found, 'another language')}"
     asked = () if find_wrong_language(text, reading.questions) else reading.questions
     return Part(reading.texts, questions=asked), problem, REASONS.get(problem, "")
-
-
-def _reported(sets: list[PropositionSet]) -> list[PropositionSet]:
-    report_fallbacks(Counter(made.reason for made in sets if made.status == "fallback"), len(sets))
-    return sets
 
 
 def _last_sentences(text: str, longest: int = 300) -> str:

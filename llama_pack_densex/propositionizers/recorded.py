@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -101,12 +102,12 @@ class RecordedPropositionizer(DelegatingPropositionizer):
 
 def _read_recordings(path: Path) -> dict[tuple[str, ...], PropositionSet]:
     recorded: dict[tuple[str, ...], PropositionSet] = {}
-    with path.open(encoding="utf-8-sig") as lines:
+    with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
             try:
-                record = json.loads(line)
+                record = json.loads(line.decode("utf-8-sig"))
                 exactly = _exact_key(record["text"], str(record.get("title", "")), str(record.get("section", "")))
                 before = recorded.get(exactly) or recorded.get(exactly[:1]) or PropositionSet(())
                 made = _joined(before, record)
@@ -153,13 +154,21 @@ def open_recording(path: str | Path) -> None:
 
 
 def append_recording(path: str | Path, passage: Passage, propositions: PropositionSet) -> None:
-    """Append one passage with its propositions, as a whole line in one write."""
+    """Append one passage with its propositions, as a whole line in one write.
+
+    Raises:
+        OSError: The file cannot be written; then it is as it was.
+    """
     record: dict[str, Any] = {**asdict(passage), "propositions": propositions.texts}
     if propositions.questions:
         record["questions"] = propositions.questions
-    line = json.dumps(record, ensure_ascii=False) + "\n"
+    text = json.dumps(record, ensure_ascii=False) + "\n"
+    line = text.encode("utf-8", "backslashreplace")  # a lone surrogate becomes its JSON escape
     with _WRITING, open(path, "ab", buffering=0, opener=_open_private) as file:
-        file.write(line.encode("utf-8", "backslashreplace"))  # a lone surrogate becomes its JSON escape
+        written = file.write(line)
+        if written < len(line):  # as much as a full disk takes: half a line would make the file unreadable
+            file.truncate(file.tell() - written)
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
 
 def purge_recording(path: str | Path, texts: Iterable[str]) -> int:

@@ -37,6 +37,7 @@ _WHATWG = {  # what browsers take these labels for: pages say the first and are 
 }  # fmt: skip
 _FRONT_MATTER = re.compile(r"---[ \t]*\r?\n((?:.*\n)*?)(?:---|\.\.\.)[ \t]*\r?(?:\n|\Z)")
 _SLIDE_KEYS = ("text_sections", "tables", "charts", "images", "notes", "extraction_errors", "extraction_warnings")
+_MOST_ALIASES = 20  # in front matter: of a few lines, some more make gigabytes
 _BINARY = 8192  # bytes that tell a large binary file from text before it is read
 _KANA = re.compile("[ぁ-ゖァ-ヺ]")
 _PLAUSIBLE = 0.8  # share of common characters; what is right has nearly all, what is wrong seldom half
@@ -112,6 +113,8 @@ def _text(file: Path) -> _Parts:
     text = _decoded(file, _bytes(file))
     if found := _FRONT_MATTER.match(text):
         try:
+            if sum(isinstance(token, yaml.AliasToken) for token in yaml.scan(found[1])) > _MOST_ALIASES:
+                raise ValueError("too many aliases")
             metadata = json.loads(json.dumps(yaml.safe_load(found[1]), default=str))
         except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
             logger.warning("%s: its front matter is no YAML (%s) and stays in the text", file, type(error).__name__)

@@ -8,9 +8,11 @@ import traceback
 from typing import Any
 
 import pytest
+from llama_index.core import Document
 from llama_index.core.llms import MockLLM
 from llama_index.llms.openai import OpenAI
 
+from llama_pack_densex import PropositionNodeParser
 from llama_pack_densex.llm.errors import classify, scrub
 from llama_pack_densex.llm.usage import finish_reason
 from llama_pack_densex.propositionizers.base import Passage, PropositionizerError
@@ -103,6 +105,18 @@ def test_a_server_that_is_not_there_is_reported_for_every_passage(caplog: pytest
     assert "3 of 3 passages" in caplog.text
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_node_parser_warns_of_sentences_that_stand_in(is_async: bool, caplog: pytest.LogCaptureFixture) -> None:
+    with OpenAIServer(lambda body: "I would rather not.") as server:
+        parser = PropositionNodeParser(propositionizer=propositionizer(server.url))
+        documents = [Document(text=PASSAGES[0].text)]
+        if is_async:
+            asyncio.run(parser.aget_nodes_from_documents(documents))
+        else:
+            parser.get_nodes_from_documents(documents)
+    assert caplog.text.count("Sentences stand in for propositions in 1 of 1 passages") == 1
+
+
 @pytest.mark.parametrize(
     "refusal",
     [
@@ -184,6 +198,7 @@ def test_errors_of_other_providers_are_told_apart_without_importing_them(error: 
         f"Bearer {KEY}",
         "Authorization: Basic dXNlcjpwYXNzd29yZA==",
         "https://user:hunter2secret@host/v1",
+        "postgresql://user:p@hunter2@host/v1",
         "api_key=abcdef123456",
         "x-goog-api-key: AIzaSyA1234567890",
         "the value hunter2secret",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -51,6 +53,35 @@ def test_a_place_that_cannot_be_written_is_an_error_before_anything_is_paid(tmp_
     with OpenAIServer(held(MISO)) as server, pytest.raises(OSError, match="nowhere"):
         propositionizer(server, record_to=tmp_path / "nowhere" / "x.jsonl").propositionize([PASSAGE])
     assert server.requests == []
+
+
+def test_a_line_that_is_not_in_utf_8_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "propositions.jsonl"
+    line = json.dumps({"text": "味噌は塩辛い。", "propositions": ["味噌は塩辛い。"]}, ensure_ascii=False)
+    file.write_bytes(f"{line}\n".encode() + f"{line}\n".encode("cp932"))
+    with pytest.raises(ValueError, match=r"propositions\.jsonl, line 2: .*mend or remove"):
+        RecordedPropositionizer(file)
+
+
+FULL_DISK = """
+import resource, sys
+from llama_pack_densex.propositionizers.base import Passage, PropositionSet
+from llama_pack_densex.propositionizers.recorded import append_recording
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+append_recording(sys.argv[1], Passage("Miso is salty."), PropositionSet(("Miso is salty.",)))
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a limit stands in for a full disk")
+def test_a_line_that_the_disk_has_no_room_for_is_an_error_and_leaves_no_half(tmp_path: Path) -> None:
+    file = tmp_path / "propositions.jsonl"
+    append_recording(file, Passage("It is salty."), PropositionSet(("Miso is salty.",)))
+    before = file.read_bytes()
+    assert len(before) < 100
+    ended = subprocess.run([sys.executable, "-c", FULL_DISK, str(file)], capture_output=True, text=True)
+    assert "OSError" in ended.stderr
+    assert str(file) in ended.stderr
+    assert file.read_bytes() == before
 
 
 def test_many_threads_write_whole_lines(tmp_path: Path) -> None:

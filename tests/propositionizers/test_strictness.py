@@ -146,6 +146,15 @@ def test_a_repair_of_no_use_leaves_the_first_reply(second: Reply | str) -> None:
     assert list(made.texts) == ["The tower was begun in 1874 by Ida Brandvold.", TOWER_RIGHT[1]]
 
 
+def test_a_repair_that_a_provider_had_no_answer_to_is_asked_for_another_day() -> None:
+    with OpenAIServer(in_turn(reply(TOWER_WRONG), Reply("down", status=500), reply(TOWER_RIGHT))) as server:
+        asking = propositionizer(server, strictness="repair")
+        (made,) = asking.propositionize([TOWER])
+        assert (made.status, made.is_passing) == ("repaired", True)
+        (made,) = asking.propositionize([Passage(TOWER.text, TOWER.title)])
+        assert not made.is_passing
+
+
 def test_what_is_still_left_out_is_completed_by_its_sentence() -> None:
     with OpenAIServer(lambda body: reply(TOWER_RIGHT[:1])) as server:
         (made,) = propositionizer(server, strictness="repair").propositionize([TOWER])
