@@ -102,10 +102,8 @@ def refuses_schema(error: BaseException, *, proven: bool) -> bool:
 
 def retry_after(error: BaseException) -> float:
     """How many seconds a server says to wait before the next try; 0 where it does not say."""
-    response = getattr(error, "response", None)
-    headers: Any = getattr(response, "headers", None) or {}
-    if isinstance(response, dict):  # botocore
-        headers = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    response = attribute(error, "response")
+    headers = attribute(response, "headers") or attribute(_botocores(response), "HTTPHeaders") or {}
     for name, divisor in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         value = str(headers.get(name, ""))
         try:
@@ -116,6 +114,16 @@ def retry_after(error: BaseException) -> float:
         if seconds > 0:
             return seconds
     return 0.0
+
+
+def attribute(source: Any, name: str) -> Any:
+    """A value of a dictionary or an object, by its name in Python or in JSON; None where there is none."""
+    head, *rest = name.split("_")
+    for spelling in (name, head + "".join(map(str.capitalize, rest))):
+        value = source.get(spelling) if isinstance(source, dict) else getattr(source, spelling, None)
+        if value is not None:
+            return value
+    return None
 
 
 def scrub(text: str, secrets: Iterable[str] = ()) -> str:
@@ -184,21 +192,23 @@ _SCHEMA = re.compile(r"(?i)response[_ ]format|json[_ ]?schema|guided_|grammar|st
 SETTING_ADVICE = "The provider does not take such requests: check the LLM's settings, then run again."
 
 
+def _botocores(response: Any) -> Any:
+    return attribute(response, "ResponseMetadata")
+
+
 def _status(error: BaseException) -> int | None:
-    response = getattr(error, "response", None)
-    values = [getattr(error, name, None) for name in ("status_code", "status", "http_status", "code")]
-    values.append(getattr(response, "status_code", None))
-    if isinstance(response, dict):  # botocore
-        values.append(response.get("ResponseMetadata", {}).get("HTTPStatusCode"))
+    response = attribute(error, "response")
+    values = [attribute(error, name) for name in ("status_code", "status", "http_status", "code")]
+    values += [attribute(response, "status_code"), attribute(_botocores(response), "HTTPStatusCode")]
     numbers = (getattr(value, "value", value) for value in values)
     return next((number for number in numbers if type(number) is int and 100 <= number < 600), None)
 
 
 def _message(error: BaseException) -> str:
     """Return what the provider said, without the client's wrapping where there is one."""
-    body = getattr(error, "body", None)
-    for source in (body.get("error"), body) if isinstance(body, dict) else ():
-        message = source.get("message") if isinstance(source, dict) else None
+    body = attribute(error, "body")
+    for source in (attribute(body, "error"), body):
+        message = attribute(source, "message")
         if isinstance(message, str) and message:
             return message
     return str(getattr(error, "message", "") or error)
@@ -214,12 +224,7 @@ def _causes(error: BaseException | None) -> str:
 
 def _codes(error: BaseException) -> set[str]:
     """Collect the machine-readable names of an error from its attributes and its body."""
-    body, response = getattr(error, "body", None), getattr(error, "response", None)
-    sources: list[Any] = [error, body]
-    if isinstance(body, dict):
-        sources += [body.get("error"), body.get("innererror")]
-    if isinstance(response, dict):  # botocore
-        sources.append(response.get("Error"))
-    names = ("code", "type", "Code")
-    values = [one.get(n) if isinstance(one, dict) else getattr(one, n, None) for one in sources for n in names]
+    body, response = attribute(error, "body"), attribute(error, "response")
+    sources = [error, body, attribute(body, "error"), attribute(body, "innererror"), attribute(response, "Error")]
+    values = [attribute(one, name) for one in sources for name in ("code", "type", "Code")]
     return {one.lower() for one in values if isinstance(one, str) and re.fullmatch(r"[\w.-]{1,60}", one)}

@@ -17,7 +17,7 @@ from llama_index.core.utils import get_tokenizer
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked_dataclass
 
-from llama_pack_densex.llm.errors import LLMError
+from llama_pack_densex.llm.errors import LLMError, attribute
 
 Messages = Sequence[ChatMessage]
 Response = ChatResponse | CompletionResponse
@@ -134,12 +134,12 @@ def usage_of(response: Response, messages: Messages) -> Usage:
         messages: What was sent.
     """
     raw, message = response.raw, getattr(response, "message", None)
-    reported = (_get(raw, "usage"), _get(raw, "usage_metadata"), raw)
-    for place in (*reported, response.additional_kwargs, _get(message, "additional_kwargs")):
+    reported = (attribute(raw, "usage"), attribute(raw, "usage_metadata"), raw)
+    for place in (*reported, response.additional_kwargs, attribute(message, "additional_kwargs")):
         sent, received = _number(place, _INPUT), _number(place, _OUTPUT)
         if not sent and not received:
             continue  # a server that does not count may send zeros
-        details = _get(place, "prompt_tokens_details") or _get(place, "input_tokens_details")
+        details = attribute(place, "prompt_tokens_details") or attribute(place, "input_tokens_details")
         cached = _number(details, _CACHED) or _number(place, _CACHED) or 0
         if sent is None:  # Ollama leaves out what it had cached
             sent = count_messages(messages)
@@ -160,16 +160,16 @@ def finish_reason(response: Any) -> Finish:
     Returns:
         "stop", "length", "filtered" (a content filter) or "refused"; "" where the response does not say.
     """
-    raw, message = _get(response, "raw"), _get(response, "message")
-    lists = [_get(raw, name) for name in ("choices", "candidates", "generations")]
+    raw, message = attribute(response, "raw"), attribute(response, "message")
+    lists = [attribute(raw, name) for name in ("choices", "candidates", "generations")]
     first = next((items[0] for items in lists if isinstance(items, (list, tuple)) and items), None)
-    if _get(_get(first, "message"), "refusal"):
+    if attribute(attribute(first, "message"), "refusal"):
         return "refused"
-    extras = (_get(response, "additional_kwargs"), _get(message, "additional_kwargs"))
-    for source in (first, raw, _get(raw, "details"), _get(raw, "incomplete_details"), *extras):
+    extras = (attribute(response, "additional_kwargs"), attribute(message, "additional_kwargs"))
+    for source in (first, raw, attribute(raw, "details"), attribute(raw, "incomplete_details"), *extras):
         for name in _FINISH_NAMES:
-            value = _get(source, name)
-            if known := _FINISHES.get(str(_get(value, "name") or value).lower().rpartition(".")[2]):
+            value = attribute(source, name)
+            if known := _FINISHES.get(str(attribute(value, "name") or value).lower().rpartition(".")[2]):
                 return known
     return ""
 
@@ -186,18 +186,8 @@ def count_tokens(text: str) -> int:
 
 
 def _number(source: Any, names: tuple[str, ...]) -> int | None:
-    values = (_get(source, name) for name in names)
+    values = (attribute(source, name) for name in names)
     return next((one for one in values if isinstance(one, int) and not isinstance(one, bool) and one >= 0), None)
-
-
-def _get(source: Any, name: str) -> Any:
-    """A value of a dictionary or an object, by its name in Python or in JSON; None where there is none."""
-    head, *rest = name.split("_")
-    for spelling in (name, head + "".join(map(str.capitalize, rest))):
-        value = source.get(spelling) if isinstance(source, dict) else getattr(source, spelling, None)
-        if value is not None:
-            return value
-    return None
 
 
 # What it costs
