@@ -99,6 +99,15 @@ def test_propositions_and_a_streamed_answer_of_one_server(make: Callable[..., LL
         assert server.requests[-1].body["stream"] is True
 
 
+def test_a_model_on_ones_own_machine_has_no_price_but_ones_own() -> None:
+    hosted = LLMPropositionizer("openai-like:deepseek-r1:8b@http://127.0.0.1:9/v1")
+    assert hosted.figures.cost is not None  # DeepSeek's, who lists that name
+    assert LLMPropositionizer("ollama:deepseek-r1:8b").figures.cost is None
+    with pytest.raises(ValueError, match="max_cost needs the price"):
+        LLMPropositionizer("ollama:deepseek-r1:8b", max_cost=1)
+    assert LLMPropositionizer("ollama:deepseek-r1:8b", prices={"deepseek-r1:8b": {"input": 1}}).figures.cost == 0
+
+
 def test_ollama_at_the_command_line(server: OpenAIServer, tmp_path: Path) -> None:
     docs, index = tmp_path / "docs", tmp_path / "index"
     docs.mkdir()

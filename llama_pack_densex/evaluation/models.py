@@ -172,7 +172,7 @@ class CachedLLM:
         self, llm: LLM, file: Path | None = None, max_cost: float | None = None, stand_in: str | None = None
     ) -> None:
         self.llm, self.model_name, self._stand_in = llm, llm.metadata.model_name, stand_in
-        price = price_of(self.model_name, {})
+        price = price_of(self.model_name, {}, llm)
         if max_cost is not None and price is None:
             raise ValueError(f"max_cost needs the price of {self.model_name}, which is not in the price table")
         self._llm = without_retries(llm)

@@ -181,7 +181,7 @@ def estimate(
     found.units = round(total.base_nodes + total.propositions + total.sentences + total.questions)
     if asker is not None:
         found.model = parser.propositionizer.figures.model
-        found.price = price_of(found.model, table)
+        found.price = price_of(found.model, table, asker.llm)
     usage = Usage(found.requests, found.input_tokens, found.output_tokens, found.cached_input_tokens)
     if found.requests or (asker is None and survey.expected != _Figures()):  # what is asked, or what nobody can price
         found.cost = None if found.price is None else found.price.of(usage)

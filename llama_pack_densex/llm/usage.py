@@ -233,6 +233,7 @@ _TABLE = TypeAdapter(dict[str, Price])
 _DATE = re.compile(r"[-@](?:20\d\d-\d\d-\d\d|20\d{6})$")
 _EMBEDDING = {"text-embedding-3-small": 0.02, "text-embedding-3-large": 0.13, "text-embedding-ada-002": 0.1}
 """OpenAI's embedding models, which genai-prices lacks."""
+_ON_ONES_OWN = ("llama_index.llms.ollama.", "llama_index.llms.huggingface.", "llama_index.llms.llama_cpp.")
 _WITH_BATCHES = ("openai", "anthropic", "google", "mistral")  # at half the price
 
 
@@ -262,20 +263,23 @@ def read_prices(source: str | Path | Mapping[str, Any] | None = None) -> dict[st
         ) from None
 
 
-def price_of(model: str, prices: PriceTable) -> Price | None:
+def price_of(model: str, prices: PriceTable, llm: Any = None) -> Price | None:
     """Look a model's price up.
 
     Args:
         model: The name that the provider calls it by; a date after it (gpt-4o-mini-2024-07-18) is left out where that
             version has no price of its own.
         prices: What `read_prices` returned; they come before the list prices.
+        llm: The LLM that is asked, where it is at hand: of one on one's own machine, a list's price is another's.
 
     Returns:
         None where the price is not known: a model whose name only begins like another's is another model.
     """
     names = [model.removeprefix("models/")]  # Google's own way to write a name
     names.append(_DATE.sub("", names[0]))
-    return next(filter(None, (find(name) for find in (prices.get, _list_price) for name in names)), None)
+    is_own = any(kind.__module__.startswith(_ON_ONES_OWN) for kind in type(llm).__mro__)
+    lists = (prices.get,) if is_own else (prices.get, _list_price)
+    return next(filter(None, (find(name) for find in lists for name in names)), None)
 
 
 @lru_cache(maxsize=64)

@@ -426,7 +426,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
             None if self.max_tokens_total is None else self.max_tokens_total // share,
         )
         model = _model_of(self._llm)
-        price = price_of(model, read_prices(self.prices))
+        price = price_of(model, read_prices(self.prices), self._llm)
         if self.max_cost is not None and price is None:
             raise ValueError(
                 f"max_cost needs the price of {model or 'the model'}, which is not in the price table: pass "
