@@ -15,7 +15,6 @@ from types import TracebackType
 from typing import Any, BinaryIO
 
 from llama_index.core.base.llms.types import ChatMessage, ChatResponse, MessageRole
-from llama_index.core.bridge.pydantic import BaseModel, Field, ValidationError
 from llama_index.core.llms import LLM
 from llama_index.core.schema import BaseNode
 from llama_index.llms.openai import OpenAI
@@ -307,51 +306,29 @@ def read_results(stream: Iterable[bytes]) -> Iterator[BatchResult]:
             yield _read(line)
 
 
-class _Message(BaseModel):
-    content: str | None = None
-
-
-class _Choice(BaseModel):
-    message: _Message
-
-
-class _Completion(BaseModel):
-    choices: list[_Choice] = Field(min_length=1)
-    model: str | None = None
-
-
-class _Response(BaseModel):
-    status_code: int
-    body: Any = None
-
-
-class _Line(BaseModel):
-    custom_id: str
-    response: _Response | None  # which a request has not
-    error: Any = None
-
-
 def _read(line: bytes) -> BatchResult:
     try:
-        result = _Line.model_validate_json(line)
-    except ValidationError:
-        return BatchResult(problem="the line is damaged, or no result but a request")
-    body = result.response.body if result.response is not None else None
-    status = result.response.status_code if result.response is not None else None
-    if status != 200 or result.error:
-        failure = classify(BatchError(status, {"error": result.error} if result.error else body))
+        result = json.loads(line)
+    except (ValueError, RecursionError):
+        result = None
+    match result:
+        case {"custom_id": str(custom_id), "response": (None | {"status_code": int()}) as answer}:
+            answer, error = answer or {}, result.get("error")
+        case _:  # a request has no response
+            return BatchResult(problem="the line is damaged, or no result but a request")
+    status, body = answer.get("status_code"), answer.get("body")
+    if status != 200 or error:
+        failure = classify(BatchError(status, {"error": error} if error else body))
         if failure.kind in KEPT_FAILURES:
-            return BatchResult(result.custom_id, failure)
+            return BatchResult(custom_id, failure)
         said = failure.summary.removeprefix(BatchError.__name__).strip()
-        return BatchResult(result.custom_id, problem="the request failed" + (f" ({said})" if said else ""))
-    try:
-        completion = _Completion.model_validate(body)
-    except ValidationError:
-        return BatchResult(result.custom_id, problem="the response holds no text")
-    message = ChatMessage(completion.choices[0].message.content, role=MessageRole.ASSISTANT)
-    response = ChatResponse(message=message, raw=body)
-    reply = Reply(message.content or "", finish_reason(response), usage_of(response, ()))
-    return BatchResult(result.custom_id, reply, model=completion.model or "")
+        return BatchResult(custom_id, problem="the request failed" + (f" ({said})" if said else ""))
+    match body:
+        case {"choices": [{"message": {"content": (None | str()) as content}}, *_], **more}:
+            response = ChatResponse(message=ChatMessage(content, role=MessageRole.ASSISTANT), raw=body)
+            reply = Reply(content or "", finish_reason(response), usage_of(response, ()))
+            return BatchResult(custom_id, reply, model=str(more.get("model") or ""))
+    return BatchResult(custom_id, problem="the response holds no text")
 
 
 class BatchError(Exception):
