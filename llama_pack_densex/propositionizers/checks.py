@@ -15,7 +15,7 @@ from functools import cached_property, lru_cache
 from llama_pack_densex.propositionizers.alignment import align, uncovered
 from llama_pack_densex.propositionizers.base import Finding, Passage, PropositionSet
 from llama_pack_densex.propositionizers.blocks import find_regions
-from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES, detect_language, find_wrong_language
+from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES, detect_language, find_wrong_language, words
 from llama_pack_densex.propositionizers.replies import unique
 from llama_pack_densex.propositionizers.sentences import passage_sentences, segment, sentence_spans
 
@@ -186,6 +186,12 @@ class _Text:
         return _squeeze(self.plain)
 
 
+@lru_cache(maxsize=64)
+def _source(text: str) -> _Text:
+    """Sentences of a passage, which several propositions come from."""
+    return _Text(text)
+
+
 class _Context(_Text):
     """What propositions are held against: the passage, its title and its section.
 
@@ -214,7 +220,6 @@ class _Context(_Text):
         for number in self.numbers:
             for label in filter(None, (*number.labels, number.event, number.unit)):
                 self.labels[label].update(number.values)
-        self._sources: dict[str, _Text] = {}
         self.words: set[str] = set()
         self.surnames: set[str] = set()  # words with a capital that follow none anywhere
         following: set[str] = set()
@@ -237,12 +242,6 @@ class _Context(_Text):
         self.initials = initials
         self.surnames -= following
 
-    def text_of(self, source: str) -> _Text:
-        """Sentences of the passage, which several propositions come from."""
-        if source not in self._sources:
-            self._sources[source] = _Text(source)
-        return self._sources[source]
-
     @cached_property
     def katakana(self) -> str:
         return _even(self.plain)
@@ -251,23 +250,13 @@ class _Context(_Text):
     def abbreviations(self) -> set[str]:
         return {token[0].replace(".", "") for token in self.tokens if token.lastgroup == "latin" and token[0].isupper()}
 
-    @cached_property
-    def lowered(self) -> str:
-        return self.plain.lower()
-
-    @cached_property
-    def characters(self) -> set[str]:
-        return {*self.plain}
-
     def has_other(self, label: str, number: _Number) -> bool:
         """Whether a label stands before other numbers, and never before this one or before none."""
         others = self.labels.get(label, set())
         if number.unit == "日" and number.values[0] in self.bare_days:  # of the month that was named before
             return False
-        return bool(others) and others.isdisjoint(number.values) and not self._is_bare(label)
-
-    def _is_bare(self, label: str) -> bool:
-        return bool(re.search(rf"(?<![\w.,]){re.escape(label)}(?!(?:[ -]|, )?\d)(?![{_LATIN}\d])", self.plain))
+        bare = rf"(?<![\w.,]){re.escape(label)}(?!(?:[ -]|, )?\d)(?![{_LATIN}\d])"
+        return bool(others) and others.isdisjoint(number.values) and not re.search(bare, self.plain)
 
     def has_word(self, word: str) -> bool:
         """Whether a word in Latin letters occurs, inflected as it may be."""
@@ -275,10 +264,6 @@ class _Context(_Text):
         if stem in self.words or stem.rstrip("s") in self.words:
             return True
         return any(_is_inflected(stem, other) for other in self._alike.get(stem[:4], ()))
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split(" "))
 
 
 def _squeeze(text: str) -> str:
@@ -354,15 +339,11 @@ def _numbers(text: _Text) -> list[_Number]:
         if before and shown.isdecimal() and len(shown) < len(before[1]):  # 1754-63
             values.append(float(before[1][: -len(shown)] + shown))
         is_plain = is_plain or (values != [1.0] and bool(_COUNTER.match(text.plain, last.end())))
-        unit, labels = _unit_of(text.plain, first.start(), last.end()), _labels_of(text.plain, first.start())
-        event = _EVENT.match(text.plain, last.end())
+        label = _LABEL.search(text.plain, max(0, first.start() - 30), first.start())
+        labels = tuple(one for one in label.groups() if one and one.lower() not in _NO_NAMES) if label else ()
+        event, unit = _EVENT.match(text.plain, last.end()), _unit_of(text.plain, first.start(), last.end())
         found.append(_Number(tuple(values), unit, labels, event[0] if event else "", shown, is_plain))
     return found
-
-
-def _labels_of(text: str, start: int) -> tuple[str, ...]:
-    found = _LABEL.search(text, max(0, start - 30), start)
-    return () if found is None else tuple(one for one in found.groups() if one and one.lower() not in _NO_NAMES)
 
 
 def _value(written: str) -> float:
@@ -404,7 +385,7 @@ _LABEL = re.compile(
 _EVENT = re.compile(r"年の?[ァ-ヺー㐀-鿿]{2,4}")
 _RANGE = re.compile(r"(\d+)[-\u2010-\u2015/~\u301c]\Z")
 _MONTH = "(January|February|March|April|May|June|July|August|September|October|November|December)"
-_MONTHS = _words(_MONTH[1:-1].lower().replace("|", " "))
+_MONTHS = words(_MONTH[1:-1].lower().replace("|", " "))
 _UNITS = {
     "%": "%|percent|per cent|パーセント", "m": "m|met(?:er|re)s?|メートル", "day": "days?",
     "cm": "cm|centimet(?:er|re)s?|センチ(?:メートル)?",
@@ -462,7 +443,7 @@ def _in_its_place(number: _Number, text: _Text, sources: Sequence[str], context:
     is_named = any(number.values[0] in context.labels.get(label, ()) for label in number.labels)  # Voyager 2
     if is_named or not number.is_plain or not context.known.isdisjoint(number.values):
         return ""
-    source = context.text_of("\n".join(sources))
+    source = _source("\n".join(sources))
     if not source.values.isdisjoint(number.values):
         return ""
     others = (one for one in source.numbers if one.is_plain and one.counts == number.counts)
@@ -473,9 +454,9 @@ def _in_its_place(number: _Number, text: _Text, sources: Sequence[str], context:
 
 
 _QUOTATION = re.compile(r'"[^"\n]{2,}"|“[^“”\n]{2,}”|「[^「」\n]{2,}」|『[^『』\n]{2,}』')
-_JOINING = _words("of and the for de du la le von van in on to")
-_ENDINGS = _words(
-    " s n an ian ish land y dy ies ic ese i al ay egian e er ers ist ists ism ing ed ns ans ians men man a en ean eans"
+_JOINING = words("of and the for de du la le von van in on to")
+_ENDINGS = {""} | words(
+    "s n an ian ish land y dy ies ic ese i al ay egian e er ers ist ists ism ing ed ns ans ians men man a en ean eans"
 )
 _PEOPLES = {
     "french": "france", "spanish": "spain", "english": "england", "dutch": "netherlands", "danish": "denmark",
@@ -484,7 +465,7 @@ _PEOPLES = {
     "american": "america", "americans": "america", "chinese": "china", "japanese": "japan",
 }  # fmt: skip
 # What begins an English sentence, and what follows a name there.
-_NO_NAMES = _words(
+_NO_NAMES = words(
     "a about according after all along also although among an another any around as asking at because before"
     " being between both but by contrary critics despite during each early either even every few first following"
     " for four from half he her here his how however i if in inside instead it its last later less like many more"
@@ -566,14 +547,14 @@ def _is_unknown_ja(token: re.Match[str], context: _Context) -> bool:
     if token.lastgroup != "kanji" and _UNIT.fullmatch(run):
         return False
     if token.lastgroup == "latin":
-        return run.lower() not in context.lowered
+        return run.lower() not in context.plain.lower()
     if token.lastgroup == "katakana":
         *given, surname = re.split("[・=]", run)
         is_given = given and surname in context.plain and not re.search(f"[・=]{surname}", context.plain)
         return len(run) > 1 and not is_given and _even(run) not in context.katakana
     if token.lastgroup != "kanji" or len(run) == 1 or _PLACE_JA.match(run):
         return False
-    new = "".join(" " if character in context.characters else character for character in run)
+    new = "".join(" " if character in context.plain else character for character in run)
     return not _NAME_KANJI.isdisjoint(new) or any(len(part) > 1 and not _is_common(part) for part in new.split())
 
 
@@ -640,7 +621,7 @@ _POINTING_JA = re.compile(
     r"|その|この|あの|[そこ]こ(?=[はがでにをのも]|から)|[そこ]う(?:した|いう)|[そこ]のよう|自ら|自身|わが(?=[国社校町]))"
 )
 # What is always something's or someone's: without saying whose, it opens no proposition.
-_SOMEONES = _words(
+_SOMEONES = words(
     "鞍上 騎手 主戦騎手 調教師 馬主 生産者 馬名 父 母 母の父 父親 母親 両親 妻 夫 長男 長女 次男 息子 娘"
     " 兄 弟 姉 妹 祖父 祖母 通算成績 獲得賞金 勝ちタイム 着差 本名 別名 旧名 通称 愛称 略称 英語名 英語表記"
     " 読み 名前 名称 語源 由来 所在地 本社 本部 創業者 社長 会長 作者 著者 監督 主演 主題歌 面積 人口 標高"
@@ -684,7 +665,7 @@ def _unresolved(text: _Text, context: _Context) -> str:
 
 
 _WORD = re.compile(rf"[{_LATIN}]+|\d+|[^\W{_LATIN}\d_]")
-_SMALL = _words("a an the は が も")
+_SMALL = words("a an the は が も")
 
 
 def _words_of(text: _Text) -> tuple[object, ...]:

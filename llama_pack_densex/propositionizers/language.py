@@ -6,6 +6,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
+
+def words(text: str) -> frozenset[str]:
+    """The words of a list, with white space between them."""
+    return frozenset(text.split())
+
+
 LANGUAGE_NAMES = {
     "ja": "Japanese",
     "zh": "Chinese",
@@ -84,9 +90,8 @@ def find_wrong_language(text: str, propositions: Sequence[str]) -> str | None:
             return detect_language(proposition if _dominant(_weights(reply)) == group else reply)
     if group == "cjk":
         return _wrong_in_han(text, reply)
-    if group == "latin":
-        return _wrong_in_latin(text, reply)
-    return None
+    expected, found = (_latin_language(one) if group == "latin" else "" for one in (text, reply))
+    return found if expected and found and expected != found else None
 
 
 _LEAST_WEIGHT = 3.0  # words; in less text than this, a name decides the script
@@ -167,13 +172,9 @@ def _wrong_in_han(text: str, reply: str) -> str | None:
     return "ja" if is_chinese and reply_kana >= 8 and reply_kana * 4 >= reply_han else None
 
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-_ENGLISH = _words("the of and to that with by from which were was his are for this at it had been")
+_ENGLISH = words("the of and to that with by from which were was his are for this at it had been")
 # French, German, Spanish, Italian, Portuguese, Dutch, Swedish, Danish, Polish, without what is an English word too.
-_NOT_ENGLISH = _words(
+_NOT_ENGLISH = words(
     "le la les des du est et une dans que qui par pour sur aux ses ce cette avec il au der das und ist ein eine von mit"
     " dem zu auf für nicht sich wurde el los las de del y en es una por con su fue para al se di è della per nel gli"
     " sono dei um uma da dos das foi com na os em het een van op te dat voor zijn werd aan niet ook och att det som är"
@@ -183,14 +184,9 @@ _NOT_ENGLISH = _words(
 
 def _latin_language(text: str, least_words: int = 12) -> str:
     """Tell English from other languages in Latin script by frequent words; "" where too few of them say so."""
-    words = re.findall(_GROUPS["latin"], text.lower())
-    english = sum(word in _ENGLISH for word in words)
-    other = sum(word in _NOT_ENGLISH for word in words)
-    if len(words) < least_words or max(english, other) < 0.15 * len(words):
+    found = re.findall(_GROUPS["latin"], text.lower())
+    english = sum(word in _ENGLISH for word in found)
+    other = sum(word in _NOT_ENGLISH for word in found)
+    if len(found) < least_words or max(english, other) < 0.15 * len(found):
         return ""
     return "en" if english >= 3 * other else "latin" if other >= 3 * english else ""
-
-
-def _wrong_in_latin(text: str, reply: str) -> str | None:
-    expected, found = _latin_language(text), _latin_language(reply)
-    return found if expected and found and expected != found else None

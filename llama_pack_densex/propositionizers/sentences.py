@@ -14,6 +14,7 @@ from typing import Any
 
 from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
 from llama_pack_densex.propositionizers.blocks import CJK, Region, find_regions
+from llama_pack_densex.propositionizers.language import words
 
 
 def segment(text: str) -> list[Region]:
@@ -217,12 +218,11 @@ def _ends_sentence(run: str, begin: int, stop: re.Match[str], end: int, opener: 
 
 def _abbreviates(run: str, begin: int, start: int, first: int) -> bool:
     """Say whether the full stop at `start` is an abbreviation's and the sentence goes on at `first`."""
-    words = run[max(begin, start - 60) : start].split()
-    if not words or run[start - 1].isspace():
+    *before, last = ["", *run[max(begin, start - 60) : start].split()]
+    if not last or run[start - 1].isspace():
         return False
-    word = re.split(r"[\"'“‘«(\[（「『—–/,．。、\u3040-\u30ff\u3400-\u9fff-]", words[-1])[-1]
-    previous = words[-2] if len(words) > 1 else ""
-    found = _WORD.match(run, first)
+    word = re.split(r"[\"'“‘«(\[（「『—–/,．。、\u3040-\u30ff\u3400-\u9fff-]", last)[-1]
+    previous, found = "".join(before[-1:]), _WORD.match(run, first)
     lower, following = word.lower(), found[0] if found else ""
     if word in _TITLES or lower in _NEVER_LAST:
         return True
@@ -230,7 +230,7 @@ def _abbreviates(run: str, begin: int, start: int, first: int) -> bool:
         return bool(_NUMBER.match(run, first))
     if word.isdigit():
         return len(word) < 3 and (following in _MONTHS or previous.endswith((":", ";")))
-    if len(word) == 1 and word.isalpha() and not CJK.search(words[-1]):
+    if len(word) == 1 and word.isalpha() and not CJK.search(last):
         if not word.isupper():
             return word in "vcbdrpnmf" or word.lower() == word.upper()
         is_initial = following.isupper() and run[first + 1 : first + 2] == "."  # J. A. Hobson
@@ -240,25 +240,21 @@ def _abbreviates(run: str, begin: int, start: int, first: int) -> bool:
     )
 
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-_TITLES = _words(
+_TITLES = words(
     "Mr Mrs Ms Mx Dr Drs Prof Rev Gen Col Lt Sgt Capt Cpl Cmdr Maj Adm Gov Sen Rep Reps Pres Hon Messrs Mme Mlle Fr"
     " Supt Insp Sra Dra Ud डॉ प्रो"
 )
-_NEVER_LAST = _words("e.g i.e eg ie cf viz vs approx ca incl w.r.t p.ej z.b d.h bzw resp u.a vgl т.е т.д г ул им")
-_BEFORE_NUMBER = _words(
+_NEVER_LAST = words("e.g i.e eg ie cf viz vs approx ca incl w.r.t p.ej z.b d.h bzw resp u.a vgl т.е т.д г ул им")
+_BEFORE_NUMBER = words(
     "no nos nr n° № num vol vols fig figs p pp pg eq eqs ch chap sec art tab ver fol op cap par ex lib ed"
     " sat sun may mar"
 )
-_MAYBE_LAST = _words(
+_MAYBE_LAST = words(
     "inc ltd co corp llc plc bros jr sr st ste mt ft ave blvd rd dept univ assn est al eds trans govt intl mfg tel ext"
     " jan feb apr jun jul aug sept sep oct nov dec mon tue tues wed thu thur thurs fri calif fla ariz conn colo"
 )
-_MONTHS = _words("Januar Februar März April Mai Juni Juli August September Oktober November Dezember")
-_STARTERS = _words(
+_MONTHS = words("Januar Februar März April Mai Juni Juli August September Oktober November Dezember")
+_STARTERS = words(
     "The This That These Those He She It We They I You A An In On At But And So However When While After Before If"
     " As For From By With There Here What Why How Who Where Which Its His Her Their Our My Your Although Though"
     " Because Since During Then Thus Therefore Hence Also Another Some Many Most Several All Both Each Every No Not"
