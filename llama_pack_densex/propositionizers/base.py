@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import hashlib
 import json
 import logging
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from llama_index.core.bridge.pydantic import Field, SerializeAsAny
 from llama_index.core.schema import BaseComponent
 
-from llama_pack_densex._sync import run_sync
 from llama_pack_densex.llm.errors import LLMError
 from llama_pack_densex.llm.usage import RequestFigures, Usage
 from llama_pack_densex.propositionizers.language import detect_language
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 Status = Literal["ok", "repaired", "fallback"]
 FindingKind = Literal["grounding", "language", "self_containedness", "coverage", "duplication", "size"]
@@ -257,6 +260,33 @@ class DelegatingPropositionizer(Propositionizer):
 
     def fingerprint_data(self) -> dict[str, Any]:
         return {"otherwise": self.otherwise.fingerprint if self.otherwise is not None else None}
+
+
+def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end and return its result, from synchronous code.
+
+    Inside a running event loop (a notebook, a web server) it runs on a loop of its own in another thread, with the
+    caller's context variables; core's `asyncio_run` does so too, but takes every RuntimeError that the coroutine
+    raises for a missing loop. Ctrl-C there cancels the coroutine.
+    """
+    if asyncio._get_running_loop() is None:
+        return asyncio.run(coroutine)
+    running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any] | None]] = []
+
+    async def main() -> T:
+        running.append((asyncio.get_running_loop(), asyncio.current_task()))
+        return await coroutine
+
+    context = contextvars.copy_context()
+    with ThreadPoolExecutor(max_workers=1) as executor:
+        future = executor.submit(context.run, asyncio.run, main())
+        try:
+            return future.result()
+        except BaseException:
+            for loop, task in running:
+                if task is not None and not future.done():
+                    loop.call_soon_threadsafe(task.cancel)
+            raise
 
 
 def checked_sets(

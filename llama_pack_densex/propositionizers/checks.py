@@ -629,7 +629,7 @@ _SOMEONES = words(
 )
 _SOMEONES_JA = re.compile(rf"{_OPENING}({'|'.join(_SOMEONES)})(?:は|が|も)")
 _PRONOUN_JA = re.compile(
-    r"^[^はがを「『]{0,40}?(?:(?<=[、にでと])|^)(彼女|彼ら?|同氏|同社|同馬|本馬|それ|これ)(?:は|が|も)"
+    r"^[^はがを「『]{0,40}?(?:(?<=[、にでと])|^)(?P<word>彼女|彼ら?|同氏|同社|同馬|本馬|それ|これ)(?:は|が|も)"
 )
 
 
@@ -657,8 +657,7 @@ def _unresolved(text: _Text, context: _Context) -> str:
             return ""
     else:
         return ""
-    word = found["word"] if "word" in found.re.groupindex else found[1]
-    return f'nothing in it says what "{word}" stands for'
+    return f'nothing in it says what "{found["word"]}" stands for'
 
 
 # Repetitions and sizes

@@ -9,7 +9,6 @@ import os
 from collections import Counter, OrderedDict, deque
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -283,9 +282,8 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
             OSError: One of them cannot be written.
         """
         texts = set(texts)
-        return self.forget_replies(texts) + (
-            purge_recording(self.record_to, texts) if self.record_to is not None else 0
-        )
+        recorded = 0 if self.record_to is None else purge_recording(self.record_to, texts)
+        return recorded + self.forget_replies(texts)
 
     def forget_replies(self, texts: Iterable[str]) -> int:
         return self._cache.purge(texts) if self._cache is not None else 0
@@ -571,7 +569,7 @@ class _Run:
             yield from held
         except BaseException as error:
             self.end(f"the run was ended by {type(error).__name__}")
-            if not self._is_in_loop():  # the garbage collector may close it there
+            if asyncio._get_running_loop() is not self.loop:  # the garbage collector may close it there
                 asyncio.run_coroutine_threadsafe(self._settled(), self.loop).result()
             if isinstance(error, LLMError) and self._error is not None:
                 raise self._error from None
@@ -587,16 +585,11 @@ class _Run:
         """What is under way is paid for: also what an interrupt kept from being taken note of."""
         await asyncio.gather(*self._asked.values(), return_exceptions=True)
 
-    def _is_in_loop(self) -> bool:
-        with suppress(RuntimeError):
-            return asyncio.get_running_loop() is self.loop
-        return False
-
     async def _set_of(self, passage: Passage) -> PropositionSet:
         task = self._asked.get(passage)
         if task is None:
             task = self._asked[passage] = asyncio.ensure_future(self._make(passage))
-            task.add_done_callback(_note)
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody else may ask for it
             while len(self._asked) > _REMEMBERED and next(iter(self._asked.values())).done():
                 self._asked.popitem(last=False)
         return await asyncio.shield(task)  # others may wait for it too
@@ -774,12 +767,6 @@ def _public(error: LLMError) -> PropositionizerError:
     return (BudgetExceededError if isinstance(error, BudgetError) else PropositionizerError)(
         str(error), error.is_silence
     )
-
-
-def _note(task: asyncio.Task[PropositionSet]) -> None:
-    """Take note of a task's error, which nobody may be waiting for any more."""
-    if not task.cancelled():
-        task.exception()
 
 
 def _model_of(llm: LLM) -> str:
