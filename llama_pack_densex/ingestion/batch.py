@@ -21,8 +21,7 @@ from llama_index.llms.openai import OpenAI
 from llama_index.llms.openai.utils import to_openai_message_dicts
 
 from llama_pack_densex.ingestion.estimate import Estimate, asked_llm, estimate
-from llama_pack_densex.ingestion.report import open_private
-from llama_pack_densex.llm.cache import KEPT_FAILURES, ReplyCache
+from llama_pack_densex.llm.cache import KEPT_FAILURES, ReplyCache, open_private
 from llama_pack_densex.llm.errors import Failure, classify
 from llama_pack_densex.llm.requests import Question
 from llama_pack_densex.llm.usage import NOTHING, Messages, PriceTable, Reply, Usage, finish_reason, price_of, usage_of

@@ -15,6 +15,7 @@ from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.schema import BaseNode, Document, TransformComponent
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
+from llama_pack_densex.llm.cache import open_private
 from llama_pack_densex.llm.usage import NOTHING, Usage
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY, STATUS_KEY
 from llama_pack_densex.node_parsers.nodes import is_random_id, title_of
@@ -162,7 +163,7 @@ class Ledger:
 
     def __init__(self, path: str | Path | None) -> None:
         if path is not None:
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+            os.close(open_private(str(path), os.O_RDWR | os.O_CREAT))
         self._connection = sqlite3.connect(path or ":memory:", check_same_thread=False)
         with self._connection as connection:
             connection.execute("CREATE TABLE IF NOT EXISTS documents (id TEXT PRIMARY KEY, hash TEXT, node TEXT)")

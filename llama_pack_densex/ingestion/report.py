@@ -19,6 +19,7 @@ from llama_index.core.schema import BaseNode, TextNode
 from pydantic_core import ValidationError
 
 from llama_pack_densex.ingestion.progress import Display, IngestionProgress, count, duration, money
+from llama_pack_densex.llm.cache import open_private
 from llama_pack_densex.llm.errors import scrub, secrets_in_environment
 from llama_pack_densex.llm.usage import RequestFigures
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, REASON_KEY, STATUS_KEY, findings_of
@@ -294,11 +295,6 @@ class _ReportFile:
             self._file.flush()
             os.fsync(self._file.fileno())
         self._part.replace(self.path)
-
-
-def open_private(path: str, flags: int) -> int:
-    """An `opener` for files that only their owner may read."""
-    return os.open(path, flags, 0o600)
 
 
 def _now() -> str:

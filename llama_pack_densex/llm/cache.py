@@ -11,6 +11,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import astuple
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -204,7 +205,7 @@ class ReplyCache:
             if not self._real_path.exists():
                 for suffix in _PARTS[1:]:  # of a file that was deleted
                     Path(f"{self._real_path}{suffix}").unlink(missing_ok=True)
-            os.close(os.open(self._real_path, os.O_CREAT | os.O_RDWR, 0o600))  # -wal and -shm get the same mode
+            os.close(open_private(str(self._real_path), os.O_CREAT | os.O_RDWR))  # -wal and -shm get the same mode
             self._identity = _identity(self._real_path)
             connection = sqlite3.connect(self._real_path, _BUSY_SECONDS, isolation_level=None, check_same_thread=False)
             try:
@@ -252,6 +253,11 @@ class _ForeignFileError(FileExistsError):
     pass
 
 
+def open_private(path: str, flags: int) -> int:
+    """An `opener` for files that only their owner may read."""
+    return os.open(path, flags, 0o600)
+
+
 def _identity(path: Path) -> tuple[int, int] | None:
     try:
         status = path.stat()
@@ -262,9 +268,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 def _encode(outcome: Reply | Failure) -> str:
     if isinstance(outcome, Reply):
-        usage = outcome.usage
-        counts = (usage.requests, usage.input_tokens, usage.output_tokens, usage.cached_input_tokens)
-        fields: dict[str, Any] = {"text": outcome.text, "finish": outcome.finish, "usage": counts}
+        fields: dict[str, Any] = {"text": outcome.text, "finish": outcome.finish, "usage": astuple(outcome.usage)}
     elif outcome.kind in KEPT_FAILURES:
         fields = {"failure": outcome.kind, "summary": outcome.summary}
     else:

@@ -16,6 +16,7 @@ from typing import Any, get_args
 
 from llama_index.core.bridge.pydantic import Field, PrivateAttr
 
+from llama_pack_densex.llm.cache import open_private
 from llama_pack_densex.propositionizers.base import (
     DelegatingPropositionizer,
     Passage,
@@ -146,7 +147,7 @@ def open_recording(path: str | Path) -> None:
     Raises:
         OSError: The file cannot be written.
     """
-    with _WRITING, open(path, "ab+", buffering=0, opener=_open_private) as file:
+    with _WRITING, open(path, "ab+", buffering=0, opener=open_private) as file:
         if file.seek(0, os.SEEK_END) > 0:
             file.seek(-1, os.SEEK_END)
             if file.read(1) != b"\n":
@@ -164,7 +165,7 @@ def append_recording(path: str | Path, passage: Passage, propositions: Propositi
         record["questions"] = propositions.questions
     text = json.dumps(record, ensure_ascii=False) + "\n"
     line = text.encode("utf-8", "backslashreplace")  # a lone surrogate becomes its JSON escape
-    with _WRITING, open(path, "ab", buffering=0, opener=_open_private) as file:
+    with _WRITING, open(path, "ab", buffering=0, opener=open_private) as file:
         written = file.write(line)
         if written < len(line):  # as much as a full disk takes: half a line would make the file unreadable
             file.truncate(file.tell() - written)
@@ -189,7 +190,7 @@ def purge_recording(path: str | Path, texts: Iterable[str]) -> int:
         if len(kept) < len(lines):
             temporary = Path(f"{path}.{uuid.uuid4().hex}")
             try:
-                with open(temporary, "xb", opener=_open_private) as file:
+                with open(temporary, "xb", opener=open_private) as file:
                     file.writelines(kept)
                 shutil.copymode(path, temporary)
                 os.replace(temporary, path)
@@ -213,7 +214,3 @@ def _text_in(line: bytes) -> str:
         return str(json.loads(line.decode("utf-8-sig"))["text"])
     except (ValueError, KeyError, TypeError):
         return ""
-
-
-def _open_private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
