@@ -212,7 +212,7 @@ def test_a_file_keeps_the_metadata_of_simple_directory_reader(tmp_path: Path) ->
     assert "file_path" not in document.excluded_llm_metadata_keys
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp932", "euc_jp", "iso2022_jp"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32", "cp932", "euc_jp", "iso2022_jp"])
 def test_text_is_read_in_the_encodings_of_japan(tmp_path: Path, encoding: str) -> None:
     file = write(tmp_path / "a.txt", JAPANESE.encode(encoding))
     assert read_file(file, "a.txt")[0].text == JAPANESE

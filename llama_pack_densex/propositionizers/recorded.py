@@ -129,7 +129,7 @@ def _joined(before: PropositionSet, record: dict[str, Any]) -> PropositionSet:
         raise KeyError("propositions")
     status: Status = record.get("status") or "ok"
     if status not in get_args(Status):
-        raise ValueError(status)
+        raise ValueError
     if questions is not None:
         before = replace(before, questions=questions)
     return before if texts is None else replace(before, texts=texts, status=status, reason=record.get("reason") or "")
@@ -137,7 +137,7 @@ def _joined(before: PropositionSet, record: dict[str, Any]) -> PropositionSet:
 
 def _texts(given: Any) -> tuple[str, ...]:
     if not isinstance(given, list):
-        raise TypeError(given)
+        raise TypeError
     return tuple(text for text in given if text.strip())
 
 

@@ -188,7 +188,7 @@ def decode(data: bytes, declared: str | None = None) -> str | None:
         common kanji, else in what charset-normalizer takes it for; None where nothing fits.
     """
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return _try(data, "utf-16")
+        return _try(data, "utf-32" if data.startswith(codecs.BOM_UTF32_LE) else "utf-16")
     named = [_WHATWG.get(declared.strip().lower(), declared), declared] if declared else []
     for encoding in [*(["iso2022_jp_ext"] if b"\x1b$" in data else []), "utf-8-sig", *named]:
         text = _try(data, encoding)

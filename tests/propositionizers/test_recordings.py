@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import threading
+import traceback
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,14 @@ def test_a_line_that_is_not_in_utf_8_is_named(tmp_path: Path) -> None:
     file.write_bytes(f"{line}\n".encode() + f"{line}\n".encode("cp932"))
     with pytest.raises(ValueError, match=r"propositions\.jsonl, line 2: .*mend or remove"):
         RecordedPropositionizer(file)
+
+
+def test_what_is_wrong_with_a_line_is_said_without_its_text(tmp_path: Path) -> None:
+    file = tmp_path / "propositions.jsonl"
+    file.write_text('{"text": "The code is 4711.", "propositions": "The code is 4711."}')
+    with pytest.raises(ValueError, match="line 1") as raised:
+        RecordedPropositionizer(file)
+    assert "4711" not in "".join(traceback.format_exception(raised.value))
 
 
 FULL_DISK = """
