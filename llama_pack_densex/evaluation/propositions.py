@@ -22,7 +22,7 @@ from llama_pack_densex.models import embed_model_identity, resolve_embed_model
 from llama_pack_densex.propositionizers.base import FindingKind, Passage, Propositionizer, checked_sets
 from llama_pack_densex.propositionizers.checks import check_propositions
 from llama_pack_densex.propositionizers.language import detect_language
-from llama_pack_densex.propositionizers.recorded import passage_key
+from llama_pack_densex.propositionizers.tokens import compared
 
 Matrix = npt.NDArray[np.float64]
 Texts = Sequence[str]
@@ -232,7 +232,7 @@ def _read(path: Path) -> dict[str, tuple[Passage, Texts]]:
     for record in read_records(path):
         passage = Passage(record.text("text"), record.text("title", default=""), record.text("section", default=""))
         if texts := record.texts("propositions"):
-            read[passage_key(passage.text)] = passage, texts
+            read[compared(passage.text)] = passage, texts
     if not read:
         raise ValueError(f"{path}: no line has a passage with propositions")
     return read

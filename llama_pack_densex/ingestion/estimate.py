@@ -48,6 +48,9 @@ _QUOTES = 0.07  # of the tokens of a reply for a token of text, the quotes and c
 _THINKS = re.compile(r"(?:^|/)(?:o\d|gpt-[5-9]|gemini-(?:2\.5|[3-9])|magistral|deepseek-(?:reasoner|r\d|v4))|thinking")
 
 
+Bound = Literal["requests", "tokens", "concurrency", ""]
+
+
 @dataclass(frozen=True)
 class _Ratios:
     """What a model makes of a text: tokens of the reply and propositions for a token of it, the share of its sentences
@@ -131,7 +134,7 @@ class Estimate:
     embedding_cost: float | None = 0.0
     seconds: float = 0.0
     seconds_a_reply: float = 0.0
-    bound_by: Literal["requests", "tokens", "concurrency", ""] = ""
+    bound_by: Bound = ""
     max_concurrency: int = 1
     sampled: int = 0
     sample_usage: Usage = NOTHING
@@ -358,15 +361,15 @@ def _asked(question: Question) -> _Figures:
 def _add_time(found: Estimate, asker: LLMPropositionizer) -> None:
     """Requests take as long as the narrowest of the limits makes them, and no less than one reply."""
     found.seconds_a_reply = SECONDS_TO_BEGIN + found.output_tokens / found.requests / TOKENS_A_SECOND
-    found.max_concurrency, found.bound_by = asker.concurrency, "concurrency"
-    found.seconds = max(found.requests * found.seconds_a_reply / found.max_concurrency, found.seconds_a_reply)
-    by_requests = found.requests / asker.requests_per_minute * 60 if asker.requests_per_minute else 0.0
+    found.max_concurrency = asker.concurrency
     tokens = found.input_tokens + found.output_tokens
-    by_tokens = tokens / asker.tokens_per_minute * 60 if asker.tokens_per_minute else 0.0
-    if by_requests > found.seconds:
-        found.seconds, found.bound_by = by_requests, "requests"
-    if by_tokens > found.seconds:
-        found.seconds, found.bound_by = by_tokens, "tokens"
+    seconds: dict[Bound, float] = {
+        "concurrency": found.seconds_a_reply * max(found.requests / found.max_concurrency, 1),
+        "requests": found.requests / asker.requests_per_minute * 60 if asker.requests_per_minute else 0.0,
+        "tokens": tokens / asker.tokens_per_minute * 60 if asker.tokens_per_minute else 0.0,
+    }
+    found.bound_by = max(seconds, key=seconds.__getitem__)
+    found.seconds = seconds[found.bound_by]
 
 
 def _embedding_cost(name: str, tokens: int, prices: PriceTable) -> float | None:

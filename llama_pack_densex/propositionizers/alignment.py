@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import re
-import unicodedata
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,7 +18,7 @@ from functools import lru_cache
 from llama_pack_densex.propositionizers.blocks import Region
 from llama_pack_densex.propositionizers.language import detect_language
 from llama_pack_densex.propositionizers.sentences import segment
-from llama_pack_densex.propositionizers.tokens import STOP_WORDS, tokenize
+from llama_pack_densex.propositionizers.tokens import STOP_WORDS, normal, tokenize
 
 Span = tuple[int, int]
 
@@ -215,7 +214,6 @@ def _states(passage: str, region: Region) -> bool:
 
 
 _LIST_NUMBER = re.compile(r"\W*\d{1,3}[.)．）]\s")
-_GROUPED = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _NUMBER = re.compile(r"(?<![A-Za-zＡ-Ｚａ-ｚ\d\[])\d+(?:[.,:．，：]\d+)*")
 _NAMES = {
     "en": re.compile(r"(?!(?:[DMJS]r|Mrs|Ms|Prof|Inc|Ltd|Co|Corp)\b)[A-Z][a-zA-ZÀ-ɏ]+"),
@@ -226,27 +224,23 @@ _WITHIN = re.compile(r"[\w,;][ -]$")  # what is before a word that is not the fi
 
 def _missing_terms(passage: str, spans: Sequence[Span], propositions: Sequence[str]) -> Iterator[Span]:
     """Where numbers and names stand in some sentences that no proposition has, each once."""
-    stated = _normal("\n".join(propositions))
+    stated = normal("\n".join(propositions))
     known = set(_NUMBER.findall(stated))
     language = detect_language(passage)
     names = _NAMES.get(language)
     for start, end in spans:
         listed = _LIST_NUMBER.match(passage, start, end)
         for found in _NUMBER.finditer(passage, listed.end() if listed else start, end):
-            number = _normal(found[0])
+            number = normal(found[0])
             is_end = passage[max(found.start() - 1, 0)] in "-–/"  # of a range: 1914–18 is said where 1918 is
             if number not in known and not (is_end and any(other.endswith(number) for other in known)):
                 known.add(number)
                 yield found.span()
         for found in names.finditer(passage, start, end) if names else ():
-            name = _normal(found[0])
+            name = normal(found[0])
             stem = name[: max(3, len(name) - 3)]  # "Norwegians" is said where "Norwegian" is
             if stem in stated or stem in known or name in STOP_WORDS:
                 continue
             if language == "ja" or _WITHIN.search(passage[start : found.start()][-2:]):
                 known.add(stem)
                 yield found.span()
-
-
-def _normal(text: str) -> str:
-    return _GROUPED.sub("", unicodedata.normalize("NFKC", text)).casefold()

@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import threading
-import unicodedata
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
@@ -26,6 +25,7 @@ from llama_pack_densex.propositionizers.base import (
 )
 from llama_pack_densex.propositionizers.checks import checked
 from llama_pack_densex.propositionizers.sentences import passage_sentences
+from llama_pack_densex.propositionizers.tokens import compared
 
 _WRITING = threading.Lock()
 
@@ -65,7 +65,7 @@ class RecordedPropositionizer(DelegatingPropositionizer):
         return type(self), (self.path, self.otherwise)  # the file is read again where it is unpickled
 
     def takes(self, passage: Passage) -> bool:
-        return not passage.text.strip() or (passage_key(passage.text),) in self._recorded
+        return not passage.text.strip() or (compared(passage.text),) in self._recorded
 
     def _refusal(self, others: Sequence[Passage], count: int) -> str:
         titles = sorted({passage.title for passage in others} - {""})
@@ -94,7 +94,7 @@ class RecordedPropositionizer(DelegatingPropositionizer):
             OSError: The file cannot be written.
         """
         texts = set(texts)
-        gone = {passage_key(text) for text in texts}
+        gone = {compared(text) for text in texts}
         for key in [key for key in self._recorded if key[0] in gone]:
             del self._recorded[key]
         purged = purge_recording(self.path, texts)
@@ -181,12 +181,12 @@ def purge_recording(path: str | Path, texts: Iterable[str]) -> int:
     Raises:
         OSError: The file cannot be written; then it is as it was.
     """
-    gone = {passage_key(text) for text in texts}
+    gone = {compared(text) for text in texts}
     with _WRITING:
         if not gone or not os.path.exists(path):
             return 0
         lines = Path(path).read_bytes().splitlines(keepends=True)
-        kept = [line for line in lines if passage_key(_text_in(line)) not in gone]
+        kept = [line for line in lines if compared(_text_in(line)) not in gone]
         if len(kept) < len(lines):
             temporary = Path(f"{path}.{uuid.uuid4().hex}")
             try:
@@ -199,13 +199,8 @@ def purge_recording(path: str | Path, texts: Iterable[str]) -> int:
     return len(lines) - len(kept)
 
 
-def passage_key(text: str) -> str:
-    """What a passage is looked up by: its text in NFKC, with single spaces."""
-    return " ".join(unicodedata.normalize("NFKC", text).split())
-
-
 def _exact_key(text: str, title: str, section: str) -> tuple[str, ...]:
-    return passage_key(text), passage_key(title), passage_key(section)
+    return compared(text), compared(title), compared(section)
 
 
 def _text_in(line: bytes) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 import json
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from io import StringIO
 from itertools import pairwise
 from tokenize import STRING, TokenError, generate_tokens
 from typing import Any, Literal
+
+from llama_pack_densex.propositionizers.tokens import compared
 
 Problem = Literal["cut", "empty", "refused", "unreadable"]
 REASONS = {
@@ -68,7 +69,7 @@ def unique(texts: Iterable[str]) -> tuple[str, ...]:
     """Drop texts that were there before (compared after NFKC and with single spaces), keeping the order."""
     first: dict[str, str] = {}
     for text in texts:
-        first.setdefault(" ".join(unicodedata.normalize("NFKC", text).split()), text)
+        first.setdefault(compared(text), text)
     return tuple(first.values())
 
 

@@ -142,8 +142,7 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
 def _prompt(passage: Passage, part: str) -> str:
     """The input that the Propositionizer was trained with."""
     title, section = (heading[:_LONGEST_HEADING] for heading in (passage.title, passage.section))
-    prompt = f"Title: {title}. Section: {section}. Content: {part}"
-    return sendable(prompt)
+    return sendable(f"Title: {title}. Section: {section}. Content: {part}")
 
 
 _Reply = tuple[str, bool]  # what came, and whether it came to its end

@@ -58,8 +58,17 @@ def runs(text: str) -> list[str]:
 
     They are normalised (NFKC, case folded, digits ungrouped), and in their order.
     """
-    normal = unicodedata.normalize("NFKC", text).casefold()
-    return _TOKEN.findall(_DIGIT_GROUPS.sub("", normal))
+    return _TOKEN.findall(normal(text))
+
+
+def normal(text: str) -> str:
+    """A text in one form: full-width is half-width (NFKC), case is folded, and "1,200" is "1200"."""
+    return _DIGIT_GROUPS.sub("", unicodedata.normalize("NFKC", text).casefold())
+
+
+def compared(text: str) -> str:
+    """What texts are alike by: in NFKC, with single spaces."""
+    return " ".join(unicodedata.normalize("NFKC", text).split())
 
 
 def words_of(run: str) -> list[str]:
