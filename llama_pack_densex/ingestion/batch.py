@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any
 
 from llama_index.core.base.llms.types import ChatMessage, ChatResponse, MessageRole
 from llama_index.core.llms import LLM
@@ -160,7 +160,6 @@ class RequestFiles:
             )
         self.written: list[RequestFile] = []
         self._unfinished, self._is_new = folder, not folder.exists()
-        self._stream: BinaryIO | None = None
 
     def __enter__(self) -> RequestFiles:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -172,18 +171,16 @@ class RequestFiles:
     def add(self, line: bytes) -> None:
         """Write a request."""
         last = self.written[-1] if self.written else None
-        if self._stream is None or last is None or self._is_full(last, len(line)):
-            self._close()
+        if last is None or last.requests == self._max_requests or last.bytes + len(line) > self._max_bytes:
             last = RequestFile(str(self._folder / f"requests-{len(self.written) + 1:04}.jsonl"))
             self.written.append(last)
-            self._stream = open(self._unfinished / Path(last.path).name, "xb", opener=open_private)  # noqa: SIM115
-        self._stream.write(line)
+        with open(self._unfinished / Path(last.path).name, "ab", opener=open_private) as file:
+            file.write(line)
         last.requests += 1
         last.bytes += len(line)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         try:
-            self._close()
             if kind is None:
                 new = [Path(file.path) for file in self.written]
                 for path in new:
@@ -195,13 +192,6 @@ class RequestFiles:
             if self._is_new:
                 with suppress(OSError):  # there are files in it
                     self._folder.rmdir()
-
-    def _is_full(self, file: RequestFile, more: int) -> bool:
-        return file.requests == self._max_requests or file.bytes + more > self._max_bytes
-
-    def _close(self) -> None:
-        if self._stream is not None:
-            self._stream.close()
 
 
 @dataclass(frozen=True)
@@ -245,7 +235,7 @@ def import_results(files: Sequence[Path], cache: ReplyCache, prices: PriceTable)
     """
     unusable, outcomes, usage = Counter[str](), Counter[str](), dict[str, Usage]()
     already_there = 0
-    for result in _results_in(files):
+    for result in read_results(line for file in files for line in _lines_of(file)):
         outcome = result.outcome
         if outcome is None:
             unusable[result.problem] += 1
@@ -271,10 +261,9 @@ def import_results(files: Sequence[Path], cache: ReplyCache, prices: PriceTable)
     )
 
 
-def _results_in(files: Sequence[Path]) -> Iterator[BatchResult]:
-    for file in files:
-        with file.open("rb") as stream:
-            yield from read_results(stream)
+def _lines_of(file: Path) -> Iterator[bytes]:
+    with file.open("rb") as lines:
+        yield from lines
 
 
 @dataclass(frozen=True)
@@ -294,20 +283,17 @@ class BatchResult:
     model: str = ""
 
 
-def read_results(stream: Iterable[bytes]) -> Iterator[BatchResult]:
+def read_results(lines: Iterable[bytes]) -> Iterator[BatchResult]:
     """Read the lines of an output file or an error file, as the live path reads responses.
 
     Blank lines are left out. Nothing that is wrong with a line is raised.
     """
-    for number, line in enumerate(stream):
-        line = line.removeprefix(b"\xef\xbb\xbf") if number == 0 else line
-        if line.strip():
-            yield _read(line)
+    return (_read(line) for line in lines if line.strip())
 
 
 def _read(line: bytes) -> BatchResult:
     try:
-        result = json.loads(line)
+        result = json.loads(line.decode("utf-8-sig"))
     except (ValueError, RecursionError):
         result = None
     match result:

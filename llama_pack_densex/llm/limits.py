@@ -43,6 +43,9 @@ class Limits:
         >>> await sent.departure
         >>> response = await llm.achat(messages)
         >>> limits.leave(sent, used_tokens=780, taken=True)
+
+    Attributes:
+        counts_tokens: Whether the server limits tokens.
     """
 
     def __init__(
@@ -58,7 +61,7 @@ class Limits:
                 raise ValueError(f"{name} must be a finite number above 0, not {value}")
         self._maximum = self._concurrency = max_concurrency
         self._interval = 60 / (requests_per_minute * _USED) if requests_per_minute else 0.0
-        self._tokens_a_minute = tokens_per_minute or math.inf
+        self.counts_tokens, self._tokens_a_minute = tokens_per_minute is not None, tokens_per_minute or math.inf
         self._next = self._tokens_paid_until = self._not_before = self._adjusted = -math.inf
         self._queue: list[tuple[int, int, Sent]] = []
         self._turns = count(1)
@@ -68,11 +71,6 @@ class Limits:
         self._rate = math.inf  # requests a second, as far as the server's refusals tell
         self._since = self._last_taken = math.inf  # the first from when the first request left
         self._quiet, self._patience, self._proven, self._refused_in_a_row = 0, 1, 0, 0
-
-    @property
-    def counts_tokens(self) -> bool:
-        """Whether the server limits tokens."""
-        return self._tokens_a_minute < math.inf
 
     def used_up(self, wait: float, since: float) -> str:
         """Say why a request that was refused need not be sent again: it would be too long from now; "" where it may be.

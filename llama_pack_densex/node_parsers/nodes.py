@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import uuid
 from bisect import bisect_right
 from collections import Counter, defaultdict
@@ -52,6 +53,7 @@ from llama_pack_densex.propositionizers.sentences import passage_sentences, sent
 _QUIET_SIZE = 50  # of smaller chunks core prints to stdout that metadata make them small, even where there are none
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "llama-pack-densex")
 _INCOMPLETE = "incomplete: "
+_SPACE = re.compile(r"\s*")
 
 
 @dataclass(frozen=True)
@@ -506,7 +508,7 @@ def locate(pieces: Sequence[str], text: str) -> list[Span | None]:
     spans: list[Span | None] = []
     start = end = 0  # of the last found piece
     for piece in pieces:
-        found = text.rfind(piece, start, _skip_space(text, end) + len(piece))
+        found = text.rfind(piece, start, _after_space(text, end) + len(piece))
         if found < 0:  # the splitter left something out
             found = text.find(piece, start)
         if found < 0:  # the piece before was taken for a later one like it
@@ -517,10 +519,9 @@ def locate(pieces: Sequence[str], text: str) -> list[Span | None]:
     return spans
 
 
-def _skip_space(text: str, index: int) -> int:
-    while index < len(text) and text[index].isspace():
-        index += 1
-    return index
+def _after_space(text: str, index: int) -> int:
+    found = _SPACE.match(text, index)
+    return found.end() if found else index
 
 
 class Outline:
@@ -558,8 +559,7 @@ class Outline:
         return self._sections[above - 1] if above else ""
 
     def _heading_at(self, start: int) -> Region | None:
-        while start < len(self._text) and self._text[start].isspace():
-            start += 1
+        start = _after_space(self._text, start)
         index = bisect_right(self._starts, start) - 1
         if index >= 0 and self.headings[index].start <= start < self.headings[index].end:
             return self.headings[index]
