@@ -313,10 +313,16 @@ class Client:
         self._sending.shutdown(wait=False)
 
     def _send_now(self, messages: Messages, receive: Receive) -> None:
-        if self._is_chat:
-            receive(self._chat(messages))
-        else:
-            receive(self._llm.complete("\n\n".join(message.content or "" for message in messages)))
+        try:
+            if self._is_chat:
+                receive(self._chat(messages))
+            else:
+                receive(self._llm.complete("\n\n".join(message.content or "" for message in messages)))
+        except BaseException as error:
+            if isinstance(error, Exception):
+                raise
+            # as SystemExit and asyncio's CancelledError: it is the loop's that they would end, and all wait in that
+            raise AssertionError(f"the LLM raised {type(error).__name__}: {error}") from error
 
     def _chat(self, messages: Messages) -> ChatResponse:
         form = dict(self._form)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from pathlib import Path
@@ -45,6 +46,18 @@ def propositionizer(url: str, **arguments: Any) -> LLMPropositionizer:
 
 
 # A wrong setting
+
+
+@pytest.mark.parametrize("error", [SystemExit("no key"), asyncio.CancelledError(), GeneratorExit()])
+def test_an_llm_that_would_end_the_process_ends_the_run(error: BaseException) -> None:
+    class EndingLLM(MockLLM):
+        def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> Any:
+            raise error
+
+    asking = LLMPropositionizer(EndingLLM(), retry_wait=0)
+    for _ in range(2):
+        with pytest.raises(PropositionizerError, match=f"{type(error).__name__}.*mend it"):
+            asking.propositionize(PASSAGES[:1])
 
 
 def test_a_wrong_setting_stops_the_run_with_the_providers_words_and_nothing_counts_as_done() -> None:
