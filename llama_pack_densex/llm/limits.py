@@ -49,10 +49,7 @@ class Limits:
     """
 
     def __init__(
-        self,
-        max_concurrency: int,
-        requests_per_minute: float | None = None,
-        tokens_per_minute: float | None = None,
+        self, max_concurrency: int, requests_per_minute: float | None = None, tokens_per_minute: float | None = None
     ) -> None:
         if max_concurrency < 1:
             raise ValueError(f"max_concurrency must be at least 1, not {max_concurrency}")

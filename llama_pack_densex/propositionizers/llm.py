@@ -41,16 +41,7 @@ from llama_pack_densex.llm.reference import (
     without_retries,
 )
 from llama_pack_densex.llm.requests import Client, Question, Sender, Stop, background_loop, response_format
-from llama_pack_densex.llm.usage import (
-    Budget,
-    BudgetError,
-    Meter,
-    Price,
-    Reply,
-    RequestFigures,
-    price_of,
-    read_prices,
-)
+from llama_pack_densex.llm.usage import Budget, BudgetError, Meter, Price, Reply, RequestFigures, price_of, read_prices
 from llama_pack_densex.propositionizers.base import (
     BudgetExceededError,
     Passage,

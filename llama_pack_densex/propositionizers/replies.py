@@ -42,8 +42,7 @@ class Reading:
 
 
 class _UnusableReplyError(Exception):
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
+    """Its argument is the problem."""
 
 
 def read_reply(text: str, *, finished: bool = False, questions: bool = False) -> Reading:
@@ -62,7 +61,7 @@ def read_reply(text: str, *, finished: bool = False, questions: bool = False) ->
     try:
         return _read(text.strip().lstrip("\ufeff").strip(), finished, questions)
     except _UnusableReplyError as unusable:
-        return Reading(problem=unusable.problem)
+        return Reading(problem=unusable.args[0])
 
 
 def unique(texts: Iterable[str]) -> tuple[str, ...]:
