@@ -402,6 +402,12 @@ def test_a_pdf_is_one_document_a_page(tmp_path: Path) -> None:
     assert [page.text.strip() for page in pages] == ["The cat sat.", "", "The dog ran."]
 
 
+def test_characters_that_stores_do_not_take_are_left_out_of_a_pdf(tmp_path: Path) -> None:
+    pytest.importorskip("pypdf")
+    (page,) = read_file(write(tmp_path / "a.pdf", pdf_bytes([r"The \000cat sat."])), "a.pdf")
+    assert page.text.strip() == "The cat sat."
+
+
 def test_a_pdf_page_carries_its_label(tmp_path: Path) -> None:
     pytest.importorskip("pypdf")
     file = write(tmp_path / "a.pdf", pdf_bytes(["One.", "Two."], roman=True))
@@ -461,6 +467,11 @@ def test_code_in_html_keeps_its_lines(tmp_path: Path) -> None:
 
 def test_a_page_without_end_tags_keeps_its_text(tmp_path: Path) -> None:
     assert html(tmp_path, "<html><head><title>T</title><body><p>One<p>Two") == "One\n\nTwo\n"
+
+
+def test_a_page_that_no_parser_takes_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableFileError, match=r"page\.html cannot be read .*may be damaged"):
+        html(tmp_path, "<p>Rain fell.</p><![foo[secret]]>")
 
 
 def test_a_page_that_nests_deeply_is_read(tmp_path: Path) -> None:

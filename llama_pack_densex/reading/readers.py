@@ -39,6 +39,10 @@ _FRONT_MATTER = re.compile(r"---[ \t]*\r?\n((?:.*\n)*?)(?:---|\.\.\.)[ \t]*\r?(?
 _SLIDE_KEYS = ("text_sections", "tables", "charts", "images", "notes", "extraction_errors", "extraction_warnings")
 _MOST_ALIASES = 20  # in front matter: of a few lines, some more make gigabytes
 _BINARY = 8192  # bytes that tell a large binary file from text before it is read
+_NO_TEXT = (
+    "is no text (it has NUL characters): only text, Markdown, HTML, PDF, Word, PowerPoint and EPUB files can be read; "
+    "convert it, or leave it out"
+)
 _KANA = re.compile("[ぁ-ゖァ-ヺ]")
 _PLAUSIBLE = 0.8  # share of common characters; what is right has nearly all, what is wrong seldom half
 
@@ -79,11 +83,12 @@ def read_file(path: Path, document_id: str) -> list[Document]:
     except ImportError as error:
         advice = _OFFICE_ADVICE if is_office else _FILES_ADVICE
         raise MissingReaderError(path, f"needs more packages ({error}): {advice}") from error
-    except Exception as error:
-        if not is_office or isinstance(error, UnreadableFileError):
-            raise
+    except UnreadableFileError:
+        raise
+    except Exception as error:  # what is damaged fails anywhere in a reader, with any kind of error
         wrong = type(error.__cause__ or error).__name__  # not its message, which may quote the text
-        raise UnreadableFileError(path, f"cannot be read ({wrong}): it may be damaged; save it anew") from error
+        kind = " as a PDF" if suffix == ".pdf" else ""
+        raise UnreadableFileError(path, f"cannot be read{kind} ({wrong}): it may be damaged; save it anew") from error
     if not documents:  # the reader of slides logs what is wrong and goes on
         raise UnreadableFileError(path, "cannot be read: it may be damaged; save it anew")
     for number, document in enumerate(documents, 1):
@@ -158,19 +163,12 @@ def _pdf(file: Path) -> _Parts:
     """The pages of a PDF, each with its label as "page_label" in its metadata."""
     import pypdf
 
-    try:
-        reader = pypdf.PdfReader(file)
-        if reader.is_encrypted and not reader.decrypt(""):
-            raise UnreadableFileError(file, "is encrypted: save it without a password")
-        # half characters (lone surrogates), which broken fonts leave in PDFs, are replaced
-        texts = [page.extract_text().encode("utf-8", "replace").decode("utf-8") for page in reader.pages]
-        return [(text, {"page_label": label}) for text, label in zip(texts, reader.page_labels, strict=True)]
-    except (UnreadableFileError, OSError):
-        raise
-    except Exception as error:  # a damaged PDF fails anywhere in pypdf, with any kind of error
-        raise UnreadableFileError(
-            file, f"cannot be read as a PDF ({type(error).__name__}: {error}): it may be damaged; save it anew"
-        ) from error
+    reader = pypdf.PdfReader(file)
+    if reader.is_encrypted and not reader.decrypt(""):
+        raise UnreadableFileError(file, "is encrypted: save it without a password")
+    # broken fonts leave half characters (lone surrogates) and NUL in PDFs, which stores do not take
+    texts = [page.extract_text().encode("utf-8", "replace").decode().replace("\0", "") for page in reader.pages]
+    return [(text, {"page_label": label}) for text, label in zip(texts, reader.page_labels, strict=True)]
 
 
 _READERS = {".pdf": _pdf, ".html": _html, ".htm": _html, ".xhtml": _html, ".csv": _csv, ".tsv": _csv}
@@ -234,21 +232,16 @@ def _try(data: bytes, encoding: str) -> str | None:
 def _bytes(file: Path) -> bytes:
     with file.open("rb") as opened:
         data = opened.read(_BINARY)
-        may_be_text = b"\0" not in data or data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-        data += opened.read() if may_be_text else b""
-    if b"\0" in data and not data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise UnreadableFileError(
-            file,
-            "is no text (it has NUL characters): only text, Markdown, HTML, PDF, Word, PowerPoint and EPUB files can "
-            "be read; convert it, or leave it out",
-        )
+        is_utf_16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        data += opened.read() if is_utf_16 or b"\0" not in data else b""
+    if b"\0" in data and not is_utf_16:
+        raise UnreadableFileError(file, _NO_TEXT)
     return data
 
 
 def _decoded(file: Path, data: bytes, declared: str | None = None) -> str:
     text = decode(data, declared)
-    if text is None:
-        raise UnreadableFileError(
-            file, "is text in no encoding that can be recognised: convert it to UTF-8, or leave it out"
-        )
+    if text is None or "\0" in text:
+        unknown = "is text in no encoding that can be recognised: convert it to UTF-8, or leave it out"
+        raise UnreadableFileError(file, unknown if text is None else _NO_TEXT)
     return text
