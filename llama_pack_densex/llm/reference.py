@@ -215,9 +215,8 @@ def _key_variable(llm_class: Any) -> str:
 
 def _is_plain(value: Any) -> bool:
     value = getattr(value, "value", value)
-    if isinstance(value, (list, tuple)):
-        return all(_is_plain(item) for item in value)
-    return value is None or isinstance(value, (str, int, float, bool))
+    is_list = isinstance(value, (list, tuple))
+    return all(map(_is_plain, value)) if is_list else isinstance(value, (str, int, float, bool, type(None)))
 
 
 def _without_credentials(value: Any) -> Any:

@@ -408,12 +408,9 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
 
     def _sender_now(self) -> Sender:
         """What all calls share, by the settings as they are now: some may have been changed."""
-        share = self.workers
-        rates = [None if rate is None else rate / share for rate in (self.requests_per_minute, self.tokens_per_minute)]
-        budget = Budget(
-            None if self.max_cost is None else self.max_cost / share,
-            None if self.max_tokens_total is None else self.max_tokens_total // share,
-        )
+        limits = (self.requests_per_minute, self.tokens_per_minute, self.max_cost)
+        *rates, max_cost = (None if limit is None else limit / self.workers for limit in limits)
+        budget = Budget(max_cost, None if self.max_tokens_total is None else self.max_tokens_total // self.workers)
         model = _model_of(self._llm)
         price = price_of(model, read_prices(self.prices), self._llm)
         if self.max_cost is not None and price is None:
