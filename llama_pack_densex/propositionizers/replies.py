@@ -105,7 +105,8 @@ def _read(text: str, finished: bool, with_questions: bool) -> Reading:
         values = _values(text)
     asked: tuple[str, ...] = ()
     if with_questions:
-        values, named = _without_questions(values)
+        named: list[Any] = []
+        values = _without_questions(values, named)
         asked = _propositions(_strings(named, depth=0))
     texts = _propositions(_strings(values, depth=0)) or (() if values else _propositions(_listed(text, finished)))
     if with_questions:
@@ -118,21 +119,15 @@ def _read(text: str, finished: bool, with_questions: bool) -> Reading:
     return Reading(texts, questions=unique(asked))
 
 
-def _without_questions(value: Any, depth: int = 0) -> tuple[Any, list[Any]]:
-    """A value without the parts that are named like questions, and these."""
-    named: list[Any] = []
-
-    def rest(part: Any) -> Any:
-        others, found = _without_questions(part, depth + 1)
-        named.extend(found)
-        return others
-
+def _without_questions(value: Any, named: list[Any], depth: int = 0) -> Any:
+    """A value without the parts that are named like questions, which are added to `named`."""
     if isinstance(value, list) and depth < _DEEPEST:
-        value = [rest(one) for one in value]
-    elif isinstance(value, dict) and depth < _DEEPEST:
+        return [_without_questions(one, named, depth + 1) for one in value]
+    if isinstance(value, dict) and depth < _DEEPEST:
         named += [part for key, part in value.items() if _ASKING.search(key)]
-        value = {key: rest(part) for key, part in value.items() if not _ASKING.search(key)}
-    return value, named
+        others = {key: part for key, part in value.items() if not _ASKING.search(key)}
+        return {key: _without_questions(part, named, depth + 1) for key, part in others.items()}
+    return value
 
 
 def _whole(text: str) -> list[Any] | None:
