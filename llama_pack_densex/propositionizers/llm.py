@@ -10,6 +10,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -446,9 +447,11 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
 
     @model_serializer(mode="wrap")
     def custom_model_dump(self, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+        age = None if self._cache is None or self._cache.max_age is None else self._cache.max_age.total_seconds()
         return {
             **handler(self),
             "cache": None if self._cache is None else str(self._cache.path),
+            **({} if age is None else {"cache_max_age": age}),  # seconds
             "llm": describe_llm(self._llm, self.llm_factory).model_dump(mode="json"),
             "fingerprint": self.fingerprint,
             "class_name": self.class_name(),
@@ -470,7 +473,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Not core's way, which drops what cannot be pickled and goes on.
-        return _unpickled, (type(self), {**self.to_dict(), "cache": self._cache}, self._prompts)
+        return _unpickled, (type(self), self.to_dict(), self._prompts)
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> LLMPropositionizer:
         return self.__copy__()  # shares the client, which holds locks; everything else is never changed in place
@@ -479,6 +482,9 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
 def _made_again(kind: type[LLMPropositionizer], data: dict[str, Any], *, trusted: bool = False) -> LLMPropositionizer:
     """A propositionizer of its dictionary; `trusted` as of `LLMReference.rebuild`."""
     settings = {name: value for name, value in data.items() if name not in ("class_name", "fingerprint")}
+    age = settings.pop("cache_max_age", None)
+    if age is not None and isinstance(settings.get("cache"), str):
+        settings["cache"] = ReplyCache(settings["cache"], timedelta(seconds=age))
     if isinstance(settings.get("llm"), dict):
         settings["llm"] = LLMReference.model_validate(settings["llm"]).rebuild(trusted=trusted)
     return kind(**settings)

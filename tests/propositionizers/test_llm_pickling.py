@@ -8,6 +8,7 @@ import os
 import pickle
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from llama_index.core.prompts import PromptTemplate
 from llama_index.llms.openai import OpenAI
 from openai import OpenAI as OpenAIClient
 
+from llama_pack_densex.llm.cache import ReplyCache
 from llama_pack_densex.propositionizers.base import Passage
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from tests.openai_server import OpenAIServer, held
@@ -214,3 +216,13 @@ def test_a_client_that_was_made_for_use_does_not_stand_in_the_way(monkeypatch: p
     llm = OpenAI(model="gpt-4o-mini", api_key=KEY)
     llm._get_client()
     assert pickle.loads(pickle.dumps(LLMPropositionizer(llm))).llm.model == "gpt-4o-mini"
+
+
+@pytest.mark.parametrize(
+    "again", [lambda one: pickle.loads(pickle.dumps(one)), lambda one: one.from_dict(one.to_dict())]
+)
+def test_a_cache_forgets_as_early_as_before(again: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    cache = ReplyCache(tmp_path / "replies.db", max_age=timedelta(days=90))
+    made = again(LLMPropositionizer(openai(), cache=cache)).cache
+    assert (made.path, made.max_age) == (cache.path, cache.max_age)
