@@ -73,9 +73,7 @@ def without_secrets(value: Any) -> Any:
 
 
 _BaseParser = Annotated[
-    NodeParser,
-    BeforeValidator(_made_of_dict),
-    PlainSerializer(lambda parser: without_secrets(parser.to_dict())),
+    NodeParser, BeforeValidator(_made_of_dict), PlainSerializer(lambda parser: without_secrets(parser.to_dict()))
 ]
 
 
@@ -224,8 +222,8 @@ class BasePropositionNodeParser(NodeParser):
 
     def _parse_nodes(self, nodes: Sequence[BaseNode], show_progress: bool = False, **kwargs: Any) -> list[BaseNode]:
         documents, passages = self._split_all(nodes, show_progress)
-        sets = self.propositionizer.stream(passages)
-        shown = get_tqdm_iterable(sets, show_progress, "Propositionising", total=len(passages))
+        made = self.propositionizer.stream(passages)
+        shown = get_tqdm_iterable(made, show_progress, "Propositionising", total=len(passages))
         return _assembled(documents, checked_sets(self.propositionizer, passages, reported(list(shown))))
 
     async def _aparse_nodes(
@@ -292,10 +290,7 @@ class PropositionNodeParser(BasePropositionNodeParser):
 
     @classmethod
     def from_defaults(
-        cls,
-        base_parser: NodeParser | None = None,
-        propositionizer: Propositionizer | None = None,
-        **kwargs: Any,
+        cls, base_parser: NodeParser | None = None, propositionizer: Propositionizer | None = None, **kwargs: Any
     ) -> PropositionNodeParser:
         """Make a parser from what is given, of these and the other fields, and the defaults for what is None."""
         kwargs |= {"base_parser": base_parser, "propositionizer": propositionizer}
