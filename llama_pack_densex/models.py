@@ -13,11 +13,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from llama_index.core import Settings
+from llama_index.core import MockEmbedding, Settings
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import Field, PrivateAttr
 from llama_index.core.embeddings.utils import resolve_embed_model as core_resolve_embed_model
-from llama_index.core.llms import LLM
+from llama_index.core.llms import LLM, MockLLM
 from llama_index.core.utils import get_cache_dir, infer_torch_device
 
 from llama_pack_densex.llm.errors import scrub
@@ -92,6 +92,8 @@ def default_llm() -> tuple[LLM | None, str]:
     """
     # the attribute behind the property: reading the property would make core's own OpenAI default
     chosen = getattr(Settings, "_llm", None)
+    if type(chosen) is MockLLM:  # what core makes of None
+        return None, "none, as Settings.llm says"
     if chosen is not None:
         return chosen, f"{_name(chosen)} from Settings.llm"
     if os.environ.get("OPENAI_API_KEY"):
@@ -154,6 +156,8 @@ def resolve_embed_model(embed_model: BaseEmbedding | str | None) -> tuple[BaseEm
         model = core_resolve_embed_model(embed_model)
         return model, _name(model)
     chosen = getattr(Settings, "_embed_model", None)
+    if type(chosen) is MockEmbedding and chosen.embed_dim == 1:  # what core makes of None
+        return None, "none, as Settings.embed_model says"
     if chosen is not None:
         return chosen, f"{_name(chosen)} from Settings.embed_model"
     if not is_installed("llama_index.embeddings.huggingface"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -227,6 +228,8 @@ def test_a_reader_goes_on_in_all_its_methods_after_another_process_compacted_the
         lambda pack: set(pack.documents()),
         lambda pack: {node.ref_doc_id for node in pack.nodes()},
         lambda pack: set(sources(pack.retrieve("灯台", similarity_top_k=20, filters=SHELF))),
+        lambda pack: sorted(record.id for record in pack.records("passage")),
+        lambda pack: (pack.persist(index.parent / uuid.uuid4().hex), pack.counts().documents)[1],
     ]
     expected = [ask(load(index)) for ask in asked]
     readers = [load(index) for _ in asked]

@@ -34,6 +34,16 @@ def test_without_settings_and_key_there_is_no_llm() -> None:
     assert Settings._llm is None
 
 
+def test_what_settings_disable_is_not_used(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for part in ("_llm", "_embed_model"):  # set back afterwards
+        monkeypatch.setattr(Settings, part, None)
+    Settings.llm, Settings.embed_model = None, None
+    pack = DenseXRetrievalPack([Document(text="Rain fell on the harbour. It was cold.")])
+    assert pack.vector_index is None
+    assert str(pack.run("Where did rain fall?")).startswith("Rain fell on the harbour.")
+    assert "as Settings.llm says" in str(pack)
+
+
 def test_a_key_alone_means_openai(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
     llm, source = default_llm()

@@ -130,6 +130,28 @@ def test_a_vector_store_of_the_users_own_is_persisted_with_its_texts(documents: 
         assert answers(loaded) == answers(pack)
 
 
+def test_an_index_is_in_its_folder_alone_whatever_that_is_called(tmp_path: Path) -> None:
+    folder = tmp_path / "家" / "索引 #1 50%"
+    pack = DenseXRetrievalPack([Document(id_="rain", text="Rain fell.")], persist_dir=folder)
+    pack.insert(Document(id_="snow", text="Snow fell."))
+    pack.delete("rain", purge=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["家"]
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+    assert set(DenseXRetrievalPack.load(folder).documents()) == {"snow"}
+
+
+def test_a_program_may_go_elsewhere_while_it_has_an_index_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(tmp_path)
+    pack = DenseXRetrievalPack([Document(id_="rain", text="Rain fell.")], persist_dir="index")
+    monkeypatch.chdir(elsewhere)
+    pack.insert(Document(id_="snow", text="Snow fell."))
+    assert [hit.node.ref_doc_id for hit in pack.retrieve("snow")] == ["snow"]
+    assert not list(elsewhere.iterdir())
+    assert set(DenseXRetrievalPack.load(tmp_path / "index").documents()) == {"rain", "snow"}
+
+
 def test_persist_without_a_folder_says_so(documents: list[Document]) -> None:
     with pytest.raises(ValueError, match="say where to"):
         DenseXRetrievalPack(documents).persist()

@@ -20,6 +20,7 @@ from llama_pack_densex import (
 )
 from llama_pack_densex.propositionizers.base import Propositionizer
 from llama_pack_densex.stores.folder import REPLIES_FILE
+from llama_pack_densex.stores.lance import LanceVectorStore
 from tests.openai_server import OpenAIServer, Reply, asked_content
 
 SECRET = Document(id_="配合/秘密.md", text="The bitters hold wormwood and quinine. 秘伝の調味料には山椒と陳皮が入る。")
@@ -207,6 +208,16 @@ def test_purging_leaves_nothing_of_a_document_in_any_file_of_the_index(server: O
     loaded = DenseXRetrievalPack.load(folder)
     assert loaded.retrieve("harbour")[0].node.ref_doc_id == OTHER.id_
     assert loaded.counts().documents == 201
+
+
+def test_purging_leaves_nothing_of_a_document_in_an_embedded_store_of_the_users_own(folder: Path) -> None:
+    store = LanceVectorStore(folder)
+    pack = DenseXRetrievalPack([SECRET, OTHER], vector_store=store, query_llm="none", embed_model="none")
+    assert found(WORDS, *files_in(folder)) >= {"wormwood", "山椒"}
+    pack.delete(SECRET.id_, purge=True)
+    assert found(WORDS, *files_in(folder)) == set()
+    again = DenseXRetrievalPack.from_vector_store(LanceVectorStore(folder), query_llm="none")
+    assert set(again.documents()) == {OTHER.id_}
 
 
 def test_purging_reaches_the_replies_for_a_document_that_the_index_does_not_have(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 import threading
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,6 +31,7 @@ from llama_pack_densex.stores.lance import LanceNodes, LanceVectorStore
 from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest, is_index
 from llama_pack_densex.stores.node_store import NodeStore
 from llama_pack_densex.stores.words import Words, make_tokenizer, words_in
+from llama_pack_densex.stores.words_beside import FOLDER as WORDS
 from llama_pack_densex.stores.words_beside import note_of
 from llama_pack_densex.wiring import Given, check_hybrid, embed_model_for
 
@@ -71,7 +73,7 @@ def open_store(persist_dir: str | Path | None, given: Given) -> Opened:
         InvalidIndexError: The folder or what is in the store cannot be used.
         ValueError: There are two places for the nodes.
     """
-    folder = None if persist_dir is None else IndexFolder(Path(persist_dir))
+    folder = None if persist_dir is None else IndexFolder(Path(persist_dir).absolute())  # programs change theirs
     if folder is not None and isinstance(given.vector_store, LanceVectorStore):
         raise ValueError("persist_dir keeps its nodes itself, in a store of this kind: leave vector_store out")
     if folder is not None and is_index(folder.path):
@@ -79,10 +81,11 @@ def open_store(persist_dir: str | Path | None, given: Given) -> Opened:
         store = folder.open(manifest, given.vector_store, given.docstore)
         now = about(store)  # others may have written to the same store
         return Opened(store, folder, manifest, manifest.version if not now or now.version == manifest.version else "")
+    vector_store = given.vector_store
     if folder is not None:
-        store = folder.create(given.vector_store, given.docstore)
-    else:
-        store = node_store(given.vector_store, given.docstore)
+        data = folder.create()
+        vector_store = vector_store if vector_store is not None else LanceVectorStore(data, version=0)
+    store = node_store(vector_store, given.docstore)
     return Opened(store, folder, about(store), "")
 
 
@@ -179,6 +182,8 @@ class CommittedIndex:
     def compact(self, about: Manifest) -> None:
         """Write everything anew, commit that as `commit` does, and leave nothing of what was deleted."""
         self._nodes.compact()
+        if self._nodes.beside is None:
+            shutil.rmtree(self.folder.data / WORDS, ignore_errors=True)  # which nobody keeps in step here
         self.commit(about)
         self.tidy(timedelta(0))
 
@@ -281,6 +286,7 @@ class PackIndex:
         there = manifest if folder is not None and is_index(folder.path) else None
         self._committed = None if folder is None else CommittedIndex(folder, self.nodes, there)
         self._known = manifest is not None
+        self._threads = threading.RLock()  # those that write where there is no folder, whose lock has them wait
         if self._committed is None:
             self.nodes.begin = self._begin
         self._indexer = DocumentIndexer(self.nodes, parser, self._trust, self._after_write)
@@ -362,6 +368,8 @@ class PackIndex:
             self._committed.compact(self._about())
         else:
             self.nodes.compact()
+            self._after_change()
+            self.nodes.store.clean(timedelta(0))
 
     def counts(self) -> IndexCounts:
         """Count what is in the index."""
@@ -387,21 +395,21 @@ class PackIndex:
             return
         folder = IndexFolder(Path(str(persist_dir)))
         with folder.lock.held():
-            folder.create(self.nodes.vector_store, self.nodes.docstore)
-            store = self.nodes.store
-            version = store.copy_to(folder.data) or uuid.uuid4().hex
-            manifest = replace(self._about(), data=folder.data.name, version=version)
+            data, store = folder.create(), self.nodes.store
+            version = self.nodes.reading(lambda: store.copy_to(data)) or _new_name()
+            manifest = replace(self._about(), data=data.name, version=version)
             store.write_about(manifest.as_text())
             folder.commit(manifest)
             if self.nodes.beside is not None and not store.atomic:
-                self.nodes.beside.copy_to(folder.data, version, store.records)
+                self.nodes.beside.copy_to(data, version, store.records)
             folder.clean(manifest)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
         if self._committed is None:
-            self.nodes.settle_words(None)
-            yield
+            with self._threads:
+                self.nodes.settle_words(None)
+                yield
         else:
             with self._committed.writing():
                 yield

@@ -69,15 +69,11 @@ class IndexFolder:
         assert self._data is not None, "the folder is neither created nor opened"
         return self._data
 
-    def create(
-        self, vector_store: BasePydanticVectorStore | None, docstore: BaseDocumentStore | None = None
-    ) -> NodeStore:
-        """The store of a new index: a new embedded one where no other is given."""
+    def create(self) -> Path:
+        """Make the subfolder of a new index."""
         self._data = self.path / f"{_DATA}{uuid.uuid4().hex[:12]}"
         self._data.mkdir(parents=True)
-        return node_store(
-            vector_store if vector_store is not None else LanceVectorStore(self._data, version=0), docstore
-        )
+        return self._data
 
     def open(
         self,

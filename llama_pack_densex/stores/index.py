@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -90,7 +91,12 @@ class NodeIndex:
 
     def records(self, granularity: str | None = None) -> Iterator[NodeRecord]:
         """All nodes in short, or those of one granularity."""
-        return self.store.records(granularity)
+
+        def begin() -> tuple[list[NodeRecord], Iterator[NodeRecord]]:
+            records = self.store.records(granularity)
+            return list(islice(records, 1)), records
+
+        yield from chain(*self.reading(begin))
 
     def documents(self) -> dict[str, DocumentRecord]:
         """The documents of the index by id."""

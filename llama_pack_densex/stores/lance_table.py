@@ -523,7 +523,8 @@ class NodeTable:
         """
         if self.now.table is None:
             return 0
-        written = lancedb.connect(str(folder)).create_table(TABLE, self._stream())
+        with self.now.reading():
+            written = lancedb.connect(str(folder)).create_table(TABLE, self._stream())
         index_words(written)
         keep_up(written, self.now.dimension)
         return int(written.version)
@@ -630,7 +631,6 @@ MOST_SEGMENTS = 8
 MOST_FRAGMENTS = 64
 """Files of rows; a hundred thousand rows may have another ten."""
 _FOREVER = timedelta(days=36500)
-_KEPT = "kept"
 _WORDS = FTS(
     base_tokenizer="whitespace", max_token_length=None, lower_case=False, stem=False, remove_stop_words=False,
     ascii_folding=False, with_position=False,
@@ -689,14 +689,14 @@ def settle(table: Any) -> None:
 
 
 def remove_versions(table: Any, older_than: timedelta) -> None:
-    """Remove the files of earlier versions and of writers that were killed; nothing may be due, nobody be writing."""
-    tags, version = table.tags, table.version
-    # LanceDB merges files in the same go; should it find any to merge, it refuses to remove what has a tag
-    (tags.update if _KEPT in tags.list() else tags.create)(_KEPT, version)
+    """Remove the files of earlier versions and of writers that were killed.
+
+    Nobody may be writing, and nothing be due: LanceDB merges files in the same go, and would remove the version before.
+    No tag guards that one: Lance makes a folder of tags beside a path that is not ASCII, which it takes for a URL.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that others may be reading
         table.optimize(cleanup_older_than=older_than, delete_unverified=True)
-    tags.delete(_KEPT)
 
 
 def _index(table: Any, rows: int) -> None:

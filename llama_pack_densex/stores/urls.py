@@ -32,9 +32,11 @@ from llama_pack_densex.stores.manifest import Manifest, is_index
 COLLECTION = "densex"
 """The collection or table where a URL names none."""
 
-_PASSWORD = re.compile(r"(?<=://)(?P<user>[^/@:?]*):[^/]*@|(?P<key>[?&]password=)[^&]*")
+_PASSWORD = re.compile(
+    r"(?<=://)(?P<user>[^/@:?]*):.*@|(?P<key>[?&][^=&]*(key|password|secret|token)[^=&]*=)[^&]*", re.IGNORECASE
+)
 _SERVER = re.compile(
-    r"((?P<user>[^/@:]*)(:(?P<password>[^/]*))?@)?(?P<host>\[[^/@]+\]|[^/@:]+):(?P<port>\d{1,5})(/(?P<collection>[^/]*))?/?"
+    r"((?P<user>[^/@:]*)(:(?P<password>.*))?@)?(?P<host>\[[^/@]+\]|[^/@:]+):(?P<port>\d{1,5})(/(?P<collection>[^/]*))?/?"
 )
 _HNSW_DIMENSIONS = 2_000  # pgvector's HNSW index takes no longer vectors
 _OTHER = "; name another collection, or delete this one and index the documents anew"

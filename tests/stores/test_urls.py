@@ -185,6 +185,23 @@ def test_a_password_is_in_no_error(url: str, caplog: pytest.LogCaptureFixture) -
     assert "127.0.0.1:9" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://user:hunter2/x+y=@127.0.0.1:9/db",
+        "qdrant://:hunter2/x+y=@127.0.0.1:9/papers",
+        "chroma://127.0.0.1:9/papers?token=hunter2",
+        "qdrant://127.0.0.1:9/papers?api_key=hunter2",
+        "milvus://127.0.0.1:9/papers?ssl=true&apikey=hunter2",
+    ],
+)
+def test_a_key_with_a_slash_or_as_an_option_is_in_no_error(url: str) -> None:
+    with pytest.raises((ConnectionError, ValueError, ImportError)) as caught:
+        open_url(url, None)
+    assert "hunter2" not in str(caught.value)
+    assert "127.0.0.1:9" in str(caught.value)
+
+
 def test_a_password_is_in_no_representation_of_the_store(postgres_server: str) -> None:
     opened = open_url(postgres_server, DIMENSION)
     assert "hunter2" not in f"{opened!r}{opened.to_dict()}"

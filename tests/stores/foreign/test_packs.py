@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from llama_index.core.storage.kvstore import SimpleKVStore
 from llama_index.core.vector_stores.simple import SimpleVectorStore
 
 from llama_pack_densex import DenseXRetrievalPack
+from llama_pack_densex.index.upkeep import delete_documents
 from llama_pack_densex.stores.foreign import adapter_for
 from tests.searching import ShortEmbedding
 from tests.stores.foreign.alone_checks import StoppedError, stopped_after
@@ -106,6 +110,54 @@ def test_two_writers_to_a_faiss_folder_lose_nothing_after_many_deletions(
         assert set(pack.documents()) == expected
         assert {str(node.ref_doc_id) for node in pack.nodes()} == expected
         assert all("is newer" in node.get_content() for node in pack.nodes("passage"))
+
+
+@pytest.mark.parametrize("by", ["a pack that does not search by words", "without a model"])
+def test_purging_reaches_words_that_are_not_searched_now(
+    by: str, faiss_stores: Callable[[], Any], tmp_path: Path
+) -> None:
+    DenseXRetrievalPack([SECRET, OTHER], vector_store=faiss_stores(), persist_dir=tmp_path, **OPTIONS)
+    if by == "without a model":
+        delete_documents(tmp_path, ["秘密"], purge=True)
+    else:
+        DenseXRetrievalPack.load(tmp_path, hybrid=False, **OPTIONS).delete("秘密", purge=True)
+    files = [file for file in tmp_path.rglob("*") if file.is_file()]
+    assert not any(word.encode() in file.read_bytes() for file in files for word in ("wormwood", "山椒"))
+    assert DenseXRetrievalPack.load(tmp_path, **OPTIONS).retrieve("harbour")[0].node.ref_doc_id == "天気"
+
+
+def test_llama_indexs_own_index_goes_on_after_a_copy_was_persisted(tmp_path: Path) -> None:
+    faiss = pytest.importorskip("faiss")
+    integration = pytest.importorskip("llama_index.vector_stores.faiss")
+    flat = faiss.IndexFlatIP(len(ShortEmbedding().get_text_embedding("a")))
+    store = integration.FaissMapVectorStore(faiss.IndexIDMap2(flat))
+    pack = DenseXRetrievalPack([OTHER], vector_store=store, **OPTIONS)
+    pack.persist(tmp_path / "copy")
+    pack.insert(SECRET)
+    assert pack.vector_index is not None
+    found = pack.vector_index.as_retriever(similarity_top_k=20).retrieve("wormwood")
+    assert {hit.node.ref_doc_id for hit in found} == {"秘密", "天気"}
+
+
+class MeetingEmbedding(ShortEmbedding):
+    """Has threads that embed wait a while for one another."""
+
+    def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
+        with suppress(threading.BrokenBarrierError):
+            MEETING.wait(timeout=0.5)
+        return super()._get_text_embeddings(texts)
+
+
+MEETING = threading.Barrier(2)
+
+
+def test_threads_that_replace_a_document_at_once_leave_one_of_its_versions() -> None:
+    pack = DenseXRetrievalPack([OTHER], embed_model=MeetingEmbedding(), query_llm="none")
+    MEETING.reset()
+    versions = [Document(id_="d", text=f"It is version {number}. Nothing else.") for number in range(2)]
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(pack.insert, versions))
+    assert len([record for record in pack.records("passage") if record.document_id == "d"]) == 1
 
 
 def test_deleted_text_is_in_no_file_of_a_faiss_folder(faiss_stores: Callable[[], Any], tmp_path: Path) -> None:
