@@ -7,7 +7,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import get_args
+from typing import Any, get_args
 
 from llama_index.core.schema import BaseNode
 
@@ -19,7 +19,7 @@ from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser, Pa
 from llama_pack_densex.propositionizers.base import PropositionizerError
 from llama_pack_densex.retrieval.trust import TrustMeter
 from llama_pack_densex.stores.index import NodeIndex
-from llama_pack_densex.stores.node_store import DocumentRecord, NodeRecord, file_of
+from llama_pack_densex.stores.node_store import DocumentRecord, NodeRecord, Tally, file_of
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +45,12 @@ class IndexCounts:
     sections: int
     questions: int
     statuses: dict[str, int]
+
+    @classmethod
+    def of(cls, tally: Tally) -> IndexCounts:
+        """What was counted, by name."""
+        named: dict[str, Any] = {f"{unit}s": tally.granularities.get(unit, 0) for unit in get_args(Granularity)}
+        return cls(documents=tally.documents, statuses=tally.statuses, **named)
 
 
 _NODES_A_WRITE = 2_000  # nodes that are embedded and written together
@@ -175,19 +181,6 @@ class DocumentIndexer:
         known = [one for one in given if one in there or store.node_ids([one])]
         self._index.remove(given)
         return known
-
-    def counts(self) -> IndexCounts:
-        """Count what is in the index."""
-        tally = self._index.tally()
-        return IndexCounts(
-            documents=tally.documents,
-            passages=tally.granularities.get("passage", 0),
-            propositions=tally.granularities.get("proposition", 0),
-            sentences=tally.granularities.get("sentence", 0),
-            sections=tally.granularities.get("section", 0),
-            questions=tally.granularities.get("question", 0),
-            statuses=dict(tally.statuses),
-        )
 
 
 def checked_documents(documents: BaseNode | Iterable[BaseNode]) -> Iterator[BaseNode]:

@@ -219,7 +219,7 @@ class CommittedIndex:
         if there is None:
             return
         if self.current is not None and there.version != self.current.version and not self._nodes.store.version:
-            self._nodes.reload(folder.data)
+            self._nodes.store.reload(folder.data)
         self._nodes.roll_back(there.version)
         if there != self.current:
             self._reopen_words(there)
@@ -373,7 +373,7 @@ class PackIndex:
 
     def counts(self) -> IndexCounts:
         """Count what is in the index."""
-        return self._indexer.counts()
+        return IndexCounts.of(self.nodes.tally())
 
     def all_nodes(self, granularity: str | None) -> list[BaseNode]:
         """All nodes, or those of one granularity, in the order of their documents."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.storage.docstore import BaseDocumentStore
+from llama_index.core.vector_stores.simple import SimpleVectorStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_pack_densex.stores.index import NodeIndex, node_store
@@ -31,8 +32,7 @@ REPLIES_FILE = "replies.db"
 REPORT_FILE = "ingestion_report.json"
 """Beside the data: what became of each document in the last ingestion."""
 _DATA = "data-"
-_FAISS = ("FaissVectorStore", "FaissMapVectorStore")
-_IN_MEMORY = ("SimpleVectorStore",)
+_IN_MEMORY = ("FaissVectorStore", "FaissMapVectorStore", SimpleVectorStore.__name__)
 OLD_VERSIONS = timedelta(minutes=1)
 """How long what a change made superfluous is kept, for questions that are being answered; after that, who opened the
 index before goes on with its current state."""
@@ -95,11 +95,17 @@ class IndexFolder:
             if vector_store is not None:
                 raise InvalidIndexError(f"{self.path} keeps its nodes itself; leave vector_store out to open it.")
             return LanceNodes(LanceVectorStore(self._data, version=int(manifest.version)))
-        if vector_store is None and manifest.vector_store not in (*_FAISS, *_IN_MEMORY):
+        if vector_store is None and manifest.vector_store not in _IN_MEMORY:
             raise InvalidIndexError(
                 f"{self.path} keeps its embeddings in a {manifest.vector_store}; pass it as vector_store=."
             )
-        return _load_adapter(manifest.vector_store, self._data, vector_store, docstore)
+        try:
+            vector_store = _empty_store(manifest.vector_store) if vector_store is None else vector_store
+            store = node_store(vector_store, docstore)
+            store.reload(self._data)
+        except ValueError as error:
+            raise InvalidIndexError(str(error)) from error
+        return store
 
     def open_index(self, manifest: Manifest, embed_model: BaseEmbedding | None = None) -> NodeIndex:
         """The index of a folder that keeps its nodes itself."""
@@ -130,31 +136,13 @@ def abandon(path: Path, keep: bool) -> None:
             shutil.rmtree(entry, ignore_errors=True)
 
 
-def _load_adapter(
-    name: str, data: Path, vector_store: BasePydanticVectorStore | None, docstore: BaseDocumentStore | None
-) -> NodeStore:
-    """The store of an index whose nodes are not in the embedded one.
+def _empty_store(name: str) -> BasePydanticVectorStore:
+    """A store to hold the vectors that are in a folder, by its class."""
+    if name == SimpleVectorStore.__name__:
+        return SimpleVectorStore()
+    from llama_pack_densex.stores.foreign.faiss import exact_store
 
-    Args:
-        name: The vector store's class.
-        data: Where a docstore is, and the vectors of stores that are in memory.
-        vector_store: The user's; None where the vectors are in `data`.
-        docstore: The user's.
-    """
-    from llama_pack_densex.stores.foreign.docstore import DocstoreNodes
-
-    try:
-        if name in _FAISS:
-            from llama_pack_densex.stores.foreign.faiss import FaissNodes
-
-            return FaissNodes.load(data, docstore, vector_store)
-        if name in _IN_MEMORY:
-            return DocstoreNodes.load(data, docstore, vector_store)
-        assert vector_store is not None, "checked by the caller"
-        store = node_store(vector_store, docstore)
-        return DocstoreNodes.load(data, docstore, vector_store) if isinstance(store, DocstoreNodes) else store
-    except ValueError as error:
-        raise InvalidIndexError(str(error)) from error
+    return exact_store(1)
 
 
 def _is_ours(path: Path) -> bool:
@@ -178,7 +166,7 @@ class WriterLock:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._threads = threading.RLock()
-        self._depth = 0
+        self._lock = FileLock(str(folder / LOCK_FILE), timeout=0, thread_local=False)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -188,28 +176,18 @@ class WriterLock:
             IndexInUseError: Another writer has it; the message says which.
         """
         with self._threads:
-            if self._depth:
-                self._depth += 1
-                try:
-                    yield
-                finally:
-                    self._depth -= 1
-                return
             self._folder.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(str(self._folder / LOCK_FILE), timeout=0)
             try:
-                lock.acquire()
+                self._lock.acquire()
             except Timeout:
                 raise IndexInUseError(self._said()) from None
             try:
                 self._say()
-                self._depth = 1
                 yield
             finally:
-                self._depth = 0
                 with suppress(OSError):
                     (self._folder / WRITER_FILE).unlink()
-                lock.release()
+                self._lock.release()
 
     def _say(self) -> None:
         writer = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}

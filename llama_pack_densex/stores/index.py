@@ -48,6 +48,7 @@ class NodeIndex:
         words: How the words are told that passages are found by; None where they are not searched by words.
 
     Attributes:
+        missing_links: How often a found unit led to a node that is not in the index, since this object was made.
         beside: The words, where the store does not have them itself.
         changed: Whether something was written; who has made that lasting sets it back.
         follow: Called where the version of the store that was opened is gone, to go on with the current one; None
@@ -63,7 +64,7 @@ class NodeIndex:
     ) -> None:
         self.store = store if isinstance(store, NodeStore) else node_store(store, docstore)
         self.embed_model = embed_model
-        self._missing = 0
+        self.missing_links = 0
         self.changed = False
         self.follow: Callable[[], None] | None = None
         self.begin: Callable[[], None] | None = None
@@ -83,11 +84,6 @@ class NodeIndex:
     def docstore(self) -> BaseDocumentStore | None:
         """Where whole nodes are kept beside it; None where the vector store alone is enough."""
         return self.store.docstore
-
-    @property
-    def missing_links(self) -> int:
-        """How often a found unit led to a node that is not in the index, since this object was made."""
-        return self._missing
 
     def records(self, granularity: str | None = None) -> Iterator[NodeRecord]:
         """All nodes in short, or those of one granularity."""
@@ -158,24 +154,19 @@ class NodeIndex:
 
     def all_nodes(self, granularity: str | None = None) -> Iterator[BaseNode]:
         """Whole nodes of one granularity, or all, in any order; some hundred are in memory at a time."""
-        ids: list[str] = []
-        for record in self.store.records(granularity):
-            ids.append(record.id)
-            if len(ids) == _NODES_READ_AT_ONCE:
-                yield from self.store.fetch(ids).values()
-                ids = []
-        if ids:
+        records = self.store.records(granularity)
+        while ids := [record.id for record in islice(records, _NODES_READ_AT_ONCE)]:
             yield from self.store.fetch(ids).values()
 
     def note_missing(self, node_ids: Sequence[str]) -> None:
         """Count links that lead nowhere: each costs its hit, not the query; the first time, say so."""
-        if node_ids and not self._missing:
+        if node_ids and not self.missing_links:
             logger.warning(
                 "%d found units lead to nodes that are not in the index (the first is %s); they are left out. Index "
                 "their documents again. This is said once; `missing_links` counts on.",
                 len(node_ids), node_ids[0],
             )  # fmt: skip
-        self._missing += len(node_ids)
+        self.missing_links += len(node_ids)
 
     def replace(self, document_ids: Sequence[str], nodes: Sequence[BaseNode], show_progress: bool = False) -> None:
         """Make `nodes` the nodes of these documents, embedding those that are not; see `NodeStore.replace`.
@@ -195,16 +186,7 @@ class NodeIndex:
 
     def remove(self, document_ids: Sequence[str]) -> None:
         """Delete all nodes of some documents."""
-        if not document_ids:
-            return
-        with self._change():
-            self.store.remove(document_ids)
-            if self.beside is not None:
-                self.beside.replace(document_ids, [])
-
-    def reload(self, folder: Path) -> None:
-        """Go on from what another writer left; see `NodeStore.reload`."""
-        self.store.reload(folder)
+        self.replace(document_ids, [])
 
     def roll_back(self, version: str) -> None:
         """Go on from a state of the store, which may be another process's; see `NodeStore.roll_back`."""

@@ -206,19 +206,11 @@ class LanceNodes(NodeStore):
         return str(self._now.version)
 
     def replace(self, document_ids: Sequence[str], nodes: Sequence[BaseNode]) -> None:
-        if not nodes:
-            self.remove(document_ids)
-            return
         try:
-            self._table.replace(self.vector_store.rows_of(nodes), document_ids)
-        finally:
-            self._changed()
-
-    def remove(self, document_ids: Sequence[str]) -> None:
-        if not document_ids:
-            return
-        try:
-            self._table.delete(is_any_of("document_id", document_ids))
+            if nodes:
+                self._table.replace(self.vector_store.rows_of(nodes), document_ids)
+            elif document_ids:
+                self._table.delete(is_any_of("document_id", document_ids))
         finally:
             self._changed()
 

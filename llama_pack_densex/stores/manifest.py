@@ -128,19 +128,21 @@ class Manifest:
 
     def write(self, folder: Path) -> None:
         """Write the manifest; the folder's data changes over to `data` in this one step."""
-        file = folder / FILE
-        temporary = folder / f".{FILE}.{uuid.uuid4().hex}"
-        with temporary.open("w", encoding="utf-8") as stream:
-            stream.write(self.as_text())
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(file)
-        sync(folder)
+        write_whole(folder / FILE, self.as_text())
 
 
 def is_index(folder: Path) -> bool:
     """Whether a folder holds an index."""
     return os.path.isfile(folder / FILE)  # False where the folder may not be entered
+
+
+def write_whole(file: Path, text: str) -> None:
+    """Write a file in one step; a stop at any moment leaves the old one or the new one."""
+    temporary = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
+    temporary.write_text(text, encoding="utf-8")
+    sync(temporary)
+    temporary.replace(file)
+    sync(file.parent)
 
 
 def sync(path: Path) -> None:

@@ -109,9 +109,9 @@ class NodeStore(ABC):
             nodes: All nodes of some documents, document by document; they have their embeddings, or none has.
         """
 
-    @abstractmethod
     def remove(self, document_ids: Sequence[str]) -> None:
         """Delete all nodes of some documents."""
+        self.replace(document_ids, [])
 
     @abstractmethod
     def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
@@ -119,7 +119,11 @@ class NodeStore(ABC):
 
     def read(self, node_ids: Sequence[str], record_ids: Sequence[str]) -> Contents:
         """Read some nodes whole and others in short, in one batch."""
-        return _contents(self.fetch(list(dict.fromkeys([*node_ids, *record_ids]))), node_ids, record_ids)
+        fetched = self.fetch(list(dict.fromkeys([*node_ids, *record_ids])))
+        return Contents(
+            {node_id: fetched[node_id] for node_id in node_ids if node_id in fetched},
+            {node_id: NodeRecord.of(fetched[node_id]) for node_id in record_ids if node_id in fetched},
+        )
 
     @abstractmethod
     def search(self, question: VectorStoreQuery) -> list[FoundNode]:
@@ -337,10 +341,3 @@ class Tally:
 def nowhere(dimension: int) -> list[float]:
     """An embedding of length 1, as cosines need, and as good as orthogonal to what models embed."""
     return [(-1.0) ** place / math.sqrt(dimension) for place in range(dimension)]
-
-
-def _contents(fetched: dict[str, BaseNode], node_ids: Sequence[str], record_ids: Sequence[str]) -> Contents:
-    return Contents(
-        {node_id: fetched[node_id] for node_id in node_ids if node_id in fetched},
-        {node_id: NodeRecord.of(fetched[node_id]) for node_id in record_ids if node_id in fetched},
-    )

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_pack_densex.stores.foreign import adapter_for
-from llama_pack_densex.stores.foreign.faiss import FaissNodes
 from llama_pack_densex.stores.urls import is_store_url, open_url, redacted
 from tests.integration.servers import POSTGRES_USER, Servers
-from tests.stores.foreign.docstore_nodes import DIMENSION, ENGLISH, JAPANESE, nodes_of, question
+from tests.stores.foreign.docstore_nodes import DIMENSION, ENGLISH, JAPANESE, kept, nodes_of, question
 
 FOLDERS = {
     "chroma": "chroma://{folder}/chroma",
@@ -75,7 +74,7 @@ def test_a_store_is_made_and_opened_again_by_its_url(
         nodes.persist(folder)
     close(opened)
     again = open_url(url, None)
-    read = FaissNodes.load(folder, None, again) if folder else adapter_for(again)
+    read = kept(folder, None, again) if folder else adapter_for(again)
     after = read.search(question("The Akashi Bridge opened in 1998.", 3))
     assert [node.id for node in after] == [node.id for node in before]
     assert set(read.documents()) == {"bridge", "将棋"}

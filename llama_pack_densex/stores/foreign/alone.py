@@ -146,11 +146,6 @@ class StoreAlone(NodeStore):
             self._each(self._drop, [node_id for node_id in known if node_id not in wires and not known[node_id]])
             self._each(self._put, [wire for node_id, wire in wires.items() if node_id in heads])
 
-    def remove(self, document_ids: Sequence[str]) -> None:
-        known = self._members_of(document_ids)
-        with self._changing():
-            self._each(self._drop, sorted(known, key=lambda node_id: not known[node_id]))  # heads first
-
     def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
         found = {row.id: node_of(row) for row in self._rows_of(node_ids) if row.is_ours}
         return {node_id: found[node_id] for node_id in node_ids if node_id in found}

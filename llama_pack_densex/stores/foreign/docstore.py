@@ -17,7 +17,7 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore, Vector
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY
 from llama_pack_densex.stores.foreign.alone import asking_for
 from llama_pack_densex.stores.foreign.wire import to_wire
-from llama_pack_densex.stores.manifest import sync
+from llama_pack_densex.stores.manifest import sync, write_whole
 from llama_pack_densex.stores.node_store import DocumentRecord, FoundNode, NodeRecord, NodeStore
 
 FILE = "nodes.json"
@@ -54,35 +54,13 @@ class DocstoreNodes(NodeStore):
         self._folder: Path | None = None  # where it is kept
         self._saved: object | None = None  # which state of it is in the folder
 
-    @classmethod
-    def load(
-        cls,
-        folder: Path,
-        docstore: BaseDocumentStore | None = None,
-        vector_store: BasePydanticVectorStore | None = None,
-    ) -> DocstoreNodes:
-        """Open what `persist` kept.
-
-        Args:
-            folder: The folder.
-            docstore: The docstore, where it was not one in memory.
-            vector_store: The vector store, where it was not LlamaIndex's `SimpleVectorStore`; an empty one of these,
-                and one over an empty FAISS index, is filled.
+    def reload(self, folder: Path) -> None:
+        """Go on with what `persist` kept; an empty `SimpleVectorStore` or FAISS index is filled.
 
         Raises:
             ValueError: There is nothing in the folder, it is damaged, a store is missing, or the vector store holds
                 other vectors than the folder.
         """
-        nodes = cls(vector_store if vector_store is not None else cls._new_vector_store(), docstore)
-        nodes.reload(folder)
-        return nodes
-
-    @classmethod
-    def _new_vector_store(cls) -> BasePydanticVectorStore:
-        """A store to hold what is in a folder."""
-        return SimpleVectorStore()
-
-    def reload(self, folder: Path) -> None:
         readers = self._readers()
         if not readers:
             return
@@ -120,7 +98,7 @@ class DocstoreNodes(NodeStore):
             for part, name in names.items():
                 self._write(part, folder / name)
                 sync(folder / name)
-            _write_whole(folder / FILE, {"schema": _SCHEMA, "parts": names})
+            write_whole(folder / FILE, json.dumps({"schema": _SCHEMA, "parts": names}, indent=2))
             for entry in folder.iterdir():
                 ours = entry.name.startswith((f".{FILE}.", *(f"{part}-" for part in names)))
                 if ours and entry.name not in names.values():
@@ -139,7 +117,7 @@ class DocstoreNodes(NodeStore):
         try:
             if self._folder is not None and len(self._readers()) == 1:
                 # the folder has one of the two stores, and the other may be ahead of it after a stop
-                _write_whole(self._folder / _UNFINISHED, [*_unfinished(self._folder), *affected])
+                write_whole(self._folder / _UNFINISHED, json.dumps([*_unfinished(self._folder), *affected]))
             self._note(dict.fromkeys(affected, DocumentRecord()))
             # those that are to be written as well: stores keep both rows of an id, or the old one
             due = {*(node_id for ids in before.values() for node_id in ids), *(node.node_id for node in nodes)}
@@ -156,9 +134,6 @@ class DocstoreNodes(NodeStore):
                 self.docstore.delete_document(f"{_DOCUMENT}{document_id}", raise_error=False)
         finally:
             self._changed()
-
-    def remove(self, document_ids: Sequence[str]) -> None:
-        self.replace(document_ids, [])
 
     def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
         found = {node_id: self.docstore.get_document(node_id, raise_error=False) for node_id in dict.fromkeys(node_ids)}
@@ -298,15 +273,6 @@ def _found(node: BaseNode, score: float) -> FoundNode:
 def _record(nodes: Sequence[BaseNode]) -> DocumentRecord:
     heads = (NodeRecord.of(node) for node in nodes if DOCUMENT_HASH_KEY in node.metadata)
     return next((DocumentRecord(head.document_hash, head.file) for head in heads), DocumentRecord())
-
-
-def _write_whole(file: Path, content: Any) -> None:
-    """Write a file in one step; a stop at any moment leaves the old one or the new one."""
-    temporary = file.with_name(f".{file.name}.{uuid.uuid4().hex[:12]}")
-    temporary.write_text(json.dumps(content, indent=2), encoding="utf-8")
-    sync(temporary)
-    temporary.replace(file)
-    sync(file.parent)
 
 
 def _read_files(folder: Path, readers: Mapping[str, Callable[[str], Any]]) -> dict[str, Any]:

@@ -45,10 +45,6 @@ class FaissNodes(DocstoreNodes):
         self._lock = threading.RLock()  # FAISS is not to be searched while it is written to
         self._search_in(_numbered(vector_store.client))
 
-    @classmethod
-    def _new_vector_store(cls) -> BasePydanticVectorStore:
-        return exact_store(1)
-
     def _search_in(self, index: Any) -> None:
         """Search this index, with the vectors in it that are of nodes of ours, by number."""
         numbers = set(_numbers_in(index).tolist())

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from llama_index.core import Document
 from llama_index.core.schema import BaseNode, MetadataMode
-from llama_index.core.vector_stores.types import VectorStoreQuery
+from llama_index.core.storage.docstore import BaseDocumentStore
+from llama_index.core.vector_stores.simple import SimpleVectorStore
+from llama_index.core.vector_stores.types import BasePydanticVectorStore, VectorStoreQuery
 
 from llama_pack_densex.node_parsers.parsers import PropositionNodeParser
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
+from llama_pack_densex.stores.foreign import adapter_for
 from tests.openai_server import embed
 
 DIMENSION = len(embed("a"))
@@ -32,6 +36,15 @@ def nodes_of(text: str, document_id: str = "d", **metadata: Any) -> list[BaseNod
     nodes = parser.get_nodes_from_documents([Document(id_=document_id, text=text, metadata=metadata)])
     for node in nodes:
         node.embedding = embed(node.get_content(metadata_mode=MetadataMode.EMBED))
+    return nodes
+
+
+def kept(
+    folder: Path, docstore: BaseDocumentStore | None = None, vector_store: BasePydanticVectorStore | None = None
+) -> Any:
+    """What is kept in a folder."""
+    nodes = adapter_for(vector_store if vector_store is not None else SimpleVectorStore(), docstore)
+    nodes.reload(folder)
     return nodes
 
 

@@ -22,7 +22,7 @@ from llama_index.core.vector_stores.types import (
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 from llama_pack_densex.stores.foreign.docstore import DocstoreNodes
 from tests.integration.servers import POSTGRES_USER, Servers
-from tests.stores.foreign.docstore_nodes import ENGLISH, JAPANESE, nodes_of, question
+from tests.stores.foreign.docstore_nodes import ENGLISH, JAPANESE, kept, nodes_of, question
 
 
 @pytest.fixture(params=["memory", "redis", "postgres"])
@@ -231,7 +231,7 @@ def test_stores_in_memory_are_kept_in_a_folder(given: SimpleVectorStore | None, 
     store = filled()
     assert store.write_about("MiniLM")
     store.persist(tmp_path)
-    back = DocstoreNodes.load(tmp_path, None, given)
+    back = kept(tmp_path, None, given)
     assert given is None or back.vector_store is given
     assert back.documents() == store.documents()
     assert back.read_about() == "MiniLM"
@@ -243,12 +243,12 @@ def test_what_was_written_after_the_docstore_was_kept_counts_as_changed(tmp_path
     store = filled(vector_store=Elsewhere())
     store.persist(tmp_path)
     store.replace(["chess"], nodes_of("Chess has clocks.", "chess"))  # and the process is killed
-    back = DocstoreNodes.load(tmp_path, vector_store=store.vector_store)
+    back = kept(tmp_path, vector_store=store.vector_store)
     assert back.documents()["chess"].hash == ""
     assert back.documents()["miso"] == store.documents()["miso"]
     back.replace(["chess"], nodes_of(ENGLISH["chess"], "chess"))
     back.persist(tmp_path)
-    again = DocstoreNodes.load(tmp_path, vector_store=store.vector_store)
+    again = kept(tmp_path, vector_store=store.vector_store)
     assert again.documents() == back.documents()
     assert all(document.hash for document in again.documents().values())
 
@@ -256,9 +256,9 @@ def test_what_was_written_after_the_docstore_was_kept_counts_as_changed(tmp_path
 def test_a_store_that_is_not_in_the_folder_is_asked_for(tmp_path: Path) -> None:
     filled(vector_store=Elsewhere()).persist(tmp_path)
     with pytest.raises(ValueError, match="pass it as vector_store="):
-        DocstoreNodes.load(tmp_path)
+        kept(tmp_path)
     with pytest.raises(ValueError, match="holds no nodes"):
-        DocstoreNodes.load(tmp_path / "nothing")
+        kept(tmp_path / "nothing")
 
 
 def test_nothing_is_written_where_nothing_changed(tmp_path: Path) -> None:
@@ -301,6 +301,6 @@ def test_other_vectors_of_the_users_are_not_put_aside_for_those_of_a_folder(tmp_
     others.replace([], nodes_of(ENGLISH["miso"]))
     store.persist(tmp_path)
     with pytest.raises(ValueError, match="leave vector_store out"):
-        DocstoreNodes.load(tmp_path, vector_store=others.vector_store)
+        kept(tmp_path, vector_store=others.vector_store)
     assert others.search(question("miso"))
-    assert DocstoreNodes.load(tmp_path, vector_store=store.vector_store).search(question("tides"))
+    assert kept(tmp_path, vector_store=store.vector_store).search(question("tides"))

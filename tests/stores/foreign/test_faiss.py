@@ -20,8 +20,8 @@ from llama_index.core.storage.kvstore import SimpleKVStore
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters, VectorStoreQuery
 
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY
-from llama_pack_densex.stores.foreign.faiss import FaissNodes
-from tests.stores.foreign.docstore_nodes import DIMENSION, ENGLISH, JAPANESE, nodes_of, question
+from llama_pack_densex.stores.foreign.faiss import FaissNodes, exact_store
+from tests.stores.foreign.docstore_nodes import DIMENSION, ENGLISH, JAPANESE, kept, nodes_of, question
 
 faiss = pytest.importorskip("faiss")
 from llama_index.vector_stores.faiss import FaissMapVectorStore, FaissVectorStore  # noqa: E402
@@ -36,6 +36,10 @@ def trained() -> Any:
     index.train(np.random.default_rng(0).normal(size=(200, DIMENSION)).astype(np.float32))
     index.nprobe = 4
     return FaissVectorStore(index)
+
+
+def kept_by_faiss(folder: Path, docstore: Any = None, vector_store: Any = None) -> Any:
+    return kept(folder, docstore, vector_store if vector_store is not None else exact_store(1))
 
 
 KINDS: dict[str, Callable[[], Any]] = {
@@ -89,12 +93,12 @@ def test_as_many_are_found_as_asked_for_though_few_lists_are_probed() -> None:
 def test_an_index_comes_back_from_its_folder(store: FaissNodes, tmp_path: Path) -> None:
     store.remove(["miso"])
     store.persist(tmp_path)
-    back = FaissNodes.load(tmp_path)
+    back = kept_by_faiss(tmp_path)
     assert back.documents() == store.documents()
     assert back.search(question("琵琶湖", 9)) == store.search(question("琵琶湖", 9))
     back.replace(["chess"], nodes_of("Chess has clocks.", "chess"))
     back.persist(tmp_path)
-    again = FaissNodes.load(tmp_path)
+    again = kept_by_faiss(tmp_path)
     assert {node.id for node in again.search(question("chess", 99))} == {record.id for record in again.records()}
     assert len(list(tmp_path.iterdir())) == 3
 
@@ -106,7 +110,7 @@ def test_llama_indexs_own_store_finds_the_same(tmp_path: Path) -> None:
     asked = question("The Moon pulls the ocean towards itself.", 3)
     assert store.vector_store.query(asked).ids == [node.id for node in store.search(asked)]
     store.persist(tmp_path)
-    back = FaissNodes.load(tmp_path, vector_store=KINDS["with ids"]())
+    back = kept_by_faiss(tmp_path, vector_store=KINDS["with ids"]())
     assert back.vector_store.query(asked).ids == [node.id for node in store.search(asked)]
 
 
@@ -171,12 +175,12 @@ def test_a_kept_index_may_be_held_by_the_users_own_store(tmp_path: Path) -> None
     store.replace([], nodes_of(ENGLISH["tides"]))
     store.persist(tmp_path)
     theirs = flat()
-    assert FaissNodes.load(tmp_path, vector_store=theirs).vector_store is theirs
+    assert kept_by_faiss(tmp_path, vector_store=theirs).vector_store is theirs
     assert theirs.client.ntotal == len(store.positions())
     theirs = flat()
     theirs.add(nodes_of(ENGLISH["miso"]))
     with pytest.raises(ValueError, match="Pass an empty index"):
-        FaissNodes.load(tmp_path, vector_store=theirs)
+        kept_by_faiss(tmp_path, vector_store=theirs)
 
 
 def test_other_vectors_of_the_users_are_not_put_aside_for_those_of_a_folder(tmp_path: Path) -> None:
@@ -187,9 +191,9 @@ def test_other_vectors_of_the_users_are_not_put_aside_for_those_of_a_folder(tmp_
     others.replace([], nodes_of(ENGLISH["miso"]))
     before = others.vector_store.client.ntotal
     with pytest.raises(ValueError, match="leave vector_store out"):
-        FaissNodes.load(tmp_path, vector_store=others.vector_store)
+        kept_by_faiss(tmp_path, vector_store=others.vector_store)
     assert others.vector_store.client.ntotal == before
-    assert FaissNodes.load(tmp_path, vector_store=store.vector_store).vector_store is store.vector_store
+    assert kept_by_faiss(tmp_path, vector_store=store.vector_store).vector_store is store.vector_store
 
 
 def test_a_docstore_that_went_on_without_its_index_counts_as_changed(tmp_path: Path) -> None:
@@ -201,13 +205,13 @@ def test_a_docstore_that_went_on_without_its_index_counts_as_changed(tmp_path: P
     store.replace(["miso"], nodes_of("Miso is salty.", "miso"))
     store.replace([], nodes_of(ENGLISH["chess"], "chess"))
     store.remove(["将棋"])  # and the process ends before `persist`
-    back = FaissNodes.load(tmp_path, docstore)
+    back = kept_by_faiss(tmp_path, docstore)
     assert {one for one, document in back.documents().items() if document.hash} == {"tides"}
     assert "将棋" not in back.documents()
     assert back.vector_store.client.ntotal == len(back.positions()) == len(back.node_ids(["tides"]))
     back.replace([], nodes_of("Miso is salty.", "miso"))
     back.persist(tmp_path)
-    documents = FaissNodes.load(tmp_path, docstore).documents()
+    documents = kept_by_faiss(tmp_path, docstore).documents()
     assert {one for one, document in documents.items() if document.hash} == {"tides", "miso"}
 
 
@@ -226,16 +230,16 @@ def test_a_file_that_cannot_be_opened_now_is_not_said_to_be_damaged(damage: str,
         file = tmp_path / "nodes.json"
         file.write_text(file.read_text().replace('"schema": 2', '"schema": 1'))
         with pytest.raises(ValueError, match="earlier version: index the documents anew"):
-            FaissNodes.load(tmp_path)
+            kept_by_faiss(tmp_path)
         return
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (os.open(tmp_path, os.O_RDONLY), before[1]))
     try:
         with pytest.raises(OSError, match="Too many open files"):
-            FaissNodes.load(tmp_path)
+            kept_by_faiss(tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
-    assert FaissNodes.load(tmp_path).documents() == store.documents()
+    assert kept_by_faiss(tmp_path).documents() == store.documents()
 
 
 @pytest.mark.parametrize("damage", ["faiss", "docstore", "nodes.json"])
@@ -246,10 +250,10 @@ def test_a_damaged_folder_is_said_to_be_damaged(damage: str, tmp_path: Path) -> 
     (file,) = (entry for entry in tmp_path.iterdir() if entry.name.startswith(damage))
     file.write_bytes(file.read_bytes()[:40])
     with pytest.raises(ValueError, match="index the documents anew"):
-        FaissNodes.load(tmp_path)
+        kept_by_faiss(tmp_path)
     file.unlink()
     with pytest.raises(ValueError, match="index the documents anew"):
-        FaissNodes.load(tmp_path)
+        kept_by_faiss(tmp_path)
 
 
 _WRITER = """
@@ -257,7 +261,7 @@ import sys
 from pathlib import Path
 import faiss
 from llama_index.vector_stores.faiss import FaissVectorStore
-from llama_pack_densex.stores.foreign.faiss import FaissNodes
+from llama_pack_densex.stores.foreign.faiss import FaissNodes, exact_store
 from tests.stores.foreign.docstore_nodes import DIMENSION, nodes_of
 folder = Path(sys.argv[1])
 store = FaissNodes(FaissVectorStore(faiss.IndexFlatIP(DIMENSION)))
@@ -281,7 +285,7 @@ def test_a_kill_leaves_the_old_state_or_the_new_one(tmp_path: Path) -> None:
             time.sleep(seconds)
             writer.send_signal(signal.SIGKILL)
             done += [int(line) for line in writer.stdout]
-        store = FaissNodes.load(folder)
+        store = kept_by_faiss(folder)
         assert len(store.documents()) >= min(20, len(done))
         assert all(document.hash for document in store.documents().values())
         there = {record.id for record in store.records()}
@@ -330,7 +334,7 @@ def test_any_changes_leave_what_an_exact_search_of_the_present_nodes_finds(
         else:
             folder = tmp_path_factory.mktemp("faiss")
             store.persist(folder)
-            store = FaissNodes.load(folder)
+            store = kept_by_faiss(folder)
     expected = {node.node_id: np.array(node.embedding) for nodes in present.values() for node in nodes}
     asked = rng.normal(size=4)
     cosines = {
