@@ -8,7 +8,7 @@ import shutil
 import threading
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import astuple, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -99,32 +99,30 @@ def about(store: NodeStore) -> Manifest | None:
     return None if text is None else Manifest.parsed(text, f"the index in the {store.name}", _REBUILD)
 
 
-_COMMITS_BEFORE_TIDYING = 20
-
-
 class CommittedIndex:
-    """The nodes of an index folder, and the words of a store that keeps none, brought from one state to the next.
+    """The nodes of an index, and the words of a store that keeps none, brought from one state to the next.
 
-    The manifest names the version of the store and what made the index. What a writer that was stopped had written
-    after its last commit is left out by the next one in the embedded store. Other stores keep it, so the next writer
-    compares the words with them.
+    In a folder, the manifest names the version of the store and what made the index. What a writer that was stopped
+    had written after its last commit is left out by the next one in the embedded store. Other stores keep it, so the
+    next writer compares the words with them. Without a folder, the store alone says what made it.
 
     Args:
-        folder: The folder, created or opened.
+        folder: The folder, created or opened; None where there is none.
         nodes: The nodes.
-        current: The folder's manifest; None where there is no index in it yet.
+        current: The manifest; None where there is no index yet.
 
     Attributes:
-        folder: The folder.
         current: What is committed.
     """
 
-    def __init__(self, folder: IndexFolder, nodes: NodeIndex, current: Manifest | None) -> None:
-        self.folder, self.current = folder, current
+    def __init__(self, folder: IndexFolder | None, nodes: NodeIndex, current: Manifest | None) -> None:
+        self._folder, self.current = folder, current
         self._nodes = nodes
-        self._commits = 0
         self._following = threading.Lock()
-        nodes.follow, nodes.begin = self.follow, self._begin
+        self._threads = threading.RLock()  # those that write wait for one another, as they do by a folder's lock
+        nodes.begin = self._begin
+        if folder is not None:
+            nodes.follow = self.follow
 
     def follow(self) -> None:
         """Go on with the index's current state, as who reads it.
@@ -132,12 +130,13 @@ class CommittedIndex:
         Raises:
             InvalidIndexError: It was removed or made anew, or this state cannot be read either.
         """
+        assert self._folder is not None, "what lasts in memory is never gone"
         with self._following:
-            there = Manifest.read(self.folder.path)
-            self._check_same(there)
+            there = Manifest.read(self._folder.path)
+            self._check_same(self._folder, there)
             if there != self.current:
-                self._nodes.reopen(there.version)
-                self._reopen_words(there)
+                self._nodes.store.reopen(there.version)
+                self._reopen_words(self._folder, there.version)
                 self.current = there
 
     @contextmanager
@@ -148,57 +147,58 @@ class CommittedIndex:
             IndexInUseError: There is another writer.
             InvalidIndexError: The index was made anew since it was opened.
         """
-        with self.folder.lock.held():
-            self._catch_up()
-            self._nodes.settle_words(self.folder.data)
+        folder = self._folder
+        with self._threads, nullcontext() if folder is None else folder.lock.held():
+            if folder is not None:
+                self._catch_up(folder)
+            self._nodes.settle_words(None if folder is None else folder.data)
             yield
 
     def commit(self, about: Manifest, midway: bool = False) -> None:
-        """Make what is in the store the index's state.
+        """Make what is in the store the index's state; documents that are all blank make no index.
 
         Args:
             about: What made the index; its data and version do not matter.
-            midway: Whether more will be written at once.
+            midway: Whether more will be written at once. Then nothing is committed without a folder, nor of a store
+                that has no transactions.
         """
-        self._write(about)
-        if self._nodes.maintain(midway):
-            self._nodes.changed = True
-            self._write(about)
-            self._nodes.store.clean(OLD_VERSIONS)
-        self._commits += 1
-        if self._commits % _COMMITS_BEFORE_TIDYING == 0:
-            self.tidy()
-
-    def tidy(self, older_than: timedelta = OLD_VERSIONS) -> None:
-        """Remove what earlier states and interrupted writes left.
-
-        Args:
-            older_than: Versions of the store that have been out of use for so long are removed.
-        """
-        assert self.current is not None, "nothing was committed yet"
-        self._nodes.store.clean(older_than)
-        self.folder.clean(self.current)
+        folder, nodes, store = self._folder, self._nodes, self._nodes.store
+        if midway and (folder is None or not (store.atomic or self.current is None)):
+            nodes.maintain(midway)
+            return
+        if self.current is None and store.is_empty():
+            return
+        manifest = self._write(about)
+        maintained = nodes.maintain(midway)
+        if maintained:
+            nodes.changed = True
+            manifest = self._write(about)
+        if folder is not None and (maintained or not midway):
+            store.clean(OLD_VERSIONS)
+            folder.clean(manifest)
 
     def compact(self, about: Manifest) -> None:
         """Write everything anew, commit that as `commit` does, and leave nothing of what was deleted."""
         self._nodes.compact()
-        if self._nodes.beside is None:
-            shutil.rmtree(self.folder.data / WORDS, ignore_errors=True)  # which nobody keeps in step here
+        if self._folder is not None and self._nodes.beside is None:
+            shutil.rmtree(self._folder.data / WORDS, ignore_errors=True)  # which nobody keeps in step here
         self.commit(about)
-        self.tidy(timedelta(0))
+        self._nodes.store.clean(timedelta(0))
 
-    def _write(self, about: Manifest) -> None:
-        folder, nodes, store = self.folder, self._nodes, self._nodes.store
+    def _write(self, about: Manifest) -> Manifest:
+        folder, nodes, store = self._folder, self._nodes, self._nodes.store
         version = store.version or (self.current.version if self.current and not nodes.changed else _new_name())
-        manifest = replace(about, data=folder.data.name, version=version)
+        manifest = replace(about, data=folder.data.name if folder is not None else "", version=version)
         if manifest != self.current:
             store.write_about(manifest.as_text())
-            store.persist(folder.data)
-            folder.commit(manifest)
+            if folder is not None:
+                store.persist(folder.data)
+                folder.commit(manifest)
             nodes.changed = False
             self.current = manifest
-        if nodes.beside is not None and not store.atomic:
+        if nodes.beside is not None:
             nodes.beside.done(version)
+        return manifest
 
     def _begin(self) -> None:
         """Note where stores that have no transactions and the words of their nodes may be left apart by a stop."""
@@ -207,22 +207,21 @@ class CommittedIndex:
                 self._nodes.beside.begin()
             self._nodes.store.write_about(replace(self.current, version=_new_name()).as_text())
 
-    def _reopen_words(self, there: Manifest) -> None:
-        """Go on with the words of a state that another process made."""
-        if self._nodes.beside is not None and not self._nodes.store.atomic:
-            self._nodes.beside.reopen(self.folder.data, there.version)
+    def _reopen_words(self, folder: IndexFolder, state: str) -> None:
+        """Go on with the words of a state of the index."""
+        if self._nodes.beside is not None:
+            self._nodes.beside.reopen(folder.data, state)
 
-    def _catch_up(self) -> None:
-        folder = self.folder
+    def _catch_up(self, folder: IndexFolder) -> None:
         there = Manifest.read(folder.path) if is_index(folder.path) else None
-        self._check_same(there)
+        self._check_same(folder, there)
         if there is None:
             return
         if self.current is not None and there.version != self.current.version and not self._nodes.store.version:
             self._nodes.store.reload(folder.data)
-        self._nodes.roll_back(there.version)
+        self._nodes.store.roll_back(there.version)
         if there != self.current:
-            self._reopen_words(there)
+            self._reopen_words(folder, there.version)
         self.current = there
         text = self._nodes.store.read_about()
         if text is not None and json.loads(text)["version"] != there.version:
@@ -231,10 +230,10 @@ class CommittedIndex:
             if self._nodes.beside is not None:
                 self._nodes.beside.forget()
 
-    def _check_same(self, there: Manifest | None) -> None:
+    def _check_same(self, folder: IndexFolder, there: Manifest | None) -> None:
         if (there.data if there else "") != (self.current.data if self.current else ""):
             raise InvalidIndexError(
-                f"the index in {self.folder.path} was removed or made anew since it was opened: load it again"
+                f"the index in {folder.path} was removed or made anew since it was opened: load it again"
             )
 
 
@@ -274,7 +273,7 @@ class PackIndex:
                 "vector_store out to search lexically"
             )
         self.nodes = NodeIndex(opened.store, embed_model, words=_words_for(options, given, opened, embed_model))
-        if folder is not None and self.nodes.beside is not None and not opened.store.atomic:
+        if folder is not None and self.nodes.beside is not None:
             self.nodes.beside.reopen(folder.data, opened.state)
         self._trust = TrustMeter(LanguageTrust(*known) for known in manifest.languages) if manifest else TrustMeter()
         self.trust = self._trust.known
@@ -283,13 +282,11 @@ class PackIndex:
         self._embed_model = embed_model_identity(embed_model)
         self._embed_spec = with_whole_path(given.embed_spec) or (manifest.embed_spec if manifest else "")
         self._made_by = manifest.propositionizer if manifest else ""
-        there = manifest if folder is not None and is_index(folder.path) else None
-        self._committed = None if folder is None else CommittedIndex(folder, self.nodes, there)
-        self._known = manifest is not None
-        self._threads = threading.RLock()  # those that write where there is no folder, whose lock has them wait
-        if self._committed is None:
-            self.nodes.begin = self._begin
-        self._indexer = DocumentIndexer(self.nodes, parser, self._trust, self._after_write)
+        there = manifest if folder is None or is_index(folder.path) else None
+        self._committed = CommittedIndex(folder, self.nodes, there)
+        # so that a stop loses nothing of what was written so far
+        after_write = lambda: self._committed.commit(self._about(), midway=True)  # noqa: E731
+        self._indexer = DocumentIndexer(self.nodes, parser, self._trust, after_write)
         self.ingestion: IngestionSummary | None = None
         self.failed: Sequence[DocumentOutcome] = ()
 
@@ -314,7 +311,7 @@ class PackIndex:
             For each document whether it was indexed.
         """
         self._require_own_propositionizer()
-        with self._writing():
+        with self._committed.writing():
             self._made_by = self._parser.propositionizer.fingerprint
             watch = Watch(
                 self._parser.propositionizer,
@@ -329,26 +326,26 @@ class PackIndex:
                         watch.deleted(document_id)
                     watch.raise_if_all_failed()
             except BaseException as error:
-                if self._committed is not None and self._committed.current is not None:  # something was written
-                    self._after_change()
+                if self._committed.current is not None:  # something was written
+                    self._committed.commit(self._about())
                 if isinstance(error, PropositionizerError):
                     error.ingestion = watch.summary
                 raise
             finally:
                 self.ingestion, self.failed = watch.summary, watch.outcomes_failed
             self._measure_languages()
-            self._after_change()
+            self._committed.commit(self._about())
             return indexed
 
     def delete(self, documents: Sequence[str | BaseNode], purge: bool = False) -> int:
         """Delete documents, and say how many of them were there; see `DenseXRetrievalPack.delete`."""
         document_ids = [part if isinstance(part, str) else part.id_ for part in documents]
-        with self._writing():
+        with self._committed.writing():
             if purge:  # first, since the index says what there is to purge: after a stop it can be done again
                 texts = self.nodes.passage_texts(document_ids)
                 self._parser.propositionizer.purge([*texts, *self._texts_of(documents)])
             deleted = len(self._indexer.delete(document_ids))
-            self._compact() if purge else self._after_change()
+            (self._committed.compact if purge else self._committed.commit)(self._about())
         return deleted
 
     def _texts_of(self, documents: Sequence[str | BaseNode]) -> Iterator[str]:
@@ -360,16 +357,8 @@ class PackIndex:
 
     def compact(self) -> None:
         """Give back space, and erase what was deleted; see `DenseXRetrievalPack.compact`."""
-        with self._writing():
-            self._compact()
-
-    def _compact(self) -> None:
-        if self._committed is not None and self._committed.current is not None:
+        with self._committed.writing():
             self._committed.compact(self._about())
-        else:
-            self.nodes.compact()
-            self._after_change()
-            self.nodes.store.clean(timedelta(0))
 
     def counts(self) -> IndexCounts:
         """Count what is in the index."""
@@ -390,8 +379,8 @@ class PackIndex:
         if persist_dir is None and own is None:
             raise ValueError("this pack was made without persist_dir: say where to, persist(persist_dir=...)")
         if own is not None and (persist_dir is None or Path(persist_dir).resolve() == own.path.resolve()):
-            with self._writing():
-                self._after_change()
+            with self._committed.writing():
+                self._committed.commit(self._about())
             return
         folder = IndexFolder(Path(str(persist_dir)))
         with folder.lock.held():
@@ -400,43 +389,9 @@ class PackIndex:
             manifest = replace(self._about(), data=data.name, version=version)
             store.write_about(manifest.as_text())
             folder.commit(manifest)
-            if self.nodes.beside is not None and not store.atomic:
+            if self.nodes.beside is not None:
                 self.nodes.beside.copy_to(data, version, store.records)
             folder.clean(manifest)
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        if self._committed is None:
-            with self._threads:
-                self.nodes.settle_words(None)
-                yield
-        else:
-            with self._committed.writing():
-                yield
-
-    def _after_write(self) -> None:
-        """Make what was written so far the index's state, so that a stop loses nothing of it."""
-        if self._committed is None:
-            self.nodes.maintain(midway=True)
-        elif self.nodes.store.atomic or self._committed.current is None:
-            self._committed.commit(self._about(), midway=True)
-
-    def _after_change(self) -> None:
-        """Make what there is now the index's state; documents that are all blank make no index."""
-        store, committed = self.nodes.store, self._committed
-        if committed is None:
-            self.nodes.maintain()
-            if self.nodes.changed and not store.is_empty():
-                store.write_about(replace(self._about(), version=uuid.uuid4().hex).as_text())
-                self.nodes.changed, self._known = False, True
-        elif committed.current is not None or not store.is_empty():
-            committed.commit(self._about())
-            committed.tidy()
-
-    def _begin(self) -> None:
-        """Have others who keep the words of the same store elsewhere know that it changes."""
-        if self._known and not self.nodes.store.atomic:
-            self.nodes.store.write_about(replace(self._about(), version=uuid.uuid4().hex).as_text())
 
     def _about(self) -> Manifest:
         return Manifest(

@@ -100,7 +100,6 @@ def _mended(committed: CommittedIndex, nodes: NodeIndex, report: CheckReport) ->
         nodes.store.mend_words()
         nodes.changed = True
     committed.commit(about)
-    committed.tidy()
     left = {fault.text for fault in _faults(nodes)}
     mended = (Fault(f.kind, f.text, f.documents, mended=f.text not in left) for f in report.faults)
     return CheckReport(report.folder, nodes.store.tally(), tuple(mended), tuple(removed))

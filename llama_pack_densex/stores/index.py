@@ -69,11 +69,11 @@ class NodeIndex:
         self.follow: Callable[[], None] | None = None
         self.begin: Callable[[], None] | None = None
         self.words = words
-        self.beside: WordsBeside | None = None
-        if words is not None and isinstance(self.store, LanceNodes):
+        is_lance = isinstance(self.store, LanceNodes)
+        self.beside = WordsBeside(words) if words is not None and not is_lance else None
+        self._spare: tuple[str, WordsBeside | None] = "", None  # of which version of a LanceDB table that lacks them
+        if isinstance(self.store, LanceNodes) and words is not None:
             self.store.vector_store.keep_words(words)
-        elif words is not None:
-            self.beside = WordsBeside(words)
 
     @property
     def vector_store(self) -> BasePydanticVectorStore:
@@ -123,11 +123,18 @@ class NodeIndex:
     def words_now(self) -> TableVersion:
         """The table of words as the nodes are now; for an index that is searched by words."""
         assert self.words is not None, "an index without words is not searched by words"
-        now = self.store.searched_by_words if isinstance(self.store, LanceNodes) else None
-        if now is not None:
-            return now
-        self.beside = self.beside or WordsBeside(self.words)
-        return self.beside.now(self.store.records)
+        if isinstance(self.store, LanceNodes):
+            now = self.store.searched_by_words
+            if now is not None:
+                return now
+            version, beside = self._spare
+            if beside is None or version != self.store.version:
+                beside = WordsBeside(self.words)
+                self._spare = self.store.version, beside
+        else:
+            beside = self.beside
+            assert beside is not None, "made with the words"
+        return beside.now(self.store.records)
 
     def settle_words(self, folder: Path | None) -> None:
         """Bring the words in step with the nodes; for who writes to the index.
@@ -188,12 +195,6 @@ class NodeIndex:
         """Delete all nodes of some documents."""
         self.replace(document_ids, [])
 
-    def roll_back(self, version: str) -> None:
-        """Go on from a state of the store, which may be another process's; see `NodeStore.roll_back`."""
-        if version != self.store.version:
-            self._forget_words()
-        self.store.roll_back(version)
-
     def maintain(self, midway: bool = False) -> bool:
         """See `NodeStore.maintain`.
 
@@ -208,11 +209,6 @@ class NodeIndex:
             self.store.compact()
             if self.beside is not None:
                 self.beside.compact()
-
-    def reopen(self, version: str) -> None:
-        """Read another state of the store, which another process made; see `NodeStore.reopen`."""
-        self.store.reopen(version)
-        self._forget_words()
 
     def reading(self, read: Callable[[], T]) -> T:
         """Read; from the current version, where the one that was opened is gone."""
@@ -232,15 +228,11 @@ class NodeIndex:
         try:
             yield
         except BaseException:
-            if self.beside is not None and not self.store.atomic:
+            if self.beside is not None:
                 self.beside.forget()  # the change may have come half-way
             raise
         finally:
             self.changed = True
-
-    def _forget_words(self) -> None:
-        if self.beside is not None and self.store.atomic:  # words in a folder are another one's matter
-            self.beside.forget()
 
     def _embed(self, nodes: Sequence[BaseNode], show_progress: bool) -> None:
         missing = [node for node in nodes if node.embedding is None]
