@@ -577,7 +577,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             self._after_change()
 
     def _after_change(self) -> None:
-        if not self._index.nodes.vector_store.stores_text:
+        if not self._index.nodes.store.vector_store.stores_text:
             self.vector_index = make_vector_index(self._index.nodes, self.node_parser)
 
 

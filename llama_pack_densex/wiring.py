@@ -285,11 +285,11 @@ def make_vector_index(index: NodeIndex, parser: BasePropositionNodeParser) -> Ve
         "transformations": [parser],
         "callback_manager": callback_manager(),
     }
-    if index.vector_store.stores_text:
-        return VectorStoreIndex.from_vector_store(index.vector_store, **common)
-    positions = index.store.positions()
-    struct = IndexDict(nodes_dict=positions)
-    context = StorageContext.from_defaults(vector_store=index.vector_store, docstore=index.docstore)
+    store = index.store
+    if store.vector_store.stores_text:
+        return VectorStoreIndex.from_vector_store(store.vector_store, **common)
+    struct = IndexDict(nodes_dict=store.positions())
+    context = StorageContext.from_defaults(vector_store=store.vector_store, docstore=store.docstore)
     return VectorStoreIndex(index_struct=struct, storage_context=context, **common)
 
 

@@ -19,7 +19,7 @@ from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser, Pa
 from llama_pack_densex.propositionizers.base import PropositionizerError
 from llama_pack_densex.retrieval.trust import TrustMeter
 from llama_pack_densex.stores.index import NodeIndex
-from llama_pack_densex.stores.node_store import DocumentRecord, NodeRecord, Tally, file_of
+from llama_pack_densex.stores.node_store import DocumentRecord, NodeRecord, Tally, file_of, span_of
 
 logger = logging.getLogger(__name__)
 
@@ -142,16 +142,22 @@ class DocumentIndexer:
             raise PropositionizerError(why, is_silence=True)
         return indexed
 
-    def write(self, documents: Sequence[ParsedDocument], there: dict[str, DocumentRecord]) -> None:
+    def write(self, documents: Sequence[ParsedDocument], there: dict[str, DocumentRecord]) -> list[bool]:
         """Replace documents by what became of them.
 
         Args:
             documents: Documents of different ids.
             there: What the index has; brought up to date.
+
+        Returns:
+            Of each document, whether it replaced an earlier version.
         """
         given = [parsed.document for parsed in documents]
         nodes = [node for parsed in documents for node in parsed.nodes]
-        replaced = [document.id_ for document in given if document.id_ in there] + _earlier_states(given, there)
+        earlier = _earlier_states(given, there)
+        files = {there[document_id].file for document_id in earlier}
+        were_there = [document.id_ in there or file_of(document) in files for document in given]
+        replaced = [document.id_ for document in given if document.id_ in there] + earlier
         self._index.replace(replaced, nodes)
         self._after_write()
         for document_id in replaced:
@@ -161,6 +167,7 @@ class DocumentIndexer:
                 record = NodeRecord.of(parsed.nodes[0])
                 there[record.document_id] = DocumentRecord(record.document_hash, record.file)
         self._trust.add(node.get_content() for node in nodes if node.metadata.get(GRANULARITY_KEY) == "passage")
+        return were_there
 
     def forget_replies(self, documents: Sequence[ParsedDocument]) -> None:
         """Have what fell back asked for anew."""
@@ -200,11 +207,11 @@ def checked_documents(documents: BaseNode | Iterable[BaseNode]) -> Iterator[Base
 
 def reading_order(node: BaseNode) -> tuple[str, int, int, int]:
     """Sorts nodes by document, place, and from the coarse to the fine."""
-    start, end = getattr(node, "start_char_idx", None), getattr(node, "end_char_idx", None)
+    start, end = span_of(node) or (-1, 0)
     coarse_first = get_args(Granularity)[::-1]
     granularity = str(node.metadata.get(GRANULARITY_KEY, ""))
     rank = coarse_first.index(granularity) if granularity in coarse_first else len(coarse_first)
-    return node.ref_doc_id or "", -1 if start is None else start, rank, 0 if end is None else -end
+    return node.ref_doc_id or "", start, rank, -end
 
 
 class _States:
@@ -287,7 +294,7 @@ class _Writing:
         if len(waiting) > 1:
             documents = [parsed for _, parsed in waiting]
             try:
-                replaced = self._write(documents)
+                replaced = self._indexer.write(documents, self._there)
             except Exception as error:  # one of them may be at fault
                 logger.debug("%d documents are written one by one: %s", len(waiting), describe(error))
             else:
@@ -298,7 +305,7 @@ class _Writing:
 
     def _write_alone(self, place: int, parsed: ParsedDocument) -> None:
         try:
-            replaced = self._write([parsed])
+            replaced = self._indexer.write([parsed], self._there)
         except Exception as error:
             self._fail(place, parsed, error)
             self._failures += 1
@@ -307,14 +314,6 @@ class _Writing:
                 raise
         else:
             self._done([parsed], replaced)
-
-    def _write(self, documents: Sequence[ParsedDocument]) -> list[bool]:
-        """Write documents, and say of each whether it replaced an earlier version."""
-        given = [parsed.document for parsed in documents]
-        earlier = {self._there[document_id].file for document_id in _earlier_states(given, self._there)}
-        replaced = [document.id_ in self._there or file_of(document) in earlier for document in given]
-        self._indexer.write(documents, self._there)
-        return replaced
 
     def _done(self, documents: Sequence[ParsedDocument], replaced: Sequence[bool]) -> None:
         self._failures = 0

@@ -57,12 +57,12 @@ class PropositionAutoMergingRetriever(AutoMergingRetriever):
         callback_manager: CallbackManager | None = None,
         verbose: bool = False,
     ) -> None:
-        self._units, self._index = units, index
+        self._units, self._index, store = units, index, index.store
         self._similarity_top_k = similarity_top_k
         self._fetch_k = fetch_k or max(_MIN_UNITS, _UNITS_A_NODE * similarity_top_k)
         super().__init__(
             vector_retriever=units,  # type: ignore[arg-type]  # core calls nothing but `retrieve`
-            storage_context=StorageContext.from_defaults(docstore=index.docstore, vector_store=index.vector_store),
+            storage_context=StorageContext.from_defaults(docstore=store.docstore, vector_store=store.vector_store),
             simple_ratio_thresh=simple_ratio_thresh,
             verbose=verbose,
             callback_manager=callback_manager,

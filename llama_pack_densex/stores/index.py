@@ -69,21 +69,12 @@ class NodeIndex:
         self.follow: Callable[[], None] | None = None
         self.begin: Callable[[], None] | None = None
         self.words = words
-        is_lance = isinstance(self.store, LanceNodes)
-        self.beside = WordsBeside(words) if words is not None and not is_lance else None
+        self.beside: WordsBeside | None = None
         self._spare: tuple[str, WordsBeside | None] = "", None  # of which version of a LanceDB table that lacks them
-        if isinstance(self.store, LanceNodes) and words is not None:
-            self.store.vector_store.keep_words(words)
-
-    @property
-    def vector_store(self) -> BasePydanticVectorStore:
-        """The store as LlamaIndex's own classes see it."""
-        return self.store.vector_store
-
-    @property
-    def docstore(self) -> BaseDocumentStore | None:
-        """Where whole nodes are kept beside it; None where the vector store alone is enough."""
-        return self.store.docstore
+        if words is not None and isinstance(self.store, LanceNodes):
+            self.store.vector_store.words = words
+        elif words is not None:
+            self.beside = WordsBeside(words)
 
     def records(self, granularity: str | None = None) -> Iterator[NodeRecord]:
         """All nodes in short, or those of one granularity."""

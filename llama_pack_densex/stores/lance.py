@@ -8,7 +8,6 @@ cannot hold nodes without embeddings, which lexical search needs.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -16,8 +15,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from llama_index.core.bridge.pydantic import PrivateAttr
+from llama_index.core.bridge.pydantic import Field, PrivateAttr
 from llama_index.core.schema import BaseNode, NodeRelationship
 from llama_index.core.storage.docstore.utils import doc_to_json, json_to_doc
 from llama_index.core.vector_stores.types import (
@@ -55,7 +53,6 @@ from llama_pack_densex.stores.node_store import (
     FoundNode,
     NodeRecord,
     NodeStore,
-    Tally,
     to_records,
 )
 from llama_pack_densex.stores.words import SAYING, Words, words_in
@@ -81,9 +78,14 @@ class LanceVectorStore(BasePydanticVectorStore):
 
     stores_text: bool = True
     uri: str = IN_MEMORY
+    words: Any = Field(
+        default=None,
+        exclude=True,
+        repr=False,
+        description="How the words of what is written are told (`Words`); None where it is not searched by words.",
+    )
 
     _table: NodeTable = PrivateAttr()
-    _words: Words | None = PrivateAttr(default=None)
 
     def __init__(self, uri: str | Path = IN_MEMORY, version: int | None = None, **kwargs: Any) -> None:
         given = {"uri": str(uri), **kwargs}
@@ -104,24 +106,10 @@ class LanceVectorStore(BasePydanticVectorStore):
         """The table, for what LlamaIndex's interface has no method for."""
         return self._table
 
-    @property
-    def words(self) -> Words | None:
-        """How the words of what is written are told; None where it is not to be searched by words."""
-        return self._words
-
-    def keep_words(self, words: Words | None) -> None:
-        """Have what is written from now on searched by words."""
-        self._words = words
-
     def rows_of(self, nodes: Sequence[BaseNode]) -> pa.Table:
         """Nodes as rows of the table."""
         rows = to_rows(nodes, dimension_of(nodes))
-        return rows if self._words is None else self._words.added_to(rows)
-
-    @property
-    def dimension(self) -> int | None:
-        """The dimension of the embeddings; None where there are none."""
-        return self._table.now.dimension
+        return rows if self.words is None else self.words.added_to(rows)
 
     def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
         """Write nodes, replacing those whose ids are there, in one transaction."""
@@ -305,17 +293,10 @@ class LanceNodes(NodeStore):
     def is_empty(self) -> bool:
         return not self._now.count(_OURS)
 
-    def tally(self) -> Tally:
-        documents: set[str] = set()
-        granularities: Counter[str] = Counter()
-        statuses: Counter[str] = Counter()
-        for batch in self._now.scan(["document_id", "granularity", "status"], _OURS):
-            documents.update(pc.unique(batch.column("document_id")).to_pylist())
-            granularities.update(_counted(batch.column("granularity")))
-            passages = batch.filter(pc.equal(batch.column("granularity"), "passage"))
-            statuses.update(_counted(passages.column("status")))
-        del statuses[""]
-        return Tally(len(documents), dict(granularities), dict(statuses))
+    def _kinds(self) -> Iterator[tuple[str, str, str]]:
+        names = ["document_id", "granularity", "status"]
+        for batch in self._now.scan(names, _OURS):
+            yield from zip(*(batch.column(name).to_pylist() for name in names), strict=True)
 
     def roll_back(self, version: str) -> None:
         """Go on from a version, which may be another process's; what was written after it is left out.
@@ -381,7 +362,7 @@ class LanceNodes(NodeStore):
 
     def write_about(self, about: str) -> bool:
         """Keep what made the index; where a folder's manifest says it, and names a version, that is enough."""
-        if self._table.is_pinned:
+        if self._table.pinned:
             return False
         self._table.write_note(about)
         return True
@@ -396,10 +377,6 @@ class LanceNodes(NodeStore):
     @property
     def _now(self) -> TableVersion:
         return self.vector_store.table.now
-
-
-def _counted(values: pa.Array) -> dict[Any, int]:
-    return {one["values"]: one["counts"] for one in pc.value_counts(values).to_pylist()}
 
 
 def to_rows(nodes: Sequence[BaseNode], dimension: int | None) -> pa.Table:

@@ -378,6 +378,10 @@ class NodeTable:
         version: The version to read, and to write on top of; 0 for the time before there was a table. None means the
             latest, whoever wrote it.
 
+    Attributes:
+        now: The version that is read.
+        pinned: Whether it was opened at some version, which somebody else keeps.
+
     Raises:
         InvalidIndexError: The version is not there, or a file is damaged.
     """
@@ -388,9 +392,9 @@ class NodeTable:
         self.connection = lancedb.connect(uri, session=session)
         # the default region would make it another table in memory
         self._reading = LOOP.run(lancedb.connect_async(uri, session=session, region=None))
-        self._pinned = version is not None
+        self.pinned = version is not None
         # somebody knows the version to go back to after a stop half-way, or there is nothing left after one
-        self._keeps_versions = self._pinned or uri == IN_MEMORY
+        self._keeps_versions = self.pinned or uri == IN_MEMORY
         self._writing = threading.RLock()
         self._settled: int | None = None  # the version after which there is nothing to compact or to index
         if version is None:
@@ -534,14 +538,9 @@ class NodeTable:
         self.connection.create_table(TABLE, table.schema.empty_table(), mode="overwrite")
 
     @property
-    def is_pinned(self) -> bool:
-        """Whether it was opened at some version, which somebody else keeps."""
-        return self._pinned
-
-    @property
     def note(self) -> str | None:
         """What `write_note` kept; None where there is nothing."""
-        if self._pinned or _NOTES not in self.connection.list_tables().tables:
+        if self.pinned or _NOTES not in self.connection.list_tables().tables:
             return None
         rows = self.connection.open_table(_NOTES).to_arrow()
         return str(rows["text"][0].as_py()) if len(rows) else None
@@ -578,7 +577,7 @@ class NodeTable:
 
     def _open_latest(self) -> Any:
         latest = self._latest_version()
-        if self._pinned and latest != self.now.version:
+        if self.pinned and latest != self.now.version:
             raise InvalidIndexError(
                 f"the index in {self.uri} was written to since version {self.now.version} of its table, which is now "
                 f"at version {latest}: load the index again."

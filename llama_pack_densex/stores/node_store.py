@@ -155,15 +155,18 @@ class NodeStore(ABC):
 
     def tally(self) -> Tally:
         """Count the nodes."""
-        documents: set[str] = set()
+        kinds = Counter(self._kinds())
         granularities: Counter[str] = Counter()
         statuses: Counter[str] = Counter()
-        for record in self.records():
-            documents.add(record.document_id)
-            granularities[record.granularity] += 1
-            if record.granularity == "passage" and record.status:
-                statuses[record.status] += 1
-        return Tally(len(documents), dict(granularities), dict(statuses))
+        for (_, granularity, status), number in kinds.items():
+            granularities[granularity] += number
+            if granularity == "passage" and status:
+                statuses[status] += number
+        return Tally(len({document_id for document_id, _, _ in kinds}), dict(granularities), dict(statuses))
+
+    def _kinds(self) -> Iterator[tuple[str, str, str]]:
+        """Of each node, its document's id, its granularity and its status."""
+        return ((record.document_id, record.granularity, record.status) for record in self.records())
 
     def read_about(self) -> str | None:
         """What `write_about` kept in the store; None where there is nothing, or no place for it."""

@@ -104,7 +104,7 @@ def test_a_missing_passage_costs_its_hit_and_not_the_query(caplog: pytest.LogCap
     units, index = build("dense")
     retriever = PropositionRecursiveRetriever(units, index, similarity_top_k=3)
     before = retriever.retrieve("red lamp number 2")
-    index.vector_store.delete_nodes([before[0].node.node_id])
+    index.store.vector_store.delete_nodes([before[0].node.node_id])
     retriever = PropositionRecursiveRetriever(units, NodeIndex(index.store), similarity_top_k=3)  # without a cache
     after = retriever.retrieve("red lamp number 2")
     assert [hit.node.node_id for hit in after][:2] == [hit.node.node_id for hit in before][1:]

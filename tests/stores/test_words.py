@@ -407,9 +407,9 @@ def test_rows_that_others_write_without_words_do_not_hide_the_rest(corpus: dict[
     words = Words(make_tokenizer("bigrams"))
     index = NodeIndex(store, words=words)
     index.replace([], corpus["a"])
-    store.keep_words(None)
+    store.words = None
     store.add(corpus["b"])
-    store.keep_words(words)
+    store.words = words
     again = NodeIndex(store, words=words)
     assert ids(find_by_words(again.words_now(), words, "hen", 9, ALL)) == ["b/passage/The hen."]
     again.settle_words(None)
