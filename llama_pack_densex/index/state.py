@@ -25,10 +25,10 @@ from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 from llama_pack_densex.options import PackOptions
 from llama_pack_densex.propositionizers.base import PropositionizerError
 from llama_pack_densex.retrieval.trust import LanguageTrust, TrustMeter
-from llama_pack_densex.stores.folder import OLD_VERSIONS, REPORT_FILE, IndexFolder
+from llama_pack_densex.stores.folder import REPORT_FILE, IndexFolder
 from llama_pack_densex.stores.index import NodeIndex, node_store
 from llama_pack_densex.stores.lance import LanceNodes, LanceVectorStore
-from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest, is_index
+from llama_pack_densex.stores.manifest import OLD_VERSIONS, InvalidIndexError, Manifest, is_index
 from llama_pack_densex.stores.node_store import NodeStore
 from llama_pack_densex.stores.words import Words, make_tokenizer, words_in
 from llama_pack_densex.stores.words_beside import FOLDER as WORDS
@@ -193,7 +193,7 @@ class CommittedIndex:
             store.write_about(manifest.as_text())
             if folder is not None:
                 store.persist(folder.data)
-                folder.commit(manifest)
+                manifest.write(folder.path)
             nodes.changed = False
             self.current = manifest
         if nodes.beside is not None:
@@ -388,7 +388,7 @@ class PackIndex:
             version = self.nodes.reading(lambda: store.copy_to(data)) or _new_name()
             manifest = replace(self._about(), data=data.name, version=version)
             store.write_about(manifest.as_text())
-            folder.commit(manifest)
+            manifest.write(folder.path)
             if self.nodes.beside is not None:
                 self.nodes.beside.copy_to(data, version, store.records)
             folder.clean(manifest)

@@ -11,11 +11,9 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import timedelta
 from pathlib import Path
 
 from filelock import FileLock, Timeout
-from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.storage.docstore import BaseDocumentStore
 from llama_index.core.vector_stores.simple import SimpleVectorStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
@@ -33,9 +31,6 @@ REPORT_FILE = "ingestion_report.json"
 """Beside the data: what became of each document in the last ingestion."""
 _DATA = "data-"
 _IN_MEMORY = ("FaissVectorStore", "FaissMapVectorStore", SimpleVectorStore.__name__)
-OLD_VERSIONS = timedelta(minutes=1)
-"""How long what a change made superfluous is kept, for questions that are being answered; after that, who opened the
-index before goes on with its current state."""
 
 
 class IndexFolder:
@@ -48,32 +43,28 @@ class IndexFolder:
         path: The folder; it need not exist.
 
     Attributes:
+        data: The subfolder in use, once it was created or opened.
         lock: Held by who writes.
 
     Raises:
         InvalidIndexError: It is a file, or holds other things than an index.
     """
 
+    data: Path
+
     def __init__(self, path: Path) -> None:
         self.path = path
         self.lock = WriterLock(path)
-        self._data: Path | None = None
         if path.exists() and not path.is_dir():
             raise InvalidIndexError(f"{path} is a file; an index needs a folder of its own.")
         if path.is_dir() and not is_index(path) and any(not _is_ours(entry) for entry in path.iterdir()):
             raise InvalidIndexError(f"{path} holds other files; an index needs a folder of its own.")
 
-    @property
-    def data(self) -> Path:
-        """The subfolder in use."""
-        assert self._data is not None, "the folder is neither created nor opened"
-        return self._data
-
     def create(self) -> Path:
         """Make the subfolder of a new index."""
-        self._data = self.path / f"{_DATA}{uuid.uuid4().hex[:12]}"
-        self._data.mkdir(parents=True)
-        return self._data
+        self.data = self.path / f"{_DATA}{uuid.uuid4().hex[:12]}"
+        self.data.mkdir(parents=True)
+        return self.data
 
     def open(
         self,
@@ -86,15 +77,15 @@ class IndexFolder:
         Raises:
             InvalidIndexError: Its data is missing or damaged, or is kept in a vector store that was not passed.
         """
-        self._data = self.path / manifest.data
-        if not self._data.is_dir() or self._data.parent != self.path:
+        self.data = self.path / manifest.data
+        if not self.data.is_dir() or self.data.parent != self.path:
             raise InvalidIndexError(
                 f"{self.path} is damaged: its subfolder {manifest.data!r} is missing; build the index anew."
             )
         if manifest.vector_store == LanceVectorStore.class_name():
             if vector_store is not None:
                 raise InvalidIndexError(f"{self.path} keeps its nodes itself; leave vector_store out to open it.")
-            return LanceNodes(LanceVectorStore(self._data, version=int(manifest.version)))
+            return LanceNodes(LanceVectorStore(self.data, version=int(manifest.version)))
         if vector_store is None and manifest.vector_store not in _IN_MEMORY:
             raise InvalidIndexError(
                 f"{self.path} keeps its embeddings in a {manifest.vector_store}; pass it as vector_store=."
@@ -102,18 +93,14 @@ class IndexFolder:
         try:
             vector_store = _empty_store(manifest.vector_store) if vector_store is None else vector_store
             store = node_store(vector_store, docstore)
-            store.reload(self._data)
+            store.reload(self.data)
         except ValueError as error:
             raise InvalidIndexError(str(error)) from error
         return store
 
-    def open_index(self, manifest: Manifest, embed_model: BaseEmbedding | None = None) -> NodeIndex:
+    def open_index(self, manifest: Manifest) -> NodeIndex:
         """The index of a folder that keeps its nodes itself."""
-        return NodeIndex(self.open(manifest), embed_model)
-
-    def commit(self, manifest: Manifest) -> None:
-        """Make what the manifest names the index's current state."""
-        manifest.write(self.path)
+        return NodeIndex(self.open(manifest))
 
     def clean(self, manifest: Manifest) -> None:
         """Remove what earlier and interrupted writes left beside the data in use."""

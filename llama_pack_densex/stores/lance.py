@@ -194,13 +194,10 @@ class LanceNodes(NodeStore):
         return str(self._now.version)
 
     def replace(self, document_ids: Sequence[str], nodes: Sequence[BaseNode]) -> None:
-        try:
-            if nodes:
-                self._table.replace(self.vector_store.rows_of(nodes), document_ids)
-            elif document_ids:
-                self._table.delete(is_any_of("document_id", document_ids))
-        finally:
-            self._changed()
+        if nodes:
+            self._table.replace(self.vector_store.rows_of(nodes), document_ids)
+        elif document_ids:
+            self._table.delete(is_any_of("document_id", document_ids))
 
     @property
     def searched_by_words(self) -> TableVersion | None:
@@ -239,15 +236,12 @@ class LanceNodes(NodeStore):
         self._rewrite(made if isinstance(made, Words) else None)
 
     def _rewrite(self, words: Words | None) -> None:
-        try:
-            if words is None:
-                self._table.compact()
-            else:
-                units = self._now.scan(RECORD_COLUMNS, is_any_of("granularity", SAYING))
-                stated = words.stated(record for batch in units for record in to_records(batch))
-                self._table.compact(lambda rows: words.added_to(rows, stated))
-        finally:
-            self._changed()
+        if words is None:
+            self._table.compact()
+        else:
+            units = self._now.scan(RECORD_COLUMNS, is_any_of("granularity", SAYING))
+            stated = words.stated(record for batch in units for record in to_records(batch))
+            self._table.compact(lambda rows: words.added_to(rows, stated))
 
     def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
         return self.read(node_ids, ()).nodes
@@ -304,12 +298,7 @@ class LanceNodes(NodeStore):
         Raises:
             InvalidIndexError: The version is not there any more.
         """
-        before = self._now
-        try:
-            self._table.roll_back(int(version))
-        finally:
-            if self._now is not before:
-                self._changed()
+        self._table.roll_back(int(version))
 
     def reopen(self, version: str) -> None:
         """Read another version, which another process made.
@@ -318,7 +307,6 @@ class LanceNodes(NodeStore):
             InvalidIndexError: The version is not there any more.
         """
         self._table.reopen(int(version))
-        self._changed()
 
     def maintain(self, midway: bool = False) -> bool:
         """Do what upkeep of indices and files is due; to be called after each change, and quick where nothing is.
@@ -366,6 +354,10 @@ class LanceNodes(NodeStore):
             return False
         self._table.write_note(about)
         return True
+
+    @property
+    def _state(self) -> object:
+        return self._now
 
     def _read_passage_metadata(self) -> PassageMetadata:
         return PassageMetadata(self._now.scan(PassageMetadata.SCHEMA.names, "granularity = 'passage'"))

@@ -6,6 +6,7 @@ import json
 import os
 import uuid
 from dataclasses import asdict, dataclass
+from datetime import timedelta
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -14,6 +15,9 @@ SCHEMA = 4
 """The version of the layout, of folders and of what stores keep, that this code reads and writes."""
 
 FILE = "densex.json"
+OLD_VERSIONS = timedelta(minutes=1)
+"""How long what a change made superfluous is kept, for questions that are being answered; after that, who opened the
+index before goes on with its current state."""
 _REPLIES = "replies.db"
 
 

@@ -50,7 +50,7 @@ class NodeStore(ABC):
     docstore: BaseDocumentStore | None = None
 
     def __init__(self) -> None:
-        self._state = object()  # another object after each change
+        self._last_change = object()
         self._metadata: tuple[object, PassageMetadata] | None = None  # in which state, and what
 
     @property
@@ -180,6 +180,11 @@ class NodeStore(ABC):
         """The passages that pass filters by metadata; None where there are none to pass."""
         return None if filters is None or not filters.filters else self.passage_metadata().passing(filters)
 
+    @property
+    def _state(self) -> object:
+        """Another object after each change."""
+        return self._last_change
+
     def passage_metadata(self) -> PassageMetadata:
         """The metadata of all passages: read when it is first needed, and again after a change."""
         state, read = self._state, self._metadata
@@ -194,7 +199,7 @@ class NodeStore(ABC):
 
     def _changed(self) -> None:
         """Note a change; called after it, so that no question in between keeps what it read for later."""
-        self._state = object()
+        self._last_change = object()
 
 
 @dataclass(frozen=True)

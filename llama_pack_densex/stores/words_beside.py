@@ -13,6 +13,7 @@ import pyarrow as pa
 from llama_index.core.schema import BaseNode
 
 from llama_pack_densex.stores.lance_table import IN_MEMORY, PASSAGE_WORDS, UNIT_WORDS, NodeTable, TableVersion, any_of
+from llama_pack_densex.stores.manifest import OLD_VERSIONS
 from llama_pack_densex.stores.node_store import RECORD_COLUMNS, NodeRecord
 from llama_pack_densex.stores.words import SAYING, Words, adds_words
 
@@ -22,7 +23,6 @@ _STATE = "state"  # a file in it: the state of the store that the table is of; n
 _RECORDS = pa.schema([(name, pa.string()) for name in RECORD_COLUMNS])
 _KEPT = ["id", "document_id", "granularity", "passage_id", "status", PASSAGE_WORDS, UNIT_WORDS]
 _RECORDS_AT_ONCE = 2_000
-_OLD = timedelta(minutes=1)  # for questions that are being answered
 
 Records = Callable[[str], Iterable[NodeRecord]]
 """Reads all nodes of a granularity, in any order."""
@@ -85,7 +85,7 @@ class WordsBeside:
             if self._table is None:
                 return
             if self._table.maintain():
-                self._table.clean(_OLD)
+                self._table.clean(OLD_VERSIONS)
             if self._table.uri != IN_MEMORY:  # what a stop leaves half written names no state
                 (Path(self._table.uri) / _STATE).write_text(state, encoding="utf-8")
 

@@ -181,6 +181,18 @@ def test_a_filtered_question_in_the_middle_of_a_change_leaves_no_old_filters(sto
     assert sorted(sources(pack.retrieve("lamp", filters=filters))) == ["a", "new"]
 
 
+def test_what_llama_indexs_own_index_writes_reaches_the_filters() -> None:
+    pack = DenseXRetrievalPack(CORPUS[:1], embed_model=ShortEmbedding(), query_llm="none")
+    harbour = all_of(where("place", "harbour"))
+    assert pack.retrieve("lamp", filters=harbour) == []
+    assert pack.vector_index is not None
+    added = Document(id_="z", text="A lamp burns there.", metadata={"place": "harbour"})
+    pack.vector_index.insert_nodes(pack.node_parser.get_nodes_from_documents([added]))
+    assert sources(pack.retrieve("lamp", filters=harbour)) == ["z"]
+    pack.vector_index.delete_ref_doc("z")
+    assert pack.retrieve("lamp", filters=harbour) == []
+
+
 @pytest.mark.parametrize("kind", ["lexical", "dense", "hybrid"])
 def test_units_of_filtered_passages_match_as_without_filters(kind: str) -> None:
     pack = build(kind)

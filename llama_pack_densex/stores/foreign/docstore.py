@@ -31,6 +31,8 @@ _DOCUMENT = "densex/document/"
 _ANEW = "index the documents anew (replies of an LLM that are kept are used again)"
 
 Read = TypeVar("Read")
+Part = tuple[Callable[[str], Any], Callable[[str], None]]
+"""How a part of it is read from a file, and how it is written to one."""
 
 
 class DocstoreNodes(NodeStore):
@@ -61,10 +63,10 @@ class DocstoreNodes(NodeStore):
             ValueError: There is nothing in the folder, it is damaged, a store is missing, or the vector store holds
                 other vectors than the folder.
         """
-        readers = self._readers()
-        if not readers:
+        parts = self._parts()
+        if not parts:
             return
-        read = _read_files(folder, readers)
+        read = _read_files(folder, {part: reading for part, (reading, _) in parts.items()})
         held, kept = self._vectors(), self._vectors(read)
         if self._folder is None and held and held != kept:
             raise ValueError(
@@ -92,12 +94,13 @@ class DocstoreNodes(NodeStore):
 
     def copy_to(self, folder: Path) -> str:
         """Write a copy of what is in memory into a folder."""
-        names = {part: f"{part}-{uuid.uuid4().hex[:12]}" for part in self._readers()}
+        parts = self._parts()
+        names = {part: f"{part}-{uuid.uuid4().hex[:12]}" for part in parts}
         if names:
             folder.mkdir(parents=True, exist_ok=True)
-            for part, name in names.items():
-                self._write(part, folder / name)
-                sync(folder / name)
+            for part, (_, write) in parts.items():
+                write(str(folder / names[part]))
+                sync(folder / names[part])
             write_whole(folder / FILE, json.dumps({"schema": _SCHEMA, "parts": names}, indent=2))
             for entry in folder.iterdir():
                 ours = entry.name.startswith((f".{FILE}.", *(f"{part}-" for part in names)))
@@ -115,7 +118,7 @@ class DocstoreNodes(NodeStore):
         if not affected:
             return
         try:
-            if self._folder is not None and len(self._readers()) == 1:
+            if self._folder is not None and len(self._parts()) == 1:
                 # the folder has one of the two stores, and the other may be ahead of it after a stop
                 write_whole(self._folder / _UNFINISHED, json.dumps([*_unfinished(self._folder), *affected]))
             self._note(dict.fromkeys(affected, DocumentRecord()))
@@ -177,19 +180,14 @@ class DocstoreNodes(NodeStore):
         self._changed()
         return True
 
-    def _readers(self) -> dict[str, Callable[[str], Any]]:
-        """What of it is in memory, and kept in a folder: how each part is read."""
-        readers: dict[str, Callable[[str], Any]] = {}
+    def _parts(self) -> dict[str, Part]:
+        """What of it is in memory, and kept in a folder."""
+        parts: dict[str, Part] = {}
         if isinstance(self.docstore, SimpleDocumentStore):
-            readers[_DOCSTORE] = SimpleDocumentStore.from_persist_path
+            parts[_DOCSTORE] = SimpleDocumentStore.from_persist_path, self.docstore.persist
         if isinstance(self.vector_store, SimpleVectorStore):
-            readers[_VECTORS] = SimpleVectorStore.from_persist_path
-        return readers
-
-    def _write(self, part: str, file: Path) -> None:
-        """Write a part that is in memory."""
-        store: Any = self.docstore if part == _DOCSTORE else self.vector_store
-        store.persist(str(file))
+            parts[_VECTORS] = SimpleVectorStore.from_persist_path, self.vector_store.persist
+        return parts
 
     def _hold(self, read: Mapping[str, Any]) -> None:
         """Go on with parts that were read, in the vector store that others hold too."""

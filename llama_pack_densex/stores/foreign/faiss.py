@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from llama_index.core.schema import BaseNode
 from llama_index.core.storage.docstore import BaseDocumentStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, VectorStoreQuery
 
-from llama_pack_densex.stores.foreign.docstore import DocstoreNodes, read_part
+from llama_pack_densex.stores.foreign.docstore import DocstoreNodes, Part, read_part
 from llama_pack_densex.stores.node_store import DocumentRecord
 
 _INDEX = "faiss"
@@ -56,19 +56,14 @@ class FaissNodes(DocstoreNodes):
             if hasattr(store, "_faiss_id_to_node_id_map"):
                 store._faiss_id_to_node_id_map = self._names  # what a FaissMapVectorStore looks up
 
-    def _readers(self) -> dict[str, Callable[[str], Any]]:
+    def _parts(self) -> dict[str, Part]:
         import faiss
 
-        return {**super()._readers(), _INDEX: faiss.read_index}
-
-    def _write(self, part: str, file: Path) -> None:
-        import faiss
-
-        if part == _INDEX:
+        def write(file: str) -> None:
             with self._lock:
-                faiss.write_index(self._index, str(file))
-        else:
-            super()._write(part, file)
+                faiss.write_index(self._index, file)
+
+        return {**super()._parts(), _INDEX: (faiss.read_index, write)}
 
     def _hold(self, read: Mapping[str, Any]) -> None:
         super()._hold(read)
