@@ -53,6 +53,7 @@ from llama_pack_densex.stores.node_store import (
     FoundNode,
     NodeRecord,
     NodeStore,
+    kept_as_json,
     to_records,
 )
 from llama_pack_densex.stores.words import SAYING, Words, words_in
@@ -382,7 +383,7 @@ def to_rows(nodes: Sequence[BaseNode], dimension: int | None) -> pa.Table:
         ValueError: A node's metadata is no JSON.
     """
     distinct = list({node.node_id: node for node in nodes}.values())
-    contents = [_to_json(node) for node in distinct]  # refuses what is no JSON before it is put into a record
+    contents = [kept_as_json(doc_to_json(node.model_copy(update={"embedding": None})), node) for node in distinct]
     records = [NodeRecord.of(node) for node in distinct]
     columns: dict[str, Any] = {
         name: pa.array([getattr(record, name) for record in records], pa.string()) for name in RECORD_COLUMNS
@@ -430,14 +431,3 @@ def dimension_of(nodes: Sequence[BaseNode]) -> int | None:
     """
     dimensions = {len(node.embedding) if node.embedding is not None else None for node in nodes}
     return same_dimension(dimensions)
-
-
-def _to_json(node: BaseNode) -> str:
-    bare = node.model_copy(update={"embedding": None})
-    try:
-        return json.dumps(doc_to_json(bare), ensure_ascii=False)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"the metadata of document {node.ref_doc_id!r} cannot be kept as JSON ({error}); use strings, numbers, "
-            "booleans, lists and dictionaries"
-        ) from error

@@ -255,7 +255,7 @@ class NodeRecord:
             section=str(metadata.get(SECTION_KEY, "")),
             document_hash=str(metadata.get(DOCUMENT_HASH_KEY, "")),
             file=file_of(node) if metadata.get(DOCUMENT_HASH_KEY) else "",
-            metadata=_as_json(metadata) if granularity == "passage" else str(metadata.get(ANSWERS_KEY, "")),
+            metadata=kept_as_json(metadata, node) if granularity == "passage" else str(metadata.get(ANSWERS_KEY, "")),
             span=span_of(node),
             unverified=bool(metadata.get(UNVERIFIED_KEY)),
         )
@@ -270,9 +270,19 @@ def to_records(rows: pa.Table | pa.RecordBatch) -> Iterator[NodeRecord]:
     return map(NodeRecord, *(rows.column(name).to_pylist() for name in RECORD_COLUMNS))
 
 
-def _as_json(metadata: dict[str, Any]) -> str:
-    # what cannot be kept as JSON is refused when the node is written
-    return json.dumps(metadata, ensure_ascii=False, default=str)
+def kept_as_json(content: dict[str, Any], node: BaseNode) -> str:
+    """What is kept of a node, as JSON.
+
+    Raises:
+        ValueError: It is no JSON.
+    """
+    try:
+        return json.dumps(content, ensure_ascii=False)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"the metadata of document {node.ref_doc_id!r} cannot be kept as JSON ({error}); use strings, numbers, "
+            "booleans, lists and dictionaries"
+        ) from error
 
 
 def span_of(node: BaseNode) -> tuple[int, int] | None:

@@ -143,7 +143,7 @@ class Words:
         return stated
 
     def added_to(self, rows: pa.Table, stated: Mapping[str, list[str]] | None = None) -> pa.Table:
-        """Rows of nodes with the two columns.
+        """Rows of nodes with the two columns, which say how they were told.
 
         Args:
             rows: The rows.
@@ -157,11 +157,7 @@ class Words:
             for record, words in zip(records, own, strict=True)
         ]
         units = [words if record.passage_id else None for record, words in zip(records, own, strict=True)]
-        return self.noted(with_words(rows, passages, units))
-
-    def noted(self, rows: pa.Table) -> pa.Table:
-        """Rows that say how their words were told."""
-        return rows.replace_schema_metadata({NOTE: self.note})
+        return with_words(rows, passages, units).replace_schema_metadata({NOTE: self.note})
 
 
 def adds_words(granularity: str, status: str) -> bool:

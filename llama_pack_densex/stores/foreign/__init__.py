@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 
 from llama_index.core.storage.docstore import BaseDocumentStore
@@ -39,10 +40,9 @@ def adapter_for(vector_store: BasePydanticVectorStore, docstore: BaseDocumentSto
                 "persist_dir only: the embedded store is a LanceDB table without these faults."
             )
         if name in _MODULES:
-            module = _MODULES[name]
-            adapter = getattr(import_module(f"{__name__}.{module}"), f"{module.capitalize()}Nodes")
-            made: NodeStore = adapter(vector_store, docstore) if module == "faiss" else adapter(vector_store)
-            return made
+            adapters = import_module(f"{__name__}.{_MODULES[name]}")
+            adapter: Callable[..., NodeStore] = getattr(adapters, f"{_MODULES[name].capitalize()}Nodes")
+            return adapter(vector_store, docstore) if _MODULES[name] == "faiss" else adapter(vector_store)
     gives_back = type(vector_store).get_nodes is not BasePydanticVectorStore.get_nodes
     if docstore is None and vector_store.stores_text and gives_back:
         from llama_pack_densex.stores.foreign.alone import StoreAlone

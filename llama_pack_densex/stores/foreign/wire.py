@@ -19,6 +19,7 @@ from llama_index.core.vector_stores.types import FilterCondition, FilterOperator
 from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
 
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
+from llama_pack_densex.stores.node_store import kept_as_json
 
 WIRE_KEY = "densex_wire"
 """Metadata key of the JSON string; every row that an adapter wrote has it."""
@@ -218,11 +219,5 @@ def _more(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _to_json(more: dict[str, Any], node: BaseNode) -> str:
-    try:
-        text = json.dumps(more, ensure_ascii=False)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"the metadata of document {node.ref_doc_id!r} cannot be kept as JSON ({error}); use strings, numbers, "
-            "booleans, lists and dictionaries"
-        ) from error
+    text = kept_as_json(more, node)
     return json.dumps(more) if _REFUSED.search(text) else text
