@@ -219,7 +219,8 @@ class CommittedIndex:
             return
         if self.current is not None and there.version != self.current.version and not self._nodes.store.version:
             self._nodes.store.reload(folder.data)
-        self._nodes.store.roll_back(there.version)
+        # what was written through the store itself, as by core's index, is kept, unless another writer came between
+        self._nodes.store.roll_back(there.version if there != self.current else self._nodes.store.version)
         if there != self.current:
             self._reopen_words(folder, there.version)
         self.current = there
