@@ -530,7 +530,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
 
     def counts(self) -> IndexCounts:
         """Count documents, passages, propositions and their statuses."""
-        return self._index.counts()
+        return IndexCounts.of(self._index.nodes.tally())
 
     def nodes(self, granularity: str | None = None) -> list[BaseNode]:
         """All nodes of the index, or those of one granularity, in the order of their documents.

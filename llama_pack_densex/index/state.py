@@ -16,7 +16,7 @@ from pathlib import Path
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode
 
-from llama_pack_densex.index.indexer import DocumentIndexer, IndexCounts, reading_order
+from llama_pack_densex.index.indexer import DocumentIndexer, reading_order
 from llama_pack_densex.ingestion.progress import Display
 from llama_pack_densex.ingestion.report import DocumentOutcome, IngestionSummary, Watch, describe
 from llama_pack_densex.models import embed_model_identity, with_whole_path
@@ -164,12 +164,12 @@ class CommittedIndex:
         """
         folder, nodes, store = self._folder, self._nodes, self._nodes.store
         if midway and (folder is None or not (store.atomic or self.current is None)):
-            nodes.maintain(midway)
+            store.maintain(midway)
             return
         if self.current is None and store.is_empty():
             return
         manifest = self._write(about)
-        maintained = nodes.maintain(midway)
+        maintained = store.maintain(midway)
         if maintained:
             nodes.changed = True
             manifest = self._write(about)
@@ -360,10 +360,6 @@ class PackIndex:
         """Give back space, and erase what was deleted; see `DenseXRetrievalPack.compact`."""
         with self._committed.writing():
             self._committed.compact(self._about())
-
-    def counts(self) -> IndexCounts:
-        """Count what is in the index."""
-        return IndexCounts.of(self.nodes.tally())
 
     def all_nodes(self, granularity: str | None) -> list[BaseNode]:
         """All nodes, or those of one granularity, in the order of their documents."""

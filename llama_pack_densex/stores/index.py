@@ -186,14 +186,6 @@ class NodeIndex:
         """Delete all nodes of some documents."""
         self.replace(document_ids, [])
 
-    def maintain(self, midway: bool = False) -> bool:
-        """See `NodeStore.maintain`.
-
-        Args:
-            midway: Whether more will be written at once.
-        """
-        return self.store.maintain(midway) if isinstance(self.store, LanceNodes) else self.store.maintain()
-
     def compact(self) -> None:
         """See `NodeStore.compact`."""
         with self._change():

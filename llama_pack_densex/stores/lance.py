@@ -310,11 +310,7 @@ class LanceNodes(NodeStore):
         self._table.reopen(int(version))
 
     def maintain(self, midway: bool = False) -> bool:
-        """Do what upkeep of indices and files is due; to be called after each change, and quick where nothing is.
-
-        Args:
-            midway: Whether more will be written at once, so that what few questions in between gain does not matter.
-        """
+        """Do what upkeep of indices and files is due; to be called after each change, and quick where nothing is."""
         return self._table.maintain(midway)
 
     def clean(self, older_than: timedelta) -> None:

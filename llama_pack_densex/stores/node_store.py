@@ -67,8 +67,12 @@ class NodeStore(ABC):
     def reopen(self, version: str) -> None:  # noqa: B027  # most stores have nothing to do
         """Read this state, which another process made; for stores that tell their state."""
 
-    def maintain(self) -> bool:
-        """Do what keeps the store quick and small, if it is due; whether the store's state is another one now."""
+    def maintain(self, midway: bool = False) -> bool:
+        """Do what keeps the store quick and small, if it is due; whether the store's state is another one now.
+
+        Args:
+            midway: Whether more will be written at once, so that what few questions in between gain does not matter.
+        """
         return False
 
     def clean(self, older_than: timedelta) -> None:  # noqa: B027  # most stores have nothing to do

@@ -231,23 +231,12 @@ def _tokens_of_hangul(run: str) -> Iterator[str]:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """A text in pieces that Sudachi takes: cut at sentence and line ends, within a sentence only where it is too long.
+    """The sentences and lines of a text, in pieces where Sudachi takes no more at once.
 
     Lone surrogates, which UTF-8 cannot encode, part words.
     """
-    text = re.sub("[\ud800-\udfff]", " ", text)
-    piece = ""
-    for match in _SENTENCE.finditer(text):
-        sentence = match.group()
-        if piece and len(piece) + len(sentence) > _LIMIT:
-            yield piece
-            piece = ""
-        while len(sentence) > _LIMIT:
-            yield sentence[:_LIMIT]
-            sentence = sentence[_LIMIT:]
-        piece += sentence
-    if piece.strip():
-        yield piece
+    for sentence in _SENTENCE.findall(re.sub("[\ud800-\udfff]", " ", text)):
+        yield from (sentence[i : i + _LIMIT] for i in range(0, len(sentence), _LIMIT))
 
 
 @functools.cache
