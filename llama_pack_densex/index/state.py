@@ -285,9 +285,7 @@ class PackIndex:
         self._made_by = manifest.propositionizer if manifest else ""
         there = manifest if folder is None or is_index(folder.path) else None
         self._committed = CommittedIndex(folder, self.nodes, there)
-        # so that a stop loses nothing of what was written so far
-        after_write = lambda: self._committed.commit(self._about(), midway=True)  # noqa: E731
-        self._indexer = DocumentIndexer(self.nodes, parser, self._trust, after_write)
+        self._indexer = DocumentIndexer(self.nodes, parser, self._trust, lambda: self._commit(midway=True))
         self.ingestion: IngestionSummary | None = None
         self.failed: Sequence[DocumentOutcome] = ()
 
@@ -314,12 +312,8 @@ class PackIndex:
         self._require_own_propositionizer()
         with self._committed.writing():
             self._made_by = self._parser.propositionizer.fingerprint
-            watch = Watch(
-                self._parser.propositionizer,
-                self._folder.path / REPORT_FILE if self._folder is not None else None,
-                show,
-                total,
-            )
+            report = None if self._folder is None else self._folder.path / REPORT_FILE
+            watch = Watch(self._parser.propositionizer, report, show, total)
             try:
                 with watch:
                     indexed = self._indexer.ingest(documents, watch, only_changed)
@@ -328,14 +322,14 @@ class PackIndex:
                     watch.raise_if_all_failed()
             except BaseException as error:
                 if self._committed.current is not None:  # something was written
-                    self._committed.commit(self._about())
+                    self._commit()
                 if isinstance(error, PropositionizerError):
                     error.ingestion = watch.summary
                 raise
             finally:
                 self.ingestion, self.failed = watch.summary, watch.outcomes_failed
             self._measure_languages()
-            self._committed.commit(self._about())
+            self._commit()
             return indexed
 
     def delete(self, documents: Sequence[str | BaseNode], purge: bool = False) -> int:
@@ -346,7 +340,7 @@ class PackIndex:
                 texts = self.nodes.passage_texts(document_ids)
                 self._parser.propositionizer.purge([*texts, *self._texts_of(documents)])
             deleted = len(self._indexer.delete(document_ids))
-            (self._committed.compact if purge else self._committed.commit)(self._about())
+            self._committed.compact(self._about()) if purge else self._commit()
         return deleted
 
     def _texts_of(self, documents: Sequence[str | BaseNode]) -> Iterator[str]:
@@ -377,7 +371,7 @@ class PackIndex:
             raise ValueError("this pack was made without persist_dir: say where to, persist(persist_dir=...)")
         if own is not None and (persist_dir is None or Path(persist_dir).resolve() == own.path.resolve()):
             with self._committed.writing():
-                self._committed.commit(self._about())
+                self._commit()
             return
         folder = IndexFolder(Path(str(persist_dir)))
         with folder.lock.held():
@@ -389,6 +383,9 @@ class PackIndex:
             if self.nodes.beside is not None:
                 self.nodes.beside.copy_to(data, version, store.records)
             folder.clean(manifest)
+
+    def _commit(self, midway: bool = False) -> None:
+        self._committed.commit(self._about(), midway)
 
     def _about(self) -> Manifest:
         return Manifest(
