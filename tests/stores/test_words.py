@@ -322,7 +322,7 @@ def test_what_is_found_does_not_depend_on_the_history(beside: bool, history: lis
         elif kind == "forget":
             kept.forget()
         else:
-            index.maintain() if kind == "maintain" else index.compact()
+            index.store.maintain() if kind == "maintain" else index.compact()
     for query in ("red fox", "京都の雨", "雨"):
         fresh = Searched([one for granularity in ALL for one in records(granularity)])(query, 99)
         found = find_by_words(kept.now(records) if beside else index.words_now(), words, query, 99, ALL)
