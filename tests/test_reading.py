@@ -229,6 +229,13 @@ def test_front_matter_is_metadata_and_not_text(tmp_path: Path, encoding: str, en
     assert document.metadata["file_name"] == "a.md"
 
 
+def test_front_matter_is_the_same_json_in_every_process(tmp_path: Path) -> None:
+    text = "---\ntags: !!set {leaf, tea, 湖, 2024-05-01}\nscore: .nan\nmost: .inf\n---\nRain fell."
+    (document,) = read_file(write(tmp_path / "a.md", text), "a.md")
+    given = {"tags": ["2024-05-01", "leaf", "tea", "湖"], "score": "NaN", "most": "Infinity"}
+    assert given.items() <= document.metadata.items()
+
+
 @pytest.mark.parametrize("text", ["---\nRain fell.\n---\nIt was cold.", "---\ntitle: a", "Rain.\n---\ntitle: a\n---\n"])
 def test_text_between_rules_is_no_front_matter(tmp_path: Path, text: str) -> None:
     (document,) = read_file(write(tmp_path / "a.md", text), "a.md")
@@ -257,6 +264,12 @@ def test_each_row_of_a_table_file_can_be_understood_alone(tmp_path: Path, delimi
         "| 商品 | 煎茶 |\n| --- | --- |\n| 価格 | 500円 |\n| 説明 | 蒸して作る。 緑色。 |\n\n\n"
         "| 商品 | 番茶 |\n| --- | --- |\n| 説明 | 安い\\|茶。 |"
     )
+
+
+def test_a_table_with_a_cell_that_never_ends_says_what_to_look_for(tmp_path: Path) -> None:
+    rows = ["name,text", 'Lamp,"It shines.', *["Shade,It does not."] * 10_000]
+    with pytest.raises(UnreadableFileError, match="quotation mark is never closed"):
+        read_file(write(tmp_path / "a.csv", "\n".join(rows)), "a.csv")
 
 
 def test_rows_are_whole_in_passages_and_units(tmp_path: Path) -> None:

@@ -120,13 +120,17 @@ def _text(file: Path) -> _Parts:
         try:
             if sum(isinstance(token, yaml.AliasToken) for token in yaml.scan(found[1])) > _MOST_ALIASES:
                 raise ValueError("too many aliases")
-            metadata = json.loads(json.dumps(yaml.safe_load(found[1]), default=str))
+            metadata = json.loads(json.dumps(yaml.safe_load(found[1]), default=_plain), parse_constant=str)
         except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
             logger.warning("%s: its front matter is no YAML (%s) and stays in the text", file, type(error).__name__)
         else:
             if isinstance(metadata, dict):  # else it is text between two rules
                 return [(text[found.end() :], metadata)]
     return [(text, {})]
+
+
+def _plain(value: Any) -> Any:
+    return sorted(value, key=str) if isinstance(value, set) else str(value)
 
 
 def _csv(file: Path) -> _Parts:
@@ -136,7 +140,8 @@ def _csv(file: Path) -> _Parts:
     try:
         rows = list(csv.reader(StringIO(text, newline=""), delimiter=delimiter))
     except csv.Error as error:
-        raise UnreadableFileError(file, f"cannot be read as CSV ({error}): save it anew, or leave it out") from error
+        advice = "see whether a quotation mark is never closed, or save it with the suffix .txt, to be read as text"
+        raise UnreadableFileError(file, f"cannot be read as CSV ({error}): {advice}") from error
     names, *rows = [[_cell(cell) for cell in row] for row in rows if any(map(str.strip, row))] or [[]]
     return [("\n\n\n".join(_row_table(names, row) for row in rows), {})]
 
