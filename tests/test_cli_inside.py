@@ -239,6 +239,23 @@ def test_query_filters_by_metadata(index: Path, conditions: list[str], documents
 
 
 @pytest.mark.parametrize(
+    ("condition", "documents"),
+    [
+        ("tags=leaf", {"one", "both"}), ("tags=x", {"both"}), ("tags=2", {"number", "numbers"}),
+        ("tags!=leaf", {"longer", "number", "numbers", "none"}), ("tags=leaflet", {"longer"}),
+    ],
+)  # fmt: skip
+def test_a_filter_finds_a_value_alone_and_in_lists(tmp_path: Path, condition: str, documents: set[str]) -> None:
+    tags = {"one": "leaf", "both": ["leaf", "x"], "longer": "leaflet", "number": 2, "numbers": [2, 3], "none": None}
+    given = [Document(id_=id_, text=f"Tea of {id_}.", metadata={"tags": value}) for id_, value in tags.items()]
+    DenseXRetrievalPack(given, embed_model="none", query_llm="none", persist_dir=tmp_path)
+    answer = run_json("query", tmp_path, "tea", "--top-k", "10", "--llm-model", "none", "--filter", condition)
+    assert {result["document"] for result in answer["results"]} == documents
+    code, output = run("query", tmp_path, "tea", "--filter", condition)
+    assert (code, "no document has" in output) == (0, False)
+
+
+@pytest.mark.parametrize(
     ("condition", "said"),
     [
         ("colour=green", "there are"),

@@ -144,7 +144,7 @@ def _filter(condition: str, known: dict[str, list[Any]]) -> MetadataFilter | Met
     if key not in known:
         raise ValueError(f"--filter {condition!r}: no document has the key {key!r}; there are {', '.join(known)}")
     in_lists = all(isinstance(value, list) for value in known[key])
-    values = [item for value in known[key] for item in value] if in_lists else known[key]
+    values = [item for value in known[key] for item in (value if isinstance(value, list) else [value])]
     by_order = sign in (">", ">=", "<", "<=")
     same = [] if by_order else [value for value in values if wanted in (str(value), json.dumps(value))]
     value: Any = wanted
@@ -163,10 +163,13 @@ def _filter(condition: str, known: dict[str, list[Any]]) -> MetadataFilter | Met
     if sign in ("=", "==") and value not in values:
         some = ", ".join(map(str, values[:_VALUES_NAMED])) + (", …" if len(values) > _VALUES_NAMED else "")
         warn(f"no document has {key} = {wanted}; there are: {some}")
-    if not in_lists:
+    if by_order or not any(isinstance(one, list) for one in known[key]):
         return MetadataFilter(key=key, value=value, operator=FilterOperator("==" if sign == "=" else sign))
-    item = MetadataFilter(key=key, value=value, operator=FilterOperator.CONTAINS)
-    return item if sign != "!=" else MetadataFilters(filters=[item], condition=FilterCondition.NOT)
+    longer = [one for one in known[key] if isinstance(one, str) and str(value) in one and one != value]
+    ways = ((FilterOperator.CONTAINS, value), (FilterOperator.NIN, longer))  # texts contain their parts
+    item = MetadataFilters(filters=[MetadataFilter(key=key, value=wanted, operator=way) for way, wanted in ways])
+    condition = FilterCondition.NOT if sign == "!=" else FilterCondition.OR
+    return MetadataFilters(filters=[MetadataFilter(key=key, value=value), item], condition=condition)
 
 
 def _folded(text: str) -> str:
