@@ -333,6 +333,8 @@ def _observe(
     findings: dict[str, Finding] = {}
     read: dict[str, list[NodeWithScore]] = {}
     for question in dataset.questions:
+        if question.candidates:  # others of equal text may have others
+            corpus.candidates[question.text] = question.candidates
         started = time.perf_counter()
         results = built.retriever.retrieve(question.text)
         took = time.perf_counter() - started

@@ -80,7 +80,8 @@ class Corpus:
         passages: The passages that the dataset's authors cut, each a document of its own.
         language: "en", "ja", ...
         depth: How many distinct results the metrics of rankings look at.
-        candidates: Of questions that come with the documents to rank, their ids by the question's text.
+        candidates: Of questions that come with the documents to rank, their ids by the question's text;
+            where several have the same text, those of the one that is asked.
         embed_model_or_none: The embedding model, where there is one.
         has_sentences_only: Whether sentences stand in for all propositions.
         header_llm: What writes contextual headers, where there is such an LLM.

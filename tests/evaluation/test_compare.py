@@ -318,6 +318,16 @@ def test_no_document_but_a_questions_candidates_is_ranked() -> None:
     assert report.strategies[0].metrics["mrr@10"] == 0.25
 
 
+def test_questions_of_equal_text_have_candidates_of_their_own() -> None:
+    dataset = with_candidates("Tides/0", "Tides/1")
+    first = dataset.questions[0]
+    twin = replace(first, id="twin", candidates=("Bridges/0", "Bridges/1"))
+    dataset = replace(dataset, questions=[first, twin], relevance={first.id: {"Tides/0": 1}, "twin": {"Bridges/0": 1}})
+    report = compare(dataset, strategies=["densex-rank-dense"], embed_model=TrigramEmbedding(), **FAST)
+    found = [question.found["densex-rank-dense"].source.partition("/")[0] for question in report.questions]
+    assert found == ["Tides", "Bridges"]
+
+
 def test_what_searches_all_documents_is_left_out_where_there_are_candidates_and_what_ranks_them_where_not() -> None:
     report = compare(with_candidates("Tides/0"), None, ["bm25", "densex-rank-words"], embed_model="none", **FAST)
     assert [(left.name, left.reason) for left in report.skipped] == [
