@@ -101,6 +101,10 @@ class Sender:
         settings = json.dumps(self.settings, sort_keys=True, ensure_ascii=False)
         return reply_key(question.text, json.dumps([settings, question.attempt, said], ensure_ascii=False))
 
+    def count_anew(self) -> None:
+        """Forget how many requests in a row came to nothing, as where another call begins."""
+        self._given_up = self._rejected = 0
+
     async def ask(self, question: Question, transport: Transport, stop: Stop) -> Reply | Failure:
         """Get a reply: the one that is kept, or a new one, which is kept from now on.
 
@@ -130,7 +134,8 @@ class Sender:
         while True:
             outcome = await self._send(question, key, transport, stop)
             if isinstance(outcome, Reply):
-                self._proven, self._given_up, self._rejected = True, 0, 0
+                self._proven = True
+                self.count_anew()
                 return outcome
             if outcome.kind == "refused":
                 refused_since = min(refused_since, asyncio.get_running_loop().time())

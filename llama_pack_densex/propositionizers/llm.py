@@ -404,7 +404,9 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
         else:
             if self.record_to is not None:
                 open_recording(self.record_to)
-            return _Run(self, self._sender_now(), client)
+            sender = self._sender_now()
+            sender.count_anew()
+            return _Run(self, sender, client)
         raise PropositionizerError(said)
 
     def _sender_now(self) -> Sender:

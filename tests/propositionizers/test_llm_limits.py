@@ -237,6 +237,14 @@ def test_eight_requests_given_up_in_a_row_stop_the_run() -> None:
 
 
 @BOTH
+def test_what_failed_in_an_earlier_run_does_not_end_a_later_one_sooner(way: str) -> None:
+    with OpenAIServer(lambda body: BROKEN) as server:
+        asking = propositionizer(server.url, max_concurrency=1)
+        made = [one.status for _ in range(3) for one in ask(way, asking, PASSAGES[:5])]
+    assert made == ["fallback"] * 15
+
+
+@BOTH
 def test_a_server_that_is_down_stops_the_run(way: str) -> None:
     with (
         OpenAIServer(lambda body: BROKEN) as server,
