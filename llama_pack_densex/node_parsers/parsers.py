@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 import pickle
 import re
@@ -229,9 +230,9 @@ class BasePropositionNodeParser(NodeParser):
     async def _aparse_nodes(
         self, nodes: Sequence[BaseNode], show_progress: bool = False, **kwargs: Any
     ) -> list[BaseNode]:
-        documents, passages = self._split_all(nodes, show_progress)
-        sets = await self.propositionizer.apropositionize(passages)
-        return _assembled(documents, checked_sets(self.propositionizer, passages, sets))
+        documents, passages = await asyncio.to_thread(self._split_all, nodes, show_progress)
+        sets = checked_sets(self.propositionizer, passages, await self.propositionizer.apropositionize(passages))
+        return await asyncio.to_thread(_assembled, documents, sets)
 
     def _postprocess_parsed_nodes(self, nodes: list[BaseNode], parent_doc_map: dict[str, Document]) -> list[BaseNode]:
         # core's version links neighbours across the flat list and searches for spans by text; ours are done

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import json
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -334,3 +335,19 @@ def server() -> Iterator[OpenAIServer]:
     """An LLM for which each passage is its own proposition."""
     with OpenAIServer(echo) as running:
         yield running
+
+
+async def test_an_event_loop_is_not_held_up_while_texts_are_split() -> None:
+    threads: set[int] = set()
+
+    class Noting(SentenceSplitter):
+        def split_text(self, text: str) -> list[str]:
+            threads.add(threading.get_ident())
+            return super().split_text(text)
+
+    documents = [*numbered(3)]
+    for kind in (PropositionNodeParser(base_parser=Noting()), HierarchicalPropositionNodeParser(levels=[Noting()])):
+        nodes = await kind.aget_nodes_from_documents(documents)
+        assert threads.isdisjoint({threading.get_ident()})
+        assert ids_of(nodes) == ids_of(kind.get_nodes_from_documents(documents))
+        threads.clear()
