@@ -178,6 +178,17 @@ def test_a_passage_is_found_by_its_questions_and_shows_what_answers_them(
         assert all(unit.span for unit in units)
 
 
+@pytest.mark.parametrize("embedded", [False, True])
+def test_what_only_a_question_finds_is_read_with_what_answers_it(recording: Path, embedded: bool) -> None:
+    pack = DenseXRetrievalPack(
+        DOCUMENTS, propositionizer=RecordedPropositionizer(recording), query_llm="none", mode="auto_merging",
+        embed_model=TrigramEmbedding() if embedded else "none",
+    )  # fmt: skip
+    (hit,) = pack.retrieve("Which legume becomes a salty paste?", similarity_top_k=1)
+    assert [unit.text for unit in matched_units(hit.node)] == ["Miso is made of soybeans."]
+    assert hit.node.get_content() == MISO  # not "It is salty.", which is far behind
+
+
 def test_a_granularity_without_questions_does_not_search_them(recording: Path) -> None:
     pack = DenseXRetrievalPack(
         DOCUMENTS, propositionizer=RecordedPropositionizer(recording), query_llm="none", embed_model="none",

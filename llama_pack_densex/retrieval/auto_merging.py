@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -18,8 +17,6 @@ from llama_pack_densex.retrieval.hits import PassageHit, SearchResult, gather, w
 from llama_pack_densex.retrieval.search import UnitRetriever
 from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.node_store import FoundNode
-
-logger = logging.getLogger(__name__)
 
 DEFAULT_RATIO_THRESH = 0.4
 """Of 0 to 0.5 with 10 to 160 counted units, 0.4 with ten units a node finds the most answers for the words it makes a
@@ -80,53 +77,38 @@ class PropositionAutoMergingRetriever(AutoMergingRetriever):
             wanted = [node_id for node_id in dict.fromkeys(node_ids) if node_id and node_id not in read]
             read.update(self._index.fetch([node_id for node_id in wanted if node_id not in missing]))
 
-        def merge(found: SearchResult) -> list[Merged]:
+        def merged(found: Sequence[PassageHit], counted: Container[str]) -> list[Merged]:
+            fetch(hit.passage_id for hit in found)
+            lost = [hit.passage_id for hit in found if hit.passage_id not in read and hit.passage_id not in missing]
+            self._index.note_missing(lost)
+            missing.update(lost)
+            hits = [hit for hit in found if hit.passage_id in read]
+            results = [merge_units(hit, read[hit.passage_id], counted, self._simple_ratio_thresh) for hit in hits]
+            changed = True
+            while changed:
+                fetch(result.parent_id for result in results if result.whole)
+                results, changed = merge_level(results, read, self._simple_ratio_thresh)
+            return results
+
+        def arrange(found: SearchResult) -> list[Merged]:
             counted, looked_at = best_units(found.passages, self._fetch_k), self._fetch_k
             while True:  # as weak units merge nothing, neither do weak passages, unless too little is left without them
-                results = self._merged(found.passages[:looked_at], counted, read, fetch, missing)
+                results = merged(found.passages[:looked_at], counted)
                 if len(results) >= self._similarity_top_k or looked_at >= len(found.passages):
                     return results
                 looked_at *= 2
 
-        merged = gather(partial(self._units.search, query_bundle), self._similarity_top_k, self._fetch_k, merge)
-        units = [unit.id for result in merged for unit in worth_keeping(result.units)]
-        contents = self._index.read([result.node_id for result in merged if not result.whole], units)
+        search = partial(self._units.search, query_bundle)
+        results = gather(search, self._similarity_top_k, self._fetch_k, arrange)
+        units = [unit.id for result in results for unit in worth_keeping(result.units)]
+        contents = self._index.read([result.node_id for result in results if not result.whole], units)
         read.update(contents.nodes)
-        there = [result for result in merged if result.node_id in read]  # a unit may have been deleted meanwhile
+        there = [result for result in results if result.node_id in read]  # a unit may have been deleted meanwhile
+        for result in there if self._verbose else ():
+            if result.whole and result.units:  # the lines that core's AutoMergingRetriever prints
+                print(f"> Merging {len(result.units)} nodes into parent node.\n> Parent node id: {result.node_id}.")
+                print(f"> Parent node text: {read[result.node_id].get_content()[:100]}\n")
         return [with_matches(read[result.node_id], result.score, result.units, contents.records) for result in there]
-
-    def _merged(
-        self,
-        found: Sequence[PassageHit],
-        counted: Container[str],
-        read: Mapping[str, BaseNode],
-        fetch: Callable[[Iterable[str | None]], None],
-        missing: set[str],
-    ) -> list[Merged]:
-        fetch(hit.passage_id for hit in found)
-        lost = [hit.passage_id for hit in found if hit.passage_id not in read and hit.passage_id not in missing]
-        self._index.note_missing(lost)
-        missing.update(lost)
-        hits = [hit for hit in found if hit.passage_id in read]
-        results = [merge_units(hit, read[hit.passage_id], counted, self._simple_ratio_thresh) for hit in hits]
-        self._report([result for result in results if result.whole], read)
-        changed = True
-        while changed:
-            fetch(result.parent_id for result in results if result.whole)
-            before = {result.node_id for result in results}
-            results, changed = merge_level(results, read, self._simple_ratio_thresh)
-            self._report([result for result in results if result.node_id not in before], read)
-        return results
-
-    def _report(self, merged: Sequence[Merged], read: Mapping[str, BaseNode]) -> None:
-        for result in merged:
-            info = (
-                f"> Merging {len(result.units)} nodes into parent node.\n> Parent node id: {result.node_id}.\n"
-                f"> Parent node text: {read[result.node_id].get_content()[:100]}\n"
-            )
-            logger.debug(info)
-            if self._verbose:
-                print(info)  # core's AutoMergingRetriever prints the same lines
 
 
 @dataclass(frozen=True)
@@ -160,7 +142,7 @@ def merge_units(hit: PassageHit, passage: BaseNode, counted: Container[str], rat
 
     The ratio counts propositions alone: sentence units are not among a passage's children. A proposition between two
     found ones counts as found, as core's retriever fills such gaps. A passage that was found without any unit, by its
-    words or by a question alone, is returned whole.
+    words or by a question alone, beside which its other units count nothing, is returned whole.
 
     Args:
         hit: The passage with the units that were found.
@@ -171,7 +153,7 @@ def merge_units(hit: PassageHit, passage: BaseNode, counted: Container[str], rat
     parent_id = passage.parent_node.node_id if passage.parent_node else None
     found = {u.id for u in hit.units if u.granularity == "proposition" and u.id in counted}
     children = [child.node_id for child in passage.child_nodes or []]
-    best = next((unit.id for unit in hit.units if unit.granularity != "question"), None)
+    best = next((unit.id for unit in worth_keeping(hit.units) if unit.granularity != "question"), None)
     if best is None or (children and _ratio(children, found) > ratio_thresh):
         return Merged(passage.node_id, parent_id, hit.score, hit.units, whole=True)
     return Merged(best, passage.node_id, hit.score, hit.units, whole=False)

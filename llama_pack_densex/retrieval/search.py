@@ -189,7 +189,7 @@ class LexicalUnitRetriever(UnitRetriever):
 
         found = self._index.reading(find)
         if not found.passages:
-            logger.warning("No word of the question occurs in the indexed passages: nothing is found by words.")
+            logger.warning("No word of the question occurs in the searched passages: nothing is found by words.")
         return found
 
 
@@ -227,11 +227,9 @@ class HybridUnitRetriever(UnitRetriever):
         weight = self._dense_weight(query.query_str)
         if weight == 1:
             return self._dense.search(query, k)
-        passages = max(k, HEAD_PASSAGES)
-        if weight == 0:
-            by_words = self._lexical.search(query, passages)
-            return by_words if by_words.passages else self._search_dense(query, k)
-        by_words = self._lexical.search(query, passages)
+        by_words = self._lexical.search(query, max(k, HEAD_PASSAGES))
+        if weight == 0 and by_words.passages:
+            return by_words
         by_meaning = self._search_dense(query, k)
         if not by_words.passages:
             return by_meaning

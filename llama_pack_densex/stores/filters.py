@@ -143,5 +143,5 @@ class PassageMetadata:
 
 def _numbered(texts: pa.ChunkedArray) -> tuple[npt.NDArray[np.int32], pa.Array]:
     """The number of each text among the distinct ones, and these."""
-    encoded = texts.combine_chunks().dictionary_encode()
+    encoded = texts.dictionary_encode().combine_chunks()  # joined first, texts of 2 GB are refused
     return encoded.indices.to_numpy(), encoded.dictionary

@@ -196,12 +196,16 @@ def test_a_low_threshold_merges_up_to_the_section() -> None:
     assert matched_units(found.node)
 
 
-def test_verbose_prints_the_merges(capsys: pytest.CaptureFixture[str]) -> None:
+def test_verbose_prints_what_was_merged_once_and_no_text_is_logged(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
     units, index = built("dense", hierarchy=True)
-    PropositionAutoMergingRetriever(units, index, 1, 0.0, fetch_k=5).retrieve("red lamp")
+    with caplog.at_level("DEBUG"):
+        PropositionAutoMergingRetriever(units, index, 1, 0.0, fetch_k=5).retrieve("red lamp")
+    assert "lamp" not in caplog.text
     assert capsys.readouterr().out == ""
-    PropositionAutoMergingRetriever(units, index, 1, 0.0, fetch_k=5, verbose=True).retrieve("red lamp")
-    assert "Merging" in capsys.readouterr().out
+    found = PropositionAutoMergingRetriever(units, index, 1, 0.0, fetch_k=5, verbose=True).retrieve("red lamp")
+    assert capsys.readouterr().out.count("Merging") == len(found) == 1
 
 
 def test_the_context_has_the_facts_first_and_then_the_passages() -> None:
