@@ -70,6 +70,9 @@ class PropositionAutoMergingRetriever(AutoMergingRetriever):
         return await asyncio.to_thread(self._retrieve, query_bundle)
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return self._index.answer(partial(self._find, query_bundle))
+
+    def _find(self, query_bundle: QueryBundle) -> tuple[list[NodeWithScore], set[str]]:
         read: dict[str, BaseNode] = {}
         missing: set[str] = set()
 
@@ -79,9 +82,7 @@ class PropositionAutoMergingRetriever(AutoMergingRetriever):
 
         def merged(found: Sequence[PassageHit], counted: Container[str]) -> list[Merged]:
             fetch(hit.passage_id for hit in found)
-            lost = [hit.passage_id for hit in found if hit.passage_id not in read and hit.passage_id not in missing]
-            self._index.note_missing(lost)
-            missing.update(lost)
+            missing.update({hit.passage_id for hit in found} - read.keys())
             hits = [hit for hit in found if hit.passage_id in read]
             results = [merge_units(hit, read[hit.passage_id], counted, self._simple_ratio_thresh) for hit in hits]
             changed = True
@@ -103,12 +104,13 @@ class PropositionAutoMergingRetriever(AutoMergingRetriever):
         units = [unit.id for result in results for unit in worth_keeping(result.units)]
         contents = self._index.read([result.node_id for result in results if not result.whole], units)
         read.update(contents.nodes)
-        there = [result for result in results if result.node_id in read]  # a unit may have been deleted meanwhile
+        missing.update({result.node_id for result in results} - read.keys())
+        there = [result for result in results if result.node_id in read]
         for result in there if self._verbose else ():
             if result.whole and result.units:  # the lines that core's AutoMergingRetriever prints
                 print(f"> Merging {len(result.units)} nodes into parent node.\n> Parent node id: {result.node_id}.")
                 print(f"> Parent node text: {read[result.node_id].get_content()[:100]}\n")
-        return [with_matches(read[result.node_id], result.score, result.units, contents.records) for result in there]
+        return [with_matches(read[one.node_id], one.score, one.units, contents.records) for one in there], missing
 
 
 @dataclass(frozen=True)

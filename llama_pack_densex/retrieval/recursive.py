@@ -60,19 +60,25 @@ class PropositionRecursiveRetriever(RecursiveRetriever):
         return await asyncio.to_thread(self._retrieve, query_bundle)
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        results = self._index.answer(partial(self._find, query_bundle))
+        if self._verbose:
+            for result in results:
+                print_text(f"Retrieved node with id, entering: {result.node.node_id}\n", color="pink")
+        return results
+
+    def _find(self, query_bundle: QueryBundle) -> tuple[list[NodeWithScore], set[str]]:
         read: dict[str, BaseNode] = {}
         records: dict[str, NodeRecord] = {}
-        noted: set[str] = set()  # a larger round finds them again
+        missing: set[str] = set()
 
         def passages(found: SearchResult) -> list[NodeWithScore]:
             hits, top_k = found.passages, self._similarity_top_k
             if len(hits) < top_k and not found.exhausted:
                 return []  # a larger round follows; what that finds is read in one batch
             read_all(hits[:top_k])
-            missing = [hit.passage_id for hit in hits[:top_k] if hit.passage_id not in read]
-            self._index.note_missing([passage_id for passage_id in missing if passage_id not in noted])
-            noted.update(missing)
-            if missing:
+            lost = {hit.passage_id for hit in hits[:top_k]} - read.keys()
+            missing.update(lost)
+            if lost:
                 read_all(hits[top_k:])
             there = [hit for hit in hits if hit.passage_id in read]
             return [with_matches(read[hit.passage_id], hit.score, hit.units, records) for hit in there]
@@ -86,8 +92,4 @@ class PropositionRecursiveRetriever(RecursiveRetriever):
             records.update(contents.records)
 
         search = partial(self._units.search, query_bundle)
-        results = gather(search, self._similarity_top_k, self._fetch_k, passages)
-        if self._verbose:
-            for result in results:
-                print_text(f"Retrieved node with id, entering: {result.node.node_id}\n", color="pink")
-        return results
+        return gather(search, self._similarity_top_k, self._fetch_k, passages), missing

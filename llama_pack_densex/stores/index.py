@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
@@ -35,6 +35,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _NODES_READ_AT_ONCE = 500
+_MOST_ANSWERS = 3  # where others keep writing
 
 
 class NodeIndex:
@@ -156,15 +157,27 @@ class NodeIndex:
         while ids := [record.id for record in islice(records, _NODES_READ_AT_ONCE)]:
             yield from self.store.fetch(ids).values()
 
-    def note_missing(self, node_ids: Sequence[str]) -> None:
-        """Count links that lead nowhere: each costs its hit, not the query; the first time, say so."""
-        if node_ids and not self.missing_links:
+    def answer(self, find: Callable[[], tuple[T, Collection[str]]]) -> T:
+        """Answer from one state of the nodes: what was found is often read in another step.
+
+        Args:
+            find: Returns an answer, and the ids of nodes that found ones lead to and that are not there. It is called
+                again where another thread or process has changed the nodes meanwhile. Otherwise these are links that
+                lead nowhere, each of which costs its hit, not the query: they are counted, and the first time told.
+        """
+        for _ in range(_MOST_ANSWERS):
+            version = self.store.version
+            answer, missing = find()
+            if not missing or version == self.store.version:
+                break
+        if missing and not self.missing_links:
             logger.warning(
                 "%d found units lead to nodes that are not in the index (the first is %s); they are left out. Index "
                 "their documents again. This is said once; `missing_links` counts on.",
-                len(node_ids), node_ids[0],
+                len(missing), next(iter(missing)),
             )  # fmt: skip
-        self.missing_links += len(node_ids)
+        self.missing_links += len(missing)
+        return answer
 
     def replace(self, document_ids: Sequence[str], nodes: Sequence[BaseNode], show_progress: bool = False) -> None:
         """Make `nodes` the nodes of these documents, embedding those that are not; see `NodeStore.replace`.

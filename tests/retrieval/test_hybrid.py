@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -348,3 +349,24 @@ def test_a_plain_query_of_a_users_store_is_no_hybrid_one() -> None:
     store = HybridStore()
     DenseXRetrievalPack(mixed(), embed_model=ShortEmbedding(), vector_store=store).retrieve("lamp")
     assert {question.mode for question in store.questions} == {VectorStoreQueryMode.DEFAULT}
+
+
+class ChangedWhileEmbedding(ShortEmbedding):
+    """Has a document replaced between the search by words and that by embeddings."""
+
+    _change: Callable[[], object] = PrivateAttr(default_factory=lambda: lambda: None)
+
+    def _get_query_embedding(self, query: str) -> list[float]:
+        self._change()
+        return super()._get_query_embedding(query)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_document_that_is_replaced_in_the_middle_of_a_question_is_found(mode: str) -> None:
+    model = ChangedWhileEmbedding()
+    pack = DenseXRetrievalPack(mixed(), embed_model=model, languages=["en", "ja"], mode=mode)
+    model._change = lambda: pack.insert(Document(id_="lighthouse", text="The lamp of the lighthouse is new."))
+    found = identity(pack, "the lamp of the lighthouse")
+    model._change = lambda: None
+    assert found == identity(pack, "the lamp of the lighthouse")
+    assert pack.missing_links == 0
