@@ -103,7 +103,7 @@ class DocumentNodes:
         self._source = document.source_node or RelatedNodeInfo(
             node_id=document.id_, node_type=ObjectType.DOCUMENT, hash=document.hash
         )
-        self._outline = Outline(document.get_content()) if document.source_node is None else Outline("")
+        self._outline = Outline(document.get_content() if document.source_node is None else "")
         self._title = title_of(document)
         self._outlined: set[str] = set()  # the passages that have no section but that of the headings above
         inner = {piece.parent for piece in pieces}
@@ -226,9 +226,7 @@ class DocumentNodes:
         return nodes
 
     def _unit(self, passage: TextNode, granularity: str, text: str, span: Span | None) -> IndexNode:
-        left_out = {DOCUMENT_HASH_KEY, FINDINGS_KEY} | (
-            {STATUS_KEY, REASON_KEY} if granularity == "sentence" else set()
-        )
+        left_out = {DOCUMENT_HASH_KEY, FINDINGS_KEY, *((STATUS_KEY, REASON_KEY) if granularity == "sentence" else ())}
         metadata = {key: value for key, value in passage.metadata.items() if key not in left_out}
         if span is None and granularity == "proposition":
             metadata[UNVERIFIED_KEY] = True

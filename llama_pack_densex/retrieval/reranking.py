@@ -124,13 +124,13 @@ def _outdone_by(nodes: Sequence[NodeWithScore]) -> list[str]:
 
 def _with_best_units(nodes: Sequence[NodeWithScore], units: Mapping[str, BaseNode]) -> list[NodeWithScore]:
     """The nodes, with units in the place of those that they outdid."""
-    return [_replaced(node, units.get(matched_units(node.node)[0].id)) if is_unit(node) else node for node in nodes]
-
-
-def _replaced(node: NodeWithScore, unit: BaseNode | None) -> NodeWithScore:
-    if unit is None:
-        return node
-    copy = unit.model_copy()
-    copy.metadata = {**unit.metadata, MATCHED_KEY: node.node.metadata[MATCHED_KEY]}
-    hide(copy, BOOKKEEPING_KEYS)
-    return NodeWithScore(node=copy, score=node.score)
+    shown = []
+    for node in nodes:
+        unit = units.get(matched_units(node.node)[0].id) if is_unit(node) else None
+        if unit is not None:
+            copy = unit.model_copy()
+            copy.metadata = {**unit.metadata, MATCHED_KEY: node.node.metadata[MATCHED_KEY]}
+            hide(copy, BOOKKEEPING_KEYS)
+            node = NodeWithScore(node=copy, score=node.score)
+        shown.append(node)
+    return shown

@@ -49,9 +49,8 @@ NOTE = b"densex_words"
 
 NPROBES = 100
 """Partitions of the vector index that a question is compared with."""
-_ROWS_WARMED = (
-    100_000  # of so many the index of words is read at once (1.5 kB a row), not word by word as they are asked
-)
+# of so many the index of words is read at once (1.5 kB a row), not word by word as they are asked
+_ROWS_WARMED = 100_000
 
 _VERSION_GONE = "no longer exists"  # what LanceDB says of a version whose files were removed
 
@@ -191,15 +190,20 @@ class TableVersion:
         Raises:
             ValueError: There is no embedding, or it has another dimension.
         """
-        if not self._can_search(embedding, limit):
+        if self.table is None or limit <= 0 or (self.dimension is None and not self.rows):
             return []
-        assert embedding is not None
-        limit = max(1, min(limit, self.rows))
+        if embedding is None or self.dimension is None:
+            raise ValueError("a vector query needs a query embedding, and a store whose nodes have embeddings")
+        if len(embedding) != self.dimension:
+            raise ValueError(
+                f"the query has {len(embedding)} dimensions, the index {self.dimension}: it was made with "
+                "another embedding model; use that one, or build the index anew"
+            )
         search = self.table.query().nearest_to(list(embedding)).column("vector").distance_type("cosine")
         exactly = exactly or "vector" not in self._indexed
         search = search.bypass_vector_index() if exactly else search.nprobes(NPROBES)
         rows, distances = self._best(search, "_distance", limit, condition)
-        if len(rows) < limit and not exactly:  # the partitions that were searched have no more
+        if len(rows) < min(limit, self.rows) and not exactly:  # the partitions that were searched have no more
             return self.nearest(embedding, limit, condition, exactly=True)
         told = np.isfinite(distances)
         cosines = np.clip(1.0 - distances[told].astype(np.float64), -1, 1).tolist()
@@ -222,7 +226,7 @@ class TableVersion:
 
     @cached_property
     def _directory(self) -> _Directory:
-        with self._opening:  # both sides of a hybrid search come here at once; from Python 3.12 on each would read it
+        with self._opening:  # questions come in threads; from Python 3.12 on each of them would read it
             if "_directory" not in self.__dict__:
                 self.__dict__["_directory"] = _Directory(self.scan([*_LINKS, "_rowid"]))
                 _give_back()
@@ -234,20 +238,6 @@ class TableVersion:
         """The columns that have an index, with its name."""
         with self.reading():
             return {index.columns[0]: index.name for index in LOOP.run(self.table.list_indices())}
-
-    def _can_search(self, embedding: Sequence[float] | None, limit: int) -> bool:
-        if self.table is None or limit <= 0:
-            return False
-        if embedding is None or self.dimension is None:
-            if self.dimension is None and not self.rows:
-                return False
-            raise ValueError("a vector query needs a query embedding, and a store whose nodes have embeddings")
-        if len(embedding) != self.dimension:
-            raise ValueError(
-                f"the query has {len(embedding)} dimensions, the index {self.dimension}: it was made with "
-                "another embedding model; use that one, or build the index anew"
-            )
-        return True
 
     @contextmanager
     def reading(self) -> Iterator[None]:
