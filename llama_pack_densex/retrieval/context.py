@@ -220,7 +220,11 @@ class _Context:
 
             facts = choose_facts(ranked, words, fits)
             if facts:
-                self.nodes.append(_facts_node(facts, titles))
+                text, matched = render_facts(facts, titles), [asdict(fact.unit) for fact in facts]
+                about = {GRANULARITY_KEY: _FACTS, MATCHED_KEY: matched}
+                node = TextNode(id_=str(uuid.uuid5(_NAMESPACE, text)), text=text, metadata=about)
+                hide(node, BOOKKEEPING_KEYS)
+                self.nodes.append(NodeWithScore(node=node, score=facts[0].source.score))
                 return facts
         return []
 
@@ -231,16 +235,6 @@ class _Context:
 
     def _fits(self, node: NodeWithScore) -> bool:
         return self.allows([*self.nodes, node])
-
-
-def _facts_node(facts: Sequence[Fact], titles: bool) -> NodeWithScore:
-    text = render_facts(facts, titles)
-    matched = [asdict(fact.unit) for fact in facts]
-    node = TextNode(
-        id_=str(uuid.uuid5(_NAMESPACE, text)), text=text, metadata={GRANULARITY_KEY: _FACTS, MATCHED_KEY: matched}
-    )
-    hide(node, BOOKKEEPING_KEYS)
-    return NodeWithScore(node=node, score=facts[0].source.score)
 
 
 @dataclass(frozen=True)

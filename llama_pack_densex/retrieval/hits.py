@@ -9,11 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from llama_index.core.schema import BaseNode, NodeWithScore
 
-from llama_pack_densex.node_parsers.metadata import (
-    BOOKKEEPING_KEYS,
-    MATCHED_KEY,
-    hide,
-)
+from llama_pack_densex.node_parsers.metadata import BOOKKEEPING_KEYS, MATCHED_KEY, hide
 from llama_pack_densex.stores.node_store import FoundNode, NodeRecord
 
 T = TypeVar("T")
@@ -109,10 +105,7 @@ class SearchResult:
 
 
 def gather(
-    search: Callable[[int], SearchResult],
-    top_k: int,
-    fetch_k: int | None,
-    arrange: Callable[[SearchResult], list[T]],
+    search: Callable[[int], SearchResult], top_k: int, fetch_k: int | None, arrange: Callable[[SearchResult], list[T]]
 ) -> list[T]:
     """Search in rounds, each twice as large as the last, until there are `top_k` results or no more to find.
 

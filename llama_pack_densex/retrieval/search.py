@@ -344,12 +344,7 @@ def _fused(
 
 
 def find_by_words(
-    now: TableVersion,
-    words: Words,
-    question: str,
-    k: int,
-    granularity: Collection[str],
-    passing: Passing | None = None,
+    now: TableVersion, words: Words, question: str, k: int, granularity: Collection[str], passing: Passing | None = None
 ) -> SearchResult:
     """Find passages by BM25, and rank each found passage's units among themselves.
 
