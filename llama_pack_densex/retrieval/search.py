@@ -391,12 +391,12 @@ def _best(
         limit = passing.fetched(limit)
     while True:
         rows, words = now.match(" ".join(asked), PASSAGE_WORDS, limit, condition, and_words=True)
-        there = dict(zip(rows, words, strict=True))
         found = [row for row in rows if row.score > 0 and (passing is None or row.id in passing.ids)]
         found.sort(key=lambda row: (-row.score, row.id))
         # of equal scores LanceDB returns any: one that is out of reach must not be as good as the last one returned
         if len(rows) < limit or (len(found) > passages and found[passages - 1].score > rows[-1].score):
-            return found[:passages], there[found[0]].split(" ") if found else [], len(found) > passages
+            first = words[rows.index(found[0])].split(" ") if found else []
+            return found[:passages], first, len(found) > passages
         limit *= 4
 
 
