@@ -147,7 +147,8 @@ class DocumentNodes:
             units += made
             if "sentence" in self._settings.granularity:
                 units += self._sentences(passage, {node.text for node in made})
-            units += [] if one is None else self._questions(passage, one.questions, made)
+            if one is not None and one.questions:
+                units += self._questions(passage, one.questions, made)
         return [*self._base_nodes, *units]
 
     def _base_node(self, piece: BasePiece, granularity: str) -> TextNode:

@@ -241,7 +241,7 @@ class LanceNodes(NodeStore):
             self._table.compact()
         else:
             units = self._now.scan(RECORD_COLUMNS, is_any_of("granularity", SAYING))
-            stated = words.stated(record for batch in units for record in to_records(batch))
+            stated = words.stated((record, words.of(record)) for batch in units for record in to_records(batch))
             self._table.compact(lambda rows: words.added_to(rows, stated))
 
     def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:

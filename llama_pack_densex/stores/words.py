@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from llama_pack_densex.propositionizers.tokens import CJK, is_cjk, runs, tokenize, words_of
+from llama_pack_densex.propositionizers.tokens import CJK, is_cjk, runs, sendable, tokenize, words_of
 from llama_pack_densex.stores.lance_table import NOTE, with_words
 from llama_pack_densex.stores.node_store import NodeRecord, to_records
 
@@ -113,6 +113,9 @@ class Words:
                 f"the tokenizer {self.tokenizer.name} must return a sequence of strings: it takes a text, and returns "
                 "its tokens"
             )
+        joined = " ".join(tokens)
+        if joined.split() == list(tokens) and sendable(joined) == joined:
+            return list(tokens)
         whole = (token.encode("utf-8", "backslashreplace").decode("utf-8") for token in tokens)
         return [token for token in ("\ue000".join(token.split()) for token in whole) if token]
 
@@ -130,16 +133,20 @@ class Words:
                 nothing.
         """
         there, stated = Counter(own.split(" ")), list(stated) if self.propositions else []
-        if all(Counter(words.split(" ")) <= there for words in stated):
+        if all(there[word] >= times for words in stated for word, times in Counter(words.split(" ")).items()):
             return own
         return " ".join([own, *stated])
 
-    def stated(self, records: Iterable[NodeRecord]) -> dict[str, list[str]]:
-        """The words of each passage's propositions and questions, by the passage's id."""
+    def stated(self, told: Iterable[tuple[NodeRecord, str | None]]) -> dict[str, list[str]]:
+        """The words of each passage's propositions and questions, by the passage's id.
+
+        Args:
+            told: Nodes with their own words.
+        """
         stated: defaultdict[str, list[str]] = defaultdict(list)
-        for record in records:
+        for record, words in told:
             if adds_words(record.granularity, record.status):
-                stated[record.passage_id].append(self.of(record) or "")
+                stated[record.passage_id].append(words or "")
         return stated
 
     def added_to(self, rows: pa.Table, stated: Mapping[str, list[str]] | None = None) -> pa.Table:
@@ -150,8 +157,8 @@ class Words:
             stated: What `stated` tells of the passages among them; None where their units are among them too.
         """
         records = list(to_records(rows))
-        told = self.stated(records) if stated is None else stated
         own = [self.of(record) for record in records]
+        told = self.stated(zip(records, own, strict=True)) if stated is None else stated
         passages = [
             self.of_passage(words, told.get(record.id, ())) if words is not None and not record.passage_id else None
             for record, words in zip(records, own, strict=True)
