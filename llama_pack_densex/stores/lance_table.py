@@ -479,6 +479,7 @@ class NodeTable:
         with self._changing() as table:
             if table is not None and keep_up(table, dimension_in(table.schema), midway):
                 self._settled = int(table.version)
+                _give_back()
                 if self.uri == IN_MEMORY:
                     remove_versions(table, _KEPT_IN_MEMORY)
         return self.now.version != before
