@@ -184,7 +184,7 @@ def _named_embed_model(name: str) -> BaseEmbedding:
     return cast(BaseEmbedding, make_named("embeddings", name, {"model_name": model}))
 
 
-def embed_model_identity(model: BaseEmbedding | None, *, is_early: bool = False) -> str:
+def embed_model_identity(model: BaseEmbedding | None) -> str:
     """A name by which an index recognises the model that made it.
 
     A model in a folder counts by what the folder holds, wherever it stands: its last part and a hash of the settings
@@ -193,21 +193,19 @@ def embed_model_identity(model: BaseEmbedding | None, *, is_early: bool = False)
 
     Args:
         model: The model; None for none.
-        is_early: As it was said before there were `RETRIEVERS`: of their checkpoints by what the folder holds, but for
-            E5, and never by use.
     """
     if model is None:
         return NONE
     name = str(model.model_name)
     if Path(name).is_dir():
         folder = Path(name).resolve()
-        checkpoints = [E5] if is_early else [one.checkpoint for one in RETRIEVERS.values()]
-        known = [(_minilm_folder(), "all-MiniLM-L6-v2"), *((cached_model(one), one) for one in checkpoints)]
-        names = (its_name for place, its_name in known if place is not None and place.resolve() == folder)
+        known = [(cached_model(one.checkpoint), one.checkpoint) for one in RETRIEVERS.values()]
+        places = [(_minilm_folder(), "all-MiniLM-L6-v2"), *known]
+        names = (its_name for place, its_name in places if place is not None and place.resolve() == folder)
         name = next(names, None) or f"{Path(name).name} ({_content_of(folder)})"
     uses = [getattr(model, field, None) for field in ("pooling", *_INSTRUCTIONS)]
     use = ", ".join(str(one).rstrip(": ") for one in uses if one)
-    return f"{model.class_name()}{f' ({use})' if use and name != E5 and not is_early else ''}: {name}"
+    return f"{model.class_name()}{f' ({use})' if use and name != E5 else ''}: {name}"
 
 
 def with_whole_path(name: str) -> str:
@@ -221,14 +219,13 @@ def is_same_embed_model(made_by: str, identity: str) -> bool:
     """Whether an index that was made by a model is one of this model.
 
     Args:
-        made_by: The identity that the index has kept. One without a hash, as indexes had it earlier, is taken for any
-            folder of that name.
+        made_by: The identity that the index has kept.
         identity: What `embed_model_identity` says of the model here.
     """
     kept, here = _HASH.search(made_by), _HASH.search(identity)
     if kept and here:  # a folder may have another name by now
         return kept[1] == here[1] and made_by.rpartition(": ")[0] == identity.rpartition(": ")[0]
-    return made_by == _HASH.sub("", identity)
+    return made_by == identity
 
 
 _HASH = re.compile(r" \(([0-9a-f]{12})\)$")

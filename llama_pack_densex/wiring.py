@@ -174,9 +174,7 @@ def embed_model_for(
         return None, "none, as when the index was made"
     model, source = resolve_embed_model(given if given is not None else manifest.embed_spec or None)
     identity = embed_model_identity(model)
-    is_named_alike = given is None or (given if isinstance(given, str) else "") == manifest.embed_spec
-    known_as = [identity, *([embed_model_identity(model, is_early=True)] if is_named_alike else [])]
-    if not any(is_same_embed_model(manifest.embed_model, one) for one in known_as):
+    if not is_same_embed_model(manifest.embed_model, identity):
         raise InvalidIndexError(
             f"{where} was made with the embedding model {manifest.embed_model!r}, not {identity!r}: pass that one as "
             "embed_model=, or build the index anew."

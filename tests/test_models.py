@@ -172,19 +172,6 @@ class TestFoldersOfOneName:
         shutil.copytree(folders[0], moved)
         assert DenseXRetrievalPack.load(index, embed_model=str(moved)).retrieve("tides")
 
-    def test_an_index_from_before_hashes_is_opened_by_the_folders_name(
-        self, folders: tuple[Path, Path], documents: list[Document], tmp_path: Path
-    ) -> None:
-        index = tmp_path / "index"
-        DenseXRetrievalPack(documents, embed_model=str(folders[0]), persist_dir=index)
-        manifest = index / "densex.json"
-        content = json.loads(manifest.read_text(encoding="utf-8"))
-        manifest.write_text(json.dumps({**content, "embed_model": "HuggingFaceEmbedding: final"}), encoding="utf-8")
-        assert DenseXRetrievalPack.load(index, embed_model=str(folders[0])).retrieve("tides")
-        manifest.write_text(json.dumps({**content, "embed_model": "HuggingFaceEmbedding: first"}), encoding="utf-8")
-        with pytest.raises(InvalidIndexError):
-            DenseXRetrievalPack.load(index, embed_model=str(folders[0]))
-
     def test_a_comparison_keeps_their_vectors_apart(self, folders: tuple[Path, Path], tmp_path: Path) -> None:
         vectors = []
         for folder in folders:

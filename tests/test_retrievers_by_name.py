@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -190,36 +189,6 @@ def test_another_use_of_the_same_weights_is_another_model(documents: list[Docume
     file = tmp_path / "embeddings.sqlite"
     vectors = [CachedEmbedding(named(use), file).get_text_embedding("lamp") for use in uses]
     assert vectors[1] == pytest.approx(named(uses[1]).get_text_embedding("lamp"), abs=1e-5)
-
-
-def test_indexes_of_before_there_were_names_open(
-    documents: list[Document], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Their identities told neither instructions nor, of a downloaded checkpoint in its folder, the name."""
-    from llama_index.embeddings.huggingface import HuggingFaceEmbedding
-
-    folder, index = make_sentence_transformer(tmp_path / "model"), tmp_path / "index"
-    content = embed_model_identity(named(str(folder))).removeprefix("HuggingFaceEmbedding: ")
-    instructed = HuggingFaceEmbedding(
-        str(folder), query_instruction="Task: find\nQuery: ", text_instruction="passage: "
-    )
-
-    def make_earlier(given: Any) -> None:
-        shutil.rmtree(index, ignore_errors=True)
-        DenseXRetrievalPack(documents, embed_model=given, query_llm="none", persist_dir=index)
-        manifest = json.loads((index / "densex.json").read_text(encoding="utf-8"))
-        (index / "densex.json").write_text(json.dumps(manifest | {"embed_model": f"HuggingFaceEmbedding: {content}"}))
-
-    make_earlier(instructed)
-    assert DenseXRetrievalPack.load(index, embed_model=instructed, query_llm="none").retrieve("tides")
-    with pytest.raises(InvalidIndexError, match="was made with the embedding model"):
-        DenseXRetrievalPack.load(index, embed_model=f"ruri:{folder}", query_llm="none")
-
-    make_earlier(str(folder))
-    monkeypatch.setattr("llama_pack_densex.models.cached_model", lambda name: folder if name == "BAAI/bge-m3" else None)
-    assert embed_model_identity(named(str(folder))) == "HuggingFaceEmbedding: BAAI/bge-m3"
-    for given in (None, str(folder)):
-        assert DenseXRetrievalPack.load(index, embed_model=given, query_llm="none").retrieve("tides")
 
 
 def test_an_index_is_opened_from_another_folder_than_where_it_was_made(
