@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from llama_index.core.schema import BaseNode, NodeWithScore
 
-from llama_pack_densex.node_parsers.metadata import BOOKKEEPING_KEYS, MATCHED_KEY, hide
+from llama_pack_densex.node_parsers.metadata import MATCHED_KEY
 from llama_pack_densex.stores.node_store import FoundNode, NodeRecord
 
 T = TypeVar("T")
@@ -153,7 +153,7 @@ def collapse(units: Sequence[FoundNode], around: Sequence[FoundNode] = ()) -> tu
 def with_matches(
     node: BaseNode, score: float, units: Sequence[FoundNode], records: Mapping[str, NodeRecord]
 ) -> NodeWithScore:
-    """A copy of a node that carries the units that found it, hidden from embedding model and LLM.
+    """A copy of a node that carries the units that found it, under a key that our nodes hide from models.
 
     Args:
         node: The node.
@@ -171,7 +171,6 @@ def with_matches(
     copy = node.model_copy()
     # `asdict` would copy every string, which is most of the time that this takes
     copy.metadata = {**node.metadata, MATCHED_KEY: [dict(vars(unit)) for unit in ranked]}
-    hide(copy, BOOKKEEPING_KEYS)
     return NodeWithScore(node=copy, score=score)
 
 

@@ -11,7 +11,7 @@ from llama_index.core.callbacks import CallbackManager
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 
-from llama_pack_densex.node_parsers.metadata import BOOKKEEPING_KEYS, MATCHED_KEY, hide
+from llama_pack_densex.node_parsers.metadata import MATCHED_KEY
 from llama_pack_densex.retrieval.context import is_unit
 from llama_pack_densex.retrieval.hits import MatchedUnit, matched_units
 from llama_pack_densex.stores.index import NodeIndex
@@ -130,7 +130,6 @@ def _with_best_units(nodes: Sequence[NodeWithScore], units: Mapping[str, BaseNod
         if unit is not None:
             copy = unit.model_copy()
             copy.metadata = {**unit.metadata, MATCHED_KEY: node.node.metadata[MATCHED_KEY]}
-            hide(copy, BOOKKEEPING_KEYS)
             node = NodeWithScore(node=copy, score=node.score)
         shown.append(node)
     return shown
