@@ -60,12 +60,6 @@ def findings_of(node: BaseNode) -> list[str]:
     return str(node.metadata.get(FINDINGS_KEY, "")).splitlines()
 
 
-def hide(node: BaseNode, keys: Iterable[str]) -> None:
-    """Exclude metadata keys from what the embedding model and the LLM see of a node."""
-    node.excluded_embed_metadata_keys = list(dict.fromkeys([*node.excluded_embed_metadata_keys, *keys]))
-    node.excluded_llm_metadata_keys = list(dict.fromkeys([*node.excluded_llm_metadata_keys, *keys]))
-
-
 def appearance(node: BaseNode) -> dict[str, Any]:
     """How a node shows its metadata and text to models."""
     names = ("metadata_template", "metadata_separator", "text_template")

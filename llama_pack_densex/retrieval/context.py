@@ -22,7 +22,6 @@ from llama_pack_densex.node_parsers.metadata import (
     GRANULARITY_KEY,
     MATCHED_KEY,
     TITLE_KEY,
-    hide,
 )
 from llama_pack_densex.propositionizers.sentences import sentence_spans
 from llama_pack_densex.propositionizers.tokens import CJK, tokenize
@@ -223,7 +222,7 @@ class _Context:
                 text, matched = render_facts(facts, titles), [asdict(fact.unit) for fact in facts]
                 about = {GRANULARITY_KEY: _FACTS, MATCHED_KEY: matched}
                 node = TextNode(id_=str(uuid.uuid5(_NAMESPACE, text)), text=text, metadata=about)
-                hide(node, BOOKKEEPING_KEYS)
+                node.excluded_embed_metadata_keys = node.excluded_llm_metadata_keys = list(BOOKKEEPING_KEYS)
                 self.nodes.append(NodeWithScore(node=node, score=facts[0].source.score))
                 return facts
         return []
