@@ -13,7 +13,7 @@ from llama_index.core.schema import BaseNode, IndexNode, MetadataMode, NodeWithS
 
 from llama_pack_densex import CitedSynthesizer, PropositionNodeParser
 from llama_pack_densex.answering.chat import PropositionQueryEngine
-from llama_pack_densex.node_parsers.metadata import BOOKKEEPING_KEYS, TITLE_KEY, hide
+from llama_pack_densex.node_parsers.metadata import BOOKKEEPING_KEYS, TITLE_KEY
 from llama_pack_densex.propositionizers.sentences import sentence_spans
 from llama_pack_densex.retrieval.context import (
     GAP,
@@ -59,7 +59,7 @@ def passage(
     """A passage as our retrievers return it; it was found by sentences of its own or by other texts."""
     joint = " " if sentences[0].isascii() else ""
     node = TextNode(id_=name, text=joint.join(sentences), metadata={TITLE_KEY: title})
-    hide(node, BOOKKEEPING_KEYS)
+    node.excluded_embed_metadata_keys = node.excluded_llm_metadata_keys = list(BOOKKEEPING_KEYS)
     units = [
         (unit(sentences[which] if isinstance(which, int) else which, f"{name}/{which}", name), own)
         for which, own in sorted(found.items(), key=lambda item: -item[1])
@@ -77,7 +77,7 @@ def unit(text: str, name: str, passage_id: str, title: str = "") -> IndexNode:
     node = IndexNode(
         id_=name, text=text, index_id=passage_id, metadata={"densex_granularity": "proposition", TITLE_KEY: title}
     )
-    hide(node, BOOKKEEPING_KEYS)
+    node.excluded_embed_metadata_keys = node.excluded_llm_metadata_keys = list(BOOKKEEPING_KEYS)
     return node
 
 
@@ -227,7 +227,7 @@ def test_units_that_were_not_merged_are_read_without_their_passage() -> None:
 
 def test_a_retrieved_unit_belongs_to_the_passage_beside_it() -> None:
     whole = NodeWithScore(node=TextNode(id_="p", text=" ".join(TIDES), metadata={TITLE_KEY: "Tides"}), score=0.9)
-    hide(whole.node, BOOKKEEPING_KEYS)
+    whole.node.excluded_embed_metadata_keys = whole.node.excluded_llm_metadata_keys = list(BOOKKEEPING_KEYS)
     lone = NodeWithScore(node=unit(TIDES[3], "u", "p"), score=0.7)
     assert read(assemble_context([whole, lone])) == f"Tides\n- {TIDES[3]}\n\n{' '.join(TIDES)}"
     windows = assemble_context([whole, lone], "window")

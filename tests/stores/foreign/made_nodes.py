@@ -14,7 +14,6 @@ from llama_pack_densex.node_parsers.metadata import (
     DOCUMENT_HASH_KEY,
     GRANULARITY_KEY,
     STATUS_KEY,
-    hide,
 )
 from tests.embedding import DIMENSION, TrigramEmbedding
 
@@ -79,7 +78,7 @@ def made_nodes(document_id: str, passages: Sequence[str], **metadata: Any) -> li
         ]
         passage.relationships[NodeRelationship.CHILD] = [RelatedNodeInfo(node_id=one.node_id) for one in propositions]
         for node in (passage, *propositions):
-            hide(node, BOOKKEEPING_KEYS)
+            node.excluded_embed_metadata_keys = node.excluded_llm_metadata_keys = list(BOOKKEEPING_KEYS)
             nodes.append(node)
     return nodes
 
