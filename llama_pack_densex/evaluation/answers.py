@@ -87,11 +87,18 @@ class Judged:
             scores[question] = verdict
 
 
+@dataclass
+class AskedQuestion(QueryBundle):
+    """A question as engines are asked it; others of a dataset may have its text."""
+
+    id: str = ""
+
+
 def query_engine(read: Mapping[str, list[NodeWithScore]], llm: KeptLLM) -> BaseQueryEngine:
     """LlamaIndex's own query engine, with its own prompts.
 
     Args:
-        read: What a reader gets for each question.
+        read: What a reader gets for each question, by its id.
         llm: Answers.
     """
     synthesizer = get_response_synthesizer(llm=llm, callback_manager=CallbackManager())
@@ -99,14 +106,15 @@ def query_engine(read: Mapping[str, list[NodeWithScore]], llm: KeptLLM) -> BaseQ
 
 
 class Retrieved(BaseRetriever):
-    """Returns what was retrieved for a question before."""
+    """Returns what was retrieved for an `AskedQuestion` before."""
 
     def __init__(self, read: Mapping[str, list[NodeWithScore]]) -> None:
         self._read = read
         super().__init__(callback_manager=CallbackManager())
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return self._read[query_bundle.query_str]
+        assert isinstance(query_bundle, AskedQuestion)
+        return self._read[query_bundle.id]
 
 
 def answer_questions(
@@ -128,7 +136,7 @@ def answer_questions(
 
     def ask(question: Question) -> Answer | str:
         try:
-            return _answer(engine.query(question.text))
+            return _answer(engine.query(AskedQuestion(question.text, id=question.id)))
         except LLMError:
             raise
         except AskingFailed as failed:

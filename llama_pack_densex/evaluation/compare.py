@@ -25,8 +25,14 @@ from llama_index.core.schema import Document, MetadataMode, NodeWithScore, Query
 
 from llama_pack_densex.evaluation import answers, judging, report
 from llama_pack_densex.evaluation.answers import Answer, Failed, Judged
-from llama_pack_densex.evaluation.datasets import EvaluationSet, Question, read_questions, to_dataset
-from llama_pack_densex.evaluation.judging import LENGTHS, WITHOUT_SPACES, Finding, Judge, within_passages
+from llama_pack_densex.evaluation.datasets import (
+    WITHOUT_SPACES,
+    EvaluationSet,
+    Question,
+    read_questions,
+    to_dataset,
+)
+from llama_pack_densex.evaluation.judging import LENGTHS, Finding, Judge, within_passages
 from llama_pack_densex.evaluation.models import CachedEmbedding, CachedLLM, KeptLLM, Step
 from llama_pack_densex.evaluation.report import COMPARED, Report
 from llama_pack_densex.evaluation.runs import Scores
@@ -341,10 +347,10 @@ def _observe(
         default = results[: strategy.context_k]
         if built.context_retriever is not None:
             default = built.context_retriever.retrieve(question.text)
-        read[question.text] = _context(strategy, question, default)
+        read[question.id] = _context(strategy, question, default)
         context, default_context = (
             [found.node.get_content(metadata_mode=MetadataMode.NONE) for found in some]
-            for some in (_context(strategy, question, results[: corpus.depth]), read[question.text])
+            for some in (_context(strategy, question, results[: corpus.depth]), read[question.id])
         )
         nodes = [result.node for result in results]
         findings[question.id] = judge.finding(question, nodes, context, default_context, took)

@@ -37,6 +37,9 @@ Span = tuple[int, int]
 
 _GAP = "\n\n"
 _DATA_ENDINGS = (".json", ".jsonl", ".csv", ".tsv", ".parquet", ".gz")
+WITHOUT_SPACES = frozenset(("ja", "zh", "th", "thai", "lo", "km", "my"))
+"""Languages that put no spaces between words: there lengths and F1 count characters."""
+
 _LOOKED_AT = 50  # questions, to tell the language
 _JQARA_FIELDS = ("q_id", "question", "passage_row_id", "text", "label")
 
@@ -260,11 +263,22 @@ def _with_passages(dataset: EvaluationSet) -> EvaluationSet:
 
 
 def _language(found: EvaluationSet) -> str:
-    """The language of a set. Few words in Latin script are taken for English; another such language has to be said."""
-    sample = [question.text for question in found.questions[:_LOOKED_AT]]
-    sample += [document.text[:2_000] for document in found.documents[:1]]
-    told = detect_language("\n".join(sample))
-    return "en" if told in ("latin", "") else told
+    """The language of a set's questions; its documents may be in others.
+
+    Few words in Latin script are taken for English; another such language has to be said.
+    """
+    texts = [question.text for question in found.questions[:_LOOKED_AT]]
+    around = "\n".join(document.text[:2_000] for document in found.documents[:1])
+    told = detect_language("\n".join(texts), around)
+    language = "en" if told in ("latin", "") else told
+    others = sum((detect_language(text, around) in WITHOUT_SPACES) != (language in WITHOUT_SPACES) for text in texts)
+    if others:
+        logger.warning(
+            "The first %d questions are measured as %r, and %d of them are in another language: ask those apart, or "
+            'have their file say which is in what ("language": "ja").',
+            len(texts), language, others,
+        )  # fmt: skip
+    return language
 
 
 def _check_ids(found: EvaluationSet, path: Path) -> None:
@@ -576,7 +590,7 @@ def _own_question(record: Record, number: int, documents: set[str] | None, where
 
 def _given(questions: Iterable[Question | Mapping[str, Any]], documents: set[str] | None) -> list[Question]:
     return [
-        one if isinstance(one, Question) else _own_question(Record(dict(one), f"question {number}"), number, documents)
+        one if isinstance(one, Question) else _own_question(object_record(one, f"question {number}"), number, documents)
         for number, one in enumerate(questions, 1)
     ]
 

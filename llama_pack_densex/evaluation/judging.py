@@ -20,7 +20,7 @@ from typing import Any
 
 from llama_index.core.schema import BaseNode
 
-from llama_pack_densex.evaluation.datasets import EvaluationSet, Question, Span
+from llama_pack_densex.evaluation.datasets import WITHOUT_SPACES, EvaluationSet, Question, Span
 from llama_pack_densex.evaluation.runs import Scores, rank_metrics
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_ID_KEY
 from llama_pack_densex.node_parsers.nodes import title_of
@@ -30,8 +30,6 @@ CUTS = (1, 5, 20)
 """The k of recall@k and gold@k."""
 LENGTHS = tuple(range(0, 501, 50))
 """The l of answer_recall@l: what the figure 4 of Dense X Retrieval covers."""
-WITHOUT_SPACES = frozenset(("ja", "zh", "th", "lo", "km", "my"))
-"""Languages that put no spaces between words: there lengths and F1 count characters."""
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _ASCII_PUNCTUATION = frozenset(string.punctuation)

@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from llama_index.core.base.embeddings.base import BaseEmbedding
 
-from llama_pack_densex.evaluation.judging import WITHOUT_SPACES, context_length
+from llama_pack_densex.evaluation.datasets import WITHOUT_SPACES
+from llama_pack_densex.evaluation.judging import context_length
 from llama_pack_densex.evaluation.records import read_records
 from llama_pack_densex.evaluation.runs import require
 from llama_pack_densex.evaluation.significance import Interval, bootstrap_interval

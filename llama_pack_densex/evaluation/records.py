@@ -7,7 +7,7 @@ import gzip
 import io
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -190,14 +190,14 @@ def _parquet_records(path: Path) -> Iterator[Record]:
 
 
 def object_record(value: object, where: str) -> Record:
-    """A JSON object as a record.
+    """A JSON object, or another mapping, as a record.
 
     Raises:
         DatasetError: It is something else.
     """
-    if not isinstance(value, dict):
+    if not isinstance(value, Mapping):
         raise DatasetError(f"{where}: expected a JSON object, and this is {type(value).__name__}")
-    return Record(value, where)
+    return Record(dict(value), where)
 
 
 def _has_tabs(path: Path) -> bool:

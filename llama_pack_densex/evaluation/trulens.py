@@ -25,7 +25,7 @@ from llama_index.core.prompts.mixin import PromptMixinType
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 from sqlalchemy.exc import SQLAlchemyError
 
-from llama_pack_densex.evaluation.answers import TRIAD, Answer, Judged, Retrieved, to_judge
+from llama_pack_densex.evaluation.answers import TRIAD, Answer, AskedQuestion, Judged, Retrieved, to_judge
 from llama_pack_densex.evaluation.datasets import Question
 from llama_pack_densex.evaluation.models import KeptLLM, Step
 from llama_pack_densex.evaluation.runs import require
@@ -85,14 +85,14 @@ class Recorder:
         """
         judged, wanted = to_judge(questions, answers)
         with _contained(), self._session() as session:
-            engine = _Answered({question.text: answer for question, answer, _ in wanted})
+            engine = _Answered({question.id: answer for question, answer, _ in wanted})
             app = self._app(engine, app_name=APP, app_version=name, start_evaluator=False)
             app._evaluator = None  # its metrics are computed here; it would warn that it was never started
             for start in range(0, len(wanted), _AT_ONCE):
                 records = {}
                 for question, _, metrics in wanted[start : start + _AT_ONCE]:
                     with app as recording:
-                        engine.query(question.text)
+                        engine.query(AskedQuestion(question.text, id=question.id))
                     records[recording.records[0].record_id] = question.id, metrics
                 session.force_flush()
                 events = session.get_events(app_name=APP, app_version=name, record_ids=[*records])
@@ -135,12 +135,13 @@ class _Answered(BaseQueryEngine):
 
     def __init__(self, answers: Mapping[str, Answer]) -> None:
         made = {key: [TextNode(text=text) for text in answer.contexts] for key, answer in answers.items()}
-        nodes = {question: [NodeWithScore(node=node) for node in some] for question, some in made.items()}
+        nodes = {key: [NodeWithScore(node=node) for node in some] for key, some in made.items()}
         self._answers, self.retriever = answers, Retrieved(nodes)
         super().__init__(callback_manager=CallbackManager())
 
     def _query(self, query_bundle: QueryBundle) -> Response:
-        return Response(self._answers[query_bundle.query_str].text, self.retriever.retrieve(query_bundle))
+        assert isinstance(query_bundle, AskedQuestion)
+        return Response(self._answers[query_bundle.id].text, self.retriever.retrieve(query_bundle))
 
     async def _aquery(self, query_bundle: QueryBundle) -> Response:
         return self._query(query_bundle)

@@ -15,6 +15,7 @@ from bs4.element import Tag
 _DROPPED = (
     "title", "script", "style", "noscript", "template", "svg", "canvas", "iframe", "object", "nav", "footer", "button",
     "select", "textarea", "dialog", "rt", "rp", "[hidden]", "[role=navigation]", "[role=search]",
+    '[style*="display:none" i]', '[style*="display: none" i]', '[style*="visibility:hidden" i]',
 )  # fmt: skip
 _BLOCKS = [
     "address", "article", "aside", "blockquote", "body", "caption", "center", "dd", "details", "div", "dl", "dt",

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import codecs
-import csv
 import json
 import logging
 import re
 import stat
 from collections.abc import Sequence
-from io import StringIO
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -124,8 +122,8 @@ def _text(file: Path) -> _Parts:
         except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
             logger.warning("%s: its front matter is no YAML (%s) and stays in the text", file, type(error).__name__)
         else:
-            if isinstance(metadata, dict):  # else it is text between two rules
-                return [(text[found.end() :], metadata)]
+            if isinstance(metadata, dict) or not found[1].strip():  # else it is text between two rules
+                return [(text[found.end() :], metadata or {})]
     return [(text, {})]
 
 
@@ -137,17 +135,14 @@ def _csv(file: Path) -> _Parts:
     """A small table of names and values for each row, so that it can be understood alone and is never cut."""
     text = _decoded(file, _bytes(file))
     delimiter = max(",;\t", key=text.lstrip().partition("\n")[0].count)
-    try:
-        rows = list(csv.reader(StringIO(text, newline=""), delimiter=delimiter))
-    except csv.Error as error:
-        advice = "see whether a quotation mark is never closed, or save it with the suffix .txt, to be read as text"
-        raise UnreadableFileError(file, f"cannot be read as CSV ({error}): {advice}") from error
-    names, *rows = [[_cell(cell) for cell in row] for row in rows if any(map(str.strip, row))] or [[]]
+    rows: list[list[str]] = [[]]
+    # not by csv, whose cells may have 131,072 characters, more only where that is set for the whole process
+    for cell in re.finditer(rf'("[^"]*(?:""[^"]*)*"|)([^{delimiter}\r\n]*)({delimiter}|\r?\n|\r|\Z)', text):
+        rows[-1].append(" ".join((cell[1][1:-1].replace('""', '"') + cell[2]).split()).replace("|", r"\|"))
+        if cell[3] != delimiter:
+            rows.append([])
+    names, *rows = [row for row in rows if any(row)] or [[]]
     return [("\n\n\n".join(_row_table(names, row) for row in rows), {})]
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", r"\|")
 
 
 def _row_table(names: Sequence[str], row: Sequence[str]) -> str:
@@ -197,10 +192,9 @@ def decode(data: bytes, declared: str | None = None) -> str | None:
         text = _try(data, encoding)
         if text is not None:
             return text
-    read = [text for encoding in ("cp932", "euc_jp") if (text := _try(data, encoding)) and _KANA.search(text)]
-    best = max(read, key=_japanese_share, default="")
-    if best and _japanese_share(best) >= _PLAUSIBLE:
-        return best
+    for encoding in ("cp932", "euc_jp"):  # what has kana in one of them cannot be decoded from the other
+        if (text := _try(data, encoding)) and _KANA.search(text) and _japanese_share(text) >= _PLAUSIBLE:
+            return text
     guesses = from_bytes(data)
     guess = guesses.best()
     western = next((one for one in guesses if one.encoding == "cp1252"), None)
@@ -212,11 +206,12 @@ def decode(data: bytes, declared: str | None = None) -> str | None:
 def _japanese_share(text: str) -> float:
     """The share of a text's characters beyond ASCII that are common in Japanese.
 
-    Common are the rows of JIS X 0208 with punctuation, letters, kana and the kanji of level 1: EUC-JP text read as
-    Shift_JIS is full of half-width kana, Shift_JIS read as EUC-JP of rare kanji.
+    Common are the rows of JIS X 0208 with punctuation, letters, kana and the kanji of level 1. Half-width kana are only
+    beside those: Korean and Chinese text read as Shift_JIS is full of them.
     """
     beyond = [character for character in text if ord(character) > 127]
-    return sum(map(_is_common, beyond)) / len(beyond) if beyond else 0.0
+    common = sum(map(_is_common, beyond))
+    return (common + min(len(re.findall("[｡-ﾟ]", text)), 2 * common)) / len(beyond)
 
 
 def _is_common(character: str) -> bool:

@@ -17,7 +17,7 @@ from llama_index.core.schema import Document, NodeWithScore, QueryBundle, TextNo
 
 from llama_pack_densex import DenseXRetrievalPack, SentencePropositionizer, Strategy, compare
 from llama_pack_densex.evaluation import Built, evaluate
-from llama_pack_densex.evaluation.datasets import DatasetError, Question
+from llama_pack_densex.evaluation.datasets import DatasetError, EvaluationSet, Question
 from llama_pack_densex.evaluation.report import Report, StrategyResult
 from tests.conftest import DATA
 from tests.evaluation.comparing import ENGLISH, small_set
@@ -195,6 +195,24 @@ def test_a_query_engine_of_ones_own_is_asked_and_its_sources_are_counted() -> No
     assert {each.found["mine"].answer for each in report.questions} == {
         "It stood in Nendrum. It ground grain. It was nice."
     }
+
+
+def test_questions_of_equal_text_are_read_from_their_own_candidates() -> None:
+    texts = ("The mill stood in Nendrum.", "The Queen opened the bridge.")
+    documents = [Document(text=text, id_=str(number)) for number, text in enumerate(texts)]
+    questions = [
+        Question(f"q{number}", "Who opened the mill?", (text,), candidates=(str(number),))
+        for number, text in enumerate(texts)
+    ]
+    dataset = EvaluationSet("twins", "en", documents, questions, relevance={one.id: {} for one in questions})
+
+    def quote(body: Any) -> str:
+        return next(text for text in texts if text in json.dumps(body))
+
+    with OpenAIServer(judging(answer=quote)) as server:
+        llms = {"reader_llm": openai(server), "judge_llm": openai(server)}
+        report = compare(dataset, None, ["densex-rank-words"], embed_model="none", **FAST, **llms)
+    assert [each.found["densex-rank-words"].answer for each in report.questions] == list(texts)
 
 
 def test_of_what_is_no_answer_only_the_context_is_judged() -> None:

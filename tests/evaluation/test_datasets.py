@@ -8,7 +8,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from llama_pack_densex.evaluation.datasets import DatasetError, languages_of, read_dataset
+from llama_pack_densex.evaluation.datasets import DatasetError, languages_of, read_dataset, read_questions
 from tests.conftest import DATA
 from tests.evaluation.published import EVALUATION_DATA, needs_published_data
 
@@ -315,6 +315,23 @@ def test_a_document_is_found_below_the_folder_and_from_the_questions_file(
         found = read_dataset(questions, folder, language=language)
         assert [question.document_id for question in found.questions] == ["lamp.md"]
     assert read_dataset(relative / questions.name, language=language).questions[0].document_id == f"{language}/lamp.md"
+
+
+def test_the_language_is_that_of_the_questions_whatever_the_documents_are_in(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = _bilingual(tmp_path).parent
+    asked = [{"question": "灯りは何色か。", "answers": ["赤い"]}, {"question": "What is red?", "answers": ["The lamp"]}]
+    for number, language in ((0, "ja"), (1, "en")):
+        assert read_dataset(_write(tmp_path / "q.jsonl", [asked[number]]), folder).language == language
+    assert "in another language" not in caplog.text
+    read_dataset(_write(tmp_path / "q.jsonl", asked), folder)
+    assert "1 of them are in another language" in caplog.text
+
+
+def test_a_question_that_is_no_mapping_is_named() -> None:
+    with pytest.raises(DatasetError, match="question 1: expected a JSON object, and this is str"):
+        read_questions(["When?"])  # type: ignore[list-item]
 
 
 def test_a_named_document_that_is_not_there_is_an_error_that_says_where_it_was_looked_for(tmp_path: Path) -> None:
