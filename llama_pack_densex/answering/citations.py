@@ -42,6 +42,10 @@ _LEADS_ON = re.compile(r"\A\s*#|[:：][\s*_]*\Z")  # a heading, or "They are:", 
 _PIECES = re.compile(r"\n[ \t]*\[\^\d+\]:[^\n]*|[\[【［]\s*\^[^\]】］\n]{0,40}(?:[\]】］]|\Z)|[^\W_]")
 
 
+# The part of a sentence that has to come before it is looked through again: a long table is not, for each of its words.
+_LOOKED_THROUGH = 20
+
+
 def in_language(phrases: dict[str, str], text: str) -> str:
     """The one of some phrases that is in a text's language; in English for all but Japanese."""
     return phrases["ja" if detect_language(text) == "ja" else "en"]
@@ -160,6 +164,8 @@ class CitedAnswer:
     def add(self, delta: str) -> str:
         """Take in what came, and return what can be shown now."""
         self._raw += delta
+        if len(self._raw) < len(self._begun) // _LOOKED_THROUGH:
+            return ""
         ready = max((piece.end() for piece in _PIECES.finditer(self._raw) if piece[0].isalnum()), default=0)
         shown, self._raw = self._clean(self._raw[:ready]), self._raw[ready:]
         return self._show(self._mark(shown))

@@ -159,7 +159,8 @@ def by_rules(message: str, history: Sequence[ChatMessage] = ()) -> Query:
             return Query("small_talk", reply=in_language(phrases, text))
     if is_short and _ABOUT_CONVERSATION.fullmatch(plain):
         return Query("conversation", text) if history else Query("vague", reply=in_language(VAGUE, text))
-    asked = [_short(str(said.content or "")) for said in reversed(history[-_LOOKED:]) if said.role == MessageRole.USER]
+    said = [_short(str(one.content or "")) for one in reversed(history[-_LOOKED:]) if one.role == MessageRole.USER]
+    asked = (each for each in said if by_rules(each).kind == "question")
     about = next((subject for subject in map(_subject, asked) if subject), "")
     nothing_said = not _says_something(text)
     if nothing_said and (not about or not any(map(str.isalnum, text))):
@@ -222,7 +223,7 @@ def _lacks_subject(text: str) -> bool:
     if detect_language(text) == "ja":
         if _REFERS_JA.search(text):
             return True
-        return not _topics(text) and not _WHAT_IS_JA.fullmatch(text)
+        return not _topics(text) and not _kana_topic(text) and not _WHAT_IS_JA.fullmatch(text)
     if _REFERS.search(text):
         return True
     is_about = _WHAT_IS.fullmatch(text) or _ABOUT.match(text)
@@ -236,7 +237,7 @@ def _little(text: str) -> bool:
 def _subject(text: str) -> str:
     """What a question is about: its names, in their order."""
     if detect_language(text) == "ja":
-        return "" if _REFERS_JA.search(text) else " ".join(_topics(text))[:_OF_SUBJECT]
+        return "" if _REFERS_JA.search(text) else (" ".join(_topics(text)) or _kana_topic(text))[:_OF_SUBJECT]
     named = " ".join(dict.fromkeys(name for name in _NAME.findall(text) if not name[0].isdigit()))
     lacks = _REFERS.search(text) or (_little(text) and not _ABOUT.match(text))
     return (named or ("" if lacks else _cleaned(text)[1].rstrip("?!. ")))[:_OF_SUBJECT]
@@ -247,9 +248,15 @@ def _topics(text: str) -> list[str]:
 
     What anything may have (its length, its cost, a year) is none.
     """
-    marked = dict.fromkeys(found[1] for found in _TOPIC_JA.finditer(text))
+    marked = dict.fromkeys(found[1] for found in _TOPIC_JA.finditer(unicodedata.normalize("NFKC", text)))
     others = (_ASKS_JA, _ATTRIBUTE_JA)
     return [topic for topic in marked if _NAME_JA.search(topic) and not any(one.fullmatch(topic) for one in others)]
+
+
+def _kana_topic(text: str) -> str:
+    """The topic that a question written in hiragana begins with; an LLM may write it in Han, so it is no name."""
+    found = _KANA_TOPIC_JA.match(text)
+    return "" if not found or _ASKS_JA.match(found[1]) or _ATTRIBUTE_JA.fullmatch(found[1]) else found[1]
 
 
 def _names(text: str) -> set[str]:
@@ -341,9 +348,12 @@ _THOUGHTS = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL | re.IGNORECASE)
 _ATTRIBUTE_JA = re.compile(
     r"[全総最]?[長高深広幅重大速][さ度]?|.{0,3}[費料額量率価]|総?[数面]積?|値段|価格|建設|工事|開業|完成|場所|位置|名前|名称|理由|原因"
     r"|結果|結論|目的|特徴|歴史|人口|種類|役割|意味|期間|時間|時期|時代|[\d０-９]+[年月日]?|今|次|前|後"
+    r"|[ぁ-ん]+(?:さ|かた|の|とき)|ねだん|ひよう|ばしょ|なまえ|りゆう|げんいん|けっか|もくてき|とくちょう|れきし|しゅるい|いみ|きかん|じかん"
+    r"|ちがい|きっかけ|いま|きょう|むかし|さいきん|さいしょ|さいご|つぎ|まえ|あと|ほか|ふつう|ほんとう?"
 )
-_REFERS_JA = re.compile(r"それ|これ|その|この|そこ|ここ|あれ|あの|彼女|彼ら|彼[のはがをにも]|同[社氏年]|当時")
+_REFERS_JA = re.compile(r"それ|これ|その|(?<![どの])この|そこ|ここ|あれ|あの|彼女|彼ら|彼[のはがをにも]|同[社氏年]|当時")
 _ASKS_JA = re.compile(r"いつ|誰|だれ|何\w{0,3}|なに|なん|どこ|どれ|どの\w*|いくら|いくつ|どう|なぜ|どちら")
 _TOPIC_JA = re.compile(r"([\w々ー・]{1,40}?)(?:とは|って|について|には|では|は|が|も|の)(?![ぁ-ん]?$)")
+_KANA_TOPIC_JA = re.compile(r"(?:では|じゃあ?|それなら)?[、\s]*([ぁ-ん]{2,12}?)(?:とは|って|は)(?!じめ)")
 _NAME = re.compile(r"(?<=[\w,;:'’)] )(?!I\b)[A-Z][\w'’-]*|\b\d[\d,.]*\b|\b[A-Z]{2,}\b")
 _NAME_JA = re.compile(r"[ァ-ヺー]{2,}|[々一-鿿]{2,}|[A-Za-z][\w-]+|\d+")

@@ -99,6 +99,13 @@ def test_a_reply_of_white_space_takes_no_time_to_speak_of(space: str) -> None:
     assert answered(f"It opened in 1998.[^1]{100_000 * space}[^2]")[0] == "It opened in 1998.[^1][^2]"
 
 
+@pytest.mark.parametrize("piece", ["3.14, ", "| a | b |\n", "言葉"])
+def test_a_sentence_of_thousands_of_pieces_takes_no_time_to_speak_of(piece: str) -> None:
+    """It would take minutes; the test's time limit ends it."""
+    reply = f"It opened in 1998.[^1]\n\n{5_000 * piece}"
+    assert answered(reply, pieces=len(piece))[0] == answered(reply)[0]
+
+
 @pytest.mark.parametrize("kind", [TextNode, Document])
 def test_a_documents_own_footnotes_are_no_sources(kind: type[TextNode] | type[Document]) -> None:
     text = "Wages fell in 1999[^2]. Prices rose."

@@ -30,6 +30,14 @@ def said(*messages: str) -> list[ChatMessage]:
             "青函トンネル: それの全長は？",
         ),
         ("青函トンネルはいつ開業しましたか", "味噌の原料は何ですか", "味噌の原料は何ですか"),
+        ("青函トンネルはいつ開業しましたか", "みそはなにからつくられますか", "みそはなにからつくられますか"),
+        ("青函トンネルはいつ開業しましたか", "うどんはどこのたべものですか", "うどんはどこのたべものですか"),
+        ("青函トンネルはいつ開業しましたか", "ながさはどれくらいですか", "青函トンネル: ながさはどれくらいですか"),
+        ("青函トンネルはいつ開業しましたか", "なんのためにできましたか", "青函トンネル: なんのためにできましたか"),
+        ("みそはなにからつくられますか", "どこでつくられますか", "みそ: どこでつくられますか"),
+        ("味噌の原料は何ですか", "ﾄﾝﾈﾙの長さは？", "ﾄﾝﾈﾙの長さは？"),
+        ("How long is the Seikan Tunnel?\nOK", "And when was it opened?", "Seikan Tunnel: And when was it opened?"),
+        ("How long is the Seikan Tunnel?\nTranslate that to German", "Is it deep?", "Seikan Tunnel: Is it deep?"),
     ],
 )
 def test_a_missing_subject_comes_from_the_messages_before_and_no_other(
