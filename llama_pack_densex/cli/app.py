@@ -616,9 +616,6 @@ def evaluate(
         from llama_pack_densex.cli.evaluate import evaluate_index
         from llama_pack_densex.cli.places import IndexPlace
 
-        if api_base is not None and {query_llm, reader_model, judge_model} <= {None, "none"}:
-            needed = "--query-llm, --reader-model or --judge-model"
-            raise ValueError(f"--api-base needs a model that is served there ({needed})")
         answers, reader, judge = _served(api_base, query_llm, reader_model, judge_model)
         models = {"answers": answers, "reader": reader, "judge": judge}
         options = {"similarity_top_k": top_k, "trulens": trulens, "max_questions": limit}
@@ -770,6 +767,10 @@ def _served(api_base: str | None, *names: str | None) -> list[str | None]:
     """The names of models, with the address of their server."""
     if api_base is None:
         return list(names)
+    if {*names} <= {None, "none"}:
+        raise ValueError(
+            "--api-base needs a model that is served there: name it, as openai-like:qwen3:8b, by its option"
+        )
     from llama_pack_densex.llm.names import with_address
 
     return with_address(names, api_base)

@@ -26,6 +26,7 @@ from llama_pack_densex.answering.citations import Outcome, Source
 from llama_pack_densex.llm.errors import classify, secrets_in_environment
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 from llama_pack_densex.pack import DenseXRetrievalPack
+from llama_pack_densex.stores.manifest import InvalidIndexError
 
 try:
     from fastapi import FastAPI, Header, HTTPException, Request, Security
@@ -339,17 +340,16 @@ def _answering() -> Iterator[None]:
     """Report what goes wrong in answering without what it may quote of a document.
 
     Raises:
-        HTTPException: The model could not be asked (502), or the code is at fault (500); the log says why.
+        HTTPException: The model could not be asked (502), or the index or the code is at fault (500); the log says why.
     """
     try:
         yield
     except Exception as error:
         failure = classify(error, secrets_in_environment())
-        broken = failure.kind == "broken"
-        logger.error("a question could not be answered: %s", failure.summary, exc_info=broken)
-        raise HTTPException(
-            500 if broken else 502, "The question could not be answered; the server's log says why."
-        ) from None
+        of_index, broken = isinstance(error, InvalidIndexError), failure.kind == "broken"
+        logger.error("a question could not be answered: %s", error if of_index else failure.summary, exc_info=broken)
+        status = 500 if of_index or broken else 502
+        raise HTTPException(status, "The question could not be answered; the server's log says why.") from None
 
 
 def _complaint(error: RequestValidationError) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -164,6 +165,17 @@ def test_a_model_that_cannot_be_asked_is_said_without_keys_or_texts(documents: l
         assert _events(response.text)[-1][0] == "problem"
     assert "could not be answered" in response.text
     assert "sk-very-secret" not in response.text
+
+
+def test_an_index_that_is_gone_is_named_in_the_log(
+    documents: list[Document], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    DenseXRetrievalPack(documents, "none", "none", "none", persist_dir=tmp_path / "index")
+    pack = DenseXRetrievalPack.load(tmp_path / "index", query_llm="none", embed_model="none")
+    shutil.rmtree(tmp_path / "index")
+    with served(pack) as client:
+        assert client.post("/query", json={"question": QUESTION}).status_code == 500
+    assert f"could not be answered: the index in {tmp_path / 'index'}" in caplog.text
 
 
 def test_densex_serve_serves_until_it_is_stopped(documents: list[Document], tmp_path: Path) -> None:
