@@ -768,9 +768,7 @@ def _served(api_base: str | None, *names: str | None) -> list[str | None]:
     if api_base is None:
         return list(names)
     if {*names} <= {None, "none"}:
-        raise ValueError(
-            "--api-base needs a model that is served there: name it, as openai-like:qwen3:8b, by its option"
-        )
+        raise ValueError("--api-base needs a model that is served there: name one, as openai-like:qwen3:8b")
     from llama_pack_densex.llm.names import with_address
 
     return with_address(names, api_base)

@@ -157,7 +157,7 @@ def print_scores(console: Console, report: ScoreReport) -> None:
             bounds = run.intervals[metric]
             cells += [f"{run.scores[metric]:.4f}", f"{bounds.low:.3f}-{bounds.high:.3f}"]
         scores.add_row(one_line(run.name), *cells)
-    write(console, f"{report.questions:,} questions with labels.")
+    write(console, f"{many(report.questions, 'question')} with labels.")
     console.print()
     console.print(scores)
     for run in report.runs:

@@ -58,9 +58,7 @@ class IndexFolder:
         if path.exists() and not path.is_dir():
             raise InvalidIndexError(f"{path} is a file; an index needs a folder of its own.")
         if path.is_dir() and not is_index(path) and any(not _is_ours(entry) for entry in path.iterdir()):
-            raise InvalidIndexError(
-                f"{path} is no index and holds other files: give the index's folder, or for a new index one of its own"
-            )
+            raise InvalidIndexError(f"{path} is no index and holds other files; an index needs a folder of its own.")
 
     def create(self) -> Path:
         """Make the subfolder of a new index."""
