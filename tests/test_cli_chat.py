@@ -73,6 +73,18 @@ def test_a_question_that_the_llm_fails_at_ends_neither_the_conversation_nor_in_a
     assert "In the Bay of Fundy.[^1]" in result.stdout
 
 
+def test_a_server_that_answers_with_a_page_is_a_model_that_could_not_be_asked(
+    index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+    with OpenAIServer(lambda body: Reply(body_override="<html>Welcome</html>")) as server:
+        options = ["--query-llm", "openai-like:some", "--api-base", server.url]
+        result = CliRunner().invoke(app, ["query", str(index), "Which bay has the highest tides?", *options])
+    assert result.exit_code == 1
+    assert "the model could not be asked" in result.stderr
+    assert "the server's address is right" in " ".join(result.stderr.split())
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="there are no such signals")
 def test_a_signal_stops_an_answer_and_not_the_program(index: Path) -> None:

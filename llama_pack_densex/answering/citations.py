@@ -182,6 +182,11 @@ class CitedAnswer:
         self.text = in_language(NOT_FOUND, self._question)
         return self.text
 
+    @property
+    def is_blank(self) -> bool:
+        """Whether nothing has come so far."""
+        return not (self.text or self._held or self._raw.strip())
+
     def metadata(self) -> dict[str, Any]:
         """What a response says about its sources: `citations`, `sentences`, `markdown` and `outcome`, as JSON."""
         return described(self.text, self.sources.values(), self.outcome)

@@ -82,6 +82,8 @@ class Asked:
 
     def finish(self) -> str:
         """Return the last of the answer, once the LLM has ended, and say in the metadata what was cited."""
+        if self.prompt is not None and self.cited.is_blank:
+            logger.warning("The LLM replied with nothing (refused, filtered or cut off?); that counts as not found.")
         last = self.cited.add(self.quoted) + self.cited.close()
         self.metadata.update(self.cited.metadata())
         return last

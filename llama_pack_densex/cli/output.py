@@ -218,9 +218,12 @@ def message_of(error: Exception) -> str | None:
         return (
             wrong["msg"].removeprefix("Value error, ") if wrong["type"] == "value_error" else f"{where}: {wrong['msg']}"
         )
-    if isinstance(error, (ValueError, OSError, ImportError)):
+    is_no_json = isinstance(
+        error, json.JSONDecodeError
+    )  # what a server said; what is wrong with files is told otherwise
+    if isinstance(error, (ValueError, OSError, ImportError)) and not is_no_json:
         return str(error)
-    if type(error).__module__.partition(".")[0] in _CLIENTS:
+    if is_no_json or type(error).__module__.partition(".")[0] in _CLIENTS:
         from llama_pack_densex.llm.errors import classify, secrets_in_environment
 
         failure = classify(error, secrets_in_environment())  # without what it may quote of a document

@@ -619,6 +619,13 @@ async def test_a_conversation_that_was_reset_has_nothing_to_summarise(stage: Sta
     assert engine.chat("Summarise that.").metadata["outcome"] == "vague"
 
 
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_reply_of_nothing_is_told(stage: Stage, way: str, caplog: pytest.LogCaptureFixture) -> None:
+    answer = await stage.play(Conversation("When did the Akashi Kaikyo Bridge open?", (" ",)), way)
+    assert answer.metadata["outcome"] == "not_found"
+    assert "The LLM replied with nothing" in caplog.text
+
+
 async def test_a_first_message_is_answered_as_a_query_is(stage: Stage) -> None:
     for question, replies in (AKASHI, SEIKAN):
         answer = await stage.play(Conversation(question, replies), "chat")
