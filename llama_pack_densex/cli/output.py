@@ -218,9 +218,8 @@ def message_of(error: Exception) -> str | None:
         return (
             wrong["msg"].removeprefix("Value error, ") if wrong["type"] == "value_error" else f"{where}: {wrong['msg']}"
         )
-    is_no_json = isinstance(
-        error, json.JSONDecodeError
-    )  # what a server said; what is wrong with files is told otherwise
+    # what a server said: files that are no JSON are told of otherwise
+    is_no_json = isinstance(error, json.JSONDecodeError)
     if isinstance(error, (ValueError, OSError, ImportError)) and not is_no_json:
         return str(error)
     if is_no_json or type(error).__module__.partition(".")[0] in _CLIENTS:
