@@ -486,11 +486,10 @@ def check(
     Ends with exit code 1 where something is wrong that was not mended.
     """
     with session():
-        from llama_pack_densex.cli.places import damage_reported
         from llama_pack_densex.cli.results import print_check
         from llama_pack_densex.index.upkeep import check_index
 
-        with waiting("Checking"), damage_reported(folder):
+        with waiting("Checking"):
             report = check_index(folder, repair)
         print_json(report) if as_json else print_check(stdout(), report)
         if not report.sound:
@@ -501,11 +500,10 @@ def check(
 def compact(folder: Folder) -> None:
     """Give back the space of what was deleted and replaced, and erase it from the index's files."""
     with session():
-        from llama_pack_densex.cli.places import damage_reported
         from llama_pack_densex.cli.results import print_compaction
         from llama_pack_densex.index.upkeep import compact_index
 
-        with waiting("Compacting"), damage_reported(folder):
+        with waiting("Compacting"):
             done = compact_index(folder)
         print_compaction(stdout(), folder, done)
 

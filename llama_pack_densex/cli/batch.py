@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
+from rich.filesize import decimal
 from rich.text import Text
 
 from llama_pack_densex.cli.choices import Choices, FileChoice
-from llama_pack_densex.cli.output import many, one_line, plain, size, waiting, warn, write
+from llama_pack_densex.cli.output import many, one_line, plain, waiting, warn, write
 from llama_pack_densex.cli.places import PathDocuments, document_hashes
 from llama_pack_densex.ingestion.batch import ImportReport, RequestFile, RequestFiles, export_requests, import_results
 from llama_pack_densex.ingestion.estimate import Estimate
@@ -156,7 +157,7 @@ def print_export(console: Console, report: ExportReport, index_arguments: Sequen
         f"from {found.model}: {_money(found.cost_batch)} by the Batch API.",
     )
     for file in report.files:
-        write(console, f"{one_line(file.path)}: {many(file.requests, 'request')}, {size(file.bytes)}", bullet="- ")
+        write(console, f"{one_line(file.path)}: {many(file.requests, 'request')}, {decimal(file.bytes)}", bullet="- ")
     console.print()
     _print_steps(console, report, index_command)
 

@@ -81,11 +81,9 @@ def waiting(what: str) -> AbstractContextManager[object]:
 @contextlib.contextmanager
 def logged_progress() -> Iterator[None]:
     """Print the progress of an ingestion as plain lines where there is no terminal to show it in."""
-    console = stderr()
-    logger = logging.getLogger("llama_pack_densex.ingestion")
-    handler = _Printing(console)
+    logger, handler = logging.getLogger("llama_pack_densex.ingestion"), logging.StreamHandler()
     level, propagate = logger.level, logger.propagate
-    if not console.is_terminal:
+    if not stderr().is_terminal:
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
         logger.propagate = False
@@ -95,15 +93,6 @@ def logged_progress() -> Iterator[None]:
         logger.removeHandler(handler)
         logger.setLevel(level)
         logger.propagate = propagate
-
-
-class _Printing(logging.Handler):
-    def __init__(self, console: Console) -> None:
-        super().__init__()
-        self._console = console
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._console.print(Text(plain(record.getMessage())), soft_wrap=True)
 
 
 def warn(message: str) -> None:
@@ -130,15 +119,6 @@ def bare_table(*columns: Column, gap: int = 2, header: bool = True) -> Table:
 def many(number: int, noun: str) -> str:
     """A number with what it counts."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def size(number: float) -> str:
-    """A number of bytes, in thousands and millions."""
-    units = ["B", "kB", "MB", "GB", "TB"]
-    while round(number) >= 1000 and len(units) > 1:
-        number /= 1000
-        del units[0]
-    return f"{number:,.0f} {units[0]}" if number >= 99.5 or units[0] == "B" else f"{number:.1f} {units[0]}"
 
 
 def wrap(text: str, width: int) -> list[str]:
@@ -230,8 +210,9 @@ def message_of(error: Exception) -> str | None:
         return f"the model could not be asked: {advice}"
     if any(kind.__name__ == "PropositionizerError" for kind in type(error).__mro__):  # not imported: that takes seconds
         return str(error)
-    if str(error).startswith("lance error") or type(error).__name__ == "RustPanic":
-        return f"the index is damaged and cannot be read; build it anew. ({error})"
+    if str(error).startswith(("lance error", "Arrow error")) or type(error).__name__ == "RustPanic":
+        said = str(error).partition("\n")[0]  # below that, where in Python
+        return f"the index is damaged and cannot be read; build it anew. ({said})"
     return None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import pickle
 import tempfile
 from collections import Counter
@@ -31,8 +30,6 @@ from llama_pack_densex.stores.urls import MissingIndexError, is_store_url, open_
 
 _FAISS = "faiss://"  # everything of it is in a folder
 _IN_MEMORY = 32 * 2**20  # bytes of documents that a survey keeps there; more of them go to a file without a name
-_OF_DAMAGE = (RuntimeError, OSError, ValueError, TypeError, KeyError)
-"""What LanceDB, Arrow and the reading of nodes raise for damaged files, besides LanceDB's panics."""
 
 
 @dataclass(frozen=True)
@@ -114,9 +111,8 @@ class IndexPlace:
             InvalidIndexError: There is no index, or it is damaged.
         """
         if self.folder is not None:
-            with damage_reported(self.folder):
-                manifest = Manifest.read(self.folder)
-                return manifest, IndexFolder(self.folder).open_index(manifest)
+            manifest = Manifest.read(self.folder)
+            return manifest, IndexFolder(self.folder).open_index(manifest)
         store = node_store(open_url(self.url, None))
         found = about(store)
         if found is None:
@@ -146,21 +142,7 @@ def document_hashes(folder: Path | None, manifest: Manifest | None) -> set[str]:
     """What the documents of an index were like when they were indexed."""
     if folder is None or manifest is None:
         return set()
-    with damage_reported(folder):
-        return {record.hash for record in IndexFolder(folder).open(manifest).documents().values()}
-
-
-@contextlib.contextmanager
-def damage_reported(folder: Path | None) -> Iterator[None]:
-    """Report what reading a damaged index raises as an `InvalidIndexError`; of a store without a folder, as it is."""
-    try:
-        yield
-    except InvalidIndexError:
-        raise
-    except Exception as error:
-        if folder is None or (not isinstance(error, _OF_DAMAGE) and type(error).__name__ != "RustPanic"):
-            raise
-        raise InvalidIndexError(f"{folder} is damaged and cannot be read; build the index anew. ({error})") from error
+    return {record.hash for record in IndexFolder(folder).open(manifest).documents().values()}
 
 
 class PathDocuments:

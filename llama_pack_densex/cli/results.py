@@ -17,6 +17,7 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import BaseNode, MetadataMode
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 from rich.console import Console
+from rich.filesize import decimal
 from rich.text import Text
 
 from llama_pack_densex.answering.citations import within
@@ -27,14 +28,13 @@ from llama_pack_densex.cli.output import (
     print_heading,
     print_json,
     progress,
-    size,
     stderr,
     stdout,
     waiting,
     warn,
     write,
 )
-from llama_pack_densex.cli.places import IndexPlace, PathDocuments, damage_reported
+from llama_pack_densex.cli.places import IndexPlace, PathDocuments
 from llama_pack_densex.evaluation.judging import length_until_answer
 from llama_pack_densex.evaluation.records import read_records
 from llama_pack_densex.index.indexer import reading_order
@@ -220,14 +220,13 @@ def inspect_index(
     units: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     counts: Counter[str] = Counter()
     matching, wanted = set(), _folded(search)
-    with damage_reported(place.folder):
-        for record in nodes.records():
-            if record.granularity == "passage":
-                passages[record.id] = record
-            units[record.passage_id, record.granularity].append(record.id)
-            counts[record.granularity] += 1
-            if wanted in _folded(record.text):
-                matching.add(record.leads_to)
+    for record in nodes.records():
+        if record.granularity == "passage":
+            passages[record.id] = record
+        units[record.passage_id, record.granularity].append(record.id)
+        counts[record.granularity] += 1
+        if wanted in _folded(record.text):
+            matching.add(record.leads_to)
     known = {record.document_id for record in passages.values()}
     of_documents = meant(documents, known) if documents else known
     chosen = [
@@ -241,13 +240,12 @@ def inspect_index(
     if passage is not None and len(chosen) != 1:
         what = f"{len(chosen)} passages have" if chosen else "no passage has"
         raise ValueError(f"{what} an id that begins with {passage!r}; `densex inspect DIR` shows them")
-    with damage_reported(place.folder):
-        if findings:
-            stated = {unit: one for one in chosen for unit in (one, *units[one, "proposition"])}
-            faulty = (one.node_id for one in nodes.fetch(list(stated)).values() if findings_of(one))
-            chosen = list(dict.fromkeys(stated[one] for one in faulty))
-        shown = sorted(nodes.fetch(chosen).values(), key=reading_order)[:limit]
-        read = nodes.fetch([unit for one in shown for kind in _UNITS for unit in units[one.node_id, kind]])
+    if findings:
+        stated = {unit: one for one in chosen for unit in (one, *units[one, "proposition"])}
+        faulty = (one.node_id for one in nodes.fetch(list(stated)).values() if findings_of(one))
+        chosen = list(dict.fromkeys(stated[one] for one in faulty))
+    shown = sorted(nodes.fetch(chosen).values(), key=reading_order)[:limit]
+    read = nodes.fetch([unit for one in shown for kind in _UNITS for unit in units[one.node_id, kind]])
     return {
         "mode": manifest.mode,
         "granularity": list(manifest.granularity),
@@ -310,8 +308,7 @@ def delete_documents(place: IndexPlace, given: Sequence[str], purge: bool) -> Sh
     Raises:
         ValueError: There is none of an id; then nothing was deleted.
     """
-    with damage_reported(place.folder):
-        known = place.nodes()[1].documents()
+    known = place.nodes()[1].documents()
     deleted = meant(given, known)
     place.delete(deleted, purge)
     return {"deleted": deleted, "documents": len(known) - len(deleted)}
@@ -483,8 +480,8 @@ def print_check(console: Console, report: CheckReport) -> None:
 def print_compaction(console: Console, folder: Path, done: Compaction) -> None:
     """Print what compacting an index came to."""
     saved = done.bytes_before - done.bytes_after
-    change = f"{size(abs(saved))} {'less' if saved > 0 else 'more'} than before" if saved else "as before"
-    write(console, f"{one_line(str(folder))}: {size(done.bytes_after)}, {change}.")
+    change = f"{decimal(abs(saved))} {'less' if saved > 0 else 'more'} than before" if saved else "as before"
+    write(console, f"{one_line(str(folder))}: {decimal(done.bytes_after)}, {change}.")
 
 
 # `densex demo`: the repository's documents, its recorded propositions, and 60 questions with their answers.
