@@ -725,8 +725,8 @@ def export_requests(
         choices = Choices(mode=mode, llm=llm, limits=_limits(context))
         choice = FileChoice(include or (), exclude or (), strict)
         report = export_paths(paths, to, out, choices, choice, requests_per_file, force)
-        options = [part for glob in choice.include for part in ("--include", glob)]
-        options += [part for glob in choice.exclude for part in ("--exclude", glob)]
+        globs = (("--include", choice.include), ("--exclude", choice.exclude))
+        options = [part for option, some in globs for glob in some for part in (option, glob)]
         options += ["--strict"] if strict else []
         options += ["--mode", mode] if mode else []
         options += ["--questions"] if questions else []

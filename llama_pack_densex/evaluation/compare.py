@@ -25,13 +25,7 @@ from llama_index.core.schema import Document, MetadataMode, NodeWithScore, Query
 
 from llama_pack_densex.evaluation import answers, judging, report
 from llama_pack_densex.evaluation.answers import Answer, Failed, Judged
-from llama_pack_densex.evaluation.datasets import (
-    WITHOUT_SPACES,
-    EvaluationSet,
-    Question,
-    read_questions,
-    to_dataset,
-)
+from llama_pack_densex.evaluation.datasets import EvaluationSet, Question, read_questions, to_dataset
 from llama_pack_densex.evaluation.judging import LENGTHS, Finding, Judge, within_passages
 from llama_pack_densex.evaluation.models import CachedEmbedding, CachedLLM, KeptLLM, Step
 from llama_pack_densex.evaluation.report import COMPARED, Report
@@ -44,6 +38,7 @@ from llama_pack_densex.models import NONE, embed_model_identity, resolve_embed_m
 from llama_pack_densex.node_parsers.nodes import title_of
 from llama_pack_densex.pack import DenseXRetrievalPack
 from llama_pack_densex.propositionizers.base import Propositionizer
+from llama_pack_densex.propositionizers.language import WITHOUT_SPACES
 from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
 
 logger = logging.getLogger(__name__)

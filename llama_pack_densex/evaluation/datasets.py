@@ -26,7 +26,7 @@ from llama_pack_densex.evaluation.records import (
 from llama_pack_densex.evaluation.runs import Qrels, read_qrels
 from llama_pack_densex.node_parsers.nodes import split as cut
 from llama_pack_densex.node_parsers.parsers import default_base_parser
-from llama_pack_densex.propositionizers.language import detect_language
+from llama_pack_densex.propositionizers.language import WITHOUT_SPACES, detect_language
 from llama_pack_densex.reading import UnreadableFileError, document_ids, find_files, read_file
 
 __all__ = ["DatasetError", "EvaluationSet", "Question", "Span", "read_dataset", "read_questions", "to_dataset"]
@@ -37,9 +37,6 @@ Span = tuple[int, int]
 
 _GAP = "\n\n"
 _DATA_ENDINGS = (".json", ".jsonl", ".csv", ".tsv", ".parquet", ".gz")
-WITHOUT_SPACES = frozenset(("ja", "zh", "th", "thai", "lo", "km", "my"))
-"""Languages that put no spaces between words: there lengths and F1 count characters."""
-
 _LOOKED_AT = 50  # questions, to tell the language
 _JQARA_FIELDS = ("q_id", "question", "passage_row_id", "text", "label")
 

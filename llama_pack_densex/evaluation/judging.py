@@ -20,10 +20,11 @@ from typing import Any
 
 from llama_index.core.schema import BaseNode
 
-from llama_pack_densex.evaluation.datasets import WITHOUT_SPACES, EvaluationSet, Question, Span
+from llama_pack_densex.evaluation.datasets import EvaluationSet, Question, Span
 from llama_pack_densex.evaluation.runs import Scores, rank_metrics
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_ID_KEY
 from llama_pack_densex.node_parsers.nodes import title_of
+from llama_pack_densex.propositionizers.language import WITHOUT_SPACES
 from llama_pack_densex.retrieval.hits import matched_units
 
 CUTS = (1, 5, 20)

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 from llama_index.core.base.embeddings.base import BaseEmbedding
 
-from llama_pack_densex.evaluation.datasets import WITHOUT_SPACES
 from llama_pack_densex.evaluation.judging import context_length
 from llama_pack_densex.evaluation.records import read_records
 from llama_pack_densex.evaluation.runs import require
@@ -22,7 +21,7 @@ from llama_pack_densex.evaluation.significance import Interval, bootstrap_interv
 from llama_pack_densex.models import embed_model_identity, resolve_embed_model
 from llama_pack_densex.propositionizers.base import FindingKind, Passage, Propositionizer, checked_sets
 from llama_pack_densex.propositionizers.checks import check_propositions
-from llama_pack_densex.propositionizers.language import detect_language
+from llama_pack_densex.propositionizers.language import WITHOUT_SPACES, detect_language
 from llama_pack_densex.propositionizers.tokens import compared
 
 Matrix = npt.NDArray[np.float64]

@@ -25,6 +25,8 @@ LANGUAGE_NAMES = {
     "thai": "Thai",
     "latin": "a language in Latin script",
 }
+WITHOUT_SPACES = frozenset(("ja", "zh", "th", "thai", "lo", "km", "my"))
+"""Languages that put no spaces between words."""
 
 
 def detect_language(text: str, context: str = "") -> str:
