@@ -393,7 +393,14 @@ def test_a_folder_that_is_no_index_is_an_error_that_says_how_to_make_one(tmp_pat
 
 
 @pytest.mark.parametrize(
-    "command", [["query", "FOLDER", "tea"], ["inspect", "FOLDER"], ["index", "DOCS", "--to", "FOLDER"]]
+    "command",
+    [
+        ["query", "FOLDER", "tea"],
+        ["inspect", "FOLDER"],
+        ["compact", "FOLDER"],
+        ["delete", "FOLDER", "green.md"],
+        ["index", "DOCS", "--to", "FOLDER"],
+    ],
 )
 @pytest.mark.parametrize(
     "pattern", ["densex.json", "data-*/nodes.lance/data/*", "data-*/nodes.lance/_versions/*.manifest"]
