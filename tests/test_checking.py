@@ -257,3 +257,19 @@ def test_a_system_that_cannot_open_a_file_is_not_called_damage(index: Path) -> N
     name, anew = done.stdout.split()
     assert name != "InvalidIndexError"
     assert anew == "False"
+
+
+@pytest.mark.parametrize("granularity", [("passage",), ("sentence",), ("passage", "sentence"), ("question",)])
+def test_an_index_without_propositions_is_whole(granularity: Any, tmp_path: Path) -> None:
+    DenseXRetrievalPack(documents(ENGLISH), persist_dir=tmp_path, granularity=granularity, **MODELS)
+    report = check_index(tmp_path, repair=True)
+    assert (report.faults, report.removed) == ((), ())
+    assert set(DenseXRetrievalPack.load(tmp_path, **MODELS).documents()) == set(ENGLISH)
+
+
+def test_an_index_that_is_not_searched_by_words_any_more_is_whole(index: Path) -> None:
+    pack = DenseXRetrievalPack.load(index, embed_model=ShortEmbedding(), hybrid=False, **MODELS)
+    pack.insert(documents({"kite": "A kite flies on a string."}))
+    assert check_index(index).faults == ()
+    load_hybrid = DenseXRetrievalPack.load(index, embed_model=ShortEmbedding(), hybrid=True, **MODELS)
+    assert sources(load_hybrid.retrieve("kite", similarity_top_k=1)) == ["kite"]

@@ -12,7 +12,8 @@ from llama_index.core.schema import BaseNode, IndexNode
 
 from llama_pack_densex.index.state import CommittedIndex
 from llama_pack_densex.llm.cache import ReplyCache
-from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY
+from llama_pack_densex.models import embed_model_identity
+from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY, STATUS_KEY
 from llama_pack_densex.stores.folder import REPLIES_FILE, IndexFolder
 from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.lance import LanceNodes
@@ -78,9 +79,9 @@ def check_index(path: str | Path, repair: bool = False) -> CheckReport:
     """
     folder, nodes, committed = _opened(path)
     if not repair:
-        return _report(folder, nodes)
+        return _report(folder, nodes, committed)
     with committed.writing():
-        report = _report(folder, nodes)
+        report = _report(folder, nodes, committed)
         return _mended(committed, nodes, report) if report.faults else report
 
 
@@ -100,16 +101,17 @@ def _mended(committed: CommittedIndex, nodes: NodeIndex, report: CheckReport) ->
         nodes.store.mend_words()
         nodes.changed = True
     committed.commit(about)
-    left = {fault.text for fault in _faults(nodes)}
+    left = {fault.text for fault in _faults(nodes, about)}
     mended = (Fault(f.kind, f.text, f.documents, mended=f.text not in left) for f in report.faults)
     return CheckReport(report.folder, nodes.store.tally(), tuple(mended), tuple(removed))
 
 
-def _report(folder: IndexFolder, nodes: NodeIndex) -> CheckReport:
-    return CheckReport(str(folder.path), nodes.store.tally(), tuple(_faults(nodes)))
+def _report(folder: IndexFolder, nodes: NodeIndex, committed: CommittedIndex) -> CheckReport:
+    assert committed.current is not None, "it was opened"
+    return CheckReport(str(folder.path), nodes.store.tally(), tuple(_faults(nodes, committed.current)))
 
 
-def _faults(nodes: NodeIndex) -> Iterator[Fault]:
+def _faults(nodes: NodeIndex, about: Manifest) -> Iterator[Fault]:
     links = _Links()
     for record in nodes.records():
         links.know(record.id, record.granularity)
@@ -120,7 +122,8 @@ def _faults(nodes: NodeIndex) -> Iterator[Fault]:
     if documents:
         text = _counted("embeddings are missing, of no length or not finite", list(documents))
         yield Fault("vector", text, _distinct(documents.values()))
-    wrong = nodes.store.wrong_words() if isinstance(nodes.store, LanceNodes) else ""
+    searched = about.hybrid is True or about.embed_model == embed_model_identity(None)  # others are told words later
+    wrong = nodes.store.wrong_words() if searched and isinstance(nodes.store, LanceNodes) else ""
     if wrong:
         yield Fault("words", wrong)
 
@@ -151,7 +154,8 @@ class _Links:
         above = [] if node.parent_node is None else [node.parent_node.node_id]
         if any(node_id not in self.granularities for node_id in (*children, *above)):
             self._wrong["link", "passages and sections have parts that are not there"][node.node_id] = document
-        if node.metadata.get(GRANULARITY_KEY) == "passage" and not children:
+        # one without a status is of an index whose units are passages or sentences
+        if node.metadata.get(GRANULARITY_KEY) == "passage" and STATUS_KEY in node.metadata and not children:
             self._wrong["passage", "passages have no proposition"][node.node_id] = document
         found = str(node.metadata.get(DOCUMENT_HASH_KEY, ""))
         if self._hashes.setdefault(document, found) != found:
