@@ -99,6 +99,21 @@ def test_identical_passages_of_one_document_are_all_found() -> None:
     assert len({hit.node.node_id for hit in found}) == pack.counts().passages
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("hybrid", [True, False])
+def test_equals_come_in_one_order_in_every_store_whatever_was_written_first(mode: Any, hybrid: bool) -> None:
+    copies = documents({f"copy-{n}": ENGLISH["miso"] for n in range(6)}, ENGLISH)
+    made: dict[str, Any] = {"embed_model": ShortEmbedding(), "mode": mode, "hybrid": hybrid}
+    packs = [
+        DenseXRetrievalPack(copies, **made),
+        DenseXRetrievalPack(copies[::-1], **made),
+        DenseXRetrievalPack(copies, vector_store=SimpleVectorStore(), **made),
+    ]
+    packs[0].insert(copies[2])
+    first, *others = [[[one[0] for one in identity(pack, question)] for question in ("How is miso made?", "koji")] for pack in packs]
+    assert others == [first, first]
+
+
 def short_passages() -> SentenceSplitter:
     return SentenceSplitter(chunk_size=20, chunk_overlap=0)
 

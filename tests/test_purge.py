@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from llama_index.core import Document
+from llama_index.core.vector_stores import SimpleVectorStore
 from llama_index.llms.openai import OpenAI
 
 from llama_pack_densex import (
@@ -22,6 +23,7 @@ from llama_pack_densex.propositionizers.base import Propositionizer
 from llama_pack_densex.stores.folder import REPLIES_FILE
 from llama_pack_densex.stores.lance import LanceVectorStore
 from tests.openai_server import OpenAIServer, Reply, asked_content
+from tests.searching import ShortEmbedding
 
 SECRET = Document(id_="配合/秘密.md", text="The bitters hold wormwood and quinine. 秘伝の調味料には山椒と陳皮が入る。")
 OTHER = Document(id_="天気.md", text="Rain fell on the harbour. 港には霧雨が降った。")
@@ -208,6 +210,36 @@ def test_purging_leaves_nothing_of_a_document_in_any_file_of_the_index(server: O
     loaded = DenseXRetrievalPack.load(folder)
     assert loaded.retrieve("harbour")[0].node.ref_doc_id == OTHER.id_
     assert loaded.counts().documents == 201
+
+
+@pytest.mark.parametrize("store", [None, SimpleVectorStore])
+def test_purging_leaves_nothing_of_a_document_where_the_clock_was_set_back(store: Any, folder: Path) -> None:
+    given: dict[str, Any] = {} if store is None else {"vector_store": store()}
+    models: dict[str, Any] = {"query_llm": "none", "embed_model": ShortEmbedding()}
+    pack = DenseXRetrievalPack([SECRET, OTHER], persist_dir=folder, **given, **models)
+    moved = [move_into_the_future(file) for file in folder.rglob("_versions/*.manifest")]
+    assert moved.count(1) == len(moved) > 1
+    reader = DenseXRetrievalPack.load(folder, **models)
+    pack.delete(SECRET.id_, purge=True)
+    assert found(WORDS, *files_in(folder)) == set()
+    for one in (pack, reader, DenseXRetrievalPack.load(folder, **models)):
+        assert one.retrieve("harbour", similarity_top_k=1)[0].node.ref_doc_id == OTHER.id_
+
+
+def move_into_the_future(file: Path) -> int:
+    """Have a version of a table be a day later than it was written; returns how often its file says when that was."""
+    data, written = file.read_bytes(), int(file.stat().st_mtime)
+    times = [as_varint(second) for second in range(written - 2, written + 1)]
+    for second in times:
+        data = data.replace(b"\x08" + second, b"\x08" + as_varint(written + 86_400))
+    count = sum(file.read_bytes().count(b"\x08" + second) for second in times)
+    file.write_bytes(data)
+    return count
+
+
+def as_varint(number: int) -> bytes:
+    """A number as protocol buffers write it."""
+    return bytes([number]) if number < 128 else bytes([number & 127 | 128]) + as_varint(number >> 7)
 
 
 def test_purging_leaves_nothing_of_a_document_in_an_embedded_store_of_the_users_own(folder: Path) -> None:

@@ -104,13 +104,14 @@ class NodeIndex:
         return [node.get_content() for node in nodes if node.metadata.get(GRANULARITY_KEY) == "passage"]
 
     def search(self, question: VectorStoreQuery) -> list[FoundNode]:
-        """The nodes nearest to a question, of any granularity, in short.
+        """The nodes nearest to a question, of any granularity, in short; of equal ones in the order of their ids.
 
         Args:
             question: An embedding, how many nodes, filters by metadata; for a vector store of the user's own also its
                 mode.
         """
-        return self.reading(lambda: self.store.search(question))
+        # stores order equal ones by when they were written, or not at all
+        return sorted(self.reading(lambda: self.store.search(question)), key=lambda node: (-node.score, node.id))
 
     def words_now(self) -> TableVersion:
         """The table of words as the nodes are now; for an index that is searched by words."""

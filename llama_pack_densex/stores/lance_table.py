@@ -493,7 +493,13 @@ class NodeTable:
         with self._writing:
             if self._settled is not None and self._settled == self.now.version == self._latest_version():
                 with self.now.reading():
-                    remove_versions(self.connection.open_table(TABLE), older_than)
+                    table = self.connection.open_table(TABLE)
+                    remove_versions(table, older_than)
+                    if not older_than and self.uri != IN_MEMORY and len(table.list_versions()) > 1:
+                        # the clock was set back, and LanceDB keeps what is later than now
+                        for file in self._versions() - {f"{_LAST_NUMBER - self.now.version:020}.manifest"}:
+                            (self._folder / file).unlink()
+                        remove_versions(table, older_than)
 
     def compact(self, change: Callable[[pa.Table], pa.Table] = lambda rows: rows) -> None:
         """Write all rows and all indices anew; `clean(timedelta(0))` then erases what was deleted or replaced.
@@ -594,8 +600,15 @@ class NodeTable:
     def _exists(self) -> bool:
         if self.uri == IN_MEMORY:
             return TABLE in self.connection.list_tables().tables
-        # a writer that was killed before its first version was whole leaves a folder without one
-        return any((Path(self.uri) / f"{TABLE}.lance" / "_versions").glob("*.manifest"))
+        return bool(self._versions())  # a writer that was killed before its first version was whole left none
+
+    @property
+    def _folder(self) -> Path:
+        return Path(self.uri) / f"{TABLE}.lance" / "_versions"
+
+    def _versions(self) -> set[str]:
+        """The names of the files that LanceDB has of the versions in a folder, a file each."""
+        return {file.name for file in self._folder.glob("*.manifest")}
 
 
 def _there(table: Any, rows: pa.Table) -> list[str]:
@@ -621,6 +634,7 @@ MOST_SEGMENTS = 8
 MOST_FRAGMENTS = 64
 """Files of rows; a hundred thousand rows may have another ten."""
 _FOREVER = timedelta(days=36500)
+_LAST_NUMBER = 2**64 - 1  # LanceDB counts the files of versions down from it
 _WORDS = FTS(
     base_tokenizer="whitespace", max_token_length=None, lower_case=False, stem=False, remove_stop_words=False,
     ascii_folding=False, with_position=False,

@@ -166,7 +166,7 @@ class StoreAlone(NodeStore):
                 hits = self._ask(question, limit)
             found = self._found(hits, question)
             if len(found) >= wanted or len(hits) < limit or limit >= self.most_found:
-                return sorted(found, key=lambda node: (-node.score, node.id))[:wanted]
+                return found[:wanted]
             limit *= _GROWTH
 
     def records(self, granularity: str | None = None) -> Iterator[NodeRecord]:

@@ -39,7 +39,6 @@ _PLAIN_KEY = re.compile(r"[^\W\d][\w-]{0,127}")  # nothing that stores' filters 
 _REFUSED = re.compile("[\x00\ud800-\udfff]")
 _EXCLUDED = ("excluded_embed_metadata_keys", "excluded_llm_metadata_keys")
 _EXACT = 2**53  # beyond it stores round numbers
-_EQUAL = (FilterOperator.EQ, FilterOperator.IN)
 _MOST_VALUES = 100  # in a condition that a store is asked to look at
 
 
@@ -172,14 +171,15 @@ def conditions_of(filters: MetadataFilters | None, taken: frozenset[str] = froze
         if isinstance(part, MetadataFilters):
             found += conditions_of(part, taken)
         elif part.key not in taken and _is_free(part.key):
-            listed = part.operator == FilterOperator.IN and isinstance(part.value, list)
+            listed = part.operator == FilterOperator.IN and isinstance(part.value, list)  # in a string is what it holds
             values: list[Any] = part.value if listed else [part.value]  # type: ignore[assignment]
-            if part.operator in _EQUAL and len(values) <= _MOST_VALUES and all(map(_is_plain_text, values)):
+            equal = listed or part.operator == FilterOperator.EQ
+            if equal and len(values) <= _MOST_VALUES and all(map(_is_plain_text, values)):
                 found.append(Condition(part.key, "in", values))
             elif all(_is_number(one) and one not in (0, 1) and abs(one) <= _EXACT for one in values):
-                if part.operator in (*_EQUAL, FilterOperator.GT, FilterOperator.GTE):
+                if equal or part.operator in (FilterOperator.GT, FilterOperator.GTE):
                     found.append(Condition(part.key, ">=", min(values)))
-                if part.operator in (*_EQUAL, FilterOperator.LT, FilterOperator.LTE):
+                if equal or part.operator in (FilterOperator.LT, FilterOperator.LTE):
                     found.append(Condition(part.key, "<=", max(values)))
     return [condition for condition in found if condition.value]
 

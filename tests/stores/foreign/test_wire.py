@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from llama_index.core.schema import IndexNode, NodeRelationship, RelatedNodeInfo, TextNode
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
@@ -122,10 +122,11 @@ def test_ids_that_stores_cannot_keep_are_refused(bad: str) -> None:
 
 
 NUMBER = st.integers() | st.integers(-3, 3) | st.floats()
-ORDERED = (FilterOperator.EQ, FilterOperator.GT, FilterOperator.GTE, FilterOperator.LT, FilterOperator.LTE)
+HANDED_ON = [FilterOperator(sign) for sign in ("==", ">", ">=", "<", "<=", "in")]
 
 
-@given(st.sampled_from(["author", "a.b", "id", "味"]), ANY_TEXT | NUMBER, ANY_VALUE | NUMBER, st.sampled_from(ORDERED))
+@given(st.sampled_from(["author", "a.b", "id", "味"]), ANY_TEXT | NUMBER, ANY_VALUE | NUMBER, st.sampled_from(HANDED_ON))
+@example("author", "Ann, Bo", "Bo", FilterOperator.IN)
 def test_what_passes_a_filter_meets_the_conditions_that_stores_are_given(
     key: str, wanted: Any, value: Any, operator: FilterOperator
 ) -> None:
