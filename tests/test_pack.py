@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -320,6 +321,26 @@ def test_no_documents_and_empty_ones_are_refused() -> None:
 def test_a_document_that_is_none_is_named() -> None:
     with pytest.raises(ValueError, match=r"documents\[1\] is a str, not a LlamaIndex Document"):
         DenseXRetrievalPack([Document(text="x"), "some text"])  # type: ignore[list-item]
+
+
+class SometimesWrong(TrigramEmbedding):
+    """Embeds some texts as no model should."""
+
+    def _embed(self, text: str) -> list[float]:
+        made = super()._embed(text)
+        wrong = math.nan if "moon" in text else math.inf if "sun" in text else made[0]
+        return [wrong, *made[1 + ("star" in text) :]]
+
+
+@pytest.mark.parametrize("store", [None, SimpleVectorStore])
+@pytest.mark.parametrize("body", ["moon", "sun", "star"])
+def test_an_embedding_that_nothing_can_be_compared_with_costs_its_document_alone(store: Any, body: str) -> None:
+    given = [Document(id_=name, text=f"A {name} is seen at night.") for name in ("cat", body, "owl")]
+    pack = DenseXRetrievalPack(given, vector_store=store and store(), embed_model=SometimesWrong(), hybrid=False)
+    assert set(pack.documents()) == {"cat", "owl"}
+    (failed,) = pack.failed_documents
+    assert "not finite" in failed.error or "dimensions" in failed.error
+    assert [hit.node.ref_doc_id for hit in pack.retrieve("owl")] == ["owl", "cat"]
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -110,7 +110,8 @@ def test_equals_come_in_one_order_in_every_store_whatever_was_written_first(mode
         DenseXRetrievalPack(copies, vector_store=SimpleVectorStore(), **made),
     ]
     packs[0].insert(copies[2])
-    first, *others = [[[one[0] for one in identity(pack, question)] for question in ("How is miso made?", "koji")] for pack in packs]
+    questions = ("How is miso made?", "koji")
+    first, *others = [[[one[0] for one in identity(pack, question)] for question in questions] for pack in packs]
     assert others == [first, first]
 
 

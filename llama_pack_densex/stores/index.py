@@ -9,6 +9,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode, MetadataMode
 from llama_index.core.storage.docstore import BaseDocumentStore
@@ -16,7 +17,7 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore, Vector
 
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 from llama_pack_densex.stores.lance import LanceNodes, LanceVectorStore
-from llama_pack_densex.stores.lance_table import TableVersion
+from llama_pack_densex.stores.lance_table import TableVersion, same_dimension
 from llama_pack_densex.stores.manifest import VersionGoneError
 from llama_pack_densex.stores.node_store import (
     Contents,
@@ -25,6 +26,7 @@ from llama_pack_densex.stores.node_store import (
     NodeRecord,
     NodeStore,
     Tally,
+    check_question,
     nowhere,
 )
 from llama_pack_densex.stores.words import Words
@@ -110,6 +112,7 @@ class NodeIndex:
             question: An embedding, how many nodes, filters by metadata; for a vector store of the user's own also its
                 mode.
         """
+        check_question(question.query_embedding, self.store.dimension)
         # stores order equal ones by when they were written, or not at all
         return sorted(self.reading(lambda: self.store.search(question)), key=lambda node: (-node.score, node.id))
 
@@ -233,16 +236,22 @@ class NodeIndex:
 
     def _embed(self, nodes: Sequence[BaseNode], show_progress: bool) -> None:
         missing = [node for node in nodes if node.embedding is None]
-        if self.embed_model is None or not missing:
-            return
-        searched = [node for node in missing if node.metadata.get(GRANULARITY_KEY) != "section"]
-        texts = [node.get_content(metadata_mode=MetadataMode.EMBED) for node in searched]
-        embeddings = self.embed_model.get_text_embedding_batch(texts, show_progress=show_progress)
-        for node, embedding in zip(searched, embeddings, strict=True):
-            node.embedding = embedding
-        dimension = next((len(node.embedding) for node in nodes if node.embedding is not None), 0)
+        if self.embed_model is not None and missing:
+            searched = [node for node in missing if node.metadata.get(GRANULARITY_KEY) != "section"]
+            texts = [node.get_content(metadata_mode=MetadataMode.EMBED) for node in searched]
+            embeddings = self.embed_model.get_text_embedding_batch(texts, show_progress=show_progress)
+            for node, embedding in zip(searched, embeddings, strict=True):
+                node.embedding = embedding
+        made = {node.node_id: node.embedding for node in nodes if node.embedding is not None}
+        wrong = next((node for node in nodes if not np.isfinite(made.get(node.node_id, 0.0)).all()), None)
+        if wrong is not None:
+            raise ValueError(
+                f"the embedding of a text of document {wrong.ref_doc_id!r} has numbers that are not finite, with which "
+                "nothing can be compared: look into the embedding model"
+            )
+        dimension = same_dimension({*map(len, made.values()), self.store.dimension} - {None}) if made else None
         for node in missing:
-            if node.embedding is None:  # nobody searches sections, but stores want an embedding of each node
+            if node.embedding is None and dimension:  # nobody searches sections, but stores want one of each node
                 node.embedding = nowhere(dimension)
 
 

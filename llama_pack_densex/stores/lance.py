@@ -190,6 +190,10 @@ class LanceNodes(NodeStore):
         self.vector_store = vector_store if vector_store is not None else LanceVectorStore()
 
     @property
+    def dimension(self) -> int | None:
+        return self._now.dimension
+
+    @property
     def version(self) -> str:
         """The version of the table that is read and written on top of; "0" where there is no table yet."""
         return str(self._now.version)

@@ -38,7 +38,7 @@ from lancedb.query import MatchQuery
 
 from llama_pack_densex.stores.filters import Passing
 from llama_pack_densex.stores.manifest import InvalidIndexError, VersionGoneError
-from llama_pack_densex.stores.node_store import FoundNode
+from llama_pack_densex.stores.node_store import FoundNode, check_question
 
 ROWS_A_BATCH = 1024
 """LanceDB stores and reads batches as they come; large ones cost a search two thirds of its time."""
@@ -194,11 +194,7 @@ class TableVersion:
             return []
         if embedding is None or self.dimension is None:
             raise ValueError("a vector query needs a query embedding, and a store whose nodes have embeddings")
-        if len(embedding) != self.dimension:
-            raise ValueError(
-                f"the query has {len(embedding)} dimensions, the index {self.dimension}: it was made with "
-                "another embedding model; use that one, or build the index anew"
-            )
+        check_question(embedding, self.dimension)
         search = self.table.query().nearest_to(list(embedding)).column("vector").distance_type("cosine")
         exactly = exactly or "vector" not in self._indexed
         search = search.bypass_vector_index() if exactly else search.nprobes(NPROBES)
@@ -710,18 +706,18 @@ def _index(table: Any, rows: int) -> None:
 
 
 def same_dimension(dimensions: set[int | None]) -> int | None:
-    """The only one of some dimensions.
+    """The only one of some dimensions; None where there is none.
 
     Raises:
         ValueError: There are several.
     """
-    if len(dimensions) != 1:
+    if len(dimensions) > 1:
         named = " and ".join(sorted("none" if d is None else f"{d} dimensions" for d in dimensions))
         raise ValueError(
             f"nodes of one store must all have embeddings of one dimension, or none; found {named}. "
             "Embed all of them with one model, or build the index anew."
         )
-    return next(iter(dimensions))
+    return next(iter(dimensions), None)
 
 
 def dimension_in(schema: pa.Schema) -> int | None:

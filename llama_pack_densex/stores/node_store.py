@@ -54,6 +54,11 @@ class NodeStore(ABC):
         self._metadata: tuple[object, PassageMetadata] | None = None  # in which state, and what
 
     @property
+    def dimension(self) -> int | None:
+        """The dimension of the embeddings that are there; None where there are none, or the store does not tell."""
+        return None
+
+    @property
     def version(self) -> str:
         """The state that this object reads and writes; empty for a store that does not tell."""
         return ""
@@ -363,3 +368,16 @@ class Tally:
 def nowhere(dimension: int) -> list[float]:
     """An embedding of length 1, as cosines need, and as good as orthogonal to what models embed."""
     return [(-1.0) ** place / math.sqrt(dimension) for place in range(dimension)]
+
+
+def check_question(embedding: Sequence[float] | None, dimension: int | None) -> None:
+    """Check that an embedding can be searched for among those of a dimension; None where that is not known.
+
+    Raises:
+        ValueError: It cannot.
+    """
+    if embedding is not None and dimension is not None and len(embedding) != dimension:
+        raise ValueError(
+            f"the query has {len(embedding)} dimensions, the index {dimension}: it was made with another embedding "
+            "model; use that one, or build the index anew"
+        )

@@ -31,8 +31,6 @@ from llama_pack_densex.stores.foreign.wire import (
     row_of,
     to_wire,
 )
-from llama_pack_densex.stores.lance import dimension_of
-from llama_pack_densex.stores.lance_table import same_dimension
 from llama_pack_densex.stores.node_store import DocumentRecord, FoundNode, NodeRecord, NodeStore, nowhere
 
 ABOUT_ID = str(uuid.uuid5(uuid.NAMESPACE_URL, "llama-pack-densex/about"))
@@ -131,7 +129,6 @@ class StoreAlone(NodeStore):
         return self._known
 
     def replace(self, document_ids: Sequence[str], nodes: Sequence[BaseNode]) -> None:
-        self._check_embeddings(nodes)
         first: dict[str, str] = {}
         for node in nodes:
             if DOCUMENT_HASH_KEY in node.metadata:
@@ -154,7 +151,6 @@ class StoreAlone(NodeStore):
         wanted, described = question.similarity_top_k, self.described()
         if wanted <= 0 or described is None:
             return []
-        self._check_question(question)
         conditions = conditions_of(question.filters, self.taken_keys)
         limit = wanted + 1  # the row that says what made the index may be among them
         while True:
@@ -186,16 +182,16 @@ class StoreAlone(NodeStore):
         return next((node_of(row).get_content() for row in self._rows_of([ABOUT_ID])), None)
 
     def write_about(self, about: str) -> bool:
-        if self._dimension is None:
+        if self.dimension is None:
             return False
-        about_it = {_DIMENSION_KEY: self._dimension}
-        row = TextNode(id_=ABOUT_ID, text=about, embedding=nowhere(self._dimension), metadata=about_it)
+        about_it = {_DIMENSION_KEY: self.dimension}
+        row = TextNode(id_=ABOUT_ID, text=about, embedding=nowhere(self.dimension), metadata=about_it)
         with self._changing():
             self._put([to_wire(row)])
         return True
 
     @property
-    def _dimension(self) -> int | None:
+    def dimension(self) -> int | None:
         known = self.described()
         return None if known is None else known[0]
 
@@ -260,23 +256,6 @@ class StoreAlone(NodeStore):
                 granularity = str(row.metadata[GRANULARITY_KEY])
                 found.setdefault(row.id, FoundNode(row.id, granularity, passage_id_of(row), score))
         return list(found.values())
-
-    def _check_question(self, question: VectorStoreQuery) -> None:
-        dimension = self._dimension
-        if dimension is not None and question.query_embedding and len(question.query_embedding) != dimension:
-            raise ValueError(
-                f"the query has {len(question.query_embedding)} dimensions, the index {dimension}: it was made with "
-                "another embedding model; use that one, or build the index anew"
-            )
-
-    def _check_embeddings(self, nodes: Sequence[BaseNode]) -> None:
-        dimension = dimension_of(nodes) if nodes else self._dimension
-        if nodes and dimension is None:
-            raise ValueError(
-                f"{self.name} keeps no nodes without embeddings; give an embedding model, or use the embedded store, "
-                "which lexical search alone needs no embeddings in"
-            )
-        same_dimension({dimension, self._dimension or dimension})
 
 
 def asking_for(question: VectorStoreQuery, limit: int) -> VectorStoreQuery:

@@ -56,6 +56,11 @@ class DocstoreNodes(NodeStore):
         self._folder: Path | None = None  # where it is kept
         self._saved: object | None = None  # which state of it is in the folder
 
+    @property
+    def dimension(self) -> int | None:
+        vectors = self.vector_store.data.embedding_dict if isinstance(self.vector_store, SimpleVectorStore) else {}
+        return next(map(len, vectors.values()), None)
+
     def reload(self, folder: Path) -> None:
         """Go on with what `persist` kept; an empty `SimpleVectorStore` or FAISS index is filled.
 

@@ -68,8 +68,12 @@ class PostgresNodes(StoreAlone):
             index = sa.Index(f"{self._table.name}_densex_ids", self._table.c.node_id)
             index.create(self._engine, checkfirst=True)
             self._has_index = True
-        with super()._changing(), self._session.begin():
-            yield
+        try:
+            with super()._changing(), self._session.begin():
+                yield
+        except sa.exc.DBAPIError as error:  # the rest of its message has the texts that were to be written
+            said = str(error.orig).partition("\n")[0]
+            raise ConnectionError(f"PostgreSQL did not take a change: {type(error.orig).__name__}: {said}") from None
 
     def _put(self, wires: Sequence[BaseNode]) -> None:
         rows = [

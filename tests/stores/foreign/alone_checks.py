@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from llama_index.core import VectorStoreIndex
+from llama_index.core import MockEmbedding, VectorStoreIndex
 from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import (
     BasePydanticVectorStore,
@@ -19,6 +19,7 @@ from llama_index.core.vector_stores.types import (
 )
 
 from llama_pack_densex.stores.foreign import adapter_for
+from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.node_store import DocumentRecord, NodeRecord, NodeStore
 from tests.stores.foreign.made_nodes import (
     ANY_JSON,
@@ -315,13 +316,10 @@ class AloneChecks:
 
     def test_embeddings_of_another_dimension_are_refused(self, store: NodeStore) -> None:
         store.replace([], TEA)
+        index = NodeIndex(store, MockEmbedding(embed_dim=2))
         with pytest.raises(ValueError, match="dimension"):
-            store.replace([], [JAPANESE[0].model_copy(update={"embedding": [1.0, 0.0]})])
+            index.replace([], [without_embedding(JAPANESE[0])])
         wrong = question("tea")
         wrong.query_embedding = [1.0, 0.0]
         with pytest.raises(ValueError, match="another embedding model"):
-            store.search(wrong)
-
-    def test_nodes_without_embeddings_are_refused(self, store: NodeStore) -> None:
-        with pytest.raises(ValueError, match="without embeddings"):
-            store.replace([], [without_embedding(TEA[0])])
+            index.search(wrong)

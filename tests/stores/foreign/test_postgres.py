@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import traceback
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,11 +12,16 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
+from llama_index.core import Document
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters, VectorStoreQueryMode
 
+from llama_pack_densex import DenseXRetrievalPack
 from llama_pack_densex.stores.foreign import adapter_for
 from llama_pack_densex.stores.foreign.wire import HEAD_KEY
 from tests.integration.servers import Servers
+from tests.openai_server import EMBEDDING_DIMENSION
+from tests.searching import ShortEmbedding
 from tests.stores.foreign.alone_checks import AloneChecks, Open, StoppedError
 from tests.stores.foreign.made_nodes import DIMENSION, made_nodes, question
 
@@ -130,3 +136,18 @@ def test_a_table_with_two_rows_of_an_id_is_mended_by_the_next_writing(settings: 
         assert [found.id for found in store.search(question("Tea is hot.", 9))].count(nodes[0].node_id) == 1
         store.replace(["d"], nodes)
         assert store.tally().granularities == {"passage": 1, "proposition": 1}
+
+
+def test_a_change_that_the_server_does_not_take_is_told_without_the_text(settings: dict[str, Any]) -> None:
+    documents = [Document(id_=name, text=f"The {name} is hidden in the cellar.") for name in ("quinine", "wormwood")]
+    for opened in opener({**settings, "embed_dim": EMBEDDING_DIMENSION}):
+        store = opened()
+        options: dict[str, Any] = {"embed_model": ShortEmbedding(), "query_llm": "none"}
+        pack = DenseXRetrievalPack(documents[:1], vector_store=store, **options)
+        with store.client.begin() as connection:
+            table = f"public.data_{settings['table_name']}"
+            connection.execute(sa.text(f"ALTER TABLE {table} ADD CHECK (text NOT LIKE '%wormwood%')"))
+        with pytest.raises(ConnectionError, match="check constraint") as failed:
+            pack.insert(documents[1])
+        assert "cellar" not in "".join(traceback.format_exception(failed.value))
+        assert set(pack.documents()) == {"quinine"}

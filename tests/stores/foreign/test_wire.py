@@ -125,7 +125,9 @@ NUMBER = st.integers() | st.integers(-3, 3) | st.floats()
 HANDED_ON = [FilterOperator(sign) for sign in ("==", ">", ">=", "<", "<=", "in")]
 
 
-@given(st.sampled_from(["author", "a.b", "id", "味"]), ANY_TEXT | NUMBER, ANY_VALUE | NUMBER, st.sampled_from(HANDED_ON))
+@given(
+    st.sampled_from(["author", "a.b", "id", "味"]), ANY_TEXT | NUMBER, ANY_VALUE | NUMBER, st.sampled_from(HANDED_ON)
+)
 @example("author", "Ann, Bo", "Bo", FilterOperator.IN)
 def test_what_passes_a_filter_meets_the_conditions_that_stores_are_given(
     key: str, wanted: Any, value: Any, operator: FilterOperator
