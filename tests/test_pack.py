@@ -323,6 +323,16 @@ def test_a_document_that_is_none_is_named() -> None:
         DenseXRetrievalPack([Document(text="x"), "some text"])  # type: ignore[list-item]
 
 
+@pytest.mark.parametrize("store", [None, SimpleVectorStore])
+@pytest.mark.parametrize("bad", [{"metadata": {"file_path": "/x/\udc83e.txt"}}, {"id_": ""}, {"id_": "\ud83d"}])
+def test_a_document_that_stores_cannot_keep_costs_itself_alone(store: Any, bad: dict[str, Any]) -> None:
+    given = [Document(id_="cat", text="A cat is here."), Document(**{"text": "An owl is here.", **bad})]
+    pack = DenseXRetrievalPack(given, vector_store=store and store(), embed_model=TrigramEmbedding())
+    assert set(pack.documents()) == {"cat"}
+    assert len(pack.failed_documents) == 1
+    assert [hit.node.ref_doc_id for hit in pack.retrieve("Which cat is here?")] == ["cat"]
+
+
 class SometimesWrong(TrigramEmbedding):
     """Embeds some texts as no model should."""
 

@@ -275,14 +275,18 @@ class DocumentNodes:
 
 
 def _require_encodable(document: BaseNode) -> None:
-    try:
-        document.get_content().encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise ValueError(
-            f"Document {document.id_!r} ({title_of(document) or 'no title'}) has half a character (a lone surrogate) "
-            f"at position {error.start}, which no store can keep; read its file with the right encoding or with "
-            "errors='replace'"
-        ) from error
+    if not document.id_:
+        raise ValueError("a document's id is empty, and no store finds its nodes by that: give it another one")
+    metadata = json.dumps(document.metadata, ensure_ascii=False, skipkeys=True, default=str)
+    for where, text in (("text", document.get_content()), ("id", document.id_), ("metadata", metadata)):
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"Document {document.id_!r} has half a character (a lone surrogate) at position {error.start} of its "
+                f"{where}, which no store can keep; read its file with the right encoding or with errors='replace', "
+                "or give the file a name in UTF-8"
+            ) from error
 
 
 def _info(node: TextNode) -> RelatedNodeInfo:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import json
+import re
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -222,11 +223,21 @@ def test_the_propositionizer_is_not_asked_where_no_propositions_are_wanted(granu
 # what goes wrong
 
 
-def test_a_document_that_cannot_be_kept_is_an_error_and_the_others_go_on() -> None:
-    documents = [*numbered(1), Document(id_="半分", text="A half \ud83d of a character."), *numbered(1)]
+@pytest.mark.parametrize(
+    ("document", "where"),
+    [
+        ({"text": "A half \ud83d of a character."}, "text"),
+        ({"id_": "半分\ud83d"}, "id"),
+        ({"metadata": {"file_path": "/ﾃ/\udc83e.txt"}}, "metadata"),
+        ({"metadata": {"a": [{"\ud83d": 1}]}}, "metadata"),
+    ],
+    ids=["text", "id", "a file's name", "a key"],
+)
+def test_a_document_that_cannot_be_kept_is_an_error_and_the_others_go_on(document: Any, where: str) -> None:
+    documents = [*numbered(1), Document(**{"id_": "半分", "text": "Rain fell.", **document}), *numbered(1)]
     good, bad, again = PropositionNodeParser().stream(documents)
-    assert "'半分'" in str(bad.error)
-    assert "lone surrogate" in str(bad.error)
+    assert "'半分" in str(bad.error)
+    assert re.search(rf"lone surrogate\) at position \d+ of its {where},", str(bad.error))
     assert bad.nodes == []
     assert good.nodes
     assert again.nodes
