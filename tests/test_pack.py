@@ -333,6 +333,18 @@ def test_a_document_that_stores_cannot_keep_costs_itself_alone(store: Any, bad: 
     assert [hit.node.ref_doc_id for hit in pack.retrieve("Which cat is here?")] == ["cat"]
 
 
+@pytest.mark.parametrize("store", [None, SimpleVectorStore])
+def test_half_a_character_in_a_recorded_proposition_does_no_harm(store: Any, tmp_path: Path) -> None:
+    line = '{"text": "A cat is here.", "propositions": ["A cat \\ud83d is in."], "questions": ["Who \\ud83d?"]}'
+    (tmp_path / "recording.jsonl").write_text(line, encoding="utf-8")
+    recorded = RecordedPropositionizer(tmp_path / "recording.jsonl")
+    given = [Document(id_="cat", text="A cat is here.")]
+    pack = DenseXRetrievalPack(
+        given, propositionizer=recorded, vector_store=store and store(), embed_model=TrigramEmbedding()
+    )
+    assert [hit.node.ref_doc_id for hit in pack.retrieve("Which cat is in?")] == ["cat"]
+
+
 class SometimesWrong(TrigramEmbedding):
     """Embeds some texts as no model should."""
 

@@ -49,6 +49,7 @@ from llama_pack_densex.propositionizers.base import Passage, PropositionSet
 from llama_pack_densex.propositionizers.blocks import Region, find_headings, find_regions, heading_text
 from llama_pack_densex.propositionizers.replies import unique
 from llama_pack_densex.propositionizers.sentences import passage_sentences, sentence_spans
+from llama_pack_densex.propositionizers.tokens import sendable
 
 _QUIET_SIZE = 50  # of smaller chunks core prints to stdout that metadata make them small, even where there are none
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "llama-pack-densex")
@@ -214,7 +215,7 @@ class DocumentNodes:
         self, passage: TextNode, questions: Sequence[str], propositions: Sequence[TextNode]
     ) -> list[IndexNode]:
         """Question units, each with what answers it."""
-        questions = unique(one for one in questions if one.strip())
+        questions = unique(sendable(one) for one in questions if one.strip())
         nodes = [self._unit(passage, "question", text, None) for text in questions]
         found = answers(questions, [node.text for node in propositions])
         for node, places in zip(nodes, found, strict=True):
@@ -304,7 +305,7 @@ def _adopt(parent: TextNode, children: Sequence[TextNode]) -> None:
 
 def _nothing_lost(text: str, made: PropositionSet) -> PropositionSet:
     """The propositions of a passage: its sentences if there are none, and its tables and code blocks whole."""
-    texts, status, reason = tuple(one for one in made.texts if one.strip()), made.status, made.reason
+    texts, status, reason = tuple(sendable(one) for one in made.texts if one.strip()), made.status, made.reason
     if not texts:
         texts, status = passage_sentences(text), "fallback"
         reason = reason or "the propositionizer returned nothing"
