@@ -245,16 +245,15 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             ValueError: An argument is out of range.
         """
         given = _given(arguments, vector_store)
-        opened = open_store(None, given)
-        if opened.store.is_empty():
-            raise InvalidIndexError(
-                f"there is nothing of ours in {opened.where}: index documents first, with "
-                "DenseXRetrievalPack(documents, vector_store=...), and name the same collection here"
-            )
-        return cls._over(opened, given, arguments)
+        return cls._over(open_store(None, given), given, arguments)
 
     @classmethod
     def _over(cls, opened: Opened, given: Given, arguments: PackArguments) -> Self:
+        if not opened.state and opened.store.is_empty():
+            raise InvalidIndexError(
+                f"there is nothing of ours in the {opened.store.name}: index documents first, with "
+                "DenseXRetrievalPack(documents, vector_store=...), and name the same collection here"
+            )
         pack = cls.__new__(cls)
         pack._set_up(_options(opened.manifest, arguments), opened, given)
         return pack

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
 import threading
@@ -79,8 +78,9 @@ def open_store(persist_dir: str | Path | None, given: Given) -> Opened:
     if folder is not None and is_index(folder.path):
         manifest = Manifest.read(folder.path)
         store = folder.open(manifest, given.vector_store, given.docstore)
-        now = about(store)  # others may have written to the same store
-        return Opened(store, folder, manifest, manifest.version if not now or now.version == manifest.version else "")
+        now = about(store)  # others may have written to the same store, or it is another one
+        state = store.version or (now.version if now else "")
+        return Opened(store, folder, manifest, state if state == manifest.version else "")
     vector_store = given.vector_store
     if folder is not None:
         data = folder.create()
@@ -224,8 +224,8 @@ class CommittedIndex:
         if there != self.current:
             self._reopen_words(folder, there.version)
         self.current = there
-        text = self._nodes.store.read_about()
-        if text is not None and json.loads(text)["version"] != there.version:
+        now = about(self._nodes.store)
+        if not self._nodes.store.atomic and (now is None or now.version != there.version):
             # a writer was stopped, or another one keeps its folder elsewhere: the words may lack what it wrote
             self._nodes.changed = True
             if self._nodes.beside is not None:

@@ -17,7 +17,7 @@ from llama_index.core.storage.docstore.keyval_docstore import KVDocumentStore
 from llama_index.core.storage.kvstore import SimpleKVStore
 from llama_index.core.vector_stores.simple import SimpleVectorStore
 
-from llama_pack_densex import DenseXRetrievalPack
+from llama_pack_densex import DenseXRetrievalPack, InvalidIndexError
 from llama_pack_densex.index.upkeep import delete_documents
 from llama_pack_densex.stores.foreign import adapter_for
 from tests.searching import ShortEmbedding
@@ -170,3 +170,20 @@ def test_deleted_text_is_in_no_file_of_a_faiss_folder(faiss_stores: Callable[[],
     assert not any(word.encode() in file.read_bytes() for file in files for word in ("wormwood", "山椒"))
     assert pack.vector_index is not None
     assert 0 < pack.vector_index.vector_store.client.ntotal < size
+
+
+def test_a_folder_whose_collection_is_another_one_now_has_the_words_of_that(tmp_path: Path) -> None:
+    DenseXRetrievalPack([SECRET, OTHER], vector_store=chroma(), persist_dir=tmp_path, **OPTIONS)
+    empty, now = chroma(), chroma()
+    with pytest.raises(InvalidIndexError, match="nothing of ours in the ChromaVectorStore"):
+        DenseXRetrievalPack.load(tmp_path, vector_store=empty, **OPTIONS)
+    made = DenseXRetrievalPack([OTHER], vector_store=now, persist_dir=tmp_path, **OPTIONS)
+    for pack in (made, DenseXRetrievalPack.load(tmp_path, vector_store=now, **OPTIONS)):
+        assert [hit.node.ref_doc_id for hit in pack.retrieve("wormwood and quinine")] == [OTHER.id_]
+        assert pack.missing_links == 0
+
+
+def test_another_kind_of_store_than_the_folders_is_refused(tmp_path: Path) -> None:
+    DenseXRetrievalPack([SECRET], vector_store=SimpleVectorStore(), persist_dir=tmp_path, **OPTIONS)
+    with pytest.raises(InvalidIndexError, match="nothing of ours in the ChromaVectorStore"):
+        DenseXRetrievalPack.load(tmp_path, vector_store=chroma(), **OPTIONS)
