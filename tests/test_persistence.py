@@ -152,17 +152,31 @@ def test_a_program_may_go_elsewhere_while_it_has_an_index_open(tmp_path: Path, m
     assert set(DenseXRetrievalPack.load(tmp_path / "index").documents()) == {"rain", "snow"}
 
 
-def test_what_llama_indexs_own_index_changes_is_kept_with_the_next_change(tmp_path: Path) -> None:
+def test_what_llama_indexs_own_index_changes_is_kept(tmp_path: Path) -> None:
     model = TrigramEmbedding()
     pack = DenseXRetrievalPack([Document(id_="rain", text="Rain fell.")], persist_dir=tmp_path, embed_model=model)
     assert pack.vector_index is not None
-    snow = pack.node_parser.get_nodes_from_documents([Document(id_="snow", text="Snow fell.")])
-    pack.vector_index.insert_nodes(snow)
-    pack.insert(Document(id_="hail", text="Hail fell."))
-    assert set(DenseXRetrievalPack.load(tmp_path, embed_model=model).documents()) == {"rain", "snow", "hail"}
+    pack.vector_index.insert(Document(id_="snow", text="Snow fell."))
+    assert set(DenseXRetrievalPack.load(tmp_path, embed_model=model).documents()) == {"rain", "snow"}
     pack.vector_index.delete_ref_doc("rain")
-    pack.persist()
-    assert set(DenseXRetrievalPack.load(tmp_path, embed_model=model).documents()) == {"snow", "hail"}
+    assert set(DenseXRetrievalPack.load(tmp_path, embed_model=model).documents()) == {"snow"}
+    pack.insert(Document(id_="hail", text="Hail fell."))
+    assert set(pack.documents()) == {"snow", "hail"}
+
+
+@pytest.mark.parametrize("other", ["writes", "compacts"])
+def test_llama_indexs_own_index_goes_on_beside_another_writer(other: str, tmp_path: Path) -> None:
+    model = TrigramEmbedding()
+    pack = DenseXRetrievalPack([Document(id_="rain", text="Rain fell.")], persist_dir=tmp_path, embed_model=model)
+    assert pack.vector_index is not None
+    retriever = pack.vector_index.as_retriever()
+    writer = DenseXRetrievalPack.load(tmp_path, embed_model=model)
+    writer.compact() if other == "compacts" else writer.insert(Document(id_="hail", text="Hail fell."))
+    assert "rain" in {hit.node.ref_doc_id for hit in retriever.retrieve("Rain fell.")}
+    pack.vector_index.insert(Document(id_="snow", text="Snow fell."))
+    writer.insert(Document(id_="fog", text="Fog rose."))
+    assert {*pack.documents(), "hail", "fog"} == {"rain", "snow", "hail", "fog"}
+    assert {"rain", "snow", "fog"} <= set(DenseXRetrievalPack.load(tmp_path, embed_model=model).documents())
 
 
 def test_persist_without_a_folder_says_so(documents: list[Document]) -> None:

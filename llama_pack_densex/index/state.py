@@ -123,6 +123,8 @@ class CommittedIndex:
         nodes.begin = self._begin
         if folder is not None:
             nodes.follow = self.follow
+            if isinstance(nodes.store, LanceNodes):
+                nodes.store.vector_store.kept_by(nodes.reading, self._changing)
 
     def follow(self) -> None:
         """Go on with the index's current state, as who reads it.
@@ -153,6 +155,14 @@ class CommittedIndex:
                 self._catch_up(folder)
             self._nodes.settle_words(None if folder is None else folder.data)
             yield
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Keep what LlamaIndex's own index changes."""
+        with self.writing():
+            yield
+            if self.current is not None:
+                self.commit(self.current)
 
     def commit(self, about: Manifest, midway: bool = False) -> None:
         """Make what is in the store the index's state; documents that are all blank make no index.
@@ -219,8 +229,7 @@ class CommittedIndex:
             return
         if self.current is not None and there.version != self.current.version and not self._nodes.store.version:
             self._nodes.store.reload(folder.data)
-        # what was written through the store itself, as by core's index, is kept, unless another writer came between
-        self._nodes.store.roll_back(there.version if there != self.current else self._nodes.store.version)
+        self._nodes.store.roll_back(there.version)
         if there != self.current:
             self._reopen_words(folder, there.version)
         self.current = there

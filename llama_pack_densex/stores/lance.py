@@ -8,7 +8,8 @@ cannot hold nodes without embeddings, which lexical search needs.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,8 @@ class LanceVectorStore(BasePydanticVectorStore):
     )
 
     _table: NodeTable = PrivateAttr()
+    _reading: Callable[[Callable[[], Any]], Any] = PrivateAttr(default_factory=lambda: lambda read: read())
+    _changing: Callable[[], AbstractContextManager[None]] = PrivateAttr(default_factory=lambda: nullcontext)
 
     def __init__(self, uri: str | Path = IN_MEMORY, version: int | None = None, **kwargs: Any) -> None:
         given = {"uri": str(uri), **kwargs}
@@ -107,6 +110,17 @@ class LanceVectorStore(BasePydanticVectorStore):
         """The table, for what LlamaIndex's interface has no method for."""
         return self._table
 
+    def kept_by(
+        self, reading: Callable[[Callable[[], Any]], Any], changing: Callable[[], AbstractContextManager[None]]
+    ) -> None:
+        """Have what LlamaIndex's own classes do be done in steps with who keeps the versions of the table.
+
+        Args:
+            reading: Reads by a function, from another version where the one that was opened is gone.
+            changing: Changes are made in it, and kept at its end.
+        """
+        self._reading, self._changing = reading, changing
+
     def rows_of(self, nodes: Sequence[BaseNode]) -> pa.Table:
         """Nodes as rows of the table."""
         rows = to_rows(nodes, dimension_of(nodes))
@@ -115,11 +129,15 @@ class LanceVectorStore(BasePydanticVectorStore):
     def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
         """Write nodes, replacing those whose ids are there, in one transaction."""
         if nodes:
-            self._table.replace(self.rows_of(nodes))
+            with self._changing():
+                self._table.replace(self.rows_of(nodes))
         return [node.node_id for node in nodes]
 
     def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
         """Read nodes by id, in the order of the ids, by metadata, or by both; an empty list of ids means no node."""
+        return self._reading(lambda: self._nodes(node_ids, filters))  # type: ignore[no-any-return]
+
+    def _nodes(self, node_ids: Sequence[str] | None, filters: MetadataFilters | None) -> list[BaseNode]:
         now = self._table.now
         if node_ids is None:
             contents = (content for batch in now.scan(["node"]) for content in batch.column("node").to_pylist())
@@ -131,32 +149,38 @@ class LanceVectorStore(BasePydanticVectorStore):
 
     def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
         """Delete the nodes of a document."""
-        self._table.delete(is_any_of("document_id", [ref_doc_id]))
+        with self._changing():
+            self._table.delete(is_any_of("document_id", [ref_doc_id]))
 
     def delete_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
     ) -> None:
         """Delete nodes by id, by metadata, or by both; an empty list of ids deletes nothing."""
-        if filters is not None:
-            node_ids = [node.node_id for node in self.get_nodes(node_ids, filters)]
-        if node_ids:
-            self._table.delete(is_any_of("id", node_ids))
+        with self._changing():
+            if filters is not None:
+                node_ids = [node.node_id for node in self._nodes(node_ids, filters)]
+            if node_ids:
+                self._table.delete(is_any_of("id", node_ids))
 
     def clear(self) -> None:
         """Delete all nodes."""
-        self._table.clear()
+        with self._changing():
+            self._table.clear()
 
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
         """The nodes nearest to an embedding by cosine; filtered ones are dropped and more fetched in their place."""
         if query.mode != VectorStoreQueryMode.DEFAULT:
             raise ValueError(f"LanceVectorStore answers queries of mode 'default' only, not {query.mode.value!r}")
+        return self._reading(lambda: self._found(query))  # type: ignore[no-any-return]
+
+    def _found(self, query: VectorStoreQuery) -> VectorStoreQueryResult:
         asked = (("id", query.node_ids), ("document_id", query.doc_ids))
         condition = " AND ".join(is_any_of(column, ids) for column, ids in asked if ids)
         limit = wanted = max(query.similarity_top_k, 0)
         while True:
             # of few rows each is compared; an index would be searched in vain for most of its partitions
             found = self._table.now.nearest(query.query_embedding, limit, condition, exactly=bool(condition))
-            nodes = {node.node_id: node for node in self.get_nodes([hit.id for hit in found], query.filters)}
+            nodes = {node.node_id: node for node in self._nodes([hit.id for hit in found], query.filters)}
             kept = [(nodes[hit.id], hit.score) for hit in found if hit.id in nodes]
             if len(kept) >= wanted or len(found) < limit:
                 break
