@@ -453,7 +453,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             PropositionizerError: As `insert`.
             ValueError: As `insert`.
         """
-        return self._ingest(documents, show_progress, only_changed=True, gone=gone)
+        return self._ingest(documents, show_progress, only_changed=True, gone=[gone] if isinstance(gone, str) else gone)
 
     async def ainsert(self, documents: BaseNode | Iterable[BaseNode], show_progress: bool = False) -> None:
         """What `insert` does, without blocking the event loop."""

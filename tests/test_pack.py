@@ -297,6 +297,7 @@ def test_a_node_parser_of_ones_own_is_used(documents: list[Document]) -> None:
         ({"query_llm": 7}, "query_llm must be a LlamaIndex LLM"),
         ({"proposition_llm": "none", "propositionizer": SentencePropositionizer()}, "not both"),
         ({"vector_store": SimpleVectorStore()}, "there is no embedding model"),
+        ({"vector_store": "chroma://papers"}, "vector_store must be a vector store of LlamaIndex, not a str"),
     ],
 )
 def test_a_wrong_argument_is_named(documents: list[Document], arguments: dict[str, object], message: str) -> None:
@@ -316,6 +317,12 @@ def test_no_documents_and_empty_ones_are_refused() -> None:
         DenseXRetrievalPack([])
     with pytest.raises(ValueError, match="nothing to search"):
         DenseXRetrievalPack([Document(text=""), Document(text=" \n\u3000")])
+
+
+def test_a_single_document_that_is_gone_may_be_named_alone() -> None:
+    pack = DenseXRetrievalPack([Document(id_=name, text=f"About {name}.") for name in ("茶", "湯", "茶の湯")])
+    pack.refresh([], gone="茶の湯")
+    assert set(pack.documents()) == {"茶", "湯"}
 
 
 def test_a_document_that_is_none_is_named() -> None:

@@ -33,7 +33,8 @@ COLLECTION = "densex"
 """The collection or table where a URL names none."""
 
 _PASSWORD = re.compile(
-    r"(?<=://)(?P<user>[^/@:?]*):.*@|(?P<key>[?&][^=&]*(key|password|secret|token)[^=&]*=)[^&]*", re.IGNORECASE
+    r"(?<=://)((?P<user>[^/@:?]*:).*|[^/@:?]+(?=@[^/@]+:\d))@|(?P<key>[?&][^=&]*(key|password|secret|token)[^=&]*=)[^&]*",
+    re.IGNORECASE,
 )
 _SERVER = re.compile(
     r"((?P<user>[^/@:]*)(:(?P<password>.*))?@)?(?P<host>\[[^/@]+\]|[^/@:]+):(?P<port>\d{1,5})(/(?P<collection>[^/]*))?/?"
@@ -177,7 +178,7 @@ def open_url(url: str, dimension: int | None) -> BasePydanticVectorStore:
 
 def redacted(url: str) -> str:
     """A URL as it may be shown: its password is left out."""
-    return _PASSWORD.sub(lambda found: f"{found['key']}***" if found["key"] else f"{found['user']}:***@", url)
+    return _PASSWORD.sub(lambda found: f"{found['key']}***" if found["key"] else f"{found['user'] or ''}***@", url)
 
 
 def _address(url: str, servers: bool) -> StoreAddress:
@@ -199,6 +200,8 @@ def _address(url: str, servers: bool) -> StoreAddress:
     if ssl not in ("true", "false"):
         raise ValueError(f"{name}: ssl must be true or false")
     named, user, password = (unquote(server[part] or "") for part in ("collection", "user", "password"))
+    if not password:  # a key that stands alone
+        user, password = "", user
     host, port = server["host"], int(server["port"])
     return StoreAddress(name, named or COLLECTION, None, host, port, user, password, ssl == "true")
 

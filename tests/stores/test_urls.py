@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import shutil
+import socketserver
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +215,32 @@ def test_a_redacted_url_keeps_all_but_the_password(user: str, password: str, res
     assert redacted(f"qdrant://{user}:{password}@host/{rest}") == f"qdrant://{user}:***@host/{rest}"
     plain = f"chroma://host:8000/{rest}"
     assert redacted(plain) == plain
+
+
+@pytest.mark.parametrize("scheme", ["chroma", "qdrant", "milvus", "postgresql"])
+def test_a_key_that_stands_alone_is_left_out(scheme: str) -> None:
+    assert redacted(f"{scheme}://SECRET@host:6333/papers") == f"{scheme}://***@host:6333/papers"
+    assert redacted(f"{scheme}://notes@2024/papers") == f"{scheme}://notes@2024/papers"
+
+
+def test_a_key_that_stands_alone_is_the_servers_key() -> None:
+    pytest.importorskip("chromadb")
+    with socketserver.TCPServer(("127.0.0.1", 0), Heard) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        url = f"chroma://SECRET@127.0.0.1:{server.server_address[1]}/papers"
+        with pytest.raises(ConnectionError) as failed:
+            open_url(url, DIMENSION)
+    assert "x-chroma-token: secret" in Heard.said.casefold()
+    assert "SECRET" not in str(failed.value)
+
+
+class Heard(socketserver.BaseRequestHandler):
+    """Keeps what is asked of a server, and answers nothing."""
+
+    said = ""
+
+    def handle(self) -> None:
+        Heard.said = self.request.recv(4096).decode()
 
 
 def test_an_unknown_scheme_is_told_those_that_there_are() -> None:

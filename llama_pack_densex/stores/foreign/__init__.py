@@ -30,8 +30,10 @@ def adapter_for(vector_store: BasePydanticVectorStore, docstore: BaseDocumentSto
             known of; others need none.
 
     Raises:
-        ValueError: It is LlamaIndex's own `LanceDBVectorStore`.
+        ValueError: It is none, or LlamaIndex's own `LanceDBVectorStore`.
     """
+    if not isinstance(vector_store, BasePydanticVectorStore):
+        raise ValueError(f"vector_store must be a vector store of LlamaIndex, not a {type(vector_store).__name__}")
     for name in (cls.__name__ for cls in type(vector_store).__mro__):
         if name == "LanceDBVectorStore":
             raise ValueError(
