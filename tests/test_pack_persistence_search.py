@@ -246,7 +246,7 @@ def test_a_folder_of_the_first_layout_is_refused_clearly(tmp_path: Path) -> None
     for name in ("hybrid", "dense_weight", "languages"):
         del content[name]
     file.write_text(json.dumps({**content, "schema": 1}), encoding="utf-8")
-    with pytest.raises(InvalidIndexError, match=r"made by an earlier version .*layout 1.*build the index anew"):
+    with pytest.raises(InvalidIndexError, match=r"made by another version .*layout 1.*build the index anew"):
         load("lexical", tmp_path / "index")
 
 

@@ -234,7 +234,7 @@ def test_a_newer_layout_is_refused(documents: list[Document], tmp_path: Path) ->
     DenseXRetrievalPack(documents, persist_dir=tmp_path / "index")
     file = tmp_path / "index" / "densex.json"
     file.write_text(json.dumps({**json.loads(file.read_text("utf-8")), "schema": 99}), encoding="utf-8")
-    with pytest.raises(InvalidIndexError, match="newer version"):
+    with pytest.raises(InvalidIndexError, match=r"another version .*layout 99.*upgrade"):
         DenseXRetrievalPack.load(tmp_path / "index")
 
 

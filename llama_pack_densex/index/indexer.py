@@ -186,7 +186,7 @@ class DocumentIndexer:
         given = list(dict.fromkeys(document_ids))
         # of some the store may have but a part that nothing lists, since a writer was stopped
         known = [one for one in given if one in there or store.node_ids([one])]
-        self._index.remove(given)
+        self._index.replace(given, [])
         return known
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,11 +79,11 @@ def check_index(path: str | Path, repair: bool = False) -> CheckReport:
         IndexInUseError: It is to be mended, and somebody is writing to it.
     """
     folder, nodes, committed = _opened(path)
-    if not repair:
-        return _report(folder, nodes, committed)
-    with committed.writing():
-        report = _report(folder, nodes, committed)
-        return _mended(committed, nodes, report) if report.faults else report
+    with committed.writing() if repair else nullcontext():
+        about = committed.current
+        assert about is not None, "it was opened"
+        report = CheckReport(str(folder.path), nodes.store.tally(), tuple(_faults(nodes, about)))
+        return _mended(committed, about, nodes, report) if repair and report.faults else report
 
 
 def _opened(path: str | Path) -> tuple[IndexFolder, NodeIndex, CommittedIndex]:
@@ -92,11 +93,9 @@ def _opened(path: str | Path) -> tuple[IndexFolder, NodeIndex, CommittedIndex]:
     return folder, nodes, CommittedIndex(folder, nodes, manifest)
 
 
-def _mended(committed: CommittedIndex, nodes: NodeIndex, report: CheckReport) -> CheckReport:
-    about = committed.current
-    assert about is not None, "checked before"
+def _mended(committed: CommittedIndex, about: Manifest, nodes: NodeIndex, report: CheckReport) -> CheckReport:
     removed = sorted({document_id for fault in report.faults for document_id in fault.documents})
-    nodes.remove(removed)
+    nodes.replace(removed, [])
     if isinstance(nodes.store, LanceNodes):
         nodes.store.mend_words()
         nodes.changed = True
@@ -104,11 +103,6 @@ def _mended(committed: CommittedIndex, nodes: NodeIndex, report: CheckReport) ->
     left = {fault.text for fault in _faults(nodes, about)}
     mended = (Fault(f.kind, f.text, f.documents, mended=f.text not in left) for f in report.faults)
     return CheckReport(report.folder, nodes.store.tally(), tuple(mended), tuple(removed))
-
-
-def _report(folder: IndexFolder, nodes: NodeIndex, committed: CommittedIndex) -> CheckReport:
-    assert committed.current is not None, "it was opened"
-    return CheckReport(str(folder.path), nodes.store.tally(), tuple(_faults(nodes, committed.current)))
 
 
 def _faults(nodes: NodeIndex, about: Manifest) -> Iterator[Fault]:
@@ -230,7 +224,7 @@ def delete_documents(path: str | Path, document_ids: Sequence[str], purge: bool 
         # first, since the index says what there is to purge: after a stop it can be done again
         if purge and (folder.path / REPLIES_FILE).exists():
             ReplyCache(folder.path / REPLIES_FILE).purge(nodes.passage_texts(document_ids))
-        nodes.remove(document_ids)
+        nodes.replace(document_ids, [])
         committed.compact(about) if purge else committed.commit(about)
 
 

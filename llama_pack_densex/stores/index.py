@@ -170,9 +170,9 @@ class NodeIndex:
                 lead nowhere, each of which costs its hit, not the query: they are counted, and the first time told.
         """
         for _ in range(_MOST_ANSWERS):
-            version = self.store.version
+            state = self.store.state
             answer, missing = find()
-            if not missing or version == self.store.version:
+            if not missing or state is self.store.state:
                 break
         if missing and not self.missing_links:
             logger.warning(
@@ -198,10 +198,6 @@ class NodeIndex:
             self.store.replace(document_ids, nodes)
             if self.beside is not None:
                 self.beside.replace(document_ids, nodes)
-
-    def remove(self, document_ids: Sequence[str]) -> None:
-        """Delete all nodes of some documents."""
-        self.replace(document_ids, [])
 
     def compact(self) -> None:
         """See `NodeStore.compact`."""

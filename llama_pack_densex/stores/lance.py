@@ -123,7 +123,7 @@ class LanceVectorStore(BasePydanticVectorStore):
 
     def rows_of(self, nodes: Sequence[BaseNode]) -> pa.Table:
         """Nodes as rows of the table."""
-        rows = to_rows(nodes, dimension_of(nodes))
+        rows = to_rows(nodes)
         return rows if self.words is None else self.words.added_to(rows)
 
     def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
@@ -381,7 +381,7 @@ class LanceNodes(NodeStore):
         return True
 
     @property
-    def _state(self) -> object:
+    def state(self) -> object:
         return self._now
 
     def _read_passage_metadata(self) -> PassageMetadata:
@@ -396,15 +396,12 @@ class LanceNodes(NodeStore):
         return self.vector_store.table.now
 
 
-def to_rows(nodes: Sequence[BaseNode], dimension: int | None) -> pa.Table:
+def to_rows(nodes: Sequence[BaseNode]) -> pa.Table:
     """Rows for nodes, of which the last counts where several have one id.
 
-    Args:
-        nodes: All with embeddings of the dimension.
-        dimension: None for nodes without embeddings.
-
     Raises:
-        ValueError: A node's metadata is no JSON.
+        ValueError: A node's metadata is no JSON. Some have an embedding and some have none, or these differ in
+            dimension.
     """
     distinct = list({node.node_id: node for node in nodes}.values())
     contents = [kept_as_json(doc_to_json(node.model_copy(update={"embedding": None})), node) for node in distinct]
@@ -413,6 +410,7 @@ def to_rows(nodes: Sequence[BaseNode], dimension: int | None) -> pa.Table:
         name: pa.array([getattr(record, name) for record in records], pa.string()) for name in RECORD_COLUMNS
     }
     columns["node"] = pa.array(contents, pa.string())
+    dimension = same_dimension({None if node.embedding is None else len(node.embedding) for node in nodes})
     if dimension is not None:
         columns["vector"] = pa.array([node.embedding for node in distinct], pa.list_(pa.float32(), dimension))
     return pa.table(columns)
@@ -445,13 +443,3 @@ def to_record(content: str) -> NodeRecord:
         span=None if start is None or end is None else (start, end),
         unverified=bool(metadata.get(UNVERIFIED_KEY)),
     )
-
-
-def dimension_of(nodes: Sequence[BaseNode]) -> int | None:
-    """The dimension of all nodes' embeddings; None where none has one.
-
-    Raises:
-        ValueError: Some have an embedding and some have none, or they differ in dimension.
-    """
-    dimensions = {len(node.embedding) if node.embedding is not None else None for node in nodes}
-    return same_dimension(dimensions)

@@ -30,7 +30,7 @@ class VersionGoneError(InvalidIndexError):
 
 
 Measured = tuple[str, int, float | None, float | None, bool, float | None]
-"""What is known of an embedding model in a language: the fields of `LanguageTrust`; the last came later."""
+"""What is known of an embedding model in a language: the fields of `LanguageTrust`."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Manifest:
     dense_weight: float | None
     embed_metadata: tuple[str, ...]
     llm_metadata: tuple[str, ...]
-    languages: tuple[Measured | tuple[str, int, float | None, float | None, bool], ...]
+    languages: tuple[Measured, ...]
     schema: int = SCHEMA
 
     @classmethod
@@ -114,17 +114,12 @@ class Manifest:
             manifest = TypeAdapter(cls).validate_json(text) if schema == SCHEMA else None
         except (ValueError, KeyError, TypeError) as error:
             raise InvalidIndexError(f"{where} is damaged ({error}); build the index anew: {rebuild}.") from error
-        if manifest is not None:
-            return manifest
-        if schema > SCHEMA:
+        if manifest is None:
             raise InvalidIndexError(
-                f"{where} was made by a newer version of llama-pack-densex (layout {schema}, this one "
-                f"reads {SCHEMA}); upgrade with: pip install -U llama-pack-densex"
+                f"{where} was made by another version of llama-pack-densex (layout {schema}, this one reads {SCHEMA}); "
+                f"upgrade with pip install -U llama-pack-densex, or build the index anew: {rebuild}."
             )
-        raise InvalidIndexError(
-            f"{where} was made by an earlier version of llama-pack-densex (layout {schema}, this one reads {SCHEMA}); "
-            f"build the index anew: {rebuild}."
-        )
+        return manifest
 
     def as_text(self) -> str:
         """As JSON."""

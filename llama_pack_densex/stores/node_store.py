@@ -115,12 +115,9 @@ class NodeStore(ABC):
 
         Args:
             document_ids: Documents of which the store may have nodes that are to go.
-            nodes: All nodes of some documents, document by document; they have their embeddings, or none has.
+            nodes: All nodes of some documents, document by document; they have their embeddings, or none has. None:
+                the documents are deleted.
         """
-
-    def remove(self, document_ids: Sequence[str]) -> None:
-        """Delete all nodes of some documents."""
-        self.replace(document_ids, [])
 
     @abstractmethod
     def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
@@ -190,13 +187,13 @@ class NodeStore(ABC):
         return None if filters is None or not filters.filters else self.passage_metadata().passing(filters)
 
     @property
-    def _state(self) -> object:
+    def state(self) -> object:
         """Another object after each change."""
         return self._last_change
 
     def passage_metadata(self) -> PassageMetadata:
         """The metadata of all passages: read when it is first needed, and again after a change."""
-        state, read = self._state, self._metadata
+        state, read = self.state, self._metadata
         if read is None or read[0] is not state:
             read = self._metadata = state, self._read_passage_metadata()
         return read[1]

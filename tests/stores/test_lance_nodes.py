@@ -111,10 +111,10 @@ def test_replacing_is_one_step_from_version_to_version(tmp_path: Path) -> None:
 def test_nothing_in_place_of_documents_removes_them(nodes: LanceNodes) -> None:
     nodes.replace([], [*document("a"), *document("b")])
     nodes.replace(["a"], [])
-    nodes.remove(["gone"])
-    nodes.remove([])
+    nodes.replace(["gone"], [])
+    nodes.replace([], [])
     assert all_ids(nodes) == {node.node_id for node in document("b")}
-    nodes.remove(["b"])
+    nodes.replace(["b"], [])
     assert nodes.is_empty()
 
 
@@ -124,7 +124,7 @@ def test_an_empty_store_answers_everything(nodes: LanceNodes) -> None:
     assert not nodes.maintain()
     nodes.clean(timedelta(0))
     nodes.compact()
-    nodes.remove(["a"])
+    nodes.replace(["a"], [])
     assert ids_found(nodes, "a") == []
     assert ids_found(nodes, "a", filters=one_of("n", [1])) == []
     assert nodes.fetch(["a"]) == {}
@@ -134,7 +134,7 @@ def test_an_empty_store_answers_everything(nodes: LanceNodes) -> None:
 
 def test_a_store_that_was_emptied_answers_everything(nodes: LanceNodes) -> None:
     nodes.replace([], document("a"))
-    nodes.remove(["a"])
+    nodes.replace(["a"], [])
     assert nodes.is_empty()
     nodes.compact()
     nodes.clean(timedelta(0))
@@ -146,7 +146,7 @@ def test_a_store_that_was_emptied_answers_everything(nodes: LanceNodes) -> None:
 
 def test_a_store_that_was_emptied_takes_embeddings_of_another_dimension(nodes: LanceNodes) -> None:
     nodes.replace([], document("a"))
-    nodes.remove(["a"])
+    nodes.replace(["a"], [])
     nodes.replace([], [TextNode(id_="x", text="t", embedding=[1.0, 0.0])])
     assert [found.id for found in nodes.search(VectorStoreQuery(query_embedding=[1, 0], similarity_top_k=9))] == ["x"]
 
@@ -312,7 +312,7 @@ def test_a_large_table_gets_an_index_and_finds_what_came_before_and_after_it(nod
 def test_deleted_and_replaced_nodes_are_not_found_through_the_index(nodes: LanceNodes) -> None:
     nodes.replace([], many(0, 200))
     nodes.maintain()
-    nodes.remove([f"d{n}" for n in range(0, 100)])
+    nodes.replace([f"d{n}" for n in range(0, 100)], [])
     nodes.replace(["d150"], document("d150", text="new"))
     for _ in range(2):
         assert not {node_id for node_id in ids_found(nodes, "d7/1", 30) if int(node_id[1:].split("/")[0]) < 100}
@@ -321,7 +321,7 @@ def test_deleted_and_replaced_nodes_are_not_found_through_the_index(nodes: Lance
         assert len(ids_found(nodes, "d7/1", 2000)) == 400
         nodes.replace([], many(200, 300))
         assert nodes.maintain()
-        nodes.remove([f"d{n}" for n in range(200, 300)])
+        nodes.replace([f"d{n}" for n in range(200, 300)], [])
 
 
 @pytest.mark.usefixtures("soon_indexed")
@@ -362,7 +362,7 @@ def test_compacting_leaves_nothing_of_what_was_deleted_or_replaced(tmp_path: Pat
     nodes.replace([], [*marked, *document("d-old", text="OLDTEXT"), *many(0, documents)])
     nodes.maintain()
     nodes.replace(["d-old"], document("d-old", text="newtext"))
-    nodes.remove(["secret"])
+    nodes.replace(["secret"], [])
     nodes.compact()
     nodes.clean(timedelta(0))
     content = b"".join(path.read_bytes() for path in sorted(tmp_path.rglob("*")) if path.is_file())
@@ -379,7 +379,7 @@ def test_a_compacted_folder_is_no_larger_than_one_made_anew(tmp_path: Path) -> N
     for start in range(0, 400, 20):
         nodes.replace([], many(start, start + 20))
         nodes.maintain()
-    nodes.remove([f"d{n}" for n in range(0, 400, 2)])
+    nodes.replace([f"d{n}" for n in range(0, 400, 2)], [])
     nodes.compact()
     nodes.clean(timedelta(0))
     fresh = LanceNodes(LanceVectorStore(tmp_path / "fresh"))
@@ -436,7 +436,7 @@ def test_cleaning_keeps_the_current_version_and_what_others_may_still_read(tmp_p
     nodes = LanceNodes(LanceVectorStore(tmp_path))
     nodes.replace([], many(0, 20))
     reader = LanceNodes(LanceVectorStore(tmp_path, version=int(nodes.version)))
-    nodes.remove(["d1"])
+    nodes.replace(["d1"], [])
     nodes.clean(timedelta(0))  # nothing was compacted: the version that was committed last may not go
     assert reader.tally().documents == 20
     nodes.compact()
@@ -454,7 +454,7 @@ def test_a_copy_has_all_nodes_and_its_own_version(tmp_path: Path, in_memory: boo
     empty.mkdir()
     assert nodes.copy_to(empty) == "0"
     nodes.replace([], many(0, 150))
-    nodes.remove(["d7"])
+    nodes.replace(["d7"], [])
     folder = tmp_path / "二 copy"
     folder.mkdir()
     copy = LanceNodes(LanceVectorStore(folder, version=int(nodes.copy_to(folder))))

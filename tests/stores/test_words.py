@@ -317,7 +317,7 @@ def test_what_is_found_does_not_depend_on_the_history(beside: bool, history: lis
         elif kind == "remove":
             assert isinstance(what, list)
             nodes = {name: parts for name, parts in nodes.items() if name not in what}
-            index.remove(what)
+            index.replace(what, [])
             kept.replace(what, [])
         elif kind == "forget":
             kept.forget()

@@ -83,16 +83,16 @@ class DocstoreNodes(NodeStore):
         there = self._notes()
         self._note(dict.fromkeys(there.keys() & _unfinished(folder), DocumentRecord()))
         self._changed()
-        self._saved = self._state
+        self._saved = self.state
 
     def persist(self, folder: Path) -> None:
         """Keep what is in memory in a folder; a stop at any moment leaves the old state or the new one.
 
         Stores that are not in memory keep themselves.
         """
-        if self._folder == folder and self._saved is self._state:
+        if self._folder == folder and self._saved is self.state:
             return
-        state = self._state
+        state = self.state
         self.copy_to(folder)
         (folder / _UNFINISHED).unlink(missing_ok=True)
         self._folder, self._saved = folder, state
@@ -311,8 +311,7 @@ def _names_in(folder: Path) -> dict[str, str]:
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{file} is damaged ({error}); {_ANEW}.") from error
     if schema != _SCHEMA:
-        newer = "a newer version of llama-pack-densex: upgrade with pip install -U llama-pack-densex"
-        raise ValueError(f"{file} was written by {newer if schema > _SCHEMA else f'an earlier version: {_ANEW}'}")
+        raise ValueError(f"{file} was written by another version: pip install -U llama-pack-densex, or {_ANEW}")
     return names
 
 

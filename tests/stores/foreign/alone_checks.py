@@ -91,13 +91,13 @@ class AloneChecks:
         assert store.documents() == {}
         assert store.node_ids(["docs/tea.md"]) == set()
         assert store.read_about() is None
-        store.remove(["docs/tea.md"])
+        store.replace(["docs/tea.md"], [])
 
     def test_no_ids_mean_no_nodes(self, store: NodeStore) -> None:
         store.replace([], ALL)
         assert store.fetch([]) == {}
         assert store.node_ids([]) == set()
-        store.remove([])
+        store.replace([], [])
         store.replace([], [])
         assert store.tally().documents == 2
 
@@ -209,7 +209,7 @@ class AloneChecks:
         with stopped_after(store, 1), pytest.raises(StoppedError):
             store.replace([], [node for part in ("a", "b") for node in made_nodes("half", [f"Secret {part} is here."])])
         reader = adapter_for(opened())
-        reader.remove(["half"])
+        reader.replace(["half"], [])
         assert reader.node_ids(["half"]) == set()
         assert {record.document_id for record in reader.records()} == {JAPANESE[0].ref_doc_id}
 
@@ -234,7 +234,7 @@ class AloneChecks:
 
     def test_a_removed_document_is_gone_at_once_and_for_good(self, opened: Open, store: NodeStore) -> None:
         store.replace([], ALL)
-        store.remove(["資料/味噌 \"'%\\.md", "absent"])
+        store.replace(["資料/味噌 \"'%\\.md", "absent"], [])
         for reader in (store, adapter_for(opened())):
             assert {found.id for found in reader.search(question(MISO, 50))} == {node.node_id for node in TEA}
             assert set(reader.documents()) == {"docs/tea.md"}
@@ -279,7 +279,7 @@ class AloneChecks:
         assert len(list(store.records())) == 3
         assert theirs.node_id not in store.node_ids(["docs/tea.md"])
         assert store.fetch([theirs.node_id]) == {}
-        store.remove(["docs/tea.md"])
+        store.replace(["docs/tea.md"], [])
         assert store.is_empty()
         retriever = VectorStoreIndex.from_vector_store(opened(), embed_model=EMBEDDING).as_retriever()
         assert [hit.node.get_content() for hit in retriever.retrieve("tea")] == ["tea"]
@@ -311,7 +311,7 @@ class AloneChecks:
         assert sum(1 for _ in store.records("passage")) == 45
         assert len(store.fetch([node.node_id for node in many])) == 45
         assert len(store.search(question("tea", 45))) == 45
-        store.remove(["docs/tea.md"])
+        store.replace(["docs/tea.md"], [])
         assert store.is_empty()
 
     def test_embeddings_of_another_dimension_are_refused(self, store: NodeStore) -> None:

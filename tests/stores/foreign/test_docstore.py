@@ -118,7 +118,7 @@ def test_a_replaced_document_has_its_new_nodes_only(docstore: BaseDocumentStore)
 def test_a_removed_document_leaves_nothing(docstore: BaseDocumentStore) -> None:
     store = filled(docstore)
     ids = store.node_ids(["新幹線"])
-    store.remove(["新幹線", "never there"])
+    store.replace(["新幹線", "never there"], [])
     assert "新幹線" not in store.documents()
     assert "never there" not in store.documents()
     assert store.node_ids(["新幹線"]) == set()
@@ -132,7 +132,7 @@ def test_the_docstore_is_as_llama_index_would_have_written_it(docstore: BaseDocu
     for name, text in ENGLISH.items():
         bare = [node.model_copy(update={"embedding": None}) for node in nodes_of(text, name)]
         theirs.add_documents(bare)
-    store.remove(list(JAPANESE))
+    store.replace(list(JAPANESE), [])
     assert docstore.docs == theirs.docs
     assert docstore.get_all_ref_doc_info() == theirs.get_all_ref_doc_info()
     ours = {key: value for key, value in docstore.get_all_document_hashes().items() if not value.startswith("densex/")}
@@ -143,7 +143,7 @@ def test_what_others_keep_in_the_docstore_is_left_alone(docstore: BaseDocumentSt
     docstore.add_documents([TextNode(id_="theirs", text="not ours")])
     store = filled(docstore)
     assert "theirs" not in {record.id for record in store.records()}
-    store.remove([*ENGLISH, *JAPANESE])
+    store.replace([*ENGLISH, *JAPANESE], [])
     assert store.is_empty()
     assert list(docstore.docs) == ["theirs"]
 
@@ -176,7 +176,7 @@ def test_a_vector_store_that_deletes_whole_documents_only_is_enough() -> None:
     store.replace([], nodes_of(ENGLISH["chess"], "chess") + nodes_of(ENGLISH["miso"], "miso"))
     store.replace(["chess"], nodes_of("Chess has clocks.", "chess"))
     assert len(store.search(question("chess", 100))) == sum(1 for _ in store.records())
-    store.remove(["chess"])
+    store.replace(["chess"], [])
     assert {node.leads_to for node in store.search(question("chess", 100))} <= store.node_ids(["miso"])
 
 
@@ -272,7 +272,7 @@ def test_nothing_is_written_where_nothing_changed(tmp_path: Path) -> None:
 def test_purged_text_is_in_no_file_of_the_folder(tmp_path: Path) -> None:
     store = filled()
     store.persist(tmp_path)
-    store.remove(["miso"])
+    store.replace(["miso"], [])
     store.persist(tmp_path)
     assert not any(b"fermented soybeans" in file.read_bytes() for file in tmp_path.iterdir())
 
