@@ -112,7 +112,7 @@ class IndexPlace:
         """
         if self.folder is not None:
             manifest = Manifest.read(self.folder)
-            return manifest, IndexFolder(self.folder).open_index(manifest)
+            return manifest, NodeIndex(IndexFolder(self.folder).open(manifest))
         store = node_store(open_url(self.url, None))
         found = about(store)
         if found is None:

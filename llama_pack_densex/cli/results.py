@@ -226,7 +226,7 @@ def inspect_index(
         units[record.passage_id, record.granularity].append(record.id)
         counts[record.granularity] += 1
         if wanted in _folded(record.text):
-            matching.add(record.leads_to)
+            matching.add(record.passage_id or record.id)
     known = {record.document_id for record in passages.values()}
     of_documents = meant(documents, known) if documents else known
     chosen = [

@@ -89,7 +89,7 @@ def check_index(path: str | Path, repair: bool = False) -> CheckReport:
 def _opened(path: str | Path) -> tuple[IndexFolder, NodeIndex, CommittedIndex]:
     folder = IndexFolder(Path(path))
     manifest = Manifest.read(folder.path)
-    nodes = folder.open_index(manifest)
+    nodes = NodeIndex(folder.open(manifest))
     return folder, nodes, CommittedIndex(folder, nodes, manifest)
 
 

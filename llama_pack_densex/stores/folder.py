@@ -18,7 +18,7 @@ from llama_index.core.storage.docstore import BaseDocumentStore
 from llama_index.core.vector_stores.simple import SimpleVectorStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
-from llama_pack_densex.stores.index import NodeIndex, node_store
+from llama_pack_densex.stores.index import node_store
 from llama_pack_densex.stores.lance import LanceNodes, LanceVectorStore
 from llama_pack_densex.stores.manifest import FILE, InvalidIndexError, Manifest, is_index
 from llama_pack_densex.stores.node_store import NodeStore
@@ -97,10 +97,6 @@ class IndexFolder:
         except ValueError as error:
             raise InvalidIndexError(str(error)) from error
         return store
-
-    def open_index(self, manifest: Manifest) -> NodeIndex:
-        """The index of a folder that keeps its nodes itself."""
-        return NodeIndex(self.open(manifest))
 
     def clean(self, manifest: Manifest) -> None:
         """Remove what earlier and interrupted writes left beside the data in use."""

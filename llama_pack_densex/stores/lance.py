@@ -313,9 +313,6 @@ class LanceNodes(NodeStore):
         batches = self._now.scan_any_of(["id"], "document_id", document_ids)
         return {node_id for batch in batches for node_id in batch.column("id").to_pylist()}
 
-    def is_empty(self) -> bool:
-        return not self._now.count(_OURS)
-
     def _kinds(self) -> Iterator[tuple[str, str, str]]:
         names = ["document_id", "granularity", "status"]
         for batch in self._now.scan(names, _OURS):

@@ -493,8 +493,9 @@ class NodeTable:
                     remove_versions(table, older_than)
                     if not older_than and self.uri != IN_MEMORY and len(table.list_versions()) > 1:
                         # the clock was set back, and LanceDB keeps what is later than now
-                        for file in self._versions() - {f"{_LAST_NUMBER - self.now.version:020}.manifest"}:
-                            (self._folder / file).unlink()
+                        for file in self._versions():
+                            if file.name != f"{_LAST_NUMBER - self.now.version:020}.manifest":
+                                file.unlink()
                         remove_versions(table, older_than)
 
     def compact(self, change: Callable[[pa.Table], pa.Table] = lambda rows: rows) -> None:
@@ -558,7 +559,8 @@ class NodeTable:
             try:
                 yield table
             except BaseException:
-                self._take_back(before)
+                if before and self._latest_version() != before:
+                    self.connection.open_table(TABLE).restore(before)
                 raise
             finally:
                 self._follow()
@@ -580,10 +582,6 @@ class NodeTable:
         with self.now.reading():
             return self.connection.open_table(TABLE)
 
-    def _take_back(self, version: int) -> None:
-        if version and self._latest_version() != version:
-            self.connection.open_table(TABLE).restore(version)
-
     def _at(self, version: int) -> TableVersion:
         return TableVersion(self._reading, TABLE, self.uri, version)
 
@@ -598,13 +596,9 @@ class NodeTable:
             return TABLE in self.connection.list_tables().tables
         return bool(self._versions())  # a writer that was killed before its first version was whole left none
 
-    @property
-    def _folder(self) -> Path:
-        return Path(self.uri) / f"{TABLE}.lance" / "_versions"
-
-    def _versions(self) -> set[str]:
-        """The names of the files that LanceDB has of the versions in a folder, a file each."""
-        return {file.name for file in self._folder.glob("*.manifest")}
+    def _versions(self) -> list[Path]:
+        """The files that LanceDB has of the versions in a folder, one each."""
+        return list((Path(self.uri) / f"{TABLE}.lance" / "_versions").glob("*.manifest"))
 
 
 def _there(table: Any, rows: pa.Table) -> list[str]:

@@ -155,9 +155,9 @@ class NodeStore(ABC):
     def node_ids(self, document_ids: Sequence[str]) -> set[str]:
         """The ids of all nodes of some documents."""
 
-    @abstractmethod
     def is_empty(self) -> bool:
         """Whether there is no node of ours."""
+        return next(self.records(), None) is None
 
     def tally(self) -> Tally:
         """Count the nodes."""
@@ -240,11 +240,6 @@ class NodeRecord:
     metadata: str = ""
     span: tuple[int, int] | None = None
     unverified: bool = False
-
-    @property
-    def leads_to(self) -> str:
-        """The id of the passage that is read where this node was found; of a passage, its own."""
-        return self.passage_id or self.id
 
     @classmethod
     def of(cls, node: BaseNode) -> NodeRecord:

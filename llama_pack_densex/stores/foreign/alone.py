@@ -175,9 +175,6 @@ class StoreAlone(NodeStore):
     def node_ids(self, document_ids: Sequence[str]) -> set[str]:
         return set(self._members_of(document_ids))
 
-    def is_empty(self) -> bool:
-        return next(self.records(), None) is None
-
     def read_about(self) -> str | None:
         return next((node_of(row).get_content() for row in self._rows_of([ABOUT_ID])), None)
 
