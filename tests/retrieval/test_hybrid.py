@@ -361,10 +361,13 @@ class ChangedWhileEmbedding(ShortEmbedding):
         return super()._get_query_embedding(query)
 
 
+@pytest.mark.parametrize("store", [None, SimpleVectorStore])
 @pytest.mark.parametrize("mode", MODES)
-def test_a_document_that_is_replaced_in_the_middle_of_a_question_is_found(mode: str) -> None:
+def test_a_document_that_is_replaced_in_the_middle_of_a_question_is_found(mode: str, store: Any) -> None:
     model = ChangedWhileEmbedding()
-    pack = DenseXRetrievalPack(mixed(), embed_model=model, languages=["en", "ja"], mode=mode)
+    pack = DenseXRetrievalPack(
+        mixed(), embed_model=model, languages=["en", "ja"], mode=mode, vector_store=store and store()
+    )
     model._change = lambda: pack.insert(Document(id_="lighthouse", text="The lamp of the lighthouse is new."))
     found = identity(pack, "the lamp of the lighthouse")
     model._change = lambda: None
