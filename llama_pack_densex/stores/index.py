@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode, MetadataMode
 from llama_index.core.storage.docstore import BaseDocumentStore
@@ -239,7 +239,7 @@ class NodeIndex:
             for node, embedding in zip(searched, embeddings, strict=True):
                 node.embedding = embedding
         made = {node.node_id: node.embedding for node in nodes if node.embedding is not None}
-        wrong = next((node for node in nodes if not np.isfinite(made.get(node.node_id, 0.0)).all()), None)
+        wrong = next((node for node in nodes if not math.isfinite(sum(made.get(node.node_id, ())))), None)
         if wrong is not None:
             raise ValueError(
                 f"the embedding of a text of document {wrong.ref_doc_id!r} has numbers that are not finite, with which "
