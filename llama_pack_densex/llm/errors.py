@@ -7,9 +7,10 @@ import re
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from difflib import SequenceMatcher
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal
+
+from pydantic_core import ValidationError
 
 Kind = Literal["fatal", "too_long", "filtered", "rejected", "refused", "broken", "transient"]
 
@@ -143,13 +144,20 @@ def secrets_in_environment() -> list[str]:
 
 def without_quotes(message: str, text: str) -> str:
     """Take out of a message what it quotes of a text that was sent."""
-    while (found := SequenceMatcher(None, message, text, autojunk=False).find_longest_match()).size >= _A_QUOTE:
-        message = f"{message[: found.a]}[...]{message[found.a + found.size :]}"
+    for start in range(len(message) - _A_QUOTE + 1):
+        end = start + _A_QUOTE
+        if message[start:end] in text:
+            while end < len(message) and message[start : end + 1] in text:
+                end += 1
+            return f"{message[:start]}[...]{without_quotes(message[end:], text)}"
     return message
 
 
 _A_QUOTE = 16  # characters
-_PROGRAMMING = (TypeError, AttributeError, ImportError, NameError, LookupError, NotImplementedError, AssertionError)
+_PROGRAMMING = (
+    TypeError, AttributeError, ImportError, NameError, LookupError, NotImplementedError, AssertionError,
+    ValidationError,
+)  # fmt: skip
 
 _KEY = re.compile(
     r"\b(?:sk|pk|rk|gsk|xai|hf|AIza|r8|nvapi|pplx|ghp)[-_][\w*.…-]{4,}|\bAIza[\w*-]{8,}|\beyJ[\w-]{8,}\.[\w.-]+"
@@ -211,7 +219,15 @@ def _message(error: BaseException) -> str:
         message = attribute(source, "message")
         if isinstance(message, str) and message:
             return message
-    return str(getattr(error, "message", "") or error)
+    return str(getattr(error, "message", "") or message_of(error))
+
+
+def message_of(error: BaseException) -> str:
+    """The message of an error, without what pydantic quotes of a value that was wrong: it may be a text."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    wrong = [f"{'.'.join(map(str, one['loc']))}: {one['type']}" for one in error.errors(include_input=False)]
+    return f"{error.title} is not valid ({'; '.join(wrong)})"
 
 
 def _causes(error: BaseException | None) -> str:

@@ -104,12 +104,12 @@ def _read(text: str, finished: bool, with_questions: bool) -> Reading:
         text = _without_thoughts(text)
         values = _values(text)
     asked: tuple[str, ...] = ()
+    named: list[Any] = []
     if with_questions:
-        named: list[Any] = []
         values = _without_questions(values, named)
         asked = _propositions(_strings(named, depth=0))
     texts = _propositions(_strings(values, depth=0)) or (() if values else _propositions(_listed(text, finished)))
-    if with_questions:
+    if with_questions and not named:
         asked += tuple(one for one in texts if one.endswith(_QUESTION_MARKS))
         texts = tuple(one for one in texts if not one.endswith(_QUESTION_MARKS))
     if looks_like_refusal(text) if not texts else len(texts) <= 2 and all(map(looks_like_refusal, texts)):

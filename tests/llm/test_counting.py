@@ -91,6 +91,10 @@ PROVIDERS: dict[str, tuple[dict[str, Any], Usage]] = {
         },
         Usage(1, 900, 620, 256),
     ),
+    "Gemini by OpenAI's protocol, whose thoughts are in the total alone, as xAI's": (
+        {"usage": {"prompt_tokens": 900, "completion_tokens": 120, "total_tokens": 1520}},
+        Usage(1, 900, 620),
+    ),
     "Gemini's JSON": (
         {
             "usageMetadata": {
@@ -130,6 +134,14 @@ def test_the_providers_own_count_is_taken(provider: str, form: Any) -> None:
     raw, usage = PROVIDERS[provider]
     assert usage_of(chat(form(raw)), MESSAGES) == usage
     assert usage_of(CompletionResponse(text=REPLY, raw=form(raw)), MESSAGES) == usage
+
+
+@pytest.mark.parametrize("received", [None, 0])
+def test_what_a_provider_leaves_out_of_its_count_is_counted(received: int | None) -> None:
+    raw = {"usage": {"prompt_tokens": 900, "completion_tokens": received, "total_tokens": received and 900}}
+    assert usage_of(chat(raw), MESSAGES) == Usage(1, 900, COUNTED.output_tokens)
+    raw = {"usage": {"prompt_tokens": received, "completion_tokens": 120}}
+    assert usage_of(chat(raw), MESSAGES) == Usage(1, COUNTED.input_tokens, 120)
 
 
 def test_it_is_found_where_llama_index_puts_it() -> None:
