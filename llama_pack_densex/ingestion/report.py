@@ -24,6 +24,7 @@ from llama_pack_densex.llm.usage import RequestFigures
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, REASON_KEY, STATUS_KEY, findings_of
 from llama_pack_densex.node_parsers.parsers import ParsedDocument
 from llama_pack_densex.propositionizers.base import Propositionizer, PropositionSet, report_fallbacks
+from llama_pack_densex.propositionizers.tokens import has_letters
 
 logger = logging.getLogger(__name__)
 
@@ -186,7 +187,7 @@ class Watch:
         if made.status == "fallback":
             self._fallback = made
         else:
-            self._is_sound = self._is_sound or bool(made.texts)
+            self._is_sound = self._is_sound or any(map(has_letters, made.texts))
 
     @property
     def unanswered(self) -> str:

@@ -26,6 +26,7 @@ from llama_index.core.instrumentation.events import BaseEvent
 from llama_index.core.llms import LLM
 from llama_index.core.prompts import BasePromptTemplate
 from llama_index.core.prompts.mixin import PromptDictType, PromptMixin, PromptMixinType
+from pydantic import FiniteFloat
 
 from llama_pack_densex.llm.cache import ReplyCache, passage_digest
 from llama_pack_densex.llm.errors import Failure, LLMError, classify
@@ -68,7 +69,8 @@ from llama_pack_densex.propositionizers.prompts import (
 )
 from llama_pack_densex.propositionizers.recorded import append_recording, open_recording, purge_recording
 from llama_pack_densex.propositionizers.replies import REASONS, read_reply, unique
-from llama_pack_densex.propositionizers.sentences import segment
+from llama_pack_densex.propositionizers.sentences import passage_sentences, segment
+from llama_pack_densex.propositionizers.tokens import has_letters
 
 logger = logging.getLogger(__name__)
 dispatcher = get_dispatcher(__name__)
@@ -185,15 +187,15 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
         default="", description='What makes the LLM elsewhere: a function, as "module:name", or the model\'s name.'
     )
     max_concurrency: int | None = Field(default=None, ge=1, description="Requests in flight at the same time.")
-    requests_per_minute: float | None = Field(default=None, gt=0, description="What the provider allows.")
-    tokens_per_minute: float | None = Field(default=None, gt=0, description="What the provider allows.")
+    requests_per_minute: FiniteFloat | None = Field(default=None, gt=0, description="What the provider allows.")
+    tokens_per_minute: FiniteFloat | None = Field(default=None, gt=0, description="What the provider allows.")
     workers: int = Field(default=1, ge=1, description="Processes that share the rates and the budget.")
-    max_cost: float | None = Field(default=None, ge=0, description="US dollars to stop at.")
+    max_cost: FiniteFloat | None = Field(default=None, ge=0, description="US dollars to stop at.")
     max_tokens_total: int | None = Field(default=None, ge=0, description="Tokens to stop at.")
     prices: dict[str, Price] = Field(default={}, description="Prices beside the list prices.")
     max_attempts: int = Field(default=3, ge=1, description="Requests for the same text before sentences stand in.")
     max_retries: int = Field(default=6, ge=0, description="Further tries after a time-out or a server's error.")
-    retry_wait: float = Field(
+    retry_wait: FiniteFloat = Field(
         default=1.0, ge=0, description="Scale of the random wait between those tries, in seconds."
     )
     strictness: Literal["off", "flag", "repair"] = Field(
@@ -443,6 +445,8 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
         for key, prompt in prompts_dict.items():
             if key not in self._prompts:
                 raise ValueError(f"there is no prompt {key!r}, only {PROMPT_KEY!r} and {JAPANESE_PROMPT_KEY!r}")
+            if not isinstance(prompt, BasePromptTemplate):
+                raise TypeError(f"{key} must be a prompt, PromptTemplate(...), not a {type(prompt).__name__}")
             if not takes_variable(prompt, "content"):
                 raise ValueError(f"{key} has no variable {{content}}, so that the LLM would never see the passage")
         self._prompts = {**self._prompts, **prompts_dict}  # a copy: in-process copies of this object share the old one
@@ -593,10 +597,13 @@ class _Run:
     async def _make(self, passage: Passage) -> PropositionSet:
         record_to = self.asking.record_to
         try:
-            made = await _PassageRun(self, passage).propositions() if passage.text.strip() else PropositionSet(())
+            is_asked = has_letters(passage.text)
+            sentences = PropositionSet(() if is_asked else passage_sentences(passage.text))
+            made = await _PassageRun(self, passage).propositions() if is_asked else sentences
             if record_to is not None and made.texts and made.status != "fallback":
                 append_recording(record_to, passage, made)
-            self._note_end(passage, made)
+            if is_asked:
+                self._note_end(passage, made)
         except LLMError as error:
             self.stop.by(error)
             raise

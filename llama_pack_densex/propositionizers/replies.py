@@ -12,7 +12,7 @@ from itertools import pairwise
 from tokenize import STRING, TokenError, generate_tokens
 from typing import Any, Literal
 
-from llama_pack_densex.propositionizers.tokens import compared
+from llama_pack_densex.propositionizers.tokens import compared, has_letters
 
 Problem = Literal["cut", "empty", "refused", "unreadable"]
 REASONS = {
@@ -177,7 +177,7 @@ def _python_list(text: str) -> Any:
 
 def _propositions(texts: Iterable[str]) -> tuple[str, ...]:
     stating = [clean for text in texts if any(map(str.isalnum, clean := _clean(text)))]
-    return unique(stating) if any(any(map(str.isalpha, text)) for text in stating) else ()
+    return unique(stating) if any(map(has_letters, stating)) else ()
 
 
 def _strings(value: Any, depth: int) -> Iterator[str]:

@@ -26,7 +26,8 @@ from llama_pack_densex.propositionizers.checks import checked
 from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES, find_wrong_language, is_english
 from llama_pack_densex.propositionizers.parts import Part, fall_back, join_parts, split_in_two
 from llama_pack_densex.propositionizers.replies import REASONS, read_reply
-from llama_pack_densex.propositionizers.tokens import sendable
+from llama_pack_densex.propositionizers.sentences import passage_sentences
+from llama_pack_densex.propositionizers.tokens import has_letters, sendable
 
 PROPOSITIONIZER = "chentong00/propositionizer-wiki-flan-t5-large"
 """The weights that the paper's authors published: 3 GB."""
@@ -107,7 +108,7 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
 
     def _make(self, passages: Sequence[Passage]) -> list[PropositionSet]:
         asked: dict[tuple[int, ...], str] = {
-            (number,): passage.text for number, passage in enumerate(passages) if passage.text.strip()
+            (number,): passage.text for number, passage in enumerate(passages) if has_letters(passage.text)
         }
         parts: dict[tuple[int, ...], Part] = {}
         while asked:
@@ -123,7 +124,7 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
                 else:
                     parts[place] = fall_back(text, problem)
             asked = halves
-        made = [PropositionSet(())] * len(passages)
+        made = [PropositionSet(passage_sentences(passage.text)) for passage in passages]
         for number, places in groupby(sorted(parts), key=lambda place: place[0]):
             made[number] = checked(passages[number], join_parts([parts[place] for place in places]))
         self._is_sound = self._is_sound or any(not part.is_fallback for part in parts.values())

@@ -91,6 +91,11 @@ def sendable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
+def has_letters(text: str) -> bool:
+    """Whether a text has a letter in any script: numbers and signs alone can be said in no other words."""
+    return any(map(str.isalpha, text))
+
+
 def is_cjk(character: str) -> bool:
     """Whether a character belongs to a script whose words are not searched as such."""
     return _IS_CJK.match(character) is not None
