@@ -395,13 +395,11 @@ class ParsedDocument:
         document: The document.
         nodes: Its nodes; none where it has no text.
         error: Why it has none; None where nothing was wrong.
-        is_passing: Whether some of its propositions may be had another day, since the provider could not be reached.
     """
 
     document: BaseNode
     nodes: list[BaseNode]
     error: Exception | None = None
-    is_passing: bool = False
 
 
 @dataclass
@@ -431,7 +429,7 @@ class _Waiting:
             nodes = [] if self.nodes is None else self.nodes.with_units(self.sets)
         except Exception as error:  # such as propositions that are no texts
             return ParsedDocument(self.document, [], error)
-        return ParsedDocument(self.document, nodes, self.error, any(one.is_passing for one in self.sets))
+        return ParsedDocument(self.document, nodes, self.error)
 
 
 def _has(document: BaseNode, name: str) -> bool:

@@ -8,9 +8,11 @@ import math
 import os
 from collections import Counter, OrderedDict, deque
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -55,7 +57,7 @@ from llama_pack_densex.propositionizers.base import (
 )
 from llama_pack_densex.propositionizers.checks import checked, is_better, settled
 from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES, find_wrong_language
-from llama_pack_densex.propositionizers.parts import Part, fall_back, join_parts, split_in_two
+from llama_pack_densex.propositionizers.parts import fall_back, join_parts, split_in_two
 from llama_pack_densex.propositionizers.prompts import (
     JAPANESE_PROMPT_KEY,
     PROMPT_KEY,
@@ -305,15 +307,16 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
             BudgetExceededError: `max_cost` or `max_tokens_total` allows no other request.
             OSError: `record_to` or the cache cannot be written.
         """
-        run = self._new_run()
+        run, waiting = self._new_run(), ThreadPoolExecutor(1)
+        all_sets = partial(copy_context().run, list, run.stream(passages))
         try:
-            asked = asyncio.run_coroutine_threadsafe(run.all(passages), run.loop)
-            sets = await asyncio.wrap_future(asked)
+            sets = await asyncio.get_running_loop().run_in_executor(waiting, all_sets)
         except LLMError as error:
             raise _public(error) from None
         finally:
             run.end("the call was ended")
             run.client.close()
+            waiting.shutdown(wait=False)
         return reported(sets)
 
     def propositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
@@ -529,19 +532,6 @@ class _Run:
         self._fallen: list[str] = []
         self._is_sound = False
 
-    async def all(self, passages: Sequence[Passage]) -> list[PropositionSet]:
-        """The sets of passages. An error is raised when what was under way has come to its end."""
-        places = asyncio.Semaphore(self._ahead)
-
-        async def make(passage: Passage) -> PropositionSet:
-            async with places:
-                return await self._set_of(passage)
-
-        try:
-            return await _gather_to_the_end(map(make, passages))
-        except Exception as error:
-            raise self._error or self.stop.error or error from None
-
     def stream(self, passages: Iterable[Passage]) -> Iterator[PropositionSet]:
         """The sets of passages, in order, while the next ones are under way.
 
@@ -687,7 +677,7 @@ class _PassageRun:
         is_passing = isinstance(reply, Failure) and reply.kind == "transient"
         return settled(self._passage, replace(made, status="repaired", reason=reason, is_passing=is_passing))
 
-    async def ask_for(self, text: str, before: str = "") -> list[Part]:
+    async def ask_for(self, text: str, before: str = "") -> list[PropositionSet]:
         """Ask for the propositions of a text.
 
         Args:
@@ -723,7 +713,7 @@ class _PassageRun:
             self._run.note_first(reply.kind == "too_long" if isinstance(reply, Failure) else reply.finish == "length")
         return reply
 
-    async def _ask_for_halves(self, first: str, second: str, before: str) -> list[Part]:
+    async def _ask_for_halves(self, first: str, second: str, before: str) -> list[PropositionSet]:
         after = _last_sentences(f"{before}\n{first}")
         halves = await _gather_to_the_end([self.ask_for(first, before), self.ask_for(second, after)])
         return [part for half in halves for part in half]
@@ -741,16 +731,16 @@ async def _gather_to_the_end(coroutines: Iterable[Coroutine[Any, Any, T]]) -> li
 _MEASURED = ("en", "ja")  # languages in which checks are good enough to change propositions
 
 
-def _judge(text: str, reply: Reply, questions: bool) -> tuple[Part, str, str]:
+def _judge(text: str, reply: Reply, questions: bool) -> tuple[PropositionSet, str, str]:
     """The propositions in a reply to a text, the problem with it ("" where it can be used), and that in words."""
     reading = read_reply(reply.text, finished=reply.finish == "stop", questions=questions)
     problem: str = reading.problem or ""
     if reply.finish in ("length", "filtered", "refused"):
         problem = "cut" if reply.finish == "length" else reply.finish
     if not problem and (found := find_wrong_language(text, reading.texts)):
-        return Part(()), "language", f"the reply was in {LANGUAGE_NAMES.get(found, 'another language')}"
+        return PropositionSet(()), "language", f"the reply was in {LANGUAGE_NAMES.get(found, 'another language')}"
     asked = () if find_wrong_language(text, reading.questions) else reading.questions
-    return Part(reading.texts, questions=asked), problem, REASONS.get(problem, "")
+    return PropositionSet(reading.texts, questions=asked), problem, REASONS.get(problem, "")
 
 
 def _last_sentences(text: str, longest: int = 300) -> str:
