@@ -7,14 +7,14 @@ import logging
 import math
 import os
 from collections import Counter, OrderedDict, deque
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from llama_index.core.bridge.pydantic import (
     Field,
@@ -76,8 +76,6 @@ from llama_pack_densex.propositionizers.tokens import has_letters
 
 logger = logging.getLogger(__name__)
 dispatcher = get_dispatcher(__name__)
-
-T = TypeVar("T")
 
 _AHEAD, _LEAST_AHEAD = 16, 512  # passages that wait or are under way, for each request in flight, and in all
 _REMEMBERED = 4096  # passages of one call that a later identical one is compared with
@@ -582,18 +580,15 @@ class _Run:
             task.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody else may ask for it
             while len(self._asked) > _REMEMBERED and next(iter(self._asked.values())).done():
                 self._asked.popitem(last=False)
-        return await asyncio.shield(task)  # others may wait for it too
+        return await task
 
     async def _make(self, passage: Passage) -> PropositionSet:
         record_to = self.asking.record_to
         try:
-            is_asked = has_letters(passage.text)
-            sentences = PropositionSet(() if is_asked else passage_sentences(passage.text))
-            made = await _PassageRun(self, passage).propositions() if is_asked else sentences
+            made = await _PassageRun(self, passage).propositions()
             if record_to is not None and made.texts and made.status != "fallback":
                 append_recording(record_to, passage, made)
-            if is_asked:
-                self._note_end(passage, made)
+            self._note_end(passage, made)
         except LLMError as error:
             self.stop.by(error)
             raise
@@ -622,7 +617,7 @@ class _Run:
 
     def _note_end(self, passage: Passage, made: PropositionSet) -> None:
         """Stop where sentences stand in for all of the first passages, and have them asked for anew by a later run."""
-        self._is_sound = self._is_sound or (bool(made.texts) and made.status != "fallback")
+        self._is_sound = self._is_sound or (made.status != "fallback" and any(map(has_letters, made.texts)))
         if self._is_sound:
             return
         self._fallen += [passage.text] if made.status == "fallback" else []
@@ -651,6 +646,8 @@ class _PassageRun:
     async def propositions(self) -> PropositionSet:
         """The passage's propositions; two events tell of them."""
         text = self._passage.text
+        if not has_letters(text):
+            return PropositionSet(passage_sentences(text))
         passage_id = passage_digest(text)
         dispatcher.event(PropositionizingStartEvent(passage_id=passage_id, characters=len(text)))
         made = await self._checked(join_parts(await self.ask_for(text)))
@@ -715,17 +712,14 @@ class _PassageRun:
 
     async def _ask_for_halves(self, first: str, second: str, before: str) -> list[PropositionSet]:
         after = _last_sentences(f"{before}\n{first}")
-        halves = await _gather_to_the_end([self.ask_for(first, before), self.ask_for(second, after)])
-        return [part for half in halves for part in half]
-
-
-async def _gather_to_the_end(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Await all, then raise the first exception: what was asked for meanwhile is paid for, and worth keeping."""
-    results = await asyncio.gather(*coroutines, return_exceptions=True)
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
-    return results  # type: ignore[return-value]
+        asked = self.ask_for(first, before), self.ask_for(second, after)
+        parts: list[PropositionSet] = []
+        # both to their end: what was asked for before an error is paid for, and worth keeping
+        for half in await asyncio.gather(*asked, return_exceptions=True):
+            if isinstance(half, BaseException):
+                raise half
+            parts += half
+        return parts
 
 
 _MEASURED = ("en", "ja")  # languages in which checks are good enough to change propositions
