@@ -338,8 +338,7 @@ class _Worker:
         parser = cast(BasePropositionNodeParser, self._stage.made)
         before = parser.propositionizer.usage
         parsed = list(parser.stream(documents))
-        wrong = [(one.document, one.error) for one in parsed if one.error is not None]
-        failed = {document.id_: describe(error, document.get_content()) for document, error in wrong}
+        failed = {one.document.id_: describe(one.error, one.document.get_content()) for one in parsed if one.error}
         return [node for one in parsed for node in one.nodes], failed, parser.propositionizer.usage - before
 
     def embed(self, nodes: Sequence[BaseNode]) -> Sequence[BaseNode]:

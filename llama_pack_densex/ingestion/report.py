@@ -303,8 +303,7 @@ def _now() -> str:
 
 def describe(error: BaseException, text: str = "") -> str:
     """Say what an exception is, on one line, without keys and without what it quotes of a text."""
-    message = without_quotes(message_of(error)[: 10 * _MESSAGE_CHARACTERS], text)
-    message = _plain(message)[:_MESSAGE_CHARACTERS]
+    message = _plain(without_quotes(message_of(error)[: 10 * _MESSAGE_CHARACTERS], text))[:_MESSAGE_CHARACTERS]
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 

@@ -83,7 +83,7 @@ def classify(error: BaseException, secrets: Iterable[str] = (), *, proven: bool 
         kind = "refused"
     elif status is not None and 400 <= status < 500 and status not in (408, 409, 425):
         kind = "rejected"
-    elif status is None and isinstance(error, _PROGRAMMING):
+    elif status is None and isinstance(error, (*_PROGRAMMING, ValidationError)):
         kind = "broken"
     return Failure(kind, summary, said=said, wait=wait)
 
@@ -104,7 +104,7 @@ def refuses_schema(error: BaseException, *, proven: bool) -> bool:
 def retry_after(error: BaseException) -> float:
     """How many seconds a server says to wait before the next try; 0 where it does not say."""
     response = attribute(error, "response")
-    headers = attribute(response, "headers") or attribute(_botocores(response), "HTTPHeaders") or {}
+    headers = attribute(response, "headers") or attribute(attribute(response, "ResponseMetadata"), "HTTPHeaders") or {}
     for name, divisor in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         value = str(headers.get(name, ""))
         try:
@@ -144,20 +144,13 @@ def secrets_in_environment() -> list[str]:
 
 def without_quotes(message: str, text: str) -> str:
     """Take out of a message what it quotes of a text that was sent."""
-    for start in range(len(message) - _A_QUOTE + 1):
-        end = start + _A_QUOTE
-        if message[start:end] in text:
-            while end < len(message) and message[start : end + 1] in text:
-                end += 1
-            return f"{message[:start]}[...]{without_quotes(message[end:], text)}"
-    return message
+    starts = {i for i in range(len(message) - _A_QUOTE + 1) if message[i : i + _A_QUOTE] in text}
+    quoted = {i + further for i in starts for further in range(_A_QUOTE)}
+    return re.sub("\0+", "[...]", "".join("\0" if i in quoted else character for i, character in enumerate(message)))
 
 
 _A_QUOTE = 16  # characters
-_PROGRAMMING = (
-    TypeError, AttributeError, ImportError, NameError, LookupError, NotImplementedError, AssertionError,
-    ValidationError,
-)  # fmt: skip
+_PROGRAMMING = (TypeError, AttributeError, ImportError, NameError, LookupError, NotImplementedError, AssertionError)
 
 _KEY = re.compile(
     r"\b(?:sk|pk|rk|gsk|xai|hf|AIza|r8|nvapi|pplx|ghp)[-_][\w*.…-]{4,}|\bAIza[\w*-]{8,}|\beyJ[\w-]{8,}\.[\w.-]+"
@@ -200,14 +193,10 @@ _SCHEMA = re.compile(r"(?i)response[_ ]format|json[_ ]?schema|guided_|grammar|st
 SETTING_ADVICE = "The provider does not take such requests: check the LLM's settings, then run again."
 
 
-def _botocores(response: Any) -> Any:
-    return attribute(response, "ResponseMetadata")
-
-
 def _status(error: BaseException) -> int | None:
     response = attribute(error, "response")
     values = [attribute(error, name) for name in ("status_code", "status", "http_status", "code")]
-    values += [attribute(response, "status_code"), attribute(_botocores(response), "HTTPStatusCode")]
+    values += [attribute(response, "status_code"), attribute(attribute(response, "ResponseMetadata"), "HTTPStatusCode")]
     numbers = (getattr(value, "value", value) for value in values)
     return next((number for number in numbers if type(number) is int and 100 <= number < 600), None)
 

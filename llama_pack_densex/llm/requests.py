@@ -190,10 +190,7 @@ class Sender:
         if failure.kind == "refused":
             return self.limits.used_up(failure.wait, refused_since)
         if failure.kind == "broken" and not self._proven and failed:  # one answer may be garbage
-            return (
-                f"{failure.said}. The LLM's class or its client fails there: mend it, or see whether a server that it "
-                "understands is at its address."
-            )
+            return f"{failure.said}. The LLM's class or its client fails there: mend it, or see what is at its address."
         if failure.kind == "rejected":
             self._rejected += 1
             if not self._proven or self._rejected >= _IN_A_ROW:

@@ -107,7 +107,6 @@ class RequestFigures:
 # OpenAI's names and those of many others, Anthropic's and Bedrock's, Google's, Ollama's
 _INPUT = ("prompt_tokens", "input_tokens", "prompt_token_count", "prompt_eval_count")
 _OUTPUT = ("completion_tokens", "output_tokens", "candidates_token_count", "eval_count")
-_THOUGHTS = ("thoughts_token_count",)  # which Google counts apart
 _TOTAL = ("total_tokens", "total_token_count")
 _READ = ("cache_read_input_tokens",)  # which Anthropic and Bedrock count apart
 _WRITTEN = ("cache_creation_input_tokens", "cache_write_input_tokens")
@@ -144,14 +143,13 @@ def usage_of(response: Response, messages: Messages) -> Usage:
             continue  # a server that does not count may send zeros
         details = attribute(place, "prompt_tokens_details") or attribute(place, "input_tokens_details")
         cached = _number(details, _CACHED) or _number(place, _CACHED) or 0
-        received = (received or 0) + (_number(place, _THOUGHTS) or 0)
         if not sent:  # Ollama leaves out what it had cached
             sent = count_messages(messages)
         else:
             if _number(place, (*_READ, *_WRITTEN)) is not None:
                 sent += cached + (_number(place, _WRITTEN) or 0)
-            # what is in the total alone are thoughts: xAI's, and Google's where it speaks OpenAI's protocol
-            received = max(received, (_number(place, _TOTAL) or 0) - sent)
+            # what is in the total alone are thoughts: Google's and xAI's
+            received = max(received or 0, (_number(place, _TOTAL) or 0) - sent)
         return Usage(1, sent, received or count_tokens(text or ""), min(cached, sent))
     return Usage(1, count_messages(messages), count_tokens(text or ""))
 

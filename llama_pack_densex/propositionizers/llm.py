@@ -123,7 +123,7 @@ class PropositionizingEndEvent(_PassageEvent):
     requests: int
 
 
-class LLMPropositionizer(Propositionizer, PromptMixin):
+class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True):
     """Asks an LLM for the propositions of each passage, and sees to it that none are lost on the way.
 
     A reply that is cut off makes it split the passage at a sentence boundary and ask for both halves; one that is
@@ -306,16 +306,12 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
             OSError: `record_to` or the cache cannot be written.
         """
         run, waiting = self._new_run(), ThreadPoolExecutor(1)
-        all_sets = partial(copy_context().run, list, run.stream(passages))
+        all_sets = partial(copy_context().run, list, self._sets(run, passages))
         try:
-            sets = await asyncio.get_running_loop().run_in_executor(waiting, all_sets)
-        except LLMError as error:
-            raise _public(error) from None
+            return reported(await asyncio.get_running_loop().run_in_executor(waiting, all_sets))
         finally:
             run.end("the call was ended")
-            run.client.close()
             waiting.shutdown(wait=False)
-        return reported(sets)
 
     def propositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
         """Do what `apropositionize` does, from synchronous code; works inside a running event loop too."""
@@ -334,7 +330,9 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
         Raises:
             PropositionizerError: As `apropositionize`; all sets before the first one that is missing were returned.
         """
-        run = self._new_run()
+        yield from self._sets(self._new_run(), passages)
+
+    def _sets(self, run: _Run, passages: Iterable[Passage]) -> Iterator[PropositionSet]:
         try:
             yield from run.stream(passages)
         except LLMError as error:
@@ -418,7 +416,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
         *rates, max_cost = (None if limit is None else limit / self.workers for limit in limits)
         budget = Budget(max_cost, None if self.max_tokens_total is None else self.max_tokens_total // self.workers)
         model = _model_of(self._llm)
-        price = price_of(model, read_prices(self.prices), self._llm)
+        price = price_of(model, self.prices, self._llm)
         if self.max_cost is not None and price is None:
             raise ValueError(
                 f"max_cost needs the price of {model or 'the model'}, which is not in the price table: pass "

@@ -12,7 +12,7 @@ from itertools import pairwise
 from tokenize import STRING, TokenError, generate_tokens
 from typing import Any, Literal
 
-from llama_pack_densex.propositionizers.tokens import compared, has_letters
+from llama_pack_densex.propositionizers.tokens import compared, has_letters, sendable
 
 Problem = Literal["cut", "empty", "refused", "unreadable"]
 REASONS = {
@@ -176,7 +176,7 @@ def _python_list(text: str) -> Any:
 
 
 def _propositions(texts: Iterable[str]) -> tuple[str, ...]:
-    stating = [clean for text in texts if any(map(str.isalnum, clean := _clean(text)))]
+    stating = [clean for text in texts if any(map(str.isalnum, clean := sendable(text).strip()))]
     return unique(stating) if any(map(has_letters, stating)) else ()
 
 
@@ -208,11 +208,6 @@ def _listed_in(item: dict[str, Any]) -> list[Any]:
     if len(strings) > 1 and len(named) < len(item):
         raise _UnusableReplyError("unreadable")
     return list(strings)
-
-
-def _clean(text: str) -> str:
-    """Join surrogate pairs, replace lone surrogates (no store takes them) and strip white space."""
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").strip()
 
 
 _BULLET = r"[-*+•●◦–—]\s+|・\s*|[①-⑳]\s*"

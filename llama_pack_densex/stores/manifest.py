@@ -116,15 +116,10 @@ class Manifest:
             raise InvalidIndexError(f"{where} is damaged ({error}); build the index anew: {rebuild}.") from error
         if manifest is not None:
             return manifest
-        if schema > SCHEMA:
-            raise InvalidIndexError(
-                f"{where} was made by a newer version of llama-pack-densex (layout {schema}, this one "
-                f"reads {SCHEMA}); upgrade with: pip install -U llama-pack-densex"
-            )
-        raise InvalidIndexError(
-            f"{where} was made by an earlier version of llama-pack-densex (layout {schema}, this one reads {SCHEMA}); "
-            f"build the index anew: {rebuild}."
-        )
+        newer = "a newer", "upgrade with: pip install -U llama-pack-densex"
+        age, advice = newer if schema > SCHEMA else ("an earlier", f"build the index anew: {rebuild}.")
+        said = f"{where} was made by {age} version of llama-pack-densex (layout {schema}, this one reads {SCHEMA})"
+        raise InvalidIndexError(f"{said}; {advice}")
 
     def as_text(self) -> str:
         """As JSON."""

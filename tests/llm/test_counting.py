@@ -102,12 +102,13 @@ PROVIDERS: dict[str, tuple[dict[str, Any], Usage]] = {
                 "cachedContentTokenCount": 256,
                 "candidatesTokenCount": 120,
                 "thoughtsTokenCount": 500,
+                "totalTokenCount": 1520,
             }
         },
         Usage(1, 900, 620, 256),
     ),
     "Gemini that only thought": (
-        {"usage_metadata": {"prompt_token_count": 900, "candidates_token_count": None, "thoughts_token_count": 500}},
+        {"usage_metadata": {"prompt_token_count": 900, "thoughts_token_count": 500, "total_token_count": 1400}},
         Usage(1, 900, 500),
     ),
     "Ollama": ({"model": "m", "prompt_eval_count": 900, "eval_count": 120, "eval_duration": 10**9}, Usage(1, 900, 120)),

@@ -134,7 +134,7 @@ def test_a_model_that_echoes_the_prompt_has_answered_nothing() -> None:
 def test_a_lone_surrogate_does_not_keep_a_passage_from_being_sent() -> None:
     with OpenAIServer(lambda body: '["a b"]') as server:
         (made,) = propositionizer(server).propositionize([Passage("A \ud800 b.")])
-    assert (made.status, server.requests[0].content) == ("ok", "A ? b.")
+    assert (made.status, server.requests[0].content) == ("ok", "A \ufffd b.")
 
 
 @pytest.mark.parametrize(("text", "texts"), [(" \n", ()), ("12", ("12",)), ("1, 2.\n\n😀 ***", ("1, 2.",))])
@@ -363,6 +363,8 @@ def test_arguments_are_checked() -> None:
     for name in ("requests_per_minute", "tokens_per_minute", "max_cost", "retry_wait"):
         with pytest.raises(ValueError, match=name):
             LLMPropositionizer(MockLLM(), **{name: float("inf")})
+        with pytest.raises(ValueError, match=name):
+            setattr(LLMPropositionizer(MockLLM()), name, -1)
     with pytest.raises(TypeError, match=r"PromptTemplate\(\.\.\.\), not a str"):
         LLMPropositionizer(MockLLM(), proposition_prompt="{content}")  # type: ignore[arg-type]
 
