@@ -529,6 +529,25 @@ def test_keys_and_texts_do_not_get_into_the_report(server: OpenAIServer, tmp_pat
     assert "である" not in report
 
 
+def test_what_an_embedding_model_quotes_of_a_text_gets_into_no_report_and_no_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Quoting(RefusingEmbedding):
+        def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
+            if bad := [text for text in texts if self.refused in text]:
+                raise self.error(f"400: the input {bad[0]!r} is refused with key=sk-0123456789abcdef")
+            return super()._get_text_embeddings(texts)
+
+    caplog.set_level(logging.DEBUG, "llama_pack_densex")
+    secret = "The bitters hold quinine. 秘伝の調味料には山椒と陳皮が入っている。"
+    given = [Document(id_="秘伝", text=secret), *numbered(2)]
+    pack = pack_of(given, tmp_path / "index", embed_model=Quoting())
+    (failed,) = pack.failed_documents
+    assert "400: the input" in failed.error
+    said = (tmp_path / "index" / REPORT_FILE).read_text(encoding="utf-8") + caplog.text
+    assert not [word for word in ("bitters", "山椒", "sk-0123") if word in said]
+
+
 # equal texts
 
 

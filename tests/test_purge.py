@@ -161,6 +161,16 @@ def test_purging_leaves_nothing_of_a_document_in_what_was_recorded(
     assert stat.S_IMODE(recording.stat().st_mode) == 0o600
 
 
+def test_purging_leaves_nothing_of_what_a_kill_left_in_the_middle_of_a_line(
+    server: OpenAIServer, folder: Path, recording: Path
+) -> None:
+    pack = pack_of([SECRET, OTHER], folder, asking(server, record_to=recording))
+    with recording.open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"text": SECRET.text}, ensure_ascii=False)[:-9])
+    pack.delete(SECRET.id_, purge=True)
+    assert found((*WORDS, *OTHER_WORDS), recording) == set(OTHER_WORDS)
+
+
 @pytest.mark.parametrize("ensure_ascii", [False, True], ids=["UTF-8", "escaped"])
 def test_purging_leaves_nothing_of_a_document_in_a_recording_that_is_read(
     folder: Path, recording: Path, ensure_ascii: bool

@@ -114,6 +114,12 @@ def test_a_reply_is_read_however_the_model_arranges_both(reply: str) -> None:
     assert (read.texts, read.questions, read.problem) == (("A is b.",), ("What is a?",), None)
 
 
+def test_a_passage_of_questions_has_them_as_propositions() -> None:
+    reply = '{"propositions": ["What is tea made of?"], "questions": ["What does the quiz ask?"]}'
+    read = read_reply(reply, finished=True, questions=True)
+    assert (read.texts, read.questions) == (("What is tea made of?",), ("What does the quiz ask?",))
+
+
 def test_questions_in_another_language_than_the_passage_are_left_out(server: OpenAIServer) -> None:
     drifted = {
         "propositions": PROPOSITIONS[TEA],

@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 from llama_index.core.schema import BaseNode
 
-from llama_pack_densex.ingestion.report import Watch, describe
+from llama_pack_densex.ingestion.report import Watch
 from llama_pack_densex.llm.errors import classify
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, STATUS_KEY, Granularity
 from llama_pack_densex.node_parsers.nodes import NodeIds, is_random_id
@@ -296,7 +296,7 @@ class _Writing:
             try:
                 replaced = self._indexer.write(documents, self._there)
             except Exception as error:  # one of them may be at fault
-                logger.debug("%d documents are written one by one: %s", len(waiting), describe(error))
+                logger.debug("%d documents are written one by one: %s", len(waiting), classify(error).summary)
             else:
                 self._done(documents, replaced)
                 return

@@ -32,6 +32,7 @@ from llama_pack_densex.propositionizers.base import DelegatingPropositionizer, P
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer, passage_sentences
+from llama_pack_densex.propositionizers.tokens import has_letters
 
 ENOUGH = 5
 """Passages that a sample needs; replies to single passages differ by a tenth or two."""
@@ -421,4 +422,4 @@ def _maker_of(passage: Passage, propositionizer: Propositionizer) -> Proposition
     by = propositionizer
     while isinstance(by, DelegatingPropositionizer) and by.otherwise is not None and not by.takes(passage):
         by = by.otherwise
-    return by
+    return by if has_letters(passage.text) or not isinstance(by, LLMPropositionizer) else SentencePropositionizer()

@@ -15,11 +15,12 @@ from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.schema import BaseNode, Document, TransformComponent
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
+from llama_pack_densex.ingestion.report import describe
 from llama_pack_densex.llm.cache import open_private
 from llama_pack_densex.llm.usage import NOTHING, Usage
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY, STATUS_KEY
 from llama_pack_densex.node_parsers.nodes import is_random_id, title_of
-from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser, without_secrets
+from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser, holds_key
 from llama_pack_densex.propositionizers.base import Propositionizer
 from llama_pack_densex.stores.index import node_store
 from llama_pack_densex.stores.node_store import NodeStore
@@ -337,7 +338,7 @@ class _Worker:
         parser = cast(BasePropositionNodeParser, self._stage.made)
         before = parser.propositionizer.usage
         parsed = list(parser.stream(documents))
-        failed = {one.document.id_: str(one.error) for one in parsed if one.error is not None}
+        failed = {one.document.id_: describe(one.error, one.document.get_content()) for one in parsed if one.error}
         return [node for one in parsed for node in one.nodes], failed, parser.propositionizer.usage - before
 
     def embed(self, nodes: Sequence[BaseNode]) -> Sequence[BaseNode]:
@@ -389,7 +390,7 @@ def _maker(embed_model: BaseEmbedding | MakeEmbedding, batch_size: int) -> MakeE
     """A function that makes the embedding model, and may travel."""
     if isinstance(embed_model, BaseEmbedding):
         name = type(embed_model).__name__
-        if without_secrets(data := embed_model.to_dict()) != data:
+        if holds_key(embed_model):
             raise ValueError(
                 f"embed_model, a {name}, holds a key, and keys do not travel: pass a function that makes it in the "
                 f"workers, as embed_model=lambda: {name}(...), with the key from their environment"

@@ -16,15 +16,15 @@ from types import TracebackType
 from typing import Literal
 
 from llama_index.core.schema import BaseNode, TextNode
-from pydantic_core import ValidationError
 
 from llama_pack_densex.ingestion.progress import Display, IngestionProgress, count, duration, money
 from llama_pack_densex.llm.cache import open_private
-from llama_pack_densex.llm.errors import scrub, secrets_in_environment
+from llama_pack_densex.llm.errors import message_of, scrub, secrets_in_environment, without_quotes
 from llama_pack_densex.llm.usage import RequestFigures
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, REASON_KEY, STATUS_KEY, findings_of
 from llama_pack_densex.node_parsers.parsers import ParsedDocument
 from llama_pack_densex.propositionizers.base import Propositionizer, PropositionSet, report_fallbacks
+from llama_pack_densex.propositionizers.tokens import has_letters
 
 logger = logging.getLogger(__name__)
 
@@ -187,7 +187,7 @@ class Watch:
         if made.status == "fallback":
             self._fallback = made
         else:
-            self._is_sound = self._is_sound or bool(made.texts)
+            self._is_sound = self._is_sound or any(map(has_letters, made.texts))
 
     @property
     def unanswered(self) -> str:
@@ -225,7 +225,7 @@ class Watch:
         """A document could not be indexed; what the index had of it is there as it was."""
         self._progress.document()
         self._first_error = self._first_error or error
-        outcome = DocumentOutcome(document.id_, "failed", error=describe(error))
+        outcome = DocumentOutcome(document.id_, "failed", error=describe(error, document.get_content()))
         self._add(outcome)
         self.outcomes_failed = (*self.outcomes_failed, outcome)[:KEPT_DOCUMENTS]
         logger.error("Document %r was not indexed: %s", document.id_, outcome.error)
@@ -301,14 +301,9 @@ def _now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
-def describe(error: BaseException) -> str:
-    """Say what an exception is, on one line and without keys."""
-    if isinstance(error, ValidationError):  # pydantic's, whose message quotes what was wrong: a document's text
-        wrong = [f"{'.'.join(map(str, one['loc']))}: {one['type']}" for one in error.errors(include_input=False)]
-        message = f"{error.title} is not valid ({'; '.join(wrong)})"
-    else:
-        message = str(error)
-    message = _plain(message)[:_MESSAGE_CHARACTERS]
+def describe(error: BaseException, text: str = "") -> str:
+    """Say what an exception is, on one line, without keys and without what it quotes of a text."""
+    message = _plain(without_quotes(message_of(error)[: 10 * _MESSAGE_CHARACTERS], text))[:_MESSAGE_CHARACTERS]
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 

@@ -250,7 +250,7 @@ class ReplyCache:
 
 
 class _ForeignFileError(FileExistsError):
-    pass
+    """The file is of something else."""
 
 
 def open_private(path: str, flags: int) -> int:

@@ -7,9 +7,10 @@ import re
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from difflib import SequenceMatcher
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal
+
+from pydantic_core import ValidationError
 
 Kind = Literal["fatal", "too_long", "filtered", "rejected", "refused", "broken", "transient"]
 
@@ -82,7 +83,7 @@ def classify(error: BaseException, secrets: Iterable[str] = (), *, proven: bool 
         kind = "refused"
     elif status is not None and 400 <= status < 500 and status not in (408, 409, 425):
         kind = "rejected"
-    elif status is None and isinstance(error, _PROGRAMMING):
+    elif status is None and isinstance(error, (*_PROGRAMMING, ValidationError)):
         kind = "broken"
     return Failure(kind, summary, said=said, wait=wait)
 
@@ -103,7 +104,7 @@ def refuses_schema(error: BaseException, *, proven: bool) -> bool:
 def retry_after(error: BaseException) -> float:
     """How many seconds a server says to wait before the next try; 0 where it does not say."""
     response = attribute(error, "response")
-    headers = attribute(response, "headers") or attribute(_botocores(response), "HTTPHeaders") or {}
+    headers = attribute(response, "headers") or attribute(attribute(response, "ResponseMetadata"), "HTTPHeaders") or {}
     for name, divisor in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         value = str(headers.get(name, ""))
         try:
@@ -143,9 +144,9 @@ def secrets_in_environment() -> list[str]:
 
 def without_quotes(message: str, text: str) -> str:
     """Take out of a message what it quotes of a text that was sent."""
-    while (found := SequenceMatcher(None, message, text, autojunk=False).find_longest_match()).size >= _A_QUOTE:
-        message = f"{message[: found.a]}[...]{message[found.a + found.size :]}"
-    return message
+    starts = {i for i in range(len(message) - _A_QUOTE + 1) if message[i : i + _A_QUOTE] in text}
+    quoted = {i + further for i in starts for further in range(_A_QUOTE)}
+    return re.sub("\0+", "[...]", "".join("\0" if i in quoted else character for i, character in enumerate(message)))
 
 
 _A_QUOTE = 16  # characters
@@ -192,14 +193,10 @@ _SCHEMA = re.compile(r"(?i)response[_ ]format|json[_ ]?schema|guided_|grammar|st
 SETTING_ADVICE = "The provider does not take such requests: check the LLM's settings, then run again."
 
 
-def _botocores(response: Any) -> Any:
-    return attribute(response, "ResponseMetadata")
-
-
 def _status(error: BaseException) -> int | None:
     response = attribute(error, "response")
     values = [attribute(error, name) for name in ("status_code", "status", "http_status", "code")]
-    values += [attribute(response, "status_code"), attribute(_botocores(response), "HTTPStatusCode")]
+    values += [attribute(response, "status_code"), attribute(attribute(response, "ResponseMetadata"), "HTTPStatusCode")]
     numbers = (getattr(value, "value", value) for value in values)
     return next((number for number in numbers if type(number) is int and 100 <= number < 600), None)
 
@@ -211,7 +208,15 @@ def _message(error: BaseException) -> str:
         message = attribute(source, "message")
         if isinstance(message, str) and message:
             return message
-    return str(getattr(error, "message", "") or error)
+    return str(getattr(error, "message", "") or message_of(error))
+
+
+def message_of(error: BaseException) -> str:
+    """The message of an error, without what pydantic quotes of a value that was wrong: it may be a text."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    wrong = [f"{'.'.join(map(str, one['loc']))}: {one['type']}" for one in error.errors(include_input=False)]
+    return f"{error.title} is not valid ({'; '.join(wrong)})"
 
 
 def _causes(error: BaseException | None) -> str:

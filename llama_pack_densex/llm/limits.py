@@ -30,12 +30,9 @@ class Limits:
     each that is refused. No more are in flight than it has proved to take, and one more now and then to try.
 
     Args:
-        max_concurrency: The most requests in flight.
-        requests_per_minute: Requests that the server allows; None: whatever it turns out to take.
+        max_concurrency: The most requests in flight, at least 1.
+        requests_per_minute: Requests that the server allows, more than 0; None: whatever it turns out to take.
         tokens_per_minute: Tokens, sent and received together, that the server allows; None: any number.
-
-    Raises:
-        ValueError: `max_concurrency` is below 1, or an allowance is not a finite number above 0.
 
     Examples:
         >>> limits = Limits(64, requests_per_minute=600)
@@ -51,11 +48,6 @@ class Limits:
     def __init__(
         self, max_concurrency: int, requests_per_minute: float | None = None, tokens_per_minute: float | None = None
     ) -> None:
-        if max_concurrency < 1:
-            raise ValueError(f"max_concurrency must be at least 1, not {max_concurrency}")
-        for name, value in {"requests_per_minute": requests_per_minute, "tokens_per_minute": tokens_per_minute}.items():
-            if value is not None and not (math.isfinite(value) and value > 0):
-                raise ValueError(f"{name} must be a finite number above 0, not {value}")
         self._maximum = self._concurrency = max_concurrency
         self._interval = 60 / (requests_per_minute * _USED) if requests_per_minute else 0.0
         self.counts_tokens, self._tokens_a_minute = tokens_per_minute is not None, tokens_per_minute or math.inf

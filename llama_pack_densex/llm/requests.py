@@ -190,7 +190,7 @@ class Sender:
         if failure.kind == "refused":
             return self.limits.used_up(failure.wait, refused_since)
         if failure.kind == "broken" and not self._proven and failed:  # one answer may be garbage
-            return f"{failure.said}. That comes from the LLM's class or its client, and not from the provider: mend it."
+            return f"{failure.said}. The LLM's class or its client fails there: mend it, or see what is at its address."
         if failure.kind == "rejected":
             self._rejected += 1
             if not self._proven or self._rejected >= _IN_A_ROW:
@@ -226,7 +226,9 @@ class _Attempt:
         used = usage_of(response, self.question.messages)
         self.sender.meter.settle(self.reserved, used)
         self.reserved = None
-        self.outcome = reply = Reply(_text_of(response, self.question), finish_reason(response), used)
+        if (finish := finish_reason(response)) == "failed":
+            raise ConnectionError("the provider ended its reply with an error")
+        self.outcome = reply = Reply(_text_of(response, self.question), finish, used)
         if self.sender.cache is not None:
             try:
                 self.sender.cache.put(self.key, reply)

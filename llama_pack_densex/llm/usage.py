@@ -21,7 +21,7 @@ from llama_pack_densex.llm.errors import LLMError, attribute
 
 Messages = Sequence[ChatMessage]
 Response = ChatResponse | CompletionResponse
-Finish = Literal["stop", "length", "filtered", "refused", ""]
+Finish = Literal["stop", "length", "filtered", "refused", "failed", ""]
 
 
 class BudgetError(LLMError):
@@ -107,7 +107,7 @@ class RequestFigures:
 # OpenAI's names and those of many others, Anthropic's and Bedrock's, Google's, Ollama's
 _INPUT = ("prompt_tokens", "input_tokens", "prompt_token_count", "prompt_eval_count")
 _OUTPUT = ("completion_tokens", "output_tokens", "candidates_token_count", "eval_count")
-_THOUGHTS = ("thoughts_token_count",)  # which Google counts apart
+_TOTAL = ("total_tokens", "total_token_count")
 _READ = ("cache_read_input_tokens",)  # which Anthropic and Bedrock count apart
 _WRITTEN = ("cache_creation_input_tokens", "cache_write_input_tokens")
 _CACHED = ("cached_tokens", *_READ, "cached_content_token_count")
@@ -123,6 +123,7 @@ _FINISHES: dict[str, Finish] = {
     **dict.fromkeys(["content_filter", "content_filtered", "safety", "prohibited_content", "blocklist"], "filtered"),
     **dict.fromkeys(["recitation", "spii", "guardrail_intervened", "error_toxic"], "filtered"),
     "refusal": "refused",
+    "error": "failed",
 }
 
 
@@ -134,6 +135,7 @@ def usage_of(response: Response, messages: Messages) -> Usage:
         messages: What was sent.
     """
     raw, message = response.raw, getattr(response, "message", None)
+    text = message.content if message is not None else getattr(response, "text", "")
     reported = (attribute(raw, "usage"), attribute(raw, "usage_metadata"), raw)
     for place in (*reported, response.additional_kwargs, attribute(message, "additional_kwargs")):
         sent, received = _number(place, _INPUT), _number(place, _OUTPUT)
@@ -141,13 +143,14 @@ def usage_of(response: Response, messages: Messages) -> Usage:
             continue  # a server that does not count may send zeros
         details = attribute(place, "prompt_tokens_details") or attribute(place, "input_tokens_details")
         cached = _number(details, _CACHED) or _number(place, _CACHED) or 0
-        if sent is None:  # Ollama leaves out what it had cached
+        if not sent:  # Ollama leaves out what it had cached
             sent = count_messages(messages)
-        elif _number(place, (*_READ, *_WRITTEN)) is not None:
-            sent += cached + (_number(place, _WRITTEN) or 0)
-        received = (received or 0) + (_number(place, _THOUGHTS) or 0)
-        return Usage(1, sent, received, min(cached, sent))
-    text = message.content if message is not None else getattr(response, "text", "")
+        else:
+            if _number(place, (*_READ, *_WRITTEN)) is not None:
+                sent += cached + (_number(place, _WRITTEN) or 0)
+            # what is in the total alone are thoughts: Google's and xAI's
+            received = max(received or 0, (_number(place, _TOTAL) or 0) - sent)
+        return Usage(1, sent, received or count_tokens(text or ""), min(cached, sent))
     return Usage(1, count_messages(messages), count_tokens(text or ""))
 
 
@@ -158,7 +161,8 @@ def finish_reason(response: Any) -> Finish:
         response: A LlamaIndex `ChatResponse` or `CompletionResponse`; what the provider sent is in its `raw`.
 
     Returns:
-        "stop", "length", "filtered" (a content filter) or "refused"; "" where the response does not say.
+        "stop", "length", "filtered" (a content filter), "refused" or "failed" (an error of the provider's on the way);
+        "" where the response does not say.
     """
     raw, message = attribute(response, "raw"), attribute(response, "message")
     lists = [attribute(raw, name) for name in ("choices", "candidates", "generations")]

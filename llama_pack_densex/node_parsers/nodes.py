@@ -450,6 +450,8 @@ def _split_once(document: BaseNode, above: BasePiece | None, parser: NodeParser)
     )
     try:
         nodes = [node for node in _run(parser, source) if node.get_content().strip()]
+        if not nodes and text.strip():  # as core's parsers make of what is no JSON, and of HTML without their tags
+            nodes = [source]
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{parser.class_name()} cannot split document {document.id_!r}: {error}") from error
     index_of = {node.node_id: i for i, node in enumerate(nodes)}

@@ -73,6 +73,13 @@ def without_secrets(value: Any) -> Any:
     return [without_secrets(part) for part in value] if isinstance(value, list) else value
 
 
+def holds_key(component: BaseComponent) -> bool:
+    """Whether a key would be pickled with a parser or a model: one of its own, or of a model in it."""
+    data = component.to_dict()
+    inside = (*vars(component).values(), *(component.__pydantic_private__ or {}).values())
+    return data != without_secrets(data) or any(holds_key(part) for part in inside if isinstance(part, BaseComponent))
+
+
 _BaseParser = Annotated[
     NodeParser, BeforeValidator(_made_of_dict), PlainSerializer(lambda parser: without_secrets(parser.to_dict()))
 ]
@@ -112,7 +119,7 @@ class BasePropositionNodeParser(NodeParser):
         # core's own pickling leaves out what cannot be pickled; here that is an error
         fields = {name: getattr(self, name) for name in type(self).model_fields if name != "callback_manager"}
         for part in self._levels():
-            if (data := part.to_dict()) != without_secrets(data):
+            if holds_key(part):
                 raise TypeError(
                     f"the parser cannot be pickled with the key (api_key or the like) in its {part.class_name()}: make "
                     "that where it is used"
@@ -286,7 +293,9 @@ class PropositionNodeParser(BasePropositionNodeParser):
     """
 
     base_parser: _BaseParser = Field(
-        default_factory=lambda: default_base_parser(), description="The node parser that makes the passages."
+        default_factory=lambda: default_base_parser(),
+        repr=False,  # it may hold a model with its key
+        description="The node parser that makes the passages.",
     )
 
     @classmethod
@@ -331,6 +340,7 @@ class HierarchicalPropositionNodeParser(BasePropositionNodeParser):
     levels: list[_BaseParser] = Field(
         default_factory=lambda: _splitters(DEFAULT_CHUNK_SIZES),
         min_length=1,
+        repr=False,
         description="The node parsers of the levels above the propositions, the coarsest first.",
     )
 
@@ -385,13 +395,11 @@ class ParsedDocument:
         document: The document.
         nodes: Its nodes; none where it has no text.
         error: Why it has none; None where nothing was wrong.
-        is_passing: Whether some of its propositions may be had another day, since the provider could not be reached.
     """
 
     document: BaseNode
     nodes: list[BaseNode]
     error: Exception | None = None
-    is_passing: bool = False
 
 
 @dataclass
@@ -421,7 +429,7 @@ class _Waiting:
             nodes = [] if self.nodes is None else self.nodes.with_units(self.sets)
         except Exception as error:  # such as propositions that are no texts
             return ParsedDocument(self.document, [], error)
-        return ParsedDocument(self.document, nodes, self.error, any(one.is_passing for one in self.sets))
+        return ParsedDocument(self.document, nodes, self.error)
 
 
 def _has(document: BaseNode, name: str) -> bool:

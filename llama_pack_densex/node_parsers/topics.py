@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import accumulate, pairwise
 from math import inf
 from typing import Annotated, Any
 
 import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.bridge.pydantic import Field, PlainSerializer, PrivateAttr
+from llama_index.core.bridge.pydantic import Field, PlainSerializer
 from llama_index.core.node_parser import SentenceSplitter, TextSplitter
 from llama_index.core.utils import get_tokenizer
 
@@ -41,9 +42,8 @@ class TopicNodeParser(TextSplitter):
     embed_model: Annotated[
         BaseEmbedding | str,
         PlainSerializer(lambda model: model if isinstance(model, str) else embed_model_identity(model)),
-    ] = Field(description="What sentences are embedded by, or its name.")
+    ] = Field(repr=False, description="What sentences are embedded by, or its name.")
     chunk_size: int = Field(default=256, gt=0, description="The most tokens in a passage.")
-    _model: BaseEmbedding | None = PrivateAttr(default=None)
 
     @classmethod
     def class_name(cls) -> str:
@@ -70,11 +70,16 @@ class TopicNodeParser(TextSplitter):
         return passages
 
     def _embedded(self, sentences: Sequence[str]) -> Any:
-        if self._model is None:
-            self._model, _ = resolve_embed_model(self.embed_model)
-            if self._model is None:
-                raise ValueError("topics are told by an embedding model, and embed_model is none")
-        return np.asarray(self._model.get_text_embedding_batch(list(sentences)), np.float32)
+        model = self.embed_model if isinstance(self.embed_model, BaseEmbedding) else _named(self.embed_model)
+        return np.asarray(model.get_text_embedding_batch(list(sentences)), np.float32)
+
+
+@lru_cache(maxsize=4)  # not in the parser, with which it and its key would be pickled
+def _named(name: str) -> BaseEmbedding:
+    model, _ = resolve_embed_model(name)
+    if model is None:
+        raise ValueError("topics are told by an embedding model, and embed_model is none")
+    return model
 
 
 def similarities(embeddings: Any) -> list[float]:

@@ -7,12 +7,14 @@ import logging
 import math
 import os
 from collections import Counter, OrderedDict, deque
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from llama_index.core.bridge.pydantic import (
     Field,
@@ -26,6 +28,7 @@ from llama_index.core.instrumentation.events import BaseEvent
 from llama_index.core.llms import LLM
 from llama_index.core.prompts import BasePromptTemplate
 from llama_index.core.prompts.mixin import PromptDictType, PromptMixin, PromptMixinType
+from pydantic import FiniteFloat
 
 from llama_pack_densex.llm.cache import ReplyCache, passage_digest
 from llama_pack_densex.llm.errors import Failure, LLMError, classify
@@ -54,7 +57,7 @@ from llama_pack_densex.propositionizers.base import (
 )
 from llama_pack_densex.propositionizers.checks import checked, is_better, settled
 from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES, find_wrong_language
-from llama_pack_densex.propositionizers.parts import Part, fall_back, join_parts, split_in_two
+from llama_pack_densex.propositionizers.parts import fall_back, join_parts, split_in_two
 from llama_pack_densex.propositionizers.prompts import (
     JAPANESE_PROMPT_KEY,
     PROMPT_KEY,
@@ -68,12 +71,11 @@ from llama_pack_densex.propositionizers.prompts import (
 )
 from llama_pack_densex.propositionizers.recorded import append_recording, open_recording, purge_recording
 from llama_pack_densex.propositionizers.replies import REASONS, read_reply, unique
-from llama_pack_densex.propositionizers.sentences import segment
+from llama_pack_densex.propositionizers.sentences import passage_sentences, segment
+from llama_pack_densex.propositionizers.tokens import has_letters
 
 logger = logging.getLogger(__name__)
 dispatcher = get_dispatcher(__name__)
-
-T = TypeVar("T")
 
 _AHEAD, _LEAST_AHEAD = 16, 512  # passages that wait or are under way, for each request in flight, and in all
 _REMEMBERED = 4096  # passages of one call that a later identical one is compared with
@@ -121,7 +123,7 @@ class PropositionizingEndEvent(_PassageEvent):
     requests: int
 
 
-class LLMPropositionizer(Propositionizer, PromptMixin):
+class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True):
     """Asks an LLM for the propositions of each passage, and sees to it that none are lost on the way.
 
     A reply that is cut off makes it split the passage at a sentence boundary and ask for both halves; one that is
@@ -185,15 +187,15 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
         default="", description='What makes the LLM elsewhere: a function, as "module:name", or the model\'s name.'
     )
     max_concurrency: int | None = Field(default=None, ge=1, description="Requests in flight at the same time.")
-    requests_per_minute: float | None = Field(default=None, gt=0, description="What the provider allows.")
-    tokens_per_minute: float | None = Field(default=None, gt=0, description="What the provider allows.")
+    requests_per_minute: FiniteFloat | None = Field(default=None, gt=0, description="What the provider allows.")
+    tokens_per_minute: FiniteFloat | None = Field(default=None, gt=0, description="What the provider allows.")
     workers: int = Field(default=1, ge=1, description="Processes that share the rates and the budget.")
-    max_cost: float | None = Field(default=None, ge=0, description="US dollars to stop at.")
+    max_cost: FiniteFloat | None = Field(default=None, ge=0, description="US dollars to stop at.")
     max_tokens_total: int | None = Field(default=None, ge=0, description="Tokens to stop at.")
     prices: dict[str, Price] = Field(default={}, description="Prices beside the list prices.")
     max_attempts: int = Field(default=3, ge=1, description="Requests for the same text before sentences stand in.")
     max_retries: int = Field(default=6, ge=0, description="Further tries after a time-out or a server's error.")
-    retry_wait: float = Field(
+    retry_wait: FiniteFloat = Field(
         default=1.0, ge=0, description="Scale of the random wait between those tries, in seconds."
     )
     strictness: Literal["off", "flag", "repair"] = Field(
@@ -303,16 +305,13 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
             BudgetExceededError: `max_cost` or `max_tokens_total` allows no other request.
             OSError: `record_to` or the cache cannot be written.
         """
-        run = self._new_run()
+        run, waiting = self._new_run(), ThreadPoolExecutor(1)
+        all_sets = partial(copy_context().run, list, self._sets(run, passages))
         try:
-            asked = asyncio.run_coroutine_threadsafe(run.all(passages), run.loop)
-            sets = await asyncio.wrap_future(asked)
-        except LLMError as error:
-            raise _public(error) from None
+            return reported(await asyncio.get_running_loop().run_in_executor(waiting, all_sets))
         finally:
             run.end("the call was ended")
-            run.client.close()
-        return reported(sets)
+            waiting.shutdown(wait=False)
 
     def propositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
         """Do what `apropositionize` does, from synchronous code; works inside a running event loop too."""
@@ -331,7 +330,9 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
         Raises:
             PropositionizerError: As `apropositionize`; all sets before the first one that is missing were returned.
         """
-        run = self._new_run()
+        yield from self._sets(self._new_run(), passages)
+
+    def _sets(self, run: _Run, passages: Iterable[Passage]) -> Iterator[PropositionSet]:
         try:
             yield from run.stream(passages)
         except LLMError as error:
@@ -415,7 +416,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
         *rates, max_cost = (None if limit is None else limit / self.workers for limit in limits)
         budget = Budget(max_cost, None if self.max_tokens_total is None else self.max_tokens_total // self.workers)
         model = _model_of(self._llm)
-        price = price_of(model, read_prices(self.prices), self._llm)
+        price = price_of(model, self.prices, self._llm)
         if self.max_cost is not None and price is None:
             raise ValueError(
                 f"max_cost needs the price of {model or 'the model'}, which is not in the price table: pass "
@@ -443,6 +444,8 @@ class LLMPropositionizer(Propositionizer, PromptMixin):
         for key, prompt in prompts_dict.items():
             if key not in self._prompts:
                 raise ValueError(f"there is no prompt {key!r}, only {PROMPT_KEY!r} and {JAPANESE_PROMPT_KEY!r}")
+            if not isinstance(prompt, BasePromptTemplate):
+                raise TypeError(f"{key} must be a prompt, PromptTemplate(...), not a {type(prompt).__name__}")
             if not takes_variable(prompt, "content"):
                 raise ValueError(f"{key} has no variable {{content}}, so that the LLM would never see the passage")
         self._prompts = {**self._prompts, **prompts_dict}  # a copy: in-process copies of this object share the old one
@@ -525,19 +528,6 @@ class _Run:
         self._fallen: list[str] = []
         self._is_sound = False
 
-    async def all(self, passages: Sequence[Passage]) -> list[PropositionSet]:
-        """The sets of passages. An error is raised when what was under way has come to its end."""
-        places = asyncio.Semaphore(self._ahead)
-
-        async def make(passage: Passage) -> PropositionSet:
-            async with places:
-                return await self._set_of(passage)
-
-        try:
-            return await _gather_to_the_end(map(make, passages))
-        except Exception as error:
-            raise self._error or self.stop.error or error from None
-
     def stream(self, passages: Iterable[Passage]) -> Iterator[PropositionSet]:
         """The sets of passages, in order, while the next ones are under way.
 
@@ -588,12 +578,12 @@ class _Run:
             task.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody else may ask for it
             while len(self._asked) > _REMEMBERED and next(iter(self._asked.values())).done():
                 self._asked.popitem(last=False)
-        return await asyncio.shield(task)  # others may wait for it too
+        return await task
 
     async def _make(self, passage: Passage) -> PropositionSet:
         record_to = self.asking.record_to
         try:
-            made = await _PassageRun(self, passage).propositions() if passage.text.strip() else PropositionSet(())
+            made = await _PassageRun(self, passage).propositions()
             if record_to is not None and made.texts and made.status != "fallback":
                 append_recording(record_to, passage, made)
             self._note_end(passage, made)
@@ -625,7 +615,7 @@ class _Run:
 
     def _note_end(self, passage: Passage, made: PropositionSet) -> None:
         """Stop where sentences stand in for all of the first passages, and have them asked for anew by a later run."""
-        self._is_sound = self._is_sound or (bool(made.texts) and made.status != "fallback")
+        self._is_sound = self._is_sound or (made.status != "fallback" and any(map(has_letters, made.texts)))
         if self._is_sound:
             return
         self._fallen += [passage.text] if made.status == "fallback" else []
@@ -654,6 +644,8 @@ class _PassageRun:
     async def propositions(self) -> PropositionSet:
         """The passage's propositions; two events tell of them."""
         text = self._passage.text
+        if not has_letters(text):
+            return PropositionSet(passage_sentences(text))
         passage_id = passage_digest(text)
         dispatcher.event(PropositionizingStartEvent(passage_id=passage_id, characters=len(text)))
         made = await self._checked(join_parts(await self.ask_for(text)))
@@ -680,7 +672,7 @@ class _PassageRun:
         is_passing = isinstance(reply, Failure) and reply.kind == "transient"
         return settled(self._passage, replace(made, status="repaired", reason=reason, is_passing=is_passing))
 
-    async def ask_for(self, text: str, before: str = "") -> list[Part]:
+    async def ask_for(self, text: str, before: str = "") -> list[PropositionSet]:
         """Ask for the propositions of a text.
 
         Args:
@@ -716,34 +708,31 @@ class _PassageRun:
             self._run.note_first(reply.kind == "too_long" if isinstance(reply, Failure) else reply.finish == "length")
         return reply
 
-    async def _ask_for_halves(self, first: str, second: str, before: str) -> list[Part]:
+    async def _ask_for_halves(self, first: str, second: str, before: str) -> list[PropositionSet]:
         after = _last_sentences(f"{before}\n{first}")
-        halves = await _gather_to_the_end([self.ask_for(first, before), self.ask_for(second, after)])
-        return [part for half in halves for part in half]
-
-
-async def _gather_to_the_end(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Await all, then raise the first exception: what was asked for meanwhile is paid for, and worth keeping."""
-    results = await asyncio.gather(*coroutines, return_exceptions=True)
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
-    return results  # type: ignore[return-value]
+        asked = self.ask_for(first, before), self.ask_for(second, after)
+        parts: list[PropositionSet] = []
+        # both to their end: what was asked for before an error is paid for, and worth keeping
+        for half in await asyncio.gather(*asked, return_exceptions=True):
+            if isinstance(half, BaseException):
+                raise half
+            parts += half
+        return parts
 
 
 _MEASURED = ("en", "ja")  # languages in which checks are good enough to change propositions
 
 
-def _judge(text: str, reply: Reply, questions: bool) -> tuple[Part, str, str]:
+def _judge(text: str, reply: Reply, questions: bool) -> tuple[PropositionSet, str, str]:
     """The propositions in a reply to a text, the problem with it ("" where it can be used), and that in words."""
     reading = read_reply(reply.text, finished=reply.finish == "stop", questions=questions)
     problem: str = reading.problem or ""
     if reply.finish in ("length", "filtered", "refused"):
         problem = "cut" if reply.finish == "length" else reply.finish
     if not problem and (found := find_wrong_language(text, reading.texts)):
-        return Part(()), "language", f"the reply was in {LANGUAGE_NAMES.get(found, 'another language')}"
+        return PropositionSet(()), "language", f"the reply was in {LANGUAGE_NAMES.get(found, 'another language')}"
     asked = () if find_wrong_language(text, reading.questions) else reading.questions
-    return Part(reading.texts, questions=asked), problem, REASONS.get(problem, "")
+    return PropositionSet(reading.texts, questions=asked), problem, REASONS.get(problem, "")
 
 
 def _last_sentences(text: str, longest: int = 300) -> str:

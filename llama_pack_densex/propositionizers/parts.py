@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from llama_pack_densex.propositionizers.base import PropositionSet, Status
@@ -29,27 +28,16 @@ def split_in_two(text: str) -> tuple[str, str] | None:
     return text[:place].strip(), text[place:].strip()
 
 
-@dataclass(frozen=True)
-class Part:
-    """What came of a part of a passage: see `PropositionSet`."""
-
-    texts: tuple[str, ...]
-    reason: str = ""
-    is_fallback: bool = False
-    is_passing: bool = False
-    questions: tuple[str, ...] = ()
-
-
-def fall_back(text: str, reason: str, is_passing: bool = False) -> Part:
+def fall_back(text: str, reason: str, is_passing: bool = False) -> PropositionSet:
     """The sentences of a part that came to nothing."""
-    return Part(passage_sentences(text), reason, is_fallback=True, is_passing=is_passing)
+    return PropositionSet(passage_sentences(text), "fallback", reason, is_passing)
 
 
-def join_parts(parts: Sequence[Part]) -> PropositionSet:
+def join_parts(parts: Sequence[PropositionSet]) -> PropositionSet:
     """One set of what came of the parts of a passage, in their order."""
     texts = unique(text for part in parts for text in part.texts)
-    failed = [number for number, part in enumerate(parts, 1) if part.is_fallback]
-    reasons = list(unique(part.reason for part in parts if part.reason and (part.is_fallback or not failed)))
+    failed = [number for number, part in enumerate(parts, 1) if part.status == "fallback"]
+    reasons = list(unique(part.reason for part in parts if part.reason and (part.status == "fallback" or not failed)))
     if failed and len(parts) > 1:
         which = ", ".join(map(str, failed[:10])) + (", ..." if len(failed) > 10 else "")
         reasons.insert(0, f"sentences stand in for part{'s' * (len(failed) > 1)} {which} of {len(parts)}")

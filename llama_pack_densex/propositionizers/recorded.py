@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import mmap
 import os
 import shutil
 import threading
@@ -105,7 +106,7 @@ def _read_recordings(path: Path) -> dict[tuple[str, ...], PropositionSet]:
     recorded: dict[tuple[str, ...], PropositionSet] = {}
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
-            if not line.strip():
+            if not line.strip() or _is_half(line):
                 continue
             try:
                 record = json.loads(line.decode("utf-8-sig"))
@@ -142,15 +143,19 @@ def _texts(given: Any) -> tuple[str, ...]:
 
 
 def open_recording(path: str | Path) -> None:
-    """Create the file if it is not there (readable by its owner only), and end a line that a crash cut off.
+    """Create the file if it is not there (readable by its owner only), and take off half a line that a kill left.
 
     Raises:
         OSError: The file cannot be written.
     """
     with _WRITING, open(path, "ab+", buffering=0, opener=open_private) as file:
         if file.seek(0, os.SEEK_END) > 0:
-            file.seek(-1, os.SEEK_END)
-            if file.read(1) != b"\n":
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                start = data.rfind(b"\n") + 1
+                last = data[start:]
+            if _is_half(last):
+                file.truncate(start)
+            elif last:
                 file.write(b"\n")
 
 
@@ -175,6 +180,8 @@ def append_recording(path: str | Path, passage: Passage, propositions: Propositi
 def purge_recording(path: str | Path, texts: Iterable[str]) -> int:
     """Write a recording anew without the lines of some passages, compared as `RecordedPropositionizer` looks them up.
 
+    Half a line that a kill left may be of any passage, and is left out too.
+
     Returns:
         How many lines were left out.
 
@@ -186,7 +193,7 @@ def purge_recording(path: str | Path, texts: Iterable[str]) -> int:
         if not gone or not os.path.exists(path):
             return 0
         lines = Path(path).read_bytes().splitlines(keepends=True)
-        kept = [line for line in lines if compared(_text_in(line)) not in gone]
+        kept = [line for line in lines if compared(_text_in(line)) not in gone and not _is_half(line)]
         if len(kept) < len(lines):
             temporary = Path(f"{path}.{uuid.uuid4().hex}")
             try:
@@ -201,6 +208,11 @@ def purge_recording(path: str | Path, texts: Iterable[str]) -> int:
 
 def _exact_key(text: str, title: str, section: str) -> tuple[str, ...]:
     return compared(text), compared(title), compared(section)
+
+
+def _is_half(line: bytes) -> bool:
+    """Whether a line is what a kill in the middle of a write left of it."""
+    return line.startswith(b"{") and not line.endswith(b"\n") and not _text_in(line)
 
 
 def _text_in(line: bytes) -> str:

@@ -12,7 +12,7 @@ from itertools import pairwise
 from tokenize import STRING, TokenError, generate_tokens
 from typing import Any, Literal
 
-from llama_pack_densex.propositionizers.tokens import compared
+from llama_pack_densex.propositionizers.tokens import compared, has_letters, sendable
 
 Problem = Literal["cut", "empty", "refused", "unreadable"]
 REASONS = {
@@ -104,12 +104,12 @@ def _read(text: str, finished: bool, with_questions: bool) -> Reading:
         text = _without_thoughts(text)
         values = _values(text)
     asked: tuple[str, ...] = ()
+    named: list[Any] = []
     if with_questions:
-        named: list[Any] = []
         values = _without_questions(values, named)
         asked = _propositions(_strings(named, depth=0))
     texts = _propositions(_strings(values, depth=0)) or (() if values else _propositions(_listed(text, finished)))
-    if with_questions:
+    if with_questions and not named:
         asked += tuple(one for one in texts if one.endswith(_QUESTION_MARKS))
         texts = tuple(one for one in texts if not one.endswith(_QUESTION_MARKS))
     if looks_like_refusal(text) if not texts else len(texts) <= 2 and all(map(looks_like_refusal, texts)):
@@ -176,8 +176,8 @@ def _python_list(text: str) -> Any:
 
 
 def _propositions(texts: Iterable[str]) -> tuple[str, ...]:
-    stating = [clean for text in texts if any(map(str.isalnum, clean := _clean(text)))]
-    return unique(stating) if any(any(map(str.isalpha, text)) for text in stating) else ()
+    stating = [clean for text in texts if any(map(str.isalnum, clean := sendable(text).strip()))]
+    return unique(stating) if any(map(has_letters, stating)) else ()
 
 
 def _strings(value: Any, depth: int) -> Iterator[str]:
@@ -208,11 +208,6 @@ def _listed_in(item: dict[str, Any]) -> list[Any]:
     if len(strings) > 1 and len(named) < len(item):
         raise _UnusableReplyError("unreadable")
     return list(strings)
-
-
-def _clean(text: str) -> str:
-    """Join surrogate pairs, replace lone surrogates (no store takes them) and strip white space."""
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").strip()
 
 
 _BULLET = r"[-*+•●◦–—]\s+|・\s*|[①-⑳]\s*"

@@ -24,9 +24,10 @@ from llama_pack_densex.propositionizers.base import (
 )
 from llama_pack_densex.propositionizers.checks import checked
 from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES, find_wrong_language, is_english
-from llama_pack_densex.propositionizers.parts import Part, fall_back, join_parts, split_in_two
+from llama_pack_densex.propositionizers.parts import fall_back, join_parts, split_in_two
 from llama_pack_densex.propositionizers.replies import REASONS, read_reply
-from llama_pack_densex.propositionizers.tokens import sendable
+from llama_pack_densex.propositionizers.sentences import passage_sentences
+from llama_pack_densex.propositionizers.tokens import has_letters, sendable
 
 PROPOSITIONIZER = "chentong00/propositionizer-wiki-flan-t5-large"
 """The weights that the paper's authors published: 3 GB."""
@@ -107,9 +108,9 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
 
     def _make(self, passages: Sequence[Passage]) -> list[PropositionSet]:
         asked: dict[tuple[int, ...], str] = {
-            (number,): passage.text for number, passage in enumerate(passages) if passage.text.strip()
+            (number,): passage.text for number, passage in enumerate(passages) if has_letters(passage.text)
         }
-        parts: dict[tuple[int, ...], Part] = {}
+        parts: dict[tuple[int, ...], PropositionSet] = {}
         while asked:
             prompts = [_prompt(passages[place[0]], text) for place, text in asked.items()]
             replies = self._loaded.replies(prompts, self.batch_size, self.max_new_tokens)
@@ -117,16 +118,16 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
             for (place, text), reply in zip(asked.items(), replies, strict=True):
                 texts, problem = _judge(text, reply)
                 if not problem:
-                    parts[place] = Part(texts)
+                    parts[place] = PropositionSet(texts)
                 elif split := split_in_two(text):
                     halves |= {(*place, 0): split[0], (*place, 1): split[1]}
                 else:
                     parts[place] = fall_back(text, problem)
             asked = halves
-        made = [PropositionSet(())] * len(passages)
+        made = [PropositionSet(passage_sentences(passage.text)) for passage in passages]
         for number, places in groupby(sorted(parts), key=lambda place: place[0]):
             made[number] = checked(passages[number], join_parts([parts[place] for place in places]))
-        self._is_sound = self._is_sound or any(not part.is_fallback for part in parts.values())
+        self._is_sound = self._is_sound or any(part.status == "ok" for part in parts.values())
         fallen = [one.reason for one in made if one.status == "fallback"]
         if not self._is_sound and len(fallen) >= _FIRST_PASSAGES:
             raise PropositionizerError(

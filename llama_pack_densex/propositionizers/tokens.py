@@ -87,8 +87,13 @@ def telling_words(tokens: Iterable[str]) -> set[str]:
 
 
 def sendable(text: str) -> str:
-    """A text without halves of surrogate pairs: they are no characters, and no client or database takes them."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+    """A text with surrogate pairs joined and without halves of them, which no client or database takes."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def has_letters(text: str) -> bool:
+    """Whether a text has a letter in any script: numbers and signs alone can be said in no other words."""
+    return any(map(str.isalpha, text))
 
 
 def is_cjk(character: str) -> bool:

@@ -91,6 +91,10 @@ PROVIDERS: dict[str, tuple[dict[str, Any], Usage]] = {
         },
         Usage(1, 900, 620, 256),
     ),
+    "Gemini by OpenAI's protocol, whose thoughts are in the total alone, as xAI's": (
+        {"usage": {"prompt_tokens": 900, "completion_tokens": 120, "total_tokens": 1520}},
+        Usage(1, 900, 620),
+    ),
     "Gemini's JSON": (
         {
             "usageMetadata": {
@@ -98,12 +102,13 @@ PROVIDERS: dict[str, tuple[dict[str, Any], Usage]] = {
                 "cachedContentTokenCount": 256,
                 "candidatesTokenCount": 120,
                 "thoughtsTokenCount": 500,
+                "totalTokenCount": 1520,
             }
         },
         Usage(1, 900, 620, 256),
     ),
     "Gemini that only thought": (
-        {"usage_metadata": {"prompt_token_count": 900, "candidates_token_count": None, "thoughts_token_count": 500}},
+        {"usage_metadata": {"prompt_token_count": 900, "thoughts_token_count": 500, "total_token_count": 1400}},
         Usage(1, 900, 500),
     ),
     "Ollama": ({"model": "m", "prompt_eval_count": 900, "eval_count": 120, "eval_duration": 10**9}, Usage(1, 900, 120)),
@@ -130,6 +135,14 @@ def test_the_providers_own_count_is_taken(provider: str, form: Any) -> None:
     raw, usage = PROVIDERS[provider]
     assert usage_of(chat(form(raw)), MESSAGES) == usage
     assert usage_of(CompletionResponse(text=REPLY, raw=form(raw)), MESSAGES) == usage
+
+
+@pytest.mark.parametrize("received", [None, 0])
+def test_what_a_provider_leaves_out_of_its_count_is_counted(received: int | None) -> None:
+    raw = {"usage": {"prompt_tokens": 900, "completion_tokens": received, "total_tokens": received and 900}}
+    assert usage_of(chat(raw), MESSAGES) == Usage(1, 900, COUNTED.output_tokens)
+    raw = {"usage": {"prompt_tokens": received, "completion_tokens": 120}}
+    assert usage_of(chat(raw), MESSAGES) == Usage(1, COUNTED.input_tokens, 120)
 
 
 def test_it_is_found_where_llama_index_puts_it() -> None:

@@ -7,7 +7,7 @@ import math
 import random
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 import pytest
 from llama_index.core.base.llms.types import ChatMessage
@@ -261,17 +261,3 @@ def test_a_cancelled_wait_gives_its_place_back() -> None:
         return loop.time() - began
 
     assert run_virtually(main) == 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        ({"max_concurrency": 0}, "max_concurrency"),
-        ({"max_concurrency": 1, "requests_per_minute": 0}, "requests_per_minute"),
-        ({"max_concurrency": 1, "requests_per_minute": math.nan}, "requests_per_minute"),
-        ({"max_concurrency": 1, "tokens_per_minute": math.inf}, "tokens_per_minute"),
-    ],
-)
-def test_limits_that_are_none_are_refused(arguments: dict[str, Any], named: str) -> None:
-    with pytest.raises(ValueError, match=named):
-        Limits(**arguments)

@@ -4,7 +4,9 @@ import pytest
 from llama_index.core import Document, StorageContext, VectorStoreIndex
 from llama_index.core.node_parser import (
     HTMLNodeParser,
+    JSONNodeParser,
     MarkdownNodeParser,
+    NodeParser,
     get_child_nodes,
     get_deeper_nodes,
     get_leaf_nodes,
@@ -144,6 +146,15 @@ def test_html_can_be_the_base_parser() -> None:
     document = Document(text="<html><body><h1>Rain</h1><p>Rain fell. It was cold.</p></body></html>")
     nodes = PropositionNodeParser(base_parser=HTMLNodeParser()).get_nodes_from_documents([document])
     assert "Rain fell." in [node.get_content() for node in of(nodes, "proposition")]
+
+
+@pytest.mark.parametrize("base_parser", [JSONNodeParser(), HTMLNodeParser()])
+def test_a_document_that_the_base_parser_makes_nothing_of_is_a_passage(base_parser: NodeParser) -> None:
+    document = Document(text="味噌は塩辛い。大豆から作られる。")
+    nodes = PropositionNodeParser(base_parser=base_parser).get_nodes_from_documents([document, Document(text=" \n")])
+    (passage,) = of(nodes, "passage")
+    assert (passage.get_content(), passage.node_id != document.id_) == (document.text, True)
+    assert [node.get_content() for node in of(nodes, "proposition")] == ["味噌は塩辛い。", "大豆から作られる。"]
 
 
 def test_cores_recursive_retriever_works_on_these_nodes_alone(flat: list[BaseNode]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from llama_index.core import Document, Settings
 from llama_index.core.ingestion import IngestionCache, IngestionPipeline
-from llama_index.core.node_parser import SemanticSplitterNodeParser, SentenceSplitter
+from llama_index.core.node_parser import MarkdownElementNodeParser, SemanticSplitterNodeParser, SentenceSplitter
 from llama_index.core.schema import IndexNode
 from llama_index.llms.openai import OpenAI
 
@@ -21,8 +21,10 @@ from llama_pack_densex import (
     SentencePropositionizer,
 )
 from llama_pack_densex.node_parsers.parsers import PropositionIngestionCache
+from llama_pack_densex.node_parsers.topics import TopicNodeParser
 from tests.conftest import DATA
 from tests.embedding import TrigramEmbedding
+from tests.openai_server import OpenAIServer
 
 KEY = "sk-secret-0123456789"
 PARSERS = [PropositionNodeParser, HierarchicalPropositionNodeParser]
@@ -127,11 +129,29 @@ def test_a_base_parsers_key_is_not_serialised_either() -> None:
     pytest.importorskip("llama_index.embeddings.openai")
     from llama_index.embeddings.openai import OpenAIEmbedding
 
-    splitter = SemanticSplitterNodeParser(embed_model=OpenAIEmbedding(api_key=KEY))
-    parser = PropositionNodeParser(base_parser=splitter)
-    assert "secret" not in parser.to_json()
-    with pytest.raises(TypeError, match="api_key"):
-        pickle.dumps(parser)
+    embed_model = OpenAIEmbedding(api_key=KEY)
+    for splitter in (
+        SemanticSplitterNodeParser(embed_model=embed_model),
+        MarkdownElementNodeParser(llm=OpenAI(model="gpt-4o-mini", api_key=KEY)),
+        TopicNodeParser(embed_model=embed_model),
+    ):
+        for parser in (
+            PropositionNodeParser(base_parser=splitter),
+            HierarchicalPropositionNodeParser(levels=[splitter]),
+        ):
+            assert "secret" not in parser.to_json() + repr(parser)
+            with pytest.raises(TypeError, match="api_key"):
+                pickle.dumps(parser)
+
+
+def test_a_model_that_was_found_by_its_name_is_not_pickled(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("llama_index.embeddings.openai")
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with OpenAIServer() as server:
+        topics = TopicNodeParser(embed_model=f"openai:text-embedding-3-small@{server.url}", chunk_size=10)
+        parser = PropositionNodeParser(base_parser=topics)
+        assert parser.get_nodes_from_documents([Document(text="The lamp is red. It hangs in hall 7. " * 3)])
+        assert "secret" not in repr(pickle.dumps(parser)) + repr(topics)
 
 
 def test_pickled_parsers_work_in_another_process(documents: list[Document], tmp_path: Path) -> None:

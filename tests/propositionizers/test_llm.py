@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from llama_index.core import Document
 from llama_index.core.llms import ChatMessage, MockLLM
 from llama_index.core.prompts import PromptTemplate, RichPromptTemplate
 from llama_index.core.utils import get_tokenizer
 from llama_index.llms.openai import OpenAI
 
-from llama_pack_densex.propositionizers.base import Passage
+from llama_pack_densex import DenseXRetrievalPack, PropositionNodeParser
+from llama_pack_densex.ingestion.estimate import estimate
+from llama_pack_densex.propositionizers.base import Passage, PropositionizerError
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from llama_pack_densex.propositionizers.sentences import sentence_spans
 from tests.openai_server import MALFORMED, STYLES, OpenAIServer, Reply, Responder, asked_content, held, in_turn
@@ -131,13 +134,28 @@ def test_a_model_that_echoes_the_prompt_has_answered_nothing() -> None:
 def test_a_lone_surrogate_does_not_keep_a_passage_from_being_sent() -> None:
     with OpenAIServer(lambda body: '["a b"]') as server:
         (made,) = propositionizer(server).propositionize([Passage("A \ud800 b.")])
-    assert (made.status, server.requests[0].content) == ("ok", "A ? b.")
+    assert (made.status, server.requests[0].content) == ("ok", "A \ufffd b.")
 
 
-def test_a_blank_passage_costs_nothing() -> None:
+@pytest.mark.parametrize(("text", "texts"), [(" \n", ()), ("12", ("12",)), ("1, 2.\n\n😀 ***", ("1, 2.",))])
+def test_a_passage_without_letters_costs_nothing(text: str, texts: tuple[str, ...]) -> None:
     with OpenAIServer() as server:
-        made = propositionizer(server).propositionize([Passage(" \n")])
-    assert (made[0].texts, made[0].status, server.requests) == ((), "ok", [])
+        asking = propositionizer(server)
+        (made,) = asking.propositionize([Passage(text)])
+        assert (made.texts, made.status, server.requests) == (texts, "ok", [])
+        document = Document(id_="numbers", text=text)
+        found = estimate([document], PropositionNodeParser(propositionizer=asking))
+        assert (found.requests, found.cost) == (0, 0.0)
+        made_nodes = PropositionNodeParser(propositionizer=asking).get_nodes_from_documents([document])
+    assert tuple(node.get_content() for node in made_nodes[1:]) == texts
+
+
+def test_a_page_number_is_no_sign_that_a_model_is_of_use() -> None:
+    with OpenAIServer(lambda body: "no list") as server, pytest.raises(PropositionizerError, match="None of the pass"):
+        DenseXRetrievalPack(
+            [Document(text="12"), Document(text="Miso is salty.")],
+            propositionizer=propositionizer(server), embed_model="none", query_llm="none",
+        )  # fmt: skip
 
 
 @pytest.mark.parametrize("style", sorted(set(STYLES) - set(MALFORMED)))
@@ -342,6 +360,13 @@ def test_arguments_are_checked() -> None:
         LLMPropositionizer(MockLLM(), max_conc=3)
     with pytest.raises(ValueError, match="max_concurrency"):
         LLMPropositionizer(MockLLM(), max_concurrency=0)
+    for name in ("requests_per_minute", "tokens_per_minute", "max_cost", "retry_wait"):
+        with pytest.raises(ValueError, match=name):
+            LLMPropositionizer(MockLLM(), **{name: float("inf")})
+        with pytest.raises(ValueError, match=name):
+            setattr(LLMPropositionizer(MockLLM()), name, -1)
+    with pytest.raises(TypeError, match=r"PromptTemplate\(\.\.\.\), not a str"):
+        LLMPropositionizer(MockLLM(), proposition_prompt="{content}")  # type: ignore[arg-type]
 
 
 def test_messages_are_llama_index_chat_messages() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import traceback
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -82,6 +83,25 @@ def test_a_body_that_is_no_completion_is_tried_again(body: str) -> None:
     with OpenAIServer(in_turn(Reply(body_override=body), held(RIGHT))) as server:
         (made,) = propositionizer(server.url).propositionize(PASSAGES[:1])
     assert (made.texts, made.status) == ((RIGHT[PASSAGES[0].text][0],), "ok")
+
+
+def test_a_reply_that_ends_with_an_error_is_paid_asked_for_again_and_not_kept(tmp_path: Path) -> None:
+    with OpenAIServer(in_turn(Reply("", finish_reason="error"), held(RIGHT))) as server:
+        asking = propositionizer(server.url, max_retries=0, cache=tmp_path / "replies.db")
+        (made,) = asking.propositionize(PASSAGES[:1])
+        assert (made.status, made.is_passing) == ("fallback", True)
+        (made,) = asking.propositionize(PASSAGES[:1])
+    assert (made.status, asking.usage.requests, asking.figures.failed) == ("ok", 2, 1)
+
+
+def test_a_reply_that_llama_index_cannot_read_stops_the_run_without_its_text() -> None:
+    message = {"role": "assistant", "content": [{"type": "text", "text": [RIGHT[PASSAGES[0].text][0]]}]}
+    body = json.dumps({"choices": [{"index": 0, "finish_reason": "stop", "message": message}]})
+    with OpenAIServer(lambda _: Reply(body_override=body)) as server, pytest.raises(PropositionizerError) as raised:
+        propositionizer(server.url).propositionize(PASSAGES[:1])
+    assert len(server.requests) == 2
+    assert "ValidationError" in str(raised.value)
+    assert RIGHT[PASSAGES[0].text][0] not in str(raised.value)
 
 
 def test_an_error_that_stays_is_the_passages_matter(caplog: pytest.LogCaptureFixture) -> None:

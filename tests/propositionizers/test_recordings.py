@@ -14,6 +14,7 @@ import pytest
 
 from llama_pack_densex.propositionizers.base import Passage, PropositionSet
 from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer, append_recording, open_recording
+from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
 from tests.openai_server import OpenAIServer, held
 from tests.propositionizers.test_llm import ALL, MISO, MISO_JA, PASSAGE, PASSAGE_JA, propositionizer
 
@@ -42,12 +43,35 @@ def test_what_came_back_is_recorded_and_read_again(tmp_path: Path) -> None:
     assert [one.texts for one in again] == [made[0].texts, made[2].texts]
 
 
-def test_a_line_that_a_crash_cut_off_spoils_no_other(tmp_path: Path) -> None:
+@pytest.mark.parametrize("half", ['{"te', '{"text": "The bitters hold worm', '{"text": "秘伝'])
+@pytest.mark.parametrize("before", [0, 2])
+def test_half_a_line_that_a_kill_left_spoils_no_other(tmp_path: Path, half: str, before: int) -> None:
     file = tmp_path / "propositions.jsonl"
-    file.write_bytes(b'{"title": "x", "te')
+    whole = json.dumps({"text": "It is salty.", "propositions": ["Miso is salty."]}) + "\n"
+    file.write_text(whole * before + half, encoding="utf-8")
+    recorded = RecordedPropositionizer(file, otherwise=SentencePropositionizer())
+    assert recorded.propositionize([Passage("It is salty.")])[0].texts == (f"{'Miso' if before else 'It'} is salty.",)
     with OpenAIServer(held(MISO)) as server:
         propositionizer(server, record_to=file).propositionize([PASSAGE])
-    assert json.loads(file.read_text("utf-8").splitlines()[1])["propositions"] == ALL
+    lines = file.read_text("utf-8").splitlines(keepends=True)
+    assert lines[:-1] == [whole] * before
+    assert RecordedPropositionizer(file).propositionize([PASSAGE])[0].texts == tuple(ALL)
+
+
+def test_a_last_line_without_its_end_is_kept(tmp_path: Path) -> None:
+    file = tmp_path / "by-hand.jsonl"
+    file.write_text('{"text": "It is salty.", "propositions": ["Miso is salty."]}')
+    with OpenAIServer(held(MISO)) as server:
+        propositionizer(server, record_to=file).propositionize([PASSAGE])
+    made = RecordedPropositionizer(file).propositionize([Passage("It is salty."), PASSAGE])
+    assert [one.texts for one in made] == [("Miso is salty.",), tuple(ALL)]
+
+
+def test_a_line_that_is_damaged_in_another_way_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "by-hand.jsonl"
+    file.write_text('{"text": "It is sal\n')
+    with pytest.raises(ValueError, match="line 1"):
+        RecordedPropositionizer(file)
 
 
 def test_a_place_that_cannot_be_written_is_an_error_before_anything_is_paid(tmp_path: Path) -> None:
