@@ -8,8 +8,8 @@ from typing import Any, Literal, get_args
 
 from llama_pack_densex.node_parsers.metadata import EMBED_METADATA, LLM_METADATA
 from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES
-from llama_pack_densex.retrieval.auto_merging import DEFAULT_RATIO_THRESH
 from llama_pack_densex.retrieval.context import ContextMode, PropositionContextPostprocessor
+from llama_pack_densex.retrieval.retrievers import DEFAULT_RATIO_THRESH
 
 Mode = Literal["recursive", "auto_merging"]
 SearchedGranularity = Literal["proposition", "sentence", "passage", "question"]

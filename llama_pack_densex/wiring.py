@@ -34,9 +34,8 @@ from llama_pack_densex.options import Hybrid, PackOptions
 from llama_pack_densex.propositionizers.base import Propositionizer
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
-from llama_pack_densex.retrieval.auto_merging import PropositionAutoMergingRetriever
-from llama_pack_densex.retrieval.recursive import PropositionRecursiveRetriever
 from llama_pack_densex.retrieval.reranking import MIN_CANDIDATES, RerankingRetriever
+from llama_pack_densex.retrieval.retrievers import PropositionAutoMergingRetriever, PropositionRecursiveRetriever
 from llama_pack_densex.retrieval.search import (
     DenseUnitRetriever,
     HybridUnitRetriever,

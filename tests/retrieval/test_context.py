@@ -26,7 +26,7 @@ from llama_pack_densex.retrieval.context import (
     rank_facts,
 )
 from llama_pack_densex.retrieval.hits import matched_units, with_matches
-from llama_pack_densex.retrieval.recursive import PropositionRecursiveRetriever
+from llama_pack_densex.retrieval.retrievers import PropositionRecursiveRetriever
 from llama_pack_densex.retrieval.search import DenseUnitRetriever
 from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.node_store import FoundNode, NodeRecord

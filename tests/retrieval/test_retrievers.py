@@ -9,10 +9,9 @@ from llama_index.core.schema import BaseNode, QueryBundle
 
 from llama_pack_densex import HierarchicalPropositionNodeParser, PropositionNodeParser
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
-from llama_pack_densex.retrieval.auto_merging import PropositionAutoMergingRetriever
 from llama_pack_densex.retrieval.context import assemble_context, choose_facts, count_words, rank_facts
 from llama_pack_densex.retrieval.hits import collapse, matched_units
-from llama_pack_densex.retrieval.recursive import PropositionRecursiveRetriever
+from llama_pack_densex.retrieval.retrievers import PropositionAutoMergingRetriever, PropositionRecursiveRetriever
 from llama_pack_densex.retrieval.search import DenseUnitRetriever, LexicalUnitRetriever, UnitRetriever
 from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.node_store import FoundNode
