@@ -6,8 +6,6 @@ BIN := $(VENV)/bin
 TWO_PROCESSES := -m pytest -n 2 --dist loadgroup
 # one core for each process: some libraries would take all there are
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python $(TWO_PROCESSES)
-# what tests start in processes of their own is compiled once
-export PYTHONDONTWRITEBYTECODE :=
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 CORE_VERSIONS := lowest 0.14.20 newest
 
