@@ -22,7 +22,7 @@ from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARI
 from llama_pack_densex.node_parsers.nodes import is_random_id, title_of
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser, holds_key
 from llama_pack_densex.propositionizers.base import Propositionizer
-from llama_pack_densex.stores.index import node_store
+from llama_pack_densex.stores.index import NodeIndex, node_store
 from llama_pack_densex.stores.node_store import NodeStore
 
 try:
@@ -247,7 +247,7 @@ class _ShardStore:
         ids = [document.id_ for document in documents]
         there = self.ledger.read(ids)
         self.ledger.enter((document_id, "", "") for document_id in ids)  # a stop in between is seen
-        self._nodes.replace(list(there), nodes)
+        NodeIndex(self._nodes).replace(list(there), nodes)  # which looks at the embeddings
         first = {node.ref_doc_id: node for node in reversed(nodes)}
         self.ledger.enter(self._entry(document, first.get(document.id_)) for document in documents)
         unchanged, self.unchanged = self.unchanged, 0

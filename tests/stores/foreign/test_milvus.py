@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from llama_pack_densex.stores.foreign import adapter_for
+from llama_pack_densex.stores.index import NodeIndex
 from tests.stores.foreign.alone_checks import TEA, AloneChecks, Open
 from tests.stores.foreign.made_nodes import DIMENSION, question, without_embedding
 
@@ -33,7 +34,7 @@ def test_what_another_process_wrote_is_read(tmp_path: Path) -> None:
     assert store.fetch([TEA[0].node_id]) == {TEA[0].node_id: without_embedding(TEA[0])}
     assert len(store.search(question("tea", 9))) == len(TEA)
     with pytest.raises(ValueError, match="dimension"):
-        store.replace([], [TEA[0].model_copy(update={"embedding": [1.0]})])
+        NodeIndex(store).replace([], [TEA[0].model_copy(update={"embedding": [1.0]})])
 
 
 class TestMilvusLite(AloneChecks):
