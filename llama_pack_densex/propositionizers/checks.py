@@ -50,7 +50,7 @@ def check_propositions(passage: Passage, propositions: Sequence[str]) -> list[Fi
     said: dict[tuple[object, ...], int] = {}
     sources = align(passage.text, [propositions[index] for index, _ in stated])
     for (index, text), spans in zip(stated, sources, strict=True):
-        for name, why in _ungrounded(text, context, [passage.text[slice(*span)] for span in spans]):
+        for name, why in _ungrounded(text, context, "\n".join(passage.text[slice(*span)] for span in spans)):
             if name not in reported:
                 reported.add(name)
                 findings.append(Finding("grounding", index, None, why))
@@ -416,7 +416,7 @@ def _unit_of(text: str, start: int, end: int) -> str:
     return _COUNTED[unit.lastindex - 1] if unit and unit.lastindex else ""
 
 
-def _ungrounded(text: _Text, context: _Context, sources: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _ungrounded(text: _Text, context: _Context, said_by: str) -> Iterator[tuple[str, str]]:
     """What a proposition says and its passage does not, or not in the sentences that say it; and that in words."""
     for number in text.numbers:
         shown, unit = _short(number.shown), number.unit
@@ -429,7 +429,7 @@ def _ungrounded(text: _Text, context: _Context, sources: Sequence[str]) -> Itera
             yield f"{label} {shown}", f'"{shown}" is in the passage, but not after "{label}"'
         elif context.known.isdisjoint(number.values) and context.has_other(number.event, number):
             yield f"{shown} {number.event}", f'"{shown}" is in the passage, but not before "{number.event}"'
-        elif other := _in_its_place(number, text, sources, context):
+        elif other := _in_its_place(number, text, said_by, context):
             yield f"{shown} {other}", f'"{shown}" is in the passage, but where it says this it has "{other}"'
     for quotation in _QUOTATION.finditer(text.plain):
         if (said := _squeeze(quotation[0])) not in context.squeezed:
@@ -438,12 +438,12 @@ def _ungrounded(text: _Text, context: _Context, sources: Sequence[str]) -> Itera
         yield name, f'"{_short(name)}" is in neither the passage nor its title or section'
 
 
-def _in_its_place(number: _Number, text: _Text, sources: Sequence[str], context: _Context) -> str:
+def _in_its_place(number: _Number, text: _Text, said_by: str, context: _Context) -> str:
     """What the sentences that say a proposition have in place of one of its numbers; "" where they have that."""
     is_named = any(number.values[0] in context.labels.get(label, ()) for label in number.labels)  # Voyager 2
     if is_named or not number.is_plain or not context.known.isdisjoint(number.values):
         return ""
-    source = _source("\n".join(sources))
+    source = _source(said_by)
     if not source.values.isdisjoint(number.values):
         return ""
     others = (one for one in source.numbers if one.is_plain and one.counts == number.counts)

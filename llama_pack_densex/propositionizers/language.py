@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 
 
 def words(text: str) -> frozenset[str]:
@@ -85,9 +86,10 @@ def find_wrong_language(text: str, propositions: Sequence[str]) -> str | None:
         return None
     reply = "\n".join(propositions)
     other_scripts = _weights(reply).keys() - {group}
-    known = {unit for _, unit in _units(text)} if other_scripts else set()
+    known = set(chain.from_iterable(_units(text).values())) if other_scripts else set()
     for proposition in propositions if other_scripts else ():
-        new = sum(_weight(name, unit) for name, unit in _units(proposition) if name != group and unit not in known)
+        others = {name: units for name, units in _units(proposition).items() if name != group}
+        new = sum(_weight(name, [unit for unit in units if unit not in known]) for name, units in others.items())
         if new >= _LEAST_NEW and new > 2 * _weights(proposition).get(group, 0.0):
             return detect_language(proposition if _dominant(_weights(reply)) == group else reply)
     if group == "cjk":
@@ -113,31 +115,27 @@ _GROUPS = {
     "devanagari": r"[\u0900-\u097f]+",
     "thai": r"[\u0e00-\u0e7f]+",
 }
-_UNIT = re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in _GROUPS.items()))
+_SCRIPTS = {name: re.compile(pattern) for name, pattern in _GROUPS.items()}
 # Latin words among other letters are names and code; three in a row may be a phrase.
 _LATIN_PHRASE = re.compile(rf"[{_LATIN}'’]+(?:[ \t,\n-]+[{_LATIN}'’]+){{2,}}")
 _CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
 
 
-def _units(text: str) -> Iterator[tuple[str, str]]:
-    """Split a text into words, and into characters where words are not separated, each with its script."""
-    for match in _UNIT.finditer(text):
-        yield match.lastgroup or "", match.group().lower()
+def _units(text: str) -> dict[str, list[str]]:
+    """The words of a text, and its characters where words are not separated, by their script."""
+    text = text.lower()
+    return {name: units for name, pattern in _SCRIPTS.items() if (units := pattern.findall(text))}
 
 
-def _weight(group: str, unit: str) -> float:
-    """Measure a unit in words; a word takes about two characters of Chinese or Japanese, about four of Thai."""
-    return 0.5 if group == "cjk" else max(1.0, len(unit) / 4) if group == "thai" else 1.0
+def _weight(group: str, units: Sequence[str]) -> float:
+    """Measure units in words; a word takes about two characters of Chinese or Japanese, about four of Thai."""
+    if group == "thai":
+        return sum(max(1.0, len(unit) / 4) for unit in units)
+    return len(units) / 2 if group == "cjk" else float(len(units))
 
 
 def _weights(text: str) -> dict[str, float]:
-    if text.isascii():  # as is most English, and quickly counted
-        words = len(re.findall(_GROUPS["latin"], text))
-        return {"latin": float(words)} if words else {}
-    weights: dict[str, float] = {}
-    for group, unit in _units(text):
-        weights[group] = weights.get(group, 0.0) + _weight(group, unit)
-    return weights
+    return {group: _weight(group, units) for group, units in _units(text).items()}
 
 
 @lru_cache(maxsize=1024)  # a passage is looked at before it is asked for, and again with its reply
