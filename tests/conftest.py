@@ -36,6 +36,7 @@ SLOW: dict[str, tuple[str, ...]] = {
     "tests/test_first_day.py::*": (),
     "tests/stores/foreign/test_chroma.py::test_more_rows*": (),
     "tests/evaluation/test_report_browser.py::*": (),
+    "tests/integration/stores/test_any_order.py::*": ("*[[]lancedb-folder-*-0]",),
     "tests/integration/stores/test_reopening.py::test_another_process*": ("*[[]lancedb-folder]",),
     "tests/ingestion/test_pipeline_workers.py::*": ("*same_order", "*of_the_environment"),
     "tests/ingestion/test_ray.py::*": (),
