@@ -6,10 +6,10 @@ import contextlib
 import re
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version as installed_version
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, ParamSpec, cast
 
 import typer
 
@@ -29,140 +29,7 @@ _LIMITS = (
     "max_tokens_total", "prices",
 )  # fmt: skip
 """The options that become arguments of `LLMPropositionizer`."""
-
-
-def _check_propositionizer(value: str | None) -> str | None:
-    """Refuse what is no propositionizer, as a usage error."""
-    if value is None or _KIND.fullmatch(value):
-        return value
-    raise typer.BadParameter(f"{value!r} is not {_KINDS}")
-
-
-def _one_of(metavar: str, names: Sequence[str]) -> dict[str, Any]:
-    """What an option that takes names, one of them or several, is made with."""
-
-    def check(value: Any) -> Any:
-        if isinstance(value, str) and value.replace("-", "_") in names:  # auto-merging too
-            return value.replace("-", "_")
-        wrong = {value} if isinstance(value, str) else set(value or ())
-        if wrong := wrong - set(names):
-            raise typer.BadParameter(f"{wrong.pop()!r} is not one of {', '.join(names)}")
-        return value
-
-    return {"callback": check, "metavar": metavar}
-
-
-def _llm_option(what: str, remark: str, *name: str) -> Any:
-    return typer.Option(*name, "--llm", "--llm-model", help=f"{what}: {_HELP_LLM}{remark}.", metavar="NAME")
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"densex {installed_version('llama-pack-densex')}")
-        raise typer.Exit
-
-
-_NAMED = {"callback": _check_propositionizer, "metavar": "KIND"}
-_HELP_MODE = f"How propositions lead to passages: {' or '.join(_MODES)}."
-_HELP_EMBED_MODEL = (
-    'Embedding model: PROVIDER:NAME, a folder, "minilm" (English), a retriever as "contriever" or "ruri" '
-    '(see docs/search.md), or "none" to search by words.'
-)
-_HELP_LLM = "an OpenAI model, or openai-like:NAME, ollama:NAME, anthropic:NAME, google:NAME, huggingface:NAME"
-_HELP_CONTEXT = "What an LLM reads, to be shown as well:"
-_DEFAULT_EMBED_MODEL = "multilingual-e5-small if it is on this machine, else none."
-_HELP_COSINE = 'PROVIDER:NAME, a folder, or "minilm" (English). Default: multilingual-e5-small if it is here.'
-_HELP_PRICES = (
-    "Prices beside, or in place of, the package's own, in dollars for a million tokens: JSON such as "
-    '{"gpt-4o-mini": {"input": 0.15, "output": 0.6}}.'
-)
-_HELP_TO = (
-    "The index's folder, made if it is not there; or a vector store: chroma://, qdrant://, milvus://, postgresql:// or "
-    "faiss://, see docs/stores.md."
-)
-
-Paths = Annotated[list[Path], typer.Argument(help="Folders and files: text, Markdown, HTML, PDF.", metavar="PATH")]
-Place = Annotated[str, typer.Argument(help="The index's folder, or its store's URL.", metavar="DIR|URL")]
-Folder = Annotated[Path, typer.Argument(help="The index's folder.", metavar="DIR")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Mode = Annotated[
-    str | None, typer.Option(**_one_of("MODE", _MODES), help=f"{_HELP_MODE} Default: the index's; at first recursive.")
-]
-EmbedModel = Annotated[
-    str | None,
-    typer.Option(help=f"{_HELP_EMBED_MODEL} Default: the index's; at first {_DEFAULT_EMBED_MODEL}", metavar="MODEL"),
-]
-PropositionLLM = Annotated[str | None, _llm_option("What makes propositions", ". Default: gpt-4o-mini")]
-ApiBase = Annotated[str | None, typer.Option(help="Where openai-like: or ollama: models are served.", metavar="URL")]
-Granularity = Annotated[
-    list[str] | None,
-    typer.Option(
-        **_one_of("UNIT", _UNITS),
-        help=f"Units to search: {', '.join(_UNITS)}; any number of times. Default: the index's; at first all.",
-    ),
-]
-Questions = Annotated[
-    bool | None,
-    typer.Option(
-        "--questions",
-        help="Have the LLM write questions that each passage answers too, by which it is found: for half the price of "
-        "the propositions again.",
-    ),
-]
-Strictness = Annotated[
-    str | None,
-    typer.Option(
-        **_one_of("HOW", _STRICTNESS),
-        help="Propositions that checks find fault with: flag (the default), repair (ask once more), or off.",
-    ),
-]
-MaxConcurrency = Annotated[
-    int | None, typer.Option(min=1, help="Requests to the LLM at a time. Default: 8, or what the rates below take.")
-]
-RequestsPerMinute = Annotated[float | None, typer.Option(min=0.001, help="What the LLM's provider allows.")]
-TokensPerMinute = Annotated[float | None, typer.Option(min=1, help="What the LLM's provider allows.")]
-MaxCost = Annotated[float | None, typer.Option(min=0, help="US dollars to stop at; what was paid for is kept.")]
-Prices = Annotated[Path | None, typer.Option(help=_HELP_PRICES, metavar="FILE")]
-Include = Annotated[
-    list[str] | None,
-    typer.Option(help="Read files of this name or path too, though they are code or data: '*.csv'.", metavar="GLOB"),
-]
-Exclude = Annotated[
-    list[str] | None,
-    typer.Option(help="Leave out files or folders of this name or path: 'drafts', 'notes/*.txt'.", metavar="GLOB"),
-]
-QueryLLM = Annotated[
-    str | None, _llm_option("What answers", '; "none" quotes. Default: gpt-4o-mini with a key', "--query-llm")
-]
-TopK = Annotated[int | None, typer.Option(min=1, help="Passages to retrieve. Default: the index's, at first 4.")]
-Filters = Annotated[
-    list[str] | None,
-    typer.Option("--filter", help="Search where key=value in the metadata; !=, >=, <=, >, < too.", metavar="K=V"),
-]
-ReaderModel = Annotated[
-    str | None, typer.Option(help="Such a model that answers from each context, for EM and F1.", metavar="NAME")
-]
-JudgeModel = Annotated[
-    str | None, typer.Option(help="Such a model that judges the answers by the RAG triad.", metavar="NAME")
-]
-TruLens = Annotated[
-    Path | None, typer.Option(help="Have TruLens judge, and record it in this SQLite file.", metavar="FILE")
-]
-MaxCostEach = Annotated[
-    float | None, typer.Option(min=0, help="US dollars that each use of an LLM stops at. With --out, replies stay.")
-]
-Out = Annotated[
-    Path | None,
-    typer.Option(help="For report.json, .csv and .html; embeddings and replies are kept there too.", metavar="DIR"),
-]
-Language = Annotated[
-    str | None, typer.Option(help='Of the questions: "en", "ja", ... Default: told from them.', metavar="CODE")
-]
-Limit = Annotated[int | None, typer.Option(min=1, help="Take the first N questions.", metavar="N")]
-Strict = Annotated[
-    bool,
-    typer.Option("--strict/--skip-unreadable", help="Refuse files that cannot be read; else a warning names them."),
-]
+P = ParamSpec("P")
 
 app = typer.Typer(
     name="densex",
@@ -178,23 +45,146 @@ batch = typer.Typer(
 app.add_typer(batch, name="batch")
 
 
+def _command(of: typer.Typer = app, name: str | None = None) -> Callable[[Callable[P, None]], Callable[P, None]]:
+    """A command, whose failures end it with a message; its name is the function's."""
+    return lambda function: of.command(name)(session()(function))
+
+
+def _option(usage: str, help: str, **more: Any) -> Any:
+    """An option.
+
+    Args:
+        usage: As in "--to DIR": its names, where they are not made of the parameter's, and what stands for its value.
+        help: What it does.
+        **more: Of `typer.Option`.
+    """
+    names = [part for part in usage.split() if part.startswith("-")]
+    metavar = next((part for part in usage.split() if part not in names), None)
+    return typer.Option(*names, metavar=metavar, help=help, **more)
+
+
+def _choice(usage: str, names: Sequence[str], help: str) -> Any:
+    """An option that takes names, one of them or several."""
+
+    def check(value: Any) -> Any:
+        if isinstance(value, str) and value.replace("-", "_") in names:  # auto-merging too
+            return value.replace("-", "_")
+        wrong = {value} if isinstance(value, str) else set(value or ())
+        if wrong := wrong - set(names):
+            raise typer.BadParameter(f"{wrong.pop()!r} is not one of {', '.join(names)}")
+        return value
+
+    return _option(usage, help, callback=check)
+
+
+def _made_by(help: str) -> Any:
+    """An option that takes what makes propositions."""
+
+    def check(value: str | None) -> str | None:
+        if value is None or _KIND.fullmatch(value):
+            return value
+        raise typer.BadParameter(f"{value!r} is not {_KINDS}")
+
+    return _option("KIND", f"{_KINDS}. {help}", callback=check)
+
+
+def _llm(usage: str, what: str, remark: str = "") -> Any:
+    models = "an OpenAI model, or openai-like:NAME, ollama:NAME, anthropic:NAME, google:NAME, huggingface:NAME"
+    return _option(f"{usage} --llm --llm-model NAME", f"{what}: {models}{remark}.")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"densex {installed_version('llama-pack-densex')}")
+        raise typer.Exit
+
+
+_HELP_MODE = f"How propositions lead to passages: {' or '.join(_MODES)}."
+_HELP_EMBED_MODEL = (
+    'Embedding model: PROVIDER:NAME, a folder, "minilm" (English), a retriever as "contriever" or "ruri" '
+    '(see docs/search.md), or "none" to search by words.'
+)
+_DEFAULT_EMBED_MODEL = "multilingual-e5-small if it is on this machine, else none."
+_HELP_COSINE = 'PROVIDER:NAME, a folder, or "minilm" (English). Default: multilingual-e5-small if it is here.'
+_HELP_PRICES = (
+    "Prices beside, or in place of, the package's own, in dollars for a million tokens: JSON such as "
+    '{"gpt-4o-mini": {"input": 0.15, "output": 0.6}}.'
+)
+_HELP_TO = (
+    "The index's folder, made if it is not there; or a vector store: chroma://, qdrant://, milvus://, postgresql:// or "
+    "faiss://, see docs/stores.md."
+)
+_HELP_UNITS = f"Units to search: {', '.join(_UNITS)}; any number of times. Default: the index's; at first all."
+_HELP_QUESTIONS = (
+    "Have the LLM write questions that each passage answers too, by which it is found: for half the price of the "
+    "propositions again."
+)
+_HELP_STRICTNESS = "Propositions that checks find fault with: flag (the default), repair (ask once more), or off."
+_HELP_OF_INDEX = f"{_HELP_EMBED_MODEL} Default: the index's; at first {_DEFAULT_EMBED_MODEL}"
+
+Paths = Annotated[list[Path], typer.Argument(help="Folders and files: text, Markdown, HTML, PDF.", metavar="PATH")]
+Place = Annotated[str, typer.Argument(help="The index's folder, or its store's URL.", metavar="DIR|URL")]
+Folder = Annotated[Path, typer.Argument(help="The index's folder.", metavar="DIR")]
+Json = Annotated[bool, _option("--json", "Print JSON.")]
+Mode = Annotated[str | None, _choice("MODE", _MODES, f"{_HELP_MODE} Default: the index's; at first recursive.")]
+EmbedModel = Annotated[str | None, _option("MODEL", _HELP_OF_INDEX)]
+PropositionLLM = Annotated[str | None, _llm("", "What makes propositions", ". Default: gpt-4o-mini")]
+ApiBase = Annotated[str | None, _option("URL", "Where openai-like: or ollama: models are served.")]
+Granularity = Annotated[list[str] | None, _choice("UNIT", _UNITS, _HELP_UNITS)]
+Questions = Annotated[bool | None, _option("--questions", _HELP_QUESTIONS)]
+Strictness = Annotated[str | None, _choice("HOW", _STRICTNESS, _HELP_STRICTNESS)]
+MaxConcurrency = Annotated[
+    int | None, _option("", "Requests to the LLM at a time. Default: 8, or what the rates below take.", min=1)
+]
+RequestsPerMinute = Annotated[float | None, _option("", "What the LLM's provider allows.", min=0.001)]
+TokensPerMinute = Annotated[float | None, _option("", "What the LLM's provider allows.", min=1)]
+MaxCost = Annotated[float | None, _option("", "US dollars to stop at; what was paid for is kept.", min=0)]
+Prices = Annotated[Path | None, _option("FILE", _HELP_PRICES)]
+Include = Annotated[
+    list[str] | None, _option("GLOB", "Read files of this name or path too, though they are code or data: '*.csv'.")
+]
+Exclude = Annotated[
+    list[str] | None, _option("GLOB", "Leave out files or folders of this name or path: 'drafts', 'notes/*.txt'.")
+]
+QueryLLM = Annotated[
+    str | None, _llm("--query-llm", "What answers", '; "none" quotes. Default: gpt-4o-mini with a key')
+]
+TopK = Annotated[int | None, _option("", "Passages to retrieve. Default: the index's, at first 4.", min=1)]
+Filters = Annotated[
+    list[str] | None, _option("--filter K=V", "Search where key=value in the metadata; !=, >=, <=, >, < too.")
+]
+ReaderModel = Annotated[str | None, _option("NAME", "Such a model that answers from each context, for EM and F1.")]
+JudgeModel = Annotated[str | None, _option("NAME", "Such a model that judges the answers by the RAG triad.")]
+TruLens = Annotated[Path | None, _option("FILE", "Have TruLens judge, and record it in this SQLite file.")]
+MaxCostEach = Annotated[
+    float | None, _option("", "US dollars that each use of an LLM stops at. With --out, replies stay.", min=0)
+]
+Out = Annotated[
+    Path | None, _option("DIR", "For report.json, .csv and .html; embeddings and replies are kept there too.")
+]
+Language = Annotated[str | None, _option("CODE", 'Of the questions: "en", "ja", ... Default: told from them.')]
+Limit = Annotated[int | None, _option("N", "Take the first N questions.", min=1)]
+Strict = Annotated[
+    bool, _option("--strict/--skip-unreadable", "Refuse files that cannot be read; else a warning names them.")
+]
+
+
 @app.callback()
 def main(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+        bool, _option("--version", "Print the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     pass
 
 
-@app.command()
+@_command()
 def index(
     context: typer.Context,
     paths: Paths,
-    to: Annotated[str, typer.Option("--to", help=_HELP_TO, metavar="DIR|URL")],
+    to: Annotated[str, _option("--to DIR|URL", _HELP_TO)],
     propositionizer: Annotated[
-        str | None,
-        typer.Option(**_NAMED, help=f"{_KINDS}. Default: what made the index; at first llm if there is an API key."),
+        str | None, _made_by("Default: what made the index; at first llm if there is an API key.")
     ] = None,
     mode: Mode = None,
     embed_model: EmbedModel = None,
@@ -207,7 +197,7 @@ def index(
     requests_per_minute: RequestsPerMinute = None,
     tokens_per_minute: TokensPerMinute = None,
     max_cost: MaxCost = None,
-    max_tokens_total: Annotated[int | None, typer.Option(min=0, help="Tokens to stop at, sent and received.")] = None,
+    max_tokens_total: Annotated[int | None, _option("", "Tokens to stop at, sent and received.", min=0)] = None,
     prices: Prices = None,
     include: Include = None,
     exclude: Exclude = None,
@@ -224,17 +214,16 @@ def index(
     hands_over = llm is not None and (propositionizer or "").startswith("seq2seq")
     if for_llm and propositionizer not in (None, "llm") and not hands_over:
         raise typer.BadParameter("it is for --propositionizer llm", param_hint=f"--{for_llm[0].replace('_', '-')}")
-    with session():
-        from llama_pack_densex.cli.choices import Choices, FileChoice
-        from llama_pack_densex.cli.ingest import index_paths
+    from llama_pack_densex.cli.choices import Choices, FileChoice
+    from llama_pack_densex.cli.ingest import index_paths
 
-        llm, embed_model = _served(api_base, llm, embed_model)
-        choices = Choices(propositionizer, mode, embed_model, llm, tuple(granularity or ()), limits)
-        if not index_paths(paths, to, choices, FileChoice(include or (), exclude or (), strict)):
-            raise typer.Exit(1)
+    llm, embed_model = _served(api_base, llm, embed_model)
+    choices = Choices(propositionizer, mode, embed_model, llm, tuple(granularity or ()), limits)
+    if not index_paths(paths, to, choices, FileChoice(include or (), exclude or (), strict)):
+        raise typer.Exit(1)
 
 
-@app.command()
+@_command()
 def estimate(
     context: typer.Context,
     paths: Annotated[
@@ -242,10 +231,9 @@ def estimate(
         typer.Argument(help="Folders and files, as for index; or a dataset, as for compare.", metavar="PATH"),
     ],
     to: Annotated[
-        Path | None,
-        typer.Option("--to", help="An index's folder: its documents and replies do not count.", metavar="DIR"),
+        Path | None, _option("--to DIR", "An index's folder: its documents and replies do not count.")
     ] = None,
-    llm: Annotated[str, _llm_option("What makes propositions", '; "none" for sentences')] = "gpt-4o-mini",
+    llm: Annotated[str, _llm("", "What makes propositions", '; "none" for sentences')] = "gpt-4o-mini",
     api_base: ApiBase = None,
     embed_model: EmbedModel = None,
     mode: Mode = None,
@@ -258,7 +246,7 @@ def estimate(
     include: Include = None,
     exclude: Exclude = None,
     sample: Annotated[
-        int, typer.Option(help="Really ask for N passages, and correct the estimate by them; costs money.", metavar="N")
+        int, _option("N", "Really ask for N passages, and correct the estimate by them; costs money.")
     ] = 0,
     as_json: Json = False,
 ) -> None:
@@ -270,17 +258,16 @@ def estimate(
         raise typer.BadParameter(f"it must be 0, or {_LEAST_SAMPLE} or more", param_hint="--sample")
     if sample and llm == "none":
         raise typer.BadParameter("without an LLM there is nothing to ask for", param_hint="--sample")
-    with session():
-        from llama_pack_densex.cli.choices import Choices, FileChoice
-        from llama_pack_densex.cli.ingest import estimate_paths, print_estimate
+    from llama_pack_densex.cli.choices import Choices, FileChoice
+    from llama_pack_densex.cli.ingest import estimate_paths, print_estimate
 
-        asked, embed_model = _served(api_base, llm, embed_model)
-        choices = Choices("llm", mode, embed_model, asked, tuple(granularity or ()), _limits(context))
-        found = estimate_paths(paths, to, choices, FileChoice(include or (), exclude or ()), sample)
-        print_json(found) if as_json else print_estimate(stdout(), found)
+    asked, embed_model = _served(api_base, llm, embed_model)
+    choices = Choices("llm", mode, embed_model, asked, tuple(granularity or ()), _limits(context))
+    found = estimate_paths(paths, to, choices, FileChoice(include or (), exclude or ()), sample)
+    print_json(found) if as_json else print_estimate(stdout(), found)
 
 
-@app.command()
+@_command()
 def query(
     place: Place,
     question: Annotated[str, typer.Argument(help="The question.", metavar="QUESTION")],
@@ -290,33 +277,32 @@ def query(
     filters: Filters = None,
     mode: Mode = None,
     context: Annotated[
-        str | None, typer.Option(**_one_of("CONTEXT", _CONTEXTS), help=f"{_HELP_CONTEXT} {', '.join(_CONTEXTS)}.")
+        str | None, _choice("CONTEXT", _CONTEXTS, f"What an LLM reads, to be shown as well: {', '.join(_CONTEXTS)}.")
     ] = None,
     rerank: Annotated[
-        str | None, typer.Option(help="A cross-encoder to score what was found: a name or folder.", metavar="MODEL")
+        str | None, _option("MODEL", "A cross-encoder to score what was found: a name or folder.")
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Answer a question from an index, and show the passages and the propositions that found them."""
     if not question.strip():
         raise typer.BadParameter("it is blank", param_hint="QUESTION")
-    with session():
-        from llama_pack_densex.cli.places import IndexPlace
-        from llama_pack_densex.cli.results import answer_question, make_reranker, metadata_filters, print_answer
+    from llama_pack_densex.cli.places import IndexPlace
+    from llama_pack_densex.cli.results import answer_question, make_reranker, metadata_filters, print_answer
 
-        with waiting("Searching"):
-            (named,) = _served(api_base, query_llm)
-            reranker = None if rerank is None else make_reranker(argument(rerank))
-            pack = IndexPlace.of(place).open(
-                proposition_llm="none", query_llm=named, mode=mode, context=context, reranker=reranker
-            )
-            chosen = metadata_filters(pack, [argument(condition) for condition in filters or ()])
-            answer = answer_question(pack, argument(question), top_k, chosen, cast(Any, context))
-        advice = " (for a written one name an LLM with --query-llm, or set OPENAI_API_KEY)" if query_llm is None else ""
-        print_json(answer) if as_json else print_answer(stdout(), answer, advice)
+    with waiting("Searching"):
+        (named,) = _served(api_base, query_llm)
+        reranker = None if rerank is None else make_reranker(argument(rerank))
+        pack = IndexPlace.of(place).open(
+            proposition_llm="none", query_llm=named, mode=mode, context=context, reranker=reranker
+        )
+        chosen = metadata_filters(pack, filters)
+        answer = answer_question(pack, argument(question), top_k, chosen, cast(Any, context))
+    advice = " (for a written one name an LLM with --query-llm, or set OPENAI_API_KEY)" if query_llm is None else ""
+    print_json(answer) if as_json else print_answer(stdout(), answer, advice)
 
 
-@app.command()
+@_command()
 def chat(
     place: Place,
     top_k: TopK = None,
@@ -328,156 +314,140 @@ def chat(
 
     /sources shows what the last answer cites, /reset begins anew, Ctrl-C stops an answer, Ctrl-D or /quit ends.
     """
-    with session():
-        from llama_pack_densex.cli.chat import talk
-        from llama_pack_densex.cli.places import IndexPlace
-        from llama_pack_densex.cli.results import metadata_filters
+    from llama_pack_densex.cli.chat import talk
+    from llama_pack_densex.cli.places import IndexPlace
+    from llama_pack_densex.cli.results import metadata_filters
 
-        with waiting("Opening"):
-            (named,) = _served(api_base, query_llm)
-            pack = IndexPlace.of(place).open(proposition_llm="none", query_llm=named)
-            chosen = metadata_filters(pack, [argument(condition) for condition in filters or ()])
-        if not talk(pack.as_chat_engine(top_k, chosen)):
-            raise typer.Exit(1)
+    with waiting("Opening"):
+        (named,) = _served(api_base, query_llm)
+        pack = IndexPlace.of(place).open(proposition_llm="none", query_llm=named)
+        engine = pack.as_chat_engine(top_k, metadata_filters(pack, filters))
+    if not talk(engine):
+        raise typer.Exit(1)
 
 
-@app.command()
+@_command()
 def mcp(place: Place) -> None:
     """Serve an index to agents as tools: the Model Context Protocol over standard input and output.
 
     An agent's program starts this command itself: see docs/serving.md.
     """
-    with session():
-        from llama_pack_densex.cli.places import IndexPlace
-        from llama_pack_densex.serving.mcp import make_mcp_server
+    from llama_pack_densex.cli.places import IndexPlace
+    from llama_pack_densex.serving.mcp import make_mcp_server
 
-        with contextlib.redirect_stdout(sys.stderr):  # standard output is the protocol's
-            where = IndexPlace.of(place)
-            server = make_mcp_server(where.open(proposition_llm="none", query_llm="none"))
-            write(stderr(), f"{one_line(where.name)} is served over standard input and output; Ctrl-C ends it.")
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # the thread that waits for a line would have Ctrl-C wait too
-        server.run("stdio")
+    with contextlib.redirect_stdout(sys.stderr):  # standard output is the protocol's
+        where = IndexPlace.of(place)
+        server = make_mcp_server(where.open(proposition_llm="none", query_llm="none"))
+        write(stderr(), f"{one_line(where.name)} is served over standard input and output; Ctrl-C ends it.")
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # the thread that waits for a line would have Ctrl-C wait too
+    server.run("stdio")
 
 
-@app.command()
+@_command()
 def serve(
     place: Place,
-    host: Annotated[str, typer.Option(help="The address to listen on; others' with a token only.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="The port; 0 for any that is free.")] = 8000,
+    host: Annotated[str, _option("", "The address to listen on; others' with a token only.")] = "127.0.0.1",
+    port: Annotated[int, _option("", "The port; 0 for any that is free.", min=0, max=65_535)] = 8000,
     token: Annotated[
-        str | None,
-        typer.Option(envvar="DENSEX_TOKEN", help="What requests must bring, and the page asks for.", metavar="TOKEN"),
+        str | None, _option("TOKEN", "What requests must bring, and the page asks for.", envvar="DENSEX_TOKEN")
     ] = None,
     allow_host: Annotated[
-        list[str] | None,
-        typer.Option(help="A name that the server is called by, besides localhost and addresses.", metavar="NAME"),
+        list[str] | None, _option("NAME", "A name that the server is called by, besides localhost and addresses.")
     ] = None,
-    rate: Annotated[float | None, typer.Option(min=0, help="Requests a minute; 0: any. With a token, 240.")] = None,
+    rate: Annotated[float | None, _option("", "Requests a minute; 0: any. With a token, 240.", min=0)] = None,
     query_llm: QueryLLM = None,
     api_base: ApiBase = None,
 ) -> None:
     """Serve an index: a page to ask and search on, and the same as JSON (docs/serving.md)."""
-    with session():
-        from llama_pack_densex.cli.places import IndexPlace
-        from llama_pack_densex.serving.app import listen, make_app, serve_app
+    from llama_pack_densex.cli.places import IndexPlace
+    from llama_pack_densex.serving.app import listen, make_app, serve_app
 
-        with listen(host, port, token) as listening:
-            with waiting("Opening the index"):
-                (named,) = _served(api_base, query_llm)
-                where = IndexPlace.of(place)
-                pack = where.open(proposition_llm="none", query_llm=named)
-                allowed, path = allow_host or (), Path(where.name)
-                name = (path.resolve() if path.name in ("", "..") else path).name or "densex"
-                web = make_app(pack, token, hosts=allowed, requests_per_minute=rate, name=name)
-            serve_app(web, listening, lambda url: typer.echo(f"Serving {where.name} on {url} (Ctrl-C stops)"))
+    with listen(host, port, token) as listening:
+        with waiting("Opening the index"):
+            (named,) = _served(api_base, query_llm)
+            where = IndexPlace.of(place)
+            pack = where.open(proposition_llm="none", query_llm=named)
+            allowed, path = allow_host or (), Path(where.name)
+            name = (path.resolve() if path.name in ("", "..") else path).name or "densex"
+            web = make_app(pack, token, hosts=allowed, requests_per_minute=rate, name=name)
+        serve_app(web, listening, lambda url: typer.echo(f"Serving {where.name} on {url} (Ctrl-C stops)"))
 
 
-@app.command()
+@_command()
 def inspect(
     place: Place,
-    passage: Annotated[
-        str | None, typer.Option(help="Show this passage only; the beginning of its id will do.", metavar="ID")
-    ] = None,
-    documents: Annotated[
-        list[str] | None, typer.Option("--document", help="Show this document; any number of times.", metavar="ID")
-    ] = None,
-    status: Annotated[
-        str | None, typer.Option(**_one_of("STATUS", _STATUSES), help=f"Of this status: {', '.join(_STATUSES)}.")
-    ] = None,
-    search: Annotated[str, typer.Option(help="Where this is in the passage or its units.", metavar="TEXT")] = "",
+    passage: Annotated[str | None, _option("ID", "Show this passage only; the beginning of its id will do.")] = None,
+    documents: Annotated[list[str] | None, _option("--document ID", "Show this document; any number of times.")] = None,
+    status: Annotated[str | None, _choice("STATUS", _STATUSES, f"Of this status: {', '.join(_STATUSES)}.")] = None,
+    search: Annotated[str, _option("TEXT", "Where this is in the passage or its units.")] = "",
     findings: Annotated[
-        bool, typer.Option("--findings", help="With propositions that checks found something wrong with.")
+        bool, _option("--findings", "With propositions that checks found something wrong with.")
     ] = False,
-    limit: Annotated[int, typer.Option(min=0, help="Passages to show; 0 for all.", metavar="N")] = _PAGE,
+    limit: Annotated[int, _option("N", "Passages to show; 0 for all.", min=0)] = _PAGE,
     as_json: Json = False,
 ) -> None:
     """Show an index's passages with their propositions and statuses."""
-    with session():
-        from llama_pack_densex.cli.places import IndexPlace
-        from llama_pack_densex.cli.results import inspect_index, print_inspection
+    from llama_pack_densex.cli.places import IndexPlace
+    from llama_pack_densex.cli.results import inspect_index, print_inspection
 
-        wanted = [argument(document) for document in documents or ()]
-        about = (passage, wanted, status, argument(search), limit or None, findings)
-        inspection = inspect_index(IndexPlace.of(place), *about)
-        print_json(inspection) if as_json else print_inspection(stdout(), inspection)
+    wanted = [argument(document) for document in documents or ()]
+    about = (passage, wanted, status, argument(search), limit or None, findings)
+    inspection = inspect_index(IndexPlace.of(place), *about)
+    print_json(inspection) if as_json else print_inspection(stdout(), inspection)
 
 
-@app.command()
+@_command()
 def export(place: Place) -> None:
     """Print an index's passages and propositions as JSON lines.
 
     densex index --propositionizer recorded:FILE makes the same propositions of the same documents, without an LLM.
     """
-    with session():
-        from llama_pack_densex.cli.places import IndexPlace
-        from llama_pack_densex.cli.results import export_index
+    from llama_pack_densex.cli.places import IndexPlace
+    from llama_pack_densex.cli.results import export_index
 
-        export_index(IndexPlace.of(place))
+    export_index(IndexPlace.of(place))
 
 
-@app.command()
+@_command()
 def delete(
     place: Place,
     documents: Annotated[list[str], typer.Argument(help="Ids, as inspect shows them; a file's means all its pages.")],
-    purge: Annotated[bool, typer.Option("--purge", help="Erase their text from the folder's files too.")] = False,
+    purge: Annotated[bool, _option("--purge", "Erase their text from the folder's files too.")] = False,
     as_json: Json = False,
 ) -> None:
     """Delete documents from an index."""
-    with session():
-        from llama_pack_densex.cli.places import IndexPlace
-        from llama_pack_densex.cli.results import delete_documents, print_deletion
+    from llama_pack_densex.cli.places import IndexPlace
+    from llama_pack_densex.cli.results import delete_documents, print_deletion
 
-        with waiting("Deleting"):
-            done = delete_documents(IndexPlace.of(place), [argument(document) for document in documents], purge)
-        print_json(done) if as_json else print_deletion(stdout(), done, purge)
+    with waiting("Deleting"):
+        done = delete_documents(IndexPlace.of(place), [argument(document) for document in documents], purge)
+    print_json(done) if as_json else print_deletion(stdout(), done, purge)
 
 
-@app.command()
+@_command()
 def demo(
     data: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="The repository's data folder. Default: the one beside the package."),
+        Path | None, _option("DIR", "The repository's data folder. Default: the one beside the package.")
     ] = None,
-    mode: Annotated[str, typer.Option(**_one_of("MODE", _MODES), help=_HELP_MODE)] = "recursive",
-    embed_model: Annotated[str, typer.Option(help=_HELP_EMBED_MODEL, metavar="MODEL")] = "none",
-    verbose: Annotated[bool, typer.Option("--verbose", help="List the questions that were missed.")] = False,
+    mode: Annotated[str, _choice("MODE", _MODES, _HELP_MODE)] = "recursive",
+    embed_model: Annotated[str, _option("MODEL", _HELP_EMBED_MODEL)] = "none",
+    verbose: Annotated[bool, _option("--verbose", "List the questions that were missed.")] = False,
 ) -> None:
     """Index the repository's documents in memory, answer four questions, and count how many of 60 it can answer.
 
     Ends with exit code 1 where that is less than 80 %.
     """
-    with session():
-        from llama_pack_densex.cli.results import show_demo
+    from llama_pack_densex.cli.results import show_demo
 
-        if not show_demo(data, mode, embed_model, verbose):
-            raise typer.Exit(1)
+    if not show_demo(data, mode, embed_model, verbose):
+        raise typer.Exit(1)
 
 
-@app.command()
+@_command()
 def check(
     folder: Folder,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Mend what can be mended; remove, and list, documents that are not whole.")
+        bool, _option("--repair", "Mend what can be mended; remove, and list, documents that are not whole.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -485,51 +455,42 @@ def check(
 
     Ends with exit code 1 where something is wrong that was not mended.
     """
-    with session():
-        from llama_pack_densex.cli.results import print_check
-        from llama_pack_densex.index.upkeep import check_index
+    from llama_pack_densex.cli.results import print_check
+    from llama_pack_densex.index.upkeep import check_index
 
-        with waiting("Checking"):
-            report = check_index(folder, repair)
-        print_json(report) if as_json else print_check(stdout(), report)
-        if not report.sound:
-            raise typer.Exit(1)
+    with waiting("Checking"):
+        report = check_index(folder, repair)
+    print_json(report) if as_json else print_check(stdout(), report)
+    if not report.sound:
+        raise typer.Exit(1)
 
 
-@app.command()
+@_command()
 def compact(folder: Folder) -> None:
     """Give back the space of what was deleted and replaced, and erase it from the index's files."""
-    with session():
-        from llama_pack_densex.cli.results import print_compaction
-        from llama_pack_densex.index.upkeep import compact_index
+    from llama_pack_densex.cli.results import print_compaction
+    from llama_pack_densex.index.upkeep import compact_index
 
-        with waiting("Compacting"):
-            done = compact_index(folder)
-        print_compaction(stdout(), folder, done)
+    with waiting("Compacting"):
+        done = compact_index(folder)
+    print_compaction(stdout(), folder, done)
 
 
-@app.command()
+@_command()
 def compare(
     dataset: Annotated[
         Path,
         typer.Argument(help="SQuAD's JSON, a BEIR folder, ... (docs/evaluation.md), or questions.", metavar="DATASET"),
     ],
     documents: Annotated[
-        Path | None,
-        typer.Option(help="Where DATASET has questions alone: a folder, or a corpus as TSV.", metavar="PATH"),
+        Path | None, _option("PATH", "Where DATASET has questions alone: a folder, or a corpus as TSV.")
     ] = None,
     strategies: Annotated[
-        str | None, typer.Option(help="Names, as densex,vector-256,sentence-window. Default: all.", metavar="NAMES")
+        str | None, _option("NAMES", "Names, as densex,vector-256,sentence-window. Default: all.")
     ] = None,
-    embed_model: Annotated[
-        str | None, typer.Option(help=f"{_HELP_EMBED_MODEL} Default: {_DEFAULT_EMBED_MODEL}", metavar="MODEL")
-    ] = None,
-    propositionizer: Annotated[
-        str | None, typer.Option(**_NAMED, help=f"{_KINDS}. Default: none; what needs propositions is left out.")
-    ] = None,
-    llm: Annotated[
-        str | None, _llm_option("Of propositions (--propositionizer llm) and contextual headers", "")
-    ] = None,
+    embed_model: Annotated[str | None, _option("MODEL", f"{_HELP_EMBED_MODEL} Default: {_DEFAULT_EMBED_MODEL}")] = None,
+    propositionizer: Annotated[str | None, _made_by("Default: none; what needs propositions is left out.")] = None,
+    llm: Annotated[str | None, _llm("", "Of propositions (--propositionizer llm) and contextual headers")] = None,
     reader_model: ReaderModel = None,
     judge_model: JudgeModel = None,
     trulens: TruLens = None,
@@ -539,53 +500,51 @@ def compare(
     language: Language = None,
     limit: Limit = None,
     top_k: Annotated[
-        int | None, typer.Option(min=1, help="Nodes that are read. Default: each strategy's own number.", metavar="K")
+        int | None, _option("K", "Nodes that are read. Default: each strategy's own number.", min=1)
     ] = None,
 ) -> None:
     """Compare ways of retrieving, LlamaIndex's and ours, on a dataset or on your own documents and questions."""
     if judge_model and not reader_model:
         raise typer.BadParameter("it needs --reader-model", param_hint="--judge-model")
-    with session():
-        from llama_pack_densex.cli.choices import Choices
-        from llama_pack_densex.cli.compare import print_report, said_once, shown_progress
-        from llama_pack_densex.evaluation.compare import compare as run
-        from llama_pack_densex.evaluation.datasets import languages_of, read_dataset
-        from llama_pack_densex.evaluation.strategies import resolve_strategies
-        from llama_pack_densex.llm.names import OPENAI_MODEL, named_llm
+    from llama_pack_densex.cli.choices import Choices
+    from llama_pack_densex.cli.compare import print_report, said_once, shown_progress
+    from llama_pack_densex.evaluation.compare import compare as run
+    from llama_pack_densex.evaluation.datasets import languages_of, read_dataset
+    from llama_pack_densex.evaluation.strategies import resolve_strategies
+    from llama_pack_densex.llm.names import OPENAI_MODEL, named_llm
 
-        names = None if strategies is None else [name.strip() for name in strategies.split(",") if name.strip()]
-        llm, reader_model, judge_model, embed_model = _served(api_base, llm, reader_model, judge_model, embed_model)
-        resolve_strategies(names)  # says now what is wrong with them
-        asks_llm = propositionizer == "llm"
-        made = None
-        if propositionizer is not None:
-            limits = {"max_cost": max_cost} if asks_llm and max_cost is not None else {}
-            choices = Choices(propositionizer, llm=llm if asks_llm else None, limits=limits)
-            made = choices.make_propositionizer()
-        languages: list[str | None] = [language] if language is not None else [*languages_of(dataset)] or [None]
-        for each in languages:
-            alone = len(languages) == 1
-            with shown_progress() as tell, said_once("llama_pack_densex.index.state"):
-                name = None if alone else f"{dataset.stem} ({each})"
-                report = run(
-                    read_dataset(dataset, documents, name=name, language=each, max_questions=limit),
-                    strategies=names,
-                    embed_model=embed_model,
-                    propositionizer=made,
-                    llm=named_llm(llm or OPENAI_MODEL) if asks_llm or llm not in (None, "none") else None,
-                    reader_llm=None if reader_model in (None, "none") else named_llm(reader_model),
-                    judge_llm=None if judge_model in (None, "none") else named_llm(judge_model),
-                    trulens=trulens,
-                    context_k=top_k,
-                    cache_dir=out,
-                    max_cost=max_cost,
-                    progress=tell,
-                )
-            written = [] if out is None else report.write(out if alone or each is None else out / each)
-            print_report(stdout(), report, written)
+    names = None if strategies is None else [name.strip() for name in strategies.split(",") if name.strip()]
+    llm, reader_model, judge_model, embed_model = _served(api_base, llm, reader_model, judge_model, embed_model)
+    resolve_strategies(names)  # says now what is wrong with them
+    asks_llm = propositionizer == "llm"
+    made = None
+    if propositionizer is not None:
+        limits = {"max_cost": max_cost} if asks_llm and max_cost is not None else {}
+        made = Choices(propositionizer, llm=llm if asks_llm else None, limits=limits).make_propositionizer()
+    languages: list[str | None] = [language] if language is not None else [*languages_of(dataset)] or [None]
+    for each in languages:
+        alone = len(languages) == 1
+        with shown_progress() as tell, said_once("llama_pack_densex.index.state"):
+            name = None if alone else f"{dataset.stem} ({each})"
+            report = run(
+                read_dataset(dataset, documents, name=name, language=each, max_questions=limit),
+                strategies=names,
+                embed_model=embed_model,
+                propositionizer=made,
+                llm=named_llm(llm or OPENAI_MODEL) if asks_llm or llm not in (None, "none") else None,
+                reader_llm=None if reader_model in (None, "none") else named_llm(reader_model),
+                judge_llm=None if judge_model in (None, "none") else named_llm(judge_model),
+                trulens=trulens,
+                context_k=top_k,
+                cache_dir=out,
+                max_cost=max_cost,
+                progress=tell,
+            )
+        written = [] if out is None else report.write(out if alone or each is None else out / each)
+        print_report(stdout(), report, written)
 
 
-@app.command()
+@_command()
 def evaluate(
     place: Place,
     questions: Annotated[
@@ -599,7 +558,7 @@ def evaluate(
     max_cost: MaxCostEach = None,
     out: Out = None,
     estimate: Annotated[
-        bool, typer.Option("--estimate", help="Tell what would be asked, and what that costs; ask nothing.")
+        bool, _option("--estimate", "Tell what would be asked, and what that costs; ask nothing.")
     ] = False,
     language: Language = None,
     limit: Limit = None,
@@ -610,64 +569,49 @@ def evaluate(
 
     Ends with exit code 1 where all of something failed that an LLM was asked for.
     """
-    with session():
-        from llama_pack_densex.cli.evaluate import evaluate_index
-        from llama_pack_densex.cli.places import IndexPlace
+    from llama_pack_densex.cli.evaluate import evaluate_index
+    from llama_pack_densex.cli.places import IndexPlace
 
-        answers, reader, judge = _served(api_base, query_llm, reader_model, judge_model)
-        models = {"answers": answers, "reader": reader, "judge": judge}
-        options = {"similarity_top_k": top_k, "trulens": trulens, "max_questions": limit}
-        how: dict[str, Any] = {"out": out, "max_cost": max_cost, "language": language, "as_json": as_json}
-        where = IndexPlace.of(place)
-        if not evaluate_index(stdout(), where, questions, models, options, only_estimate=estimate, **how):
-            raise typer.Exit(1)
+    answers, reader, judge = _served(api_base, query_llm, reader_model, judge_model)
+    models = {"answers": answers, "reader": reader, "judge": judge}
+    options = {"similarity_top_k": top_k, "trulens": trulens, "max_questions": limit}
+    how: dict[str, Any] = {"out": out, "max_cost": max_cost, "language": language, "as_json": as_json}
+    where = IndexPlace.of(place)
+    if not evaluate_index(stdout(), where, questions, models, options, only_estimate=estimate, **how):
+        raise typer.Exit(1)
 
 
-@app.command()
+@_command()
 def score(
-    qrels: Annotated[
-        Path, typer.Option("--qrels", help="Relevance labels: TREC text, BEIR's TSV, or ranx's JSON.", metavar="FILE")
-    ],
-    runs: Annotated[
-        list[Path],
-        typer.Option("--run", help="A run: TREC text, or ranx's JSON or lz4. Give it once a run.", metavar="FILE"),
-    ],
+    qrels: Annotated[Path, _option("--qrels FILE", "Relevance labels: TREC text, BEIR's TSV, or ranx's JSON.")],
+    runs: Annotated[list[Path], _option("--run FILE", "A run: TREC text, or ranx's JSON or lz4. Give it once a run.")],
     metrics: Annotated[
         list[str] | None,
-        typer.Option("--metric", help="hit, recall, precision, mrr, map or ndcg, each @k. Default: ndcg@10, mrr@10."),
+        _option("--metric", "hit, recall, precision, mrr, map or ndcg, each @k. Default: ndcg@10, mrr@10."),
     ] = None,
-    permutations: Annotated[
-        int, typer.Option(min=1, help="Of the randomisation test that compares runs.", metavar="M")
-    ] = 10_000,
-    seed: Annotated[int, typer.Option(min=0, help="Of the test and of the confidence intervals.")] = 0,
+    permutations: Annotated[int, _option("M", "Of the randomisation test that compares runs.", min=1)] = 10_000,
+    seed: Annotated[int, _option("", "Of the test and of the confidence intervals.", min=0)] = 0,
     as_json: Json = False,
 ) -> None:
     """Score runs against relevance labels, and compare them pair by pair."""
-    with session():
-        from llama_pack_densex.cli.compare import print_scores
-        from llama_pack_densex.evaluation.runs import METRICS, score_runs
+    from llama_pack_densex.cli.compare import print_scores
+    from llama_pack_densex.evaluation.runs import METRICS, score_runs
 
-        with waiting("Scoring"):
-            report = score_runs(qrels, runs, tuple(dict.fromkeys(metrics or METRICS)), permutations, seed)
-        print_json(report) if as_json else print_scores(stdout(), report)
+    with waiting("Scoring"):
+        report = score_runs(qrels, runs, tuple(dict.fromkeys(metrics or METRICS)), permutations, seed)
+    print_json(report) if as_json else print_scores(stdout(), report)
 
 
-@app.command("score-propositions")
+@_command(name="score-propositions")
 def score_propositions_(
-    predicted: Annotated[
-        str, typer.Option(help=f"A recorded file (JSONL), or what is to make them: {_KINDS}.", metavar="FILE|KIND")
-    ],
-    reference: Annotated[
-        Path, typer.Option(help="A recorded file: title, text and propositions, a passage a line.", metavar="FILE")
-    ],
-    embed_model: Annotated[
-        str | None, typer.Option(help=f"For the cosine of two propositions: {_HELP_COSINE}", metavar="MODEL")
-    ] = None,
+    predicted: Annotated[str, _option("FILE|KIND", f"A recorded file (JSONL), or what is to make them: {_KINDS}.")],
+    reference: Annotated[Path, _option("FILE", "A recorded file: title, text and propositions, a passage a line.")],
+    embed_model: Annotated[str | None, _option("MODEL", f"For the cosine of two propositions: {_HELP_COSINE}")] = None,
     bert_score: Annotated[
-        str | None, typer.Option(help="For BERTScore instead: roberta-large (the paper's), a folder.", metavar="MODEL")
+        str | None, _option("MODEL", "For BERTScore instead: roberta-large (the paper's), a folder.")
     ] = None,
     num_layers: Annotated[
-        int | None, typer.Option(min=1, help="The layer for BERTScore. Default: bert-score's own choice.", metavar="N")
+        int | None, _option("N", "The layer for BERTScore. Default: bert-score's own choice.", min=1)
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -680,66 +624,61 @@ def score_propositions_(
     is_file = Path(predicted).exists()
     if not is_file and not _KIND.fullmatch(predicted):
         raise typer.BadParameter(f"{predicted!r} is no file, and not {_KINDS}", param_hint="--predicted")
-    with session():
-        from llama_pack_densex.cli.compare import print_proposition_scores
-        from llama_pack_densex.evaluation import BertScoreSimilarity, EmbeddingSimilarity, score_propositions
+    from llama_pack_densex.cli.choices import Choices
+    from llama_pack_densex.cli.compare import print_proposition_scores
+    from llama_pack_densex.evaluation import BertScoreSimilarity, EmbeddingSimilarity, score_propositions
 
-        source: Any = Path(predicted)
-        if not is_file:
-            from llama_pack_densex.cli.choices import Choices
-
-            source = Choices(predicted).make_propositionizer()
-        with waiting("Scoring"):
-            by_bert = bert_score and BertScoreSimilarity(bert_score, num_layers)
-            report = score_propositions(source, reference, by_bert or EmbeddingSimilarity(embed_model))
-        print_json(report) if as_json else print_proposition_scores(stdout(), report)
+    source = Path(predicted) if is_file else Choices(predicted).make_propositionizer()
+    with waiting("Scoring"):
+        by_bert = bert_score and BertScoreSimilarity(bert_score, num_layers)
+        report = score_propositions(source, reference, by_bert or EmbeddingSimilarity(embed_model))
+    print_json(report) if as_json else print_proposition_scores(stdout(), report)
 
 
-@batch.command("export")
+@_command(batch, "export")
 def export_requests(
     context: typer.Context,
     paths: Paths,
-    to: Annotated[Path, typer.Option("--to", help="The index's folder; it need not be there yet.", metavar="DIR")],
-    out: Annotated[Path, typer.Option("--out", help="Where the request files go, a folder.", metavar="FOLDER")],
+    to: Annotated[Path, _option("--to DIR", "The index's folder; it need not be there yet.")],
+    out: Annotated[Path, _option("--out FOLDER", "Where the request files go, a folder.")],
     llm: PropositionLLM = None,
     mode: Mode = None,
     questions: Questions = None,
     requests_per_file: Annotated[
-        int, typer.Option(min=1, max=50_000, help="Fewer where the service has too many tokens queued.", metavar="N")
+        int, _option("N", "Fewer where the service has too many tokens queued.", min=1, max=50_000)
     ] = 50_000,
     prices: Prices = None,
     include: Include = None,
     exclude: Exclude = None,
     strict: Strict = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace the request files of an earlier export.")] = False,
+    force: Annotated[bool, _option("--force", "Replace the request files of an earlier export.")] = False,
     as_json: Json = False,
 ) -> None:
     """Write request files for the passages of documents whose propositions are still to be made.
 
     Nothing is asked and no key is needed. The files hold the documents' text, and only you can read them.
     """
-    with session():
-        from llama_pack_densex.cli.batch import export_paths, print_export
-        from llama_pack_densex.cli.choices import Choices, FileChoice
+    from llama_pack_densex.cli.batch import export_paths, print_export
+    from llama_pack_densex.cli.choices import Choices, FileChoice
 
-        choices = Choices(mode=mode, llm=llm, limits=_limits(context))
-        choice = FileChoice(include or (), exclude or (), strict)
-        report = export_paths(paths, to, out, choices, choice, requests_per_file, force)
-        globs = (("--include", choice.include), ("--exclude", choice.exclude))
-        options = [part for option, some in globs for glob in some for part in (option, glob)]
-        options += ["--strict"] if strict else []
-        options += ["--mode", mode] if mode else []
-        options += ["--questions"] if questions else []
-        print_json(report) if as_json else print_export(stdout(), report, [*map(str, paths), *options])
+    choices = Choices(mode=mode, llm=llm, limits=_limits(context))
+    choice = FileChoice(include or (), exclude or (), strict)
+    report = export_paths(paths, to, out, choices, choice, requests_per_file, force)
+    globs = (("--include", choice.include), ("--exclude", choice.exclude))
+    options = [part for option, some in globs for glob in some for part in (option, glob)]
+    options += ["--strict"] if strict else []
+    options += ["--mode", mode] if mode else []
+    options += ["--questions"] if questions else []
+    print_json(report) if as_json else print_export(stdout(), report, [*map(str, paths), *options])
 
 
-@batch.command("import")
+@_command(batch, "import")
 def import_(
     files: Annotated[
         list[Path],
         typer.Argument(exists=True, dir_okay=False, help="Output and error files of the Batch API.", metavar="FILE"),
     ],
-    to: Annotated[Path, typer.Option("--to", help="The index's folder, as for the export.", metavar="DIR")],
+    to: Annotated[Path, _option("--to DIR", "The index's folder, as for the export.")],
     prices: Prices = None,
     as_json: Json = False,
 ) -> None:
@@ -748,13 +687,12 @@ def import_(
     Lines that cannot be used are counted; densex index asks for them directly. A file that is imported twice changes
     nothing. Ends with exit code 1 where no line can be used.
     """
-    with session():
-        from llama_pack_densex.cli.batch import import_files, print_import
+    from llama_pack_densex.cli.batch import import_files, print_import
 
-        report = import_files(files, to, prices)
-        print_json(report) if as_json else print_import(stdout(), report, str(to))
-        if not report.imported and not report.already_there:
-            raise typer.Exit(1)
+    report = import_files(files, to, prices)
+    print_json(report) if as_json else print_import(stdout(), report, str(to))
+    if not report.imported and not report.already_there:
+        raise typer.Exit(1)
 
 
 def _limits(context: typer.Context) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from rich.text import Text
 
 from llama_pack_densex.answering.citations import within
 from llama_pack_densex.cli.output import (
+    argument,
     many,
     one_line,
     plain,
@@ -119,7 +120,7 @@ def answer_question(
 _CONDITION = re.compile(r"(.+?)\s*(>=|<=|!=|==|=|>|<)\s*(.*)", re.DOTALL)
 
 
-def metadata_filters(pack: DenseXRetrievalPack, conditions: Sequence[str]) -> MetadataFilters | None:
+def metadata_filters(pack: DenseXRetrievalPack, conditions: Sequence[str] | None) -> MetadataFilters | None:
     """Filters for conditions such as "year>=2020", all of which have to hold; None where there are none.
 
     A value is taken for what the index has under its key: a number, a text, or an item of lists.
@@ -130,7 +131,7 @@ def metadata_filters(pack: DenseXRetrievalPack, conditions: Sequence[str]) -> Me
     if not conditions:
         return None
     known = pack.metadata_values()
-    return MetadataFilters(filters=[_filter(condition, known) for condition in conditions])
+    return MetadataFilters(filters=[_filter(argument(condition), known) for condition in conditions])
 
 
 def _filter(condition: str, known: dict[str, list[Any]]) -> MetadataFilter | MetadataFilters:
