@@ -35,12 +35,6 @@ from llama_pack_densex.propositionizers.tokens import sendable
 TRIAD = ("context_relevance", "groundedness", "answer_relevance")
 """What TruLens calls the RAG triad; groundedness is LlamaIndex's faithfulness."""
 
-STOPPED = "the LLM stopped"
-"""Why there is nothing of what was still to be asked for."""
-
-Failed = dict[str, Counter[str]]
-"""Metric to how often it failed for which reason."""
-
 _VERDICT = re.compile(r"\[RESULT\]\W*?(-?\d+(?:\.\d+)?)(?:\s*/\s*(\d+))?", re.IGNORECASE)
 _YES_OR_NO = re.compile(r"(?<![a-z])(yes|no)(?![a-z])", re.IGNORECASE)
 _AT_ONCE = 8  # answers and verdicts that are waited for
@@ -66,25 +60,32 @@ class Answer:
     sentences: Sequence[Mapping[str, Any]] = ()
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Judged:
-    """What was found out about answers, question by question.
+    """What was found out, question by question.
 
     Args:
         scores: Metric to question to value; of what failed there is none.
-        failed: What failed.
+        failed: Metric to how often it failed for which reason.
     """
 
     scores: Scores = field(default_factory=dict)
-    failed: Failed = field(default_factory=dict)
+    failed: dict[str, Counter[str]] = field(default_factory=dict)
 
     def add(self, metric: str, question: str, verdict: float | str) -> None:
         """Add a value, or why there is none."""
-        scores = self.scores.setdefault(metric, {})
         if isinstance(verdict, str):
             self.failed.setdefault(metric, Counter())[verdict] += 1
         else:
-            scores[question] = verdict
+            self.scores.setdefault(metric, {})[question] = verdict
+
+
+Wanted = tuple[Question, Answer, list[str]]
+"""What is to be judged: a question, its answer, and the metrics of the triad."""
+
+Verdicts = Callable[[Sequence[Wanted], Step, str], Sequence[float | str]]
+"""A judge: gets what is to be judged, what to call while it judges, and what answered; returns a value or why there is
+none for each of the metrics, one after the other. Raises an LLMError where no more verdicts can be had."""
 
 
 @dataclass
@@ -128,10 +129,7 @@ def answer_questions(
         step: Called while it answers.
 
     Returns:
-        Question id to the answer, or to why there is none.
-
-    Raises:
-        LLMError: No more answers can be had.
+        Question id to the answer, or to why there is none. Where an LLM stops, there is none to any.
     """
 
     def ask(question: Question) -> Answer | str:
@@ -144,7 +142,11 @@ def answer_questions(
         except Exception as error:  # whatever a user's engine raises costs one answer, and is told
             return type(error).__name__
 
-    return dict(zip([question.id for question in questions], _at_once(ask, questions, step), strict=True))
+    ids = [question.id for question in questions]
+    try:
+        return dict(zip(ids, _at_once(ask, questions, step), strict=True))
+    except LLMError as error:
+        return dict.fromkeys(ids, f"the LLM stopped: {error}")
 
 
 def _answer(response: Any) -> Answer:
@@ -158,7 +160,9 @@ def _answer(response: Any) -> Answer:
     )
 
 
-def score_answers(questions: Sequence[Question], answers: Mapping[str, Answer | str], language: str) -> Judged:
+def score_answers(
+    judged: Judged, questions: Sequence[Question], answers: Mapping[str, Answer | str], language: str
+) -> None:
     """What can be said of answers without a judge.
 
     - `str_em`: whether an accepted answer is in the answer, as ALCE (Gao et al., 2023) calls it.
@@ -166,11 +170,11 @@ def score_answers(questions: Sequence[Question], answers: Mapping[str, Answer | 
     - `cited`, `supported`: the share of an answer's sentences that have a footnote, and a proposition that says them.
 
     Args:
+        judged: What to add it to.
         questions: The questions.
         answers: What `answer_questions` returned.
         language: "en", "ja", ...
     """
-    judged = Judged()
     for question in questions:
         answer = answers[question.id]
         if isinstance(answer, str):
@@ -184,68 +188,50 @@ def score_answers(questions: Sequence[Question], answers: Mapping[str, Answer | 
             for metric, key in (("cited", "footnotes"), ("supported", "propositions")):
                 having = sum(bool(sentence.get(key)) for sentence in answer.sentences)
                 judged.add(metric, question.id, having / len(answer.sentences))
-    return judged
 
 
-def to_judge(
-    questions: Sequence[Question], answers: Mapping[str, Answer | str]
-) -> tuple[Judged, list[tuple[Question, Answer, list[str]]]]:
-    """What failed already; and each answer with the metrics of the triad that it can be judged by."""
-    failed, work = Judged(), []
+def judge_answers(
+    judged: Judged,
+    judge: Verdicts,
+    questions: Sequence[Question],
+    answers: Mapping[str, Answer | str],
+    step: Step,
+    name: str,
+) -> None:
+    """Have answers judged by the RAG triad: a value from 0 to 1 for each metric.
+
+    Of an answer that failed nothing is judged, and of a "not found" nothing but what was retrieved.
+
+    Args:
+        judged: What to add it to.
+        judge: Judges.
+        questions: The questions.
+        answers: What `answer_questions` returned.
+        step: Called while it judges.
+        name: What answered.
+    """
+    wanted: list[Wanted] = []
     for question in questions:
         answer = answers[question.id]
         if isinstance(answer, str):
             for metric in TRIAD:
-                failed.add(metric, question.id, f"no answer ({answer})")
+                judged.add(metric, question.id, f"no answer ({answer})")
             continue
         metrics = ["context_relevance"] if answer.contexts else []
         if answer.outcome in ("", "answered") and answer.text:  # a "not found" is neither grounded nor relevant
             metrics += TRIAD[1:] if answer.contexts else TRIAD[2:]
-        work.append((replace(question, text=sendable(question.text)), answer, metrics))
-    return failed, work
+        wanted.append((replace(question, text=sendable(question.text)), answer, metrics))
+    items = [(metric, question.id) for question, _, metrics in wanted for metric in metrics]
+    try:
+        verdicts = judge(wanted, step, name)
+    except LLMError as error:
+        verdicts = len(items) * [f"the LLM stopped: {error}"]
+    for (metric, question_id), verdict in zip(items, verdicts, strict=True):
+        judged.add(metric, question_id, verdict)
 
 
-def stopped(
-    questions: Sequence[Question], answers: Mapping[str, Answer | str], language: str, is_judged: bool
-) -> Failed:
-    """What there is not since an LLM stopped: of answers that are missing, and of the verdicts on those that are there.
-
-    Args:
-        questions: The questions.
-        answers: What `answer_questions` returned, or `STOPPED` for each.
-        language: "en", "ja", ...
-        is_judged: Whether verdicts were asked for.
-    """
-    failed = score_answers(questions, answers, language).failed
-    if not is_judged:
-        return failed
-    judged, wanted = to_judge(questions, answers)
-    for question, _, metrics in wanted:
-        for metric in metrics:
-            judged.add(metric, question.id, STOPPED)
-    return failed | judged.failed
-
-
-def judge_answers(
-    llm: KeptLLM,
-    questions: Sequence[Question],
-    answers: Mapping[str, Answer | str],
-    step: Step | None = None,
-    name: str = "",
-) -> Judged:
-    """Have LlamaIndex's evaluators judge answers by the RAG triad: a value from 0 to 1 for each metric.
-
-    Args:
-        llm: The judge.
-        questions: The questions.
-        answers: What `answer_questions` returned. Of one that failed, and of a "not found", nothing is judged but what
-            was retrieved.
-        step: Called while it judges.
-        name: What answered.
-
-    Raises:
-        LLMError: No more verdicts can be had.
-    """
+def verdicts_of(llm: KeptLLM, wanted: Sequence[Wanted], step: Step, name: str) -> list[float | str]:
+    """Have LlamaIndex's evaluators judge (see `Verdicts`)."""
     evaluators: dict[str, evaluation.BaseEvaluator] = {
         "context_relevance": evaluation.ContextRelevancyEvaluator(
             llm, parser_function=partial(_read_verdict, most=4.0)
@@ -264,18 +250,14 @@ def judge_answers(
         score = _read_yes_or_no(result.feedback or "") if metric == "groundedness" else result.score
         return "the verdict cannot be read" if score is None else score
 
-    judged, wanted = to_judge(questions, answers)
     work = [(metric, question, answer) for question, answer, metrics in wanted for metric in metrics]
     # core writes defaults into its Settings where the evaluators read them; the models are not among them
-    unset = [name for name, value in vars(Settings).items() if value is None and name not in ("_llm", "_embed_model")]
+    unset = [each for each, value in vars(Settings).items() if value is None and each not in ("_llm", "_embed_model")]
     try:
-        verdicts = _at_once(judge, work, step)
+        return _at_once(judge, work, step)
     finally:
-        for name in unset:
-            setattr(Settings, name, None)
-    for (metric, question, _), verdict in zip(work, verdicts, strict=True):
-        judged.add(metric, question.id, verdict)
-    return judged
+        for each in unset:
+            setattr(Settings, each, None)
 
 
 def _read_verdict(reply: str, most: float) -> tuple[float | None, str | None]:

@@ -9,7 +9,6 @@ import math
 import platform
 import statistics
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -24,16 +23,15 @@ from llama_index.core.llms import LLM, ChatMessage
 from llama_index.core.schema import Document, MetadataMode, NodeWithScore, QueryBundle
 
 from llama_pack_densex.evaluation import answers, judging, report
-from llama_pack_densex.evaluation.answers import Answer, Failed, Judged
+from llama_pack_densex.evaluation.answers import Answer, Judged, Verdicts
 from llama_pack_densex.evaluation.datasets import EvaluationSet, Question, read_questions, to_dataset
 from llama_pack_densex.evaluation.judging import LENGTHS, Finding, Judge, within_passages
-from llama_pack_densex.evaluation.models import CachedEmbedding, CachedLLM, KeptLLM, Step
+from llama_pack_densex.evaluation.models import CachedEmbedding, CachedLLM, KeptLLM
 from llama_pack_densex.evaluation.report import COMPARED, Report
-from llama_pack_densex.evaluation.runs import Scores
 from llama_pack_densex.evaluation.significance import Comparison, bootstrap_interval, randomisation_test
 from llama_pack_densex.evaluation.strategies import resolve_strategies
 from llama_pack_densex.evaluation.strategy import Built, Corpus, Spent, Strategy, StrategyUnavailable
-from llama_pack_densex.llm.errors import LLMError
+from llama_pack_densex.llm.errors import Failure, LLMError
 from llama_pack_densex.models import NONE, embed_model_identity, resolve_embed_model
 from llama_pack_densex.node_parsers.nodes import title_of
 from llama_pack_densex.pack import DenseXRetrievalPack
@@ -159,11 +157,11 @@ def compare(
     headers, reader, judged_by = made.values()
     answering = KeptLLM(reader) if reader is not None and judged_by is not None else None
     judging_llm = None if judged_by is None else KeptLLM(judged_by)
-    judge_all: _Judging | None = None if judging_llm is None else partial(answers.judge_answers, judging_llm)
+    verdicts: Verdicts | None = None if judging_llm is None else partial(answers.verdicts_of, judging_llm)
     if trulens is not None and judging_llm is not None:
         from llama_pack_densex.evaluation.trulens import Recorder
 
-        judge_all = Recorder(trulens, judging_llm).judge_answers  # says now what is missing
+        verdicts = Recorder(trulens, judging_llm).verdicts_of  # says now what is missing
     settings = report.Settings(
         embed_model=embed_model_identity(model) if model is not None else None,
         propositionizer=propositionizer.class_name() if propositionizer is not None else None,
@@ -194,7 +192,7 @@ def compare(
         if reader is not None:
             _read(reader, dataset, observed, tell)
         asked = [one for one in (answering, judging_llm) if one is not None]
-        _answer(dataset, observed, asked, judge_all, tell)
+        _answer(dataset, observed, asked, verdicts, tell)
     tell("Testing differences", 0, 1)
     return _report(dataset, observed, skipped, settings)
 
@@ -249,31 +247,30 @@ def evaluate(
     )
 
 
-@dataclass
-class _Observed:
+@dataclass(kw_only=True)
+class _Observed(Judged):
     """What a strategy found, what it costs, and what it scores."""
 
     strategy: Strategy
     findings: dict[str, Finding]
     in_passages: bool
     cost: report.Cost
-    engine: BaseQueryEngine | None = None
-    scores: Scores = field(default_factory=dict)
-    failed: Failed = field(default_factory=dict)
+    spent: Spent
+    engine: BaseQueryEngine | None
     answers: dict[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         return self.strategy.name
 
-    def add(self, judged: Judged) -> None:
-        """Add what was found out about the answers, and say what failed."""
-        self.scores |= {metric: values for metric, values in judged.scores.items() if values}
-        self.failed |= judged.failed
-        for metric, reasons in judged.failed.items():
+    def warn(self) -> None:
+        """Say what failed."""
+        counts = {metric: (each.total(), len(self.scores.get(metric, ()))) for metric, each in self.failed.items()}
+        if counts:
             logger.warning(
-                "%s: %d of %d items failed for %s (%s); they are not counted.", self.name, reasons.total(),
-                reasons.total() + len(judged.scores[metric]), metric, ", ".join(sorted(reasons)),
+                "%s: not counted, since they failed: %s (%s).", self.name,
+                ", ".join(f"{lost} of {lost + given} items of {metric}" for metric, (lost, given) in counts.items()),
+                "; ".join(sorted({reason for reasons in self.failed.values() for reason in reasons})),
             )  # fmt: skip
 
 
@@ -364,17 +361,12 @@ def _observe(
         context_words=statistics.fmean(found.context_words for found in findings.values()),
         context_k=strategy.context_k,
     )
-    cost = _with_llm(cost, spent)
     engine = built.query_engine
     if engine is None and answering is not None:
         engine = answers.query_engine(read, answering)
-    return _Observed(strategy, findings, in_passages, cost, engine)
-
-
-def _with_llm(cost: report.Cost, spent: Spent) -> report.Cost:
-    dollars = None if cost.llm_dollars is None or math.isnan(spent.dollars) else cost.llm_dollars + spent.dollars
-    calls, tokens = cost.llm_calls + spent.calls, cost.llm_tokens + spent.tokens
-    return replace(cost, llm_calls=calls, llm_tokens=tokens, llm_dollars=dollars)
+    return _Observed(
+        strategy=strategy, findings=findings, in_passages=in_passages, cost=cost, spent=spent, engine=engine
+    )
 
 
 def _context(strategy: Strategy, question: Question, results: Sequence[NodeWithScore]) -> list[NodeWithScore]:
@@ -386,76 +378,45 @@ def _context(strategy: Strategy, question: Question, results: Sequence[NodeWithS
 
 
 def _read(reader: CachedLLM, dataset: EvaluationSet, observed: Sequence[_Observed], tell: Progress) -> None:
-    """Have an LLM answer from the beginning of each context, and score it: `em@100`, `f1@100` and so on.
-
-    A question that it failed at is not counted. Where it cannot go on, all that is still to be read has failed.
-    """
-    asked = [question for question in dataset.questions if question.answers]
-    for place, found in enumerate(observed):
+    """Have an LLM answer from the beginning of each context, and score it: `em@100`, `f1@100` and so on."""
+    work = [(length, each) for length in READER_LENGTHS for each in dataset.questions if each.answers]
+    for found in observed:
         prompts = [
             [ChatMessage(_PROMPT.format(context="\n\n".join(found.findings[each.id].read[length]), question=each.text))]
-            for length in READER_LENGTHS
-            for each in asked
+            for length, each in work
         ]
         before = Spent.on(reader.figures)
         try:
-            replies = reader.ask(prompts, partial(tell, f"{found.name}: reading"))
+            replies: Sequence[str | Failure] = reader.ask(prompts, partial(tell, f"{found.name}: reading"))
         except LLMError as error:
-            logger.warning("The reader LLM stopped at %s: %s", found.name, error)
-            none = Counter({answers.STOPPED: len(asked)})
-            for each in observed[place:]:
-                each.failed |= {f"{metric}@{length}": none for metric in ("em", "f1") for length in READER_LENGTHS}
-            return
-        found.cost = _with_llm(found.cost, Spent.on(reader.figures) - before)
-        for at, length in enumerate(READER_LENGTHS):
-            some = replies[at * len(asked) : (at + 1) * len(asked)]
-            given = {
-                each.id: reply if isinstance(reply, str) else None for each, reply in zip(asked, some, strict=True)
-            }
-            found.scores |= judging.reader_scores(asked, given, dataset.language, length)
-            reasons = Counter(reply.summary for reply in some if not isinstance(reply, str))
-            found.failed |= {f"{name}@{length}": reasons for name in ("em", "f1") if reasons}
-        failures = Counter(reply.summary for reply in replies if not isinstance(reply, str))
-        if failures:
-            logger.warning(
-                "%s: the reader LLM failed at %d of %d answers (%s); they are not counted.",
-                found.name, failures.total(), len(replies), ", ".join(sorted(failures)),
-            )  # fmt: skip
-
-
-_Judging = Callable[[Sequence[Question], Mapping[str, Answer | str], Step, str], Judged]
+            replies = len(work) * [Failure("fatal", f"the LLM stopped: {error}")]
+        found.spent += Spent.on(reader.figures) - before
+        for (length, each), reply in zip(work, replies, strict=True):
+            for name, measure in (("em", judging.exact_match), ("f1", judging.f1)):
+                value = measure(reply, each.answers, dataset.language) if isinstance(reply, str) else reply.summary
+                found.add(f"{name}@{length}", each.id, value)
 
 
 def _answer(
     dataset: EvaluationSet,
     observed: Sequence[_Observed],
     asked: Sequence[KeptLLM],
-    judge: _Judging | None,
+    judge: Verdicts | None,
     tell: Progress,
 ) -> None:
-    """Have those strategies answer that can, and the answers judged. What an LLM stops at has failed."""
-    none: dict[str, Answer | str] = {question.id: answers.STOPPED for question in dataset.questions}
-    for place, found in enumerate(observed):
+    """Have those strategies answer that can, and the answers judged."""
+    for found in observed:
         if found.engine is None:
             continue
-        given = none
         before = sum((Spent.on(one.figures) for one in asked), Spent())
-        try:
-            step = partial(tell, f"{found.name}: answering")
-            given = answers.answer_questions(found.engine, dataset.questions, step)
-            found.answers = {key: one.text for key, one in given.items() if isinstance(one, Answer)}
-            found.add(answers.score_answers(dataset.questions, given, dataset.language))
-            if judge is not None:
-                step = partial(tell, f"{found.name}: judging")
-                found.add(judge(dataset.questions, given, step, found.name))
-        except LLMError as error:
-            logger.warning("The LLM stopped at the answers of %s: %s", found.name, error)
-            for each in (each for each in observed[place:] if each.engine is not None):
-                said = given if each is found else none
-                each.failed |= answers.stopped(dataset.questions, said, dataset.language, judge is not None)
-            return
-        finally:
-            found.cost = _with_llm(found.cost, sum((Spent.on(one.figures) for one in asked), Spent()) - before)
+        step = partial(tell, f"{found.name}: answering")
+        given = answers.answer_questions(found.engine, dataset.questions, step)
+        found.answers = {key: one.text for key, one in given.items() if isinstance(one, Answer)}
+        answers.score_answers(found, dataset.questions, given, dataset.language)
+        if judge is not None:
+            step = partial(tell, f"{found.name}: judging")
+            answers.judge_answers(found, judge, dataset.questions, given, step, found.name)
+        found.spent += sum((Spent.on(one.figures) for one in asked), Spent()) - before
 
 
 def _report(
@@ -465,16 +426,18 @@ def _report(
     titles = {document.id_: title_of(document) or document.id_ for document in dataset.documents}
     strategies = []
     for found in observed:
+        found.warn()
+        spent, dollars = found.spent, None if math.isnan(found.spent.dollars) else found.spent.dollars
+        cost = replace(found.cost, llm_calls=spent.calls, llm_tokens=spent.tokens, llm_dollars=dollars)
         bounds = {
             name: bootstrap_interval(list(values.values()), settings.confidence, settings.resamples, settings.seed)
             for name, values in found.scores.items()
-            if values
         }
         metrics = {name: bounds[name].mean if name in bounds else None for name in names}
         intervals = {name: (interval.low, interval.high) for name, interval in bounds.items()}
         described = (found.name, found.strategy.description, _is_ours(found.name))
         failed = {metric: reasons.total() for metric, reasons in found.failed.items()}
-        strategies.append(report.StrategyResult(*described, metrics, intervals, found.cost, failed))
+        strategies.append(report.StrategyResult(*described, metrics, intervals, cost, failed))
     questions = [
         report.QuestionResult(
             question.id,

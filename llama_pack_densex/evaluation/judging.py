@@ -12,7 +12,7 @@ import string
 import unicodedata
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import takewhile
@@ -435,28 +435,6 @@ def score(dataset: EvaluationSet, findings: Mapping[str, Finding], in_passages: 
 def recall_within(findings: Mapping[str, Finding], length: float) -> dict[str, float]:
     """Say of each question whether an answer is complete within a length of context."""
     return {key: float(_within(found.words, length)) for key, found in findings.items()}
-
-
-def reader_scores(
-    questions: Iterable[Question], answers: Mapping[str, str | None], language: str, length: int
-) -> Scores:
-    """Score a reader LLM's answers: `em@100`, `f1@100` and so on (the paper's EM@l, table 3).
-
-    Args:
-        questions: The questions; those without right answers are left out.
-        answers: Question id to the reader's answer. One that is missing or None failed, and is not counted.
-        language: "en", "ja", ...
-        length: How many words the reader was given.
-    """
-    given = {
-        question.id: (answer, question.answers)
-        for question in questions
-        if question.answers and (answer := answers.get(question.id)) is not None
-    }
-    return {
-        f"{name}@{length}": {key: measure(answer, right, language) for key, (answer, right) in given.items()}
-        for name, measure in (("em", exact_match), ("f1", f1))
-    }
 
 
 def exact_match(answer: str, answers: Sequence[str], language: str = "en") -> float:

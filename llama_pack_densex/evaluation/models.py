@@ -164,6 +164,9 @@ class CachedLLM:
         max_cost: US dollars that it may use before it stops; None means no limit.
         stand_in: A reply for all that is not kept: nothing is sent then, and `figures` say what would be.
 
+    Attributes:
+        stopped: Why it asks no more, such as its budget; None while it does.
+
     Raises:
         ValueError: There is a `max_cost`, and the model's price is not known.
     """
@@ -176,6 +179,7 @@ class CachedLLM:
         if max_cost is not None and price is None:
             raise ValueError(f"max_cost needs the price of {self.model_name}, which is not in the price table")
         self._llm = without_retries(llm)
+        self.stopped: LLMError | None = None
         self._known: dict[str, str] = {}
         self._sender = Sender(
             {"llm": type(llm).__qualname__, **output_settings(llm)},
@@ -211,6 +215,8 @@ class CachedLLM:
         if self._stand_in is not None:
             self._known |= {text: self._expected(text, prompt, self._stand_in) for text, prompt in wanted.items()}
             return [self._known[text] for text in texts]
+        if wanted and self.stopped is not None:
+            raise self.stopped
         client, loop = Client(self._llm, _AT_ONCE), background_loop()
         stop = Stop(loop)
 
@@ -229,6 +235,9 @@ class CachedLLM:
                         failed[text] = outcome
                 if step is not None:
                     step(len(self._known.keys() & wanted.keys()) + len(failed), len(wanted))
+        except LLMError as error:
+            self.stopped = error
+            raise
         finally:
             stop.by(LLMError("the comparison was ended"))
             client.close()
@@ -259,7 +268,6 @@ class KeptLLM(CustomLLM):
     """
 
     _asker: CachedLLM = PrivateAttr()
-    _stopped: LLMError | None = PrivateAttr(default=None)
     _turns: dict[str, threading.Lock] = PrivateAttr(default_factory=dict)
 
     def __init__(self, asker: CachedLLM) -> None:
@@ -283,7 +291,7 @@ class KeptLLM(CustomLLM):
     @property
     def stopped(self) -> LLMError | None:
         """Why it asks no more; None while it does."""
-        return self._stopped
+        return self._asker.stopped
 
     def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
         """Ask.
@@ -294,13 +302,7 @@ class KeptLLM(CustomLLM):
         """
         prompt = "\n\n".join(message.content or "" for message in messages)
         with self._turns.setdefault(prompt, threading.Lock()):  # the same is not asked twice at a time
-            if self._stopped is not None:
-                raise self._stopped
-            try:
-                reply = self._asker.ask([messages])[0]
-            except LLMError as error:
-                self._stopped = error
-                raise
+            reply = self._asker.ask([messages])[0]
         if isinstance(reply, Failure):
             raise AskingFailed(reply.summary)
         return ChatResponse(message=ChatMessage(reply, role="assistant"))

@@ -25,8 +25,7 @@ from llama_index.core.prompts.mixin import PromptMixinType
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 from sqlalchemy.exc import SQLAlchemyError
 
-from llama_pack_densex.evaluation.answers import TRIAD, Answer, AskedQuestion, Judged, Retrieved, to_judge
-from llama_pack_densex.evaluation.datasets import Question
+from llama_pack_densex.evaluation.answers import TRIAD, Answer, AskedQuestion, Retrieved, Wanted
 from llama_pack_densex.evaluation.models import KeptLLM, Step
 from llama_pack_densex.evaluation.runs import require
 from llama_pack_densex.propositionizers.sentences import passage_sentences
@@ -63,27 +62,15 @@ class Recorder:
             self._app = _trulens("apps.llamaindex").TruLlama
             self._metrics = _metrics(self._core, judge)
 
-    def judge_answers(
-        self,
-        questions: Sequence[Question],
-        answers: Mapping[str, Answer | str],
-        step: Step | None = None,
-        name: str = "",
-    ) -> Judged:
-        """Record a strategy's answers as a version of the app, and judge them.
-
-        Args:
-            questions: The questions.
-            answers: What it answered; what failed is neither recorded nor judged.
-            step: Called while it judges.
-            name: The version.
+    def verdicts_of(self, wanted: Sequence[Wanted], step: Step, name: str) -> list[float | str]:
+        """Record a strategy's answers as a version of the app, and judge them (see `answers.Verdicts`).
 
         Raises:
             LLMError: No more verdicts can be had; what was recorded is in the database.
             OSError: The database cannot be used.
             ValueError: There is a TruLens session over another database.
         """
-        judged, wanted = to_judge(questions, answers)
+        verdicts: list[float | str] = []
         with _contained(), self._session() as session:
             engine = _Answered({question.id: answer for question, answer, _ in wanted})
             app = self._app(engine, app_name=APP, app_version=name, start_evaluator=False)
@@ -93,7 +80,7 @@ class Recorder:
                 for question, _, metrics in wanted[start : start + _AT_ONCE]:
                     with app as recording:
                         engine.query(AskedQuestion(question.text, id=question.id))
-                    records[recording.records[0].record_id] = question.id, metrics
+                    records[recording.records[0].record_id] = metrics
                 session.force_flush()
                 events = session.get_events(app_name=APP, app_version=name, record_ids=[*records])
                 session.compute_feedbacks_on_events(events, self._metrics)
@@ -102,14 +89,14 @@ class Recorder:
                     raise self._judge.stopped
                 found, _ = session.get_records_and_feedback(record_ids=[*records])
                 rows = {row["record_id"]: row for row in found.to_dict(orient="records")}
-                for record, (key, metrics) in records.items():
-                    for metric in metrics:
-                        score = rows.get(record, {}).get(metric)
-                        is_verdict = isinstance(score, (int, float)) and 0 <= score <= 1  # -1 and NaN are none
-                        judged.add(metric, key, score if is_verdict else "no verdict")
-                if step is not None:
-                    step(start + len(records), len(wanted))
-        return judged
+                for record, metrics in records.items():
+                    scores = (rows.get(record, {}).get(metric) for metric in metrics)
+                    # -1 and NaN are none
+                    verdicts += [
+                        one if isinstance(one, (int, float)) and 0 <= one <= 1 else "no verdict" for one in scores
+                    ]
+                step(start + len(records), len(wanted))
+        return verdicts
 
     @contextmanager
     def _session(self) -> Iterator[Any]:

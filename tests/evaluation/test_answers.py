@@ -101,7 +101,9 @@ def test_a_failure_is_neither_a_zero_nor_a_success(caplog: pytest.LogCaptureFixt
     assert triad(found) == [0.75, 1.0, 1.0]
     assert found.failed == {"str_em": 1, "context_relevance": 1, "groundedness": 2, "answer_relevance": 1}
     assert found.metrics["str_em"] == pytest.approx(1 / 3)
-    assert "bm25: 2 of 4 items failed for groundedness (no answer (" in caplog.text
+    assert "bm25: not counted, since they failed: 1 of 4 items of str_em, " in caplog.text
+    assert "2 of 4 items of groundedness" in caplog.text
+    assert "no answer (" in caplog.text
     assert "the verdict cannot be read" in caplog.text
 
 
@@ -121,7 +123,8 @@ def test_a_budget_stops_the_judge_and_the_rest_is_reported(caplog: pytest.LogCap
     assert report.strategies[0].metrics["recall@1"] is not None
     assert not {*TRIAD, "em@100"} & report.strategies[0].metrics.keys()
     assert {"str_em", "em@100", *TRIAD} <= {name for name, number in report.strategies[0].failed.items() if number == 4}
-    assert "The LLM stopped at the answers of bm25: The budget does not allow" in caplog.text
+    assert "4 of 4 items of em@100" in caplog.text
+    assert "the LLM stopped: The budget does not allow" in caplog.text
 
 
 def test_a_refused_key_is_met_once(caplog: pytest.LogCaptureFixture) -> None:

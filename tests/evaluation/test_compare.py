@@ -392,7 +392,8 @@ def test_a_question_that_the_reader_failed_at_is_not_counted(caplog: pytest.LogC
     with OpenAIServer(read) as server:
         report = run(["bm25"], reader_llm=reader(server))
     assert report.strategies[0].metrics["em@100"] == 1.0
-    assert "bm25: the reader LLM failed at 9 of 12 answers" in caplog.text
+    assert report.strategies[0].failed["f1@500"] == 3
+    assert "bm25: not counted, since they failed: 3 of 4 items of em@100, " in caplog.text
 
 
 def test_a_reader_that_is_disturbed_is_asked_again_and_its_answers_are_kept(tmp_path: Path) -> None:
@@ -411,7 +412,7 @@ def test_a_reader_stops_at_its_budget_and_what_was_found_is_reported(caplog: pyt
     assert server.requests == []
     assert report.strategies[0].metrics["recall@1"] is not None
     assert "em@100" not in report.strategies[0].metrics
-    assert "The reader LLM stopped at bm25" in caplog.text
+    assert "the LLM stopped: The budget does not allow" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,8 @@ def test_a_budget_stops_the_judge(tmp_path: Path, caplog: pytest.LogCaptureFixtu
         (found,) = run(server, tmp_path / "trulens.sqlite", ["bm25"]).strategies
         assert sum(kind_of(seen.body) == "trulens" for seen in server.requests) <= 8
     assert triad(found) == [None, None, None]
-    assert "The LLM stopped at the answers of bm25" in caplog.text
+    assert "bm25: not counted, since they failed: 4 of 4 items of context_relevance" in caplog.text
+    assert "the LLM stopped: " in caplog.text
 
 
 @needs_trulens
