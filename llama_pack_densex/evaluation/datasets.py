@@ -142,10 +142,7 @@ def read_dataset(
     for each in (path, given):
         if each is not None and not each.exists():
             raise FileNotFoundError(f"{each}: there is no such file or folder")
-    found = _read(path, given, split, language or "")
-    _check_ids(found, path)
-    stem = path.name if path.is_dir() else Path(path.name.removesuffix(".gz")).stem
-    found = replace(found, name=name or stem, language=language or found.language or _language(found))
+    found = _checked(_read(path, given, split, language or ""), path, name, language)
     if max_questions is not None:
         kept = found.questions[:max_questions]
         relevance = {question.id: found.relevance[question.id] for question in kept if question.id in found.relevance}
@@ -169,21 +166,13 @@ def read_questions(
     Raises:
         DatasetError: They cannot be read, or there are none.
     """
-    path = Path(questions) if isinstance(questions, (str, Path)) else Path("questions")
     if isinstance(questions, (str, Path)):
-        records = [] if _is_whole(path) else list(_read_questions(path))
-        if not records or "text" in records[0].fields:
-            found = read_dataset(path, language=language)
-        else:
-            meant, said = _in_language(path, records, language or "")
-            own = [_own_question(record, number, None) for number, record in enumerate(meant, 1)]
-            found = EvaluationSet(path.name.partition(".")[0], said, [], own)
+        path = Path(questions)
+        found = _checked(_read(path, None, "test", language or "", alone=True), path, None, language)
     else:
-        found = EvaluationSet(path.name, language or "", [], _given(questions, None))
-    _check_ids(found, path)
+        found = _checked(EvaluationSet("", "", [], _given(questions, None)), Path("questions"), None, language)
     kept = [replace(one, document_id="", span=None, candidates=()) for one in found.questions[:max_questions]]
-    found = replace(found, documents=[], passages={}, relevance={}, questions=kept)
-    return found if found.language else replace(found, language=_language(found))
+    return replace(found, documents=[], passages={}, relevance={}, questions=kept)
 
 
 def languages_of(path: str | Path) -> list[str]:
@@ -233,16 +222,11 @@ def _own(
     documents: list[Document], given: Sequence[Question | Mapping[str, Any]], language: str | None
 ) -> EvaluationSet:
     ids = {document.id_ for document in documents}
-    if len(ids) < len(documents):
-        raise ValueError("two documents have the same id")
     questions = _given(given, ids)
     for question in questions:
         if question.document_id and question.document_id not in ids:
             raise ValueError(f"question {question.id!r} is about the document {question.document_id!r}: there is none")
-    if len({question.id for question in questions}) < len(questions):
-        raise ValueError("two questions have the same id")
-    found = EvaluationSet("own documents", language or "", documents, questions)
-    return found if language else replace(found, language=_language(found))
+    return _checked(EvaluationSet("", "", documents, questions), Path("own documents"), None, language)
 
 
 def _with_passages(dataset: EvaluationSet) -> EvaluationSet:
@@ -278,7 +262,8 @@ def _language(found: EvaluationSet) -> str:
     return language
 
 
-def _check_ids(found: EvaluationSet, path: Path) -> None:
+def _checked(found: EvaluationSet, path: Path, name: str | None, language: str | None) -> EvaluationSet:
+    """A set with its name and its language, whose ids are told apart."""
     for what, ids in (
         ("document", [document.id_ for document in found.documents]),
         ("question", [question.id for question in found.questions]),
@@ -290,9 +275,12 @@ def _check_ids(found: EvaluationSet, path: Path) -> None:
             seen.add(item)
     if not found.questions:
         raise DatasetError(f"{path}: expected questions with answers, and there are none")
+    stem = path.name if path.is_dir() else Path(path.name.removesuffix(".gz")).stem
+    return replace(found, name=name or stem, language=language or found.language or _language(found))
 
 
-def _read(path: Path, documents: Path | None, split: str, language: str) -> EvaluationSet:
+def _read(path: Path, documents: Path | None, split: str, language: str, *, alone: bool = False) -> EvaluationSet:
+    """Read what is there; of questions alone, the documents are not looked for where only these are wanted."""
     if path.is_dir():
         if _file(path, "corpus.jsonl").exists() and _file(path, "queries.jsonl").exists():
             return _read_beir(path, split)
@@ -319,6 +307,9 @@ def _read(path: Path, documents: Path | None, split: str, language: str) -> Eval
         )
     asked = list(records)
     meant, language = _in_language(path, asked, language)
+    if alone:
+        own = [_own_question(record, number, None) for number, record in enumerate(meant, 1)]
+        return EvaluationSet("", language, [], own)
     if documents is not None and documents.is_file():
         return replace(_read_dpr(meant, documents), language=language)
     known = _documents_named(path, asked) if documents is None else _documents_in(documents)

@@ -116,7 +116,7 @@ def read_records(path: Path) -> Iterator[Record]:
 def read_rows(path: Path) -> Iterator[tuple[str, list[str]]]:
     """Read the rows of a CSV or TSV file without a header of its own, as (where it stands, fields)."""
     with open_text(path) as stream:
-        rows = csv.reader(stream, delimiter="\t" if ending(path) == ".tsv" or _has_tabs(path) else ",")
+        rows = csv.reader(stream, delimiter="\t" if ending(path) == ".tsv" else _divider(path))
         start = 1
         try:
             for row in rows:
@@ -200,7 +200,8 @@ def object_record(value: object, where: str) -> Record:
     return Record(dict(value), where)
 
 
-def _has_tabs(path: Path) -> bool:
-    """Whether a file's first line is divided by tabs: DPR's question files are, and are called .csv."""
+def _divider(path: Path) -> str:
+    """What divides a CSV file's first line: tabs in DPR's question files; semicolons where commas are in numbers."""
     with open_text(path) as stream:
-        return "\t" in stream.readline()
+        line = stream.readline()
+    return "\t" if "\t" in line else ";" if ";" in line and "," not in line else ","

@@ -212,12 +212,16 @@ def test_long_documents_without_known_passages_are_cut() -> None:
     [
         ([Document(text="a")], None, "questions"),
         ([], [{"question": "Who?", "answers": ["me"]}], "no documents"),
-        ([Document(text="a", id_="x")], [], "no questions"),
+        ([Document(text="a", id_="x")], [], "expected questions with answers, and there are none"),
         ([Document(text="a", id_="x")], [{"question": "Who?"}], "question 1"),
         ([Document(text="a", id_="x")], [{"question": "Who?", "document": "y"}], "'y'"),
         ([Document(text="a", id_="x")], [{"question": "Who?", "answers": None}], "question 1: expected 'answers'"),
         ([Document(text="a", id_="x")], [{"question": "When?", "answers": 1889}], "question 1: 'answers' must be"),
-        ([Document(text="a", id_="x"), Document(text="b", id_="x")], [{"question": "W?", "answers": "a"}], "same id"),
+        (
+            [Document(text="a", id_="x"), Document(text="b", id_="x")],
+            [{"question": "W?", "answers": "a"}],
+            "'x' occurs",
+        ),
     ],
 )
 def test_what_is_missing_is_named(documents: Any, questions: Any, message: str) -> None:

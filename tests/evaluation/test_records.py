@@ -26,6 +26,13 @@ def test_all_kinds_of_files_give_the_same_records(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("mark", [",", ";", "\t"])
+def test_a_csv_file_may_be_divided_as_a_spreadsheet_divides_it(tmp_path: Path, mark: str) -> None:
+    (tmp_path / "a.csv").write_text(f'question{mark}answers\n"When; where, why?"{mark}here|there\n', encoding="utf-8")
+    (record,) = read_records(tmp_path / "a.csv")
+    assert (record.text("question"), record.answers()) == ("When; where, why?", ("here", "there"))
+
+
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
