@@ -293,9 +293,7 @@ def query(
     with waiting("Searching"):
         (named,) = _served(api_base, query_llm)
         reranker = None if rerank is None else make_reranker(argument(rerank))
-        pack = IndexPlace.of(place).open(
-            proposition_llm="none", query_llm=named, mode=mode, context=context, reranker=reranker
-        )
+        pack = IndexPlace.of(place).open_to_ask(query_llm=named, mode=mode, context=context, reranker=reranker)
         chosen = metadata_filters(pack, filters)
         answer = answer_question(pack, argument(question), top_k, chosen, cast(Any, context))
     advice = " (for a written one name an LLM with --query-llm, or set OPENAI_API_KEY)" if query_llm is None else ""
@@ -320,7 +318,7 @@ def chat(
 
     with waiting("Opening"):
         (named,) = _served(api_base, query_llm)
-        pack = IndexPlace.of(place).open(proposition_llm="none", query_llm=named)
+        pack = IndexPlace.of(place).open_to_ask(query_llm=named)
         engine = pack.as_chat_engine(top_k, metadata_filters(pack, filters))
     if not talk(engine):
         raise typer.Exit(1)
@@ -337,7 +335,7 @@ def mcp(place: Place) -> None:
 
     with contextlib.redirect_stdout(sys.stderr):  # standard output is the protocol's
         where = IndexPlace.of(place)
-        server = make_mcp_server(where.open(proposition_llm="none", query_llm="none"))
+        server = make_mcp_server(where.open_to_ask(query_llm="none"))
         write(stderr(), f"{one_line(where.name)} is served over standard input and output; Ctrl-C ends it.")
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # the thread that waits for a line would have Ctrl-C wait too
     server.run("stdio")
@@ -366,7 +364,7 @@ def serve(
         with waiting("Opening the index"):
             (named,) = _served(api_base, query_llm)
             where = IndexPlace.of(place)
-            pack = where.open(proposition_llm="none", query_llm=named)
+            pack = where.open_to_ask(query_llm=named)
             allowed, path = allow_host or (), Path(where.name)
             name = (path.resolve() if path.name in ("", "..") else path).name or "densex"
             web = make_app(pack, token, hosts=allowed, requests_per_minute=rate, name=name)

@@ -12,6 +12,7 @@ import logging
 import os
 import re
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import asdict
@@ -184,6 +185,7 @@ def session() -> Iterator[None]:
 
 
 _CLIENTS = ("openai", "anthropic", "google", "ollama", "httpx")
+_ASKING = ("llama_index.llms.", "llama_index.embeddings.")
 
 
 def message_of(error: Exception) -> str | None:
@@ -202,7 +204,9 @@ def message_of(error: Exception) -> str | None:
     is_no_json = isinstance(error, json.JSONDecodeError)
     if isinstance(error, (ValueError, OSError, ImportError)) and not is_no_json:
         return str(error)
-    if is_no_json or type(error).__module__.partition(".")[0] in _CLIENTS:
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    raised_by = str(frame.f_globals.get("__name__"))  # an IndexError in LlamaIndex, say, of a reply without choices
+    if is_no_json or type(error).__module__.partition(".")[0] in _CLIENTS or raised_by.startswith(_ASKING):
         from llama_pack_densex.llm.errors import classify, secrets_in_environment
 
         failure = classify(error, secrets_in_environment())  # without what it may quote of a document

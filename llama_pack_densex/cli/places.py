@@ -81,6 +81,21 @@ class IndexPlace:
             return DenseXRetrievalPack.load(self.folder, **arguments)
         return DenseXRetrievalPack.from_vector_store(open_url(self.url, None), **arguments)
 
+    def open_to_ask(self, **arguments: Any) -> DenseXRetrievalPack:
+        """Open the index for somebody who waits for answers: an embedding model that is not there is told of soon.
+
+        Args:
+            **arguments: The pack's.
+
+        Raises:
+            InvalidIndexError: As `open`.
+        """
+        pack = self.open(proposition_llm=NONE, **arguments)
+        model = pack.get_modules()["embed_model"]
+        if getattr(model, "max_retries", 0) > 1:  # of core and, each time, of the client: more than a minute
+            model.max_retries = 1
+        return pack
+
     def build(self, documents: Iterable[Document], **arguments: Any) -> DenseXRetrievalPack:
         """Make the index.
 

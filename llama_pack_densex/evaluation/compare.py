@@ -155,13 +155,11 @@ def compare(
         for use, one in given.items()
     }
     headers, reader, judged_by = made.values()
-    answering = KeptLLM(reader) if reader is not None and judged_by is not None else None
-    judging_llm = None if judged_by is None else KeptLLM(judged_by)
-    verdicts: Verdicts | None = None if judging_llm is None else partial(answers.verdicts_of, judging_llm)
-    if trulens is not None and judging_llm is not None:
+    verdicts: Verdicts | None = None if judged_by is None else partial(answers.verdicts_of, KeptLLM(judged_by))
+    if trulens is not None and judged_by is not None:
         from llama_pack_densex.evaluation.trulens import Recorder
 
-        verdicts = Recorder(trulens, judging_llm).verdicts_of  # says now what is missing
+        verdicts = Recorder(trulens, KeptLLM(judged_by)).verdicts_of  # says now what is missing
     settings = report.Settings(
         embed_model=embed_model_identity(model) if model is not None else None,
         propositionizer=propositionizer.class_name() if propositionizer is not None else None,
@@ -180,19 +178,22 @@ def compare(
             cached = CachedEmbedding(model, folder and folder / _EMBEDDINGS, partial(tell, "Embedding"))
             stack.callback(cached.close)
             cached.embed_queries([question.text for question in dataset.questions])
-        corpus = Corpus(dataset, depth, cached, propositionizer, headers)
-        judge = Judge(dataset, READER_LENGTHS if reader is not None else ())
-        chosen = [replace(strategy, context_k=context_k or strategy.context_k) for strategy in chosen]
-        observe = partial(
-            _observe, dataset=dataset, corpus=corpus, embedding=cached, judge=judge, answering=answering, tell=tell
+        run = _Run(
+            dataset=dataset,
+            corpus=Corpus(dataset, depth, cached, propositionizer, headers),
+            embedding=cached,
+            judge=Judge(dataset, READER_LENGTHS if reader is not None else ()),
+            reader=reader,
+            judged_by=judged_by,
+            verdicts=verdicts,
+            tell=tell,
         )
-        observed, skipped = _run(chosen, observe, bool(dataset.documents))
+        observed, skipped = run.observe_all(
+            [replace(strategy, context_k=context_k or strategy.context_k) for strategy in chosen]
+        )
         for found in observed:
-            found.scores = judging.score(dataset, found.findings, found.in_passages, depth)
-        if reader is not None:
-            _read(reader, dataset, observed, tell)
-        asked = [one for one in (answering, judging_llm) if one is not None]
-        _answer(dataset, observed, asked, verdicts, tell)
+            found.scores |= judging.score(dataset, found.findings, found.in_passages, depth)
+            run.ask(found)
     tell("Testing differences", 0, 1)
     return _report(dataset, observed, skipped, settings)
 
@@ -274,99 +275,141 @@ class _Observed(Judged):
             )  # fmt: skip
 
 
-def _run(
-    strategies: Sequence[Strategy], observe: Callable[[Strategy, str], _Observed], has_documents: bool
-) -> tuple[list[_Observed], list[report.Skipped]]:
-    """Run each; one that fails is left out, so that what the others found is kept."""
-    observed: list[_Observed] = []
-    skipped: list[report.Skipped] = []
-    failures: list[Exception] = []
-    for place, strategy in enumerate(strategies, 1):
-        try:
-            found = observe(strategy, f"{strategy.name} ({place} of {len(strategies)})")
-        except StrategyUnavailable as reason:
-            skipped.append(report.Skipped(strategy.name, str(reason)))
-            continue
-        except Exception as error:  # whatever a retriever or a server raises; told here and in the report
-            logger.warning("%s failed (%s); it is left out.", strategy.name, type(error).__name__)
-            said = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
-            said = said if len(said) <= _SHOWN else f"{said[: _SHOWN - 1]}…"
-            skipped.append(report.Skipped(strategy.name, f"it failed: {said}"))
-            failures.append(error)
-            continue
-        observed.append(found)
-        unlocated = sum(finding.unlocated for finding in found.findings.values())
-        if unlocated and has_documents:
-            logger.warning(
-                "%s: %d of its %d results are nowhere in the documents; they count as not from the gold passage.",
-                strategy.name, unlocated, sum(finding.results for finding in found.findings.values()),
-            )  # fmt: skip
-    if failures and not observed:
-        raise failures[0]
-    return observed, skipped
+@dataclass(frozen=True)
+class _Run:
+    """What all strategies of a comparison are run with; see `compare`."""
 
+    dataset: EvaluationSet
+    corpus: Corpus
+    embedding: CachedEmbedding | None
+    judge: Judge
+    reader: CachedLLM | None
+    judged_by: CachedLLM | None
+    verdicts: Verdicts | None
+    tell: Progress
 
-def _observe(
-    strategy: Strategy,
-    name: str,
-    dataset: EvaluationSet,
-    corpus: Corpus,
-    embedding: CachedEmbedding | None,
-    judge: Judge,
-    answering: KeptLLM | None,
-    tell: Progress,
-) -> _Observed:
-    """Build a strategy, and ask it every question.
+    def observe_all(self, strategies: Sequence[Strategy]) -> tuple[list[_Observed], list[report.Skipped]]:
+        """Run each; one that fails is left out, so that what the others found is kept."""
+        observed: list[_Observed] = []
+        skipped: list[report.Skipped] = []
+        failures: list[Exception] = []
+        for place, strategy in enumerate(strategies, 1):
+            try:
+                found = self._observe(strategy, f"{strategy.name} ({place} of {len(strategies)})")
+            except StrategyUnavailable as reason:
+                skipped.append(report.Skipped(strategy.name, str(reason)))
+                continue
+            except Exception as error:  # whatever a retriever or a server raises; told here and in the report
+                logger.warning("%s failed (%s); it is left out.", strategy.name, type(error).__name__)
+                said = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
+                said = said if len(said) <= _SHOWN else f"{said[: _SHOWN - 1]}…"
+                skipped.append(report.Skipped(strategy.name, f"it failed: {said}"))
+                failures.append(error)
+                continue
+            observed.append(found)
+            unlocated = sum(finding.unlocated for finding in found.findings.values())
+            if unlocated and self.dataset.documents:
+                logger.warning(
+                    "%s: %d of its %d results are nowhere in the documents; they count as not from the gold passage.",
+                    strategy.name, unlocated, sum(finding.results for finding in found.findings.values()),
+                )  # fmt: skip
+        if failures and not observed:
+            raise failures[0]
+        return observed, skipped
 
-    Raises:
-        StrategyUnavailable: It cannot be run here.
-    """
-    tell(f"{name}: indexing", 0, len(dataset.questions))
-    if embedding is not None:
-        embedding.take_requested()  # by strategies before this one
-    before = corpus.spent
-    built = strategy.on(corpus)
-    spent = corpus.spent - before
-    units = built.units if built.units is not None else [] if embedding is None else embedding.take_requested()
-    findings: dict[str, Finding] = {}
-    read: dict[str, list[NodeWithScore]] = {}
-    for question in dataset.questions:
-        if question.candidates:  # others of equal text may have others
-            corpus.candidates[question.text] = question.candidates
-        started = time.perf_counter()
-        results = built.retriever.retrieve(question.text)
-        took = time.perf_counter() - started
-        default = results[: strategy.context_k]
-        if built.context_retriever is not None:
-            default = built.context_retriever.retrieve(question.text)
-        read[question.id] = _context(strategy, question, default)
-        context, default_context = (
-            [found.node.get_content(metadata_mode=MetadataMode.NONE) for found in some]
-            for some in (_context(strategy, question, results[: corpus.depth]), read[question.id])
+    def _observe(self, strategy: Strategy, name: str) -> _Observed:
+        """Build a strategy, and ask it every question.
+
+        Raises:
+            StrategyUnavailable: It cannot be run here.
+        """
+        questions, corpus = self.dataset.questions, self.corpus
+        self.tell(f"{name}: indexing", 0, len(questions))
+        if self.embedding is not None:
+            self.embedding.take_requested()  # by strategies before this one
+        before = corpus.spent
+        built = strategy.on(corpus)
+        spent = corpus.spent - before
+        units = built.units
+        if units is None:
+            units = [] if self.embedding is None else self.embedding.take_requested()
+        findings: dict[str, Finding] = {}
+        read: dict[str, list[NodeWithScore]] = {}
+        for question in questions:
+            if question.candidates:  # others of equal text may have others
+                corpus.candidates[question.text] = question.candidates
+            started = time.perf_counter()
+            results = built.retriever.retrieve(question.text)
+            took = time.perf_counter() - started
+            default = results[: strategy.context_k]
+            if built.context_retriever is not None:
+                default = built.context_retriever.retrieve(question.text)
+            read[question.id] = _context(strategy, question, default)
+            context, default_context = (
+                [found.node.get_content(metadata_mode=MetadataMode.NONE) for found in some]
+                for some in (_context(strategy, question, results[: corpus.depth]), read[question.id])
+            )
+            nodes = [result.node for result in results]
+            findings[question.id] = self.judge.finding(question, nodes, context, default_context, took)
+            self.tell(name, len(findings), len(questions))
+        in_passages = within_passages(findings)
+        if not in_passages:  # then results are ranked as they are
+            findings = {
+                key: replace(found, rank=found.unit_ranks[0], gold_rank=found.unit_ranks[1])
+                for key, found in findings.items()
+            }
+        cost = report.Cost(
+            units=len(units),
+            tokens=sum(map(corpus.count_tokens, units)),
+            index_seconds=spent.seconds,
+            query_ms=1000 * statistics.median(found.seconds for found in findings.values()),
+            context_words=statistics.fmean(found.context_words for found in findings.values()),
+            context_k=strategy.context_k,
         )
-        nodes = [result.node for result in results]
-        findings[question.id] = judge.finding(question, nodes, context, default_context, took)
-        tell(name, len(findings), len(dataset.questions))
-    in_passages = within_passages(findings)
-    if not in_passages:  # then results are ranked as they are
-        findings = {
-            key: replace(found, rank=found.unit_ranks[0], gold_rank=found.unit_ranks[1])
-            for key, found in findings.items()
-        }
-    cost = report.Cost(
-        units=len(units),
-        tokens=sum(map(corpus.count_tokens, units)),
-        index_seconds=spent.seconds,
-        query_ms=1000 * statistics.median(found.seconds for found in findings.values()),
-        context_words=statistics.fmean(found.context_words for found in findings.values()),
-        context_k=strategy.context_k,
-    )
-    engine = built.query_engine
-    if engine is None and answering is not None:
-        engine = answers.query_engine(read, answering)
-    return _Observed(
-        strategy=strategy, findings=findings, in_passages=in_passages, cost=cost, spent=spent, engine=engine
-    )
+        engine = built.query_engine
+        if engine is None and self.reader is not None and self.judged_by is not None:
+            engine = answers.query_engine(read, KeptLLM(self.reader))
+        return _Observed(
+            strategy=strategy, findings=findings, in_passages=in_passages, cost=cost, spent=spent, engine=engine
+        )
+
+    def ask(self, found: _Observed) -> None:
+        """Have LLMs read what a strategy found, answer from it, and judge the answers."""
+        before = self._spent
+        if self.reader is not None:
+            self._read(found, self.reader)
+        if found.engine is not None:
+            questions, language = self.dataset.questions, self.dataset.language
+            step = partial(self.tell, f"{found.name}: answering")
+            given = answers.answer_questions(found.engine, questions, step)
+            found.answers = {key: one.text for key, one in given.items() if isinstance(one, Answer)}
+            answers.score_answers(found, questions, given, language)
+            if self.verdicts is not None:
+                step = partial(self.tell, f"{found.name}: judging")
+                answers.judge_answers(found, self.verdicts, questions, given, step, found.name)
+        found.spent += self._spent - before
+
+    def _read(self, found: _Observed, reader: CachedLLM) -> None:
+        """Have an LLM answer from the beginning of each context, and score it: `em@100`, `f1@100` and so on."""
+        work = [(length, each) for length in READER_LENGTHS for each in self.dataset.questions if each.answers]
+        prompts = [
+            [ChatMessage(_PROMPT.format(context="\n\n".join(found.findings[each.id].read[length]), question=each.text))]
+            for length, each in work
+        ]
+        try:
+            replies: Sequence[str | Failure] = reader.ask(prompts, partial(self.tell, f"{found.name}: reading"))
+        except LLMError as error:
+            replies = len(work) * [Failure("fatal", f"the LLM stopped: {error}")]
+        for (length, each), reply in zip(work, replies, strict=True):
+            for name, measure in (("em", judging.exact_match), ("f1", judging.f1)):
+                right = (each.answers, self.dataset.language)
+                value = measure(reply, *right) if isinstance(reply, str) else reply.summary
+                found.add(f"{name}@{length}", each.id, value)
+
+    @property
+    def _spent(self) -> Spent:
+        """What reading, answering and judging came to so far."""
+        return sum((Spent.on(llm.figures) for llm in (self.reader, self.judged_by) if llm is not None), Spent())
 
 
 def _context(strategy: Strategy, question: Question, results: Sequence[NodeWithScore]) -> list[NodeWithScore]:
@@ -375,48 +418,6 @@ def _context(strategy: Strategy, question: Question, results: Sequence[NodeWithS
     for postprocessor in strategy.node_postprocessors:
         nodes = postprocessor.postprocess_nodes(nodes, query_bundle=QueryBundle(question.text))
     return nodes
-
-
-def _read(reader: CachedLLM, dataset: EvaluationSet, observed: Sequence[_Observed], tell: Progress) -> None:
-    """Have an LLM answer from the beginning of each context, and score it: `em@100`, `f1@100` and so on."""
-    work = [(length, each) for length in READER_LENGTHS for each in dataset.questions if each.answers]
-    for found in observed:
-        prompts = [
-            [ChatMessage(_PROMPT.format(context="\n\n".join(found.findings[each.id].read[length]), question=each.text))]
-            for length, each in work
-        ]
-        before = Spent.on(reader.figures)
-        try:
-            replies: Sequence[str | Failure] = reader.ask(prompts, partial(tell, f"{found.name}: reading"))
-        except LLMError as error:
-            replies = len(work) * [Failure("fatal", f"the LLM stopped: {error}")]
-        found.spent += Spent.on(reader.figures) - before
-        for (length, each), reply in zip(work, replies, strict=True):
-            for name, measure in (("em", judging.exact_match), ("f1", judging.f1)):
-                value = measure(reply, each.answers, dataset.language) if isinstance(reply, str) else reply.summary
-                found.add(f"{name}@{length}", each.id, value)
-
-
-def _answer(
-    dataset: EvaluationSet,
-    observed: Sequence[_Observed],
-    asked: Sequence[KeptLLM],
-    judge: Verdicts | None,
-    tell: Progress,
-) -> None:
-    """Have those strategies answer that can, and the answers judged."""
-    for found in observed:
-        if found.engine is None:
-            continue
-        before = sum((Spent.on(one.figures) for one in asked), Spent())
-        step = partial(tell, f"{found.name}: answering")
-        given = answers.answer_questions(found.engine, dataset.questions, step)
-        found.answers = {key: one.text for key, one in given.items() if isinstance(one, Answer)}
-        answers.score_answers(found, dataset.questions, given, dataset.language)
-        if judge is not None:
-            step = partial(tell, f"{found.name}: judging")
-            answers.judge_answers(found, judge, dataset.questions, given, step, found.name)
-        found.spent += sum((Spent.on(one.figures) for one in asked), Spent()) - before
 
 
 def _report(
