@@ -93,7 +93,9 @@ def test_a_reply_without_choices_is_a_model_that_could_not_be_asked(
     with OpenAIServer(lambda body: Reply(body_override='{"choices": []}')) as server:
         options = ["--query-llm", "openai-like:some", "--api-base", server.url]
         arguments = [part.replace("INDEX", str(index)) for part in command]
-        result = CliRunner().invoke(app, [*arguments, *options], input="Which bay has the highest tides?\nAnd what raises them?\n")
+        result = CliRunner().invoke(
+            app, [*arguments, *options], input="Which bay has the highest tides?\nAnd what raises them?\n"
+        )
     assert result.exit_code == 1
     assert "Error: the model could not be asked: " in result.stderr
 

@@ -86,10 +86,8 @@ def _table(report: Report, width: int) -> Table:
             value, mark = strategy.metrics.get(name), "*" if (name, strategy.name) in differing else " "
             style = "dim" if value is None else "bold green" if value == best[name] else ""
             cells.append(Text("- " if value is None else f"{value:.3f}{mark}", style=style))
-        cost = strategy.cost
-        costs = [f"{cost.context_words:,.0f}", f"{cost.units:,}", "-" if cost.tokens is None else f"{cost.tokens:,}"]
-        costs += [f"{cost.index_seconds:.1f}", f"{cost.query_ms:.1f}"]
-        table.add_row(*cells, *(costs if wide else costs[:1]))
+        costs = strategy.cost.shown()
+        table.add_row(*cells, *(costs[name] for name in (_COSTS if wide else _COSTS[:1])))
     return table
 
 

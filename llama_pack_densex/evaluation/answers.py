@@ -118,9 +118,7 @@ class Retrieved(BaseRetriever):
         return self._read[query_bundle.id]
 
 
-def answer_questions(
-    engine: BaseQueryEngine, questions: Sequence[Question], step: Step | None = None
-) -> dict[str, Answer | str]:
+def answer_questions(engine: BaseQueryEngine, questions: Sequence[Question], step: Step) -> dict[str, Answer | str]:
     """Ask an engine.
 
     Args:
@@ -279,12 +277,11 @@ def _read_yes_or_no(reply: str) -> float | None:
     return float(said == {"yes"}) if len(said) == 1 else None
 
 
-def _at_once(work: Callable[[T], R], items: Sequence[T], step: Step | None) -> list[R]:
+def _at_once(work: Callable[[T], R], items: Sequence[T], step: Step) -> list[R]:
     """Do something with each of the items, some at a time; the first error ends it."""
     done: list[R] = []
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         for result in threads.map(work, items):  # which gives up what has not begun where this is left
             done.append(result)
-            if step is not None:
-                step(len(done), len(items))
+            step(len(done), len(items))
     return done

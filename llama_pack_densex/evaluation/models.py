@@ -80,10 +80,6 @@ class CachedEmbedding(BaseEmbedding):
             self._database = sqlite3.connect(file or ":memory:", check_same_thread=False)
             self._database.execute("CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB NOT NULL)")
 
-    @classmethod
-    def class_name(cls) -> str:
-        return "CachedEmbedding"
-
     @property
     def seconds(self) -> float:
         """How long the model has worked."""
@@ -273,10 +269,6 @@ class KeptLLM(CustomLLM):
     def __init__(self, asker: CachedLLM) -> None:
         super().__init__()
         self._asker = asker
-
-    @classmethod
-    def class_name(cls) -> str:
-        return "KeptLLM"
 
     @property
     def metadata(self) -> LLMMetadata:

@@ -109,6 +109,16 @@ class Cost:
     llm_tokens: int = 0
     llm_dollars: float | None = 0.0
 
+    def shown(self) -> dict[str, str]:
+        """The main ones as text."""
+        return {
+            "context": f"{self.context_words:,.0f}",
+            "units": f"{self.units:,}",
+            "tokens": "-" if self.tokens is None else f"{self.tokens:,}",
+            "index s": f"{self.index_seconds:.1f}",
+            "query ms": f"{self.query_ms:.1f}",
+        }
+
 
 @dataclass(frozen=True)
 class StrategyResult:
@@ -270,17 +280,8 @@ class Report:
         rows = []
         for strategy in self.strategies:
             figures = {name: strategy.metrics.get(name) for name in shown}
-            cost = strategy.cost
-            rows.append(
-                {
-                    "strategy": strategy.name,
-                    **{name: "" if value is None else f"{value:.3f}" for name, value in figures.items()},
-                    "context": f"{cost.context_words:,.0f}",
-                    "units": f"{cost.units:,}",
-                    "index s": f"{cost.index_seconds:.1f}",
-                    "query ms": f"{cost.query_ms:.1f}",
-                }
-            )
+            written = {name: "" if value is None else f"{value:.3f}" for name, value in figures.items()}
+            rows.append({"strategy": strategy.name, **written, **strategy.cost.shown()})
         return rows
 
     def __repr__(self) -> str:
