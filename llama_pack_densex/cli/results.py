@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import json
 import re
-import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
@@ -54,6 +53,7 @@ from llama_pack_densex.node_parsers.metadata import (
 from llama_pack_densex.options import Mode
 from llama_pack_densex.pack import DenseXRetrievalPack
 from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
+from llama_pack_densex.propositionizers.tokens import compared
 from llama_pack_densex.retrieval.context import ContextMode, PropositionContextPostprocessor, assemble_context
 from llama_pack_densex.retrieval.hits import matched_units
 from llama_pack_densex.stores.node_store import NodeRecord, span_of
@@ -173,10 +173,6 @@ def _filter(condition: str, known: dict[str, list[Any]]) -> MetadataFilter | Met
     return MetadataFilters(filters=[MetadataFilter(key=key, value=value), item], condition=condition)
 
 
-def _folded(text: str) -> str:
-    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
-
-
 def _in_order(passage: BaseNode, units: Sequence[BaseNode]) -> list[Shown]:
     """Units of a passage: propositions in the order in which they were made, sentences in that of the text."""
     order = {child.node_id: place for place, child in enumerate(passage.child_nodes or [])}
@@ -220,13 +216,13 @@ def inspect_index(
     passages: dict[str, NodeRecord] = {}
     units: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     counts: Counter[str] = Counter()
-    matching, wanted = set(), _folded(search)
+    matching, wanted = set(), compared(search).casefold()
     for record in nodes.records():
         if record.granularity == "passage":
             passages[record.id] = record
         units[record.passage_id, record.granularity].append(record.id)
         counts[record.granularity] += 1
-        if wanted in _folded(record.text):
+        if wanted in compared(record.text).casefold():
             matching.add(record.passage_id or record.id)
     known = {record.document_id for record in passages.values()}
     of_documents = meant(documents, known) if documents else known
@@ -368,22 +364,24 @@ def print_answer(console: Console, answer: Shown, advice: str = "") -> None:
         )
         score = "" if result["score"] is None else f" ({result['score']:.3f})"
         write(console, f"{place}{score}", style="bold cyan", bullet=f"{number}. ")
-        units = [_found_by(unit) for unit in result["matched"][:_UNITS_SHOWN]]
-        if units:
+        if result["matched"]:
             write(console, f"{result['granularity'] or 'node'} found by", style="dim", indent=_INDENT)
-        for unit in units:
-            write(console, unit, indent=_INDENT, bullet="- ")
+        for unit in result["matched"][:_UNITS_SHOWN]:
+            write(console, _found_by(unit), indent=_INDENT, bullet="- ")
         if len(result["matched"]) > _UNITS_SHOWN:
             more = len(result["matched"]) - _UNITS_SHOWN
             write(console, f"and {more} more", style="dim", indent=_INDENT, bullet="- ")
-        console.print()
-        write(console, plain(result["text"].strip()), style="dim", indent=_INDENT)
+        _print_text(console, result["text"])
     if "context" in answer:
         console.print()
         write(console, "What an LLM reads", style="bold")
     for text in answer.get("context", []):
-        console.print()
-        write(console, plain(text.strip()), style="dim", indent=_INDENT)
+        _print_text(console, text)
+
+
+def _print_text(console: Console, text: str) -> None:
+    console.print()
+    write(console, plain(text.strip()), style="dim", indent=_INDENT)
 
 
 def _found_by(unit: Shown) -> str:
@@ -426,8 +424,7 @@ def _print_passage(console: Console, passage: Shown) -> None:
         write(console, f"status {status}{reason}", style=_STATUS_STYLES.get(status, ""))
     for found in passage["findings"]:
         write(console, plain(found), style="yellow")
-    console.print()
-    write(console, plain(passage["text"].strip()), style="dim", indent=_INDENT)
+    _print_text(console, passage["text"])
     for kind in _UNITS:
         units = passage[f"{kind}s"]
         if units:

@@ -17,11 +17,10 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import Document
-from llama_index.core.utils import get_tokenizer
 
 from llama_pack_densex.evaluation.datasets import EvaluationSet
 from llama_pack_densex.evaluation.models import CachedLLM
-from llama_pack_densex.llm.usage import RequestFigures
+from llama_pack_densex.llm.usage import RequestFigures, count_tokens
 from llama_pack_densex.node_parsers.nodes import title_of
 from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
 from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
@@ -100,7 +99,7 @@ class Corpus:
         self.candidates = {question.text: question.candidates for question in dataset.questions if question.candidates}
         self.embed_model_or_none, self._propositionizer, self.header_llm = embed_model, propositionizer, header_llm
         self.has_sentences_only = isinstance(propositionizer, SentencePropositionizer)
-        self.count_tokens = cache(lambda text: len(get_tokenizer()(text)))  # strategies share most of their texts
+        self.count_tokens = cache(count_tokens)  # strategies share most of their texts
         self._made: dict[object, tuple[Any, Spent]] = {}
         self._reused = Spent()
 
