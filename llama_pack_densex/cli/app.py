@@ -385,12 +385,10 @@ def inspect(
     as_json: Json = False,
 ) -> None:
     """Show an index's passages with their propositions and statuses."""
-    from llama_pack_densex.cli.places import IndexPlace
     from llama_pack_densex.cli.results import inspect_index, print_inspection
 
     wanted = [argument(document) for document in documents or ()]
-    about = (passage, wanted, status, argument(search), limit or None, findings)
-    inspection = inspect_index(IndexPlace.of(place), *about)
+    inspection = inspect_index(place, passage, wanted, status, argument(search), limit or None, findings)
     print_json(inspection) if as_json else print_inspection(stdout(), inspection)
 
 
@@ -400,10 +398,9 @@ def export(place: Place) -> None:
 
     densex index --propositionizer recorded:FILE makes the same propositions of the same documents, without an LLM.
     """
-    from llama_pack_densex.cli.places import IndexPlace
     from llama_pack_densex.cli.results import export_index
 
-    export_index(IndexPlace.of(place))
+    export_index(place)
 
 
 @_command()
@@ -414,11 +411,10 @@ def delete(
     as_json: Json = False,
 ) -> None:
     """Delete documents from an index."""
-    from llama_pack_densex.cli.places import IndexPlace
     from llama_pack_densex.cli.results import delete_documents, print_deletion
 
     with waiting("Deleting"):
-        done = delete_documents(IndexPlace.of(place), [argument(document) for document in documents], purge)
+        done = delete_documents(place, [argument(document) for document in documents], purge)
     print_json(done) if as_json else print_deletion(stdout(), done, purge)
 
 

@@ -68,10 +68,8 @@ class Choices:
             ValueError: Something is missing for the choice, or the index was made by a propositionizer that has to be
                 named.
         """
-        embed_model = {} if self.embed_model is None else {"embed_model": self.embed_model}
-        return {
-            "propositionizer": self.make_propositionizer(manifest), "query_llm": NONE, **self._units(), **embed_model
-        }  # fmt: skip
+        given = self._given("mode", "granularity", "embed_model")
+        return {"propositionizer": self.make_propositionizer(manifest), "query_llm": NONE, **given}
 
     def node_parser(self, manifest: Manifest | None, propositionizer: Propositionizer) -> BasePropositionNodeParser:
         """The parser that `densex index` would take.
@@ -81,7 +79,8 @@ class Choices:
             propositionizer: What would make the propositions.
         """
         known = {} if manifest is None else {"mode": manifest.mode, "granularity": manifest.granularity}
-        return make_node_parser(PackOptions(**{**known, **self._units()}), Given(propositionizer=propositionizer))[0]
+        options = PackOptions(**{**known, **self._given("mode", "granularity")})
+        return make_node_parser(options, Given(propositionizer=propositionizer))[0]
 
     def make_propositionizer(self, manifest: Manifest | None = None) -> Propositionizer:
         """What makes the propositions.
@@ -120,6 +119,5 @@ class Choices:
             )
         return chosen
 
-    def _units(self) -> dict[str, Any]:
-        given = {"mode": self.mode, "granularity": self.granularity}
-        return {name: value for name, value in given.items() if value}
+    def _given(self, *names: str) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in names if getattr(self, name)}

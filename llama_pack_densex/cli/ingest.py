@@ -52,7 +52,8 @@ def index_paths(paths: Sequence[Path], to: str | Path, choices: Choices, choice:
     pack = place.open(**arguments) if manifest is not None else None
     indexed = pack.documents() if pack else {}
     leave_out = [] if place.folder is None else [place.folder]
-    documents = PathDocuments(paths, leave_out, _files_of(indexed), choice)
+    files = dict(_file_of(document_id, record) for document_id, record in indexed.items() if record.file)
+    documents = PathDocuments(paths, leave_out, files, choice)
     documents.survey()
     gone = _gone(indexed, paths, documents)
     if not documents and len(gone) in (0, len(indexed)):
@@ -119,18 +120,11 @@ def _print_ingestion(
     console.print(table)
 
 
-def _path_of(document_id: str, record: DocumentRecord) -> str:
-    """The file of a document, without the page."""
-    return record.file.rpartition("#page=")[0] or record.file if "#page=" in document_id else record.file
-
-
-def _files_of(indexed: Mapping[str, DocumentRecord]) -> dict[str, str]:
-    """The files of an index, with the ids of their documents, a PDF's without the page."""
-    paths = {document_id: _path_of(document_id, record) for document_id, record in indexed.items() if record.file}
-    return {
-        path: document_id if path == indexed[document_id].file else document_id.rpartition("#page=")[0]
-        for document_id, path in paths.items()
-    }
+def _file_of(document_id: str, record: DocumentRecord) -> tuple[str, str]:
+    """The file of a document, and the document's id; of a PDF's page both without the page."""
+    file, _, _ = record.file.rpartition("#page=")
+    name, _, _ = document_id.rpartition("#page=")
+    return (file, name) if file and name else (record.file, document_id)
 
 
 def _gone(indexed: Mapping[str, DocumentRecord], paths: Sequence[Path], documents: PathDocuments) -> list[str]:
@@ -139,7 +133,7 @@ def _gone(indexed: Mapping[str, DocumentRecord], paths: Sequence[Path], document
     roots = [path.resolve() if path.is_dir() else path.parent.resolve() / path.name for path in paths]
     gone = []
     for document_id, record in indexed.items():
-        file = Path(_path_of(document_id, record))
+        file = Path(_file_of(document_id, record)[0])
         asked_for = any(file.is_relative_to(root) for root in roots)
         if document_id not in documents.ids and asked_for and not any(file.is_relative_to(path) for path in skipped):
             gone.append(document_id)

@@ -171,17 +171,21 @@ def session() -> Iterator[None]:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # what it cannot encode (Japanese in ASCII) is shown as its code
             stream.reconfigure(errors="backslashreplace")
-    with _muted():
-        try:
-            yield
-        except Exception as error:
-            message = message_of(error)
-            if message is None:
-                raise
-            stderr().print(Text.assemble(("Error: ", "bold red"), plain(message)), soft_wrap=True)
-            raise typer.Exit(1) from None
-        finally:
-            gc.set_threshold(*often)
+    muted = {logger: logger.level for logger in map(logging.getLogger, _NOISY)}
+    for logger in muted:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    except Exception as error:
+        message = message_of(error)
+        if message is None:
+            raise
+        stderr().print(Text.assemble(("Error: ", "bold red"), plain(message)), soft_wrap=True)
+        raise typer.Exit(1) from None
+    finally:
+        gc.set_threshold(*often)
+        for logger, level in muted.items():
+            logger.setLevel(level)
 
 
 _CLIENTS = ("openai", "anthropic", "google", "ollama", "httpx")
@@ -218,15 +222,3 @@ def message_of(error: Exception) -> str | None:
         said = str(error).partition("\n")[0]  # below that, where in Python
         return f"the index is damaged and cannot be read; build it anew. ({said})"
     return None
-
-
-@contextlib.contextmanager
-def _muted() -> Iterator[None]:
-    levels = {logger: logger.level for logger in map(logging.getLogger, _NOISY)}
-    for logger in levels:
-        logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        for logger, level in levels.items():
-            logger.setLevel(level)

@@ -186,7 +186,7 @@ def _in_order(passage: BaseNode, units: Sequence[BaseNode]) -> list[Shown]:
 
 
 def inspect_index(
-    place: IndexPlace,
+    place: str,
     passage: str | None = None,
     documents: Sequence[str] = (),
     status: str | None = None,
@@ -197,7 +197,7 @@ def inspect_index(
     """Gather an index's passages with their units.
 
     Args:
-        place: The index.
+        place: Where the index is: a folder or a URL.
         passage: The id of the only passage to show, or the beginning of one passage's id.
         documents: The documents whose passages are shown; none means all.
         status: The status of the passages to show.
@@ -212,7 +212,7 @@ def inspect_index(
     Raises:
         ValueError: There is no such passage, or more than one, or no such document.
     """
-    manifest, nodes = place.nodes()
+    manifest, nodes = IndexPlace.of(place).nodes()
     passages: dict[str, NodeRecord] = {}
     units: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     counts: Counter[str] = Counter()
@@ -285,7 +285,7 @@ def meant(given: Sequence[str], known: Collection[str]) -> list[str]:
     return list(chosen)
 
 
-def export_index(place: IndexPlace) -> None:
+def export_index(place: str) -> None:
     """Print an index's passages with their propositions as JSON lines, as `RecordedPropositionizer` reads them."""
     for passage in inspect_index(place)["shown"]:
         del passage["id"], passage["sentences"], passage["findings"]
@@ -296,7 +296,7 @@ def export_index(place: IndexPlace) -> None:
         print_json(passage, indent=None)
 
 
-def delete_documents(place: IndexPlace, given: Sequence[str], purge: bool) -> Shown:
+def delete_documents(place: str, given: Sequence[str], purge: bool) -> Shown:
     """Delete documents, by their ids or those of files whose pages they are, and erase their text if asked to.
 
     Returns:
@@ -305,9 +305,10 @@ def delete_documents(place: IndexPlace, given: Sequence[str], purge: bool) -> Sh
     Raises:
         ValueError: There is none of an id; then nothing was deleted.
     """
-    known = place.nodes()[1].documents()
+    where = IndexPlace.of(place)
+    known = where.nodes()[1].documents()
     deleted = meant(given, known)
-    place.delete(deleted, purge)
+    where.delete(deleted, purge)
     return {"deleted": deleted, "documents": len(known) - len(deleted)}
 
 

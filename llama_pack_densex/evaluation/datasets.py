@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import logging
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
@@ -268,11 +269,9 @@ def _checked(found: EvaluationSet, path: Path, name: str | None, language: str |
         ("document", [document.id_ for document in found.documents]),
         ("question", [question.id for question in found.questions]),
     ):
-        seen: set[str] = set()
-        for item in ids:
-            if item in seen:
-                raise DatasetError(f"{path}: the {what} id {item!r} occurs twice")
-            seen.add(item)
+        twice = next((item for item, number in Counter(ids).items() if number > 1), None)
+        if twice is not None:
+            raise DatasetError(f"{path}: the {what} id {twice!r} occurs twice")
     if not found.questions:
         raise DatasetError(f"{path}: expected questions with answers, and there are none")
     stem = path.name if path.is_dir() else Path(path.name.removesuffix(".gz")).stem
