@@ -71,7 +71,8 @@ def evaluate_index(
         written = [] if folder is None or only_estimate else report.write(folder)
         figures = {role: llm.figures for role, llm in asked.items()}
         found[str(each)] = {role: asdict(one) for role, one in figures.items()} if only_estimate else _flat(report)
-        lost = [] if only_estimate else _missing(report)
+        one = report.strategies[0]
+        lost = [] if only_estimate else [name for name in one.failed if one.metrics.get(name) is None]
         complete = complete and not lost
         if as_json:
             continue
@@ -124,12 +125,6 @@ def _flat(report: Report) -> dict[str, Any]:
     found, dataset = report.strategies[0], report.dataset
     metrics = {name: value for name, value in found.metrics.items() if value is not None}
     return {**metrics, "failed": found.failed, "questions": dataset.questions, "language": dataset.language}
-
-
-def _missing(report: Report) -> list[str]:
-    """The metrics of which all items failed."""
-    one = report.strategies[0]
-    return [name for name in one.failed if one.metrics.get(name) is None]
 
 
 def _print_requests(console: Console, asked: Mapping[str, RequestFigures], only_estimate: bool) -> None:

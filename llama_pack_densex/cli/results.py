@@ -37,9 +37,9 @@ from llama_pack_densex.cli.output import (
 from llama_pack_densex.cli.places import IndexPlace, PathDocuments
 from llama_pack_densex.evaluation.judging import length_until_answer
 from llama_pack_densex.evaluation.records import read_records
+from llama_pack_densex.evaluation.runs import require
 from llama_pack_densex.index.indexer import reading_order
 from llama_pack_densex.index.upkeep import CheckReport, Compaction
-from llama_pack_densex.llm.names import HUGGINGFACE_ADVICE
 from llama_pack_densex.node_parsers.metadata import (
     BOOKKEEPING_KEYS,
     GRANULARITY_KEY,
@@ -321,10 +321,7 @@ def make_reranker(model: str) -> BaseNodePostprocessor:
     Raises:
         ImportError: sentence-transformers is missing.
     """
-    try:
-        import sentence_transformers  # noqa: F401  # what core says of it is not for people
-    except ImportError as error:
-        raise ImportError(f"--rerank needs the package sentence-transformers: {HUGGINGFACE_ADVICE}") from error
+    require("sentence_transformers", "sentence-transformers", "--rerank", "huggingface")  # core says it otherwise
     return SentenceTransformerRerank(model=model, trust_remote_code=False)
 
 

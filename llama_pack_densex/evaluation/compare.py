@@ -11,7 +11,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -134,11 +134,11 @@ def compare(
     """
     if depth < 1:
         raise ValueError(f"depth is {depth}: at least 1 is needed")
-    if context_k is not None and context_k < 1:
-        raise ValueError(f"context_k is {context_k}: it must be at least 1, or None for the strategies' own")
     if trulens is not None and judge_llm is None:
         raise ValueError("TruLens needs a judge: pass judge_llm (--judge-model)")
     chosen = resolve_strategies(strategies)
+    if context_k is not None:
+        chosen = [replace(strategy, context_k=context_k) for strategy in chosen]
     dataset = to_dataset(documents, questions, language)
     if strategies is None:
         has_candidates = any(question.candidates for question in dataset.questions)
@@ -188,9 +188,7 @@ def compare(
             verdicts=verdicts,
             tell=tell,
         )
-        observed, skipped = run.observe_all(
-            [replace(strategy, context_k=context_k or strategy.context_k) for strategy in chosen]
-        )
+        observed, skipped = run.observe_all(chosen)
         for found in observed:
             found.scores |= judging.score(dataset, found.findings, found.in_passages, depth)
             run.ask(found)
@@ -258,7 +256,6 @@ class _Observed(Judged):
     cost: report.Cost
     spent: Spent
     engine: BaseQueryEngine | None
-    answers: dict[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -382,7 +379,9 @@ class _Run:
             questions, language = self.dataset.questions, self.dataset.language
             step = partial(self.tell, f"{found.name}: answering")
             given = answers.answer_questions(found.engine, questions, step)
-            found.answers = {key: one.text for key, one in given.items() if isinstance(one, Answer)}
+            for key, one in given.items():
+                if isinstance(one, Answer):
+                    found.findings[key] = replace(found.findings[key], answer=one.text)
             answers.score_answers(found, questions, given, language)
             if self.verdicts is not None:
                 step = partial(self.tell, f"{found.name}: judging")
@@ -445,10 +444,7 @@ def _report(
             question.text,
             list(question.answers),
             titles.get(question.document_id, ""),
-            {
-                found.name: replace(found.findings[question.id], answer=found.answers.get(question.id, ""))
-                for found in observed
-            },
+            {found.name: found.findings[question.id] for found in observed},
         )
         for question in dataset.questions
     ]

@@ -12,12 +12,13 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.llms import LLM, ChatMessage, ChatResponse, CompletionResponse, CustomLLM, LLMMetadata
+from llama_index.core.utils import iter_batch
 
 from llama_pack_densex.llm.cache import ReplyCache
 from llama_pack_densex.llm.errors import Failure, LLMError
@@ -45,7 +46,6 @@ _SETTINGS = ("query_instruction", "text_instruction", "normalize", "max_length",
 _AT_ONCE = 8  # requests to an LLM
 _STEP = 64  # questions to an LLM between two movements of a progress bar
 _FLOAT = np.dtype(np.float32)
-T = TypeVar("T")
 
 
 class CachedEmbedding(BaseEmbedding):
@@ -120,7 +120,7 @@ class CachedEmbedding(BaseEmbedding):
     ) -> list[list[float]]:
         keys = [self._key(kind, text) for text in texts]
         known: dict[bytes, bytes] = {}
-        for some in _batches(list(dict.fromkeys(keys))):
+        for some in iter_batch(dict.fromkeys(keys), _BATCH):
             marks = ",".join("?" * len(some))
             known.update(self._database.execute(f"SELECT key, vector FROM vectors WHERE key IN ({marks})", some))
         # texts of like length together: a model pads a batch to its longest text
@@ -128,7 +128,7 @@ class CachedEmbedding(BaseEmbedding):
         missing = sorted(wanted, key=lambda key: len(wanted[key]))
         if missing and self._step is not None:
             self._step(0, len(missing))
-        for done, some in enumerate(_batches(missing)):
+        for done, some in enumerate(iter_batch(missing, _BATCH)):
             started = time.perf_counter()
             vectors = embed([wanted[key] for key in some])
             self._seconds += time.perf_counter() - started
@@ -222,7 +222,7 @@ class CachedLLM:
             return await asyncio.gather(*(self._sender.ask(question, client.send, stop) for question in questions))
 
         try:
-            for some in _batches(list(wanted), _STEP):
+            for some in iter_batch(wanted, _STEP):
                 outcomes = asyncio.run_coroutine_threadsafe(ask_some(some), loop).result()
                 for text, outcome in zip(some, outcomes, strict=True):
                     if isinstance(outcome, Reply):
@@ -311,8 +311,3 @@ class KeptLLM(CustomLLM):
     ) -> Generator[CompletionResponse, None, None]:
         response = self.complete(prompt)
         yield response.model_copy(update={"delta": response.text})
-
-
-def _batches(items: Sequence[T], size: int = _BATCH) -> Iterator[Sequence[T]]:
-    for start in range(0, len(items), size):
-        yield items[start : start + size]

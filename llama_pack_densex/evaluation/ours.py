@@ -13,6 +13,7 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
+from llama_index.core.utils import iter_batch
 
 from llama_pack_densex.evaluation.strategy import Built, Corpus, Strategy, StrategyUnavailable
 from llama_pack_densex.models import NONE
@@ -135,8 +136,8 @@ class _Ranker(BaseRetriever):
         self._documents = {document.id_: document for document in corpus.documents}
         self.texts = {key: document.get_content(MetadataMode.EMBED) for key, document in self._documents.items()}
         texts = list(self.texts.values()) if by_meaning else []
-        for start in range(0, len(texts), _AT_ONCE):
-            corpus.embed_model.get_text_embedding_batch(texts[start : start + _AT_ONCE])  # it keeps them
+        for some in iter_batch(texts, _AT_ONCE):
+            corpus.embed_model.get_text_embedding_batch(some)  # it keeps them
         super().__init__(callback_manager=CallbackManager())
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:

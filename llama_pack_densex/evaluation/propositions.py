@@ -13,6 +13,7 @@ from typing import Protocol, get_args
 import numpy as np
 import numpy.typing as npt
 from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.utils import iter_batch
 
 from llama_pack_densex.evaluation.judging import context_length
 from llama_pack_densex.evaluation.records import read_records
@@ -217,8 +218,7 @@ class BertScoreSimilarity:
 
     def matrices(self, pairs: Sequence[tuple[Texts, Texts]]) -> Iterator[Matrix]:
         """See `Similarity`."""
-        for start in range(0, len(pairs), _AT_ONCE):
-            some = pairs[start : start + _AT_ONCE]
+        for some in iter_batch(pairs, _AT_ONCE):
             compared = [(ours, theirs) for predicted, reference in some for ours in predicted for theirs in reference]
             scores = iter(self._scorer.score(*map(list, zip(*compared, strict=True)))[2].tolist())
             for predicted, reference in some:
