@@ -18,11 +18,10 @@ from typing import Any, TypeVar
 
 from llama_index.core import Settings, evaluation
 from llama_index.core.base.base_query_engine import BaseQueryEngine
-from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.base.response.schema import RESPONSE_TYPE
 from llama_index.core.callbacks import CallbackManager
-from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.response_synthesizers import get_response_synthesizer
-from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
+from llama_index.core.schema import MetadataMode, NodeWithScore
 
 from llama_pack_densex.answering.citations import plain_answer
 from llama_pack_densex.evaluation.datasets import Question
@@ -88,41 +87,31 @@ Verdicts = Callable[[Sequence[Wanted], Step, str], Sequence[float | str]]
 none for each of the metrics, one after the other. Raises an LLMError where no more verdicts can be had."""
 
 
-@dataclass
-class AskedQuestion(QueryBundle):
-    """A question as engines are asked it; others of a dataset may have its text."""
-
-    id: str = ""
+Asked = Callable[[Question], RESPONSE_TYPE]
+"""Answers a question."""
 
 
-def query_engine(read: Mapping[str, list[NodeWithScore]], llm: KeptLLM) -> BaseQueryEngine:
-    """LlamaIndex's own query engine, with its own prompts.
+def by_engine(engine: BaseQueryEngine) -> Asked:
+    """What answers by a query engine."""
+    return lambda question: engine.query(question.text)
+
+
+def reading(read: Mapping[str, list[NodeWithScore]], llm: KeptLLM) -> Asked:
+    """What answers as LlamaIndex's own query engine does, with its own prompts.
 
     Args:
-        read: What a reader gets for each question, by its id.
+        read: What a reader gets for each question, by its id: others of a dataset may have its text.
         llm: Answers.
     """
     synthesizer = get_response_synthesizer(llm=llm, callback_manager=CallbackManager())
-    return RetrieverQueryEngine(Retrieved(read), synthesizer, callback_manager=CallbackManager())
+    return lambda question: synthesizer.synthesize(question.text, read[question.id])
 
 
-class Retrieved(BaseRetriever):
-    """Returns what was retrieved for an `AskedQuestion` before."""
-
-    def __init__(self, read: Mapping[str, list[NodeWithScore]]) -> None:
-        self._read = read
-        super().__init__(callback_manager=CallbackManager())
-
-    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        assert isinstance(query_bundle, AskedQuestion)
-        return self._read[query_bundle.id]
-
-
-def answer_questions(engine: BaseQueryEngine, questions: Sequence[Question], step: Step) -> dict[str, Answer | str]:
-    """Ask an engine.
+def answer_questions(asked: Asked, questions: Sequence[Question], step: Step) -> dict[str, Answer | str]:
+    """Have questions answered.
 
     Args:
-        engine: Answers.
+        asked: Answers.
         questions: The questions.
         step: Called while it answers.
 
@@ -132,7 +121,7 @@ def answer_questions(engine: BaseQueryEngine, questions: Sequence[Question], ste
 
     def ask(question: Question) -> Answer | str:
         try:
-            return _answer(engine.query(AskedQuestion(question.text, id=question.id)))
+            return _answer(asked(question))
         except LLMError:
             raise
         except AskingFailed as failed:

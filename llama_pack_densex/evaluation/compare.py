@@ -17,13 +17,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.llms import LLM, ChatMessage
 from llama_index.core.schema import Document, MetadataMode, NodeWithScore, QueryBundle
 
 from llama_pack_densex.evaluation import answers, judging, report
-from llama_pack_densex.evaluation.answers import Answer, Judged, Verdicts
+from llama_pack_densex.evaluation.answers import Answer, Asked, Judged, Verdicts
 from llama_pack_densex.evaluation.datasets import EvaluationSet, Question, read_questions, to_dataset
 from llama_pack_densex.evaluation.judging import LENGTHS, Finding, Judge, within_passages
 from llama_pack_densex.evaluation.models import CachedEmbedding, CachedLLM, KeptLLM
@@ -255,7 +254,7 @@ class _Observed(Judged):
     in_passages: bool
     cost: report.Cost
     spent: Spent
-    engine: BaseQueryEngine | None
+    asked: Asked | None
 
     @property
     def name(self) -> str:
@@ -363,11 +362,11 @@ class _Run:
             context_words=statistics.fmean(found.context_words for found in findings.values()),
             context_k=strategy.context_k,
         )
-        engine = built.query_engine
-        if engine is None and self.reader is not None and self.judged_by is not None:
-            engine = answers.query_engine(read, KeptLLM(self.reader))
+        asked = None if built.query_engine is None else answers.by_engine(built.query_engine)
+        if asked is None and self.reader is not None and self.judged_by is not None:
+            asked = answers.reading(read, KeptLLM(self.reader))
         return _Observed(
-            strategy=strategy, findings=findings, in_passages=in_passages, cost=cost, spent=spent, engine=engine
+            strategy=strategy, findings=findings, in_passages=in_passages, cost=cost, spent=spent, asked=asked
         )
 
     def ask(self, found: _Observed) -> None:
@@ -375,10 +374,10 @@ class _Run:
         before = self._spent
         if self.reader is not None:
             self._read(found, self.reader)
-        if found.engine is not None:
+        if found.asked is not None:
             questions, language = self.dataset.questions, self.dataset.language
             step = partial(self.tell, f"{found.name}: answering")
-            given = answers.answer_questions(found.engine, questions, step)
+            given = answers.answer_questions(found.asked, questions, step)
             for key, one in given.items():
                 if isinstance(one, Answer):
                     found.findings[key] = replace(found.findings[key], answer=one.text)

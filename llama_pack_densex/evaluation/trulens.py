@@ -12,12 +12,13 @@ import json
 import logging
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
+from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.response.schema import Response
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.llms import ChatMessage
@@ -25,7 +26,7 @@ from llama_index.core.prompts.mixin import PromptMixinType
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 from sqlalchemy.exc import SQLAlchemyError
 
-from llama_pack_densex.evaluation.answers import TRIAD, Answer, AskedQuestion, Retrieved, Wanted
+from llama_pack_densex.evaluation.answers import TRIAD, Answer, Wanted
 from llama_pack_densex.evaluation.models import KeptLLM, Step
 from llama_pack_densex.evaluation.runs import require
 from llama_pack_densex.propositionizers.sentences import passage_sentences
@@ -72,14 +73,14 @@ class Recorder:
         """
         verdicts: list[float | str] = []
         with _contained(), self._session() as session:
-            engine = _Answered({question.id: answer for question, answer, _ in wanted})
+            engine = _Answered()
             app = self._app(engine, app_name=APP, app_version=name, start_evaluator=False)
             app._evaluator = None  # its metrics are computed here; it would warn that it was never started
             for start in range(0, len(wanted), _AT_ONCE):
                 records = {}
-                for question, _, metrics in wanted[start : start + _AT_ONCE]:
+                for question, engine.answer, metrics in wanted[start : start + _AT_ONCE]:
                     with app as recording:
-                        engine.query(AskedQuestion(question.text, id=question.id))
+                        engine.query(question.text)
                     records[recording.records[0].record_id] = metrics
                 session.force_flush()
                 events = session.get_events(app_name=APP, app_version=name, record_ids=[*records])
@@ -120,21 +121,31 @@ class Recorder:
 class _Answered(BaseQueryEngine):
     """Answers as it was answered."""
 
-    def __init__(self, answers: Mapping[str, Answer]) -> None:
-        made = {key: [TextNode(text=text) for text in answer.contexts] for key, answer in answers.items()}
-        nodes = {key: [NodeWithScore(node=node) for node in some] for key, some in made.items()}
-        self._answers, self.retriever = answers, Retrieved(nodes)
+    answer: Answer
+
+    def __init__(self) -> None:
+        self.retriever = _Retrieved(self)
         super().__init__(callback_manager=CallbackManager())
 
     def _query(self, query_bundle: QueryBundle) -> Response:
-        assert isinstance(query_bundle, AskedQuestion)
-        return Response(self._answers[query_bundle.id].text, self.retriever.retrieve(query_bundle))
+        return Response(self.answer.text, self.retriever.retrieve(query_bundle))
 
     async def _aquery(self, query_bundle: QueryBundle) -> Response:
         return self._query(query_bundle)
 
     def _get_prompt_modules(self) -> PromptMixinType:
         return {}
+
+
+class _Retrieved(BaseRetriever):
+    """Retrieves what an answer was made from: TruLens records what a retriever returns."""
+
+    def __init__(self, engine: _Answered) -> None:
+        self._engine = engine
+        super().__init__(callback_manager=CallbackManager())
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return [NodeWithScore(node=TextNode(text=text)) for text in self._engine.answer.contexts]
 
 
 def _metrics(core: Any, judge: KeptLLM) -> list[Any]:
