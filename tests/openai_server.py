@@ -88,12 +88,14 @@ class OpenAIServer:
         ollama_url: What to pass as Ollama's `base_url`.
         requests: The requests for completions, in the order in which they came.
         peak: How many of them were being answered at the same time, at most.
+        refused: How often texts were to be embedded while `embeds` was not set.
     """
 
     def __init__(self, responder: Responder = lambda body: "[]", port: int = 0) -> None:
         self.responder = responder
         self.requests: list[Seen] = []
         self.embedded: list[str] = []
+        self.embeds, self.refused = True, 0
         self.peak = 0
         self._active = 0
         self._lock = threading.Lock()
@@ -241,7 +243,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))))
         if self.path.endswith("/embeddings"):
-            self._send(200, _embeddings(body, self.server.owner))
+            owner = self.server.owner
+            owner.refused += not owner.embeds
+            self._send(*((200, _embeddings(body, owner)) if owner.embeds else (503, {})))
             return
         reply = self.server.owner.answer(Seen(self.path, body, dict(self.headers), time.monotonic()))
         if self.path == "/api/chat":
