@@ -6,57 +6,30 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from llama_pack_densex.answering.chat import PropositionChatEngine
-    from llama_pack_densex.answering.synthesizer import CitedSynthesizer
-    from llama_pack_densex.download import download_llama_pack
-    from llama_pack_densex.evaluation.compare import compare
-    from llama_pack_densex.evaluation.strategy import Strategy
+    from llama_pack_densex.answering.chat import PropositionChatEngine as PropositionChatEngine
+    from llama_pack_densex.answering.synthesizer import CitedSynthesizer as CitedSynthesizer
+    from llama_pack_densex.download import download_llama_pack as download_llama_pack
+    from llama_pack_densex.evaluation.compare import compare as compare
+    from llama_pack_densex.evaluation.strategy import Strategy as Strategy
     from llama_pack_densex.node_parsers.parsers import (
-        HierarchicalPropositionNodeParser,
-        PropositionIngestionCache,
-        PropositionNodeParser,
+        HierarchicalPropositionNodeParser as HierarchicalPropositionNodeParser,
     )
-    from llama_pack_densex.pack import DenseXRetrievalPack
-    from llama_pack_densex.propositionizers.base import (
-        BudgetExceededError,
-        Finding,
-        Passage,
-        Propositionizer,
-        PropositionizerError,
-    )
-    from llama_pack_densex.propositionizers.checks import check_propositions
-    from llama_pack_densex.propositionizers.llm import LLMPropositionizer
-    from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
-    from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
-    from llama_pack_densex.propositionizers.seq2seq import Seq2SeqPropositionizer
-    from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
-    from llama_pack_densex.stores.folder import IndexInUseError
-    from llama_pack_densex.stores.manifest import InvalidIndexError
-
-__all__ = [
-    "BudgetExceededError",
-    "CitedSynthesizer",
-    "DenseXRetrievalPack",
-    "Finding",
-    "HierarchicalPropositionNodeParser",
-    "IndexInUseError",
-    "InvalidIndexError",
-    "LLMPropositionizer",
-    "Passage",
-    "PropositionChatEngine",
-    "PropositionContextPostprocessor",
-    "PropositionIngestionCache",
-    "PropositionNodeParser",
-    "Propositionizer",
-    "PropositionizerError",
-    "RecordedPropositionizer",
-    "SentencePropositionizer",
-    "Seq2SeqPropositionizer",
-    "Strategy",
-    "check_propositions",
-    "compare",
-    "download_llama_pack",
-]
+    from llama_pack_densex.node_parsers.parsers import PropositionIngestionCache as PropositionIngestionCache
+    from llama_pack_densex.node_parsers.parsers import PropositionNodeParser as PropositionNodeParser
+    from llama_pack_densex.pack import DenseXRetrievalPack as DenseXRetrievalPack
+    from llama_pack_densex.propositionizers.base import BudgetExceededError as BudgetExceededError
+    from llama_pack_densex.propositionizers.base import Finding as Finding
+    from llama_pack_densex.propositionizers.base import Passage as Passage
+    from llama_pack_densex.propositionizers.base import Propositionizer as Propositionizer
+    from llama_pack_densex.propositionizers.base import PropositionizerError as PropositionizerError
+    from llama_pack_densex.propositionizers.checks import check_propositions as check_propositions
+    from llama_pack_densex.propositionizers.llm import LLMPropositionizer as LLMPropositionizer
+    from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer as RecordedPropositionizer
+    from llama_pack_densex.propositionizers.sentences import SentencePropositionizer as SentencePropositionizer
+    from llama_pack_densex.propositionizers.seq2seq import Seq2SeqPropositionizer as Seq2SeqPropositionizer
+    from llama_pack_densex.retrieval.context import PropositionContextPostprocessor as PropositionContextPostprocessor
+    from llama_pack_densex.stores.folder import IndexInUseError as IndexInUseError
+    from llama_pack_densex.stores.manifest import InvalidIndexError as InvalidIndexError
 
 # Imported where they are first used: LlamaIndex and LanceDB take seconds, which `densex --help` need not wait for.
 _MODULES = {
@@ -83,6 +56,7 @@ _MODULES = {
     "compare": "evaluation.compare",
     "download_llama_pack": "download",
 }
+__all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
