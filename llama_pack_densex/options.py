@@ -16,6 +16,8 @@ SearchedGranularity = Literal["proposition", "sentence", "passage", "question"]
 Hybrid = bool | Literal["store"]
 RerankedUnit = Literal["passage", "proposition"]
 
+OF_THE_INDEX = ("mode", "granularity", "similarity_top_k", "hybrid", "dense_weight", "embed_metadata", "llm_metadata")
+"""What an index keeps of the options of who made it, for who opens it."""
 DEFAULT_GRANULARITY: tuple[SearchedGranularity, ...] = ("proposition", "sentence", "passage", "question")
 
 

@@ -16,7 +16,7 @@ from llama_index.core.llms import LLM, ChatMessage
 from llama_index.core.memory import BaseMemory
 from llama_index.core.node_parser import NodeParser
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
-from llama_index.core.schema import BaseNode, NodeWithScore, QueryType
+from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle, QueryType
 from llama_index.core.storage.docstore import BaseDocumentStore
 from llama_index.core.tools import QueryEngineTool
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters
@@ -30,18 +30,11 @@ from llama_pack_densex.ingestion.progress import display_for
 from llama_pack_densex.ingestion.report import DocumentOutcome, IngestionSummary
 from llama_pack_densex.models import resolve_llm
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
-from llama_pack_densex.options import (
-    Hybrid,
-    Mode,
-    PackOptions,
-    RerankedUnit,
-    SearchedGranularity,
-    check_top_k,
-)
+from llama_pack_densex.options import OF_THE_INDEX, Hybrid, Mode, PackOptions, RerankedUnit, SearchedGranularity
 from llama_pack_densex.propositionizers.base import Propositionizer
 from llama_pack_densex.retrieval.context import ContextMode, PropositionContextPostprocessor
 from llama_pack_densex.retrieval.trust import LanguageTrust
-from llama_pack_densex.stores.folder import REPLIES_FILE, abandon
+from llama_pack_densex.stores.folder import REPLIES_FILE, abandon, folder_at
 from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest
 from llama_pack_densex.stores.node_store import DocumentRecord, NodeRecord
 from llama_pack_densex.stores.words import TokenizerSpec
@@ -190,7 +183,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         }
         given = _given(arguments, vector_store)
         options = _options(None, arguments)
-        folder = None if persist_dir is None else Path(persist_dir)
+        folder = None if persist_dir is None else folder_at(persist_dir)
         was_there = folder is not None and folder.exists()
         try:
             self._set_up(options, open_store(persist_dir, given), given)
@@ -223,7 +216,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             InvalidIndexError: The folder is no index, is damaged, or was made with another embedding model.
             ValueError: An argument is out of range.
         """
-        Manifest.read(Path(persist_dir))  # says so where there is no index, before anything is made
+        Manifest.read(folder_at(persist_dir))  # says so where there is no index, before anything is made
         given = _given(arguments, vector_store)
         return cls._over(open_store(persist_dir, given), given, arguments)
 
@@ -271,7 +264,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         self._searched = Searched(self._index.nodes, self._index.trust)
         self._options, self._reranker, self._query_llm = options, given.reranker, query_llm
         self.node_parser = parser
-        self.retriever = make_retriever(options, self._searched, given.reranker, options.similarity_top_k)
+        self.retriever = make_retriever(options, self._searched, given.reranker)
         self._synthesizer = make_synthesizer(options, self._searched, query_llm)
         self.query_engine = PropositionQueryEngine(
             self.retriever, self._synthesizer, callback_manager=callback_manager()
@@ -349,13 +342,13 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             Passages, or what they merged into, best first; each carries the units that found it under the metadata
             key `densex_matched`.
         """
-        return self.as_retriever(similarity_top_k, filters).retrieve(query)
+        return self.as_retriever(similarity_top_k, filters).retrieve(_asked(query))
 
     async def aretrieve(
         self, query: QueryType, similarity_top_k: int | None = None, filters: MetadataFilters | None = None
     ) -> list[NodeWithScore]:
         """What `retrieve` does, asynchronously."""
-        return await self.as_retriever(similarity_top_k, filters).aretrieve(query)
+        return await self.as_retriever(similarity_top_k, filters).aretrieve(_asked(query))
 
     def as_retriever(
         self, similarity_top_k: int | None = None, filters: MetadataFilters | None = None
@@ -368,8 +361,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         """
         if similarity_top_k is None and filters is None:
             return self.retriever
-        top_k = self._options.similarity_top_k if similarity_top_k is None else check_top_k(similarity_top_k)
-        return make_retriever(self._options, self._searched, self._reranker, top_k, filters)
+        return make_retriever(self._options, self._searched, self._reranker, similarity_top_k, filters)
 
     def as_query_engine(
         self, similarity_top_k: int | None = None, filters: MetadataFilters | None = None
@@ -483,9 +475,13 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             How many of them were there.
 
         Raises:
+            TypeError: Something is neither an id nor a document.
             IndexInUseError: Somebody else is writing to the index folder.
         """
-        given = [documents] if isinstance(documents, (str, BaseNode)) else list(documents)
+        is_one = isinstance(documents, (str, BaseNode)) or not isinstance(documents, Iterable)
+        given: list[Any] = [documents] if is_one else list(documents)
+        if wrong := [one for one in given if not isinstance(one, (str, BaseNode))]:
+            raise TypeError(f"give the documents to delete, or their ids: a {type(wrong[0]).__name__} is neither")
         deleted = self._index.delete(given, purge)
         self._after_change()
         return deleted
@@ -583,7 +579,6 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
 _DOCUMENTS_NAMED, _NAME_SHOWN = 8, 60  # in a tool's description, of which OpenAI takes 1,024 characters
 _GIVEN = {field.name for field in fields(Given)}
 _CHOSEN = {field.name for field in fields(PackOptions)}
-_OF_THE_INDEX = ("mode", "granularity", "similarity_top_k", "hybrid", "dense_weight", "embed_metadata", "llm_metadata")
 
 
 def _given(arguments: PackArguments, vector_store: BasePydanticVectorStore | None) -> Given:
@@ -601,12 +596,13 @@ def _given(arguments: PackArguments, vector_store: BasePydanticVectorStore | Non
 
 def _options(manifest: Manifest | None, arguments: PackArguments) -> PackOptions:
     """What the user chose, and where they chose nothing, what the index was made with."""
-    made_with = {} if manifest is None else {name: getattr(manifest, name) for name in _OF_THE_INDEX}
+    made_with = {} if manifest is None else {name: getattr(manifest, name) for name in OF_THE_INDEX}
     chosen = {name: value for name, value in arguments.items() if name in _CHOSEN and value is not None}
     return PackOptions(**{**made_with, **chosen})
 
 
-def _asked(query: QueryType | None, query_str: str | None) -> QueryType:
-    if (query is None) == (query_str is None):
-        raise TypeError("pass one question: run(query), or run(query_str=...)")
-    return query if query is not None else str(query_str)
+def _asked(query: QueryType | None, query_str: str | None = None) -> QueryType:
+    asked = [question for question in (query, query_str) if question is not None]
+    if len(asked) != 1 or not isinstance(asked[0], (str, QueryBundle)):
+        raise TypeError("pass one question, a string or a QueryBundle: run(query), or run(query_str=...)")
+    return asked[0]

@@ -30,7 +30,7 @@ from llama_pack_densex.node_parsers.parsers import (
     UnitGranularity,
     default_base_parser,
 )
-from llama_pack_densex.options import Hybrid, PackOptions
+from llama_pack_densex.options import Hybrid, PackOptions, check_top_k
 from llama_pack_densex.propositionizers.base import Propositionizer
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
@@ -209,37 +209,31 @@ def make_retriever(
     options: PackOptions,
     searched: Searched,
     reranker: BaseNodePostprocessor | None,
-    similarity_top_k: int,
+    similarity_top_k: int | None = None,
     filters: MetadataFilters | None = None,
 ) -> BaseRetriever:
-    """The retriever for a mode, with a reranker behind it where there is one."""
-    if reranker is None:
-        return _make_linked_retriever(options, searched, similarity_top_k, filters)
-    candidates = max(options.rerank_k or max(MIN_CANDIDATES, 5 * similarity_top_k), similarity_top_k)
-    return RerankingRetriever(
-        _make_linked_retriever(options, searched, candidates, filters),
+    """The retriever for a mode, with a reranker behind it where there is one.
+
+    Raises:
+        ValueError: `similarity_top_k` is not a positive whole number.
+    """
+    top_k = options.similarity_top_k if similarity_top_k is None else check_top_k(similarity_top_k)
+    candidates = top_k if reranker is None else max(options.rerank_k or max(MIN_CANDIDATES, 5 * top_k), top_k)
+    retriever = PropositionRecursiveRetriever if options.mode == "recursive" else PropositionAutoMergingRetriever
+    of_mode = {} if options.mode == "recursive" else {"simple_ratio_thresh": options.simple_ratio_thresh}
+    found = retriever(
+        make_unit_retriever(options, searched, filters),
         searched.nodes,
-        reranker,
-        similarity_top_k,
-        by_units=options.rerank == "proposition",
+        candidates,
+        fetch_k=options.fetch_k,
         callback_manager=callback_manager(),
+        verbose=options.verbose,
+        **of_mode,
     )
-
-
-def _make_linked_retriever(
-    options: PackOptions, searched: Searched, similarity_top_k: int, filters: MetadataFilters | None
-) -> BaseRetriever:
-    units = make_unit_retriever(options, searched, filters)
-    common: dict[str, Any] = {
-        "fetch_k": options.fetch_k,
-        "callback_manager": callback_manager(),
-        "verbose": options.verbose,
-    }
-    if options.mode == "recursive":
-        return PropositionRecursiveRetriever(units, searched.nodes, similarity_top_k, **common)
-    return PropositionAutoMergingRetriever(
-        units, searched.nodes, similarity_top_k, options.simple_ratio_thresh, **common
-    )
+    if reranker is None:
+        return found
+    by_units = options.rerank == "proposition"
+    return RerankingRetriever(found, searched.nodes, reranker, top_k, by_units, callback_manager())
 
 
 def make_unit_retriever(options: PackOptions, searched: Searched, filters: MetadataFilters | None) -> UnitRetriever:

@@ -506,6 +506,18 @@ async def test_a_question_may_be_called_query_str() -> None:
             pack.run(**wrong)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("wrong", [5, [5], ["a", None]])
+async def test_what_is_no_question_and_no_document_is_said(wrong: Any) -> None:
+    pack = DenseXRetrievalPack([Document(id_="a", text="The lamp is red.")], embed_model="none", query_llm="none")
+    with pytest.raises(TypeError, match="pass one question, a string"):
+        pack.retrieve(wrong)
+    with pytest.raises(TypeError, match="pass one question, a string"):
+        await pack.aretrieve(None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="the documents to delete, or their ids"):
+        pack.delete(wrong)
+    assert set(pack.documents()) == {"a"}
+
+
 def test_an_llm_may_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-not-used")
     pack = DenseXRetrievalPack(

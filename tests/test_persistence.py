@@ -152,6 +152,17 @@ def test_a_program_may_go_elsewhere_while_it_has_an_index_open(tmp_path: Path, m
     assert set(DenseXRetrievalPack.load(tmp_path / "index").documents()) == {"rain", "snow"}
 
 
+def test_a_tilde_is_the_users_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    pack = DenseXRetrievalPack([Document(text="A red lamp.")], embed_model="none", query_llm="none", persist_dir="~/i")
+    pack.persist("~/copy")
+    assert {entry.name for entry in tmp_path.iterdir()} == {"i", "copy"}
+    for folder in ("~/i", "~/copy"):
+        assert "red lamp" in str(DenseXRetrievalPack.load(folder, query_llm="none").run("lamp"))
+
+
 def test_what_llama_indexs_own_index_changes_is_kept(tmp_path: Path) -> None:
     model = TrigramEmbedding()
     pack = DenseXRetrievalPack([Document(id_="rain", text="Rain fell.")], persist_dir=tmp_path, embed_model=model)

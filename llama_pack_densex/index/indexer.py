@@ -61,12 +61,13 @@ _REFUSED_IN_A_ROW = 20
 
 
 class DocumentIndexer:
-    """Keeps an index in step with documents.
+    """Writes documents into an index; made anew for each ingestion.
 
     Args:
         index: Where nodes go.
         parser: What makes nodes of documents.
         trust: Is told of the passages, since it measures whether the embedding model knows their languages.
+        watch: Is told what becomes of the documents.
         after_write: Called when some documents were written and others may follow.
     """
 
@@ -75,12 +76,18 @@ class DocumentIndexer:
         index: NodeIndex,
         parser: BasePropositionNodeParser,
         trust: TrustMeter,
+        watch: Watch,
         after_write: Callable[[], None],
     ) -> None:
-        self._index, self._parser, self._trust = index, parser, trust
+        self._index, self._parser, self._trust, self._watch = index, parser, trust, watch
         self._after_write = after_write
+        self._there = index.documents()
+        self._indexed: list[bool] = []  # of each document, whether it is in the index now
+        self._places: deque[int] = deque()  # of those that are being parsed, which come back in the same order
+        self._waiting: list[tuple[int, ParsedDocument]] = []  # for being written together
+        self._nodes = self._failures = 0
 
-    def ingest(self, documents: Iterable[BaseNode], watch: Watch, only_changed: bool = False) -> list[bool]:
+    def ingest(self, documents: Iterable[BaseNode], only_changed: bool = False) -> list[bool]:
         """Write documents' nodes; a document that is there is replaced, and so is an earlier state of its file.
 
         Documents are read as their turn comes, and written as they become whole, while the propositions of the next
@@ -88,7 +95,6 @@ class DocumentIndexer:
 
         Args:
             documents: The documents.
-            watch: Is told what becomes of them.
             only_changed: Whether to leave those alone that are in the index as they are, by text, user's metadata and
                 the parser's settings.
 
@@ -101,10 +107,8 @@ class DocumentIndexer:
             Exception: What embedding or writing raised, where it met so many documents in a row that it is not theirs;
                 or what reading the documents raised. In any case those that were whole have been written.
         """
-        there = self._index.documents()
         ids = self._parser.new_ids()
-        states = _States(there, ids, self._parser.document_hasher()) if only_changed else None
-        indexed: list[bool] = []
+        states = _States(self._there, ids, self._parser.document_hasher()) if only_changed else None
         unread: list[Exception] = []
         given: Counter[str] = Counter()
 
@@ -113,22 +117,21 @@ class DocumentIndexer:
                 for document in documents:
                     given[getattr(document, "id_", "")] += 1
                     if states is not None and states.take(document):
-                        indexed.append(False)
-                        watch.unchanged(document)
+                        self._indexed.append(False)
+                        self._watch.unchanged(document)
                     else:
-                        writing.expect(len(indexed))
-                        indexed.append(True)
+                        self._places.append(len(self._indexed))
+                        self._indexed.append(True)
                         yield document
             except Exception as error:  # those that were read are done before it is raised
                 unread.append(error)
 
-        writing = _Writing(self, there, watch, indexed)
         try:
-            with closing(self._parser.stream(due(), watch.passage, ids)) as stream:
+            with closing(self._parser.stream(due(), self._watch.passage, ids)) as stream:
                 for parsed in stream:
-                    writing.add(parsed)
+                    self._add(parsed)
         finally:
-            writing.flush()
+            self._flush()
             twice = [document_id for document_id, times in given.items() if times > 1]
             if twice:
                 logger.warning(
@@ -138,22 +141,58 @@ class DocumentIndexer:
                 )  # fmt: skip
         if unread:
             raise unread[0]
-        if why := watch.unanswered:
+        if why := self._watch.unanswered:
             raise PropositionizerError(why, is_silence=True)
-        return indexed
+        return self._indexed
 
-    def write(self, documents: Sequence[ParsedDocument], there: dict[str, DocumentRecord]) -> list[bool]:
-        """Replace documents by what became of them.
+    def _add(self, parsed: ParsedDocument) -> None:
+        """Take in a document that was parsed."""
+        place = self._places.popleft()
+        if parsed.error is not None:
+            self._fail(place, parsed, parsed.error)
+            return
+        if any(parsed.document.id_ == waiting.document.id_ for _, waiting in self._waiting):
+            self._flush()  # the later one replaces the earlier one
+        self._waiting.append((place, parsed))
+        self._nodes += len(parsed.nodes) + 1
+        if self._nodes >= _NODES_A_WRITE:
+            self._flush()
 
-        Args:
-            documents: Documents of different ids.
-            there: What the index has; brought up to date.
+    def _flush(self) -> None:
+        """Write what was taken in."""
+        waiting, self._waiting, self._nodes = self._waiting, [], 0
+        if why := self._watch.unanswered:
+            fallen = [(place, parsed) for place, parsed in waiting if _fallbacks(parsed)]
+            waiting = [(place, parsed) for place, parsed in waiting if not _fallbacks(parsed)]
+            self._parser.propositionizer.forget_replies(text for _, parsed in fallen for text in _fallbacks(parsed))
+            for place, parsed in fallen:
+                self._fail(place, parsed, PropositionizerError(why))
+        if len(waiting) > 1:
+            documents = [parsed for _, parsed in waiting]
+            try:
+                replaced = self._write(documents)
+            except Exception as error:  # one of them may be at fault
+                logger.debug("%d documents are written one by one: %s", len(waiting), classify(error).summary)
+            else:
+                self._done(documents, replaced)
+                return
+        for place, parsed in waiting:
+            try:
+                replaced = self._write([parsed])
+            except Exception as error:
+                self._fail(place, parsed, error)
+                self._failures += 1
+                kind = "rejected" if isinstance(error, ValueError) else classify(error).kind
+                if self._failures >= _FAILURES_IN_A_ROW.get(kind, _REFUSED_IN_A_ROW):
+                    raise
+            else:
+                self._done([parsed], replaced)
 
-        Returns:
-            Of each document, whether it replaced an earlier version.
-        """
+    def _write(self, documents: Sequence[ParsedDocument]) -> list[bool]:
+        """Replace documents of different ids by what became of them; whether each replaced an earlier version."""
         given = [parsed.document for parsed in documents]
         nodes = [node for parsed in documents for node in parsed.nodes]
+        there = self._there
         earlier = _earlier_states(given, there)
         files = {there[document_id].file for document_id in earlier}
         were_there = [document.id_ in there or file_of(document) in files for document in given]
@@ -169,25 +208,14 @@ class DocumentIndexer:
         self._trust.add(node.get_content() for node in nodes if node.metadata.get(GRANULARITY_KEY) == "passage")
         return were_there
 
-    def forget_replies(self, documents: Sequence[ParsedDocument]) -> None:
-        """Have what fell back asked for anew."""
-        fallen = [node for parsed in documents for node in parsed.nodes if node.metadata.get(STATUS_KEY) == "fallback"]
-        self._parser.propositionizer.forget_replies(node.get_content() for node in fallen)
+    def _done(self, documents: Sequence[ParsedDocument], replaced: Sequence[bool]) -> None:
+        self._failures = 0
+        for parsed, was_there in zip(documents, replaced, strict=True):
+            self._watch.done(parsed, was_there)
 
-    def delete(self, document_ids: Sequence[str]) -> list[str]:
-        """Delete documents' nodes.
-
-        Returns:
-            Those of the documents that were there.
-        """
-        if not document_ids:
-            return []
-        there, store = self._index.documents(), self._index.store
-        given = list(dict.fromkeys(document_ids))
-        # of some the store may have but a part that nothing lists, since a writer was stopped
-        known = [one for one in given if one in there or store.node_ids([one])]
-        self._index.replace(given, [])
-        return known
+    def _fail(self, place: int, parsed: ParsedDocument, error: Exception) -> None:
+        self._indexed[place] = False
+        self._watch.failed(parsed.document, error)
 
 
 def checked_documents(documents: BaseNode | Iterable[BaseNode]) -> Iterator[BaseNode]:
@@ -247,86 +275,9 @@ class _States:
         return True
 
 
-class _Writing:
-    """Gathers whole documents and writes them together.
-
-    Args:
-        indexer: Writes them.
-        there: What the index has.
-        watch: Is told what becomes of them.
-        indexed: Of each document, whether it is in the index now; the places of those that fail are changed.
-    """
-
-    def __init__(
-        self, indexer: DocumentIndexer, there: dict[str, DocumentRecord], watch: Watch, indexed: list[bool]
-    ) -> None:
-        self._indexer, self._there, self._watch, self._indexed = indexer, there, watch, indexed
-        self._places: deque[int] = deque()
-        self._waiting: list[tuple[int, ParsedDocument]] = []
-        self._nodes = self._failures = 0
-
-    def expect(self, place: int) -> None:
-        """The document of this place is being parsed; `add` takes them in the same order."""
-        self._places.append(place)
-
-    def add(self, parsed: ParsedDocument) -> None:
-        """Take a document in."""
-        place = self._places.popleft()
-        if parsed.error is not None:
-            self._fail(place, parsed, parsed.error)
-            return
-        if any(parsed.document.id_ == waiting.document.id_ for _, waiting in self._waiting):
-            self.flush()  # the later one replaces the earlier one
-        self._waiting.append((place, parsed))
-        self._nodes += len(parsed.nodes) + 1
-        if self._nodes >= _NODES_A_WRITE:
-            self.flush()
-
-    def flush(self) -> None:
-        """Write what was taken in."""
-        waiting, self._waiting, self._nodes = self._waiting, [], 0
-        if why := self._watch.unanswered:
-            fallen = [(place, parsed) for place, parsed in waiting if _has_fallback(parsed)]
-            waiting = [(place, parsed) for place, parsed in waiting if not _has_fallback(parsed)]
-            self._indexer.forget_replies([parsed for _, parsed in fallen])
-            for place, parsed in fallen:
-                self._fail(place, parsed, PropositionizerError(why))
-        if len(waiting) > 1:
-            documents = [parsed for _, parsed in waiting]
-            try:
-                replaced = self._indexer.write(documents, self._there)
-            except Exception as error:  # one of them may be at fault
-                logger.debug("%d documents are written one by one: %s", len(waiting), classify(error).summary)
-            else:
-                self._done(documents, replaced)
-                return
-        for place, parsed in waiting:
-            self._write_alone(place, parsed)
-
-    def _write_alone(self, place: int, parsed: ParsedDocument) -> None:
-        try:
-            replaced = self._indexer.write([parsed], self._there)
-        except Exception as error:
-            self._fail(place, parsed, error)
-            self._failures += 1
-            kind = "rejected" if isinstance(error, ValueError) else classify(error).kind
-            if self._failures >= _FAILURES_IN_A_ROW.get(kind, _REFUSED_IN_A_ROW):
-                raise
-        else:
-            self._done([parsed], replaced)
-
-    def _done(self, documents: Sequence[ParsedDocument], replaced: Sequence[bool]) -> None:
-        self._failures = 0
-        for parsed, was_there in zip(documents, replaced, strict=True):
-            self._watch.done(parsed, was_there)
-
-    def _fail(self, place: int, parsed: ParsedDocument, error: Exception) -> None:
-        self._indexed[place] = False
-        self._watch.failed(parsed.document, error)
-
-
-def _has_fallback(parsed: ParsedDocument) -> bool:
-    return any(node.metadata.get(STATUS_KEY) == "fallback" for node in parsed.nodes)
+def _fallbacks(parsed: ParsedDocument) -> list[str]:
+    """The texts of what fell back."""
+    return [node.get_content() for node in parsed.nodes if node.metadata.get(STATUS_KEY) == "fallback"]
 
 
 def _earlier_states(documents: Sequence[BaseNode], there: dict[str, DocumentRecord]) -> list[str]:

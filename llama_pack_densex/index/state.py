@@ -21,10 +21,10 @@ from llama_pack_densex.ingestion.report import DocumentOutcome, IngestionSummary
 from llama_pack_densex.models import embed_model_identity, with_whole_path
 from llama_pack_densex.node_parsers.nodes import is_made_by
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
-from llama_pack_densex.options import PackOptions
+from llama_pack_densex.options import OF_THE_INDEX, PackOptions
 from llama_pack_densex.propositionizers.base import PropositionizerError
 from llama_pack_densex.retrieval.trust import LanguageTrust, TrustMeter
-from llama_pack_densex.stores.folder import REPORT_FILE, IndexFolder
+from llama_pack_densex.stores.folder import REPORT_FILE, IndexFolder, folder_at
 from llama_pack_densex.stores.index import NodeIndex, node_store
 from llama_pack_densex.stores.lance import LanceNodes, LanceVectorStore
 from llama_pack_densex.stores.manifest import OLD_VERSIONS, InvalidIndexError, Manifest, is_index
@@ -72,7 +72,7 @@ def open_store(persist_dir: str | Path | None, given: Given) -> Opened:
         InvalidIndexError: The folder or what is in the store cannot be used.
         ValueError: There are two places for the nodes.
     """
-    folder = None if persist_dir is None else IndexFolder(Path(persist_dir).absolute())  # programs change theirs
+    folder = None if persist_dir is None else IndexFolder(folder_at(persist_dir))
     if folder is not None and isinstance(given.vector_store, LanceVectorStore):
         raise ValueError("persist_dir keeps its nodes itself, in a store of this kind: leave vector_store out")
     if folder is not None and is_index(folder.path):
@@ -138,7 +138,7 @@ class CommittedIndex:
             self._check_same(self._folder, there)
             if there != self.current:
                 self._nodes.store.reopen(there.version)
-                self._reopen_words(self._folder, there.version)
+                self._nodes.beside.reopen(self._folder.data, there.version)
                 self.current = there
 
     @contextmanager
@@ -190,7 +190,7 @@ class CommittedIndex:
     def compact(self, about: Manifest) -> None:
         """Write everything anew, commit that as `commit` does, and leave nothing of what was deleted."""
         self._nodes.compact()
-        if self._folder is not None and self._nodes.beside is None:
+        if self._folder is not None and self._nodes.beside.words is None:
             shutil.rmtree(self._folder.data / WORDS, ignore_errors=True)  # which nobody keeps in step here
         self.commit(about)
         self._nodes.store.clean(timedelta(0))
@@ -206,21 +206,14 @@ class CommittedIndex:
                 manifest.write(folder.path)
             nodes.changed = False
             self.current = manifest
-        if nodes.beside is not None:
-            nodes.beside.done(version)
+        nodes.beside.done(version)
         return manifest
 
     def _begin(self) -> None:
         """Note where stores that have no transactions and the words of their nodes may be left apart by a stop."""
         if not self._nodes.store.atomic and self.current is not None:
-            if self._nodes.beside is not None:
-                self._nodes.beside.begin()
+            self._nodes.beside.begin()
             self._nodes.store.write_about(replace(self.current, version=_new_name()).as_text())
-
-    def _reopen_words(self, folder: IndexFolder, state: str) -> None:
-        """Go on with the words of a state of the index."""
-        if self._nodes.beside is not None:
-            self._nodes.beside.reopen(folder.data, state)
 
     def _catch_up(self, folder: IndexFolder) -> None:
         there = Manifest.read(folder.path) if is_index(folder.path) else None
@@ -231,14 +224,13 @@ class CommittedIndex:
             self._nodes.store.reload(folder.data)
         self._nodes.store.roll_back(there.version)
         if there != self.current:
-            self._reopen_words(folder, there.version)
+            self._nodes.beside.reopen(folder.data, there.version)
         self.current = there
         now = about(self._nodes.store)
         if not self._nodes.store.atomic and (now is None or now.version != there.version):
             # a writer was stopped, or another one keeps its folder elsewhere: the words may lack what it wrote
             self._nodes.changed = True
-            if self._nodes.beside is not None:
-                self._nodes.beside.forget()
+            self._nodes.beside.forget()
 
     def _check_same(self, folder: IndexFolder, there: Manifest | None) -> None:
         if (there.data if there else "") != (self.current.data if self.current else ""):
@@ -283,7 +275,7 @@ class PackIndex:
                 "vector_store out to search lexically"
             )
         self.nodes = NodeIndex(opened.store, embed_model, words=_words_for(options, given, opened, embed_model))
-        if folder is not None and self.nodes.beside is not None:
+        if folder is not None:
             self.nodes.beside.reopen(folder.data, opened.state)
         self._trust = TrustMeter(LanguageTrust(*known) for known in manifest.languages) if manifest else TrustMeter()
         self.trust = self._trust.known
@@ -294,7 +286,6 @@ class PackIndex:
         self._made_by = manifest.propositionizer if manifest else ""
         there = manifest if folder is None or is_index(folder.path) else None
         self._committed = CommittedIndex(folder, self.nodes, there)
-        self._indexer = DocumentIndexer(self.nodes, parser, self._trust, lambda: self._commit(midway=True))
         self.ingestion: IngestionSummary | None = None
         self.failed: Sequence[DocumentOutcome] = ()
 
@@ -325,8 +316,11 @@ class PackIndex:
             watch = Watch(self._parser.propositionizer, report, show, total)
             try:
                 with watch:
-                    indexed = self._indexer.ingest(documents, watch, only_changed)
-                    for document_id in self._indexer.delete(gone):
+                    indexer = DocumentIndexer(
+                        self.nodes, self._parser, self._trust, watch, lambda: self._commit(midway=True)
+                    )
+                    indexed = indexer.ingest(documents, only_changed)
+                    for document_id in self.nodes.delete(gone):
                         watch.deleted(document_id)
                     watch.raise_if_all_failed()
             except BaseException as error:
@@ -348,7 +342,7 @@ class PackIndex:
             if purge:  # first, since the index says what there is to purge: after a stop it can be done again
                 texts = self.nodes.passage_texts(document_ids)
                 self._parser.propositionizer.purge([*texts, *self._texts_of(documents)])
-            deleted = len(self._indexer.delete(document_ids))
+            deleted = len(self.nodes.delete(document_ids))
             self._committed.compact(self._about()) if purge else self._commit()
         return deleted
 
@@ -375,22 +369,22 @@ class PackIndex:
             ValueError: There is no folder.
             InvalidIndexError: The folder is a file, or holds other things than an index.
         """
-        own = self._folder
-        if persist_dir is None and own is None:
+        own = self._folder.path if self._folder is not None else None
+        path = own if persist_dir is None else folder_at(persist_dir)
+        if path is None:
             raise ValueError("this pack was made without persist_dir: say where to, persist(persist_dir=...)")
-        if own is not None and (persist_dir is None or Path(persist_dir).resolve() == own.path.resolve()):
+        if own is not None and path.resolve() == own.resolve():
             with self._committed.writing():
                 self._commit()
             return
-        folder = IndexFolder(Path(str(persist_dir)))
+        folder = IndexFolder(path)
         with folder.lock.held():
             data, store = folder.create(), self.nodes.store
             version = self.nodes.reading(lambda: store.copy_to(data)) or _new_name()
             manifest = replace(self._about(), data=data.name, version=version)
             store.write_about(manifest.as_text())
             manifest.write(folder.path)
-            if self.nodes.beside is not None:
-                self.nodes.beside.copy_to(data, version, store.records)
+            self.nodes.beside.copy_to(data, version, store.records)
             folder.clean(manifest)
 
     def _commit(self, midway: bool = False) -> None:
@@ -400,18 +394,12 @@ class PackIndex:
         return Manifest(
             data="",
             version="",
-            mode=self._options.mode,
-            granularity=self._options.granularity,
-            similarity_top_k=self._options.similarity_top_k,
             embed_model=self._embed_model,
             embed_spec=self._embed_spec,
             propositionizer=self._made_by or self._parser.propositionizer.fingerprint,
             vector_store=self.nodes.store.name,
-            hybrid=self._options.hybrid,
-            dense_weight=self._options.dense_weight,
-            embed_metadata=self._options.embed_metadata,
-            llm_metadata=self._options.llm_metadata,
             languages=tuple(astuple(trust) for trust in self.trust.values()),
+            **{name: getattr(self._options, name) for name in OF_THE_INDEX},
         )
 
     @property

@@ -15,7 +15,7 @@ from llama_pack_densex.index.state import CommittedIndex
 from llama_pack_densex.llm.cache import ReplyCache
 from llama_pack_densex.models import embed_model_identity
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY, STATUS_KEY
-from llama_pack_densex.stores.folder import REPLIES_FILE, IndexFolder
+from llama_pack_densex.stores.folder import REPLIES_FILE, IndexFolder, folder_at
 from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.lance import LanceNodes
 from llama_pack_densex.stores.manifest import Manifest
@@ -87,7 +87,7 @@ def check_index(path: str | Path, repair: bool = False) -> CheckReport:
 
 
 def _opened(path: str | Path) -> tuple[IndexFolder, NodeIndex, CommittedIndex]:
-    folder = IndexFolder(Path(path))
+    folder = IndexFolder(folder_at(path))
     manifest = Manifest.read(folder.path)
     nodes = NodeIndex(folder.open(manifest))
     return folder, nodes, CommittedIndex(folder, nodes, manifest)

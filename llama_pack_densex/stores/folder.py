@@ -105,6 +105,11 @@ class IndexFolder:
                 shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink(missing_ok=True)
 
 
+def folder_at(path: str | Path) -> Path:
+    """The folder of an index by its whole path, since programs change theirs."""
+    return Path(path).expanduser().absolute()
+
+
 def abandon(path: Path, keep: bool) -> None:
     """Remove what an index that did not come about has left in its folder.
 

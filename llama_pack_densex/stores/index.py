@@ -52,7 +52,7 @@ class NodeIndex:
 
     Attributes:
         missing_links: How often a found unit led to a node that is not in the index, since this object was made.
-        beside: The words, where the store does not have them itself.
+        beside: The words, where the store does not have them itself; else nothing.
         changed: Whether something was written; who has made that lasting sets it back.
         follow: Called where the version of the store that was opened is gone, to go on with the current one; None
             where there is nobody who knows it.
@@ -72,12 +72,10 @@ class NodeIndex:
         self.follow: Callable[[], None] | None = None
         self.begin: Callable[[], None] | None = None
         self.words = words
-        self.beside: WordsBeside | None = None
-        self._spare: tuple[str, WordsBeside | None] = "", None  # of which version of a LanceDB table that lacks them
+        self.beside = WordsBeside(None if isinstance(self.store, LanceNodes) else words)
+        self._spare, self._spare_of = WordsBeside(words), ""  # for which version of a LanceDB table that lacks them
         if words is not None and isinstance(self.store, LanceNodes):
             self.store.vector_store.words = words
-        elif words is not None:
-            self.beside = WordsBeside(words)
 
     def records(self, granularity: str | None = None) -> Iterator[NodeRecord]:
         """All nodes in short, or those of one granularity."""
@@ -119,18 +117,14 @@ class NodeIndex:
     def words_now(self) -> TableVersion:
         """The table of words as the nodes are now; for an index that is searched by words."""
         assert self.words is not None, "an index without words is not searched by words"
-        if isinstance(self.store, LanceNodes):
-            now = self.store.searched_by_words
-            if now is not None:
-                return now
-            version, beside = self._spare
-            if beside is None or version != self.store.version:
-                beside = WordsBeside(self.words)
-                self._spare = self.store.version, beside
-        else:
-            beside = self.beside
-            assert beside is not None, "made with the words"
-        return beside.now(self.store.records)
+        if not isinstance(self.store, LanceNodes):
+            return self.beside.now(self.store.records)
+        now = self.store.searched_by_words
+        if now is not None:
+            return now
+        if self._spare_of != self.store.version:
+            self._spare, self._spare_of = WordsBeside(self.words), self.store.version
+        return self._spare.now(self.store.records)
 
     def settle_words(self, folder: Path | None) -> None:
         """Bring the words in step with the nodes; for who writes to the index.
@@ -142,7 +136,7 @@ class NodeIndex:
             before = self.store.version
             self.store.make_words()
             self.changed = self.changed or self.store.version != before
-        elif self.beside is not None and folder is not None:
+        elif folder is not None:
             self.beside.settle(folder, self.store.records)
 
     def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
@@ -196,15 +190,21 @@ class NodeIndex:
         self._embed(nodes, show_progress)
         with self._change():
             self.store.replace(document_ids, nodes)
-            if self.beside is not None:
-                self.beside.replace(document_ids, nodes)
+            self.beside.replace(document_ids, nodes)
+
+    def delete(self, document_ids: Sequence[str]) -> list[str]:
+        """Delete documents' nodes, and say which of the documents were there."""
+        given, there = list(dict.fromkeys(document_ids)), self.documents() if document_ids else {}
+        # of some the store may have but a part that nothing lists, since a writer was stopped
+        known = [one for one in given if one in there or self.store.node_ids([one])]
+        self.replace(given, [])
+        return known
 
     def compact(self) -> None:
         """See `NodeStore.compact`."""
         with self._change():
             self.store.compact()
-            if self.beside is not None:
-                self.beside.compact()
+            self.beside.compact()
 
     def reading(self, read: Callable[[], T]) -> T:
         """Read; from the current version, where the one that was opened is gone."""
@@ -224,8 +224,7 @@ class NodeIndex:
         try:
             yield
         except BaseException:
-            if self.beside is not None:
-                self.beside.forget()  # the change may have come half-way
+            self.beside.forget()  # the change may have come half-way
             raise
         finally:
             self.changed = True

@@ -35,20 +35,21 @@ class WordsBeside:
     writes (`settle`) in a folder. There they last, with the name of the store's state that they are of.
 
     Args:
-        words: How words are told.
+        words: How words are told; None where none are kept here, and nothing is to be done.
     """
 
-    def __init__(self, words: Words) -> None:
-        self._words = words
+    def __init__(self, words: Words | None) -> None:
+        self.words = words
         self._changing = threading.RLock()
         self._table: NodeTable | None = None
 
     def reopen(self, folder: Path, state: str) -> None:
         """Go on with the words in a folder, if they are of the store's state."""
-        file, words = folder / FOLDER / _STATE, self._words.note
+        file = folder / FOLDER / _STATE
         with self._changing:
             self._table = None
-            if state and file.exists() and file.read_text(encoding="utf-8") == state and note_of(folder) in ("", words):
+            written = file.read_text(encoding="utf-8") if state and file.exists() else ""
+            if self.words is not None and written and written == state and note_of(folder) in ("", self.words.note):
                 self._table = NodeTable(str(folder / FOLDER))
 
     def now(self, records: Records) -> TableVersion:
@@ -66,7 +67,7 @@ class WordsBeside:
         """Keep the words in a folder from now on, in step with the nodes; for who has the folder's lock."""
         place = folder / FOLDER
         with self._changing:
-            if self._table is not None and self._table.uri == str(place):
+            if self.words is None or (self._table is not None and self._table.uri == str(place)):
                 return
             self._table = None
             place.mkdir(exist_ok=True)
@@ -119,13 +120,14 @@ class WordsBeside:
 
     def copy_to(self, folder: Path, state: str, records: Records) -> None:
         """Keep a copy in the data of another index folder, which is in this state."""
-        copy = WordsBeside(self._words)
+        copy = WordsBeside(self.words)
         copy.settle(folder, records)
         copy.done(state)
 
     def _in_step(self, table: NodeTable, records: Records) -> NodeTable:
         """Compare a table with the nodes by their ids, which tell the text, and write documents anew that differ."""
-        if table.now.note not in ("", self._words.note):
+        assert self.words is not None, "a table is of some words"
+        if table.now.note not in ("", self.words.note):
             table.clear()
         kept: dict[str, str] = {}
         for batch in table.now.scan(["id", "document_id"]):
@@ -144,9 +146,10 @@ class WordsBeside:
         return table
 
     def _rows(self, records: Sequence[NodeRecord], stated: Mapping[str, list[str]] | None = None) -> pa.Table:
+        assert self.words is not None, "a table is of some words"
         distinct = {record.id: vars(record) for record in records}
         rows = pa.Table.from_pylist(list(distinct.values()), _RECORDS)
-        return self._words.added_to(rows, stated).select(_KEPT)
+        return self.words.added_to(rows, stated).select(_KEPT)
 
 
 def _delete(table: NodeTable, document_ids: Collection[str]) -> None:
