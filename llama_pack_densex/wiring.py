@@ -238,24 +238,20 @@ def make_retriever(
 
 def make_unit_retriever(options: PackOptions, searched: Searched, filters: MetadataFilters | None) -> UnitRetriever:
     """What searches the units: by embeddings and by words where there is an embedding model, else by words."""
-    index = searched.nodes
     common: dict[str, Any] = {
-        "index": index,
+        "index": searched.nodes,
         "granularity": options.granularity,
         "filters": filters,
         "callback_manager": callback_manager(),
     }
     if options.hybrid == "store":
-        return DenseUnitRetriever(store_mode=VectorStoreQueryMode.HYBRID, alpha=options.dense_weight, **common)
-    if index.embed_model is not None and not options.hybrid:
+        of_store = {"mode": VectorStoreQueryMode.HYBRID, "alpha": options.dense_weight}
+        return DenseUnitRetriever(of_store=of_store, **common)
+    if searched.nodes.embed_model is None:
+        return LexicalUnitRetriever(**common)
+    if not options.hybrid:
         return DenseUnitRetriever(**common)
-    lexical = LexicalUnitRetriever(**common)
-    if index.embed_model is None:
-        return lexical
-    weight = dense_weight(searched.trust, options.dense_weight, options.languages)
-    return HybridUnitRetriever(
-        DenseUnitRetriever(**common), lexical, weight, index, callback_manager=common["callback_manager"]
-    )
+    return HybridUnitRetriever(dense_weight(searched.trust, options.dense_weight, options.languages), **common)
 
 
 def make_synthesizer(options: PackOptions, searched: Searched, llm: LLM | None) -> SourcedSynthesizer:

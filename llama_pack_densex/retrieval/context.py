@@ -348,10 +348,9 @@ def leading_sentences(node: NodeWithScore, fits: Callable[[NodeWithScore], bool]
     if is_unit(node):
         return None
     kept: NodeWithScore | None = None
-    text = node.node.get_content()
-    spans = sentence_spans(text)
-    for count in range(1, len(spans) + 1):
-        shorter = _cut(node, text, spans, range(count))
+    passage = _Passage(node)
+    for count in range(1, len(passage.spans) + 1):
+        shorter = passage.show(frozenset(range(count)))
         if not fits(shorter):
             break
         kept = shorter
@@ -402,8 +401,11 @@ class _Passage:
             self.spans = [(start, start + len(unit)) for start, unit in zip(starts, units, strict=False)]
         else:
             self.spans = sentence_spans(self.text)
-        self._tokens: list[frozenset[str]] = []
         self._shown: dict[frozenset[int], NodeWithScore] = {}
+
+    @functools.cached_property
+    def _tokens(self) -> list[frozenset[str]]:
+        return [frozenset(tokenize(self.text[start:end])) for start, end in self.spans]
 
     def places(self, unit: str) -> frozenset[int]:
         """The sentences a unit was made of: where it stands word for word, else the one that shares most with it."""
@@ -414,8 +416,6 @@ class _Passage:
         if start >= 0:
             inside = (i for i, (a, b) in enumerate(self.spans) if a < start + len(unit) and start < b)
             return frozenset(inside)
-        if not self._tokens:
-            self._tokens = [frozenset(tokenize(self.text[a:b])) for a, b in self.spans]
         tokens = set(tokenize(unit))
         shared = [len(tokens & sentence) for sentence in self._tokens]
         # of two that share as much the shorter one; where none shares anything, the first
@@ -429,30 +429,24 @@ class _Passage:
         return frozenset().union(*wanted) & frozenset(range(len(self.spans)))
 
     def show(self, places: frozenset[int]) -> NodeWithScore:
-        if places not in self._shown:
-            self._shown[places] = _cut(self.node, self.text, self.spans, sorted(places))
-        return self._shown[places]
-
-
-def _cut(node: NodeWithScore, text: str, spans: Sequence[Span], places: Sequence[int]) -> NodeWithScore:
-    """A copy of a node with some of its sentences; runs of them stand as they do in its text."""
-    runs: list[Span] = []
-    last = None
-    for place in places:
-        start, end = spans[place]
-        if runs and place - 1 == last:
-            start = runs.pop()[0]
-        runs.append((start, end))
-        last = place
-    copy = node.node.model_copy()
-    copy.set_content(GAP.join(text[start:end] for start, end in runs))
-    copy.embedding = None
-    if isinstance(copy, TextNode):
-        offset = copy.start_char_idx
-        in_document = offset is not None and len(runs) == 1 and text == node.node.get_content()
-        copy.start_char_idx = offset + runs[0][0] if in_document and offset is not None else None
-        copy.end_char_idx = offset + runs[0][1] if in_document and offset is not None else None
-    return NodeWithScore(node=copy, score=node.score)
+        """A copy with some of the sentences; runs of them stand as they do in the text."""
+        if places in self._shown:
+            return self._shown[places]
+        runs: list[Span] = []
+        for place in sorted(places):
+            start, end = self.spans[place]
+            if runs and place - 1 in places:
+                start = runs.pop()[0]
+            runs.append((start, end))
+        copy = self.node.node.model_copy()
+        copy.set_content(GAP.join(self.text[start:end] for start, end in runs))
+        copy.embedding = None
+        if isinstance(copy, TextNode):
+            offset = copy.start_char_idx
+            if len(runs) > 1 or self.text != self.node.node.get_content():
+                offset = None
+            copy.start_char_idx, copy.end_char_idx = (None if offset is None else offset + at for at in runs[0])
+        return self._shown.setdefault(places, NodeWithScore(node=copy, score=self.node.score))
 
 
 @dataclass(frozen=True)

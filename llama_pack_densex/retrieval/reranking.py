@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
-from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
+from llama_index.core.schema import NodeWithScore, QueryBundle
 
 from llama_pack_densex.node_parsers.metadata import MATCHED_KEY
 from llama_pack_densex.retrieval.context import is_unit
@@ -55,8 +55,7 @@ class RerankingRetriever(BaseRetriever):
         if not candidates:
             return []
         scored = self._with_room_for(candidates).postprocess_nodes(candidates, query_bundle)
-        best = self._best(found, scored)
-        return _with_best_units(best, self._index.fetch(_outdone_by(best)))
+        return self._best(found, scored)
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         found = await self._retriever.aretrieve(query_bundle)
@@ -64,8 +63,7 @@ class RerankingRetriever(BaseRetriever):
         if not candidates:
             return []
         scored = await self._with_room_for(candidates).apostprocess_nodes(candidates, query_bundle)
-        best = self._best(found, scored)
-        return _with_best_units(best, await asyncio.to_thread(self._index.fetch, _outdone_by(best)))
+        return await asyncio.to_thread(self._best, found, scored)
 
     def _candidates(self, found: Sequence[NodeWithScore]) -> list[NodeWithScore]:
         """Copies to score, since postprocessors change the nodes that they get."""
@@ -80,13 +78,26 @@ class RerankingRetriever(BaseRetriever):
 
     def _best(self, found: Sequence[NodeWithScore], scored: Sequence[NodeWithScore]) -> list[NodeWithScore]:
         # cross-encoders give numpy's numbers, which are no JSON
-        if not self._by_units:
-            best = scored[: self._similarity_top_k]
-            return [NodeWithScore(node=node.node, score=float(node.score or 0.0)) for node in best]
-        scores = {unit.node.node_id: float(unit.score or 0.0) for unit in scored}
-        best = [rescored for node in found if (rescored := _rescored(node, scores)) is not None]
-        best.sort(key=lambda node: -(node.score or 0.0))
-        return best[: self._similarity_top_k]
+        best = [NodeWithScore(node=node.node, score=float(node.score or 0.0)) for node in scored]
+        if self._by_units:
+            scores = {unit.node.node_id: unit.score or 0.0 for unit in best}
+            best = [rescored for node in found if (rescored := _rescored(node, scores)) is not None]
+            best.sort(key=lambda node: -(node.score or 0.0))
+        return self._with_best_units(best[: self._similarity_top_k])
+
+    def _with_best_units(self, nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:
+        """The nodes, where a retrieved unit is not the best one of its passage any more, with that in its place."""
+        best = {node.node.node_id: matched_units(node.node)[0].id for node in nodes if is_unit(node)}
+        units = self._index.fetch([best_id for node_id, best_id in best.items() if best_id != node_id])
+        shown = []
+        for node in nodes:
+            unit = units.get(best.get(node.node.node_id, ""))
+            if unit is not None:
+                copy = unit.model_copy()
+                copy.metadata = {**unit.metadata, MATCHED_KEY: node.node.metadata[MATCHED_KEY]}
+                node = NodeWithScore(node=copy, score=node.score)
+            shown.append(node)
+        return shown
 
 
 def _units(node: NodeWithScore) -> list[NodeWithScore]:
@@ -114,22 +125,3 @@ def _rescored(node: NodeWithScore, scores: dict[str, float]) -> NodeWithScore | 
     copy = node.node.model_copy()
     copy.metadata = {**node.node.metadata, MATCHED_KEY: [asdict(unit) for unit in units]}
     return NodeWithScore(node=copy, score=units[0].score)
-
-
-def _outdone_by(nodes: Sequence[NodeWithScore]) -> list[str]:
-    """The ids of the best units where a retrieved unit is not the best one of its passage any more."""
-    best = [(node.node.node_id, matched_units(node.node)[0].id) for node in nodes if is_unit(node)]
-    return [best_id for node_id, best_id in best if best_id != node_id]
-
-
-def _with_best_units(nodes: Sequence[NodeWithScore], units: Mapping[str, BaseNode]) -> list[NodeWithScore]:
-    """The nodes, with units in the place of those that they outdid."""
-    shown = []
-    for node in nodes:
-        unit = units.get(matched_units(node.node)[0].id) if is_unit(node) else None
-        if unit is not None:
-            copy = unit.model_copy()
-            copy.metadata = {**unit.metadata, MATCHED_KEY: node.node.metadata[MATCHED_KEY]}
-            node = NodeWithScore(node=copy, score=node.score)
-        shown.append(node)
-    return shown

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from llama_index.core.callbacks import CallbackManager
 from llama_index.core.retrievers import AutoMergingRetriever, RecursiveRetriever
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 from llama_index.core.storage import StorageContext
@@ -35,23 +34,15 @@ class PropositionRecursiveRetriever(RecursiveRetriever):
         index: Where passages are read.
         similarity_top_k: Passages to return.
         fetch_k: Units in the first round of the search; None means five times `similarity_top_k`, at least 20.
-        verbose: Whether to print what is entered, as core does.
+        **core: What core's takes: `verbose`, to print what is entered, and `callback_manager`.
     """
 
     def __init__(
-        self,
-        units: UnitRetriever,
-        index: NodeIndex,
-        similarity_top_k: int = 4,
-        fetch_k: int | None = None,
-        callback_manager: CallbackManager | None = None,
-        verbose: bool = False,
+        self, units: UnitRetriever, index: NodeIndex, similarity_top_k: int = 4, fetch_k: int | None = None, **core: Any
     ) -> None:
         self._units, self._index = units, index
         self._similarity_top_k, self._fetch_k = similarity_top_k, fetch_k
-        super().__init__(
-            root_id=_ROOT, retriever_dict={_ROOT: units}, callback_manager=callback_manager, verbose=verbose
-        )
+        super().__init__(root_id=_ROOT, retriever_dict={_ROOT: units}, **core)
 
     def _get_object(self, query_id: str) -> Any:
         """What core follows a link to in `retrieve_all`: a node of the store."""
@@ -121,7 +112,7 @@ class PropositionAutoMergingRetriever(AutoMergingRetriever):
         fetch_k: Units in the first round of the search, and the number of the best ones that count as found when a
             share is taken: weak hits, of which hybrid search has many, merge nothing. None means ten times
             `similarity_top_k`, at least 40.
-        verbose: Whether to print merges, as core does.
+        **core: What core's takes: `verbose`, to print merges, and `callback_manager`.
     """
 
     def __init__(
@@ -131,8 +122,7 @@ class PropositionAutoMergingRetriever(AutoMergingRetriever):
         similarity_top_k: int = 4,
         simple_ratio_thresh: float = DEFAULT_RATIO_THRESH,
         fetch_k: int | None = None,
-        callback_manager: CallbackManager | None = None,
-        verbose: bool = False,
+        **core: Any,
     ) -> None:
         self._units, self._index, store = units, index, index.store
         self._similarity_top_k = similarity_top_k
@@ -141,8 +131,7 @@ class PropositionAutoMergingRetriever(AutoMergingRetriever):
             vector_retriever=units,  # type: ignore[arg-type]  # core calls nothing but `retrieve`
             storage_context=StorageContext.from_defaults(docstore=store.docstore, vector_store=store.vector_store),
             simple_ratio_thresh=simple_ratio_thresh,
-            verbose=verbose,
-            callback_manager=callback_manager,
+            **core,
         )
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:

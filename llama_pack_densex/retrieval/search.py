@@ -14,10 +14,10 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.schema import NodeWithScore, QueryBundle
-from llama_index.core.vector_stores.types import MetadataFilters, VectorStoreQuery, VectorStoreQueryMode
+from llama_index.core.vector_stores.types import MetadataFilters, VectorStoreQuery
 
 from llama_pack_densex.propositionizers.tokens import is_cjk, sendable, telling_words
-from llama_pack_densex.retrieval.hits import PassageHit, SearchResult, collapse
+from llama_pack_densex.retrieval.hits import MIN_FETCH, PassageHit, SearchResult, collapse
 from llama_pack_densex.retrieval.trust import LanguageTrust, trust_in
 from llama_pack_densex.stores.filters import Passing
 from llama_pack_densex.stores.index import NodeIndex
@@ -60,7 +60,7 @@ class UnitRetriever(BaseRetriever):
         index: The nodes.
         granularity: The units that are searched.
         filters: Only nodes whose metadata pass are searched; None means all.
-        fetch_k: Units in a search as a plain retriever.
+        callback_manager: LlamaIndex's, as for each of its retrievers.
     """
 
     def __init__(
@@ -68,13 +68,9 @@ class UnitRetriever(BaseRetriever):
         index: NodeIndex,
         granularity: Sequence[str] = ("proposition",),
         filters: MetadataFilters | None = None,
-        fetch_k: int = 20,
         callback_manager: CallbackManager | None = None,
     ) -> None:
-        self._index = index
-        self._searched = tuple(granularity)
-        self._filters = filters
-        self._fetch_k = fetch_k
+        self._index, self._searched, self._filters = index, tuple(granularity), filters
         super().__init__(callback_manager=callback_manager)
 
     @abstractmethod
@@ -92,7 +88,7 @@ class UnitRetriever(BaseRetriever):
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         found = [
             unit
-            for hit in self.search(query_bundle, self._fetch_k).passages
+            for hit in self.search(query_bundle, MIN_FETCH).passages
             for unit in hit.units or (FoundNode(hit.passage_id, "passage", "", hit.score),)
         ]
         nodes = self._index.fetch([unit.id for unit in found])
@@ -110,22 +106,15 @@ class DenseUnitRetriever(UnitRetriever):
     slow some stores down fiftyfold.
 
     Args:
-        store_mode: The query mode of the vector store; its own hybrid mode, for one.
-        alpha: In that mode, the dense side's share; None means the store's default.
+        *args: What `UnitRetriever` takes.
+        of_store: How the vector store is asked in its own hybrid mode, by fields of `VectorStoreQuery`; None means by
+            the embedding alone.
         **kwargs: What `UnitRetriever` takes.
     """
 
-    def __init__(
-        self,
-        index: NodeIndex,
-        granularity: Sequence[str] = ("proposition",),
-        *,
-        store_mode: VectorStoreQueryMode = VectorStoreQueryMode.DEFAULT,
-        alpha: float | None = None,
-        **kwargs: Any,
-    ) -> None:
-        self._store_mode, self._alpha = store_mode, alpha
-        super().__init__(index, granularity, **kwargs)
+    def __init__(self, *args: Any, of_store: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
+        self._of_store = of_store
+        super().__init__(*args, **kwargs)
 
     async def prepare(self, query: QueryBundle) -> None:
         if query.embedding is None and query.embedding_strs:
@@ -142,7 +131,7 @@ class DenseUnitRetriever(UnitRetriever):
         while True:
             found = self._index.search(self._question(query, limit))
             units = [node for node in found if node.granularity in self._searched]
-            if self._tells_cosines and units and units[0].similarity is None:
+            if self._of_store is None and units and units[0].similarity is None:
                 units = [node._replace(similarity=node.score) for node in units]
             nothing_left = len(found) < limit
             if len(units) >= k or nothing_left:
@@ -151,25 +140,15 @@ class DenseUnitRetriever(UnitRetriever):
             limit *= 2
 
     @property
-    def _tells_cosines(self) -> bool:
-        return self._store_mode == VectorStoreQueryMode.DEFAULT
-
-    @property
     def _embed_model(self) -> BaseEmbedding:
         assert self._index.embed_model is not None, "dense search needs an index with an embedding model"
         return self._index.embed_model
 
     def _question(self, query: QueryBundle, limit: int) -> VectorStoreQuery:
-        question = VectorStoreQuery(
-            query_embedding=query.embedding,
-            similarity_top_k=limit,
-            query_str=query.query_str,
-            mode=self._store_mode,
-            filters=self._filters,
-        )
-        if self._tells_cosines:
+        question = VectorStoreQuery(query.embedding, limit, query_str=query.query_str, filters=self._filters)
+        if self._of_store is None:
             return question
-        return replace(question, sparse_top_k=limit, hybrid_top_k=limit, alpha=self._alpha)
+        return replace(question, sparse_top_k=limit, hybrid_top_k=limit, **self._of_store)
 
 
 class LexicalUnitRetriever(UnitRetriever):
@@ -201,23 +180,15 @@ class HybridUnitRetriever(UnitRetriever):
     the dense side alone.
 
     Args:
-        dense: Searches by embeddings.
-        lexical: Searches by words.
         dense_weight: The dense side's share for a question, from 0 to 1; None leaves it to the words. At 0 only words
             decide, and the question is not even embedded unless they find nothing; at 1 only embeddings.
-        index: The nodes.
+        **kwargs: What both sides take, and `UnitRetriever`.
     """
 
-    def __init__(
-        self,
-        dense: DenseUnitRetriever,
-        lexical: LexicalUnitRetriever,
-        dense_weight: Callable[[str], float | None],
-        index: NodeIndex,
-        callback_manager: CallbackManager | None = None,
-    ) -> None:
-        self._dense, self._lexical, self._dense_weight = dense, lexical, dense_weight
-        super().__init__(index, callback_manager=callback_manager)
+    def __init__(self, dense_weight: Callable[[str], float | None], **kwargs: Any) -> None:
+        self._dense, self._lexical = DenseUnitRetriever(**kwargs), LexicalUnitRetriever(**kwargs)
+        self._dense_weight = dense_weight
+        super().__init__(**kwargs)
 
     async def prepare(self, query: QueryBundle) -> None:
         if self._dense_weight(query.query_str) != 0:
