@@ -195,7 +195,7 @@ class DocumentIndexer:
         there = self._there
         earlier = _earlier_states(given, there)
         files = {there[document_id].file for document_id in earlier}
-        were_there = [document.id_ in there or file_of(document) in files for document in given]
+        were_there = [document.id_ in there or file_of(document.metadata) in files for document in given]
         replaced = [document.id_ for document in given if document.id_ in there] + earlier
         self._index.replace(replaced, nodes)
         self._after_write()
@@ -282,7 +282,7 @@ def _fallbacks(parsed: ParsedDocument) -> list[str]:
 
 def _earlier_states(documents: Sequence[BaseNode], there: dict[str, DocumentRecord]) -> list[str]:
     """Indexed documents that were read from the same files under ids that core made up anew at each reading."""
-    files = {file_of(document) for document in documents if is_random_id(document.id_)} - {""}
+    files = {file_of(document.metadata) for document in documents if is_random_id(document.id_)} - {""}
     if not files:
         return []  # without going through the whole index
     given = {document.id_ for document in documents}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import socket
@@ -24,7 +23,7 @@ from llama_pack_densex.stores.manifest import FILE, InvalidIndexError, Manifest,
 from llama_pack_densex.stores.node_store import NodeStore
 
 LOCK_FILE = "writer.lock"
-WRITER_FILE = "writer.json"
+WRITER_FILE = "writer.txt"
 REPLIES_FILE = "replies.db"
 """Beside the data: the replies that are kept of an LLM, with SQLite's own files beside it."""
 REPORT_FILE = "ingestion_report.json"
@@ -90,8 +89,11 @@ class IndexFolder:
             raise InvalidIndexError(
                 f"{self.path} keeps its embeddings in a {manifest.vector_store}; pass it as vector_store=."
             )
+        if vector_store is None:
+            from llama_pack_densex.stores.foreign.faiss import exact_store
+
+            vector_store = exact_store(1) if manifest.vector_store.startswith("Faiss") else SimpleVectorStore()
         try:
-            vector_store = _empty_store(manifest.vector_store) if vector_store is None else vector_store
             store = node_store(vector_store, docstore)
             store.reload(self.data)
         except ValueError as error:
@@ -122,15 +124,6 @@ def abandon(path: Path, keep: bool) -> None:
     with suppress(IndexInUseError), WriterLock(path).held():
         for entry in path.glob(f"{_DATA}*") if keep else [path]:
             shutil.rmtree(entry, ignore_errors=True)
-
-
-def _empty_store(name: str) -> BasePydanticVectorStore:
-    """A store to hold the vectors that are in a folder, by its class."""
-    if name == SimpleVectorStore.__name__:
-        return SimpleVectorStore()
-    from llama_pack_densex.stores.foreign.faiss import exact_store
-
-    return exact_store(1)
 
 
 def _is_ours(path: Path) -> bool:
@@ -178,14 +171,14 @@ class WriterLock:
                 self._lock.release()
 
     def _say(self) -> None:
-        writer = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
-        (self._folder / WRITER_FILE).write_text(json.dumps(writer), encoding="utf-8")
+        writer = f"process {os.getpid()} on {socket.gethostname()} (since {time.strftime('%Y-%m-%d %H:%M:%S')})"
+        (self._folder / WRITER_FILE).write_text(writer, encoding="utf-8")
 
     def _said(self) -> str:
-        who = "another process"
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            writer = json.loads((self._folder / WRITER_FILE).read_text(encoding="utf-8"))
-            who = f"process {writer['pid']} on {writer['host']} (since {writer['since']})"
+        who = ""
+        with suppress(OSError, ValueError):
+            who = (self._folder / WRITER_FILE).read_text(encoding="utf-8")
+        who = who or "another process"
         return (
             f"{self._folder} is being written to by {who}: an index folder has one writer at a time. Wait until that "
             "is done; reading meanwhile is fine. Several writers at once need a vector store on a server."

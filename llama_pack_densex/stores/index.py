@@ -258,7 +258,7 @@ def node_store(vector_store: BasePydanticVectorStore | None, docstore: BaseDocum
         docstore: Used where the vector store cannot give nodes back.
     """
     if vector_store is None or isinstance(vector_store, LanceVectorStore):
-        return LanceNodes(vector_store if vector_store is not None else LanceVectorStore())
+        return LanceNodes(vector_store)
     from llama_pack_densex.stores.foreign import adapter_for
 
     return adapter_for(vector_store, docstore)

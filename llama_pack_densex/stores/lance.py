@@ -27,13 +27,6 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryResult,
 )
 
-from llama_pack_densex.node_parsers.metadata import (
-    ANSWERS_KEY,
-    GRANULARITY_KEY,
-    SECTION_KEY,
-    STATUS_KEY,
-    UNVERIFIED_KEY,
-)
 from llama_pack_densex.stores.filters import PassageMetadata, matches
 from llama_pack_densex.stores.lance_table import (
     IN_MEMORY,
@@ -401,7 +394,8 @@ def to_rows(nodes: Sequence[BaseNode]) -> pa.Table:
             dimension.
     """
     distinct = list({node.node_id: node for node in nodes}.values())
-    contents = [kept_as_json(doc_to_json(node.model_copy(update={"embedding": None})), node) for node in distinct]
+    bare = (node.model_copy(update={"embedding": None}) for node in distinct)
+    contents = [kept_as_json(doc_to_json(node), node.ref_doc_id) for node in bare]
     records = [NodeRecord.of(node) for node in distinct]
     columns: dict[str, Any] = {
         name: pa.array([getattr(record, name) for record in records], pa.string()) for name in RECORD_COLUMNS
@@ -423,20 +417,7 @@ def to_record(content: str) -> NodeRecord:
     data = json.loads(content)["__data__"]
     if "index_id" not in data:
         return NodeRecord.of(to_node(content))
-    metadata = data["metadata"]
-    source = data["relationships"].get(NodeRelationship.SOURCE.value)
+    source = data["relationships"].get(NodeRelationship.SOURCE.value, {}).get("node_id", "")
     start, end = data["start_char_idx"], data["end_char_idx"]
-    return NodeRecord(
-        id=data["id_"],
-        document_id=source["node_id"] if source else "",
-        granularity=str(metadata.get(GRANULARITY_KEY, "")),
-        passage_id=data["index_id"],
-        text=data["text"],
-        status=str(metadata.get(STATUS_KEY, "")),
-        section=str(metadata.get(SECTION_KEY, "")),
-        document_hash="",  # base nodes have it, and a file
-        file="",
-        metadata=str(metadata.get(ANSWERS_KEY, "")),
-        span=None if start is None or end is None else (start, end),
-        unverified=bool(metadata.get(UNVERIFIED_KEY)),
-    )
+    span = None if start is None or end is None else (start, end)
+    return NodeRecord.of_parts(data["id_"], source, data["index_id"], data["text"], data["metadata"], span)

@@ -9,7 +9,7 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from pathlib import Path
@@ -29,6 +29,8 @@ from llama_pack_densex.node_parsers.metadata import (
     UNVERIFIED_KEY,
 )
 from llama_pack_densex.stores.filters import PassageMetadata, Passing
+
+Span = tuple[int, int]
 
 
 class NodeStore(ABC):
@@ -238,26 +240,35 @@ class NodeRecord:
     document_hash: str
     file: str
     metadata: str = ""
-    span: tuple[int, int] | None = None
+    span: Span | None = None
     unverified: bool = False
 
     @classmethod
     def of(cls, node: BaseNode) -> NodeRecord:
         """The record of a node that one of our parsers made."""
-        metadata = node.metadata
+        passage_id = node.index_id if isinstance(node, IndexNode) else ""
+        text = node.text if isinstance(node, TextNode) else node.get_content()
+        return cls.of_parts(node.node_id, node.ref_doc_id or "", passage_id, text, node.metadata, span_of(node))
+
+    @classmethod
+    def of_parts(
+        cls, node_id: str, document_id: str, passage_id: str, text: str, metadata: dict[str, Any], span: Span | None
+    ) -> NodeRecord:
+        """The same, of what is known of a node."""
         granularity = str(metadata.get(GRANULARITY_KEY, ""))
+        of_passage = granularity == "passage"
         return cls(
-            id=node.node_id,
-            document_id=node.ref_doc_id or "",
+            id=node_id,
+            document_id=document_id,
             granularity=granularity,
-            passage_id=node.index_id if isinstance(node, IndexNode) else "",
-            text=node.text if isinstance(node, TextNode) else node.get_content(),
+            passage_id=passage_id,
+            text=text,
             status=str(metadata.get(STATUS_KEY, "")),
             section=str(metadata.get(SECTION_KEY, "")),
             document_hash=str(metadata.get(DOCUMENT_HASH_KEY, "")),
-            file=file_of(node) if metadata.get(DOCUMENT_HASH_KEY) else "",
-            metadata=kept_as_json(metadata, node) if granularity == "passage" else str(metadata.get(ANSWERS_KEY, "")),
-            span=span_of(node),
+            file=file_of(metadata) if metadata.get(DOCUMENT_HASH_KEY) else "",
+            metadata=kept_as_json(metadata, document_id) if of_passage else str(metadata.get(ANSWERS_KEY, "")),
+            span=span,
             unverified=bool(metadata.get(UNVERIFIED_KEY)),
         )
 
@@ -271,8 +282,8 @@ def to_records(rows: pa.Table | pa.RecordBatch) -> Iterator[NodeRecord]:
     return map(NodeRecord, *(rows.column(name).to_pylist() for name in RECORD_COLUMNS))
 
 
-def kept_as_json(content: dict[str, Any], node: BaseNode) -> str:
-    """What is kept of a node, as JSON.
+def kept_as_json(content: dict[str, Any], document_id: str | None) -> str:
+    """What is kept of a node of a document, as JSON.
 
     Raises:
         ValueError: It is no JSON.
@@ -281,20 +292,20 @@ def kept_as_json(content: dict[str, Any], node: BaseNode) -> str:
         return json.dumps(content, ensure_ascii=False)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"the metadata of document {node.ref_doc_id!r} cannot be kept as JSON ({error}); use strings, numbers, "
+            f"the metadata of document {document_id!r} cannot be kept as JSON ({error}); use strings, numbers, "
             "booleans, lists and dictionaries"
         ) from error
 
 
-def span_of(node: BaseNode) -> tuple[int, int] | None:
+def span_of(node: BaseNode) -> Span | None:
     """Where a node is from in its document, in characters; None where that is not known."""
     start, end = getattr(node, "start_char_idx", None), getattr(node, "end_char_idx", None)
     return None if start is None or end is None else (start, end)
 
 
-def file_of(node: BaseNode) -> str:
+def file_of(metadata: Mapping[str, Any]) -> str:
     """The file, and the page of it, that a document or node was read from; empty where its metadata names none."""
-    path, page = node.metadata.get("file_path"), node.metadata.get("page_label")
+    path, page = metadata.get("file_path"), metadata.get("page_label")
     return f"{path}#page={page}" if path and page else str(path or "")
 
 

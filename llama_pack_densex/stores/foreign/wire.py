@@ -219,5 +219,5 @@ def _more(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _to_json(more: dict[str, Any], node: BaseNode) -> str:
-    text = kept_as_json(more, node)
+    text = kept_as_json(more, node.ref_doc_id)
     return json.dumps(more) if _REFUSED.search(text) else text
