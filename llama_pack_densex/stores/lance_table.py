@@ -77,6 +77,7 @@ class TableVersion:
         self.schema = pa.schema([])
         self._connection, self._name = connection, name
         self._opening = threading.Lock()
+        self._read: _Directory | None = None
         if version:
             with self.reading():
                 self.table = LOOP.run(connection.open_table(name, version=version))
@@ -98,10 +99,7 @@ class TableVersion:
         """Some columns of all rows, or of those that meet a condition, a batch at a time."""
         if self.table is None:
             return
-        named = [name for name in columns if name != "_rowid"]
-        search = self.table.query().select(named)
-        if len(named) < len(columns):
-            search = search.with_row_id()
+        search = self.table.query().select(list(columns))
         if condition:
             search = search.where(condition)
         with self.reading():
@@ -167,7 +165,7 @@ class TableVersion:
     def rows_of(self, node_ids: Collection[str], columns: Sequence[str]) -> Iterator[dict[str, Any]]:
         """Some columns of the rows of some nodes, in any order."""
         distinct = list(dict.fromkeys(node_ids))
-        places = self._directory.rows_of(distinct) if "_directory" in self.__dict__ else None
+        places = None if self._read is None else self._read.rows_of(distinct)
         if places is None:
             for batch in self.scan_any_of(columns, "id", distinct):
                 yield from batch.to_pylist()
@@ -220,14 +218,13 @@ class TableVersion:
         """How many rows there are."""
         return self.count()
 
-    @cached_property
+    @property
     def _directory(self) -> _Directory:
-        with self._opening:  # questions come in threads; from Python 3.12 on each of them would read it
-            if "_directory" not in self.__dict__:
-                self.__dict__["_directory"] = _Directory(self.scan([*_LINKS, "_rowid"]))
+        with self._opening:  # questions come in threads, each of which would read it
+            if self._read is None:
+                self._read = _Directory(self.scan([*_LINKS, "_rowid"]))
                 _give_back()
-            directory: _Directory = self.__dict__["_directory"]
-        return directory
+            return self._read
 
     @cached_property
     def _indexed(self) -> dict[str, str]:
@@ -426,12 +423,6 @@ class NodeTable:
             if table is not None:
                 table.delete(condition)
 
-    def clear(self) -> None:
-        """Delete all rows, in one transaction."""
-        with self._changing() as table:
-            if table is not None:
-                self._empty(table)
-
     def roll_back(self, version: int) -> None:
         """Go on from a version that may be another process's; what was written after it is left out.
 
@@ -448,8 +439,8 @@ class NodeTable:
                     table = self.connection.open_table(TABLE)
                     if version:
                         table.restore(version)
-                    elif table.count_rows():
-                        self._empty(table)
+                    else:  # not dropped: the numbers of versions would begin anew
+                        table.delete(ALL)
             self._follow()
 
     def reopen(self, version: int) -> None:
@@ -527,10 +518,6 @@ class NodeTable:
         keep_up(written, self.now.dimension)
         return int(written.version)
 
-    def _empty(self, table: Any) -> None:
-        # not dropped: the numbers of versions would begin anew
-        self.connection.create_table(TABLE, table.schema.empty_table(), mode="overwrite")
-
     @property
     def note(self) -> str | None:
         """What `write_note` kept; None where there is nothing."""
@@ -586,15 +573,10 @@ class NodeTable:
         return TableVersion(self._reading, TABLE, self.uri, version)
 
     def _latest_version(self) -> int:
-        if not self._exists():
-            return 0
+        # a writer that was killed before its first version was whole left none
+        there = TABLE in self.connection.list_tables().tables if self.uri == IN_MEMORY else self._versions()
         with TableVersion(self._reading, TABLE, self.uri, 0).reading():
-            return int(self.connection.open_table(TABLE).version)
-
-    def _exists(self) -> bool:
-        if self.uri == IN_MEMORY:
-            return TABLE in self.connection.list_tables().tables
-        return bool(self._versions())  # a writer that was killed before its first version was whole left none
+            return int(self.connection.open_table(TABLE).version) if there else 0
 
     def _versions(self) -> list[Path]:
         """The files that LanceDB has of the versions in a folder, one each."""
@@ -742,6 +724,8 @@ def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return with_words(rows, nothing, nothing)
 
 
+ALL = "true"
+"""The condition that every row meets."""
 IDS_A_CONDITION = 500  # ids in one of several SQL conditions
 
 

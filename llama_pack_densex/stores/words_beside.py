@@ -12,7 +12,15 @@ from pathlib import Path
 import pyarrow as pa
 from llama_index.core.schema import BaseNode
 
-from llama_pack_densex.stores.lance_table import IN_MEMORY, PASSAGE_WORDS, UNIT_WORDS, NodeTable, TableVersion, any_of
+from llama_pack_densex.stores.lance_table import (
+    ALL,
+    IN_MEMORY,
+    PASSAGE_WORDS,
+    UNIT_WORDS,
+    NodeTable,
+    TableVersion,
+    any_of,
+)
 from llama_pack_densex.stores.manifest import OLD_VERSIONS
 from llama_pack_densex.stores.node_store import RECORD_COLUMNS, NodeRecord
 from llama_pack_densex.stores.words import SAYING, Words, adds_words
@@ -128,7 +136,7 @@ class WordsBeside:
         """Compare a table with the nodes by their ids, which tell the text, and write documents anew that differ."""
         assert self.words is not None, "a table is of some words"
         if table.now.note not in ("", self.words.note):
-            table.clear()
+            table.delete(ALL)
         kept: dict[str, str] = {}
         for batch in table.now.scan(["id", "document_id"]):
             kept |= zip(*(batch.column(name).to_pylist() for name in ("id", "document_id")), strict=True)
