@@ -29,9 +29,8 @@ from llama_pack_densex.stores.index import NodeIndex, node_store
 from llama_pack_densex.stores.lance import LanceNodes, LanceVectorStore
 from llama_pack_densex.stores.manifest import OLD_VERSIONS, InvalidIndexError, Manifest, is_index
 from llama_pack_densex.stores.node_store import NodeStore
-from llama_pack_densex.stores.words import Words, make_tokenizer, words_in
-from llama_pack_densex.stores.words_beside import FOLDER as WORDS
-from llama_pack_densex.stores.words_beside import note_of
+from llama_pack_densex.stores.words import FOLDER as WORDS
+from llama_pack_densex.stores.words import Words, make_tokenizer, note_of, words_in
 from llama_pack_densex.wiring import Given, check_hybrid, embed_model_for
 
 logger = logging.getLogger(__name__)

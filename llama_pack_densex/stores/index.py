@@ -29,8 +29,7 @@ from llama_pack_densex.stores.node_store import (
     check_question,
     nowhere,
 )
-from llama_pack_densex.stores.words import Words
-from llama_pack_densex.stores.words_beside import WordsBeside
+from llama_pack_densex.stores.words import Words, WordsBeside
 
 logger = logging.getLogger(__name__)
 

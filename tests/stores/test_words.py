@@ -19,8 +19,7 @@ from llama_pack_densex.stores.filters import Passing
 from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.lance import LanceVectorStore
 from llama_pack_densex.stores.node_store import NodeRecord
-from llama_pack_densex.stores.words import TokenizerSpec, Words, make_tokenizer
-from llama_pack_densex.stores.words_beside import WordsBeside
+from llama_pack_densex.stores.words import TokenizerSpec, Words, WordsBeside, make_tokenizer
 
 ALL = ("proposition", "sentence", "passage")
 
