@@ -75,10 +75,10 @@ class PackOptions:
                 f"granularity must name {_either(SearchedGranularity)}, or several of them, not {self.granularity!r}"
             )
         object.__setattr__(self, "granularity", tuple(dict.fromkeys(units)))
-        check_top_k(self.similarity_top_k)
-        for name, number in (("fetch_k", self.fetch_k), ("rerank_k", self.rerank_k)):
-            if number is not None and not _is_count(number):
-                raise ValueError(f"{name} must be positive and a whole number, not {number!r}")
+        check_count(self.similarity_top_k, "similarity_top_k")
+        for name in ("fetch_k", "rerank_k"):
+            if getattr(self, name) is not None:
+                check_count(getattr(self, name), name)
         _check_share(self.simple_ratio_thresh, "simple_ratio_thresh")
         if self.dense_weight is not None:
             _check_share(self.dense_weight, "dense_weight")
@@ -104,19 +104,15 @@ class PackOptions:
         return self.context
 
 
-def check_top_k(similarity_top_k: int) -> int:
-    """Return a number of nodes to retrieve if it is one.
+def check_count(value: int, name: str) -> int:
+    """Return a number of nodes or units if it is one.
 
     Raises:
-        ValueError: It is not a positive whole number.
+        ValueError: It is not a positive whole number; the message calls it by the name.
     """
-    if not _is_count(similarity_top_k):
-        raise ValueError(f"similarity_top_k must be a positive whole number, not {similarity_top_k!r}")
-    return similarity_top_k
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+    if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+        raise ValueError(f"{name} must be a positive whole number, not {value!r}")
+    return value
 
 
 def _check_share(value: object, name: str) -> None:

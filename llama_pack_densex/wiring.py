@@ -30,7 +30,7 @@ from llama_pack_densex.node_parsers.parsers import (
     UnitGranularity,
     default_base_parser,
 )
-from llama_pack_densex.options import Hybrid, PackOptions, check_top_k
+from llama_pack_densex.options import Hybrid, PackOptions, check_count
 from llama_pack_densex.propositionizers.base import Propositionizer
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
@@ -121,17 +121,12 @@ def _make_propositionizer(given: Given) -> tuple[Propositionizer, str]:
 
 def _report_unused_settings() -> None:
     """Say where the user's Settings would make other passages; what it makes up when it is read does not count."""
+
+    def kind(part: object) -> tuple[object, ...]:
+        return type(part), getattr(part, "chunk_size", None), getattr(part, "chunk_overlap", None)
+
     chosen = [getattr(Settings, "_node_parser", None), *(getattr(Settings, "_transformations", None) or ())]
-    of_core = SentenceSplitter()
-    others = [
-        part
-        for part in chosen
-        if part is not None
-        and not (
-            type(part) is SentenceSplitter
-            and (part.chunk_size, part.chunk_overlap) == (of_core.chunk_size, of_core.chunk_overlap)
-        )
-    ]
+    others = [part for part in chosen if part is not None and kind(part) != kind(SentenceSplitter())]
     if others:
         names = ", ".join(dict.fromkeys(type(part).__name__ for part in others))
         logger.warning(
@@ -217,7 +212,7 @@ def make_retriever(
     Raises:
         ValueError: `similarity_top_k` is not a positive whole number.
     """
-    top_k = options.similarity_top_k if similarity_top_k is None else check_top_k(similarity_top_k)
+    top_k = options.similarity_top_k if similarity_top_k is None else check_count(similarity_top_k, "similarity_top_k")
     candidates = top_k if reranker is None else max(options.rerank_k or max(MIN_CANDIDATES, 5 * top_k), top_k)
     retriever = PropositionRecursiveRetriever if options.mode == "recursive" else PropositionAutoMergingRetriever
     of_mode = {} if options.mode == "recursive" else {"simple_ratio_thresh": options.simple_ratio_thresh}

@@ -292,7 +292,7 @@ def test_a_node_parser_of_ones_own_is_used(documents: list[Document]) -> None:
         ({"similarity_top_k": 2.5}, "not 2.5"),
         ({"granularity": ("word",)}, "granularity must name"),
         ({"granularity": ()}, "granularity must name"),
-        ({"fetch_k": 0}, "fetch_k must be positive"),
+        ({"fetch_k": 0}, "fetch_k must be a positive whole number"),
         ({"simple_ratio_thresh": 1.5}, "simple_ratio_thresh must be between 0 and 1"),
         ({"query_llm": 7}, "query_llm must be a LlamaIndex LLM"),
         ({"proposition_llm": "none", "propositionizer": SentencePropositionizer()}, "not both"),

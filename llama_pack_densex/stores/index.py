@@ -176,17 +176,16 @@ class NodeIndex:
         self.missing_links += len(missing)
         return answer
 
-    def replace(self, document_ids: Sequence[str], nodes: Sequence[BaseNode], show_progress: bool = False) -> None:
+    def replace(self, document_ids: Sequence[str], nodes: Sequence[BaseNode]) -> None:
         """Make `nodes` the nodes of these documents, embedding those that are not; see `NodeStore.replace`.
 
         Args:
             document_ids: Documents of which the store may have nodes that are to go.
             nodes: All nodes of some documents, document by document.
-            show_progress: Whether the embedding model shows its progress.
         """
         if not document_ids and not nodes:
             return
-        self._embed(nodes, show_progress)
+        self._embed(nodes)
         with self._change():
             self.store.replace(document_ids, nodes)
             self.beside.replace(document_ids, nodes)
@@ -228,12 +227,12 @@ class NodeIndex:
         finally:
             self.changed = True
 
-    def _embed(self, nodes: Sequence[BaseNode], show_progress: bool) -> None:
+    def _embed(self, nodes: Sequence[BaseNode]) -> None:
         missing = [node for node in nodes if node.embedding is None]
         if self.embed_model is not None and missing:
             searched = [node for node in missing if node.metadata.get(GRANULARITY_KEY) != "section"]
             texts = [node.get_content(metadata_mode=MetadataMode.EMBED) for node in searched]
-            embeddings = self.embed_model.get_text_embedding_batch(texts, show_progress=show_progress)
+            embeddings = self.embed_model.get_text_embedding_batch(texts)
             for node, embedding in zip(searched, embeddings, strict=True):
                 node.embedding = embedding
         made = {node.node_id: node.embedding for node in nodes if node.embedding is not None}

@@ -160,8 +160,8 @@ def open_url(url: str, dimension: int | None) -> BasePydanticVectorStore:
         ImportError: A package is missing; the message says which extra has it.
         ConnectionError: The store cannot be opened.
     """
-    scheme, separator, _ = url.partition("://")
-    if not separator or scheme not in _OPENERS:
+    scheme = url.partition("://")[0]
+    if scheme not in _OPENERS:
         known = ", ".join(f"{scheme}://" for scheme in _OPENERS)
         raise ValueError(
             f"{redacted(url)} is no store that is known: use one of {known}, or a folder's path for the embedded one"

@@ -24,7 +24,6 @@ FILE = "nodes.json"
 """The file of a folder that names those that belong together."""
 _DOCSTORE, _VECTORS = "docstore", "vectors"  # the parts of it, each a file
 _UNFINISHED = "unfinished.json"
-_SCHEMA = 2
 _ATTEMPTS = 5  # a writer may remove the files that a reader was just told of
 _ABOUT = "densex/about"
 _DOCUMENT = "densex/document/"
@@ -106,7 +105,7 @@ class DocstoreNodes(NodeStore):
             for part, (_, write) in parts.items():
                 write(str(folder / names[part]))
                 sync(folder / names[part])
-            write_whole(folder / FILE, json.dumps({"schema": _SCHEMA, "parts": names}, indent=2))
+            write_whole(folder / FILE, json.dumps(names, indent=2))
             for entry in folder.iterdir():
                 ours = entry.name.startswith((f".{FILE}.", *(f"{part}-" for part in names)))
                 if ours and entry.name not in names.values():
@@ -282,7 +281,7 @@ def _read_files(folder: Path, readers: Mapping[str, Callable[[str], Any]]) -> di
     """Read the parts that a folder has of one state.
 
     Raises:
-        ValueError: The folder has no such parts, they are damaged, or another version wrote them.
+        ValueError: The folder has no such parts, or they are damaged.
     """
     for _ in range(_ATTEMPTS):
         names = _names_in(folder)
@@ -304,15 +303,11 @@ def read_part(folder: Path, part: str, read: Callable[[str], Read]) -> Read | No
 def _names_in(folder: Path) -> dict[str, str]:
     file = folder / FILE
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-        schema, names = int(content["schema"]), dict(content["parts"])
+        return dict(json.loads(file.read_text(encoding="utf-8")))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise ValueError(f"{folder} holds no nodes ({error}); {_ANEW}.") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, TypeError) as error:
         raise ValueError(f"{file} is damaged ({error}); {_ANEW}.") from error
-    if schema != _SCHEMA:
-        raise ValueError(f"{file} was written by another version: pip install -U llama-pack-densex, or {_ANEW}")
-    return names
 
 
 def _whole(file: Path, read: Callable[[str], Read]) -> Read:
