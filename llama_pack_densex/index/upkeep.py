@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
-from llama_index.core.schema import BaseNode, IndexNode
+from llama_index.core.schema import IndexNode
 
 from llama_pack_densex.index.state import CommittedIndex
 from llama_pack_densex.llm.cache import ReplyCache
@@ -106,70 +107,50 @@ def _mended(committed: CommittedIndex, about: Manifest, nodes: NodeIndex, report
 
 
 def _faults(nodes: NodeIndex, about: Manifest) -> Iterator[Fault]:
-    links = _Links()
-    for record in nodes.records():
-        links.know(record.id, record.granularity)
-    for node in nodes.all_nodes():
-        links.follow(node)
-    yield from links.faults()
-    documents = dict(nodes.store.bad_vectors())
-    if documents:
-        text = _counted("embeddings are missing, of no length or not finite", list(documents))
-        yield Fault("vector", text, _distinct(documents.values()))
+    yield from _wrong_links(nodes)
+    if documents := dict(nodes.store.bad_vectors()):
+        yield _fault("vector", "embeddings are missing, of no length or not finite", documents)
     searched = about.hybrid is True or about.embed_model == embed_model_identity(None)  # others are told words later
     wrong = nodes.store.wrong_words() if searched and isinstance(nodes.store, LanceNodes) else ""
     if wrong:
         yield Fault("words", wrong)
 
 
-class _Links:
-    """Follows the links of all nodes."""
-
-    def __init__(self) -> None:
-        self.granularities: dict[str, str] = {}
-        self._hashes: dict[str, str] = {}  # by document
-        self._wrong: defaultdict[tuple[str, str], dict[str, str]] = defaultdict(dict)  # kind, what: node, document
-
-    def know(self, node_id: str, granularity: str) -> None:
-        """Take in that there is a node."""
-        if node_id in self.granularities:
-            self._wrong["link", "ids occur twice"][node_id] = ""
-        self.granularities[node_id] = sys.intern(granularity)
-
-    def follow(self, node: BaseNode) -> None:
-        """Check a node, once all are known."""
+def _wrong_links(nodes: NodeIndex) -> Iterator[Fault]:
+    """Follow the links of all nodes."""
+    wrong: defaultdict[tuple[str, str], dict[str, str]] = defaultdict(dict)  # kind, what: node, document
+    granularities: dict[str, str] = {}
+    for record in nodes.records():
+        if record.id in granularities:
+            wrong["link", "ids occur twice"][record.id] = ""
+        granularities[record.id] = sys.intern(record.granularity)
+    hashes: dict[str, str] = {}  # by document
+    for node in nodes.all_nodes():
         document = node.ref_doc_id or ""
         if node.metadata.get(GRANULARITY_KEY) in UNITS:
             passage = node.index_id if isinstance(node, IndexNode) else ""
-            if self.granularities.get(passage) != "passage":
-                self._wrong["link", "units lead to passages that are not there"][node.node_id] = document
-            return
+            if granularities.get(passage) != "passage":
+                wrong["link", "units lead to passages that are not there"][node.node_id] = document
+            continue
         children = [child.node_id for child in node.child_nodes or []]
         above = [] if node.parent_node is None else [node.parent_node.node_id]
-        if any(node_id not in self.granularities for node_id in (*children, *above)):
-            self._wrong["link", "passages and sections have parts that are not there"][node.node_id] = document
+        if any(node_id not in granularities for node_id in (*children, *above)):
+            wrong["link", "passages and sections have parts that are not there"][node.node_id] = document
         # one without a status is of an index whose units are passages or sentences
         if node.metadata.get(GRANULARITY_KEY) == "passage" and STATUS_KEY in node.metadata and not children:
-            self._wrong["passage", "passages have no proposition"][node.node_id] = document
+            wrong["passage", "passages have no proposition"][node.node_id] = document
         found = str(node.metadata.get(DOCUMENT_HASH_KEY, ""))
-        if self._hashes.setdefault(document, found) != found:
-            self._wrong["version", "nodes are of another version of their document than others"][node.node_id] = (
-                document
-            )
-
-    def faults(self) -> Iterator[Fault]:
-        """What is wrong."""
-        for (kind, what), documents in self._wrong.items():
-            yield Fault(kind, _counted(what, list(documents)), _distinct(documents.values()))
+        if hashes.setdefault(document, found) != found:
+            wrong["version", "nodes are of another version of their document than others"][node.node_id] = document
+    for (kind, what), documents in wrong.items():
+        yield _fault(kind, what, documents)
 
 
-def _counted(what: str, ids: Sequence[str]) -> str:
-    first = ", ".join(ids[:_MOST_EXAMPLES])
-    return f"{what}: {len(ids):,} ({first}{', …' if len(ids) > _MOST_EXAMPLES else ''})"
-
-
-def _distinct(documents: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(document for document in documents if document))
+def _fault(kind: str, what: str, documents: Mapping[str, str]) -> Fault:
+    """What is wrong with some nodes, given with their documents."""
+    first = ", ".join(islice(documents, _MOST_EXAMPLES))
+    text = f"{what}: {len(documents):,} ({first}{', …' if len(documents) > _MOST_EXAMPLES else ''})"
+    return Fault(kind, text, tuple(dict.fromkeys(filter(None, documents.values()))))
 
 
 @dataclass(frozen=True)

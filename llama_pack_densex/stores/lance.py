@@ -51,7 +51,7 @@ from llama_pack_densex.stores.node_store import (
     kept_as_json,
     to_records,
 )
-from llama_pack_densex.stores.words import SAYING, Words, words_in
+from llama_pack_densex.stores.words import SAYING, Words, stated_by, words_in
 
 
 class LanceVectorStore(BasePydanticVectorStore):
@@ -263,7 +263,8 @@ class LanceNodes(NodeStore):
             self._table.compact()
         else:
             units = self._now.scan(RECORD_COLUMNS, is_any_of("granularity", SAYING))
-            stated = words.stated((record, words.of(record)) for batch in units for record in to_records(batch))
+            records = (record for batch in units for record in to_records(batch))
+            stated = stated_by((one.passage_id, one.granularity, one.status, words.of(one)) for one in records)
             self._table.compact(lambda rows: words.added_to(rows, stated))
 
     def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:

@@ -155,39 +155,36 @@ class Words:
             return own
         return " ".join([own, *stated])
 
-    def stated(self, told: Iterable[tuple[NodeRecord, str | None]]) -> dict[str, list[str]]:
-        """The words of each passage's propositions and questions, by the passage's id.
-
-        Args:
-            told: Nodes with their own words.
-        """
-        stated: defaultdict[str, list[str]] = defaultdict(list)
-        for record, words in told:
-            if adds_words(record.granularity, record.status):
-                stated[record.passage_id].append(words or "")
-        return stated
-
     def added_to(self, rows: pa.Table, stated: Mapping[str, list[str]] | None = None) -> pa.Table:
         """Rows of nodes with the two columns, which say how they were told.
 
         Args:
             rows: The rows.
-            stated: What `stated` tells of the passages among them; None where their units are among them too.
+            stated: What `stated_by` tells of the passages among them; None where their units are among them too.
         """
         records = list(to_records(rows))
         own = [self.of(record) for record in records]
-        told = self.stated(zip(records, own, strict=True)) if stated is None else stated
+        if stated is None:
+            stated = stated_by((r.passage_id, r.granularity, r.status, w) for r, w in zip(records, own, strict=True))
         passages = [
-            self.of_passage(words, told.get(record.id, ())) if words is not None and not record.passage_id else None
+            self.of_passage(words, stated.get(record.id, ())) if words is not None and not record.passage_id else None
             for record, words in zip(records, own, strict=True)
         ]
         units = [words if record.passage_id else None for record, words in zip(records, own, strict=True)]
         return with_words(rows, passages, units).replace_schema_metadata({NOTE: self.note})
 
 
-def adds_words(granularity: str, status: str) -> bool:
-    """Whether a unit's words may count as its passage's."""
-    return granularity == "question" or (granularity == "proposition" and status in _MADE)
+def stated_by(told: Iterable[tuple[str, str, str, str | None]]) -> dict[str, list[str]]:
+    """The words of each passage's propositions and questions that may count as its own, by the passage's id.
+
+    Args:
+        told: Of nodes, the passage that each leads to, its granularity, its status and its own words.
+    """
+    stated: defaultdict[str, list[str]] = defaultdict(list)
+    for passage_id, granularity, status, words in told:
+        if granularity == "question" or (granularity == "proposition" and status in _MADE):
+            stated[passage_id].append(words or "")
+    return stated
 
 
 def words_in(note: str) -> Words | str | None:
@@ -204,6 +201,7 @@ FOLDER = "words"
 _STATE = "state"  # a file in it: the state of the store that the table is of; none while that is not certain
 _RECORDS = pa.schema([(name, pa.string()) for name in RECORD_COLUMNS])
 _KEPT = ["id", "document_id", "granularity", "passage_id", "status", PASSAGE_WORDS, UNIT_WORDS]
+_TOLD = ["passage_id", "granularity", "status", UNIT_WORDS]  # see `stated_by`
 _RECORDS_AT_ONCE = 2_000
 
 Records = Callable[[str], Iterable[NodeRecord]]
@@ -322,7 +320,10 @@ class WordsBeside:
         for name in names if differ or not kept else ():
             due = (record for record in records(name) if not kept or record.document_id in differ)
             while some := list(islice(due, _RECORDS_AT_ONCE)):
-                stated = _stated_in(table, [record.id for record in some]) if name == "passage" else {}
+                of_passages = [record.id for record in some if name == "passage"]
+                told = table.now.scan_any_of(_TOLD, "passage_id", of_passages)
+                columns = ([batch.column(one).to_pylist() for one in _TOLD] for batch in told)
+                stated = stated_by(row for batch in columns for row in zip(*batch, strict=True))
                 table.replace(self._rows(some, stated))
         table.maintain()
         return table
@@ -342,17 +343,6 @@ def _delete_documents(table: NodeTable, document_ids: Collection[str]) -> None:
 def note_of(folder: Path) -> str:
     """What the words in an index folder's data say of themselves; empty where there are none."""
     return NodeTable(str(folder / FOLDER)).now.note if (folder / FOLDER).is_dir() else ""
-
-
-def _stated_in(table: NodeTable, passage_ids: Sequence[str]) -> dict[str, list[str]]:
-    """The words of the propositions and questions of some passages."""
-    stated: defaultdict[str, list[str]] = defaultdict(list)
-    names = ["passage_id", "granularity", "status", UNIT_WORDS]
-    for batch in table.now.scan_any_of(names, "passage_id", passage_ids):
-        for passage_id, granularity, status, words in zip(*(batch.column(n).to_pylist() for n in names), strict=True):
-            if adds_words(granularity, status):
-                stated[passage_id].append(words)
-    return stated
 
 
 CONTENT_WORDS = frozenset({"名詞", "動詞", "形容詞", "形状詞", "副詞", "記号", "補助記号"})
