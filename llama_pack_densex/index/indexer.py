@@ -14,7 +14,7 @@ from llama_index.core.schema import BaseNode
 from llama_pack_densex.ingestion.report import Watch
 from llama_pack_densex.llm.errors import classify
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, STATUS_KEY, Granularity
-from llama_pack_densex.node_parsers.nodes import NodeIds, is_random_id
+from llama_pack_densex.node_parsers.nodes import is_random_id
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser, ParsedDocument
 from llama_pack_densex.propositionizers.base import PropositionizerError
 from llama_pack_densex.retrieval.trust import TrustMeter
@@ -107,8 +107,10 @@ class DocumentIndexer:
             Exception: What embedding or writing raised, where it met so many documents in a row that it is not theirs;
                 or what reading the documents raised. In any case those that were whole have been written.
         """
-        ids = self._parser.new_ids()
-        states = _States(self._there, ids, self._parser.document_hasher()) if only_changed else None
+        ids, document_hash = self._parser.new_ids(), self._parser.document_hasher()
+        there: defaultdict[str, list[str]] = defaultdict(list)  # documents by hash, each of which stands for one only
+        for document_id, record in self._there.items() if only_changed else ():
+            there[record.hash].append(document_id)
         unread: list[Exception] = []
         given: Counter[str] = Counter()
 
@@ -116,7 +118,8 @@ class DocumentIndexer:
             try:
                 for document in documents:
                     given[getattr(document, "id_", "")] += 1
-                    if states is not None and states.take(document):
+                    if only_changed and _take(document, there, document_hash):
+                        ids.document_key(document)  # so that another one of equal text gets another id
                         self._indexed.append(False)
                         self._watch.unchanged(document)
                     else:
@@ -242,37 +245,18 @@ def reading_order(node: BaseNode) -> tuple[str, int, int, int]:
     return node.ref_doc_id or "", start, rank, -end
 
 
-class _States:
-    """What the index has of each document; each indexed document stands for one document only.
-
-    Args:
-        there: The index's documents.
-        ids: Told of the documents that the index has, so that one of equal text that it lacks is another one.
-        document_hash: Tells whether a document changed.
-    """
-
-    def __init__(
-        self, there: Mapping[str, DocumentRecord], ids: NodeIds, document_hash: Callable[[BaseNode], str]
-    ) -> None:
-        self._ids, self._document_hash = ids, document_hash
-        self._by_hash: defaultdict[str, list[str]] = defaultdict(list)
-        for document_id, record in there.items():
-            self._by_hash[record.hash].append(document_id)
-
-    def take(self, document: BaseNode) -> bool:
-        """Whether the index has the document as it is."""
-        try:
-            there = self._by_hash.get(self._document_hash(document), [])
-        except Exception:  # as of metadata that cannot be hashed: the parser says what is wrong
-            return False
-        if document.id_ in there:
-            there.remove(document.id_)
-        elif is_random_id(document.id_) and any(map(is_random_id, there)):
-            there.remove(next(filter(is_random_id, there)))
-        else:
-            return False
-        self._ids.document_key(document)
-        return True
+def _take(document: BaseNode, there: Mapping[str, list[str]], document_hash: Callable[[BaseNode], str]) -> bool:
+    """Whether the index has a document as it is; that one is taken out of what is there."""
+    try:
+        alike = there.get(document_hash(document), [])
+    except Exception:  # as of metadata that cannot be hashed: the parser says what is wrong
+        return False
+    taken = document.id_ if document.id_ in alike else None
+    if taken is None and is_random_id(document.id_):
+        taken = next(filter(is_random_id, alike), None)
+    if taken is not None:
+        alike.remove(taken)
+    return taken is not None
 
 
 def _fallbacks(parsed: ParsedDocument) -> list[str]:

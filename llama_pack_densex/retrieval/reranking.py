@@ -51,30 +51,24 @@ class RerankingRetriever(BaseRetriever):
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         found = self._retriever.retrieve(query_bundle)
-        candidates = self._candidates(found)
-        if not candidates:
-            return []
-        scored = self._with_room_for(candidates).postprocess_nodes(candidates, query_bundle)
-        return self._best(found, scored)
+        candidates, reranker = self._candidates(found)
+        return self._best(found, reranker.postprocess_nodes(candidates, query_bundle)) if candidates else []
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         found = await self._retriever.aretrieve(query_bundle)
-        candidates = self._candidates(found)
+        candidates, reranker = self._candidates(found)
         if not candidates:
             return []
-        scored = await self._with_room_for(candidates).apostprocess_nodes(candidates, query_bundle)
+        scored = await reranker.apostprocess_nodes(candidates, query_bundle)
         return await asyncio.to_thread(self._best, found, scored)
 
-    def _candidates(self, found: Sequence[NodeWithScore]) -> list[NodeWithScore]:
-        """Copies to score, since postprocessors change the nodes that they get."""
+    def _candidates(self, found: Sequence[NodeWithScore]) -> tuple[list[NodeWithScore], BaseNodePostprocessor]:
+        """Copies to score, since postprocessors change the nodes that they get; and what has room for all of them."""
+        candidates = [NodeWithScore(node=node.node, score=node.score) for node in found]
         if self._by_units:
-            return [unit for node in found for unit in _units(node)]
-        return [NodeWithScore(node=node.node, score=node.score) for node in found]
-
-    def _with_room_for(self, candidates: Sequence[NodeWithScore]) -> BaseNodePostprocessor:
-        if "top_n" in type(self._reranker).model_fields:
-            return self._reranker.model_copy(update={"top_n": len(candidates)})
-        return self._reranker
+            candidates = [unit for node in found for unit in _units(node)]
+        all_of_them = {"top_n": len(candidates)} if "top_n" in type(self._reranker).model_fields else {}
+        return candidates, self._reranker.model_copy(update=all_of_them) if all_of_them else self._reranker
 
     def _best(self, found: Sequence[NodeWithScore], scored: Sequence[NodeWithScore]) -> list[NodeWithScore]:
         # cross-encoders give numpy's numbers, which are no JSON

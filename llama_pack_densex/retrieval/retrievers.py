@@ -69,21 +69,17 @@ class PropositionRecursiveRetriever(RecursiveRetriever):
             hits, top_k = found.passages, self._similarity_top_k
             if len(hits) < top_k and not found.exhausted:
                 return []  # a larger round follows; what that finds is read in one batch
-            read_all(hits[:top_k])
-            lost = {hit.passage_id for hit in hits[:top_k]} - read.keys()
-            missing.update(lost)
-            if lost:
-                read_all(hits[top_k:])
+            for some in (hits[:top_k], hits[top_k:]):  # passages, and the units that found them, in one batch
+                units = [unit.id for hit in some for unit in worth_keeping(hit.units)]
+                contents = self._index.read([hit.passage_id for hit in some], units)
+                read.update(contents.nodes)
+                records.update(contents.records)
+                lost = {hit.passage_id for hit in hits[:top_k]} - read.keys()
+                if not lost:
+                    break
+                missing.update(lost)
             there = [hit for hit in hits if hit.passage_id in read]
             return [with_matches(read[hit.passage_id], hit.score, hit.units, records) for hit in there]
-
-        def read_all(hits: Sequence[PassageHit]) -> None:
-            """Read passages and the units that found them in one batch."""
-            new = [hit.passage_id for hit in hits if hit.passage_id not in read]
-            units = [unit.id for hit in hits for unit in worth_keeping(hit.units) if unit.id not in records]
-            contents = self._index.read(new, units)
-            read.update(contents.nodes)
-            records.update(contents.records)
 
         search = partial(self._units.search, query_bundle)
         return gather(search, self._similarity_top_k, self._fetch_k, passages), missing
@@ -146,8 +142,8 @@ class PropositionAutoMergingRetriever(AutoMergingRetriever):
         missing: set[str] = set()
 
         def fetch(node_ids: Iterable[str | None]) -> None:
-            wanted = [node_id for node_id in dict.fromkeys(node_ids) if node_id and node_id not in read]
-            read.update(self._index.fetch([node_id for node_id in wanted if node_id not in missing]))
+            known = read.keys() | missing
+            read.update(self._index.fetch([one for one in dict.fromkeys(node_ids) if one and one not in known]))
 
         def merged(found: Sequence[PassageHit], counted: Container[str]) -> list[Merged]:
             fetch(hit.passage_id for hit in found)

@@ -365,12 +365,10 @@ class LanceNodes(NodeStore):
     def read_about(self) -> str | None:
         return self._table.note
 
-    def write_about(self, about: str) -> bool:
+    def write_about(self, about: str) -> None:
         """Keep what made the index; where a folder's manifest says it, and names a version, that is enough."""
-        if self._table.pinned:
-            return False
-        self._table.write_note(about)
-        return True
+        if not self._table.pinned:
+            self._table.write_note(about)
 
     @property
     def state(self) -> object:

@@ -180,9 +180,8 @@ class NodeStore(ABC):
         """What `write_about` kept in the store; None where there is nothing, or no place for it."""
         return None
 
-    def write_about(self, about: str) -> bool:
-        """Keep a short text, which says what made the index, in the store itself; False where it has no place."""
-        return False
+    def write_about(self, about: str) -> None:  # noqa: B027  # some stores have no place
+        """Keep a short text, which says what made the index, in the store itself, if it has a place for it."""
 
     def passing(self, filters: MetadataFilters | None) -> Passing | None:
         """The passages that pass filters by metadata; None where there are none to pass."""

@@ -178,14 +178,13 @@ class StoreAlone(NodeStore):
     def read_about(self) -> str | None:
         return next((node_of(row).get_content() for row in self._rows_of([ABOUT_ID])), None)
 
-    def write_about(self, about: str) -> bool:
+    def write_about(self, about: str) -> None:
         if self.dimension is None:
-            return False
+            return
         about_it = {_DIMENSION_KEY: self.dimension}
         row = TextNode(id_=ABOUT_ID, text=about, embedding=nowhere(self.dimension), metadata=about_it)
         with self._changing():
             self._put([to_wire(row)])
-        return True
 
     @property
     def dimension(self) -> int | None:

@@ -179,10 +179,9 @@ class DocstoreNodes(NodeStore):
     def read_about(self) -> str | None:
         return self.docstore.get_document_hash(_ABOUT)
 
-    def write_about(self, about: str) -> bool:
+    def write_about(self, about: str) -> None:
         self.docstore.set_document_hash(_ABOUT, about)
         self._changed()
-        return True
 
     def _parts(self) -> dict[str, Part]:
         """What of it is in memory, and kept in a folder."""

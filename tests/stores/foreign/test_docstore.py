@@ -229,7 +229,7 @@ def test_a_stop_at_any_write_leaves_a_document_that_counts_as_changed_and_is_men
 @pytest.mark.parametrize("given", [None, SimpleVectorStore()], ids=["none given", "an empty one given"])
 def test_stores_in_memory_are_kept_in_a_folder(given: SimpleVectorStore | None, tmp_path: Path) -> None:
     store = filled()
-    assert store.write_about("MiniLM")
+    store.write_about("MiniLM")
     store.persist(tmp_path)
     back = kept(tmp_path, None, given)
     assert given is None or back.vector_store is given
