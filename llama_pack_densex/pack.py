@@ -22,6 +22,7 @@ from llama_index.core.tools import QueryEngineTool
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters
 from typing_extensions import Self, Unpack
 
+from llama_pack_densex import wiring
 from llama_pack_densex.answering.chat import PropositionChatEngine, PropositionQueryEngine
 from llama_pack_densex.answering.conversation import ConversationQuery
 from llama_pack_densex.index.indexer import IndexCounts, checked_documents
@@ -38,16 +39,6 @@ from llama_pack_densex.stores.folder import REPLIES_FILE, abandon, folder_at
 from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest
 from llama_pack_densex.stores.node_store import DocumentRecord, NodeRecord
 from llama_pack_densex.stores.words import TokenizerSpec
-from llama_pack_densex.wiring import (
-    Given,
-    Searched,
-    callback_manager,
-    describe_choices,
-    make_node_parser,
-    make_retriever,
-    make_synthesizer,
-    make_vector_index,
-)
 
 logger = logging.getLogger(__name__)
 
@@ -241,7 +232,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         return cls._over(open_store(None, given), given, arguments)
 
     @classmethod
-    def _over(cls, opened: Opened, given: Given, arguments: PackArguments) -> Self:
+    def _over(cls, opened: Opened, given: wiring.Given, arguments: PackArguments) -> Self:
         if not opened.state and opened.store.is_empty():
             raise InvalidIndexError(
                 f"there is nothing of ours in the {opened.store.name}: index documents first, with "
@@ -251,8 +242,8 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         pack._set_up(_options(opened.manifest, arguments), opened, given)
         return pack
 
-    def _set_up(self, options: PackOptions, opened: Opened, given: Given) -> None:
-        parser, proposition_source = make_node_parser(options, given)
+    def _set_up(self, options: PackOptions, opened: Opened, given: wiring.Given) -> None:
+        parser, proposition_source = wiring.make_node_parser(options, given)
         if opened.folder is not None:
             propositionizer = parser.propositionizer.keeping_replies(opened.folder.path / REPLIES_FILE)
             if propositionizer is not parser.propositionizer:
@@ -261,18 +252,18 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         self._index = PackIndex(options, given, parser, opened)
         if self._index.is_made_elsewhere:
             proposition_source = "propositions as the index has them"
-        self._searched = Searched(self._index.nodes, self._index.trust)
+        self._searched = wiring.Searched(self._index.nodes, self._index.trust)
         self._options, self._reranker, self._query_llm = options, given.reranker, query_llm
         self.node_parser = parser
-        self.retriever = make_retriever(options, self._searched, given.reranker)
-        self._synthesizer = make_synthesizer(options, self._searched, query_llm)
+        self.retriever = wiring.make_retriever(options, self._searched, given.reranker)
+        self._synthesizer = wiring.make_synthesizer(options, self._searched, query_llm)
         self.query_engine = PropositionQueryEngine(
-            self.retriever, self._synthesizer, callback_manager=callback_manager()
+            self.retriever, self._synthesizer, callback_manager=wiring.callback_manager()
         )
-        self.vector_index = make_vector_index(self._index.nodes, parser)
+        self.vector_index = wiring.make_vector_index(self._index.nodes, parser)
         embed_model, embedding_source = self._index.nodes.embed_model, self._index.embedding_source
         lacking = (embed_model is None and given.embed_model is None) or (query_llm is None and given.query_llm is None)
-        self._choices = describe_choices(options.hybrid, proposition_source, embedding_source, answering_source)
+        self._choices = wiring.describe_choices(options.hybrid, proposition_source, embedding_source, answering_source)
         # a warning where something is lacking that nobody left out
         logger.log(logging.WARNING if lacking else logging.INFO, "%s", self._choices)
 
@@ -361,7 +352,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         """
         if similarity_top_k is None and filters is None:
             return self.retriever
-        return make_retriever(self._options, self._searched, self._reranker, similarity_top_k, filters)
+        return wiring.make_retriever(self._options, self._searched, self._reranker, similarity_top_k, filters)
 
     def as_query_engine(
         self, similarity_top_k: int | None = None, filters: MetadataFilters | None = None
@@ -370,7 +361,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         if similarity_top_k is None and filters is None:
             return self.query_engine
         retriever = self.as_retriever(similarity_top_k, filters)
-        return PropositionQueryEngine(retriever, self._synthesizer, callback_manager=callback_manager())
+        return PropositionQueryEngine(retriever, self._synthesizer, callback_manager=wiring.callback_manager())
 
     def as_chat_engine(
         self,
@@ -394,7 +385,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             ConversationQuery(self._query_llm),
             memory,
             chat_history,
-            callback_manager(),
+            wiring.callback_manager(),
         )
 
     def as_tool(self, name: str = "search_documents", description: str | None = None) -> QueryEngineTool:
@@ -573,15 +564,15 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
 
     def _after_change(self) -> None:
         if not self._index.nodes.store.vector_store.stores_text:
-            self.vector_index = make_vector_index(self._index.nodes, self.node_parser)
+            self.vector_index = wiring.make_vector_index(self._index.nodes, self.node_parser)
 
 
 _DOCUMENTS_NAMED, _NAME_SHOWN = 8, 60  # in a tool's description, of which OpenAI takes 1,024 characters
-_GIVEN = {field.name for field in fields(Given)}
+_GIVEN = {field.name for field in fields(wiring.Given)}
 _CHOSEN = {field.name for field in fields(PackOptions)}
 
 
-def _given(arguments: PackArguments, vector_store: BasePydanticVectorStore | None) -> Given:
+def _given(arguments: PackArguments, vector_store: BasePydanticVectorStore | None) -> wiring.Given:
     """The parts among what the user gave.
 
     Raises:
@@ -591,7 +582,7 @@ def _given(arguments: PackArguments, vector_store: BasePydanticVectorStore | Non
     if unknown:
         raise TypeError(f"DenseXRetrievalPack got an unexpected keyword argument {unknown[0]!r}")
     parts: dict[str, Any] = {name: value for name, value in arguments.items() if name in _GIVEN}
-    return Given(**parts, vector_store=vector_store)
+    return wiring.Given(**parts, vector_store=vector_store)
 
 
 def _options(manifest: Manifest | None, arguments: PackArguments) -> PackOptions:

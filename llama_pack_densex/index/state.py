@@ -307,8 +307,16 @@ class PackIndex:
 
         Returns:
             For each document whether it was indexed.
+
+        Raises:
+            ValueError: A default would replace propositions that something else made.
         """
-        self._require_own_propositionizer()
+        if self.is_made_elsewhere:
+            raise ValueError(
+                "the index's propositions were made by another propositionizer than the default one here "
+                f"({self._parser.propositionizer.class_name()}); pass the one that made them (proposition_llm= or "
+                "propositionizer=), or the default one by name to have changed documents made by it"
+            )
         with self._committed.writing():
             self._made_by = self._parser.propositionizer.fingerprint
             report = None if self._folder is None else self._folder.path / REPORT_FILE
@@ -409,15 +417,6 @@ class PackIndex:
             return not self._is_chosen and self._made_by != fingerprint
         documents = self.nodes.documents().values()  # a pipeline may have made it, which says nothing of it
         return any(record.hash and not is_made_by(record.hash, fingerprint) for record in documents)
-
-    def _require_own_propositionizer(self) -> None:
-        """Refuse to let a default that differs from what made the index replace its propositions."""
-        if self.is_made_elsewhere:
-            raise ValueError(
-                "the index's propositions were made by another propositionizer than the default one here "
-                f"({self._parser.propositionizer.class_name()}); pass the one that made them (proposition_llm= or "
-                "propositionizer=), or the default one by name to have changed documents made by it"
-            )
 
     def _measure_languages(self) -> None:
         """Measure whether the embedding model knows what was indexed, and say so where it may not."""

@@ -115,9 +115,7 @@ def gather(
         fetch_k: Units in the first round; None means five times `top_k`, at least 20.
         arrange: Makes results, best first, of what a round found.
     """
-    if top_k <= 0:
-        return []
-    k = max(fetch_k or max(MIN_FETCH, 5 * top_k), 1)
+    k = fetch_k or max(MIN_FETCH, 5 * top_k)
     while True:
         found = search(k)
         results = arrange(found)

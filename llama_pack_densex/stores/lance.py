@@ -74,12 +74,8 @@ class LanceVectorStore(BasePydanticVectorStore):
 
     stores_text: bool = True
     uri: str = IN_MEMORY
-    words: Any = Field(
-        default=None,
-        exclude=True,
-        repr=False,
-        description="How the words of what is written are told (`Words`); None where it is not searched by words.",
-    )
+    words: Any = Field(default=None, exclude=True, repr=False)
+    """How the words of what is written are told (`Words`); None where it is not searched by words."""
 
     _table: NodeTable = PrivateAttr()
     _reading: Callable[[Callable[[], Any]], Any] = PrivateAttr(default_factory=lambda: lambda read: read())

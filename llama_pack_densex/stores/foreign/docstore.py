@@ -173,9 +173,6 @@ class DocstoreNodes(NodeStore):
     def node_ids(self, document_ids: Sequence[str]) -> set[str]:
         return {node_id for ids in self._node_ids(document_ids).values() for node_id in ids}
 
-    def is_empty(self) -> bool:
-        return not self._notes()
-
     def read_about(self) -> str | None:
         return self.docstore.get_document_hash(_ABOUT)
 
