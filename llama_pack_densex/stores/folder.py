@@ -162,17 +162,14 @@ class WriterLock:
                 self._lock.acquire()
             except Timeout:
                 raise IndexInUseError(self._said()) from None
+            writer = f"process {os.getpid()} on {socket.gethostname()} (since {time.strftime('%Y-%m-%d %H:%M:%S')})"
             try:
-                self._say()
+                (self._folder / WRITER_FILE).write_text(writer, encoding="utf-8")
                 yield
             finally:
                 with suppress(OSError):
                     (self._folder / WRITER_FILE).unlink()
                 self._lock.release()
-
-    def _say(self) -> None:
-        writer = f"process {os.getpid()} on {socket.gethostname()} (since {time.strftime('%Y-%m-%d %H:%M:%S')})"
-        (self._folder / WRITER_FILE).write_text(writer, encoding="utf-8")
 
     def _said(self) -> str:
         who = ""

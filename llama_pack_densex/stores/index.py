@@ -43,10 +43,8 @@ class NodeIndex:
     """All nodes of a corpus, of all granularities: embedded and written together, read back by id in one batch.
 
     Args:
-        store: Where the nodes are: a store of ours, or a LlamaIndex vector store; None means an embedded one in
-            memory.
+        store: Where the nodes are; None means an embedded one in memory.
         embed_model: Embeds nodes; None for an embedded store that is searched lexically, and where nothing is written.
-        docstore: Where whole nodes are kept beside a vector store that cannot give them back.
         words: How the words are told that passages are found by; None where they are not searched by words.
 
     Attributes:
@@ -58,13 +56,9 @@ class NodeIndex:
     """
 
     def __init__(
-        self,
-        store: NodeStore | BasePydanticVectorStore | None = None,
-        embed_model: BaseEmbedding | None = None,
-        docstore: BaseDocumentStore | None = None,
-        words: Words | None = None,
+        self, store: NodeStore | None = None, embed_model: BaseEmbedding | None = None, words: Words | None = None
     ) -> None:
-        self.store = store if isinstance(store, NodeStore) else node_store(store, docstore)
+        self.store = store if store is not None else LanceNodes()
         self.embed_model = embed_model
         self.missing_links = 0
         self.changed = False

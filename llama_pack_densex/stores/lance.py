@@ -175,11 +175,9 @@ class LanceVectorStore(BasePydanticVectorStore):
             if len(kept) >= wanted or len(found) < limit:
                 break
             limit *= 4
-        return VectorStoreQueryResult(
-            nodes=[node for node, _ in kept[:wanted]],
-            similarities=[score for _, score in kept[:wanted]],
-            ids=[node.node_id for node, _ in kept[:wanted]],
-        )
+        best = [node for node, _ in kept[:wanted]]
+        scores = [score for _, score in kept[:wanted]]
+        return VectorStoreQueryResult(best, scores, [node.node_id for node in best])
 
 
 _OURS = "granularity != ''"  # what others wrote into the same table stays out of the index

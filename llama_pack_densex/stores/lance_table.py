@@ -237,13 +237,12 @@ class TableVersion:
         """Turn what LanceDB raises over missing and damaged files into an error that names the index."""
         try:
             yield
+        except InvalidIndexError:
+            raise
         except BaseException as error:
             # a damaged file can make the Rust library panic, which is no Exception and has no importable class
-            if isinstance(error, InvalidIndexError) or not (
-                isinstance(error, (OSError, RuntimeError, ValueError)) or type(error).__name__ == "PanicException"
-            ):
-                raise
-            if _is_of_the_system(error):
+            told = isinstance(error, (OSError, RuntimeError, ValueError)) or type(error).__name__ == "PanicException"
+            if not told or _is_of_the_system(error):
                 raise
             if self._is_gone():
                 raise VersionGoneError(
@@ -641,7 +640,9 @@ def keep_up(table: Any, dimension: int | None, midway: bool = False) -> bool:
         made_anew = vectors is not None and due and int(vectors.num_segments or 0) >= MOST_SEGMENTS
         if made_anew or (vectors is None and dimension is not None and rows >= ROWS_WITH_INDEX):
             settle(table)
-            _index(table, rows)
+            partitions = max(1, rows // ROWS_A_PARTITION)
+            config = IvfSq(distance_type="cosine", num_partitions=partitions, sample_rate=64, max_iterations=10)
+            table.create_index("vector", config=config, replace=True)
             due = True
     if due:
         settle(table)
@@ -673,12 +674,6 @@ def remove_versions(table: Any, older_than: timedelta) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that others may be reading
         table.optimize(cleanup_older_than=older_than, delete_unverified=True)
-
-
-def _index(table: Any, rows: int) -> None:
-    partitions = max(1, rows // ROWS_A_PARTITION)
-    config = IvfSq(distance_type="cosine", num_partitions=partitions, sample_rate=64, max_iterations=10)
-    table.create_index("vector", config=config, replace=True)
 
 
 def same_dimension(dimensions: set[int | None]) -> int | None:

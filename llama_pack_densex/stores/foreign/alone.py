@@ -129,10 +129,8 @@ class StoreAlone(NodeStore):
         return self._known
 
     def replace(self, document_ids: Sequence[str], nodes: Sequence[BaseNode]) -> None:
-        first: dict[str, str] = {}
-        for node in nodes:
-            if DOCUMENT_HASH_KEY in node.metadata:
-                first.setdefault(node.ref_doc_id or "", node.node_id)
+        # of each document the first base node: seen from behind, the last one
+        first = {node.ref_doc_id: node.node_id for node in reversed(nodes) if DOCUMENT_HASH_KEY in node.metadata}
         heads = set(first.values())
         wires = {n.node_id: to_wire(n, head=n.node_id in heads, taken=self.taken_keys) for n in nodes}
         # of documents that a kill left half written there may be rows although nobody knows of the documents

@@ -232,11 +232,12 @@ class DocstoreNodes(NodeStore):
 
     def _wires(self, nodes: Sequence[BaseNode]) -> list[BaseNode]:
         """The nodes as every vector store takes them; refuses what cannot be kept, before anything is changed."""
-        # without links that the docstore has, since some stores have little room
-        kept = {NodeRelationship.SOURCE}
-        links = [{kind: node.relationships[kind] for kind in kept & node.relationships.keys()} for node in nodes]
-        wires = zip(map(to_wire, nodes), links, strict=True)
-        return [wire.model_copy(update={"relationships": link}) for wire, link in wires]
+
+        def without_links(node: BaseNode) -> BaseNode:  # which the docstore has, and some stores have little room
+            links = {kind: to for kind, to in node.relationships.items() if kind == NodeRelationship.SOURCE}
+            return node.model_copy(update={"relationships": links})
+
+        return [without_links(to_wire(node)) for node in nodes]
 
     def _delete_vectors(self, document_ids: Sequence[str], node_ids: Sequence[str]) -> None:
         """Delete the vectors of documents, which are those of these nodes."""

@@ -42,9 +42,8 @@ class MilvusNodes(StoreAlone):
         store: Any = vector_store
         self._store, self._client, self._collection = store, store.client, store.collection_name
         self._upserting = store.model_copy(update={"upsert_mode": True})
-        self.taken_keys = frozenset(
-            (store.text_key, store.doc_id_field, store.embedding_field, store.sparse_embedding_field)
-        )
+        columns = store.text_key, store.doc_id_field, store.embedding_field, store.sparse_embedding_field
+        self.taken_keys = frozenset(columns)
 
     def _describe(self) -> tuple[int | None, str]:
         self._client.load_collection(self._collection)
