@@ -108,11 +108,12 @@ def _mended(committed: CommittedIndex, about: Manifest, nodes: NodeIndex, report
 
 def _faults(nodes: NodeIndex, about: Manifest) -> Iterator[Fault]:
     yield from _wrong_links(nodes)
+    if not isinstance(nodes.store, LanceNodes):  # others do not tell
+        return
     if documents := dict(nodes.store.bad_vectors()):
         yield _fault("vector", "embeddings are missing, of no length or not finite", documents)
     searched = about.hybrid is True or about.embed_model == embed_model_identity(None)  # others are told words later
-    wrong = nodes.store.wrong_words() if searched and isinstance(nodes.store, LanceNodes) else ""
-    if wrong:
+    if searched and (wrong := nodes.store.wrong_words()):
         yield Fault("words", wrong)
 
 

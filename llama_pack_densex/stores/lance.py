@@ -348,6 +348,7 @@ class LanceNodes(NodeStore):
         return str(self._table.copy_to(folder))
 
     def bad_vectors(self) -> Iterator[tuple[str, str]]:
+        """Nodes whose embedding cannot be compared, with their documents."""
         if self._now.dimension is None:
             return
         for batch in self._now.scan(["id", "document_id", "vector"], _OURS):

@@ -88,10 +88,6 @@ class NodeStore(ABC):
     def compact(self) -> None:  # noqa: B027  # most stores have nothing to do
         """Give back the space of what was deleted; what the store keeps of earlier states is removed by `clean`."""
 
-    def bad_vectors(self) -> Iterator[tuple[str, str]]:
-        """Nodes whose embedding cannot be compared, with their documents; for stores that can tell."""
-        return iter(())
-
     def persist(self, folder: Path) -> None:  # noqa: B027  # most stores have nothing to do
         """Write what is in memory into a folder, whole or not at all."""
 
