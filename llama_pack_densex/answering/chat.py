@@ -37,17 +37,11 @@ class PropositionQueryEngine(RetrieverQueryEngine):
         response_synthesizer: `CitedSynthesizer` or `ExtractiveSynthesizer`.
     """
 
-    def _query(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
-        query = by_rules(query_bundle.query_str)
-        if not query.reply:
-            return super()._query(query_bundle)
-        return self._response_synthesizer.synthesize(query_bundle, [], fixed=query)
+    def retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return [] if by_rules(query_bundle.query_str).reply else super().retrieve(query_bundle)
 
-    async def _aquery(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
-        query = by_rules(query_bundle.query_str)
-        if not query.reply:
-            return await super()._aquery(query_bundle)
-        return await self._response_synthesizer.asynthesize(query_bundle, [], fixed=query)
+    async def aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return [] if by_rules(query_bundle.query_str).reply else await super().aretrieve(query_bundle)
 
 
 @dataclass
@@ -92,10 +86,6 @@ class _Turn:
     def question(self) -> QueryBundle:
         """What is answered: the message, where it stands alone."""
         return QueryBundle(self.query.sentence if self.query.kind == "question" else self.message)
-
-    def about(self) -> dict[str, Any]:
-        """What its answer is told besides the question."""
-        return {"conversation": self.conversation, "fixed": self.query if self.query.reply else None}
 
     def sources(self) -> list[ToolOutput]:
         """The retrieval, as core's chat engines report it."""
@@ -206,7 +196,7 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
         turn = self._turn(message, self._queries.form(message, history), history)
         if turn.query.kind == "question":
             turn.nodes = self._retriever.retrieve(turn.query.as_bundle())
-        return turn, self._answering(streaming).synthesize(turn.question, turn.nodes, **turn.about())
+        return turn, self._answering(streaming).synthesize(turn.question, turn.nodes, conversation=turn.conversation)
 
     async def _abegin(
         self, message: str, given: list[ChatMessage] | None, streaming: bool
@@ -218,7 +208,8 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
         turn = self._turn(message, await self._queries.aform(message, history), history)
         if turn.query.kind == "question":
             turn.nodes = await self._retriever.aretrieve(turn.query.as_bundle())
-        return turn, await self._answering(streaming).asynthesize(turn.question, turn.nodes, **turn.about())
+        asked = turn.question, turn.nodes
+        return turn, await self._answering(streaming).asynthesize(*asked, conversation=turn.conversation)
 
     def _turn(self, message: str, query: Query, history: Sequence[ChatMessage]) -> _Turn:
         if query.kind != "conversation":

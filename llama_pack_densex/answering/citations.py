@@ -97,17 +97,18 @@ class Source:
 
     def citation(self, units: Sequence[MatchedUnit]) -> dict[str, Any]:
         """The source as JSON, with the propositions of it that support an answer; its section is that of the first."""
-        start, end = self.span or (None, None)
-        facts = []
-        for unit in units:
-            first, last = unit.span or (None, None)
-            facts.append({"id": unit.id, "text": unit.text, "start": first, "end": last})
+        facts = [{"id": unit.id, "text": unit.text, **placed(unit.span)} for unit in units]
         section = next((unit.section for unit in units if unit.section), self.section)
         return {
             "number": self.number, "node_id": self.node_id, "document": self.document, "title": self.title,
-            "section": section, "page": self.page, "start": start, "end": end, "text": self.text,
-            "propositions": facts,
+            "section": section, "page": self.page, **placed(self.span), "text": self.text, "propositions": facts,
         }  # fmt: skip
+
+
+def placed(span: tuple[int, int] | None) -> dict[str, int | None]:
+    """The two ends of a span, as JSON."""
+    start, end = span or (None, None)
+    return {"start": start, "end": end}
 
 
 def name_of(citation: Mapping[str, Any]) -> str:
@@ -279,8 +280,13 @@ def supporting(sentence: str, units: Sequence[MatchedUnit]) -> list[MatchedUnit]
 
 def support(sentence: str, source: str) -> float:
     """The share of a sentence's telling words that a source holds; 0 for a sentence without any."""
-    asked = telling_words(tokenize(sentence))
-    return len(asked & {*tokenize(source)}) / len(asked) if asked else 0.0
+    return share_held(dict.fromkeys(telling_words(tokenize(sentence)), 1.0), source)
+
+
+def share_held(weights: Mapping[str, float], text: str) -> float:
+    """The share of some weighted words that a text holds; 0 where there are none."""
+    there = set(tokenize(text))
+    return sum(weight for word, weight in weights.items() if word in there) / (sum(weights.values()) or 1.0)
 
 
 def without_footnotes(text: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
-from llama_pack_densex.answering.citations import CitedAnswer, Source, in_language, without_footnotes
+from llama_pack_densex.answering.citations import CitedAnswer, Source, in_language, share_held, without_footnotes
 from llama_pack_densex.answering.synthesizer import Asked, SourcedSynthesizer
 from llama_pack_densex.propositionizers.language import detect_language
 from llama_pack_densex.propositionizers.tokens import telling_words, tokenize
@@ -169,10 +169,5 @@ def coverage(question: str, sources: Sequence[Source]) -> float:
     weights = {token: _NAMED if token in named else 1.0 for token in asked}
     passages = [f"{source.title} {source.section} {source.text}" for source in sources]
     units = [f"{source.title} {unit.section} {unit.text}" for source in sources for unit in source.units]
-    best = [max((_share(weights, text) for text in texts), default=0.0) for texts in (passages, units or passages)]
+    best = [max((share_held(weights, text) for text in texts), default=0.0) for texts in (passages, units or passages)]
     return sum(best) / 2
-
-
-def _share(weights: Mapping[str, float], text: str) -> float:
-    there = set(tokenize(text))
-    return sum(weight for token, weight in weights.items() if token in there) / (sum(weights.values()) or 1.0)

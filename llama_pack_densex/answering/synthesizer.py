@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -23,7 +23,7 @@ from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle, Qu
 from llama_index.core.utils import get_tokenizer
 
 from llama_pack_densex.answering.citations import NOT_FOUND, CitedAnswer, Source, in_language, numbered
-from llama_pack_densex.answering.conversation import Query
+from llama_pack_densex.answering.conversation import Query, by_rules
 from llama_pack_densex.propositionizers.language import detect_language
 from llama_pack_densex.propositionizers.tokens import sendable
 from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
@@ -97,18 +97,21 @@ class SourcedSynthesizer(BaseSynthesizer):
         context: Makes of the retrieved nodes what the LLM reads; None means the best propositions, then the passages.
         streaming: Whether answers come as a stream.
 
-    `synthesize` and `asynthesize` take a `conversation` besides, where a question is about what was said in it, and a
-    `fixed` query, whose reply is the answer.
+    `synthesize` and `asynthesize` take a `conversation` besides, where a question is about what was said in it. Where
+    there are neither nodes nor a conversation, a greeting and the like get a fixed reply (see `by_rules`).
     """
+
+    _defaults: Mapping[str, BasePromptTemplate] = {}
 
     def __init__(
         self,
-        llm: LLM | None = None,
+        llm: LLM | None,
         context: PropositionContextPostprocessor | None = None,
         streaming: bool = False,
         callback_manager: CallbackManager | None = None,
     ) -> None:
         self.context = context if context is not None else PropositionContextPostprocessor()
+        self._given: dict[str, BasePromptTemplate] = {}
         super().__init__(llm=llm or MockLLM(), callback_manager=callback_manager, streaming=streaming)
 
     @abstractmethod
@@ -121,10 +124,9 @@ class SourcedSynthesizer(BaseSynthesizer):
         nodes: list[NodeWithScore],
         additional_source_nodes: Sequence[NodeWithScore] | None = None,
         conversation: str = "",
-        fixed: Query | None = None,
         **response_kwargs: Any,
     ) -> RESPONSE_TYPE:
-        with self._synthesizing(query, nodes, conversation, fixed) as (asked, ended):
+        with self._synthesizing(query, nodes, conversation) as (asked, ended):
             about = [*nodes, *(additional_source_nodes or [])], asked.metadata
             pieces = self._stream(asked, response_kwargs)
             return ended(StreamingResponse(pieces, *about) if self._streaming else Response("".join(pieces), *about))
@@ -135,10 +137,9 @@ class SourcedSynthesizer(BaseSynthesizer):
         nodes: list[NodeWithScore],
         additional_source_nodes: Sequence[NodeWithScore] | None = None,
         conversation: str = "",
-        fixed: Query | None = None,
         **response_kwargs: Any,
     ) -> RESPONSE_TYPE:
-        with self._synthesizing(query, nodes, conversation, fixed) as (asked, ended):
+        with self._synthesizing(query, nodes, conversation) as (asked, ended):
             about = [*nodes, *(additional_source_nodes or [])], asked.metadata
             pieces = self._astream(asked, response_kwargs)
             if self._streaming:
@@ -154,18 +155,21 @@ class SourcedSynthesizer(BaseSynthesizer):
         return response.async_response_gen() if isinstance(response, AsyncStreamingResponse) else str(response)
 
     def _get_prompts(self) -> PromptDictType:
-        return {}
+        return {**self._defaults, **self._given}
 
     def _update_prompts(self, prompts: PromptDictType) -> None:
-        pass
+        given = self._given | {key: prompts[key] for key in self._defaults if key in prompts}
+        self._given = {key: prompt for key, prompt in given.items() if prompt != self._defaults[key]}
 
     @contextmanager
     def _synthesizing(
-        self, query: QueryType, nodes: list[NodeWithScore], conversation: str, fixed: Query | None
+        self, query: QueryType, nodes: list[NodeWithScore], conversation: str
     ) -> Iterator[tuple[Asked, Callable[[RESPONSE_TYPE], RESPONSE_TYPE]]]:
         """Begin an answer, and tell LlamaIndex's callbacks and instrumentation of it."""
         bundle = QueryBundle(query) if isinstance(query, str) else query
-        asked = self._ask(bundle, nodes, conversation) if fixed is None else Asked.of_fixed(fixed)
+        fixed = by_rules(bundle.query_str)
+        is_fixed = fixed.reply and not nodes and not conversation
+        asked = Asked.of_fixed(fixed) if is_fixed else self._ask(bundle, nodes, conversation)
         asked.metadata.update({found.node.node_id: found.node.metadata for found in nodes})
         dispatcher.event(SynthesizeStartEvent(query=query))
         with self._callback_manager.event(
@@ -226,22 +230,10 @@ class CitedSynthesizer(SourcedSynthesizer):
         ```
     """
 
-    def __init__(
-        self,
-        llm: LLM,
-        context: PropositionContextPostprocessor | None = None,
-        streaming: bool = False,
-        callback_manager: CallbackManager | None = None,
-    ) -> None:
-        self._given: dict[str, BasePromptTemplate] = {}
-        super().__init__(llm, context, streaming, callback_manager)
-
-    def _get_prompts(self) -> PromptDictType:
-        return {**_PROMPTS, **self._given}
-
-    def _update_prompts(self, prompts: PromptDictType) -> None:
-        given = self._given | {key: prompts[key] for key in _PROMPTS if key in prompts}
-        self._given = {key: prompt for key, prompt in given.items() if prompt != _PROMPTS[key]}
+    _defaults: Mapping[str, BasePromptTemplate] = {
+        PROMPT_KEY: ChatPromptTemplate.from_messages([("system", _SYSTEM), ("user", _REQUEST)]),
+        JAPANESE_PROMPT_KEY: ChatPromptTemplate.from_messages([("system", _SYSTEM_JA), ("user", _REQUEST)]),
+    }
 
     def _ask(self, query: QueryBundle, nodes: list[NodeWithScore], conversation: str) -> Asked:
         sources = [Source.of(number, found) for number, found in enumerate(nodes, start=1)]
@@ -288,9 +280,3 @@ class CitedSynthesizer(SourcedSynthesizer):
 
 def _as_nodes(texts: Sequence[str]) -> list[NodeWithScore]:
     return [NodeWithScore(node=TextNode(text=text)) for text in texts]
-
-
-_PROMPTS: dict[str, BasePromptTemplate] = {
-    PROMPT_KEY: ChatPromptTemplate.from_messages([("system", _SYSTEM), ("user", _REQUEST)]),
-    JAPANESE_PROMPT_KEY: ChatPromptTemplate.from_messages([("system", _SYSTEM_JA), ("user", _REQUEST)]),
-}

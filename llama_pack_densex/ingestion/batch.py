@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from fileinput import FileInput
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -235,19 +236,20 @@ def import_results(files: Sequence[Path], cache: ReplyCache, prices: PriceTable)
     """
     unusable, outcomes, usage = Counter[str](), Counter[str](), dict[str, Usage]()
     already_there = 0
-    for result in read_results(line for file in files for line in _lines_of(file)):
-        outcome = result.outcome
-        if outcome is None:
-            unusable[result.problem] += 1
-        elif not _KEY.fullmatch(result.custom_id):
-            unusable["the custom_id is not of an export of densex"] += 1
-        elif cache.known([result.custom_id]):
-            already_there += 1
-        else:
-            cache.put(result.custom_id, outcome)
-            outcomes[outcome.finish if isinstance(outcome, Reply) else outcome.kind] += 1
-            if isinstance(outcome, Reply):
-                usage[result.model] = usage.get(result.model, NOTHING) + outcome.usage
+    with FileInput(files, mode="rb") as lines:
+        for result in read_results(lines):
+            outcome = result.outcome
+            if outcome is None:
+                unusable[result.problem] += 1
+            elif not _KEY.fullmatch(result.custom_id):
+                unusable["the custom_id is not of an export of densex"] += 1
+            elif cache.known([result.custom_id]):
+                already_there += 1
+            else:
+                cache.put(result.custom_id, outcome)
+                outcomes[outcome.finish if isinstance(outcome, Reply) else outcome.kind] += 1
+                if isinstance(outcome, Reply):
+                    usage[result.model] = usage.get(result.model, NOTHING) + outcome.usage
     costs = [price.of(used, batch=True) for model, used in usage.items() if (price := price_of(model, prices))]
     return ImportReport(
         lines=outcomes.total() + already_there + unusable.total(),
@@ -259,11 +261,6 @@ def import_results(files: Sequence[Path], cache: ReplyCache, prices: PriceTable)
         cost=sum(costs) if len(costs) == len(usage) else None,
         models=tuple(sorted(filter(None, usage))),
     )
-
-
-def _lines_of(file: Path) -> Iterator[bytes]:
-    with file.open("rb") as lines:
-        yield from lines
 
 
 @dataclass(frozen=True)

@@ -173,10 +173,9 @@ def estimate(
     table = read_prices(asker.prices if prices is None and asker is not None else prices)
     survey = _Survey(parser, asker, sample, on_question)
     survey.add(documents, indexed)
-    found, total = survey.found, survey.known + survey.expected.combined(survey.ask_sample(), operator.mul)
-    found.requests, found.input_tokens = round(total.requests), round(total.input_tokens)
-    found.cached_input_tokens, found.output_tokens = round(total.cached_input_tokens), round(total.output_tokens)
-    found.propositions, found.questions = round(total.propositions), round(total.questions)
+    found, total = survey.found, survey.known + survey.corrected()
+    for name in ("requests", "input_tokens", "cached_input_tokens", "output_tokens", "propositions", "questions"):
+        setattr(found, name, round(getattr(total, name)))
     found.units = round(total.base_nodes + total.propositions + total.sentences + total.questions)
     if asker is not None:
         found.model = parser.propositionizer.figures.model
@@ -215,10 +214,6 @@ class _Figures:
         return _Figures(*map(how, astuple(self), astuple(other)))
 
 
-# as it was expected, and nothing known of what the provider caches
-_UNCORRECTED = _Figures(1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
-
-
 class _Survey:
     """Counts documents one after the other, and draws a sample of their passages, each distinct one with the same
     chance. `expected` is what passages will take, `known` what is certain."""
@@ -230,8 +225,7 @@ class _Survey:
         sample: int,
         on_question: Callable[[Question], None],
     ) -> None:
-        self._parser, self._sample, self._on_question = parser, sample, on_question
-        self._asker = asker
+        self._parser, self._asker, self._sample, self._on_question = parser, asker, sample, on_question
         self._seen: set[int] = set()
         self._random, self._drawable, self._drawn = random.Random(0), 0, list[Passage]()
         self.found = Estimate(propositionizer=parser.propositionizer.class_name())
@@ -257,14 +251,10 @@ class _Survey:
             for node in parsed.nodes:
                 self._add_node(node)
 
-    def ask_sample(self) -> _Figures:
-        """Ask for the propositions of the sample.
-
-        Returns:
-            For one of each figure that was expected of them, how many there were.
-        """
+    def corrected(self) -> _Figures:
+        """What was expected, as the propositions of the sample correct it, which are asked for."""
         if len(self._drawn) < ENOUGH:
-            return _UNCORRECTED
+            return replace(self.expected, cached_input_tokens=0.0)  # nothing is known of what the provider caches
         before = self._parser.propositionizer.figures
         sets = self._parser.propositionizer.propositionize(self._drawn)
         figures = self._parser.propositionizer.figures.since(before)
@@ -280,7 +270,8 @@ class _Survey:
             made = replace(made, output_tokens=figures.usage.output_tokens)
         else:
             made = replace(made, requests=expected.requests, input_tokens=expected.input_tokens)
-        return made.combined(expected, lambda seen, of: seen / of if of else 1.0)
+        ratios = made.combined(expected, lambda seen, of: seen / of if of else 1.0)
+        return self.expected.combined(ratios, operator.mul)
 
     def _add_node(self, node: BaseNode) -> None:
         passage = Passage(node.get_content(), str(node.metadata[TITLE_KEY]), str(node.metadata[SECTION_KEY]))

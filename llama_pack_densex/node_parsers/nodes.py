@@ -112,13 +112,13 @@ class DocumentNodes:
             self._base_node(piece, "section" if i in inner else "passage") for i, piece in enumerate(pieces)
         ]
         self._passage_nodes = [node for i, node in enumerate(self._base_nodes) if i not in inner]
-        families: defaultdict[int, list[TextNode]] = defaultdict(list)
+        families: defaultdict[int | None, list[TextNode]] = defaultdict(list)
         for piece, node in zip(pieces, self._base_nodes, strict=True):
-            if piece.parent is not None:
-                families[piece.parent].append(node)
+            families[piece.parent].append(node)
         for parent, children in families.items():
-            _adopt(self._base_nodes[parent], children)
-        self._link_neighbours(self._base_nodes)
+            if parent is not None:
+                _adopt(self._base_nodes[parent], children)
+            self._link_neighbours(children)
         self.passages = [
             Passage(node.text, str(node.metadata[TITLE_KEY]), str(node.metadata[SECTION_KEY]))
             for node in self._passage_nodes
@@ -263,14 +263,9 @@ class DocumentNodes:
         known = {"title": self._title, "section": section}
         return {**{name: value for name, value in known.items() if value}, **metadata}
 
-    def _link_neighbours(self, nodes: Sequence[TextNode]) -> None:
-        if not self._settings.include_prev_next_rel:
-            return
-        siblings: defaultdict[str | None, list[TextNode]] = defaultdict(list)
-        for node in nodes:
-            siblings[node.parent_node.node_id if node.parent_node else None].append(node)
-        for family in siblings.values():
-            for (before, to_before), (after, to_after) in pairwise([(node, _info(node)) for node in family]):
+    def _link_neighbours(self, siblings: Sequence[TextNode]) -> None:
+        if self._settings.include_prev_next_rel:
+            for (before, to_before), (after, to_after) in pairwise([(node, _info(node)) for node in siblings]):
                 before.relationships[NodeRelationship.NEXT] = to_after
                 after.relationships[NodeRelationship.PREVIOUS] = to_before
 

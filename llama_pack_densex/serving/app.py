@@ -22,7 +22,7 @@ from llama_index.core.llms import ChatMessage
 from llama_index.core.schema import NodeWithScore
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
-from llama_pack_densex.answering.citations import Outcome, Source
+from llama_pack_densex.answering.citations import Outcome, Source, placed
 from llama_pack_densex.llm.errors import classify, secrets_in_environment
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 from llama_pack_densex.pack import DenseXRetrievalPack
@@ -369,16 +369,11 @@ def _answer(text: str, metadata: Mapping[str, Any], nodes: list[NodeWithScore]) 
 
 def _passage(found: NodeWithScore) -> Passage:
     source = Source.of(0, found)
-    start, end = source.span or (None, None)
-    matched = []
-    for unit in source.units:
-        first, last = unit.span or (None, None)
-        matched.append(Matched(**{**vars(unit), "start": first, "end": last}))
     return Passage(
-        **{**vars(source), "start": start, "end": end},
+        **{**vars(source), **placed(source.span)},
         granularity=str(found.node.metadata.get(GRANULARITY_KEY) or ""),
         score=found.score,
-        propositions=matched,
+        propositions=[Matched(**{**vars(unit), **placed(unit.span)}) for unit in source.units],
     )
 
 
