@@ -15,7 +15,7 @@ from llama_index.core.llms.mock import MockLLM
 from llama_index.llms.openai import OpenAI
 
 from llama_pack_densex import LLMPropositionizer, PropositionNodeParser, SentencePropositionizer
-from llama_pack_densex.ingestion.batch import RequestFiles, body_maker, export_requests
+from llama_pack_densex.ingestion.batch import body_maker, export_requests, request_files
 from llama_pack_densex.llm.cache import ReplyCache
 from llama_pack_densex.llm.usage import Reply as KeptReply
 from tests.openai_server import OpenAIServer, Reply, asked_content, held
@@ -297,7 +297,7 @@ def test_a_model_that_cannot_be_asked_is_refused(docs: Path, tmp_path: Path, mod
 )
 def test_what_asks_no_openai_llm_is_refused(tmp_path: Path, propositionizer: Any, why: str) -> None:
     parser = PropositionNodeParser(propositionizer=propositionizer)
-    with pytest.raises(ValueError, match=why), RequestFiles(tmp_path / "out") as files:
+    with pytest.raises(ValueError, match=why), request_files(tmp_path / "out") as files:
         export_requests([Document(text=TEA)], parser, files)
 
 

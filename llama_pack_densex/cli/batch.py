@@ -15,7 +15,7 @@ from rich.text import Text
 from llama_pack_densex.cli.choices import Choices, FileChoice
 from llama_pack_densex.cli.output import many, one_line, plain, waiting, warn, write
 from llama_pack_densex.cli.places import PathDocuments, document_hashes
-from llama_pack_densex.ingestion.batch import ImportReport, RequestFile, RequestFiles, export_requests, import_results
+from llama_pack_densex.ingestion.batch import ImportReport, RequestFile, export_requests, import_results, request_files
 from llama_pack_densex.ingestion.estimate import Estimate
 from llama_pack_densex.ingestion.progress import money
 from llama_pack_densex.llm.cache import ReplyCache
@@ -97,7 +97,7 @@ def export_paths(
     if (to / REPLIES_FILE).exists():
         propositionizer = propositionizer.keeping_replies(to / REPLIES_FILE)
     documents.survey()
-    with RequestFiles(out, force=force, max_requests=requests_per_file) as files:
+    with request_files(out, force=force, max_requests=requests_per_file) as files:
         parser, prices = choices.node_parser(manifest, propositionizer), choices.limits.get("prices")
         found = export_requests(documents, parser, files, prices=prices, indexed=document_hashes(to, manifest))
     if found.broken_documents:

@@ -8,11 +8,10 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from fileinput import FileInput
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from llama_index.core.base.llms.types import ChatMessage, ChatResponse, MessageRole
@@ -25,7 +24,7 @@ from llama_pack_densex.ingestion.estimate import Estimate, asked_llm, estimate
 from llama_pack_densex.llm.cache import KEPT_FAILURES, ReplyCache, open_private
 from llama_pack_densex.llm.errors import Failure, classify
 from llama_pack_densex.llm.requests import Question
-from llama_pack_densex.llm.usage import NOTHING, Messages, PriceTable, Reply, Usage, finish_reason, price_of, usage_of
+from llama_pack_densex.llm.usage import NOTHING, Messages, PriceTable, Reply, Usage, price_of
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 
 ENDPOINT = "/v1/chat/completions"
@@ -55,7 +54,7 @@ def export_requests(
     Args:
         documents: The documents, read one after the other.
         parser: What will make nodes of them, with an `LLMPropositionizer`, or one behind another; its cache counts.
-        files: Where to; entered.
+        files: Where to.
         prices: As in `estimate`.
         indexed: Hashes of documents (`parser.document_hash`) that need not be done again.
 
@@ -124,8 +123,41 @@ class RequestFile:
     bytes: int = 0
 
 
+@dataclass
 class RequestFiles:
-    """Writes requests to numbered files in a folder, each within the service's limits.
+    """Requests in numbered files in a folder, each within the service's limits (see `request_files`).
+
+    Args:
+        folder: Where they will lie.
+        unfinished: Where they are written.
+        max_requests: Requests a file.
+        max_bytes: Bytes a file.
+        written: The files.
+    """
+
+    folder: Path
+    unfinished: Path
+    max_requests: int
+    max_bytes: int
+    written: list[RequestFile] = field(default_factory=list)
+
+    def add(self, line: bytes) -> None:
+        """Write a request."""
+        last = self.written[-1] if self.written else None
+        if last is None or last.requests == self.max_requests or last.bytes + len(line) > self.max_bytes:
+            last = RequestFile(str(self.folder / f"requests-{len(self.written) + 1:04}.jsonl"))
+            self.written.append(last)
+        with open(self.unfinished / Path(last.path).name, "ab", opener=open_private) as file:
+            file.write(line)
+        last.requests += 1
+        last.bytes += len(line)
+
+
+@contextmanager
+def request_files(
+    folder: Path, *, force: bool = False, max_requests: int = MAX_REQUESTS, max_bytes: int = MAX_BYTES
+) -> Iterator[RequestFiles]:
+    """Have requests written to numbered files in a folder.
 
     From `with` to the end of it, they lie in a hidden folder there; an error removes them, and earlier files stay as
     they are. Files and folders are private to the user, since they hold documents' text.
@@ -137,62 +169,36 @@ class RequestFiles:
         max_bytes: Bytes a file.
 
     Raises:
-        ValueError: There are files of an earlier export, or more requests a file than the service takes.
+        ValueError: There are files of an earlier export.
 
     Examples:
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> with RequestFiles(folder) as files:
+        >>> with request_files(Path(tempfile.mkdtemp())) as files:
         ...     files.add(request_line("1", {"model": "gpt-4o-mini", "messages": []}))
         >>> [(Path(file.path).name, file.requests) for file in files.written]
         [('requests-0001.jsonl', 1)]
     """
-
-    def __init__(
-        self, folder: Path, *, force: bool = False, max_requests: int = MAX_REQUESTS, max_bytes: int = MAX_BYTES
-    ) -> None:
-        if not 1 <= max_requests <= MAX_REQUESTS:
-            raise ValueError(f"a file may have 1 to {MAX_REQUESTS:,} requests, not {max_requests:,}")
-        self._folder, self._max_requests, self._max_bytes = folder, max_requests, max_bytes
-        self._earlier = sorted(folder.glob("requests-*.jsonl"))
-        if self._earlier and not force:
-            raise ValueError(
-                f"{folder} holds request files of an earlier export ({self._earlier[0].name}): give another folder, or "
-                "--force (force=True) to replace them"
-            )
-        self.written: list[RequestFile] = []
-        self._unfinished, self._is_new = folder, not folder.exists()
-
-    def __enter__(self) -> RequestFiles:
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for left in self._folder.glob(f"{_UNFINISHED}*"):  # of an export that was killed
-            shutil.rmtree(left, ignore_errors=True)
-        self._unfinished = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=self._folder))
-        return self
-
-    def add(self, line: bytes) -> None:
-        """Write a request."""
-        last = self.written[-1] if self.written else None
-        if last is None or last.requests == self._max_requests or last.bytes + len(line) > self._max_bytes:
-            last = RequestFile(str(self._folder / f"requests-{len(self.written) + 1:04}.jsonl"))
-            self.written.append(last)
-        with open(self._unfinished / Path(last.path).name, "ab", opener=open_private) as file:
-            file.write(line)
-        last.requests += 1
-        last.bytes += len(line)
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        try:
-            if kind is None:
-                new = [Path(file.path) for file in self.written]
-                for path in new:
-                    (self._unfinished / path.name).replace(path)
-                for path in {*self._earlier} - {*new}:  # what stayed would be uploaded with the new ones
-                    path.unlink(missing_ok=True)
-        finally:
-            shutil.rmtree(self._unfinished, ignore_errors=True)
-            if self._is_new:
-                with suppress(OSError):  # there are files in it
-                    self._folder.rmdir()
+    is_new, earlier = not folder.exists(), sorted(folder.glob("requests-*.jsonl"))
+    if earlier and not force:
+        raise ValueError(
+            f"{folder} holds request files of an earlier export ({earlier[0].name}): give another folder, or --force "
+            "(force=True) to replace them"
+        )
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for left in folder.glob(f"{_UNFINISHED}*"):  # of an export that was killed
+        shutil.rmtree(left, ignore_errors=True)
+    try:
+        with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=folder) as unfinished:
+            files = RequestFiles(folder, Path(unfinished), max_requests, max_bytes)
+            yield files
+            new = [Path(file.path) for file in files.written]
+            for path in new:
+                (files.unfinished / path.name).replace(path)
+            for path in {*earlier} - {*new}:  # what stayed would be uploaded with the new ones
+                path.unlink(missing_ok=True)
+    finally:
+        if is_new:
+            with suppress(OSError):  # there are files in it
+                folder.rmdir()
 
 
 @dataclass(frozen=True)
@@ -308,8 +314,7 @@ def _read(line: bytes) -> BatchResult:
     match body:
         case {"choices": [{"message": {"content": (None | str()) as content}}, *_], **more}:
             response = ChatResponse(message=ChatMessage(content, role=MessageRole.ASSISTANT), raw=body)
-            reply = Reply(content or "", finish_reason(response), usage_of(response, ()))
-            return BatchResult(custom_id, reply, model=str(more.get("model") or ""))
+            return BatchResult(custom_id, Reply.of(response, ()), model=str(more.get("model") or ""))
     return BatchResult(custom_id, problem="the response holds no text")
 
 

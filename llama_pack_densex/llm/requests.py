@@ -32,8 +32,6 @@ from llama_pack_densex.llm.usage import (
     Usage,
     count_messages,
     count_tokens,
-    finish_reason,
-    usage_of,
 )
 
 logger = logging.getLogger(__name__)
@@ -223,12 +221,12 @@ class _Attempt:
 
     def receive(self, response: Response) -> None:
         """Count and keep a response, in the thread that got it."""
-        used = usage_of(response, self.question.messages)
-        self.sender.meter.settle(self.reserved, used)
+        reply = Reply.of(response, self.question.messages)
+        self.sender.meter.settle(self.reserved, reply.usage)
         self.reserved = None
-        if (finish := finish_reason(response)) == "failed":
+        if reply.finish == "failed":
             raise ConnectionError("the provider ended its reply with an error")
-        self.outcome = reply = Reply(_text_of(response, self.question), finish, used)
+        self.outcome = reply
         if self.sender.cache is not None:
             try:
                 self.sender.cache.put(self.key, reply)
@@ -380,12 +378,3 @@ def background_loop() -> asyncio.AbstractEventLoop:
         else:
             loop.close()
     return _LOOPS[process]
-
-
-def _text_of(response: Response, question: Question) -> str:
-    message = getattr(response, "message", None)
-    if message is not None:
-        return message.content or ""
-    text: str = getattr(response, "text", "")
-    sent = question.messages[-1].content
-    return text.rpartition(sent)[2] if sent else text  # some models send the prompt back before the answer

@@ -67,6 +67,14 @@ class Reply:
     finish: Finish = ""
     usage: Usage = NOTHING
 
+    @classmethod
+    def of(cls, response: Response, messages: Messages) -> Reply:
+        """What a model answered to messages, as LlamaIndex returns it."""
+        text, sent = _text_of(response), messages[-1].content if messages else ""
+        if sent and isinstance(response, CompletionResponse):
+            text = text.rpartition(sent)[2]  # some models send the prompt back before the answer
+        return cls(text, finish_reason(response), usage_of(response, messages))
+
 
 @dataclass(frozen=True)
 class RequestFigures:
@@ -135,7 +143,6 @@ def usage_of(response: Response, messages: Messages) -> Usage:
         messages: What was sent.
     """
     raw, message = response.raw, getattr(response, "message", None)
-    text = message.content if message is not None else getattr(response, "text", "")
     reported = (attribute(raw, "usage"), attribute(raw, "usage_metadata"), raw)
     for place in (*reported, response.additional_kwargs, attribute(message, "additional_kwargs")):
         sent, received = _number(place, _INPUT), _number(place, _OUTPUT)
@@ -150,8 +157,12 @@ def usage_of(response: Response, messages: Messages) -> Usage:
                 sent += cached + (_number(place, _WRITTEN) or 0)
             # what is in the total alone are thoughts: Google's and xAI's
             received = max(received or 0, (_number(place, _TOTAL) or 0) - sent)
-        return Usage(1, sent, received or count_tokens(text or ""), min(cached, sent))
-    return Usage(1, count_messages(messages), count_tokens(text or ""))
+        return Usage(1, sent, received or count_tokens(_text_of(response)), min(cached, sent))
+    return Usage(1, count_messages(messages), count_tokens(_text_of(response)))
+
+
+def _text_of(response: Response) -> str:
+    return (response.message.content if isinstance(response, ChatResponse) else response.text) or ""
 
 
 def finish_reason(response: Any) -> Finish:

@@ -23,7 +23,7 @@ from llama_pack_densex import (
     SentencePropositionizer,
     Seq2SeqPropositionizer,
 )
-from llama_pack_densex.ingestion.batch import RequestFiles, export_requests
+from llama_pack_densex.ingestion.batch import export_requests, request_files
 from llama_pack_densex.ingestion.estimate import estimate
 from llama_pack_densex.propositionizers.sentences import passage_sentences
 from tests.embedding import TrigramEmbedding
@@ -128,7 +128,7 @@ def test_what_is_handed_over_to_an_llm_is_estimated_and_exported(folder: Path, t
     found = estimate(documents, both)
     assert (found.requests, found.input_tokens, found.cost) == (1, alone.input_tokens, alone.cost)
     assert found.model == "gpt-4o-mini"
-    with RequestFiles(tmp_path) as files:
+    with request_files(tmp_path) as files:
         export_requests(documents, both, files)
     assert [file.requests for file in files.written] == [1]
 
