@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -227,6 +228,21 @@ def test_front_matter_is_metadata_and_not_text(tmp_path: Path, encoding: str, en
     given_by_user = {"title": "猫の暮らし", "tags": ["猫", "家"], "date": "2024-05-01", "year": 2024}
     assert given_by_user.items() <= document.metadata.items()
     assert document.metadata["file_name"] == "a.md"
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 reads no TOML")
+def test_tomls_front_matter_is_metadata_too(tmp_path: Path) -> None:
+    text = '+++\r\ntitle = "猫の暮らし"\r\ndate = 2024-05-01\r\n[params]\r\ntags = ["猫"]\r\n+++\r\nRain fell.'
+    (document,) = read_file(write(tmp_path / "a.md", text), "a.md")
+    assert document.text == "Rain fell."
+    given = {"title": "猫の暮らし", "date": "2024-05-01", "params": {"tags": ["猫"]}}
+    assert given.items() <= document.metadata.items()
+
+
+def test_front_matter_that_is_no_toml_stays_in_the_text(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    text = "+++\ntitle: a\n+++\nRain fell."
+    assert read_file(write(tmp_path / "a.md", text), "a.md")[0].text == text
+    assert "front matter is no TOML" in caplog.text
 
 
 def test_front_matter_is_the_same_json_in_every_process(tmp_path: Path) -> None:

@@ -421,8 +421,8 @@ def split(document: BaseNode, parsers: Sequence[NodeParser]) -> list[BasePiece]:
 
 def title_of(document: BaseNode) -> str:
     """A document's title: "title" in its metadata, else a Markdown file's first heading, else the file's stem."""
-    if document.metadata.get("title"):
-        return str(document.metadata["title"])
+    if title := document.metadata.get("title"):
+        return ", ".join(map(str, title)) if isinstance(title, (list, tuple)) else str(title)
     file = PurePath(str(document.metadata.get("file_name") or document.metadata.get("file_path") or ""))
     if file.suffix.lower() in (".md", ".markdown") and document.source_node is None:
         text = document.get_content()

@@ -33,7 +33,7 @@ _WHATWG = {  # what browsers take these labels for: pages say the first and are 
     "ks_c_5601-1987": "cp949", "shift_jis": "cp932", "shift-jis": "cp932", "sjis": "cp932", "x-sjis": "cp932",
     "big5": "big5hkscs",
 }  # fmt: skip
-_FRONT_MATTER = re.compile(r"---[ \t]*\r?\n((?:.*\n)*?)(?:---|\.\.\.)[ \t]*\r?(?:\n|\Z)")
+_FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\r?\n((?:.*\n)*?)(?:\1|\.\.\.)[ \t]*\r?(?:\n|\Z)")
 _SLIDE_KEYS = ("text_sections", "tables", "charts", "images", "notes", "extraction_errors", "extraction_warnings")
 _MOST_ALIASES = 20  # in front matter: of a few lines, some more make gigabytes
 _BINARY = 8192  # bytes that tell a large binary file from text before it is read
@@ -55,7 +55,7 @@ def read_file(path: Path, document_id: str) -> list[Document]:
 
     Returns:
         The documents, with the metadata and the excluded keys that `SimpleDirectoryReader` gives them, and those of a
-        text's YAML front matter.
+        text's YAML or TOML front matter.
 
     Raises:
         UnreadableFileError: The file is no text, is damaged, encrypted, or may not be read.
@@ -115,16 +115,28 @@ def _text(file: Path) -> _Parts:
     """UTF-8, UTF-16 with a byte order mark, a Japanese encoding, or what it can be told to be; without front matter."""
     text = _decoded(file, _bytes(file))
     if found := _FRONT_MATTER.match(text):
+        kind, read = ("YAML", _yaml) if found[1] == "---" else ("TOML", _toml)
         try:
-            if sum(isinstance(token, yaml.AliasToken) for token in yaml.scan(found[1])) > _MOST_ALIASES:
-                raise ValueError("too many aliases")
-            metadata = json.loads(json.dumps(yaml.safe_load(found[1]), default=_plain), parse_constant=str)
-        except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
-            logger.warning("%s: its front matter is no YAML (%s) and stays in the text", file, type(error).__name__)
+            metadata = json.loads(json.dumps(read(found[2]), default=_plain), parse_constant=str)
+        except (yaml.YAMLError, ValueError, TypeError, RecursionError, ImportError) as error:
+            logger.warning("%s: its front matter is no %s (%s) and stays in the text", file, kind, type(error).__name__)
         else:
-            if isinstance(metadata, dict) or not found[1].strip():  # else it is text between two rules
+            if isinstance(metadata, dict) or not found[2].strip():  # else it is text between two rules
                 return [(text[found.end() :], metadata or {})]
     return [(text, {})]
+
+
+def _yaml(text: str) -> Any:
+    if sum(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)) > _MOST_ALIASES:
+        raise ValueError("too many aliases")
+    return yaml.safe_load(text)
+
+
+def _toml(text: str) -> dict[str, Any]:
+    """Hugo's front matter."""
+    import tomllib  # which Python 3.10 lacks
+
+    return tomllib.loads(text)
 
 
 def _plain(value: Any) -> Any:

@@ -162,6 +162,11 @@ def test_a_users_own_title_and_section_stay_as_they_are() -> None:
     assert {node.metadata[SECTION_KEY] for node in nodes} == {"['a', 1]"}
 
 
+def test_titles_in_a_list_are_said_one_after_the_other() -> None:
+    nodes = PropositionNodeParser().get_nodes_from_documents([Document(text=FACT, metadata={"title": ["手引き", "A"]})])
+    assert {node.metadata[TITLE_KEY] for node in nodes} == {"手引き, A"}
+
+
 def test_a_unit_says_the_section_that_it_stands_in_itself() -> None:
     text = "Before all heads, nothing.\n\n# One\n\nRain fell.\n\n# Two\n\nIt was cold."
     nodes = PropositionNodeParser().get_nodes_from_documents([Document(text=text)])
