@@ -99,10 +99,8 @@ class Source:
         """The source as JSON, with the propositions of it that support an answer; its section is that of the first."""
         facts = [{"id": unit.id, "text": unit.text, **placed(unit.span)} for unit in units]
         section = next((unit.section for unit in units if unit.section), self.section)
-        return {
-            "number": self.number, "node_id": self.node_id, "document": self.document, "title": self.title,
-            "section": section, "page": self.page, **placed(self.span), "text": self.text, "propositions": facts,
-        }  # fmt: skip
+        about = {name: value for name, value in vars(self).items() if name not in ("span", "units")}
+        return {**about, "section": section, **placed(self.span), "propositions": facts}
 
 
 def placed(span: tuple[int, int] | None) -> dict[str, int | None]:

@@ -36,7 +36,8 @@ except ImportError as error:
 MakeEmbedding = Callable[[], BaseEmbedding]
 
 _BATCHES_A_WORKER = 2  # one under way and one that waits
-_MOST_RETRIES = 3  # of a batch whose worker died: one that is killed for its memory each time must end
+# of a worker that died, and of its batch: one that is killed for its memory each time must end
+_RESTARTS = {"max_restarts": -1, "max_task_retries": 3}
 
 
 def ray_transformations(
@@ -277,10 +278,12 @@ class _ShardStore:
 class _Workers:
     """The actors that parse and those that embed; each is started when there is a first batch for it."""
 
-    def __init__(self, parsing: RayTransformComponent, *embedding: RayTransformComponent) -> None:
-        self._batch_size: int = parsing.map_batches_kwargs["batch_size"]
-        self._parsers = _Actors(parsing)
-        self._embedders = [_Actors(stage) for stage in embedding]
+    def __init__(self, *stages: RayTransformComponent) -> None:
+        self._makes = [stage.transform_kwargs["make"] for stage in stages]
+        self._options = [{**_RESTARTS, **stage.map_batches_kwargs} for stage in stages]
+        self._sizes: list[int] = [options.pop("compute").min_size for options in self._options]
+        self._batch_size, *_ = (options.pop("batch_size") for options in self._options)
+        self._started: dict[tuple[int, int], Any] = {}
 
     def run(self, documents: Iterator[Document]) -> Iterator[_Batch]:
         """Make nodes of documents, and return batches of them as they are finished."""
@@ -291,13 +294,13 @@ class _Workers:
             batch = list(islice(documents, self._batch_size))
             if not batch:
                 return
-            nodes, *about = self._parsers[parser].parse.options(num_returns=3).remote(batch)
+            nodes, *about = self._actor(0, parser).parse.options(num_returns=3).remote(batch)
             turn = next(turns)
-            for actors in self._embedders:
-                nodes = actors[turn % actors.size].embed.remote(nodes)
+            for stage, size in enumerate(self._sizes[1:], 1):
+                nodes = self._actor(stage, turn % size).embed.remote(nodes)
             under_way[nodes] = parser, batch, about
 
-        for parser in [*range(self._parsers.size)] * _BATCHES_A_WORKER:
+        for parser in [*range(self._sizes[0])] * _BATCHES_A_WORKER:
             feed(parser)
         while under_way:
             (finished,), _ = ray.wait(list(under_way))
@@ -307,26 +310,14 @@ class _Workers:
 
     def stop(self) -> None:
         """End the actors."""
-        for actors in (self._parsers, *self._embedders):
-            for actor in actors.started.values():
-                ray.kill(actor)
+        for actor in self._started.values():
+            ray.kill(actor)
 
-
-class _Actors:
-    """Actors for one stage, by number."""
-
-    def __init__(self, stage: RayTransformComponent) -> None:
-        options = {"max_restarts": -1, "max_task_retries": _MOST_RETRIES, **stage.map_batches_kwargs}
-        self.size: int = options.pop("compute").min_size
-        del options["batch_size"]
-        self._options, self._make = options, stage.transform_kwargs["make"]
-        self.started: dict[int, Any] = {}
-
-    def __getitem__(self, number: int) -> Any:
-        if number not in self.started:
+    def _actor(self, stage: int, number: int) -> Any:
+        if (stage, number) not in self._started:
             worker: Any = ray.remote(_Worker)
-            self.started[number] = worker.options(**self._options).remote(self._make)
-        return self.started[number]
+            self._started[stage, number] = worker.options(**self._options[stage]).remote(self._makes[stage])
+        return self._started[stage, number]
 
 
 class _Worker:

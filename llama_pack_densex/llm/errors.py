@@ -60,26 +60,26 @@ def classify(error: BaseException, secrets: Iterable[str] = (), *, proven: bool 
     status, codes, text, wait = _status(error), _codes(error), _message(error), retry_after(error)
     summary = " ".join([type(error).__name__, *([str(status)] if status else []), *sorted(codes)[:2]])
     summary, said = scrub(summary, secrets), f"{type(error).__name__}: {scrub(text, secrets)[:500]}"
-    words = f"{text}\n{_causes(error)}"
-    is_filter = bool(_FILTERED_CODES & codes or (status in (400, 403) and _FILTERED.search(text)))
+    words, coded = f"{text}\n{_causes(error)}", {_MEANINGS.get(code) for code in codes}
+    is_filter = "filtered" in coded or bool(status in (400, 403) and _FILTERED.search(text))
     is_refused_key = status == 401 or (status == 403 and not proven and not is_filter)
     advice = ""
-    if codes & _QUOTA_CODES or status == 402 or (status in (400, 403, 429) and _BAD_QUOTA.search(words)):
+    if "quota" in coded or status == 402 or (status in (400, 403, 429) and _BAD_QUOTA.search(words)):
         advice = "The provider's quota is used up: check the plan and the billing, then run again."
-    elif is_refused_key or codes & _KEY_CODES or (status in (None, 400) and _BAD_KEY.search(words)):
+    elif is_refused_key or "key" in coded or (status in (None, 400) and _BAD_KEY.search(words)):
         advice = "The provider does not accept the API key: check the key (for OpenAI, OPENAI_API_KEY) and its rights."
-    elif status == 404 or codes & _MODEL_CODES or (status in (None, 400) and _BAD_MODEL.search(words)):
+    elif status == 404 or "model" in coded or (status in (None, 400) and _BAD_MODEL.search(words)):
         advice = "The provider does not know the model or the address: check the LLM's model name and its base URL."
-    elif codes & _SETTING_CODES:
+    elif "setting" in coded:
         advice = SETTING_ADVICE
     kind: Kind = "transient"
     if advice:
         return Failure("fatal", summary, f"{said} {advice}", said)
     if is_filter:
         kind = "filtered"
-    elif _TOO_LONG_CODES & codes or (status in (None, 400, 413, 422, 429) and _TOO_LONG.search(text)):
+    elif "too_long" in coded or (status in (None, 400, 413, 422, 429) and _TOO_LONG.search(text)):
         kind = "too_long"
-    elif status in (429, 529) or _REFUSED_CODES & codes or (status == 503 and wait):
+    elif status in (429, 529) or "refused" in coded or (status == 503 and wait):
         kind = "refused"
     elif status is not None and 400 <= status < 500 and status not in (408, 409, 425):
         kind = "rejected"
@@ -161,21 +161,19 @@ _NAMED_KEY = re.compile(
 )
 _CREDENTIALS_IN_URL = re.compile(r"(?i)(\b[a-z][a-z0-9+.-]*://)[^\s/]+@")
 
-_KEY_CODES = {
-    "invalid_api_key", "authentication_error", "permission_error", "account_deactivated", "accessdeniedexception",
-    "unrecognizedclientexception", "invalidsignatureexception", "expiredtokenexception",
-}  # fmt: skip
-_MODEL_CODES = {"model_not_found", "deploymentnotfound", "model_not_available", "invalid_model"}
-_SETTING_CODES = {"unsupported_value", "unsupported_parameter", "unknown_parameter"}
-_QUOTA_CODES = {"insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "insufficient_balance"}
-_FILTERED_CODES = {
-    "content_filter", "content_policy_violation", "responsibleaipolicyviolation", "data_inspection_failed",
-}  # fmt: skip
-_TOO_LONG_CODES = {"context_length_exceeded", "string_above_max_length", "request_too_large"}
-_REFUSED_CODES = {
-    "throttlingexception", "throttling", "throttledexception", "toomanyrequestsexception", "requestlimitexceeded",
-    "limitexceededexception", "provisionedthroughputexceededexception", "slowdown", "overloaded_error",
-}  # fmt: skip
+# What the machine-readable names of errors mean, OpenAI's, Anthropic's, Azure's and Amazon's among them.
+_CODES = {
+    "quota": "insufficient_quota billing_hard_limit_reached billing_not_active insufficient_balance",
+    "key": "invalid_api_key authentication_error permission_error account_deactivated accessdeniedexception"
+    " unrecognizedclientexception invalidsignatureexception expiredtokenexception",
+    "model": "model_not_found deploymentnotfound model_not_available invalid_model",
+    "setting": "unsupported_value unsupported_parameter unknown_parameter",
+    "filtered": "content_filter content_policy_violation responsibleaipolicyviolation data_inspection_failed",
+    "too_long": "context_length_exceeded string_above_max_length request_too_large",
+    "refused": "throttlingexception throttling throttledexception toomanyrequestsexception requestlimitexceeded"
+    " limitexceededexception provisionedthroughputexceededexception slowdown overloaded_error",
+}
+_MEANINGS = {code: meaning for meaning, codes in _CODES.items() for code in codes.split()}
 _BAD_KEY = re.compile(
     r"(?i)api key not valid|invalid api key|incorrect api key|missing credentials|illegal header value"
     r"|no api[- _]?key|api[_ ]key[^.]{0,40} must be set"
