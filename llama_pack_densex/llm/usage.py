@@ -122,17 +122,16 @@ _CACHED = ("cached_tokens", *_READ, "cached_content_token_count")
 _A_MESSAGE = 3  # tokens of OpenAI's around a message, and ahead of the reply
 
 _FINISH_NAMES = ("finish_reason", "stop_reason", "done_reason", "stop_type", "reason")
-_FINISHES: dict[str, Finish] = {
-    **dict.fromkeys(["stop", "end_turn", "stop_sequence", "eos", "eos_token", "complete", "completed"], "stop"),
-    **dict.fromkeys(
-        ["length", "max_tokens", "max_output_tokens", "model_length", "max_length", "token_limit", "limit"], "length"
-    ),
-    **dict.fromkeys(["model_context_window_exceeded", "error_limit"], "length"),
-    **dict.fromkeys(["content_filter", "content_filtered", "safety", "prohibited_content", "blocklist"], "filtered"),
-    **dict.fromkeys(["recitation", "spii", "guardrail_intervened", "error_toxic"], "filtered"),
-    "refusal": "refused",
-    "error": "failed",
+_SAID: dict[Finish, str] = {
+    "stop": "stop end_turn stop_sequence eos eos_token complete completed",
+    "length": "length max_tokens max_output_tokens model_length max_length token_limit limit"
+    " model_context_window_exceeded error_limit",
+    "filtered": "content_filter content_filtered safety prohibited_content blocklist recitation spii"
+    " guardrail_intervened error_toxic",
+    "refused": "refusal",
+    "failed": "error",
 }
+_FINISHES = {reason: finish for finish, reasons in _SAID.items() for reason in reasons.split()}
 
 
 def usage_of(response: Response, messages: Messages) -> Usage:

@@ -38,7 +38,9 @@ _EXAMPLE = """\
 "The tower of Karsted Lighthouse was begun by Ida Brandvold.", \
 "Ida Brandvold was an engineer.", \
 "Karsted Lighthouse is 41 metres high."]"""
-_QUESTIONS = '["Who built Karsted Lighthouse?", "How tall is Karsted Lighthouse?"]'
+_EXAMPLE_WITH_QUESTIONS = (
+    f'{{"propositions": {_EXAMPLE}, "questions": ["Who built Karsted Lighthouse?", "How tall is Karsted Lighthouse?"]}}'
+)
 
 _SYSTEM_JA = """\
 文章を命題（単独で正しく通じる短い文）に分ける。
@@ -54,7 +56,7 @@ Title: 霧浜灯台. Section: 歴史. Content: 塔は1874年、技師の佐伯�
 _LIST_JA = "JSON配列だけを返す。"
 _OBJECT_JA = "文章が答えになる質問も、検索する人の言葉で書く。JSONだけを返す。"
 _EXAMPLE_JA = '["霧浜灯台の塔は1874年に着工した。", "霧浜灯台の塔は佐伯が着工した。", "佐伯は技師である。"]'
-_QUESTIONS_JA = '["霧浜灯台を建てた人は？"]'
+_EXAMPLE_WITH_QUESTIONS_JA = f'{{"propositions": {_EXAMPLE_JA}, "questions": ["霧浜灯台を建てた人は？"]}}'
 
 _REQUEST = "{note}Title: {title}. Section: {section}. Content: {content}"
 
@@ -71,11 +73,8 @@ def default_prompts(questions: bool = False) -> dict[str, BasePromptTemplate]:
     Args:
         questions: Whether to ask for questions that the passage answers too, in an object with both lists.
     """
-    if questions:
-        english = _OBJECT, _both(_EXAMPLE, _QUESTIONS)
-        japanese = _OBJECT_JA, _both(_EXAMPLE_JA, _QUESTIONS_JA)
-    else:
-        english, japanese = (_LIST, _EXAMPLE), (_LIST_JA, _EXAMPLE_JA)
+    english = (_OBJECT, _EXAMPLE_WITH_QUESTIONS) if questions else (_LIST, _EXAMPLE)
+    japanese = (_OBJECT_JA, _EXAMPLE_WITH_QUESTIONS_JA) if questions else (_LIST_JA, _EXAMPLE_JA)
     return {PROMPT_KEY: _chat_prompt(_SYSTEM, *english), JAPANESE_PROMPT_KEY: _chat_prompt(_SYSTEM_JA, *japanese)}
 
 
@@ -135,10 +134,6 @@ def context_note(before: str, language: str) -> str:
     if not before:
         return ""
     return f"{_BEFORE_JA if language == 'ja' else _BEFORE}\n{before}\n\n"
-
-
-def _both(propositions: str, questions: str) -> str:
-    return f'{{"propositions": {propositions}, "questions": {questions}}}'
 
 
 def _chat_prompt(system: str, reply: str, example: str) -> ChatPromptTemplate:

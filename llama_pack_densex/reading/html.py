@@ -58,15 +58,14 @@ def html_to_text(html: str) -> tuple[str, str]:
     title = _inline(soup.title.get_text()) if soup.title else ""
     for tag in soup.select(", ".join(_DROPPED)):
         tag.extract()
-    tables = {tag: _pipe_table(tag) for tag in soup.find_all("table") if not tag.find(["table", *_HEADINGS, "pre"])}
     ready: list[str] = []
 
     def put(tag: Tag, block: str) -> None:
         ready.append(block)
         tag.replace_with(f"{_END}{_READY}{len(ready) - 1}{_END}")
 
-    for tag, table in tables.items():
-        if table:
+    for tag in soup.find_all("table"):
+        if not tag.find(["table", *_HEADINGS, "pre"]) and (table := _pipe_table(tag)):
             put(tag, table)
     for tag in soup.find_all("pre"):
         code = tag.get_text().strip("\r\n")
