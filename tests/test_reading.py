@@ -219,6 +219,14 @@ def test_text_is_read_in_the_encodings_of_japan(tmp_path: Path, encoding: str) -
     assert read_file(file, "a.txt")[0].text == JAPANESE
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize(
+    "text", ["Rain fell.", "味噌は大豆から作られる。\n" * 5, "It rained.\n" * 372 + "\n\n\n😀 It rained.\n" * 9]
+)
+def test_utf_16_needs_no_byte_order_mark(tmp_path: Path, text: str, encoding: str) -> None:
+    assert read_file(write(tmp_path / "a.txt", text.encode(encoding)), "a.txt")[0].text == text
+
+
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp932", "euc_jp"])
 @pytest.mark.parametrize("end", ["---\n", "...\r\n"])
 def test_front_matter_is_metadata_and_not_text(tmp_path: Path, encoding: str, end: str) -> None:

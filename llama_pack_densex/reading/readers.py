@@ -112,7 +112,7 @@ _Parts = list[tuple[str, dict[str, Any]]]
 
 
 def _text(file: Path) -> _Parts:
-    """UTF-8, UTF-16 with a byte order mark, a Japanese encoding, or what it can be told to be; without front matter."""
+    """UTF-8, UTF-16, a Japanese encoding, or what it can be told to be; without front matter."""
     text = _decoded(file, _bytes(file))
     if found := _FRONT_MATTER.match(text):
         kind, read = ("YAML", _yaml) if found[1] == "---" else ("TOML", _toml)
@@ -199,6 +199,8 @@ def decode(data: bytes, declared: str | None = None) -> str | None:
     """
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return _try(data, "utf-32" if data.startswith(codecs.BOM_UTF32_LE) else "utf-16")
+    if (text := _unmarked_utf_16(data)) is not None:
+        return text
     named = [_WHATWG.get(declared.strip().lower(), declared), declared] if declared else []
     for encoding in [*(["iso2022_jp_ext"] if b"\x1b$" in data else []), "utf-8-sig", *named]:
         text = _try(data, encoding)
@@ -213,6 +215,12 @@ def decode(data: bytes, declared: str | None = None) -> str | None:
     if guess is not None and western is not None and western.coherence >= guess.coherence:
         guess = western  # of equals, short texts seem to be in some Baltic code page
     return str(guess) if guess is not None else None
+
+
+def _unmarked_utf_16(data: bytes) -> str | None:
+    """The text of what is UTF-16 without a byte order mark."""
+    guess = from_bytes(data, cp_isolation=["utf_16_le", "utf_16_be"]).best() if b"\0" in data else None
+    return None if guess is None else str(guess)
 
 
 def _japanese_share(text: str) -> float:
@@ -245,6 +253,8 @@ def _bytes(file: Path) -> bytes:
     with file.open("rb") as opened:
         data = opened.read(_BINARY)
         is_utf_16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        # the last character may be cut in two
+        is_utf_16 = is_utf_16 or any(_unmarked_utf_16(data[:end]) is not None for end in (_BINARY, -2))
         data += opened.read() if is_utf_16 or b"\0" not in data else b""
     if b"\0" in data and not is_utf_16:
         raise UnreadableFileError(file, _NO_TEXT)
