@@ -38,8 +38,8 @@ from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter,
 
 from llama_pack_densex import DenseXRetrievalPack, Passage, Propositionizer
 from llama_pack_densex.propositionizers.base import PropositionSet
+from llama_pack_densex.propositionizers.language import tokenize
 from llama_pack_densex.propositionizers.sentences import passage_sentences
-from llama_pack_densex.propositionizers.tokens import tokenize
 from llama_pack_densex.retrieval.hits import MIN_FETCH
 from llama_pack_densex.retrieval.search import HEAD_PASSAGES, HEAD_UNITS, LexicalUnitRetriever
 from llama_pack_densex.stores.index import NodeIndex, node_store

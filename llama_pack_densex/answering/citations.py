@@ -10,9 +10,8 @@ from typing import Any, Literal
 from llama_index.core.schema import NodeWithScore
 
 from llama_pack_densex.node_parsers.metadata import FOOTNOTE_KEY, MATCHED_KEY, SECTION_KEY, TITLE_KEY
-from llama_pack_densex.propositionizers.language import detect_language
+from llama_pack_densex.propositionizers.language import detect_language, telling_words, tokenize
 from llama_pack_densex.propositionizers.sentences import sentence_spans
-from llama_pack_densex.propositionizers.tokens import telling_words, tokenize
 from llama_pack_densex.retrieval.context import is_unit
 from llama_pack_densex.retrieval.hits import MatchedUnit, matched_units
 from llama_pack_densex.stores.node_store import span_of

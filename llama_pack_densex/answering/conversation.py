@@ -20,8 +20,7 @@ from llama_index.core.schema import QueryBundle
 from llama_index.core.utils import get_tokenizer
 
 from llama_pack_densex.answering.citations import in_language, plain_answer
-from llama_pack_densex.propositionizers.language import detect_language
-from llama_pack_densex.propositionizers.tokens import sendable, telling_words, tokenize
+from llama_pack_densex.propositionizers.language import detect_language, sendable, telling_words, tokenize
 
 logger = logging.getLogger(__name__)
 

@@ -10,8 +10,7 @@ from llama_index.core.schema import NodeWithScore, QueryBundle
 
 from llama_pack_densex.answering.citations import CitedAnswer, Source, in_language, share_held, without_footnotes
 from llama_pack_densex.answering.synthesizer import Asked, SourcedSynthesizer
-from llama_pack_densex.propositionizers.language import detect_language
-from llama_pack_densex.propositionizers.tokens import telling_words, tokenize
+from llama_pack_densex.propositionizers.language import detect_language, telling_words, tokenize
 from llama_pack_densex.retrieval.context import Fact, count_words, leading_sentences, rank_facts
 from llama_pack_densex.retrieval.trust import LanguageTrust, trust_in
 

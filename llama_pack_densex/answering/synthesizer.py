@@ -24,8 +24,7 @@ from llama_index.core.utils import get_tokenizer
 
 from llama_pack_densex.answering.citations import NOT_FOUND, CitedAnswer, Source, in_language, numbered
 from llama_pack_densex.answering.conversation import Query, by_rules
-from llama_pack_densex.propositionizers.language import detect_language
-from llama_pack_densex.propositionizers.tokens import sendable
+from llama_pack_densex.propositionizers.language import detect_language, sendable
 from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
 
 _SYSTEM = """\

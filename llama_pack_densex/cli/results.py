@@ -52,8 +52,8 @@ from llama_pack_densex.node_parsers.metadata import (
 )
 from llama_pack_densex.options import Mode
 from llama_pack_densex.pack import DenseXRetrievalPack
+from llama_pack_densex.propositionizers.language import compared
 from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
-from llama_pack_densex.propositionizers.tokens import compared
 from llama_pack_densex.retrieval.context import ContextMode, PropositionContextPostprocessor, assemble_context
 from llama_pack_densex.retrieval.hits import matched_units
 from llama_pack_densex.stores.node_store import NodeRecord, span_of

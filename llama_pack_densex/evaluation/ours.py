@@ -28,8 +28,8 @@ from llama_pack_densex.node_parsers.topics import TopicNodeParser
 from llama_pack_densex.options import DEFAULT_GRANULARITY, PackOptions
 from llama_pack_densex.pack import DenseXRetrievalPack
 from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
+from llama_pack_densex.propositionizers.language import telling_words, tokenize
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
-from llama_pack_densex.propositionizers.tokens import telling_words, tokenize
 from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
 from llama_pack_densex.retrieval.hits import PassageHit
 from llama_pack_densex.retrieval.search import fuse

@@ -41,8 +41,7 @@ from llama_pack_densex.evaluation.strategy import Built, Corpus, Strategy, Strat
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_ID_KEY
 from llama_pack_densex.node_parsers.nodes import Outline, WholeDocumentNodeParser, title_of
 from llama_pack_densex.propositionizers.base import Passage
-from llama_pack_densex.propositionizers.blocks import CJK
-from llama_pack_densex.propositionizers.sentences import sentence_spans
+from llama_pack_densex.propositionizers.sentences import CJK, sentence_spans
 
 logger = logging.getLogger(__name__)
 

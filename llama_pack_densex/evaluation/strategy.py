@@ -23,9 +23,9 @@ from llama_pack_densex.evaluation.models import CachedLLM
 from llama_pack_densex.llm.usage import RequestFigures, count_tokens
 from llama_pack_densex.node_parsers.nodes import title_of
 from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
+from llama_pack_densex.propositionizers.language import tokenize
 from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer, passage_sentences, sentence_spans
-from llama_pack_densex.propositionizers.tokens import tokenize
 
 T = TypeVar("T")
 

@@ -29,10 +29,10 @@ from llama_pack_densex.models import E5, MINILM, RETRIEVERS
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, SECTION_KEY, TITLE_KEY
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 from llama_pack_densex.propositionizers.base import DelegatingPropositionizer, Passage, Propositionizer, PropositionSet
+from llama_pack_densex.propositionizers.language import has_letters
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer, passage_sentences
-from llama_pack_densex.propositionizers.tokens import has_letters
 
 ENOUGH = 5
 """Passages that a sample needs; replies to single passages differ by a tenth or two."""

@@ -46,10 +46,16 @@ from llama_pack_densex.node_parsers.metadata import (
 )
 from llama_pack_densex.propositionizers.alignment import Span, align, answers
 from llama_pack_densex.propositionizers.base import Passage, PropositionSet
-from llama_pack_densex.propositionizers.blocks import Region, find_headings, find_regions, heading_text
-from llama_pack_densex.propositionizers.replies import unique
-from llama_pack_densex.propositionizers.sentences import passage_sentences, sentence_spans
-from llama_pack_densex.propositionizers.tokens import sendable
+from llama_pack_densex.propositionizers.language import sendable
+from llama_pack_densex.propositionizers.prompts import unique
+from llama_pack_densex.propositionizers.sentences import (
+    Region,
+    find_headings,
+    find_regions,
+    heading_text,
+    passage_sentences,
+    sentence_spans,
+)
 
 _QUIET_SIZE = 50  # of smaller chunks core prints to stdout that metadata make them small, even where there are none
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "llama-pack-densex")

@@ -33,10 +33,9 @@ from llama_pack_densex.node_parsers.nodes import (
 )
 from llama_pack_densex.node_parsers.topics import TopicNodeParser
 from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet, checked_sets, reported
-from llama_pack_densex.propositionizers.blocks import find_headings
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
-from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
+from llama_pack_densex.propositionizers.sentences import SentencePropositionizer, find_headings
 from llama_pack_densex.propositionizers.seq2seq import Seq2SeqPropositionizer
 
 UnitGranularity = Literal["proposition", "sentence"]

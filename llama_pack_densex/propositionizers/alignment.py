@@ -15,10 +15,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from llama_pack_densex.propositionizers.blocks import Region
-from llama_pack_densex.propositionizers.language import detect_language
-from llama_pack_densex.propositionizers.sentences import segment
-from llama_pack_densex.propositionizers.tokens import STOP_WORDS, normal, tokenize
+from llama_pack_densex.propositionizers.language import STOP_WORDS, detect_language, normal, tokenize
+from llama_pack_densex.propositionizers.sentences import Region, segment
 
 Span = tuple[int, int]
 

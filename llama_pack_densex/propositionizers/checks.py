@@ -14,10 +14,9 @@ from functools import cached_property, lru_cache
 
 from llama_pack_densex.propositionizers.alignment import align, uncovered
 from llama_pack_densex.propositionizers.base import Finding, Passage, PropositionSet
-from llama_pack_densex.propositionizers.blocks import find_regions
 from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES, detect_language, find_wrong_language, words
-from llama_pack_densex.propositionizers.replies import unique
-from llama_pack_densex.propositionizers.sentences import passage_sentences, segment, sentence_spans
+from llama_pack_densex.propositionizers.prompts import unique
+from llama_pack_densex.propositionizers.sentences import find_regions, passage_sentences, segment, sentence_spans
 
 
 def check_propositions(passage: Passage, propositions: Sequence[str]) -> list[Finding]:

@@ -56,23 +56,26 @@ from llama_pack_densex.propositionizers.base import (
     reported,
 )
 from llama_pack_densex.propositionizers.checks import checked, is_better, settled
-from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES, find_wrong_language
-from llama_pack_densex.propositionizers.parts import fall_back, join_parts, split_in_two
+from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES, find_wrong_language, has_letters
 from llama_pack_densex.propositionizers.prompts import (
     JAPANESE_PROMPT_KEY,
     PROMPT_KEY,
+    REASONS,
     ask_again_note,
     context_note,
     default_prompts,
+    fall_back,
     format_request,
+    join_parts,
     prompt_key,
+    read_reply,
     repair_note,
+    split_in_two,
     takes_variable,
+    unique,
 )
 from llama_pack_densex.propositionizers.recorded import append_recording, open_recording, purge_recording
-from llama_pack_densex.propositionizers.replies import REASONS, read_reply, unique
 from llama_pack_densex.propositionizers.sentences import passage_sentences, segment
-from llama_pack_densex.propositionizers.tokens import has_letters
 
 logger = logging.getLogger(__name__)
 dispatcher = get_dispatcher(__name__)

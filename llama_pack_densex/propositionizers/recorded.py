@@ -25,8 +25,8 @@ from llama_pack_densex.propositionizers.base import (
     Status,
 )
 from llama_pack_densex.propositionizers.checks import checked
+from llama_pack_densex.propositionizers.language import compared
 from llama_pack_densex.propositionizers.sentences import passage_sentences
-from llama_pack_densex.propositionizers.tokens import compared
 
 _WRITING = threading.Lock()
 

@@ -23,11 +23,15 @@ from llama_pack_densex.propositionizers.base import (
     PropositionSet,
 )
 from llama_pack_densex.propositionizers.checks import checked
-from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES, find_wrong_language, is_english
-from llama_pack_densex.propositionizers.parts import fall_back, join_parts, split_in_two
-from llama_pack_densex.propositionizers.replies import REASONS, read_reply
+from llama_pack_densex.propositionizers.language import (
+    LANGUAGE_NAMES,
+    find_wrong_language,
+    has_letters,
+    is_english,
+    sendable,
+)
+from llama_pack_densex.propositionizers.prompts import REASONS, fall_back, join_parts, read_reply, split_in_two
 from llama_pack_densex.propositionizers.sentences import passage_sentences
-from llama_pack_densex.propositionizers.tokens import has_letters, sendable
 
 PROPOSITIONIZER = "chentong00/propositionizer-wiki-flan-t5-large"
 """The weights that the paper's authors published: 3 GB."""

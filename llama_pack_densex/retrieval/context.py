@@ -23,8 +23,8 @@ from llama_pack_densex.node_parsers.metadata import (
     MATCHED_KEY,
     TITLE_KEY,
 )
+from llama_pack_densex.propositionizers.language import CJK, tokenize
 from llama_pack_densex.propositionizers.sentences import sentence_spans
-from llama_pack_densex.propositionizers.tokens import CJK, tokenize
 from llama_pack_densex.retrieval.hits import MatchedUnit, matched_units
 
 ContextMode = Literal["passages", "propositions", "propositions+passages", "window"]

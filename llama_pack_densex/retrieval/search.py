@@ -16,7 +16,7 @@ from llama_index.core.callbacks import CallbackManager
 from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index.core.vector_stores.types import MetadataFilters, VectorStoreQuery
 
-from llama_pack_densex.propositionizers.tokens import is_cjk, sendable, telling_words
+from llama_pack_densex.propositionizers.language import is_cjk, sendable, telling_words
 from llama_pack_densex.retrieval.hits import MIN_FETCH, PassageHit, SearchResult, collapse
 from llama_pack_densex.retrieval.trust import LanguageTrust, trust_in
 from llama_pack_densex.stores.filters import Passing

@@ -10,9 +10,8 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
-from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES, detect_language
+from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES, detect_language, tokenize
 from llama_pack_densex.propositionizers.sentences import passage_sentences
-from llama_pack_densex.propositionizers.tokens import tokenize
 
 FIRST_PLACES, ORDER = 0.75, 0.98
 """A model that is below both does not know a language.

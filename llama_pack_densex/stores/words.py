@@ -23,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 from llama_index.core.schema import BaseNode
 
-from llama_pack_densex.propositionizers.tokens import CJK, is_cjk, runs, sendable, tokenize, words_of
+from llama_pack_densex.propositionizers.language import CJK, is_cjk, runs, sendable, tokenize, words_of
 from llama_pack_densex.stores.lance_table import (
     ALL,
     IN_MEMORY,

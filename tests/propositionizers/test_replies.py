@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_pack_densex.propositionizers.replies import looks_like_refusal, read_reply, unique
+from llama_pack_densex.propositionizers.prompts import looks_like_refusal, read_reply, unique
 from tests.openai_server import MALFORMED, STYLES
 
 PROPOSITIONS = [

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from llama_pack_densex.propositionizers.blocks import Region
-from llama_pack_densex.propositionizers.sentences import segment, sentence_spans
+from llama_pack_densex.propositionizers.sentences import Region, segment, sentence_spans
 
 
 def split_sentences(text: str) -> list[str]:

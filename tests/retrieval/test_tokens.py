@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_pack_densex.propositionizers.tokens import is_cjk, tokenize
+from llama_pack_densex.propositionizers.language import is_cjk, tokenize
 from llama_pack_densex.stores.words import make_tokenizer
 
 
