@@ -61,6 +61,11 @@ class Limits:
         self._since = self._last_taken = math.inf  # the first from when the first request left
         self._quiet, self._patience, self._proven, self._refused_in_a_row = 0, 1, 0, 0
 
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether requests wait for their turn."""
+        return bool(self._queue)
+
     def used_up(self, wait: float, since: float) -> str:
         """Say why a request that was refused need not be sent again: it would be too long from now; "" where it may be.
 
