@@ -34,9 +34,15 @@ def _one_certificate(tmp_path_factory: pytest.TempPathFactory) -> None:
 # What `make test` leaves to `make test-all`: node ids, and those of them that are run each time all the same.
 SLOW: dict[str, tuple[str, ...]] = {
     "tests/test_first_day.py::*": (),
+    "tests/test_cli.py::test_a_pipe_for_ascii*": (),
+    "tests/test_cli_chat.py::test_without_any_input*": (),
+    "tests/test_cli_ingestion.py::test_the_command_of_a_user*": (),
+    "tests/test_pack.py::test_it_works_after_nest_asyncio*": (),
+    "tests/propositionizers/test_llm_limits.py::test_*_a_minute_are_kept*[[]1-10]": (),
+    "tests/stores/foreign/test_packs.py::test_two_writers_to_a_faiss_folder*": (),
     "tests/stores/foreign/test_chroma.py::test_more_rows*": (),
     "tests/evaluation/test_report_browser.py::*": (),
-    "tests/integration/stores/test_any_order.py::*": ("*[[]lancedb-folder-*-0]",),
+    "tests/integration/stores/test_any_order.py::*": ("*[[]lancedb-folder-recursive-0]",),
     "tests/integration/stores/test_reopening.py::test_another_process*": ("*[[]lancedb-folder]",),
     "tests/ingestion/test_pipeline_workers.py::*": ("*same_order", "*of_the_environment"),
     "tests/ingestion/test_ray.py::*": (),
