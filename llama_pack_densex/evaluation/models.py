@@ -22,20 +22,10 @@ from llama_index.core.utils import iter_batch
 
 from llama_pack_densex.llm.cache import ReplyCache
 from llama_pack_densex.llm.errors import Failure, LLMError
-from llama_pack_densex.llm.limits import Limits
 from llama_pack_densex.llm.reference import output_settings, secrets_of, without_retries
-from llama_pack_densex.llm.requests import Client, Sender, Stop, background_loop
+from llama_pack_densex.llm.requests import Budget, Client, Limits, Meter, Sender, Stop, background_loop
 from llama_pack_densex.llm.requests import Question as LLMQuestion
-from llama_pack_densex.llm.usage import (
-    Budget,
-    Meter,
-    Reply,
-    RequestFigures,
-    Usage,
-    count_messages,
-    count_tokens,
-    price_of,
-)
+from llama_pack_densex.llm.usage import Reply, RequestFigures, Usage, count_messages, count_tokens, price_of
 from llama_pack_densex.models import embed_model_identity
 
 Step = Callable[[int, int], None]

@@ -8,9 +8,11 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic_core import ValidationError
+
+from llama_pack_densex.llm.usage import attribute
 
 Kind = Literal["fatal", "too_long", "filtered", "rejected", "refused", "broken", "transient"]
 
@@ -115,16 +117,6 @@ def retry_after(error: BaseException) -> float:
         if seconds > 0:
             return seconds
     return 0.0
-
-
-def attribute(source: Any, name: str) -> Any:
-    """A value of a dictionary or an object, by its name in Python or in JSON; None where there is none."""
-    head, *rest = name.split("_")
-    for spelling in (name, head + "".join(map(str.capitalize, rest))):
-        value = source.get(spelling) if isinstance(source, dict) else getattr(source, spelling, None)
-        if value is not None:
-            return value
-    return None
 
 
 def scrub(text: str, secrets: Iterable[str] = ()) -> str:

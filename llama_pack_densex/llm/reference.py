@@ -16,9 +16,11 @@ from llama_pack_densex.llm.names import is_model_name, named_llm
 
 LLMFactory = Callable[[], LLM]
 
+MODEL_FIELDS = ("model", "model_name", "model_id")
+"""What LlamaIndex's classes call a model's name."""
 # What an LLM's output depends on, together with its address and its `additional_kwargs`.
 _OUTPUT_SETTINGS = (
-    "model", "model_name", "model_id", "deployment_name", "engine", "azure_deployment", "temperature", "top_p", "top_k",
+    *MODEL_FIELDS, "deployment_name", "engine", "azure_deployment", "temperature", "top_p", "top_k",
     "max_tokens", "max_new_tokens", "num_predict", "num_output", "seed", "reasoning_effort", "thinking", "json_mode",
     "system_prompt", "context_window",
 )  # fmt: skip
@@ -124,7 +126,7 @@ def describe_llm(llm: LLM, factory: str = "") -> LLMReference:
 def output_settings(llm: LLM) -> dict[str, Any]:
     """Return what an LLM's output depends on, as JSON values without secrets, for a fingerprint."""
     values = {name: getattr(llm, name, None) for name in _OUTPUT_SETTINGS if name in type(llm).model_fields}
-    if not any(values.get(name) for name in ("model", "model_name", "model_id")):
+    if not any(values.get(name) for name in MODEL_FIELDS):
         values["model"] = llm.metadata.model_name
     found = {name: value for name, value in values.items() if value is not None and _is_plain(value)}
     addresses = (_without_credentials(getattr(llm, name, None)) for name in _ADDRESSES)

@@ -1,4 +1,4 @@
-"""One request: looked up, held back for the limits, sent in a thread, tried again, counted and kept."""
+"""One request: looked up, held back for the limits, within the budget, sent in a thread, tried again, counted, kept."""
 
 from __future__ import annotations
 
@@ -9,25 +9,27 @@ import math
 import os
 import random
 import threading
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any, Literal
 
 from llama_index.core.base.llms.types import ChatResponse
 from llama_index.core.llms import LLM
 
 from llama_pack_densex.llm.cache import KEPT_FAILURES, ReplyCache, reply_key
 from llama_pack_densex.llm.errors import SETTING_ADVICE, Failure, LLMError, classify, refuses_schema, without_quotes
-from llama_pack_densex.llm.limits import Limits, Sent
 from llama_pack_densex.llm.usage import (
-    Budget,
+    NOTHING,
     Messages,
-    Meter,
+    Price,
     Reply,
-    Reserved,
+    RequestFigures,
     Response,
     Usage,
     count_messages,
@@ -42,6 +44,21 @@ _IN_A_ROW = 8  # requests that come to nothing; where none succeeds in between, 
 _REFUSALS_A_TRY = 10  # a refusal says nothing against a request, and so counts a tenth of a failure
 _LONGEST_BACKOFF = 60.0  # seconds
 _A_WHILE = 0.05  # seconds of waiting in which another process may have got the reply
+
+_USED = 0.985  # of an allowance that was told: a server may see evenly spaced requests closer together
+_LATE = 0.01  # seconds by which a request that leaves late does not shift those after it
+_TOKEN_BURST = 0.5  # seconds' worth of tokens that may go at once: requests differ in size
+_MEMORY = 60.0  # seconds in which it is counted what a server took: most servers count in minutes
+_AT_MOST = 1.15  # times what it took in the last minute
+_SLOWER, _FASTER = 0.9, 1.02
+_SLOWEST = 0.05  # requests a second
+_FIRST_WAIT, _SHORT_WAIT, _LONGEST_WAIT = 0.5, 8.0, 60.0  # seconds after a refusal that does not say how long
+_PATIENCE = 16  # times the requests in flight: after so many that were taken, one more at a time is tried at the latest
+MOST_WAIT = 900.0
+"""Seconds: a server that takes nothing for so long is not waited for."""
+_SPARE = 1.5
+"""Several requests at a time may together exceed a budget by the errors of all of their estimates: near its end they go
+one by one, so that it is the error of one."""
 
 
 @dataclass(frozen=True)
@@ -378,3 +395,306 @@ def background_loop() -> asyncio.AbstractEventLoop:
         else:
             loop.close()
     return _LOOPS[process]
+
+
+# When requests may go
+
+
+class Limits:
+    """Lets requests through, in one event loop: the first come go first, and one that is sent again keeps its place.
+
+    Where a server refuses, nothing is sent until the moment that it told, or for a growing time if it told none. What
+    it took in the last minute then says how fast the next ones go: a little faster with each that is taken, slower with
+    each that is refused. No more are in flight than it has proved to take, and one more now and then to try.
+
+    Args:
+        max_concurrency: The most requests in flight, at least 1.
+        requests_per_minute: Requests that the server allows, more than 0; None: whatever it turns out to take.
+        tokens_per_minute: Tokens, sent and received together, that the server allows; None: any number.
+
+    Examples:
+        >>> limits = Limits(64, requests_per_minute=600)
+        >>> sent = limits.enter(tokens=900)
+        >>> await sent.departure
+        >>> response = await llm.achat(messages)
+        >>> limits.leave(sent, used_tokens=780, taken=True)
+
+    Attributes:
+        counts_tokens: Whether the server limits tokens.
+    """
+
+    def __init__(
+        self, max_concurrency: int, requests_per_minute: float | None = None, tokens_per_minute: float | None = None
+    ) -> None:
+        self._maximum = self._concurrency = max_concurrency
+        self._interval = 60 / (requests_per_minute * _USED) if requests_per_minute else 0.0
+        self.counts_tokens, self._tokens_a_minute = tokens_per_minute is not None, tokens_per_minute or math.inf
+        self._next = self._tokens_paid_until = self._not_before = self._adjusted = -math.inf
+        self._queue: list[tuple[int, int, Sent]] = []
+        self._turns = count(1)
+        self._in_flight: set[Sent] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._taken: deque[float] = deque()  # when requests came back that the server had taken
+        self._rate = math.inf  # requests a second, as far as the server's refusals tell
+        self._since = self._last_taken = math.inf  # the first from when the first request left
+        self._quiet, self._patience, self._proven, self._refused_in_a_row = 0, 1, 0, 0
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether requests wait for their turn."""
+        return bool(self._queue)
+
+    def used_up(self, wait: float, since: float) -> str:
+        """Say why a request that was refused need not be sent again: it would be too long from now; "" where it may be.
+
+        Args:
+            wait: Seconds that the server says to wait.
+            since: When the request was refused for the first time.
+        """
+        silent = asyncio.get_running_loop().time() - max(since, self._last_taken)
+        if max(wait, silent) <= MOST_WAIT:
+            return ""
+        told = f"says to wait for {wait / 60:.0f}" if wait > MOST_WAIT else f"has refused all of {silent / 60:.0f}"
+        return (
+            f"The provider's limit is used up: it {told} minutes. Run again after that; with a reply cache, what "
+            "it answered before is not asked again."
+        )
+
+    def next_turn(self) -> int:
+        """A turn after all that were given out before."""
+        return next(self._turns)
+
+    def enter(self, tokens: int = 0, turn: int | None = None) -> Sent:
+        """Queue a request; its `departure` is done when it may go.
+
+        Args:
+            tokens: An estimate of the tokens that it sends and receives.
+            turn: What `next_turn` said when it was first to be sent; None for a new one. The lowest goes first: what is
+                sent again holds up all that was to come after it.
+
+        Returns:
+            What `leave` is to be given, whatever becomes of the request.
+        """
+        sent = Sent(tokens, asyncio.get_running_loop().create_future())
+        arrival = self.next_turn()
+        heappush(self._queue, (arrival if turn is None else turn, arrival, sent))
+        self._admit()
+        return sent
+
+    def leave(
+        self, sent: Sent, *, used_tokens: int | None = None, taken: bool = False, refused: bool = False, wait: float = 0
+    ) -> None:
+        """Give a request's place back.
+
+        Args:
+            sent: What `enter` returned.
+            used_tokens: Tokens that it used; None where that is not known.
+            taken: Whether the server answered it.
+            refused: Whether the server refused it for its limits.
+            wait: Seconds that the server then says to wait; 0 if it does not say.
+        """
+        if sent not in self._in_flight:  # it still waits
+            sent.departure.cancel()
+            return
+        self._in_flight.remove(sent)
+        if used_tokens is not None:
+            self._tokens_paid_until += self._seconds(used_tokens) - self._seconds(sent.tokens)
+        if taken:
+            self._note_taken(sent)
+        elif refused:
+            self._note_refused(sent, wait)
+        self._admit()
+
+    def _admit(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        while self._queue and len(self._in_flight) < self._concurrency:
+            sent = self._queue[0][2]
+            if sent.departure.done():  # given up meanwhile
+                heappop(self._queue)
+                continue
+            now = loop.time()
+            moment = max(self._not_before, self._next, self._tokens_paid_until - _TOKEN_BURST)
+            if moment > now:
+                self._timer = loop.call_later(moment - now, self._admit)
+                return
+            heappop(self._queue)
+            self._depart(sent, now)
+            sent.departure.set_result(None)
+
+    def _depart(self, sent: Sent, now: float) -> None:
+        sent.departed = now
+        self._in_flight.add(sent)
+        sent.in_flight = len(self._in_flight)
+        self._since = min(self._since, now)
+        self._last_taken = min(self._last_taken, now)
+        self._next = max(self._next, now - _LATE) + max(self._interval, 1 / self._rate)
+        self._tokens_paid_until = max(now, self._tokens_paid_until) + self._seconds(sent.tokens)
+
+    def _seconds(self, tokens: int) -> float:
+        """How long the server needs to allow so many tokens; a minute's allowance at most is counted."""
+        return min(tokens, self._tokens_a_minute) * 60 / (self._tokens_a_minute * _USED)
+
+    def _note_taken(self, sent: Sent) -> None:
+        now = asyncio.get_running_loop().time()
+        self._refused_in_a_row, self._last_taken = 0, now
+        self._rate *= _FASTER
+        self._taken.append(now)
+        while self._taken[0] < now - _MEMORY:
+            self._taken.popleft()
+        if sent.in_flight > self._proven:
+            self._proven, self._patience = sent.in_flight, 1
+        self._quiet += 1
+        if self._proven >= self._concurrency < self._maximum and self._quiet >= self._patience * self._concurrency:
+            self._concurrency = min(self._maximum, self._concurrency + max(1, self._concurrency // 4))
+            self._quiet = 0
+
+    def _note_refused(self, sent: Sent, wait: float) -> None:
+        now = asyncio.get_running_loop().time()
+        if sent.departed >= self._adjusted:  # else it left before the last refusal was known, and says nothing new
+            self._adjusted = now
+            self._refused_in_a_row += 1
+            taken = (len(self._taken) + len(self._in_flight) + 1) / min(max(now - self._since, 1.0), _MEMORY)
+            self._rate = max(_SLOWEST, _SLOWER * min(self._rate, _AT_MOST * taken))
+            longest = _SHORT_WAIT if now - self._last_taken < _MEMORY else _LONGEST_WAIT  # a minute's limit ends soon
+            told_none = min(_FIRST_WAIT * 2 ** (self._refused_in_a_row - 1), longest)
+            self._not_before = max(self._not_before, now + (wait or told_none))
+            self._next = max(self._next, self._not_before)
+        elif wait:
+            self._not_before = max(self._not_before, now + wait)
+        if sent.in_flight > max(self._proven, len(self._in_flight)):
+            self._concurrency = max(1, self._proven, len(self._in_flight))
+            self._patience, self._quiet = min(2 * self._patience, _PATIENCE), 0
+
+
+@dataclass(eq=False)
+class Sent:
+    """A request that is to be sent, or on its way.
+
+    Args:
+        tokens: As they were estimated.
+        departure: Done when it may go.
+        departed: When that was.
+        in_flight: How many it made with those that were on their way.
+    """
+
+    tokens: int
+    departure: asyncio.Future[None]
+    departed: float = math.inf
+    in_flight: int = 0
+
+
+# What they may use
+
+
+class BudgetError(LLMError):
+    """The budget does not allow another request. What was paid for is kept where there is a reply cache."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What may be used; None means no limit.
+
+    Args:
+        max_cost: US dollars.
+        max_tokens_total: Tokens sent and received.
+    """
+
+    max_cost: float | None = None
+    max_tokens_total: int | None = None
+
+
+@dataclass(frozen=True)
+class Reserved:
+    """What a request was expected to use, and what is set aside for it."""
+
+    expected: Usage
+    amount: Usage
+
+
+@dataclass
+class Meter:
+    """Counts what is used, in any thread, and says whether another request is within the budget.
+
+    What is set aside for a request grows with what earlier ones used beyond what was expected of them: a model that
+    thinks before it replies uses several times as much.
+
+    Args:
+        budget: What may be used.
+        price: What it costs; None where that is not known.
+        usage: What was used so far.
+        cache_hits: As in `RequestFigures`, like `refused` and `failed`.
+    """
+
+    budget: Budget
+    price: Price | None
+    usage: Usage = NOTHING
+    cache_hits: int = 0
+    refused: int = 0
+    failed: int = 0
+    _reserved: Usage = NOTHING
+    _expected: Usage = NOTHING  # of those requests that something was set aside for
+    _came_to: Usage = NOTHING
+    _lock: Any = field(default_factory=threading.Lock)
+
+    def figures(self, model: str) -> RequestFigures:
+        """What the requests to a model came to so far."""
+        with self._lock:
+            cost = None if self.price is None else self.price.of(self.usage)
+            return RequestFigures(self.usage, cost, "USD", self.cache_hits, self.refused, self.failed, model)
+
+    def reserve(self, expected: Usage) -> Reserved | None:
+        """Set aside what a request is expected to use.
+
+        Returns:
+            What was set aside; None where that may be possible after other requests have turned out cheaper.
+
+        Raises:
+            BudgetError: It cannot be done, whatever the requests that are under way turn out to use.
+        """
+        with self._lock:
+            sent = max(1.0, self._came_to.input_tokens / max(self._expected.input_tokens, 1))
+            received = max(1.0, self._came_to.output_tokens / max(self._expected.output_tokens, 1))
+            amount = Usage(1, round(expected.input_tokens * sent), round(expected.output_tokens * received))
+            together = self._reserved + amount
+            if self._reserved.requests:
+                together = replace(together, output_tokens=round(together.output_tokens * _SPARE))
+            if self._fits(self.usage + together):
+                self._reserved += amount
+                return Reserved(expected, amount)
+            if self._reserved.requests and self._fits(self.usage + amount):
+                return None
+        raise BudgetError(self._message())
+
+    def settle(self, reserved: Reserved | None, used: Usage | None) -> None:
+        """Replace what was set aside for a request by what it used; None where nothing was, or it was not answered."""
+        with self._lock:
+            if reserved is not None:
+                self._reserved -= reserved.amount
+            if used is not None:
+                self.usage += used
+            if reserved is not None and used is not None:
+                self._expected, self._came_to = self._expected + reserved.expected, self._came_to + used
+
+    def count(self, what: Literal["cache_hits", "refused", "failed"]) -> None:
+        """Count a reply that was there before, or an attempt that failed."""
+        with self._lock:
+            setattr(self, what, getattr(self, what) + 1)
+
+    def _fits(self, usage: Usage) -> bool:
+        budget = self.budget
+        if budget.max_tokens_total is not None and usage.total_tokens > budget.max_tokens_total:
+            return False
+        return budget.max_cost is None or self.price is None or self.price.of(usage) <= budget.max_cost
+
+    def _message(self) -> str:
+        budget, used = self.budget, self.usage
+        spent = f"{used.total_tokens:,} tokens" + (f" (${self.price.of(used):.4f})" if self.price is not None else "")
+        limits = [f"max_cost is ${budget.max_cost:g}"] if budget.max_cost is not None else []
+        limits += [f"max_tokens_total is {budget.max_tokens_total:,}"] if budget.max_tokens_total is not None else []
+        return (
+            f"The budget does not allow another request: {spent} used in {used.requests:,} requests, and "
+            f"{' and '.join(limits)}. Raise it and run again; with a reply cache nothing is paid for twice."
+        )

@@ -1,12 +1,11 @@
-"""Replies, tokens and money: what came back, what requests used, what they cost, and the budget that they stop at."""
+"""Replies, tokens and money: what came back, what requests used, and what they cost."""
 
 from __future__ import annotations
 
 import operator
 import re
-import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
@@ -17,15 +16,9 @@ from llama_index.core.utils import get_tokenizer
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked_dataclass
 
-from llama_pack_densex.llm.errors import LLMError, attribute
-
 Messages = Sequence[ChatMessage]
 Response = ChatResponse | CompletionResponse
 Finish = Literal["stop", "length", "filtered", "refused", "failed", ""]
-
-
-class BudgetError(LLMError):
-    """The budget does not allow another request. What was paid for is kept where there is a reply cache."""
 
 
 @dataclass(frozen=True)
@@ -199,6 +192,16 @@ def count_tokens(text: str) -> int:
     return len(get_tokenizer()(text))
 
 
+def attribute(source: Any, name: str) -> Any:
+    """A value of a dictionary or an object, by its name in Python or in JSON; None where there is none."""
+    head, *rest = name.split("_")
+    for spelling in (name, head + "".join(map(str.capitalize, rest))):
+        value = source.get(spelling) if isinstance(source, dict) else getattr(source, spelling, None)
+        if value is not None:
+            return value
+    return None
+
+
 def _number(source: Any, names: tuple[str, ...]) -> int | None:
     values = (attribute(source, name) for name in names)
     return next((one for one in values if isinstance(one, int) and not isinstance(one, bool) and one >= 0), None)
@@ -315,117 +318,3 @@ def _list_price(model: str) -> Price | None:
     if sent is None:
         return None
     return Price(sent, received or 0.0, cached, 0.5 if found.provider.id in _WITH_BATCHES else 1.0, as_of)
-
-
-# What may be used
-
-_SPARE = 1.5
-"""Several requests at a time may together exceed a budget by the errors of all of their estimates: near its end they go
-one by one, so that it is the error of one."""
-
-
-@dataclass(frozen=True)
-class Budget:
-    """What may be used; None means no limit.
-
-    Args:
-        max_cost: US dollars.
-        max_tokens_total: Tokens sent and received.
-    """
-
-    max_cost: float | None = None
-    max_tokens_total: int | None = None
-
-
-@dataclass(frozen=True)
-class Reserved:
-    """What a request was expected to use, and what is set aside for it."""
-
-    expected: Usage
-    amount: Usage
-
-
-@dataclass
-class Meter:
-    """Counts what is used, in any thread, and says whether another request is within the budget.
-
-    What is set aside for a request grows with what earlier ones used beyond what was expected of them: a model that
-    thinks before it replies uses several times as much.
-
-    Args:
-        budget: What may be used.
-        price: What it costs; None where that is not known.
-        usage: What was used so far.
-        cache_hits: As in `RequestFigures`, like `refused` and `failed`.
-    """
-
-    budget: Budget
-    price: Price | None
-    usage: Usage = NOTHING
-    cache_hits: int = 0
-    refused: int = 0
-    failed: int = 0
-    _reserved: Usage = NOTHING
-    _expected: Usage = NOTHING  # of those requests that something was set aside for
-    _came_to: Usage = NOTHING
-    _lock: Any = field(default_factory=threading.Lock)
-
-    def figures(self, model: str) -> RequestFigures:
-        """What the requests to a model came to so far."""
-        with self._lock:
-            cost = None if self.price is None else self.price.of(self.usage)
-            return RequestFigures(self.usage, cost, "USD", self.cache_hits, self.refused, self.failed, model)
-
-    def reserve(self, expected: Usage) -> Reserved | None:
-        """Set aside what a request is expected to use.
-
-        Returns:
-            What was set aside; None where that may be possible after other requests have turned out cheaper.
-
-        Raises:
-            BudgetError: It cannot be done, whatever the requests that are under way turn out to use.
-        """
-        with self._lock:
-            sent = max(1.0, self._came_to.input_tokens / max(self._expected.input_tokens, 1))
-            received = max(1.0, self._came_to.output_tokens / max(self._expected.output_tokens, 1))
-            amount = Usage(1, round(expected.input_tokens * sent), round(expected.output_tokens * received))
-            together = self._reserved + amount
-            if self._reserved.requests:
-                together = replace(together, output_tokens=round(together.output_tokens * _SPARE))
-            if self._fits(self.usage + together):
-                self._reserved += amount
-                return Reserved(expected, amount)
-            if self._reserved.requests and self._fits(self.usage + amount):
-                return None
-        raise BudgetError(self._message())
-
-    def settle(self, reserved: Reserved | None, used: Usage | None) -> None:
-        """Replace what was set aside for a request by what it used; None where nothing was, or it was not answered."""
-        with self._lock:
-            if reserved is not None:
-                self._reserved -= reserved.amount
-            if used is not None:
-                self.usage += used
-            if reserved is not None and used is not None:
-                self._expected, self._came_to = self._expected + reserved.expected, self._came_to + used
-
-    def count(self, what: Literal["cache_hits", "refused", "failed"]) -> None:
-        """Count a reply that was there before, or an attempt that failed."""
-        with self._lock:
-            setattr(self, what, getattr(self, what) + 1)
-
-    def _fits(self, usage: Usage) -> bool:
-        budget = self.budget
-        if budget.max_tokens_total is not None and usage.total_tokens > budget.max_tokens_total:
-            return False
-        return budget.max_cost is None or self.price is None or self.price.of(usage) <= budget.max_cost
-
-    def _message(self) -> str:
-        budget, used = self.budget, self.usage
-        spent = f"{used.total_tokens:,} tokens" + (f" (${self.price.of(used):.4f})" if self.price is not None else "")
-        limits = [f"max_cost is ${budget.max_cost:g}"] if budget.max_cost is not None else []
-        limits += [f"max_tokens_total is {budget.max_tokens_total:,}"] if budget.max_tokens_total is not None else []
-        return (
-            f"The budget does not allow another request: {spent} used in {used.requests:,} requests, and "
-            f"{' and '.join(limits)}. Raise it and run again; with a reply cache nothing is paid for twice."
-        )

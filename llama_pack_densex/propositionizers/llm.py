@@ -32,9 +32,9 @@ from pydantic import FiniteFloat
 
 from llama_pack_densex.llm.cache import ReplyCache, passage_digest
 from llama_pack_densex.llm.errors import Failure, LLMError, classify
-from llama_pack_densex.llm.limits import Limits
 from llama_pack_densex.llm.names import is_model_name, parse_name
 from llama_pack_densex.llm.reference import (
+    MODEL_FIELDS,
     LLMFactory,
     LLMReference,
     call_factory,
@@ -44,8 +44,19 @@ from llama_pack_densex.llm.reference import (
     secrets_of,
     without_retries,
 )
-from llama_pack_densex.llm.requests import Client, Question, Sender, Stop, background_loop, response_format
-from llama_pack_densex.llm.usage import Budget, BudgetError, Meter, Price, Reply, RequestFigures, price_of, read_prices
+from llama_pack_densex.llm.requests import (
+    Budget,
+    BudgetError,
+    Client,
+    Limits,
+    Meter,
+    Question,
+    Sender,
+    Stop,
+    background_loop,
+    response_format,
+)
+from llama_pack_densex.llm.usage import Price, Reply, RequestFigures, price_of, read_prices
 from llama_pack_densex.propositionizers.base import (
     BudgetExceededError,
     Passage,
@@ -214,7 +225,9 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
     _llm: LLM = PrivateAttr()
     _form: dict[str, Any] = PrivateAttr()
     _cache: ReplyCache | None = PrivateAttr(default=None)
-    _asked: LLM = PrivateAttr()  # the same without its own retries
+    _asked: LLM = PrivateAttr()  # the same without its own retries, and what its output depends on
+    _settings: dict[str, Any] = PrivateAttr()
+    _model: str = PrivateAttr()
     _sender: Sender | None = PrivateAttr(default=None)
     _paces: tuple[Any, ...] = PrivateAttr(default=())
     _prompts: dict[str, BasePromptTemplate] = PrivateAttr()
@@ -247,7 +260,8 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
         super().__init__(**settings)
         self._llm = call_factory(factory) if llm is None else llm
         self._cache = cache if cache is None or isinstance(cache, ReplyCache) else ReplyCache(cache)
-        self._asked = without_retries(self._llm)
+        self._asked, self._settings = without_retries(self._llm), output_settings(self._llm)
+        self._model = str(next(filter(None, map(self._settings.get, MODEL_FIELDS)), ""))
         self._form = response_format(self._llm, "propositions", *["questions"] * self.questions)
         self._sender_now()  # says now what is wrong with the limits
         self._prompts = default_prompts(self.questions)
@@ -271,7 +285,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
     @property
     def figures(self) -> RequestFigures:
         """What its requests came to so far, as the provider counts them, and what they cost."""
-        return self._sender_now().meter.figures(_model_of(self._llm))
+        return self._sender_now().meter.figures(self._model)
 
     def purge(self, texts: Iterable[str]) -> int:
         """Forget all that is kept of passages: replies in the cache, lines in `record_to`.
@@ -347,7 +361,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
     def fingerprint_data(self) -> dict[str, Any]:
         return {
             "llm": type(self._llm).__qualname__,
-            "settings": output_settings(self._llm),
+            "settings": self._settings,
             "prompts": {
                 key: [prompt.get_template(llm=self._llm), {name: str(value) for name, value in prompt.kwargs.items()}]
                 for key, prompt in self._prompts.items()
@@ -419,8 +433,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
         limits = (self.requests_per_minute, self.tokens_per_minute, self.max_cost)
         *rates, max_cost = (None if limit is None else limit / self.workers for limit in limits)
         budget = Budget(max_cost, None if self.max_tokens_total is None else self.max_tokens_total // self.workers)
-        model = _model_of(self._llm)
-        price = price_of(model, self.prices, self._llm)
+        model, price = self._model, price_of(self._model, self.prices, self._llm)
         if self.max_cost is not None and price is None:
             raise ValueError(
                 f"max_cost needs the price of {model or 'the model'}, which is not in the price table: pass "
@@ -431,7 +444,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
         if self._paces != paces:
             now["limits"], self._paces = Limits(self.concurrency, *rates), paces
         if self._sender is None:
-            settings = {"llm": type(self._llm).__qualname__, **output_settings(self._llm)}
+            settings = {"llm": type(self._llm).__qualname__, **self._settings}
             self._sender = Sender(settings, meter=Meter(budget, price), secrets=secrets_of(self._llm), **now)
         elif any(getattr(self._sender, name) is not value for name, value in now.items()):
             self._sender = replace(self._sender, **now)
@@ -507,7 +520,7 @@ def _unpickled(
     if made.fingerprint != data["fingerprint"]:
         raise ValueError(
             "The LLM made here is not the one that was pickled: "
-            f"{output_settings(made.llm)} instead of {data['llm']['settings']}. Let llm_factory make the same one."
+            f"{made._settings} instead of {data['llm']['settings']}. Let llm_factory make the same one."
         )
     return made
 
@@ -758,8 +771,3 @@ def _public(error: LLMError) -> PropositionizerError:
     return (BudgetExceededError if isinstance(error, BudgetError) else PropositionizerError)(
         str(error), error.is_silence
     )
-
-
-def _model_of(llm: LLM) -> str:
-    settings = output_settings(llm)
-    return str(settings.get("model") or settings.get("model_name") or settings.get("model_id") or "")

@@ -13,9 +13,8 @@ import pytest
 from llama_index.core.base.llms.types import ChatMessage
 
 from llama_pack_densex.llm.errors import Failure
-from llama_pack_densex.llm.limits import Limits, Sent
-from llama_pack_densex.llm.requests import Question, Sender, Stop
-from llama_pack_densex.llm.usage import Budget, Messages, Meter, Reply, Response
+from llama_pack_densex.llm.requests import Budget, Limits, Meter, Question, Sender, Sent, Stop
+from llama_pack_densex.llm.usage import Messages, Reply, Response
 from tests.llm.test_requests import ProviderError, reply
 from tests.llm.virtual_time import Accepts, VirtualLoop, bucket, fixed_windows, run_virtually, sliding_window
 

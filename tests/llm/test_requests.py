@@ -16,9 +16,8 @@ from llama_index.core.base.llms.types import ChatMessage, ChatResponse, Completi
 
 from llama_pack_densex.llm.cache import ReplyCache
 from llama_pack_densex.llm.errors import Failure, LLMError, classify, retry_after
-from llama_pack_densex.llm.limits import MOST_WAIT, Limits
-from llama_pack_densex.llm.requests import Question, Sender, Stop
-from llama_pack_densex.llm.usage import Budget, BudgetError, Messages, Meter, Reply, Response, Usage
+from llama_pack_densex.llm.requests import MOST_WAIT, Budget, BudgetError, Limits, Meter, Question, Sender, Stop
+from llama_pack_densex.llm.usage import Messages, Reply, Response, Usage
 from tests.llm.virtual_time import VirtualLoop, run_virtually
 
 T = TypeVar("T")
