@@ -307,15 +307,16 @@ class _Number:
 def _numbers(text: _Text) -> list[_Number]:
     found: list[_Number] = []
     tokens, position = text.tokens, 0
-    while position < len(tokens):
-        first = last = tokens[position]
-        position += 1
+    for start in [i for i, token in enumerate(tokens) if token.lastgroup == "number" or token[0] in _SPELLED]:
+        if start < position:  # a part of the one before
+            continue
+        first = last = tokens[start]
+        position = start + 1
         if first.lastgroup == "number":
             values, is_plain = [_value(first[0])], len(first[0]) > 1 or first[0].isdecimal()
-        elif first.lastgroup == "latin" and (spelled := _SPELLED.get(first[0])):
-            values, is_plain = [spelled], spelled > 1
         else:
-            continue
+            spelled = _SPELLED[first[0]]
+            values, is_plain = [spelled], spelled > 1
         while position < len(tokens) and tokens[position].lastgroup == "latin":
             is_scaled = last.lastgroup == "latin" and values[-1] >= 100
             is_joined = is_scaled and tokens[position][0] == "and" and not _HUNDRED.match(text.plain, last.end())

@@ -45,7 +45,8 @@ def tokenize(text: str) -> list[str]:
     tokens: list[str] = []
     for run in runs(text):
         if run.isascii() or not is_cjk(run[0]):
-            tokens.extend(words_of(run))
+            if run not in STOP_WORDS:
+                tokens.append(_stem(run))
         elif len(run) == 1:
             tokens.append(run)
         else:
@@ -64,7 +65,8 @@ def runs(text: str) -> list[str]:
 
 def normal(text: str) -> str:
     """A text in one form: full-width is half-width (NFKC), case is folded, and "1,200" is "1200"."""
-    return _DIGIT_GROUPS.sub("", unicodedata.normalize("NFKC", text).casefold())
+    folded = text.lower() if text.isascii() else unicodedata.normalize("NFKC", text).casefold()
+    return _DIGIT_GROUPS.sub("", folded) if "," in folded else folded
 
 
 def compared(text: str) -> str:
@@ -230,8 +232,8 @@ _CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
 
 def _units(text: str) -> dict[str, list[str]]:
     """The words of a text, and its characters where words are not separated, by their script."""
-    text = text.lower()
-    return {name: units for name, pattern in _SCRIPTS.items() if (units := pattern.findall(text))}
+    text, scripts = text.lower(), ("latin",) if text.isascii() else _SCRIPTS
+    return {name: units for name in scripts if (units := _SCRIPTS[name].findall(text))}
 
 
 def _weight(group: str, units: Sequence[str]) -> float:
@@ -289,11 +291,11 @@ _NOT_ENGLISH = words(
 )
 
 
+@lru_cache(maxsize=1024)  # as above
 def _latin_language(text: str, least_words: int = 12) -> str:
     """Tell English from other languages in Latin script by frequent words; "" where too few of them say so."""
     found = re.findall(_GROUPS["latin"], text.lower())
-    english = sum(word in _ENGLISH for word in found)
-    other = sum(word in _NOT_ENGLISH for word in found)
+    english, other = sum(map(_ENGLISH.__contains__, found)), sum(map(_NOT_ENGLISH.__contains__, found))
     if len(found) < least_words or max(english, other) < 0.15 * len(found):
         return ""
     return "en" if english >= 3 * other else "latin" if other >= 3 * english else ""

@@ -14,6 +14,8 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain
 from typing import Any, Literal
 
 from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
@@ -289,9 +291,11 @@ class Region:
     level: int = 0
 
 
-def find_regions(text: str) -> list[Region]:
+@lru_cache(maxsize=16)  # a passage's are asked for by several checks
+def find_regions(text: str) -> tuple[Region, ...]:
     """Split a text into regions that cover every character that is not white space, in order."""
-    return [region for part in _scan(text) for region in (_join_wrapped(part) if isinstance(part, list) else [part])]
+    parts = (_join_wrapped(part) if isinstance(part, list) else (part,) for part in _scan(text))
+    return tuple(chain.from_iterable(parts))
 
 
 def find_headings(text: str) -> list[Region]:
