@@ -53,6 +53,8 @@ _AT_MOST = 1.15  # times what it took in the last minute
 _SLOWER, _FASTER = 0.9, 1.02
 _SLOWEST = 0.05  # requests a second
 _FIRST_WAIT, _SHORT_WAIT, _LONGEST_WAIT = 0.5, 8.0, 60.0  # seconds after a refusal that does not say how long
+# Refusals by a limit, and not now and then by chance: so many in a row, or such a share of those that came back last.
+_IN_A_ROW_BY_LIMIT, _SHARE_BY_LIMIT, _LATELY = 5, 0.2, 128
 _PATIENCE = 16  # times the requests in flight: after so many that were taken, one more at a time is tried at the latest
 MOST_WAIT = 900.0
 """Seconds: a server that takes nothing for so long is not waited for."""
@@ -163,7 +165,9 @@ class Sender:
             failed += outcome.kind != "refused"
             if failed + refused // _REFUSALS_A_TRY > self.max_retries:
                 return self._give_up(outcome)
-            if outcome.kind != "refused" and (outcome.kind != "broken" or self._proven):  # else the limits hold it back
+            if outcome.kind == "refused":  # what else holds it back are the limits
+                await stop.pause(outcome.wait)
+            elif outcome.kind != "broken" or self._proven:
                 backoff = min(_LONGEST_BACKOFF, self.retry_wait * 2**failed) * random.random()
                 await stop.pause(outcome.wait * (1 + 0.1 * random.random()) or backoff)
 
@@ -405,7 +409,8 @@ class Limits:
 
     Where a server refuses, nothing is sent until the moment that it told, or for a growing time if it told none. What
     it took in the last minute then says how fast the next ones go: a little faster with each that is taken, slower with
-    each that is refused. No more are in flight than it has proved to take, and one more now and then to try.
+    each that is refused. No more are in flight than it has proved to take, and one more now and then to try. A refusal
+    among many answers says nothing of a limit, and holds up that request alone.
 
     Args:
         max_concurrency: The most requests in flight, at least 1.
@@ -435,6 +440,7 @@ class Limits:
         self._in_flight: set[Sent] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._taken: deque[float] = deque()  # when requests came back that the server had taken
+        self._refused: deque[bool] = deque(maxlen=_LATELY)  # whether it had refused those that came back
         self._rate = math.inf  # requests a second, as far as the server's refusals tell
         self._since = self._last_taken = math.inf  # the first from when the first request left
         self._quiet, self._patience, self._proven, self._refused_in_a_row = 0, 1, 0, 0
@@ -499,6 +505,7 @@ class Limits:
         self._in_flight.remove(sent)
         if used_tokens is not None:
             self._tokens_paid_until += self._seconds(used_tokens) - self._seconds(sent.tokens)
+        self._refused.append(refused)
         if taken:
             self._note_taken(sent)
         elif refused:
@@ -553,20 +560,25 @@ class Limits:
 
     def _note_refused(self, sent: Sent, wait: float) -> None:
         now = asyncio.get_running_loop().time()
+        lately = list(self._refused)
+        if sent.in_flight > max(self._proven, len(self._in_flight)):
+            self._concurrency = max(1, self._proven, len(self._in_flight))
+            self._patience, self._quiet = min(2 * self._patience, _PATIENCE), 0
+        if not all(lately[-_IN_A_ROW_BY_LIMIT:]) and sum(lately) < _SHARE_BY_LIMIT * len(lately):
+            return  # one now and then, at whatever pace, waits alone: if all did, they would come to a standstill
         if sent.departed >= self._adjusted:  # else it left before the last refusal was known, and says nothing new
             self._adjusted = now
             self._refused_in_a_row += 1
-            taken = (len(self._taken) + len(self._in_flight) + 1) / min(max(now - self._since, 1.0), _MEMORY)
-            self._rate = max(_SLOWEST, _SLOWER * min(self._rate, _AT_MOST * taken))
+            if all(lately[-2:]):  # else the pace is not far from what the server takes
+                taken = (len(self._taken) + len(self._in_flight) + 1) / min(max(now - self._since, 1.0), _MEMORY)
+                self._rate = min(self._rate, _AT_MOST * taken)
+            self._rate = max(_SLOWEST, _SLOWER * self._rate)
             longest = _SHORT_WAIT if now - self._last_taken < _MEMORY else _LONGEST_WAIT  # a minute's limit ends soon
             told_none = min(_FIRST_WAIT * 2 ** (self._refused_in_a_row - 1), longest)
             self._not_before = max(self._not_before, now + (wait or told_none))
             self._next = max(self._next, self._not_before)
         elif wait:
             self._not_before = max(self._not_before, now + wait)
-        if sent.in_flight > max(self._proven, len(self._in_flight)):
-            self._concurrency = max(1, self._proven, len(self._in_flight))
-            self._patience, self._quiet = min(2 * self._patience, _PATIENCE), 0
 
 
 @dataclass(eq=False)
