@@ -486,6 +486,19 @@ def test_a_file_that_is_read_under_a_new_id_is_reported_as_changed(tmp_path: Pat
     assert pack.counts().documents == 2
 
 
+@pytest.mark.parametrize("size", [1, 1_500])  # of which some are written before the next ones are read
+def test_of_a_file_that_is_several_documents_one_may_change(size: int) -> None:
+    def read(*texts: str) -> list[Document]:  # as readers do that make a document of each section
+        return [Document(text=f"{text} " * size, metadata={"file_path": "/docs/a.md"}) for text in texts]
+
+    pack = pack_of(read("Miso is salty.", "Tea is hot.", "Rice is white."))
+    assert pack.counts().documents == 3
+    assert pack.refresh(read("Miso is salty.", "Tea is cold.", "Rice is white."))[1]
+    assert {node.text[:9] for node in pack.nodes("passage")} == {"Miso is s", "Tea is co", "Rice is w"}
+    assert pack.counts().documents == 3
+    assert not any(pack.refresh(read("Miso is salty.", "Tea is cold.", "Rice is white.")))
+
+
 def test_the_report_is_json_that_its_owner_only_can_read(server: OpenAIServer, tmp_path: Path) -> None:
     pack_of(numbered(2), tmp_path / "index", propositionizer=asking(server.url))
     report = tmp_path / "index" / REPORT_FILE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -86,6 +86,7 @@ class DocumentIndexer:
         self._places: deque[int] = deque()  # of those that are being parsed, which come back in the same order
         self._waiting: list[tuple[int, ParsedDocument]] = []  # for being written together
         self._nodes = self._failures = 0
+        self._current: set[str] = set()  # of those that were given, the ids under which the index has them
 
     def ingest(self, documents: Iterable[BaseNode], only_changed: bool = False) -> list[bool]:
         """Write documents' nodes; a document that is there is replaced, and so is an earlier state of its file.
@@ -118,7 +119,9 @@ class DocumentIndexer:
             try:
                 for document in documents:
                     given[getattr(document, "id_", "")] += 1
-                    if only_changed and _take(document, there, document_hash):
+                    taken = _take(document, there, document_hash) if only_changed else ""
+                    if taken and taken in self._there:  # and is not replaced meanwhile by another one of its file
+                        self._current.add(taken)
                         ids.document_key(document)  # so that another one of equal text gets another id
                         self._indexed.append(False)
                         self._watch.unchanged(document)
@@ -196,7 +199,8 @@ class DocumentIndexer:
         given = [parsed.document for parsed in documents]
         nodes = [node for parsed in documents for node in parsed.nodes]
         there = self._there
-        earlier = _earlier_states(given, there)
+        self._current.update(document.id_ for document in given)
+        earlier = _earlier_states(given, there, self._current)
         files = {there[document_id].file for document_id in earlier}
         were_there = [document.id_ in there or file_of(document.metadata) in files for document in given]
         replaced = [document.id_ for document in given if document.id_ in there] + earlier
@@ -245,18 +249,18 @@ def reading_order(node: BaseNode) -> tuple[str, int, int, int]:
     return node.ref_doc_id or "", start, rank, -end
 
 
-def _take(document: BaseNode, there: Mapping[str, list[str]], document_hash: Callable[[BaseNode], str]) -> bool:
-    """Whether the index has a document as it is; that one is taken out of what is there."""
+def _take(document: BaseNode, there: Mapping[str, list[str]], document_hash: Callable[[BaseNode], str]) -> str:
+    """The id under which the index has a document as it is, if any; that one is taken out of what is there."""
     try:
         alike = there.get(document_hash(document), [])
     except Exception:  # as of metadata that cannot be hashed: the parser says what is wrong
-        return False
+        return ""
     taken = document.id_ if document.id_ in alike else None
     if taken is None and is_random_id(document.id_):
         taken = next(filter(is_random_id, alike), None)
     if taken is not None:
         alike.remove(taken)
-    return taken is not None
+    return taken or ""
 
 
 def _fallbacks(parsed: ParsedDocument) -> list[str]:
@@ -264,14 +268,16 @@ def _fallbacks(parsed: ParsedDocument) -> list[str]:
     return [node.get_content() for node in parsed.nodes if node.metadata.get(STATUS_KEY) == "fallback"]
 
 
-def _earlier_states(documents: Sequence[BaseNode], there: dict[str, DocumentRecord]) -> list[str]:
-    """Indexed documents that were read from the same files under ids that core made up anew at each reading."""
+def _earlier_states(
+    documents: Sequence[BaseNode], there: Mapping[str, DocumentRecord], current: Collection[str]
+) -> list[str]:
+    """Indexed documents that were read from the same files under ids that core made up anew at each reading, but for
+    the current ones: a file may be several documents."""
     files = {file_of(document.metadata) for document in documents if is_random_id(document.id_)} - {""}
     if not files:
         return []  # without going through the whole index
-    given = {document.id_ for document in documents}
     return [
         document_id
         for document_id, record in there.items()
-        if record.file in files and is_random_id(document_id) and document_id not in given
+        if record.file in files and is_random_id(document_id) and document_id not in current
     ]
