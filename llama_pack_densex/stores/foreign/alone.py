@@ -18,8 +18,8 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryMode,
 )
 
-from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY, Granularity
-from llama_pack_densex.stores.filters import matches
+from llama_pack_densex.node_parsers.metadata import BOOKKEEPING_KEYS, DOCUMENT_HASH_KEY, GRANULARITY_KEY, Granularity
+from llama_pack_densex.stores.filters import Passing, keys_of, matches
 from llama_pack_densex.stores.foreign.wire import (
     HEAD_KEY,
     Condition,
@@ -36,6 +36,7 @@ from llama_pack_densex.stores.node_store import DocumentRecord, FoundNode, NodeR
 ABOUT_ID = str(uuid.uuid5(uuid.NAMESPACE_URL, "llama-pack-densex/about"))
 """The id of the row that says what made an index."""
 _DIMENSION_KEY = "densex_dimension"  # of that row
+_OF_A_NODE = frozenset({"section", *BOOKKEEPING_KEYS})  # a unit may have another one than its passage
 _GROWTH = 4  # how many times as many rows are asked for where filters left too few
 
 T = TypeVar("T")
@@ -149,7 +150,8 @@ class StoreAlone(NodeStore):
         wanted, described = question.similarity_top_k, self.described()
         if wanted <= 0 or described is None:
             return []
-        conditions = conditions_of(question.filters, self.taken_keys)
+        conditions = conditions_of(question.filters, self.taken_keys | _OF_A_NODE)
+        passing = self.passing(question.filters) if keys_of(question.filters) & _OF_A_NODE else None
         limit = wanted + 1  # the row that says what made the index may be among them
         while True:
             limit = int(min(limit, self.most_found))
@@ -158,7 +160,7 @@ class StoreAlone(NodeStore):
                 hits = [(row, cosine(described[1], value, asked)) for row, value in measured]
             else:
                 hits = self._ask(question, limit)
-            found = self._found(hits, question)
+            found = self._found(hits, question, passing)
             if len(found) >= wanted or len(hits) < limit or limit >= self.most_found:
                 return found[:wanted]
             limit *= _GROWTH
@@ -241,12 +243,12 @@ class StoreAlone(NodeStore):
         result = self.vector_store.query(asking_for(question, limit))
         return list(zip(map(row_of, result.nodes or []), result.similarities or [], strict=True))
 
-    def _found(self, hits: Sequence[Measured], question: VectorStoreQuery) -> list[FoundNode]:
+    def _found(self, hits: Sequence[Measured], question: VectorStoreQuery, passing: Passing | None) -> list[FoundNode]:
         whole = {row.id: row for row in self._rows_of(row.id for row, _ in hits if row.is_ours and not row.says_enough)}
         found: dict[str, FoundNode] = {}
         for hit, score in sorted(hits, key=lambda pair: -pair[1]):
             row = whole.get(hit.id, hit)
-            if row.is_ours and row.says_enough and _passes(row, question):
+            if row.is_ours and row.says_enough and _passes(row, question, passing):
                 granularity = str(row.metadata[GRANULARITY_KEY])
                 found.setdefault(row.id, FoundNode(row.id, granularity, passage_id_of(row), score))
         return list(found.values())
@@ -280,9 +282,11 @@ def cosine(metric: str, measured: float, question: Sequence[float]) -> float:
     return -measured
 
 
-def _passes(row: Row, question: VectorStoreQuery) -> bool:
+def _passes(row: Row, question: VectorStoreQuery, passing: Passing | None) -> bool:
     if question.node_ids and row.id not in question.node_ids:
         return False
     if question.doc_ids and row.metadata.get("ref_doc_id") not in question.doc_ids:
         return False
+    if passing is not None:
+        return (passage_id_of(row) or row.id) in passing.ids
     return question.filters is None or matches(metadata_of(row), question.filters)

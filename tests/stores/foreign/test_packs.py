@@ -16,6 +16,7 @@ from llama_index.core.storage.docstore import BaseDocumentStore
 from llama_index.core.storage.docstore.keyval_docstore import KVDocumentStore
 from llama_index.core.storage.kvstore import SimpleKVStore
 from llama_index.core.vector_stores.simple import SimpleVectorStore
+from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
 from llama_pack_densex import DenseXRetrievalPack, InvalidIndexError
 from llama_pack_densex.index.upkeep import delete_documents
@@ -187,3 +188,16 @@ def test_another_kind_of_store_than_the_folders_is_refused(tmp_path: Path) -> No
     DenseXRetrievalPack([SECRET], vector_store=SimpleVectorStore(), persist_dir=tmp_path, **OPTIONS)
     with pytest.raises(InvalidIndexError, match="nothing of ours in the ChromaVectorStore"):
         DenseXRetrievalPack.load(tmp_path, vector_store=chroma(), **OPTIONS)
+
+
+@pytest.mark.parametrize("make", [lambda: None, SimpleVectorStore, chroma, qdrant])
+def test_filters_are_about_passages_where_a_unit_has_other_metadata(make: Callable[[], Any]) -> None:
+    text = "# Miso\n\nMiso is salty.\n\n# Tea\n\nTea is hot."  # one passage
+    pack = DenseXRetrievalPack([Document(text=text)], vector_store=make(), granularity=("sentence",), **OPTIONS)
+    pack.insert(OTHER)
+
+    def passes(value: str) -> bool:
+        filters = MetadataFilters(filters=[MetadataFilter(key="section", value=value)])
+        return any(found.text == text for found in pack.retrieve("hot tea", 5, filters=filters))
+
+    assert (passes("Miso"), passes("Tea")) == (True, False)
