@@ -415,8 +415,8 @@ class PackIndex:
         fingerprint = self._parser.propositionizer.fingerprint
         if self._is_chosen or self._made_by:
             return not self._is_chosen and self._made_by != fingerprint
-        documents = self.nodes.documents().values()  # a pipeline may have made it, which says nothing of it
-        return any(record.hash and not is_made_by(record.hash, fingerprint) for record in documents)
+        passages = self.nodes.records("passage")  # a pipeline may have made it, which says nothing of it
+        return any(one.document_hash and not is_made_by(one.document_hash, fingerprint) for one in passages)
 
     def _measure_languages(self) -> None:
         """Measure whether the embedding model knows what was indexed, and say so where it may not."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import uuid
 from collections.abc import Callable
@@ -12,13 +13,14 @@ from typing import Any
 
 import pytest
 from llama_index.core import Document
+from llama_index.core.ingestion import IngestionPipeline
 from llama_index.core.storage.docstore import BaseDocumentStore
 from llama_index.core.storage.docstore.keyval_docstore import KVDocumentStore
 from llama_index.core.storage.kvstore import SimpleKVStore
 from llama_index.core.vector_stores.simple import SimpleVectorStore
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
-from llama_pack_densex import DenseXRetrievalPack, InvalidIndexError
+from llama_pack_densex import DenseXRetrievalPack, InvalidIndexError, PropositionNodeParser, RecordedPropositionizer
 from llama_pack_densex.index.upkeep import delete_documents
 from llama_pack_densex.stores.foreign import adapter_for
 from tests.searching import ShortEmbedding
@@ -188,6 +190,20 @@ def test_another_kind_of_store_than_the_folders_is_refused(tmp_path: Path) -> No
     DenseXRetrievalPack([SECRET], vector_store=SimpleVectorStore(), persist_dir=tmp_path, **OPTIONS)
     with pytest.raises(InvalidIndexError, match="nothing of ours in the ChromaVectorStore"):
         DenseXRetrievalPack.load(tmp_path, vector_store=chroma(), **OPTIONS)
+
+
+@pytest.mark.parametrize("make", [chroma, qdrant])
+def test_a_default_does_not_replace_what_a_pipeline_made_with_a_model(make: Callable[[], Any], tmp_path: Path) -> None:
+    line = json.dumps({"text": OTHER.text, "propositions": ["It rained on the harbour."]})
+    (tmp_path / "recorded.jsonl").write_text(line, encoding="utf-8")
+    made, store = RecordedPropositionizer(tmp_path / "recorded.jsonl"), make()
+    steps = [PropositionNodeParser(propositionizer=made), ShortEmbedding()]
+    IngestionPipeline(transformations=steps, vector_store=store).run(documents=[OTHER])
+    with pytest.raises(ValueError, match="made by another propositionizer"):
+        DenseXRetrievalPack.from_vector_store(store, **OPTIONS).refresh([OTHER])
+    pack = DenseXRetrievalPack.from_vector_store(store, propositionizer=made, **OPTIONS)
+    pack.refresh([OTHER])
+    assert [node.text for node in pack.nodes("proposition")] == ["It rained on the harbour."]
 
 
 @pytest.mark.parametrize("make", [lambda: None, SimpleVectorStore, chroma, qdrant])
