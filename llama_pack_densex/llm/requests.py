@@ -345,9 +345,10 @@ class Client:
             else:
                 receive(self._llm.complete("\n\n".join(message.content or "" for message in messages)))
         except BaseException as error:
-            if isinstance(error, Exception):
+            if isinstance(error, Exception) and not isinstance(error, StopIteration):
                 raise
-            # as SystemExit and asyncio's CancelledError: it is the loop's that they would end, and all wait in that
+            # as SystemExit and asyncio's CancelledError: it is the loop's that they would end, and all wait in that;
+            # and a future takes no StopIteration, as of a list of answers that is used up
             raise AssertionError(f"the LLM raised {type(error).__name__}: {error}") from error
 
     def _chat(self, messages: Messages) -> ChatResponse:

@@ -48,7 +48,7 @@ def propositionizer(url: str, **arguments: Any) -> LLMPropositionizer:
 # A wrong setting
 
 
-@pytest.mark.parametrize("error", [SystemExit("no key"), asyncio.CancelledError(), GeneratorExit()])
+@pytest.mark.parametrize("error", [SystemExit("no key"), asyncio.CancelledError(), GeneratorExit(), StopIteration()])
 def test_an_llm_that_would_end_the_process_ends_the_run(error: BaseException) -> None:
     class EndingLLM(MockLLM):
         def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> Any:
