@@ -10,7 +10,7 @@ from typing import Any, Literal
 from llama_index.core.schema import NodeWithScore
 
 from llama_pack_densex.node_parsers.metadata import FOOTNOTE_KEY, MATCHED_KEY, SECTION_KEY, TITLE_KEY
-from llama_pack_densex.propositionizers.language import detect_language, telling_words, tokenize
+from llama_pack_densex.propositionizers.language import detect_language, sendable, telling_words, tokenize
 from llama_pack_densex.propositionizers.sentences import sentence_spans
 from llama_pack_densex.retrieval.context import is_unit
 from llama_pack_densex.retrieval.hits import MatchedUnit, matched_units
@@ -41,6 +41,7 @@ _LEADS_ON = re.compile(r"\A\s*#|[:：][\s*_]*\Z")  # a heading, or "They are:", 
 _PIECES = re.compile(r"\n[ \t]*\[\^\d+\]:[^\n]*|[\[【［]\s*\^[^\]】］\n]{0,40}(?:[\]】］]|\Z)|[^\W_]")
 
 
+_THINK = "<think>"  # before an answer of models whose server does not part their thoughts from it
 # The part of a sentence that has to come before it is looked through again: a long table is not, for each of its words.
 _LOOKED_THROUGH = 20
 
@@ -162,6 +163,11 @@ class CitedAnswer:
     def add(self, delta: str) -> str:
         """Take in what came, and return what can be shown now."""
         self._raw += delta
+        if not self._has_begun and _THINK.startswith(self._raw.lstrip()[: len(_THINK)]):
+            _, closing, answer = self._raw.partition("</think>")
+            if not closing:
+                return ""
+            self._raw = f"\n{answer}"
         if len(self._raw) < len(self._begun) // _LOOKED_THROUGH:
             return ""
         ready = max((piece.end() for piece in _PIECES.finditer(self._raw) if piece[0].isalnum()), default=0)
@@ -170,6 +176,8 @@ class CitedAnswer:
 
     def close(self) -> str:
         """Return what was left to show at the end."""
+        if not self._has_begun and self._raw.lstrip().startswith(_THINK):  # it was cut off
+            self._raw = ""
         rest = self._mark(self._clean(self._raw).rstrip()) + self._mark_of(self._begun)
         self._begun = ""
         whole = plain_answer(self._held + rest)
@@ -183,7 +191,11 @@ class CitedAnswer:
     @property
     def is_blank(self) -> bool:
         """Whether nothing has come so far."""
-        return not (self.text or self._held or self._raw.strip())
+        return not (self._has_begun or self._raw.strip())
+
+    @property
+    def _has_begun(self) -> bool:
+        return bool(self.text or self._held)
 
     def metadata(self) -> dict[str, Any]:
         """What a response says about its sources: `citations`, `sentences`, `markdown` and `outcome`, as JSON."""
@@ -196,7 +208,7 @@ class CitedAnswer:
             self._cites = self._cites or bool(kept)
             return kept
 
-        return _FOOTNOTE.sub(valid, _DEFINITION.sub("", text))
+        return _FOOTNOTE.sub(valid, _DEFINITION.sub("", sendable(text)))
 
     def _mark(self, text: str) -> str:
         """Mark the sentences that have come to their end."""

@@ -45,6 +45,10 @@ def answered(reply: str, question: str = QUESTION, pieces: int = 10**6) -> tuple
         ("Olympus Mons is the tallest volcano.", NOT_FOUND["en"]),
         (NOT_FOUND["en"], NOT_FOUND["en"]),
         ("", NOT_FOUND["en"]),
+        ("<think>It opened[^1], they say.</think>\n\nIt opened in 1998.[^1]", "It opened in 1998.[^1]"),
+        ("<think>It opened in 1998.[^1] Or did", NOT_FOUND["en"]),
+        ("<thinking> is 1998.[^1]", "<thinking> is 1998.[^1]"),
+        ("It \ud83d\ude00 opened \ud83d in 1998.[^1]", "It \U0001f600 opened \ufffd in 1998.[^1]"),
         ("The Akashi Bridge opened in 1998.", f"The Akashi Bridge opened in 1998.{NO_SOURCE['en']}"),
     ],
 )
