@@ -313,6 +313,22 @@ def test_neighbours_that_are_refused_do_not_stop_an_ingestion() -> None:
     assert set(pack.documents()) == {*ENGLISH, *JAPANESE}
 
 
+def test_embeddings_that_are_fewer_than_the_texts_are_taken_for_no_other_text() -> None:
+    class Skipping(ShortEmbedding):
+        def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
+            return super()._get_text_embeddings([text for text in texts if "quinine" not in text])
+
+    given = [failing(UNEMBEDDABLE), *documents(ENGLISH)]
+    pack = pack_of(given, embed_model=Skipping(), hybrid=False, granularity=("passage",))
+    assert set(pack.documents()) == set(ENGLISH)
+    (failed,) = pack.failed_documents
+    assert "returned 0 embeddings for 1 texts" in failed.error
+    for name, text in ENGLISH.items():
+        (found,) = pack.retrieve(text, similarity_top_k=1)
+        assert found.node.ref_doc_id == name
+        assert found.score == pytest.approx(1)
+
+
 def test_an_embedding_model_that_fails_beside_the_nodes_costs_no_document(caplog: pytest.LogCaptureFixture) -> None:
     # whether it knows the language is measured on sentences
     class OnlyPassages(ShortEmbedding):

@@ -227,6 +227,11 @@ class NodeIndex:
             searched = [node for node in missing if node.metadata.get(GRANULARITY_KEY) != "section"]
             texts = [node.get_content(metadata_mode=MetadataMode.EMBED) for node in searched]
             embeddings = self.embed_model.get_text_embedding_batch(texts)
+            if len(embeddings) != len(texts):  # none of them is sure to be of its text
+                raise ValueError(
+                    f"the embedding model returned {len(embeddings)} embeddings for {len(texts)} texts, of which the "
+                    f"first is of document {searched[0].ref_doc_id!r}"
+                )
             for node, embedding in zip(searched, embeddings, strict=True):
                 node.embedding = embedding
         made = {node.node_id: node.embedding for node in nodes if node.embedding is not None}
