@@ -515,6 +515,15 @@ def test_of_a_file_that_is_several_documents_one_may_change(size: int) -> None:
     assert not any(pack.refresh(read("Miso is salty.", "Tea is cold.", "Rice is white.")))
 
 
+def test_of_files_of_equal_text_one_may_change() -> None:
+    def read(*texts: str) -> list[Document]:
+        return [Document(text=text, metadata={"file_path": f"/docs/{n}.md"}) for n, text in enumerate(texts)]
+
+    pack = pack_of(read("Miso is salty.", "Miso is salty."))
+    assert pack.refresh(read("Miso is sweet.", "Miso is salty.")) == [True, False]
+    assert sorted(node.text for node in pack.nodes("passage")) == ["Miso is salty.", "Miso is sweet."]
+
+
 def test_the_report_is_json_that_its_owner_only_can_read(server: OpenAIServer, tmp_path: Path) -> None:
     pack_of(numbered(2), tmp_path / "index", propositionizer=asking(server.url))
     report = tmp_path / "index" / REPORT_FILE

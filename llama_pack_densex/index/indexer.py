@@ -119,7 +119,7 @@ class DocumentIndexer:
             try:
                 for document in documents:
                     given[getattr(document, "id_", "")] += 1
-                    taken = _take(document, there, document_hash) if only_changed else ""
+                    taken = self._take(document, there, document_hash) if only_changed else ""
                     if taken and taken in self._there:  # and is not replaced meanwhile by another one of its file
                         self._current.add(taken)
                         ids.document_key(document)  # so that another one of equal text gets another id
@@ -150,6 +150,23 @@ class DocumentIndexer:
         if why := self._watch.unanswered:
             raise PropositionizerError(why, is_silence=True)
         return self._indexed
+
+    def _take(
+        self, document: BaseNode, there: Mapping[str, list[str]], document_hash: Callable[[BaseNode], str]
+    ) -> str:
+        """The id under which the index has a document as it is, if any; that one is taken out of what is there."""
+        try:
+            alike = there.get(document_hash(document), [])
+        except Exception:  # as of metadata that cannot be hashed: the parser says what is wrong
+            return ""
+        taken = document.id_ if document.id_ in alike else ""
+        if not taken and is_random_id(document.id_):  # of files of equal text each has its own, as far as it can be
+            file = file_of(document.metadata)
+            made_up = filter(is_random_id, alike)
+            taken = min(made_up, key=lambda one: self._there.get(one, DocumentRecord()).file != file, default="")
+        if taken:
+            alike.remove(taken)
+        return taken
 
     def _add(self, parsed: ParsedDocument) -> None:
         """Take in a document that was parsed."""
@@ -247,20 +264,6 @@ def reading_order(node: BaseNode) -> tuple[str, int, int, int]:
     granularity = str(node.metadata.get(GRANULARITY_KEY, ""))
     rank = coarse_first.index(granularity) if granularity in coarse_first else len(coarse_first)
     return node.ref_doc_id or "", start, rank, -end
-
-
-def _take(document: BaseNode, there: Mapping[str, list[str]], document_hash: Callable[[BaseNode], str]) -> str:
-    """The id under which the index has a document as it is, if any; that one is taken out of what is there."""
-    try:
-        alike = there.get(document_hash(document), [])
-    except Exception:  # as of metadata that cannot be hashed: the parser says what is wrong
-        return ""
-    taken = document.id_ if document.id_ in alike else None
-    if taken is None and is_random_id(document.id_):
-        taken = next(filter(is_random_id, alike), None)
-    if taken is not None:
-        alike.remove(taken)
-    return taken or ""
 
 
 def _fallbacks(parsed: ParsedDocument) -> list[str]:
