@@ -133,7 +133,8 @@ def _joined(before: PropositionSet, record: dict[str, Any]) -> PropositionSet:
         raise ValueError
     if questions is not None:
         before = replace(before, questions=questions)
-    return before if texts is None else replace(before, texts=texts, status=status, reason=record.get("reason") or "")
+    reason = str(record.get("reason") or "")
+    return before if texts is None else replace(before, texts=texts, status=status, reason=reason)
 
 
 def _texts(given: Any) -> tuple[str, ...]:
@@ -211,8 +212,14 @@ def _exact_key(text: str, title: str, section: str) -> tuple[str, ...]:
 
 
 def _is_half(line: bytes) -> bool:
-    """Whether a line is what a kill in the middle of a write left of it."""
-    return line.startswith(b"{") and not line.endswith(b"\n") and not _text_in(line)
+    """Whether a line is what a kill in the middle of a write left of it; a mistake in one is somebody's."""
+    if not line.startswith(b"{") or line.endswith(b"\n"):
+        return False
+    try:
+        json.loads(line)
+    except ValueError as error:
+        return not line.rstrip().endswith(b"}") or "Unterminated string" in str(error)
+    return False
 
 
 def _text_in(line: bytes) -> str:

@@ -80,6 +80,14 @@ def test_a_place_that_cannot_be_written_is_an_error_before_anything_is_paid(tmp_
     assert server.requests == []
 
 
+@pytest.mark.parametrize("last", ['{"propositions": ["Miso."]}', '{"text": "Miso." "propositions": []}', "{}\r{}"])
+def test_a_mistake_in_the_last_line_is_named_although_the_line_has_no_end(tmp_path: Path, last: str) -> None:
+    file = tmp_path / "propositions.jsonl"
+    file.write_text('{"text": "Tea.", "propositions": ["Tea."], "reason": 5}\n' + last, encoding="utf-8")
+    with pytest.raises(ValueError, match=r"line 2: .*mend or remove"):
+        RecordedPropositionizer(file)
+
+
 def test_a_line_that_is_not_in_utf_8_is_named(tmp_path: Path) -> None:
     file = tmp_path / "propositions.jsonl"
     line = json.dumps({"text": "味噌は塩辛い。", "propositions": ["味噌は塩辛い。"]}, ensure_ascii=False)
