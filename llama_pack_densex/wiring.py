@@ -211,7 +211,11 @@ def make_retriever(
 
     Raises:
         ValueError: `similarity_top_k` is not a positive whole number.
+        TypeError: `filters` are none.
     """
+    if filters is not None and not isinstance(filters, MetadataFilters):
+        made = "MetadataFilters(filters=[MetadataFilter(key=..., value=...)])"
+        raise TypeError(f"filters must be LlamaIndex's {made}, not a {type(filters).__name__}")
     top_k = options.similarity_top_k if similarity_top_k is None else check_count(similarity_top_k, "similarity_top_k")
     candidates = top_k if reranker is None else max(options.rerank_k or max(MIN_CANDIDATES, 5 * top_k), top_k)
     retriever = PropositionRecursiveRetriever if options.mode == "recursive" else PropositionAutoMergingRetriever
