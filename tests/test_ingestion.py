@@ -112,6 +112,19 @@ def test_refresh_of_a_generator_says_which_documents_were_new_or_changed() -> No
     assert pack.refresh(numbered(4)) == [False, False, True, True]
 
 
+def test_a_generator_may_make_the_next_document_of_the_same_object() -> None:
+    def reused(*texts: str) -> Iterator[Document]:
+        document = Document(text="")
+        for number, text in enumerate(texts):
+            document.id_ = document.metadata["file_path"] = f"/docs/{number}.md"
+            document.set_content(text)
+            yield document
+
+    pack = pack_of(reused("Miso is salty.", "Tea is hot.", "Rice is white."))
+    assert pack.refresh(reused("Miso is sweet.", "Tea is cold.", "Rice is white.")) == [True, True, False]
+    assert sorted(node.text for node in pack.nodes("passage")) == ["Miso is sweet.", "Rice is white.", "Tea is cold."]
+
+
 def test_the_index_is_the_same_for_a_generator_and_a_list() -> None:
     assert node_ids(pack_of(numbered(30))) == node_ids(pack_of(list(numbered(30))))
 

@@ -117,7 +117,9 @@ class DocumentIndexer:
 
         def due() -> Iterator[BaseNode]:
             try:
-                for document in documents:
+                for one in documents:
+                    # a generator may make the next one of the same object
+                    document = one.model_copy(update={"metadata": {**one.metadata}})
                     given[getattr(document, "id_", "")] += 1
                     taken = self._take(document, there, document_hash) if only_changed else ""
                     if taken and taken in self._there:  # and is not replaced meanwhile by another one of its file
