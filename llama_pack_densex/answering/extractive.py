@@ -11,7 +11,7 @@ from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_pack_densex.answering.citations import CitedAnswer, Source, in_language, share_held, without_footnotes
 from llama_pack_densex.answering.synthesizer import Asked, SourcedSynthesizer
 from llama_pack_densex.propositionizers.language import detect_language, telling_words, tokenize
-from llama_pack_densex.retrieval.context import Fact, count_words, leading_sentences, rank_facts
+from llama_pack_densex.retrieval.context import Budget, Fact, assemble_context, count_words, rank_facts
 from llama_pack_densex.retrieval.trust import LanguageTrust, trust_in
 
 ANSWER_WORDS = 60
@@ -76,7 +76,7 @@ class ExtractiveSynthesizer(SourcedSynthesizer):
         return Asked(CitedAnswer(question, sources, checked=False), quoted=text)
 
 
-def extract(nodes: Sequence[NodeWithScore], words: float = ANSWER_WORDS) -> str:
+def extract(nodes: Sequence[NodeWithScore], words: int = ANSWER_WORDS) -> str:
     """The best propositions of retrieved nodes, word for word, as a text with footnotes.
 
     Each passage gives a paragraph, in which its propositions stand in its own order; the passage of the best one comes
@@ -104,7 +104,7 @@ def extract(nodes: Sequence[NodeWithScore], words: float = ANSWER_WORDS) -> str:
             taken += length
             paragraphs.setdefault(fact.source.node.node_id, []).append(fact)
     if not paragraphs and nodes:
-        first = leading_sentences(nodes[0], lambda shown: count_words(shown.node.get_content()) <= words) or nodes[0]
+        first = [*assemble_context(nodes[:1], "passages", Budget(words)), nodes[0]][0]
         return f"{without_footnotes(first.node.get_content()).strip()}[^1]"
     return "\n\n".join(_paragraph(facts, numbers[node_id]) for node_id, facts in paragraphs.items())
 

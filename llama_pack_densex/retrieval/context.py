@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate
-from typing import Any, Literal
+from typing import Literal
 
 from llama_index.core.bridge.pydantic import Field
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
@@ -65,6 +65,8 @@ BudgetUnit = Literal["words", "tokens", "characters"]
 _WORD = re.compile(rf"(?P<cjk>[{CJK}])|[^\W_{CJK}]+(?:['’.,-][^\W_{CJK}]+)*")
 
 Span = tuple[int, int]
+Said = tuple[NodeWithScore, str | None]
+"""A retrieved node, and the text of a unit that found it; None stands for the node's beginning."""
 
 GAP = "\n…\n"
 """What stands for the sentences left out between two that are shown."""
@@ -75,11 +77,11 @@ class PropositionContextPostprocessor(BaseNodePostprocessor):
 
     Modes:
         - "propositions+passages": one node with the best of the matched units, "- ..." each, under the titles of their
-          documents and without near-duplicates; then the passages: whole where they fit, else of each the sentences
-          around its matched units, as in "window".
+          documents and without near-duplicates (a tenth of the budget, 200 words without one); then the passages:
+          whole where they fit, else of each the sentences around its matched units, as in "window".
         - "propositions": that node alone, with as many of the units as the budget allows.
         - "window": of each passage the sentences around its matched units, in reading order, overlaps merged; around
-          as many of the units as the budget allows.
+          as many of the units as the budget allows (200 words of units without one).
         - "passages": the retrieved nodes as they are.
 
     Nothing is cut in two. A unit that does not fit into the budget is left out for shorter ones below it; a passage
@@ -94,11 +96,7 @@ class PropositionContextPostprocessor(BaseNodePostprocessor):
         budget: The most that may be read; "auto" means 125 words for each retrieved node, and no limit in mode
             "passages"; None means no limit.
         unit: What the budget counts, where it is a number.
-        fact_words: In mode "propositions+passages", how many words of units stand above the passages; in mode "window"
-            without a budget, around how many words of units there are windows. None means a tenth of the budget, 200
-            words without one.
         window: Sentences before and after each unit.
-        tokenizer: For a budget in tokens; None means LlamaIndex's. Not serialised.
 
     Examples:
         ```python
@@ -116,11 +114,7 @@ class PropositionContextPostprocessor(BaseNodePostprocessor):
         default="auto", description="The most that may be read; None means no limit."
     )
     unit: BudgetUnit = Field(default="words", description="What the budget counts.")
-    fact_words: float | None = Field(default=None, gt=0, description="Words of matched units to read.")
     window: int = Field(default=1, ge=0, description="Sentences before and after each matched unit.")
-    tokenizer: Callable[[str], Sequence[Any]] | None = Field(
-        default=None, exclude=True, description="Splits a text into tokens; None means LlamaIndex's tokenizer."
-    )
 
     @classmethod
     def class_name(cls) -> str:
@@ -129,17 +123,16 @@ class PropositionContextPostprocessor(BaseNodePostprocessor):
     def _postprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
-        budget = Budget(None if self.budget == "auto" else self.budget, self.unit, self.tokenizer)
+        budget = Budget(None if self.budget == "auto" else self.budget, self.unit)
         if self.budget == "auto" and self.mode != "passages":
             budget = Budget(max(1, WORDS_A_NODE * len(nodes)))
-        return assemble_context(nodes, self.mode, budget, self.fact_words, self.window)
+        return assemble_context(nodes, self.mode, budget, self.window)
 
 
 def assemble_context(
     nodes: Sequence[NodeWithScore],
     mode: ContextMode = DEFAULT_MODE,
     budget: Budget | None = None,
-    fact_words: float | None = None,
     window: int = 1,
 ) -> list[NodeWithScore]:
     """The nodes for the LLM to read; see `PropositionContextPostprocessor`.
@@ -150,36 +143,34 @@ def assemble_context(
         nodes: What was retrieved. An assembled context is not assembled again.
         mode: What is read.
         budget: How long it may be; None means as long as it gets.
-        fact_words: How many words of units stand above the passages, or have windows where there is no budget; None
-            means a tenth of the budget, 200 words without one.
         window: Sentences before and after each unit, where passages are not whole.
     """
     context = _Context(budget or Budget())
-    if fact_words is None:
-        fact_words = FACT_WORDS if context.unlimited else FACT_SHARE * context.budget.words
+    unlimited = context.budget.limit is None
+    words = FACT_WORDS if unlimited else FACT_SHARE * context.budget.words
     is_assembled = any(node.node.metadata.get(GRANULARITY_KEY) == _FACTS for node in nodes)
     ranked = [] if mode == "passages" or is_assembled else rank_facts(nodes)
     without_units = [node for node in nodes if not is_unit(node) and not matched_units(node.node)]
     if not ranked:
         context.add(nodes)
     elif mode == "window":
-        if context.unlimited:  # windows around everything that was found are the passages again
-            ranked = choose_facts(ranked, fact_words)
-        context.add_windows(ranked, window)
+        if unlimited:  # windows around everything that was found are the passages again
+            ranked = choose_facts(ranked, words)
+        context.add_windows([(fact.source, fact.unit.text) for fact in ranked], window)
         context.add(without_units)
     elif mode == "propositions":
         context.add_facts(ranked, words=None)
         context.add(without_units)
     else:
-        shown = {fact.unit.id for fact in context.add_facts(ranked, fact_words)}
+        shown = {fact.unit.id for fact in context.add_facts(ranked, words)}
         left = [node for node in nodes if not is_unit(node) or node.node.node_id not in shown]
-        if context.allows([*context.nodes, *left]):
+        if context.holds([*context.nodes, *left]):
             context.nodes += left
         else:
-            facts = [fact for fact in ranked if fact.source in left]
-            context.add_windows(facts, window, fill=True)
-            with_facts = {fact.source.node.node_id for fact in facts}  # not those whose units all repeat others
-            context.add([node for node in left if node.node.node_id not in with_facts])
+            said = [(fact.source, fact.unit.text) for fact in ranked if fact.source in left]
+            context.add_windows(said, window, fill=True)
+            around = {source.node.node_id for source, _ in said}  # not those whose units all repeat others
+            context.add([node for node in left if node.node.node_id not in around])
     return context.nodes
 
 
@@ -191,34 +182,31 @@ class _Context:
         self.nodes: list[NodeWithScore] = []
         self._size = functools.cache(budget.size)  # the same texts are tried again and again beside others
 
-    @property
-    def unlimited(self) -> bool:
-        return self.budget.limit is None
-
-    def allows(self, nodes: Sequence[NodeWithScore]) -> bool:
-        return self.unlimited or self._holds([node.node.get_content(MetadataMode.LLM) for node in nodes])
+    def holds(self, nodes: Sequence[NodeWithScore]) -> bool:
+        """Whether these nodes are no more than the budget allows."""
+        return self._holds([node.node.get_content(MetadataMode.LLM) for node in nodes])
 
     def add(self, nodes: Sequence[NodeWithScore]) -> None:
-        """Add nodes, whole or as many of their sentences as fit."""
+        """Add nodes, whole or as many of their first sentences as fit."""
         for node in nodes:
-            fitting = node if self._fits(node) else leading_sentences(node, self._fits)
-            if fitting is not None:
-                self.nodes.append(fitting)
+            if self.holds([*self.nodes, node]):
+                self.nodes.append(node)
+            else:
+                self.add_windows([(node, None)], 0, fill=True)
 
-    def add_windows(self, ranked: Sequence[Fact], width: int, fill: bool = False) -> None:
+    def add_windows(self, said: Sequence[Said], width: int, fill: bool = False) -> None:
         """Add of each passage the sentences around its units, as many as fit."""
         above = list(self.nodes)
-        self.nodes = [*above, *windows(ranked, width, lambda shown: self.allows([*above, *shown]), fill)]
+        self.nodes = [*above, *windows(said, width, lambda shown: self.holds([*above, *shown]), fill)]
 
     def add_facts(self, ranked: Sequence[Fact], words: float | None) -> list[Fact]:
         """Begin with a node of facts, with titles where these leave room for a fact, and return the facts."""
         for titles in (True, False):
 
             def fits(facts: Sequence[Fact], titles: bool = titles) -> bool:
-                return self.unlimited or self._holds([render_facts(facts, titles)])
+                return self._holds([render_facts(facts, titles)])
 
-            facts = choose_facts(ranked, words, fits)
-            if facts:
+            if facts := choose_facts(ranked, words, fits):
                 text, matched = render_facts(facts, titles), [asdict(fact.unit) for fact in facts]
                 about = {GRANULARITY_KEY: _FACTS, MATCHED_KEY: matched}
                 node = TextNode(id_=str(uuid.uuid5(_NAMESPACE, text)), text=text, metadata=about)
@@ -228,12 +216,11 @@ class _Context:
         return []
 
     def _holds(self, texts: list[str]) -> bool:
+        if self.budget.limit is None:
+            return True
         if self.budget.unit != "words":  # no word reaches over what separates nodes
             texts = [_NODE_SEPARATOR.join(texts)]
-        return sum(map(self._size, texts)) <= (self.budget.limit or 0)
-
-    def _fits(self, node: NodeWithScore) -> bool:
-        return self.allows([*self.nodes, node])
+        return sum(map(self._size, texts)) <= self.budget.limit
 
 
 @dataclass(frozen=True)
@@ -340,38 +327,21 @@ def _without_repetition(facts: Iterable[Fact]) -> Iterable[Fact]:
         yield fact
 
 
-def leading_sentences(node: NodeWithScore, fits: Callable[[NodeWithScore], bool]) -> NodeWithScore | None:
-    """A copy of a passage with its first sentences, as many as fit; None where not even the first does.
-
-    A table, a code block and a unit count as one sentence.
-    """
-    if is_unit(node):
-        return None
-    kept: NodeWithScore | None = None
-    passage = _Passage(node)
-    for count in range(1, len(passage.spans) + 1):
-        shorter = passage.show(frozenset(range(count)))
-        if not fits(shorter):
-            break
-        kept = shorter
-    return kept
-
-
 def windows(
-    facts: Sequence[Fact], width: int, fits: Callable[[Sequence[NodeWithScore]], bool], fill: bool = False
+    said: Sequence[Said], width: int, fits: Callable[[Sequence[NodeWithScore]], bool], fill: bool = False
 ) -> list[NodeWithScore]:
     """For each passage a copy with the sentences around its matched units, in reading order; overlaps are merged.
 
     Args:
-        facts: The matched units, best first. One whose window does not fit gets its own sentences alone, or is left
+        said: The matched units, best first. One whose window does not fit gets its own sentences alone, or is left
             out; a passage stands where its best unit stood.
         width: Sentences before and after each unit.
         fits: Whether the copies so far fit.
         fill: Whether the windows grow, the best unit's first, until nothing more fits.
     """
-    sources = {fact.source.node.node_id: fact.source for fact in reversed(facts)}
+    sources = {source.node.node_id: source for source, _ in reversed(said)}
     passages = {node_id: _Passage(source) for node_id, source in sources.items()}
-    own = [(fact.source.node.node_id, passages[fact.source.node.node_id].places(fact.unit.text)) for fact in facts]
+    own = [(source.node.node_id, passages[source.node.node_id].places(unit)) for source, unit in said]
     shown: dict[str, frozenset[int]] = {}
     while True:
         before = shown
@@ -407,11 +377,11 @@ class _Passage:
     def _tokens(self) -> list[frozenset[str]]:
         return [frozenset(tokenize(self.text[start:end])) for start, end in self.spans]
 
-    def places(self, unit: str) -> frozenset[int]:
+    def places(self, unit: str | None) -> frozenset[int]:
         """The sentences a unit was made of: where it stands word for word, else the one that shares most with it."""
+        if unit is None or not self.spans:
+            return frozenset(range(len(self.spans[:1])))
         unit = unit.strip()
-        if not self.spans:
-            return frozenset()
         start = self.text.find(unit)
         if start >= 0:
             inside = (i for i, (a, b) in enumerate(self.spans) if a < start + len(unit) and start < b)
@@ -455,13 +425,11 @@ class Budget:
 
     Args:
         limit: The most that is allowed; None means that everything is.
-        unit: What is counted: "words" (see `count_words`), "tokens" or "characters".
-        tokenizer: Splits a text into tokens; None means LlamaIndex's tokenizer. Only tokens need it.
+        unit: What is counted: "words" (see `count_words`), "tokens" of LlamaIndex's tokenizer, or "characters".
     """
 
     limit: int | None = None
     unit: BudgetUnit = "words"
-    tokenizer: Callable[[str], Sequence[Any]] | None = None
 
     @property
     def words(self) -> float:
@@ -475,7 +443,7 @@ class Budget:
             return len(text)
         if self.unit == "words":
             return count_words(text)
-        return len((self.tokenizer or get_tokenizer())(text))
+        return len(get_tokenizer()(text))
 
 
 def count_words(text: str) -> float:

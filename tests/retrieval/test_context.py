@@ -10,6 +10,7 @@ from llama_index.core.llms.mock import MockLLM
 from llama_index.core.prompts import PromptTemplate
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import BaseNode, IndexNode, MetadataMode, NodeWithScore, TextNode
+from llama_index.core.utils import get_tokenizer
 
 from llama_pack_densex import CitedSynthesizer, PropositionNodeParser
 from llama_pack_densex.answering.chat import PropositionQueryEngine
@@ -164,9 +165,10 @@ def test_a_window_of_a_reworded_unit_is_around_the_sentence_it_was_made_of() -> 
 
 
 def test_without_a_budget_only_the_best_units_have_windows() -> None:
-    nodes = [passage(TIDES, {3: 0.9, 0: 0.2})]
-    (window,) = assemble_context(nodes, "window", fact_words=10, window=0)
-    assert window.node.get_content() == TIDES[3]
+    long = " ".join(f"Word{number}" for number in range(200)) + "."
+    nodes = [passage([*TIDES, "", long], {8: 0.9, 0: 0.8})]
+    (window,) = assemble_context(nodes, "window", window=0)
+    assert window.node.get_content() == long
 
 
 def test_the_passage_of_the_best_unit_has_the_first_window() -> None:
@@ -327,16 +329,15 @@ def test_a_wrong_setting_is_refused_by_name(field: dict[str, object]) -> None:
 
 
 def test_the_postprocessor_comes_back_from_its_dictionary() -> None:
-    made = PropositionContextPostprocessor(mode="window", budget=300, unit="characters", tokenizer=str.split)
+    made = PropositionContextPostprocessor(mode="window", budget=300, unit="characters")
     again = PropositionContextPostprocessor.from_dict(made.to_dict())
-    assert (again.mode, again.budget, again.unit, again.tokenizer) == ("window", 300, "characters", None)
+    assert (again.mode, again.budget, again.unit) == ("window", 300, "characters")
 
 
-def test_tokens_are_counted_by_the_given_tokenizer() -> None:
+def test_tokens_are_counted_by_llama_indexs_tokenizer() -> None:
     nodes = [passage(TIDES, {3: 0.9})]
-    (facts,) = PropositionContextPostprocessor(
-        mode="propositions+passages", budget=9, unit="tokens", tokenizer=str.split
-    ).postprocess_nodes(nodes)
+    budget = len(get_tokenizer()(f"- {TIDES[3]}"))
+    (facts,) = PropositionContextPostprocessor(budget=budget, unit="tokens").postprocess_nodes(nodes)
     assert facts.node.get_content() == f"- {TIDES[3]}"
 
 
