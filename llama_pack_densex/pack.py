@@ -25,7 +25,7 @@ from typing_extensions import Self, Unpack
 from llama_pack_densex import wiring
 from llama_pack_densex.answering.chat import PropositionChatEngine, PropositionQueryEngine
 from llama_pack_densex.answering.conversation import ConversationQuery
-from llama_pack_densex.index.indexer import IndexCounts, checked_documents
+from llama_pack_densex.index.indexer import checked_documents
 from llama_pack_densex.index.state import Opened, PackIndex, open_store
 from llama_pack_densex.ingestion.progress import display_for
 from llama_pack_densex.ingestion.report import DocumentOutcome, IngestionSummary
@@ -37,7 +37,7 @@ from llama_pack_densex.retrieval.context import ContextMode, PropositionContextP
 from llama_pack_densex.retrieval.trust import LanguageTrust
 from llama_pack_densex.stores.folder import REPLIES_FILE, abandon, folder_at
 from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest
-from llama_pack_densex.stores.node_store import DocumentRecord, NodeRecord
+from llama_pack_densex.stores.node_store import DocumentRecord, IndexCounts, NodeRecord
 from llama_pack_densex.stores.words import TokenizerSpec
 
 logger = logging.getLogger(__name__)
@@ -268,8 +268,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         logger.log(logging.WARNING if lacking else logging.INFO, "%s", self._choices)
 
     def __str__(self) -> str:
-        counts = ", ".join(f"{n:,} {what}" for what, n in vars(self.counts()).items() if isinstance(n, int) and n)
-        return f"{type(self).__name__}: {counts or 'nothing'}.\n{self._choices}"
+        return f"{type(self).__name__}: {self.counts()}.\n{self._choices}"
 
     @property
     def languages(self) -> dict[str, LanguageTrust]:
@@ -516,7 +515,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
 
     def counts(self) -> IndexCounts:
         """Count documents, passages, propositions and their statuses."""
-        return IndexCounts.of(self._index.nodes.tally())
+        return self._index.nodes.counts()
 
     def nodes(self, granularity: str | None = None) -> list[BaseNode]:
         """All nodes of the index, or those of one granularity, in the order of their documents.

@@ -55,8 +55,8 @@ def test_a_new_index_is_whole(index: Path) -> None:
     report = check_index(index)
     assert report.faults == ()
     assert report.sound
-    assert report.tally.documents == len(ENGLISH) + len(JAPANESE)
-    assert report.tally.granularities["passage"] == report.tally.documents
+    assert report.counts.documents == len(ENGLISH) + len(JAPANESE)
+    assert report.counts.passages == report.counts.documents
 
 
 def test_an_index_is_whole_after_every_kind_of_change(index: Path) -> None:

@@ -456,11 +456,7 @@ def print_statuses(console: Console, statuses: dict[str, int]) -> None:
 
 def print_check(console: Console, report: CheckReport) -> None:
     """Print what is in an index, and what is wrong with it."""
-    parts = report.tally.granularities
-    whats = ("passage", "proposition", "sentence", "section", *(["question"] if "question" in parts else []))
-    held = ", ".join(f"{parts.get(unit, 0):,} {unit}s" for unit in whats)
-    folder = one_line(report.folder)
-    write(console, f"{folder}: {report.tally.documents:,} documents, {held}.")
+    write(console, f"{one_line(report.folder)}: {report.counts}.")
     for fault in report.faults:
         text = f"{one_line(fault.text)}{' (mended)' if fault.mended else ''}"
         write(console, text, "yellow" if fault.mended else "red", bullet="- ")
@@ -468,7 +464,7 @@ def print_check(console: Console, report: CheckReport) -> None:
         removed = ", ".join(map(one_line, report.removed))
         write(console, f"What was left of these documents was removed, index them again: {removed}")
     elif not report.sound:
-        write(console, f"Mend it with: densex check {folder} --repair")
+        write(console, f"Mend it with: densex check {one_line(report.folder)} --repair")
     else:
         write(console, "It is whole.", "green")
 

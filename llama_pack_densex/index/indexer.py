@@ -6,8 +6,7 @@ import logging
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from typing import Any, get_args
+from typing import get_args
 
 from llama_index.core.schema import BaseNode
 
@@ -19,38 +18,9 @@ from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser, Pa
 from llama_pack_densex.propositionizers.base import PropositionizerError
 from llama_pack_densex.retrieval.trust import TrustMeter
 from llama_pack_densex.stores.index import NodeIndex
-from llama_pack_densex.stores.node_store import DocumentRecord, NodeRecord, Tally, file_of, span_of
+from llama_pack_densex.stores.node_store import DocumentRecord, NodeRecord, file_of, span_of
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class IndexCounts:
-    """How much is in an index.
-
-    Args:
-        documents: Documents with at least one passage.
-        passages: Passages.
-        propositions: Propositions.
-        sentences: Sentence units beside the propositions.
-        sections: Nodes above the passages.
-        questions: Questions that passages answer.
-        statuses: Passages by the status of their propositions: "ok", "repaired" or "fallback".
-    """
-
-    documents: int
-    passages: int
-    propositions: int
-    sentences: int
-    sections: int
-    questions: int
-    statuses: dict[str, int]
-
-    @classmethod
-    def of(cls, tally: Tally) -> IndexCounts:
-        """What was counted, by name."""
-        named: dict[str, Any] = {f"{unit}s": tally.granularities.get(unit, 0) for unit in get_args(Granularity)}
-        return cls(documents=tally.documents, statuses=tally.statuses, **named)
 
 
 _NODES_A_WRITE = 2_000  # nodes that are embedded and written together

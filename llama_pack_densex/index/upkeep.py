@@ -20,7 +20,7 @@ from llama_pack_densex.stores.folder import REPLIES_FILE, IndexFolder, folder_at
 from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.lance import LanceNodes
 from llama_pack_densex.stores.manifest import Manifest
-from llama_pack_densex.stores.node_store import Tally
+from llama_pack_densex.stores.node_store import IndexCounts
 
 UNITS = ("proposition", "sentence", "question")
 _MOST_EXAMPLES = 5
@@ -49,13 +49,13 @@ class CheckReport:
 
     Args:
         folder: The folder.
-        tally: How many nodes there are.
+        counts: How many nodes there are.
         faults: What is wrong; nothing where the index is whole.
         removed: Documents whose rest was removed in mending: index them again.
     """
 
     folder: str
-    tally: Tally
+    counts: IndexCounts
     faults: tuple[Fault, ...]
     removed: tuple[str, ...] = ()
 
@@ -83,7 +83,7 @@ def check_index(path: str | Path, repair: bool = False) -> CheckReport:
     with committed.writing() if repair else nullcontext():
         about = committed.current
         assert about is not None, "it was opened"
-        report = CheckReport(str(folder.path), nodes.store.tally(), tuple(_faults(nodes, about)))
+        report = CheckReport(str(folder.path), nodes.store.counts(), tuple(_faults(nodes, about)))
         return _mended(committed, about, nodes, report) if repair and report.faults else report
 
 
@@ -103,7 +103,7 @@ def _mended(committed: CommittedIndex, about: Manifest, nodes: NodeIndex, report
     committed.commit(about)
     left = {fault.text for fault in _faults(nodes, about)}
     mended = (Fault(f.kind, f.text, f.documents, mended=f.text not in left) for f in report.faults)
-    return CheckReport(report.folder, nodes.store.tally(), tuple(mended), tuple(removed))
+    return CheckReport(report.folder, nodes.store.counts(), tuple(mended), tuple(removed))
 
 
 def _faults(nodes: NodeIndex, about: Manifest) -> Iterator[Fault]:

@@ -23,9 +23,9 @@ from llama_pack_densex.stores.node_store import (
     Contents,
     DocumentRecord,
     FoundNode,
+    IndexCounts,
     NodeRecord,
     NodeStore,
-    Tally,
     check_question,
     nowhere,
 )
@@ -83,9 +83,9 @@ class NodeIndex:
         """The documents of the index by id."""
         return self.reading(self.store.documents)
 
-    def tally(self) -> Tally:
+    def counts(self) -> IndexCounts:
         """How many nodes there are."""
-        return self.reading(self.store.tally)
+        return self.reading(self.store.counts)
 
     def metadata_values(self) -> dict[str, list[Any]]:
         """The keys of the passages' metadata, each with its distinct values."""

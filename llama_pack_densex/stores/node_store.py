@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import pyarrow as pa
 from llama_index.core.schema import BaseNode, IndexNode, TextNode
@@ -27,6 +27,7 @@ from llama_pack_densex.node_parsers.metadata import (
     SECTION_KEY,
     STATUS_KEY,
     UNVERIFIED_KEY,
+    Granularity,
 )
 from llama_pack_densex.stores.filters import PassageMetadata, Passing
 
@@ -157,16 +158,17 @@ class NodeStore(ABC):
         """Whether there is no node of ours."""
         return next(self.records(), None) is None
 
-    def tally(self) -> Tally:
+    def counts(self) -> IndexCounts:
         """Count the nodes."""
         kinds = Counter(self._kinds())
-        granularities: Counter[str] = Counter()
+        numbers: Counter[str] = Counter()
         statuses: Counter[str] = Counter()
         for (_, granularity, status), number in kinds.items():
-            granularities[granularity] += number
+            numbers[granularity] += number
             if granularity == "passage" and status:
                 statuses[status] += number
-        return Tally(len({document_id for document_id, _, _ in kinds}), dict(granularities), dict(statuses))
+        named: dict[str, Any] = {f"{unit}s": numbers[unit] for unit in get_args(Granularity)}
+        return IndexCounts(len({document_id for document_id, _, _ in kinds}), **named, statuses=dict(statuses))
 
     def _kinds(self) -> Iterator[tuple[str, str, str]]:
         """Of each node, its document's id, its granularity and its status."""
@@ -349,18 +351,29 @@ class Contents:
 
 
 @dataclass(frozen=True)
-class Tally:
-    """How many nodes there are.
+class IndexCounts:
+    """How much is in an index.
 
     Args:
-        documents: Documents with any node.
-        granularities: Nodes by granularity.
-        statuses: Passages by status, those without one left out.
+        documents: Documents with at least one passage.
+        passages: Passages.
+        propositions: Propositions.
+        sentences: Sentence units beside the propositions.
+        sections: Nodes above the passages.
+        questions: Questions that passages answer.
+        statuses: Passages by the status of their propositions: "ok", "repaired" or "fallback".
     """
 
     documents: int
-    granularities: dict[str, int]
+    passages: int
+    propositions: int
+    sentences: int
+    sections: int
+    questions: int
     statuses: dict[str, int]
+
+    def __str__(self) -> str:
+        return ", ".join(f"{n:,} {what}" for what, n in vars(self).items() if isinstance(n, int) and n) or "nothing"
 
 
 def nowhere(dimension: int) -> list[float]:

@@ -15,7 +15,7 @@ from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARI
 from llama_pack_densex.stores import filters, lance_table
 from llama_pack_densex.stores.lance import LanceNodes, LanceVectorStore
 from llama_pack_densex.stores.manifest import InvalidIndexError
-from llama_pack_densex.stores.node_store import DocumentRecord, NodeRecord, Tally
+from llama_pack_densex.stores.node_store import DocumentRecord, IndexCounts, NodeRecord
 
 DIMENSION = 16
 
@@ -129,7 +129,7 @@ def test_an_empty_store_answers_everything(nodes: LanceNodes) -> None:
     assert ids_found(nodes, "a", filters=one_of("n", [1])) == []
     assert nodes.fetch(["a"]) == {}
     assert nodes.documents() == {}
-    assert nodes.tally() == Tally(0, {}, {})
+    assert nodes.counts() == IndexCounts(0, 0, 0, 0, 0, 0, {})
 
 
 def test_a_store_that_was_emptied_answers_everything(nodes: LanceNodes) -> None:
@@ -169,10 +169,10 @@ def test_records_of_one_granularity(nodes: LanceNodes) -> None:
     assert list(nodes.records("section")) == []
 
 
-def test_documents_and_their_tally(nodes: LanceNodes) -> None:
+def test_documents_and_nodes_are_counted(nodes: LanceNodes) -> None:
     nodes.replace([], [*document("a", text="x", file_path="a.md"), *document("b", 1)])
     assert nodes.documents() == {"a": DocumentRecord("hash of x", "a.md"), "b": DocumentRecord("hash of ", "")}
-    assert nodes.tally() == Tally(2, {"passage": 2, "proposition": 4}, {"ok": 2})
+    assert nodes.counts() == IndexCounts(2, 2, 4, 0, 0, 0, {"ok": 2})
 
 
 def test_nodes_without_embeddings_are_kept_and_counted(nodes: LanceNodes) -> None:
@@ -395,10 +395,10 @@ def test_who_reads_a_version_that_was_removed_is_told_to_load_again(tmp_path: Pa
     version = int(nodes.version)
     reader = LanceNodes(LanceVectorStore(tmp_path, version=version))
     nodes.compact()
-    assert reader.tally().documents == 20
+    assert reader.counts().documents == 20
     nodes.clean(timedelta(0))
     late = LanceNodes(LanceVectorStore(tmp_path))
-    assert late.tally().documents == 20
+    assert late.counts().documents == 20
     asked: list[Callable[[], object]] = [
         lambda: reader.fetch(["d1/p"]),
         lambda: list(reader.records()),
@@ -438,12 +438,12 @@ def test_cleaning_keeps_the_current_version_and_what_others_may_still_read(tmp_p
     reader = LanceNodes(LanceVectorStore(tmp_path, version=int(nodes.version)))
     nodes.replace(["d1"], [])
     nodes.clean(timedelta(0))  # nothing was compacted: the version that was committed last may not go
-    assert reader.tally().documents == 20
+    assert reader.counts().documents == 20
     nodes.compact()
     nodes.clean(timedelta(hours=1))
-    assert reader.tally().documents == 20
+    assert reader.counts().documents == 20
     nodes.clean(timedelta(0))
-    assert nodes.tally().documents == 19
+    assert nodes.counts().documents == 19
 
 
 @pytest.mark.usefixtures("soon_indexed")

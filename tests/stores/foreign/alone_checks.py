@@ -99,7 +99,7 @@ class AloneChecks:
         assert store.node_ids([]) == set()
         store.replace([], [])
         store.replace([], [])
-        assert store.tally().documents == 2
+        assert store.counts().documents == 2
 
     def test_records_are_those_of_the_nodes(self, store: NodeStore) -> None:
         store.replace([], ALL)
@@ -107,7 +107,7 @@ class AloneChecks:
         assert {record.id for record in store.records("passage")} == {
             node.node_id for node in ALL if type(node) is TextNode
         }
-        assert store.tally().granularities == {"passage": 3, "proposition": 4}
+        assert (store.counts().passages, store.counts().propositions) == (3, 4)
 
     def test_documents_are_listed_with_their_hashes(self, store: NodeStore) -> None:
         store.replace([], ALL)
@@ -219,7 +219,7 @@ class AloneChecks:
         store.replace(["docs/tea.md"], new)
         assert store.node_ids(["docs/tea.md"]) == {node.node_id for node in new}
         assert {found.id for found in store.search(question("tea", 50))} == {node.node_id for node in [*new, *JAPANESE]}
-        assert adapter_for(opened()).tally().granularities == {"passage": 3, "proposition": 3}
+        assert (adapter_for(opened()).counts().passages, adapter_for(opened()).counts().propositions) == (3, 3)
 
     def test_a_node_written_again_is_as_it_was_written_last(self, store: NodeStore) -> None:
         store.replace([], TEA)
@@ -228,7 +228,7 @@ class AloneChecks:
             del node.metadata["year"]
         store.replace([], again)
         assert list(store.fetch([node.node_id for node in again]).values()) == list(map(without_embedding, again))
-        assert store.tally().granularities == {"passage": 1, "proposition": 2}
+        assert (store.counts().passages, store.counts().propositions) == (1, 2)
         filters = MetadataFilters(filters=[MetadataFilter(key="year", value=1990)])
         assert store.search(question("tea", 9, filters=filters)) == []
 
@@ -267,7 +267,7 @@ class AloneChecks:
         reader = adapter_for(opened())
         assert reader.read_about() == "newer"
         assert {found.id for found in reader.search(question("tea", 50))} == {node.node_id for node in TEA}
-        assert reader.tally().documents == 1
+        assert reader.counts().documents == 1
 
     def test_rows_of_others_are_left_alone(self, opened: Open, store: NodeStore) -> None:
         theirs = TextNode(id_=node_id("theirs"), text="tea", embedding=EMBEDDING.get_text_embedding("tea"))
@@ -293,7 +293,7 @@ class AloneChecks:
         assert found[TEA[1].node_id].leads_to == TEA[0].node_id
         assert list(store.fetch([node.node_id for node in TEA]).values()) == list(map(without_embedding, TEA))
         store.replace(["docs/tea.md"], TEA)
-        assert store.tally().granularities == {"passage": 1, "proposition": 2}
+        assert (store.counts().passages, store.counts().propositions) == (1, 2)
         assert set(store.documents()) == {"docs/tea.md"}
 
     def test_core_s_own_index_reads_the_nodes(self, opened: Open, store: NodeStore) -> None:

@@ -290,7 +290,7 @@ def test_nodes_without_embeddings_are_kept_and_not_given_to_the_vector_store() -
     nodes: list[BaseNode] = [node.model_copy(update={"embedding": None}) for node in nodes_of(ENGLISH["tides"])]
     store = DocstoreNodes(SimpleVectorStore())
     store.replace([], nodes)
-    assert store.tally().documents == 1
+    assert store.counts().documents == 1
     assert store.documents()["d"].hash
     assert store.search(question("tides")) == []
 

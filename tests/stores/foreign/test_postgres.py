@@ -135,7 +135,7 @@ def test_a_table_with_two_rows_of_an_id_is_mended_by_the_next_writing(settings: 
         store = adapter_for(opened())
         assert [found.id for found in store.search(question("Tea is hot.", 9))].count(nodes[0].node_id) == 1
         store.replace(["d"], nodes)
-        assert store.tally().granularities == {"passage": 1, "proposition": 1}
+        assert (store.counts().passages, store.counts().propositions) == (1, 1)
 
 
 def test_a_change_that_the_server_does_not_take_is_told_without_the_text(settings: dict[str, Any]) -> None:
