@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -15,9 +15,7 @@ from llama_index.core.base.response.schema import RESPONSE_TYPE
 from llama_index.core.llms import LLM, ChatMessage
 from llama_index.core.memory import BaseMemory
 from llama_index.core.node_parser import NodeParser
-from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle, QueryType
-from llama_index.core.storage.docstore import BaseDocumentStore
 from llama_index.core.tools import QueryEngineTool
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters
 from typing_extensions import Self, Unpack
@@ -30,15 +28,12 @@ from llama_pack_densex.index.state import Opened, PackIndex, open_store
 from llama_pack_densex.ingestion.progress import display_for
 from llama_pack_densex.ingestion.report import DocumentOutcome, IngestionSummary
 from llama_pack_densex.models import resolve_llm
-from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
-from llama_pack_densex.options import OF_THE_INDEX, Hybrid, Mode, PackOptions, RerankedUnit, SearchedGranularity
-from llama_pack_densex.propositionizers.base import Propositionizer
-from llama_pack_densex.retrieval.context import ContextMode, PropositionContextPostprocessor
+from llama_pack_densex.options import OF_THE_INDEX, PackOptions
 from llama_pack_densex.retrieval.trust import LanguageTrust
 from llama_pack_densex.stores.folder import REPLIES_FILE, abandon, folder_at
 from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest
 from llama_pack_densex.stores.node_store import DocumentRecord, IndexCounts, NodeRecord
-from llama_pack_densex.stores.words import TokenizerSpec
+from llama_pack_densex.wiring import Given, PackArguments, PackSettings
 
 logger = logging.getLogger(__name__)
 
@@ -46,41 +41,6 @@ try:  # until llama-index-core 0.14.20
     from llama_index.core.llama_pack import BaseLlamaPack as _Base
 except ImportError:
     _Base = object
-
-
-class PackSettings(TypedDict, total=False):
-    """What a pack is made and opened with, besides the seven arguments of the original pack; `DenseXRetrievalPack` has
-    what they mean and their defaults."""
-
-    mode: Mode | None
-    propositionizer: Propositionizer | None
-    docstore: BaseDocumentStore | None
-    granularity: Sequence[SearchedGranularity] | None
-    hybrid: Hybrid | None
-    dense_weight: float | None
-    languages: Sequence[str]
-    embed_metadata: Sequence[str] | None
-    llm_metadata: Sequence[str] | None
-    context: ContextMode | PropositionContextPostprocessor
-    reranker: BaseNodePostprocessor | None
-    rerank: RerankedUnit
-    rerank_k: int | None
-    tokenizer: TokenizerSpec | None
-    node_parser: BasePropositionNodeParser | None
-    fetch_k: int | None
-    simple_ratio_thresh: float
-    verbose: bool
-
-
-class PackArguments(PackSettings, total=False):
-    """The same with the arguments of the original pack, for an index that is there."""
-
-    proposition_llm: LLM | str | None
-    query_llm: LLM | str | None
-    embed_model: BaseEmbedding | str | None
-    text_splitter: NodeParser | None
-    similarity_top_k: int | None
-    streaming: bool
 
 
 class DenseXRetrievalPack(_Base):  # type: ignore[misc]
@@ -173,7 +133,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             **settings,
         }
         given = _given(arguments, vector_store)
-        options = _options(None, arguments)
+        options = _options(None, given)
         folder = None if persist_dir is None else folder_at(persist_dir)
         was_there = folder is not None and folder.exists()
         try:
@@ -209,7 +169,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         """
         Manifest.read(folder_at(persist_dir))  # says so where there is no index, before anything is made
         given = _given(arguments, vector_store)
-        return cls._over(open_store(persist_dir, given), given, arguments)
+        return cls._over(open_store(persist_dir, given), given)
 
     @classmethod
     def from_vector_store(cls, vector_store: BasePydanticVectorStore, **arguments: Unpack[PackArguments]) -> Self:
@@ -229,40 +189,41 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             ValueError: An argument is out of range.
         """
         given = _given(arguments, vector_store)
-        return cls._over(open_store(None, given), given, arguments)
+        return cls._over(open_store(None, given), given)
 
     @classmethod
-    def _over(cls, opened: Opened, given: wiring.Given, arguments: PackArguments) -> Self:
+    def _over(cls, opened: Opened, given: Given) -> Self:
         if not opened.state and opened.store.is_empty():
             raise InvalidIndexError(
                 f"there is nothing of ours in the {opened.store.name}: index documents first, with "
                 "DenseXRetrievalPack(documents, vector_store=...), and name the same collection here"
             )
         pack = cls.__new__(cls)
-        pack._set_up(_options(opened.manifest, arguments), opened, given)
+        pack._set_up(_options(opened.manifest, given), opened, given)
         return pack
 
-    def _set_up(self, options: PackOptions, opened: Opened, given: wiring.Given) -> None:
+    def _set_up(self, options: PackOptions, opened: Opened, given: Given) -> None:
         parser, proposition_source = wiring.make_node_parser(options, given)
         if opened.folder is not None:
             propositionizer = parser.propositionizer.keeping_replies(opened.folder.path / REPLIES_FILE)
             if propositionizer is not parser.propositionizer:
                 parser = parser.model_copy(update={"propositionizer": propositionizer})
-        query_llm, answering_source = resolve_llm(given.query_llm, "query_llm")
+        query_llm, answering_source = resolve_llm(given.get("query_llm"), "query_llm")
         self._index = PackIndex(options, given, parser, opened)
         if self._index.is_made_elsewhere:
             proposition_source = "propositions as the index has them"
         self._searched = wiring.Searched(self._index.nodes, self._index.trust)
-        self._options, self._reranker, self._query_llm = options, given.reranker, query_llm
+        self._options, self._reranker, self._query_llm = options, given.get("reranker"), query_llm
         self.node_parser = parser
-        self.retriever = wiring.make_retriever(options, self._searched, given.reranker)
+        self.retriever = wiring.make_retriever(options, self._searched, self._reranker)
         self._synthesizer = wiring.make_synthesizer(options, self._searched, query_llm)
         self.query_engine = PropositionQueryEngine(
             self.retriever, self._synthesizer, callback_manager=wiring.callback_manager()
         )
         self.vector_index = wiring.make_vector_index(self._index.nodes, parser)
         embed_model, embedding_source = self._index.nodes.embed_model, self._index.embedding_source
-        lacking = (embed_model is None and given.embed_model is None) or (query_llm is None and given.query_llm is None)
+        used = {"embed_model": embed_model, "query_llm": query_llm}
+        lacking = any(part is None and given.get(name) is None for name, part in used.items())
         self._choices = wiring.describe_choices(options.hybrid, proposition_source, embedding_source, answering_source)
         # a warning where something is lacking that nobody left out
         logger.log(logging.WARNING if lacking else logging.INFO, "%s", self._choices)
@@ -567,27 +528,24 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
 
 
 _DOCUMENTS_NAMED, _NAME_SHOWN = 8, 60  # in a tool's description, of which OpenAI takes 1,024 characters
-_GIVEN = {field.name for field in fields(wiring.Given)}
 _CHOSEN = {field.name for field in fields(PackOptions)}
 
 
-def _given(arguments: PackArguments, vector_store: BasePydanticVectorStore | None) -> wiring.Given:
-    """The parts among what the user gave.
+def _given(arguments: PackArguments, vector_store: BasePydanticVectorStore | None) -> Given:
+    """What the user gave.
 
     Raises:
         TypeError: There is no argument of some name.
     """
-    unknown = sorted(set(arguments) - _GIVEN - _CHOSEN)
-    if unknown:
+    if unknown := sorted(set(arguments) - PackArguments.__optional_keys__):
         raise TypeError(f"DenseXRetrievalPack got an unexpected keyword argument {unknown[0]!r}")
-    parts: dict[str, Any] = {name: value for name, value in arguments.items() if name in _GIVEN}
-    return wiring.Given(**parts, vector_store=vector_store)
+    return {**arguments, "vector_store": vector_store}
 
 
-def _options(manifest: Manifest | None, arguments: PackArguments) -> PackOptions:
+def _options(manifest: Manifest | None, given: Given) -> PackOptions:
     """What the user chose, and where they chose nothing, what the index was made with."""
     made_with = {} if manifest is None else {name: getattr(manifest, name) for name in OF_THE_INDEX}
-    chosen = {name: value for name, value in arguments.items() if name in _CHOSEN and value is not None}
+    chosen = {name: value for name, value in given.items() if name in _CHOSEN and value is not None}
     return PackOptions(**{**made_with, **chosen})
 
 

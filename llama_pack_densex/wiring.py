@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 from llama_index.core import Settings, StorageContext, VectorStoreIndex
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -30,10 +30,11 @@ from llama_pack_densex.node_parsers.parsers import (
     UnitGranularity,
     default_base_parser,
 )
-from llama_pack_densex.options import Hybrid, PackOptions, check_count
+from llama_pack_densex.options import Hybrid, Mode, PackOptions, RerankedUnit, SearchedGranularity, check_count
 from llama_pack_densex.propositionizers.base import Propositionizer
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
+from llama_pack_densex.retrieval.context import ContextMode, PropositionContextPostprocessor
 from llama_pack_densex.retrieval.reranking import MIN_CANDIDATES, RerankingRetriever
 from llama_pack_densex.retrieval.retrievers import PropositionAutoMergingRetriever, PropositionRecursiveRetriever
 from llama_pack_densex.retrieval.search import (
@@ -52,30 +53,45 @@ from llama_pack_densex.stores.words import TokenizerSpec
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Given:
-    """The parts of a pack that its user gave; None where they gave none (see `DenseXRetrievalPack`)."""
+class PackSettings(TypedDict, total=False):
+    """What a pack is made and opened with, besides the seven arguments of the original pack; `DenseXRetrievalPack` has
+    what they mean and their defaults."""
 
-    proposition_llm: LLM | str | None = None
-    query_llm: LLM | str | None = None
-    embed_model: BaseEmbedding | str | None = None
-    text_splitter: NodeParser | None = None
-    propositionizer: Propositionizer | None = None
-    vector_store: BasePydanticVectorStore | None = None
-    docstore: BaseDocumentStore | None = None
-    node_parser: BasePropositionNodeParser | None = None
-    reranker: BaseNodePostprocessor | None = None
-    tokenizer: TokenizerSpec | None = None
+    mode: Mode | None
+    propositionizer: Propositionizer | None
+    docstore: BaseDocumentStore | None
+    granularity: Sequence[SearchedGranularity] | None
+    hybrid: Hybrid | None
+    dense_weight: float | None
+    languages: Sequence[str]
+    embed_metadata: Sequence[str] | None
+    llm_metadata: Sequence[str] | None
+    context: ContextMode | PropositionContextPostprocessor
+    reranker: BaseNodePostprocessor | None
+    rerank: RerankedUnit
+    rerank_k: int | None
+    tokenizer: TokenizerSpec | None
+    node_parser: BasePropositionNodeParser | None
+    fetch_k: int | None
+    simple_ratio_thresh: float
+    verbose: bool
 
-    @property
-    def propositions(self) -> bool:
-        """Whether they said where propositions come from."""
-        return any(part is not None for part in (self.proposition_llm, self.propositionizer, self.node_parser))
 
-    @property
-    def embed_spec(self) -> str:
-        """What they named the embedding model by; empty where they gave none or an object."""
-        return self.embed_model if isinstance(self.embed_model, str) else ""
+class PackArguments(PackSettings, total=False):
+    """The same with the arguments of the original pack, for an index that is there."""
+
+    proposition_llm: LLM | str | None
+    query_llm: LLM | str | None
+    embed_model: BaseEmbedding | str | None
+    text_splitter: NodeParser | None
+    similarity_top_k: int | None
+    streaming: bool
+
+
+class Given(PackArguments, total=False):
+    """All that a user gave of a pack that is made or opened."""
+
+    vector_store: BasePydanticVectorStore | None
 
 
 def make_node_parser(options: PackOptions, given: Given) -> tuple[BasePropositionNodeParser, str]:
@@ -84,14 +100,15 @@ def make_node_parser(options: PackOptions, given: Given) -> tuple[BasePropositio
     Raises:
         ValueError: Two arguments say different things about the same part.
     """
-    if given.node_parser is not None:
-        if any(part is not None for part in (given.text_splitter, given.propositionizer, given.proposition_llm)):
+    if (node_parser := given.get("node_parser")) is not None:
+        if any(given.get(part) is not None for part in ("text_splitter", "propositionizer", "proposition_llm")):
             raise ValueError("node_parser brings its own text_splitter and propositionizer: pass it alone")
-        return given.node_parser, f"propositions by {given.node_parser.propositionizer.class_name()}"
+        return node_parser, f"propositions by {node_parser.propositionizer.class_name()}"
     propositionizer, source = _make_propositionizer(given)
-    if given.text_splitter is None:
+    passages = given.get("text_splitter")
+    if passages is None:
         _report_unused_settings()
-    passages = given.text_splitter if given.text_splitter is not None else default_base_parser()
+        passages = default_base_parser()
     made = ("proposition" if unit == "question" else unit for unit in options.granularity if unit != "passage")
     units: tuple[UnitGranularity, ...] = tuple(dict.fromkeys(made))  # questions come with propositions
     common: dict[str, Any] = {
@@ -107,13 +124,14 @@ def make_node_parser(options: PackOptions, given: Given) -> tuple[BasePropositio
 
 
 def _make_propositionizer(given: Given) -> tuple[Propositionizer, str]:
-    if given.propositionizer is not None:
-        if given.proposition_llm is not None:
+    propositionizer, named = given.get("propositionizer"), given.get("proposition_llm")
+    if propositionizer is not None:
+        if named is not None:
             raise ValueError("pass proposition_llm or propositionizer, not both")
-        return given.propositionizer, f"propositions by {given.propositionizer.class_name()}"
-    if isinstance(given.proposition_llm, str) and given.proposition_llm != NONE:  # it makes it elsewhere by its name
-        return LLMPropositionizer(llm=given.proposition_llm), f"propositions by {given.proposition_llm}"
-    llm, source = resolve_llm(given.proposition_llm, "proposition_llm")
+        return propositionizer, f"propositions by {propositionizer.class_name()}"
+    if isinstance(named, str) and named != NONE:  # it makes it elsewhere by its name
+        return LLMPropositionizer(llm=named), f"propositions by {named}"
+    llm, source = resolve_llm(named, "proposition_llm")
     if llm is not None:
         return LLMPropositionizer(llm=llm), f"propositions by {source}"
     return SentencePropositionizer(), f"LLM for propositions: {source}, so sentences stand in for them"

@@ -72,19 +72,19 @@ def open_store(persist_dir: str | Path | None, given: Given) -> Opened:
         ValueError: There are two places for the nodes.
     """
     folder = None if persist_dir is None else IndexFolder(folder_at(persist_dir))
-    if folder is not None and isinstance(given.vector_store, LanceVectorStore):
+    if folder is not None and isinstance(given.get("vector_store"), LanceVectorStore):
         raise ValueError("persist_dir keeps its nodes itself, in a store of this kind: leave vector_store out")
     if folder is not None and is_index(folder.path):
         manifest = Manifest.read(folder.path)
-        store = folder.open(manifest, given.vector_store, given.docstore)
+        store = folder.open(manifest, given.get("vector_store"), given.get("docstore"))
         now = about(store)  # others may have written to the same store, or it is another one
         state = store.version or (now.version if now else "")
         return Opened(store, folder, manifest, state if state == manifest.version else "")
-    vector_store = given.vector_store
+    vector_store = given.get("vector_store")
     if folder is not None:
         data = folder.create()
         vector_store = vector_store if vector_store is not None else LanceVectorStore(data, version=0)
-    store = node_store(vector_store, given.docstore)
+    store = node_store(vector_store, given.get("docstore"))
     return Opened(store, folder, about(store), "")
 
 
@@ -265,9 +265,9 @@ class PackIndex:
     """
 
     def __init__(self, options: PackOptions, given: Given, parser: BasePropositionNodeParser, opened: Opened) -> None:
-        check_hybrid(options.hybrid, given.vector_store)
+        check_hybrid(options.hybrid, given.get("vector_store"))
         manifest, folder = opened.manifest, opened.folder
-        embed_model, self.embedding_source = embed_model_for(manifest, given.embed_model, opened.where)
+        embed_model, self.embedding_source = embed_model_for(manifest, given.get("embed_model"), opened.where)
         if embed_model is None and opened.store.needs_embeddings:
             raise ValueError(
                 f"{opened.where} holds embeddings, but there is no embedding model: pass embed_model=, or leave "
@@ -279,9 +279,11 @@ class PackIndex:
         self._trust = TrustMeter(LanguageTrust(*known) for known in manifest.languages) if manifest else TrustMeter()
         self.trust = self._trust.known
         self._options, self._parser, self._folder = options, parser, folder
-        self._is_chosen = given.propositions  # whether the user said what makes propositions
+        said = ("proposition_llm", "propositionizer", "node_parser")  # what makes propositions
+        self._is_chosen = any(given.get(part) is not None for part in said)
         self._embed_model = embed_model_identity(embed_model)
-        self._embed_spec = with_whole_path(given.embed_spec) or (manifest.embed_spec if manifest else "")
+        named = given.get("embed_model")
+        self._embed_spec = with_whole_path(named) if isinstance(named, str) else manifest.embed_spec if manifest else ""
         self._made_by = manifest.propositionizer if manifest else ""
         there = manifest if folder is None or is_index(folder.path) else None
         self._committed = CommittedIndex(folder, self.nodes, there)
@@ -454,10 +456,9 @@ def _words_for(options: PackOptions, given: Given, opened: Opened, embed_model: 
     """
     if embed_model is not None and options.hybrid is not True:
         return None
-    if isinstance(given.tokenizer, Words):  # the comparison's way without the words of propositions
-        return given.tokenizer
-    if given.tokenizer is not None:
-        return Words(make_tokenizer(given.tokenizer))
+    tokenizer = given.get("tokenizer")
+    if tokenizer is not None:  # the comparison gives words without those of propositions
+        return tokenizer if isinstance(tokenizer, Words) else Words(make_tokenizer(tokenizer))
     if isinstance(opened.store, LanceNodes):
         note = opened.store.vector_store.table.now.note
     else:
