@@ -433,18 +433,13 @@ class PackIndex:
             logger.warning("Whether the embedding model knows the documents' language is not told: %s", describe(error))
             return
         for trust in strangers:
-            if trust.language in options.languages:
-                continue
-            if not options.hybrid:
-                advice = "Leave hybrid on, or pass an embedding model that knows the language."
-            elif options.hybrid == "store" or options.dense_weight is not None:
-                advice = "Pass an embedding model that knows the language."
-            else:
-                advice = (
-                    "So questions in that language are searched by words alone; pass an embedding model that knows "
-                    f'it to have both, or languages=["{trust.language}"] if this one does (see pack.languages).'
-                )
-            logger.warning("%s. %s", trust.describe(self._embed_model), advice)
+            if trust.language not in options.languages:
+                logger.warning(
+                    "%s. So questions in that language are searched by words alone where hybrid is on and dense_weight "
+                    'left open; pass an embedding model that knows it, or languages=["%s"] if this one does (see '
+                    "pack.languages).",
+                    trust.describe(self._embed_model), trust.language,
+                )  # fmt: skip
 
 
 def _words_for(options: PackOptions, given: Given, opened: Opened, embed_model: BaseEmbedding | None) -> Words | None:

@@ -230,16 +230,13 @@ class LanceNodes(NodeStore):
 
     def wrong_words(self) -> str:
         """What is wrong with the words of a table that has any; empty where nothing is."""
-        now = self._now
-        if not now.note:
-            return ""
-        lacking = now.count(f"granularity = 'passage' AND {PASSAGE_WORDS} IS NULL")
-        if lacking:
-            return f"passages have no words: {lacking:,}"
+        now, known = self._now, ""
         try:
-            batch = next(now.scan([PASSAGE_WORDS], "granularity = 'passage'"), None)
-            known = " ".join(batch.column(PASSAGE_WORDS).to_pylist()) if batch is not None else ""
-            for column in (PASSAGE_WORDS, UNIT_WORDS):
+            for batch in now.scan([PASSAGE_WORDS], "granularity = 'passage'") if now.note else ():
+                if batch.column(PASSAGE_WORDS).null_count:
+                    return "passages have no words"
+                known = known or " ".join(batch.column(PASSAGE_WORDS).to_pylist())
+            for column in (PASSAGE_WORDS, UNIT_WORDS) if known else ():
                 now.match(known, column, None)
         except VersionGoneError:
             raise
