@@ -201,7 +201,7 @@ class CommittedIndex:
         if manifest != self.current:
             store.write_about(manifest.as_text())
             if folder is not None:
-                store.persist(folder.data)
+                store.persist(folder.data, version)
                 manifest.write(folder.path)
             nodes.changed = False
             self.current = manifest
@@ -220,7 +220,7 @@ class CommittedIndex:
         if there is None:
             return
         if self.current is not None and there.version != self.current.version and not self._nodes.store.version:
-            self._nodes.store.reload(folder.data)
+            self._nodes.store.reload(folder.data, there.version)
         self._nodes.store.roll_back(there.version)
         if there != self.current:
             self._nodes.beside.reopen(folder.data, there.version)
@@ -389,7 +389,7 @@ class PackIndex:
         folder = IndexFolder(path)
         with folder.lock.held():
             data, store = folder.create(), self.nodes.store
-            version = self.nodes.reading(lambda: store.copy_to(data)) or _new_name()
+            version = self.nodes.reading(lambda: store.copy_to(data, _new_name()))
             manifest = replace(self._about(), data=data.name, version=version)
             store.write_about(manifest.as_text())
             manifest.write(folder.path)

@@ -95,7 +95,7 @@ class IndexFolder:
             vector_store = exact_store(1) if manifest.vector_store.startswith("Faiss") else SimpleVectorStore()
         try:
             store = node_store(vector_store, docstore)
-            store.reload(self.data)
+            store.reload(self.data, manifest.version)
         except ValueError as error:
             raise InvalidIndexError(str(error)) from error
         return store

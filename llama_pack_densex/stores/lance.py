@@ -340,7 +340,7 @@ class LanceNodes(NodeStore):
         """
         self._table.compact()
 
-    def copy_to(self, folder: Path) -> str:
+    def copy_to(self, folder: Path, version: str) -> str:
         """Write all nodes into an empty folder; returns the version of the table there."""
         return str(self._table.copy_to(folder))
 

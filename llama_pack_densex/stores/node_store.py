@@ -66,8 +66,8 @@ class NodeStore(ABC):
         """The state that this object reads and writes; empty for a store that does not tell."""
         return ""
 
-    def reload(self, folder: Path) -> None:  # noqa: B027  # most stores have nothing to do
-        """Read again what `persist` wrote into a folder, since another writer has; for stores that keep files there."""
+    def reload(self, folder: Path, version: str) -> None:  # noqa: B027  # most stores have nothing to do
+        """Read the state that `persist` wrote into a folder by this name; for stores that keep files there."""
 
     def roll_back(self, version: str) -> None:  # noqa: B027  # most stores have nothing to do
         """Go on from this state, and leave out what was written after it; for stores that tell their state."""
@@ -89,13 +89,13 @@ class NodeStore(ABC):
     def compact(self) -> None:  # noqa: B027  # most stores have nothing to do
         """Give back the space of what was deleted; what the store keeps of earlier states is removed by `clean`."""
 
-    def persist(self, folder: Path) -> None:  # noqa: B027  # most stores have nothing to do
-        """Write what is in memory into a folder, whole or not at all."""
+    def persist(self, folder: Path, version: str) -> None:  # noqa: B027  # most stores have nothing to do
+        """Write what is in memory into a folder, by the name of its state; `clean` removes what earlier states left."""
 
-    def copy_to(self, folder: Path) -> str:
-        """Write what is needed to open a copy into a folder; returns the state of the copy."""
-        self.persist(folder)
-        return self.version
+    def copy_to(self, folder: Path, version: str) -> str:
+        """Write what is needed to open a copy into a folder; returns the state of the copy, which may be called so."""
+        self.persist(folder, version)
+        return version
 
     def positions(self) -> dict[str, str]:
         """The ids of all nodes by what the vector store calls them; for stores that keep no text."""

@@ -347,9 +347,8 @@ def _open_faiss(address: StoreAddress, dimension: int | None) -> BasePydanticVec
     from llama_pack_densex.stores.foreign.faiss import exact_store, kept_index
 
     assert address.path is not None
-    data = address.path / Manifest.read(address.path).data if is_index(address.path) else address.path
-    there = kept_index(data)
-    size = dimension if there is None else there.d
+    manifest = Manifest.read(address.path) if is_index(address.path) else None
+    size = dimension if manifest is None else kept_index(address.path / manifest.data, manifest.version).d
     if size is None:
         raise address.missing()
     address.check("cosine", size, dimension)

@@ -452,12 +452,12 @@ def test_a_copy_has_all_nodes_and_its_own_version(tmp_path: Path, in_memory: boo
     nodes = LanceNodes(LanceVectorStore() if in_memory else LanceVectorStore(tmp_path / "source"))
     empty = tmp_path / "empty"
     empty.mkdir()
-    assert nodes.copy_to(empty) == "0"
+    assert nodes.copy_to(empty, "a") == "0"
     nodes.replace([], many(0, 150))
     nodes.replace(["d7"], [])
     folder = tmp_path / "二 copy"
     folder.mkdir()
-    copy = LanceNodes(LanceVectorStore(folder, version=int(nodes.copy_to(folder))))
+    copy = LanceNodes(LanceVectorStore(folder, version=int(nodes.copy_to(folder, "a"))))
     assert list(copy.records()) == list(nodes.records())
     assert ids_found(copy, "d3/1", 5) == ids_found(nodes, "d3/1", 5)
     assert "vector" in indexed(copy)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from llama_pack_densex.stores.foreign import adapter_for
 from llama_pack_densex.stores.urls import is_store_url, open_url, redacted
 from tests.integration.servers import POSTGRES_USER, Servers
-from tests.stores.foreign.docstore_nodes import DIMENSION, ENGLISH, JAPANESE, kept, nodes_of, question
+from tests.stores.foreign.docstore_nodes import DIMENSION, ENGLISH, JAPANESE, keep, kept, nodes_of, question
 
 FOLDERS = {
     "chroma": "chroma://{folder}/chroma",
@@ -73,7 +73,7 @@ def test_a_store_is_made_and_opened_again_by_its_url(
     assert before[0].score == pytest.approx(1.0, abs=1e-3)
     folder = folder_of(url)
     if folder is not None:
-        nodes.persist(folder)
+        keep(nodes, folder)
     close(opened)
     again = open_url(url, None)
     read = kept(folder, None, again) if folder else adapter_for(again)
@@ -272,7 +272,7 @@ def test_a_relative_path_is_relative_and_may_be_japanese(tmp_path: Path, monkeyp
     pytest.importorskip("faiss")
     monkeypatch.chdir(tmp_path)
     for url, folder in (("faiss://索引/一", "索引/一"), ("faiss://./a:80", "a:80"), (f"faiss://{tmp_path}/b", "b")):
-        adapter_for(open_url(url, DIMENSION)).persist(tmp_path / folder)
+        keep(adapter_for(open_url(url, DIMENSION)), tmp_path / folder)
         assert open_url(url, None).client.ntotal == 0
     assert is_store_url("faiss://a")
     assert not is_store_url("C:/folder")

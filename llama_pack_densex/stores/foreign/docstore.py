@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-import uuid
+import math
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,11 +22,8 @@ from llama_pack_densex.stores.foreign.wire import to_wire
 from llama_pack_densex.stores.manifest import sync, write_whole
 from llama_pack_densex.stores.node_store import DocumentRecord, FoundNode, NodeRecord, NodeStore
 
-FILE = "nodes.json"
-"""The file of a folder that names those that belong together."""
-_DOCSTORE, _VECTORS = "docstore", "vectors"  # the parts of it, each a file
+_DOCSTORE, _VECTORS = "docstore", "vectors"  # the parts of a state, each a file that has the state's name too
 _UNFINISHED = "unfinished.json"
-_ATTEMPTS = 5  # a writer may remove the files that a reader was just told of
 _ABOUT = "densex/about"
 _DOCUMENT = "densex/document/"
 _ANEW = "index the documents anew (replies of an LLM that are kept are used again)"
@@ -53,24 +52,23 @@ class DocstoreNodes(NodeStore):
         self.vector_store = vector_store
         self.docstore = docstore if docstore is not None else SimpleDocumentStore()
         self._folder: Path | None = None  # where it is kept
-        self._saved: object | None = None  # which state of it is in the folder
+        self._kept = ""  # which state of it
 
     @property
     def dimension(self) -> int | None:
         vectors = self.vector_store.data.embedding_dict if isinstance(self.vector_store, SimpleVectorStore) else {}
         return next(map(len, vectors.values()), None)
 
-    def reload(self, folder: Path) -> None:
+    def reload(self, folder: Path, version: str) -> None:
         """Go on with what `persist` kept; an empty `SimpleVectorStore` or FAISS index is filled.
 
         Raises:
-            ValueError: There is nothing in the folder, it is damaged, a store is missing, or the vector store holds
-                other vectors than the folder.
+            ValueError: It is not in the folder, it is damaged, or the vector store holds other vectors than the folder.
         """
         parts = self._parts()
         if not parts:
             return
-        read = _read_files(folder, {part: reading for part, (reading, _) in parts.items()})
+        read = {part: read_part(folder, part, version, reading) for part, (reading, _) in parts.items()}
         held, kept = self._vectors(), self._vectors(read)
         if self._folder is None and held and held != kept:
             raise ValueError(
@@ -78,39 +76,34 @@ class DocstoreNodes(NodeStore):
                 "vector_store out, or pass an empty one"
             )
         self._hold(read)
-        self._folder = folder
+        self._folder, self._kept = folder, version
         there = self._notes()
         self._note(dict.fromkeys(there.keys() & _unfinished(folder), DocumentRecord()))
         self._changed()
-        self._saved = self.state
 
-    def persist(self, folder: Path) -> None:
-        """Keep what is in memory in a folder; a stop at any moment leaves the old state or the new one.
+    def persist(self, folder: Path, version: str) -> None:
+        """Keep what is in memory in a folder; stores that are not in memory keep themselves."""
+        self.copy_to(folder, version)
+        self._folder, self._kept = folder, version
 
-        Stores that are not in memory keep themselves.
-        """
-        if self._folder == folder and self._saved is self.state:
+    def copy_to(self, folder: Path, version: str) -> str:
+        for part, (_, write) in self._parts().items():
+            file = _file(folder, part, version)
+            if not file.exists():
+                write(str(file))
+                sync(file)
+        sync(folder)
+        return version
+
+    def clean(self, older_than: timedelta) -> None:
+        """Remove the files of other states than the one that was kept last, which somebody may be about to read."""
+        if self._folder is None:
             return
-        state = self.state
-        self.copy_to(folder)
-        (folder / _UNFINISHED).unlink(missing_ok=True)
-        self._folder, self._saved = folder, state
-
-    def copy_to(self, folder: Path) -> str:
-        """Write a copy of what is in memory into a folder."""
-        parts = self._parts()
-        names = {part: f"{part}-{uuid.uuid4().hex[:12]}" for part in parts}
-        if names:
-            folder.mkdir(parents=True, exist_ok=True)
-            for part, (_, write) in parts.items():
-                write(str(folder / names[part]))
-                sync(folder / names[part])
-            write_whole(folder / FILE, json.dumps(names, indent=2))
-            for entry in folder.iterdir():
-                ours = entry.name.startswith((f".{FILE}.", *(f"{part}-" for part in names)))
-                if ours and entry.name not in names.values():
-                    entry.unlink(missing_ok=True)
-        return self.version
+        (self._folder / _UNFINISHED).unlink(missing_ok=True)
+        latest = time.time() - older_than.total_seconds() if older_than else math.inf
+        for file in (file for part in self._parts() for file in self._folder.glob(f"{part}-*")):
+            if not file.name.endswith(self._kept) and file.stat().st_mtime <= latest:
+                file.unlink()
 
     def replace(self, document_ids: Sequence[str], nodes: Sequence[BaseNode]) -> None:
         wires = self._wires(nodes)
@@ -274,48 +267,25 @@ def _record(nodes: Sequence[BaseNode]) -> DocumentRecord:
     return next((DocumentRecord(head.document_hash, head.file) for head in heads), DocumentRecord())
 
 
-def _read_files(folder: Path, readers: Mapping[str, Callable[[str], Any]]) -> dict[str, Any]:
-    """Read the parts that a folder has of one state.
+def _file(folder: Path, part: str, version: str) -> Path:
+    return folder / f"{part}-{version}"
+
+
+def read_part(folder: Path, part: str, version: str, read: Callable[[str], Read]) -> Read:
+    """What a folder has of a part in some state.
 
     Raises:
-        ValueError: The folder has no such parts, or they are damaged.
+        ValueError: It is not there, or damaged.
     """
-    for _ in range(_ATTEMPTS):
-        names = _names_in(folder)
-        for part in readers.keys() - names.keys():
-            what, store = ("nodes", "docstore") if part == _DOCSTORE else ("embeddings", "vector_store")
-            raise ValueError(f"the {what} of {folder} are in a {store} of their own; pass it as {store}=")
-        try:
-            return {part: _whole(folder / names[part], read) for part, read in readers.items()}
-        except FileNotFoundError as error:
-            missing = error
-    raise ValueError(f"{folder} is damaged: files that {FILE} names are missing; {_ANEW}.") from missing
-
-
-def read_part(folder: Path, part: str, read: Callable[[str], Read]) -> Read | None:
-    """What a folder has of a part; None where there is no folder of this kind yet."""
-    return _read_files(folder, {part: read})[part] if (folder / FILE).exists() else None
-
-
-def _names_in(folder: Path) -> dict[str, str]:
-    file = folder / FILE
+    file = _file(folder, part, version)
     try:
-        return dict(json.loads(file.read_text(encoding="utf-8")))
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise ValueError(f"{folder} holds no nodes ({error}); {_ANEW}.") from error
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{file} is damaged ({error}); {_ANEW}.") from error
-
-
-def _whole(file: Path, read: Callable[[str], Read]) -> Read:
-    """What a file holds; what the system may do better another time, such as opening it, is raised as it is.
-
-    Raises:
-        ValueError: It is damaged.
-    """
-    with file.open("rb"):
-        pass
-    try:
+        with file.open("rb"):  # what the system may do better another time is raised as it is
+            pass
         return read(str(file))
+    except FileNotFoundError as error:
+        store = "docstore" if part == _DOCSTORE else "vector_store"
+        raise ValueError(
+            f"{file} is missing: if there is a {store} of its own, pass it as {store}=, else {_ANEW}."
+        ) from error
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise ValueError(f"{file} is damaged ({error}); {_ANEW}.") from error

@@ -145,11 +145,11 @@ class FaissNodes(DocstoreNodes):
         return np.ascontiguousarray(vectors / np.where(lengths > 0, lengths, 1), dtype=np.float32)
 
 
-def kept_index(folder: Path) -> Any:
-    """The index that is kept in a folder; None where there is none."""
+def kept_index(folder: Path, version: str) -> Any:
+    """The index that is kept in a folder."""
     import faiss
 
-    return read_part(folder, _INDEX, faiss.read_index)
+    return read_part(folder, _INDEX, version, faiss.read_index)
 
 
 def exact_store(dimension: int) -> BasePydanticVectorStore:

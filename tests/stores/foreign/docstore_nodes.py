@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore, Vector
 from llama_pack_densex.node_parsers.parsers import PropositionNodeParser
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
 from llama_pack_densex.stores.foreign import adapter_for
+from llama_pack_densex.stores.manifest import Manifest
+from llama_pack_densex.stores.node_store import NodeStore
 from tests.openai_server import embed
 
 DIMENSION = len(embed("a"))
@@ -42,10 +46,22 @@ def nodes_of(text: str, document_id: str = "d", **metadata: Any) -> list[BaseNod
 def kept(
     folder: Path, docstore: BaseDocumentStore | None = None, vector_store: BasePydanticVectorStore | None = None
 ) -> Any:
-    """What is kept in a folder."""
+    """What `keep` left in a folder."""
     nodes = adapter_for(vector_store if vector_store is not None else SimpleVectorStore(), docstore)
-    nodes.reload(folder)
+    nodes.reload(folder, Manifest.read(folder).version)
     return nodes
+
+
+def keep(nodes: NodeStore, folder: Path) -> None:
+    """Keep nodes in a folder, with a manifest that names their state."""
+    folder.mkdir(parents=True, exist_ok=True)
+    state = uuid.uuid4().hex
+    nodes.persist(folder, state)
+    about = {"mode": "recursive", "granularity": ("proposition",), "similarity_top_k": 4, "hybrid": False}
+    named = dict.fromkeys(("data", "embed_model", "embed_spec", "propositionizer", "vector_store"), "")
+    none: dict[str, Any] = dict.fromkeys(("embed_metadata", "llm_metadata", "languages"), ())
+    Manifest(**about, **named, **none, dense_weight=None, version=state).write(folder)  # type: ignore[arg-type]
+    nodes.clean(timedelta(0))
 
 
 def question(text: str, count: int = 10, **options: Any) -> VectorStoreQuery:
