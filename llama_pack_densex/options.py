@@ -64,44 +64,40 @@ class PackOptions:
     rerank_k: int | None = None
 
     def __post_init__(self) -> None:
+        changed: dict[str, Any] = {"mode": self.mode}
         if isinstance(self.mode, str):
-            object.__setattr__(self, "mode", self.mode.replace("-", "_"))  # as strategies of `compare` are called
-        if self.mode not in get_args(Mode):
-            raise ValueError(f"mode must be {_either(Mode)}, not {self.mode!r}")
-        given: Any = (self.granularity,) if isinstance(self.granularity, str) else self.granularity
-        units = tuple(given) if isinstance(given, Iterable) else ()
-        if not units or any(unit not in get_args(SearchedGranularity) for unit in units):
-            raise ValueError(
-                f"granularity must name {_either(SearchedGranularity)}, or several of them, not {self.granularity!r}"
-            )
-        object.__setattr__(self, "granularity", tuple(dict.fromkeys(units)))
-        check_count(self.similarity_top_k, "similarity_top_k")
-        for name in ("fetch_k", "rerank_k"):
-            if getattr(self, name) is not None:
-                check_count(getattr(self, name), name)
-        _check_share(self.simple_ratio_thresh, "simple_ratio_thresh")
-        if self.dense_weight is not None:
-            _check_share(self.dense_weight, "dense_weight")
-        for name in ("languages", "embed_metadata", "llm_metadata"):
-            names: Any = getattr(self, name)
-            object.__setattr__(self, name, (names,) if isinstance(names, str) else tuple(names))
-        unknown = [language for language in self.languages if language not in LANGUAGE_NAMES]
-        if unknown:
-            raise ValueError(f"languages must be some of {', '.join(LANGUAGE_NAMES)}, not {unknown[0]!r}")
+            changed["mode"] = self.mode.replace("-", "_")  # as strategies of `compare` are called
+        for name in ("granularity", "languages", "embed_metadata", "llm_metadata"):
+            names = getattr(self, name)
+            changed[name] = tuple(names) if isinstance(names, Iterable) and not isinstance(names, str) else (names,)
+        chosen = [("mode", changed["mode"], get_args(Mode)), ("rerank", self.rerank, get_args(RerankedUnit))]
+        chosen += [("granularity", one, get_args(SearchedGranularity)) for one in changed["granularity"] or ("",)]
+        chosen += [("languages", one, tuple(LANGUAGE_NAMES)) for one in changed["languages"]]
+        if not isinstance(self.context, PropositionContextPostprocessor):
+            chosen += [("context", self.context, get_args(ContextMode))]
+        for name, value, choices in chosen:
+            if value not in choices:
+                allowed = " or ".join(f'"{choice}"' for choice in choices)
+                raise ValueError(f"{name} must be {allowed}, not {value!r}")
         if not isinstance(self.hybrid, bool) and self.hybrid != "store":
             raise ValueError(f'hybrid must be True, False or "store", not {self.hybrid!r}')
-        if self.rerank not in get_args(RerankedUnit):
-            raise ValueError(f"rerank must be {_either(RerankedUnit)}, not {self.rerank!r}")
-        if not isinstance(self.context, PropositionContextPostprocessor):
-            if self.context not in get_args(ContextMode):
-                raise ValueError(f"context must be {_either(ContextMode)}, not {self.context!r}")
-            object.__setattr__(self, "context", PropositionContextPostprocessor(mode=self.context))
+        for name in ("similarity_top_k", "fetch_k", "rerank_k"):
+            if getattr(self, name) is not None:
+                check_count(getattr(self, name), name)
+        for name in ("simple_ratio_thresh", "dense_weight"):
+            share = getattr(self, name)
+            if share is not None and (type(share) not in (int, float) or not 0 <= share <= 1):
+                raise ValueError(f"{name} must be between 0 and 1, not {share!r}")
+        changed["granularity"] = tuple(dict.fromkeys(changed["granularity"]))
+        for name, value in changed.items():
+            object.__setattr__(self, name, value)
 
     @property
     def context_postprocessor(self) -> PropositionContextPostprocessor:
         """What makes the context."""
-        assert isinstance(self.context, PropositionContextPostprocessor), "checked and set in __post_init__"
-        return self.context
+        if isinstance(self.context, PropositionContextPostprocessor):
+            return self.context
+        return PropositionContextPostprocessor(mode=self.context)
 
 
 def check_count(value: int, name: str) -> int:
@@ -113,12 +109,3 @@ def check_count(value: int, name: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
         raise ValueError(f"{name} must be a positive whole number, not {value!r}")
     return value
-
-
-def _check_share(value: object, name: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
-        raise ValueError(f"{name} must be between 0 and 1, not {value!r}")
-
-
-def _either(choices: object) -> str:
-    return " or ".join(f'"{choice}"' for choice in get_args(choices))

@@ -214,7 +214,7 @@ def test_an_answer_where_nothing_passes_the_filters_asks_no_llm(server: OpenAISe
     ],
 )  # fmt: skip
 def test_a_value_out_of_range_is_named(name: str, value: Any) -> None:
-    with pytest.raises(ValueError, match=rf"^{name} must be|^{name} must name"):
+    with pytest.raises(ValueError, match=rf"^{name} must be"):
         DenseXRetrievalPack(documents(ENGLISH), embed_model="none", **{name: value})
 
 

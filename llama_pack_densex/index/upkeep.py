@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -79,19 +79,19 @@ def check_index(path: str | Path, repair: bool = False) -> CheckReport:
         InvalidIndexError: It is no index, or so damaged that it cannot be opened.
         IndexInUseError: It is to be mended, and somebody is writing to it.
     """
-    folder, nodes, committed = _opened(path)
-    with committed.writing() if repair else nullcontext():
-        about = committed.current
-        assert about is not None, "it was opened"
-        report = CheckReport(str(folder.path), nodes.store.counts(), tuple(_faults(nodes, about)))
+    with _opened(path, to_write=repair) as (nodes, committed, about):
+        report = CheckReport(str(path), nodes.store.counts(), tuple(_faults(nodes, about)))
         return _mended(committed, about, nodes, report) if repair and report.faults else report
 
 
-def _opened(path: str | Path) -> tuple[IndexFolder, NodeIndex, CommittedIndex]:
+@contextmanager
+def _opened(path: str | Path, to_write: bool = True) -> Iterator[tuple[NodeIndex, CommittedIndex, Manifest]]:
     folder = IndexFolder(folder_at(path))
     manifest = Manifest.read(folder.path)
     nodes = NodeIndex(folder.open(manifest))
-    return folder, nodes, CommittedIndex(folder, nodes, manifest)
+    committed = CommittedIndex(folder, nodes, manifest)
+    with committed.writing() if to_write else nullcontext():
+        yield nodes, committed, committed.current or manifest
 
 
 def _mended(committed: CommittedIndex, about: Manifest, nodes: NodeIndex, report: CheckReport) -> CheckReport:
@@ -179,12 +179,10 @@ def compact_index(path: str | Path) -> Compaction:
         InvalidIndexError: It is no index, or cannot be opened.
         IndexInUseError: Somebody is writing to it.
     """
-    folder, _, committed = _opened(path)
-    with committed.writing():
-        before = _bytes_in(folder.path)
-        assert committed.current is not None, "it was opened"
-        committed.compact(committed.current)
-        return Compaction(str(folder.path), before, _bytes_in(folder.path))
+    with _opened(path) as (_, committed, about):
+        before = _bytes_in(folder_at(path))
+        committed.compact(about)
+        return Compaction(str(path), before, _bytes_in(folder_at(path)))
 
 
 def delete_documents(path: str | Path, document_ids: Sequence[str], purge: bool = False) -> None:
@@ -199,13 +197,11 @@ def delete_documents(path: str | Path, document_ids: Sequence[str], purge: bool 
         InvalidIndexError: It is no index, or cannot be opened.
         IndexInUseError: Somebody is writing to it.
     """
-    folder, nodes, committed = _opened(path)
-    with committed.writing():
-        about = committed.current
-        assert about is not None, "it was opened"
+    replies = folder_at(path) / REPLIES_FILE
+    with _opened(path) as (nodes, committed, about):
         # first, since the index says what there is to purge: after a stop it can be done again
-        if purge and (folder.path / REPLIES_FILE).exists():
-            ReplyCache(folder.path / REPLIES_FILE).purge(nodes.passage_texts(document_ids))
+        if purge and replies.exists():
+            ReplyCache(replies).purge(nodes.passage_texts(document_ids))
         nodes.replace(document_ids, [])
         committed.compact(about) if purge else committed.commit(about)
 
