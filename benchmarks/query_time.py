@@ -43,7 +43,7 @@ from llama_pack_densex.propositionizers.sentences import passage_sentences
 from llama_pack_densex.retrieval.hits import MIN_FETCH
 from llama_pack_densex.retrieval.search import HEAD_PASSAGES, HEAD_UNITS, LexicalUnitRetriever
 from llama_pack_densex.stores.index import NodeIndex, node_store
-from llama_pack_densex.stores.words import Words, make_tokenizer
+from llama_pack_densex.stores.words import Words
 
 DIMENSION = 384
 VOCABULARY = 30_000
@@ -201,7 +201,7 @@ def searches(dense: DenseXRetrievalPack, hybrid: DenseXRetrievalPack, top_k: int
     assert dense.vector_index is not None
     store = dense.vector_index.vector_store
     table = store.client.open_table("nodes")
-    index = NodeIndex(node_store(store), dense.get_modules()["embed_model"], words=Words(make_tokenizer("bigrams")))
+    index = NodeIndex(node_store(store), dense.get_modules()["embed_model"], words=Words.by("bigrams"))
     lexical = LexicalUnitRetriever(index=index, granularity=("proposition", "sentence", "passage"))
     units = max(MIN_FETCH, 5 * top_k)
 

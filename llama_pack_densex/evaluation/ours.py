@@ -33,7 +33,7 @@ from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
 from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
 from llama_pack_densex.retrieval.hits import PassageHit
 from llama_pack_densex.retrieval.search import fuse
-from llama_pack_densex.stores.words import Words, make_tokenizer
+from llama_pack_densex.stores.words import Words
 
 _UNITS: tuple[UnitGranularity, ...] = ("proposition", "sentence")
 _AT_ONCE = 512  # texts embedded together
@@ -68,7 +68,7 @@ def _strategy(name: str) -> Strategy:
         arguments: dict[str, Any] = {"query_llm": NONE, "embed_model": NONE if embed_model is None else embed_model}
 
         def index(made_by: Propositionizer) -> tuple[DenseXRetrievalPack, list[str]]:
-            words = {"tokenizer": Words(make_tokenizer("bigrams"), propositions=False)} if passage_words else {}
+            words = {"tokenizer": Words.by("bigrams", propositions=False)} if passage_words else {}
             of_mode: dict[str, Any] = {**arguments, **words, "mode": "auto_merging" if auto_merging else "recursive"}
             given: dict[str, Any] = {"propositionizer": made_by, "granularity": _UNITS}
             if chunked or topics:

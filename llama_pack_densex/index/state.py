@@ -30,7 +30,7 @@ from llama_pack_densex.stores.lance import LanceNodes, LanceVectorStore
 from llama_pack_densex.stores.manifest import OLD_VERSIONS, InvalidIndexError, Manifest, is_index
 from llama_pack_densex.stores.node_store import NodeStore
 from llama_pack_densex.stores.words import FOLDER as WORDS
-from llama_pack_densex.stores.words import Words, make_tokenizer, note_of, words_in
+from llama_pack_densex.stores.words import Words, note_of, words_in
 from llama_pack_densex.wiring import Given, check_hybrid, embed_model_for
 
 logger = logging.getLogger(__name__)
@@ -453,7 +453,7 @@ def _words_for(options: PackOptions, given: Given, opened: Opened, embed_model: 
         return None
     tokenizer = given.get("tokenizer")
     if tokenizer is not None:  # the comparison gives words without those of propositions
-        return tokenizer if isinstance(tokenizer, Words) else Words(make_tokenizer(tokenizer))
+        return tokenizer if isinstance(tokenizer, Words) else Words.by(tokenizer)
     if isinstance(opened.store, LanceNodes):
         note = opened.store.vector_store.table.now.note
     else:
@@ -464,4 +464,4 @@ def _words_for(options: PackOptions, given: Given, opened: Opened, embed_model: 
             f"the words of {opened.where} were told by the tokenizer {made}, a function: pass it as tokenizer=, or "
             'tokenizer="bigrams" to have them told anew by that'
         )
-    return made or Words(make_tokenizer("bigrams"))
+    return made or Words.by("bigrams")

@@ -331,7 +331,7 @@ def find_by_words(
         The passages, of equal ones first that with the smaller id; of their units, equal ones in reading order.
     """
     asked = words.tokens(question)
-    lone = {token for token in asked if words.tokenizer.pairs and len(token) == 1 and is_cjk(token)}
+    lone = {token for token in asked if words.pairs and len(token) == 1 and is_cjk(token)}
     others = [token for token in asked if token not in lone]
     best, there, more = _best(now, asked, k, passing)
     if lone and {*there}.isdisjoint(others) and not _best(now, others, 1, passing)[0]:

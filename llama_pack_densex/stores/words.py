@@ -45,43 +45,6 @@ TOKENIZERS = ("bigrams", "sudachi")
 """The tokenizers that are chosen by name."""
 
 
-@dataclass(frozen=True)
-class TextTokenizer:
-    """A tokenizer with the name that an index remembers it by.
-
-    Args:
-        name: "bigrams", "sudachi", or the qualified name of a user's function.
-        split: Makes the tokens of a text; those of questions and of texts come from the same one.
-        pairs: Whether a Chinese, Japanese or Korean character may hide in a pair: a question of single characters
-            then asks for the pairs that they occur in.
-    """
-
-    name: str
-    split: Callable[[str], Sequence[str]]
-    pairs: bool = False
-
-
-def make_tokenizer(tokenizer: TokenizerSpec) -> TextTokenizer:
-    """The tokenizer that a user chose.
-
-    Args:
-        tokenizer: "bigrams", "sudachi", or a function from a text to its tokens.
-
-    Raises:
-        ValueError: There is no tokenizer of that name.
-        ImportError: "sudachi", which is not installed; the message names the extra.
-    """
-    if tokenizer == "bigrams":
-        return TextTokenizer("bigrams", tokenize, pairs=True)
-    if tokenizer == "sudachi":
-        return TextTokenizer("sudachi", SudachiTokenizer())
-    if callable(tokenizer):
-        return TextTokenizer(_qualified_name(tokenizer), tokenizer)
-    raise ValueError(
-        f'tokenizer must be "bigrams", "sudachi" or a function from a text to its tokens, not {tokenizer!r}'
-    )
-
-
 def _qualified_name(function: Callable[..., Any]) -> str:
     named = function if hasattr(function, "__qualname__") else type(function)
     return ".".join(filter(None, (getattr(named, "__module__", None), named.__qualname__)))
@@ -104,20 +67,47 @@ class Words:
     """How the words of texts are told.
 
     Args:
-        tokenizer: Splits texts and questions.
+        name: What an index knows the tokenizer by: "bigrams", "sudachi", or the qualified name of a user's function.
+        split: Makes the tokens of a text; those of questions and of texts come from the same one.
+        pairs: Whether a Chinese, Japanese or Korean character may hide in a pair: a question of single characters
+            then asks for the pairs that they occur in.
         propositions: Whether a passage is also found by the words of its propositions, where these are not just its
             sentences, and of the questions that it answers.
     """
 
-    tokenizer: TextTokenizer
+    name: str
+    split: Callable[[str], Sequence[str]]
+    pairs: bool = False
     propositions: bool = True
+
+    @classmethod
+    def by(cls, tokenizer: TokenizerSpec, propositions: bool = True) -> Words:
+        """Words by the tokenizer that a user chose.
+
+        Args:
+            tokenizer: "bigrams", "sudachi", or a function from a text to its tokens.
+            propositions: As above.
+
+        Raises:
+            ValueError: There is no tokenizer of that name.
+            ImportError: "sudachi", which is not installed; the message names the extra.
+        """
+        if tokenizer == "bigrams":
+            return cls("bigrams", tokenize, True, propositions)
+        if tokenizer == "sudachi":
+            return cls("sudachi", SudachiTokenizer(), False, propositions)
+        if callable(tokenizer):
+            return cls(_qualified_name(tokenizer), tokenizer, False, propositions)
+        raise ValueError(
+            f'tokenizer must be "bigrams", "sudachi" or a function from a text to its tokens, not {tokenizer!r}'
+        )
 
     @functools.cached_property
     def note(self) -> str:
         """What a table says about its words. Two functions may have one name, and a tokenizer may change with a new
         version: so it has what the tokenizer makes of a sample."""
         sample = blake2b(json.dumps(self.tokens(SAMPLE)).encode("ascii"), digest_size=16).hexdigest()
-        return json.dumps({"tokenizer": self.tokenizer.name, "sample": sample, "propositions": self.propositions})
+        return json.dumps({"tokenizer": self.name, "sample": sample, "propositions": self.propositions})
 
     def tokens(self, text: str) -> list[str]:
         """The tokens of a text, as they are in the columns: none of them has a space or half a character in it.
@@ -125,11 +115,10 @@ class Words:
         Raises:
             TypeError: The tokenizer returned something else than strings.
         """
-        tokens = self.tokenizer.split(text)
+        tokens = self.split(text)
         if isinstance(tokens, str) or not all(isinstance(token, str) for token in tokens):
             raise TypeError(
-                f"the tokenizer {self.tokenizer.name} must return a sequence of strings: it takes a text, and returns "
-                "its tokens"
+                f"the tokenizer {self.name} must return a sequence of strings: it takes a text, and returns its tokens"
             )
         joined = " ".join(tokens)
         if joined.split() == list(tokens) and sendable(joined) == joined:
@@ -193,7 +182,7 @@ def words_in(note: str) -> Words | str | None:
         return None
     made = json.loads(note)
     name = str(made["tokenizer"])
-    return Words(make_tokenizer(name), made["propositions"]) if name in TOKENIZERS else name
+    return Words.by(name, made["propositions"]) if name in TOKENIZERS else name
 
 
 FOLDER = "words"

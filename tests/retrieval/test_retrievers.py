@@ -15,7 +15,7 @@ from llama_pack_densex.retrieval.retrievers import PropositionAutoMergingRetriev
 from llama_pack_densex.retrieval.search import DenseUnitRetriever, LexicalUnitRetriever, UnitRetriever
 from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.node_store import FoundNode
-from llama_pack_densex.stores.words import Words, make_tokenizer
+from llama_pack_densex.stores.words import Words
 from tests.embedding import TrigramEmbedding
 
 KINDS = ["dense", "lexical"]
@@ -38,9 +38,7 @@ def build(
     )
     if not hierarchy:
         parser.base_parser.chunk_size = 35
-    index = NodeIndex(
-        embed_model=TrigramEmbedding() if kind == "dense" else None, words=Words(make_tokenizer("bigrams"))
-    )
+    index = NodeIndex(embed_model=TrigramEmbedding() if kind == "dense" else None, words=Words.by("bigrams"))
     index.replace([], parser.get_nodes_from_documents(documents or many_documents()))
     if kind == "dense":
         return DenseUnitRetriever(index), index

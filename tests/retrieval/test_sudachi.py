@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_pack_densex.stores.words import make_tokenizer
+from llama_pack_densex.stores.words import Words
 
 pytestmark = pytest.mark.skipif(
     find_spec("sudachipy") is None or find_spec("sudachidict_core") is None,
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def split(text: str) -> list[str]:
-    return list(make_tokenizer("sudachi").split(text))
+    return list(Words.by("sudachi").split(text))
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_any_long_run_of_one_character_is_split(character: str) -> None:
 
 
 def test_several_threads_may_split_at_once() -> None:
-    tokenizer = make_tokenizer("sudachi")
+    tokenizer = Words.by("sudachi")
     texts = [f"東京で第{number}回の大会が静かに開かれた。" * 20 for number in range(100)]
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(tokenizer.split, texts)) == [tokenizer.split(text) for text in texts]
@@ -68,4 +68,4 @@ def test_any_text_can_be_split(text: str) -> None:
 def test_without_sudachi_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sudachidict_core", None)
     with pytest.raises(ImportError, match=r'pip install "llama-pack-densex\[sudachi\]"'):
-        make_tokenizer("sudachi")
+        Words.by("sudachi")

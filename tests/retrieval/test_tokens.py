@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_pack_densex.propositionizers.language import is_cjk, tokenize
-from llama_pack_densex.stores.words import make_tokenizer
+from llama_pack_densex.stores.words import Words
 
 
 @pytest.mark.parametrize(
@@ -68,16 +68,16 @@ def test_scripts_are_told_apart_by_their_characters() -> None:
 
 
 def test_a_function_is_a_tokenizer_with_its_qualified_name() -> None:
-    assert make_tokenizer(str.split).name == "str.split"
-    assert make_tokenizer(words).name == f"{__name__}.words"
-    assert make_tokenizer(functools.partial(words)).name == "functools.partial"
-    assert make_tokenizer(words).split("a b") == ["a", "b"]
+    assert Words.by(str.split).name == "str.split"
+    assert Words.by(words).name == f"{__name__}.words"
+    assert Words.by(functools.partial(words)).name == "functools.partial"
+    assert Words.by(words).split("a b") == ["a", "b"]
 
 
 @pytest.mark.parametrize("tokenizer", ["mecab", "", 3])
 def test_an_unknown_tokenizer_is_refused_with_what_there_is(tokenizer: Callable[[str], list[str]]) -> None:
     with pytest.raises(ValueError, match=r'"bigrams", "sudachi" or a function'):
-        make_tokenizer(tokenizer)
+        Words.by(tokenizer)
 
 
 def words(text: str) -> list[str]:

@@ -19,7 +19,7 @@ from llama_pack_densex.stores.filters import Passing
 from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.lance import LanceNodes, LanceVectorStore
 from llama_pack_densex.stores.node_store import NodeRecord
-from llama_pack_densex.stores.words import TokenizerSpec, Words, WordsBeside, make_tokenizer
+from llama_pack_densex.stores.words import TokenizerSpec, Words, WordsBeside
 
 ALL = ("proposition", "sentence", "passage")
 
@@ -53,7 +53,7 @@ class Searched:
     """Some nodes that are searched by words."""
 
     def __init__(self, records: Iterable[NodeRecord], tokenizer: TokenizerSpec = "bigrams", **options: bool) -> None:
-        self.words, self.records = Words(make_tokenizer(tokenizer), **options), list(records)
+        self.words, self.records = Words.by(tokenizer, **options), list(records)
         self.beside = WordsBeside(self.words)
 
     def __call__(
@@ -230,7 +230,7 @@ def test_tokens_of_any_kind_are_found(odd: str) -> None:
 @pytest.mark.parametrize("wrong", ["a string", [1, 2], [None]])
 def test_a_tokenizer_must_return_strings(wrong: object) -> None:
     with pytest.raises(TypeError, match=r"must return a sequence of strings"):
-        Words(make_tokenizer(lambda text: wrong)).tokens("fox")  # type: ignore[arg-type, return-value]
+        Words.by(lambda text: wrong).tokens("fox")  # type: ignore[arg-type, return-value]
 
 
 # Words of propositions
@@ -298,7 +298,7 @@ changes = st.one_of(
 @settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.too_slow])
 @given(history=st.lists(changes, max_size=6))
 def test_what_is_found_does_not_depend_on_the_history(beside: bool, history: list[tuple[str, object]]) -> None:
-    words = Words(make_tokenizer("bigrams"))
+    words = Words.by("bigrams")
     nodes: dict[str, list[BaseNode]] = {}
     index = NodeIndex(words=words)
     kept = WordsBeside(words)
@@ -337,7 +337,7 @@ def corpus() -> dict[str, list[BaseNode]]:
 
 
 def settled(folder: Path, corpus: dict[str, list[BaseNode]], state: str) -> WordsBeside:
-    beside = WordsBeside(Words(make_tokenizer("bigrams")))
+    beside = WordsBeside(Words.by("bigrams"))
     beside.reopen(folder, state)
     beside.settle(folder, lambda g: of_granularity((NodeRecord.of(n) for parts in corpus.values() for n in parts), g))
     return beside
@@ -347,12 +347,12 @@ def asked(beside: WordsBeside, query: str) -> set[str]:
     def unread(granularity: str) -> list[NodeRecord]:
         raise AssertionError("the nodes are known")
 
-    return {*ids(find_by_words(beside.now(unread), Words(make_tokenizer("bigrams")), query, 9, ALL))}
+    return {*ids(find_by_words(beside.now(unread), Words.by("bigrams"), query, 9, ALL))}
 
 
 def test_words_in_a_folder_are_opened_without_reading_a_node(corpus: dict[str, list[BaseNode]], tmp_path: Path) -> None:
     settled(tmp_path, corpus, "").done("state 1")
-    opened = WordsBeside(Words(make_tokenizer("bigrams")))
+    opened = WordsBeside(Words.by("bigrams"))
     opened.reopen(tmp_path, "state 1")
     assert asked(opened, "Reynard") == {"a/passage/The fox."}
 
@@ -381,29 +381,25 @@ def test_words_by_another_tokenizer_are_told_anew(corpus: dict[str, list[BaseNod
     def tokenizer(text: str) -> list[str]:
         return text.upper().split()
 
-    for words in (Words(make_tokenizer(tokenizer)), Words(make_tokenizer(str.split))):
+    for words in (Words.by(tokenizer), Words.by(str.split)):
         beside = WordsBeside(words)
         beside.reopen(tmp_path, "1")
         beside.settle(
             tmp_path, lambda g: of_granularity((NodeRecord.of(n) for parts in corpus.values() for n in parts), g)
         )
-        assert {
-            *ids(
-                find_by_words(beside.now(list), words, "FOX." if words.tokenizer.split is tokenizer else "fox.", 9, ALL)
-            )
-        }
+        assert {*ids(find_by_words(beside.now(list), words, "FOX." if words.split is tokenizer else "fox.", 9, ALL))}
         beside.done("1")
 
 
 def test_two_functions_of_one_name_are_told_apart() -> None:
-    lower, upper = Words(make_tokenizer(lambda text: text.split())), Words(make_tokenizer(lambda text: [text.upper()]))
-    assert lower.tokenizer.name == upper.tokenizer.name
+    lower, upper = Words.by(lambda text: text.split()), Words.by(lambda text: [text.upper()])
+    assert lower.name == upper.name
     assert lower.note != upper.note
 
 
 def test_rows_that_others_write_without_words_do_not_hide_the_rest(corpus: dict[str, list[BaseNode]]) -> None:
     store = LanceVectorStore()
-    words = Words(make_tokenizer("bigrams"))
+    words = Words.by("bigrams")
     index = NodeIndex(LanceNodes(store), words=words)
     index.replace([], corpus["a"])
     store.words = None
