@@ -11,6 +11,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import astuple, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode
@@ -98,8 +99,8 @@ def about(store: NodeStore) -> Manifest | None:
     return None if text is None else Manifest.parsed(text, f"the index in the {store.name}", _REBUILD)
 
 
-class CommittedIndex:
-    """The nodes of an index, and the words of a store that keeps none, brought from one state to the next.
+class CommittedIndex(NodeIndex):
+    """An index whose nodes, and the words of a store that keeps none, are brought from one state to the next.
 
     In a folder, the manifest names the version of the store and what made the index. What a writer that was stopped
     had written after its last commit is left out by the next one in the embedded store. Other stores keep it, so the
@@ -107,38 +108,37 @@ class CommittedIndex:
 
     Args:
         folder: The folder, created or opened; None where there is none.
-        nodes: The nodes.
         current: The manifest; None where there is no index yet.
+        *of_nodes: What `NodeIndex` takes.
 
     Attributes:
         current: What is committed.
     """
 
-    def __init__(self, folder: IndexFolder | None, nodes: NodeIndex, current: Manifest | None) -> None:
+    def __init__(self, folder: IndexFolder | None, current: Manifest | None, *of_nodes: Any) -> None:
+        super().__init__(*of_nodes)
         self._folder, self.current = folder, current
-        self._nodes = nodes
         self._following = threading.Lock()
         self._threads = threading.RLock()  # those that write wait for one another, as they do by a folder's lock
-        nodes.begin = self._begin
-        if folder is not None:
-            nodes.follow = self.follow
-            if isinstance(nodes.store, LanceNodes):
-                nodes.store.vector_store.kept_by(nodes.reading, self._changing)
+        if folder is not None and isinstance(self.store, LanceNodes):
+            self.store.vector_store.kept_by(self.reading, self._changing)
 
-    def follow(self) -> None:
+    def _follow(self) -> bool:
         """Go on with the index's current state, as who reads it.
 
         Raises:
             InvalidIndexError: It was removed or made anew, or this state cannot be read either.
         """
-        assert self._folder is not None, "what lasts in memory is never gone"
+        if self._folder is None:  # what lasts in memory is never gone
+            return False
         with self._following:
             there = Manifest.read(self._folder.path)
             self._check_same(self._folder, there)
             if there != self.current:
-                self._nodes.store.reopen(there.version)
-                self._nodes.beside.reopen(self._folder.data, there.version)
+                self.store.reopen(there.version)
+                self.beside.reopen(self._folder.data, there.version)
                 self.current = there
+        return True
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -152,7 +152,7 @@ class CommittedIndex:
         with self._threads, nullcontext() if folder is None else folder.lock.held():
             if folder is not None:
                 self._catch_up(folder)
-            self._nodes.settle_words(None if folder is None else folder.data)
+            self.settle_words(None if folder is None else folder.data)
             yield
 
     @contextmanager
@@ -171,7 +171,7 @@ class CommittedIndex:
             midway: Whether more will be written at once. Then nothing is committed without a folder, nor of a store
                 that has no transactions.
         """
-        folder, nodes, store = self._folder, self._nodes, self._nodes.store
+        folder, store = self._folder, self.store
         if midway and (folder is None or not (store.atomic or self.current is None)):
             store.maintain(midway)
             return
@@ -180,56 +180,56 @@ class CommittedIndex:
         manifest = self._write(about)
         maintained = store.maintain(midway)
         if maintained:
-            nodes.changed = True
+            self.changed = True
             manifest = self._write(about)
         if folder is not None and (maintained or not midway):
             store.clean(OLD_VERSIONS)
             folder.clean(manifest)
 
-    def compact(self, about: Manifest) -> None:
+    def commit_anew(self, about: Manifest) -> None:
         """Write everything anew, commit that as `commit` does, and leave nothing of what was deleted."""
-        self._nodes.compact()
-        if self._folder is not None and self._nodes.beside.words is None:
+        self.compact()
+        if self._folder is not None and self.beside.words is None:
             shutil.rmtree(self._folder.data / WORDS, ignore_errors=True)  # which nobody keeps in step here
         self.commit(about)
-        self._nodes.store.clean(timedelta(0))
+        self.store.clean(timedelta(0))
 
     def _write(self, about: Manifest) -> Manifest:
-        folder, nodes, store = self._folder, self._nodes, self._nodes.store
-        version = store.version or (self.current.version if self.current and not nodes.changed else _new_name())
+        folder, store = self._folder, self.store
+        version = store.version or (self.current.version if self.current and not self.changed else _new_name())
         manifest = replace(about, data=folder.data.name if folder is not None else "", version=version)
         if manifest != self.current:
             store.write_about(manifest.as_text())
             if folder is not None:
                 store.persist(folder.data, version)
                 manifest.write(folder.path)
-            nodes.changed = False
+            self.changed = False
             self.current = manifest
-        nodes.beside.done(version)
+        self.beside.done(version)
         return manifest
 
     def _begin(self) -> None:
         """Note where stores that have no transactions and the words of their nodes may be left apart by a stop."""
-        if not self._nodes.store.atomic and self.current is not None:
-            self._nodes.beside.begin()
-            self._nodes.store.write_about(replace(self.current, version=_new_name()).as_text())
+        if not self.store.atomic and self.current is not None:
+            self.beside.begin()
+            self.store.write_about(replace(self.current, version=_new_name()).as_text())
 
     def _catch_up(self, folder: IndexFolder) -> None:
         there = Manifest.read(folder.path) if is_index(folder.path) else None
         self._check_same(folder, there)
         if there is None:
             return
-        if self.current is not None and there.version != self.current.version and not self._nodes.store.version:
-            self._nodes.store.reload(folder.data, there.version)
-        self._nodes.store.roll_back(there.version)
+        if self.current is not None and there.version != self.current.version and not self.store.version:
+            self.store.reload(folder.data, there.version)
+        self.store.roll_back(there.version)
         if there != self.current:
-            self._nodes.beside.reopen(folder.data, there.version)
+            self.beside.reopen(folder.data, there.version)
         self.current = there
-        now = about(self._nodes.store)
-        if not self._nodes.store.atomic and (now is None or now.version != there.version):
+        now = about(self.store)
+        if not self.store.atomic and (now is None or now.version != there.version):
             # a writer was stopped, or another one keeps its folder elsewhere: the words may lack what it wrote
-            self._nodes.changed = True
-            self._nodes.beside.forget()
+            self.changed = True
+            self.beside.forget()
 
     def _check_same(self, folder: IndexFolder, there: Manifest | None) -> None:
         if (there.data if there else "") != (self.current.data if self.current else ""):
@@ -273,7 +273,9 @@ class PackIndex:
                 f"{opened.where} holds embeddings, but there is no embedding model: pass embed_model=, or leave "
                 "vector_store out to search lexically"
             )
-        self.nodes = NodeIndex(opened.store, embed_model, words=_words_for(options, given, opened, embed_model))
+        there = manifest if folder is None or is_index(folder.path) else None
+        words = _words_for(options, given, opened, embed_model)
+        self.nodes = CommittedIndex(folder, there, opened.store, embed_model, words)
         if folder is not None:
             self.nodes.beside.reopen(folder.data, opened.state)
         self._trust = TrustMeter(LanguageTrust(*known) for known in manifest.languages) if manifest else TrustMeter()
@@ -285,8 +287,6 @@ class PackIndex:
         named = given.get("embed_model")
         self._embed_spec = with_whole_path(named) if isinstance(named, str) else manifest.embed_spec if manifest else ""
         self._made_by = manifest.propositionizer if manifest else ""
-        there = manifest if folder is None or is_index(folder.path) else None
-        self._committed = CommittedIndex(folder, self.nodes, there)
         self.ingestion: IngestionSummary | None = None
         self.failed: Sequence[DocumentOutcome] = ()
 
@@ -319,7 +319,7 @@ class PackIndex:
                 f"({self._parser.propositionizer.class_name()}); pass the one that made them (proposition_llm= or "
                 "propositionizer=), or the default one by name to have changed documents made by it"
             )
-        with self._committed.writing():
+        with self.nodes.writing():
             self._made_by = self._parser.propositionizer.fingerprint
             report = None if self._folder is None else self._folder.path / REPORT_FILE
             watch = Watch(self._parser.propositionizer, report, show, total)
@@ -333,7 +333,7 @@ class PackIndex:
                         watch.deleted(document_id)
                     watch.raise_if_all_failed()
             except BaseException as error:
-                if self._committed.current is not None:  # something was written
+                if self.nodes.current is not None:  # something was written
                     self._commit()
                 if isinstance(error, PropositionizerError):
                     error.ingestion = watch.summary
@@ -347,12 +347,12 @@ class PackIndex:
     def delete(self, documents: Sequence[str | BaseNode], purge: bool = False) -> int:
         """Delete documents, and say how many of them were there; see `DenseXRetrievalPack.delete`."""
         document_ids = [part if isinstance(part, str) else part.id_ for part in documents]
-        with self._committed.writing():
+        with self.nodes.writing():
             if purge:  # first, since the index says what there is to purge: after a stop it can be done again
                 texts = self.nodes.passage_texts(document_ids)
                 self._parser.propositionizer.purge([*texts, *self._texts_of(documents)])
             deleted = len(self.nodes.delete(document_ids))
-            self._committed.compact(self._about()) if purge else self._commit()
+            self.nodes.commit_anew(self._about()) if purge else self._commit()
         return deleted
 
     def _texts_of(self, documents: Sequence[str | BaseNode]) -> Iterator[str]:
@@ -364,8 +364,8 @@ class PackIndex:
 
     def compact(self) -> None:
         """Give back space, and erase what was deleted; see `DenseXRetrievalPack.compact`."""
-        with self._committed.writing():
-            self._committed.compact(self._about())
+        with self.nodes.writing():
+            self.nodes.commit_anew(self._about())
 
     def all_nodes(self, granularity: str | None) -> list[BaseNode]:
         """All nodes, or those of one granularity, in the order of their documents."""
@@ -383,7 +383,7 @@ class PackIndex:
         if path is None:
             raise ValueError("this pack was made without persist_dir: say where to, persist(persist_dir=...)")
         if own is not None and path.resolve() == own.resolve():
-            with self._committed.writing():
+            with self.nodes.writing():
                 self._commit()
             return
         folder = IndexFolder(path)
@@ -397,7 +397,7 @@ class PackIndex:
             folder.clean(manifest)
 
     def _commit(self, midway: bool = False) -> None:
-        self._committed.commit(self._about(), midway)
+        self.nodes.commit(self._about(), midway)
 
     def _about(self) -> Manifest:
         return Manifest(

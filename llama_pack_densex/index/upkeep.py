@@ -79,28 +79,27 @@ def check_index(path: str | Path, repair: bool = False) -> CheckReport:
         InvalidIndexError: It is no index, or so damaged that it cannot be opened.
         IndexInUseError: It is to be mended, and somebody is writing to it.
     """
-    with _opened(path, to_write=repair) as (nodes, committed, about):
+    with _opened(path, to_write=repair) as (nodes, about):
         report = CheckReport(str(path), nodes.store.counts(), tuple(_faults(nodes, about)))
-        return _mended(committed, about, nodes, report) if repair and report.faults else report
+        return _mended(nodes, about, report) if repair and report.faults else report
 
 
 @contextmanager
-def _opened(path: str | Path, to_write: bool = True) -> Iterator[tuple[NodeIndex, CommittedIndex, Manifest]]:
+def _opened(path: str | Path, to_write: bool = True) -> Iterator[tuple[CommittedIndex, Manifest]]:
     folder = IndexFolder(folder_at(path))
     manifest = Manifest.read(folder.path)
-    nodes = NodeIndex(folder.open(manifest))
-    committed = CommittedIndex(folder, nodes, manifest)
-    with committed.writing() if to_write else nullcontext():
-        yield nodes, committed, committed.current or manifest
+    nodes = CommittedIndex(folder, manifest, folder.open(manifest))
+    with nodes.writing() if to_write else nullcontext():
+        yield nodes, nodes.current or manifest
 
 
-def _mended(committed: CommittedIndex, about: Manifest, nodes: NodeIndex, report: CheckReport) -> CheckReport:
+def _mended(nodes: CommittedIndex, about: Manifest, report: CheckReport) -> CheckReport:
     removed = sorted({document_id for fault in report.faults for document_id in fault.documents})
     nodes.replace(removed, [])
     if isinstance(nodes.store, LanceNodes):
         nodes.store.mend_words()
         nodes.changed = True
-    committed.commit(about)
+    nodes.commit(about)
     left = {fault.text for fault in _faults(nodes, about)}
     mended = (Fault(f.kind, f.text, f.documents, mended=f.text not in left) for f in report.faults)
     return CheckReport(report.folder, nodes.store.counts(), tuple(mended), tuple(removed))
@@ -179,9 +178,9 @@ def compact_index(path: str | Path) -> Compaction:
         InvalidIndexError: It is no index, or cannot be opened.
         IndexInUseError: Somebody is writing to it.
     """
-    with _opened(path) as (_, committed, about):
+    with _opened(path) as (nodes, about):
         before = _bytes_in(folder_at(path))
-        committed.compact(about)
+        nodes.commit_anew(about)
         return Compaction(str(path), before, _bytes_in(folder_at(path)))
 
 
@@ -198,12 +197,12 @@ def delete_documents(path: str | Path, document_ids: Sequence[str], purge: bool 
         IndexInUseError: Somebody is writing to it.
     """
     replies = folder_at(path) / REPLIES_FILE
-    with _opened(path) as (nodes, committed, about):
+    with _opened(path) as (nodes, about):
         # first, since the index says what there is to purge: after a stop it can be done again
         if purge and replies.exists():
             ReplyCache(replies).purge(nodes.passage_texts(document_ids))
         nodes.replace(document_ids, [])
-        committed.compact(about) if purge else committed.commit(about)
+        nodes.commit_anew(about) if purge else nodes.commit(about)
 
 
 def _bytes_in(folder: Path) -> int:

@@ -51,8 +51,6 @@ class NodeIndex:
         missing_links: How often a found unit led to a node that is not in the index, since this object was made.
         beside: The words, where the store does not have them itself; else nothing.
         changed: Whether something was written; who has made that lasting sets it back.
-        follow: Called where the version of the store that was opened is gone, to go on with the current one; None
-            where there is nobody who knows it.
     """
 
     def __init__(
@@ -62,8 +60,6 @@ class NodeIndex:
         self.embed_model = embed_model
         self.missing_links = 0
         self.changed = False
-        self.follow: Callable[[], None] | None = None
-        self.begin: Callable[[], None] | None = None
         self.words = words
         self.beside = WordsBeside(None if isinstance(self.store, LanceNodes) else words)
         self._spare, self._spare_of = WordsBeside(words), ""  # for which version of a LanceDB table that lacks them
@@ -203,16 +199,22 @@ class NodeIndex:
         try:
             return read()
         except VersionGoneError:
-            if self.follow is None:
+            if not self._follow():
                 raise
-            self.follow()
             return read()
+
+    def _follow(self) -> bool:
+        """Go on with the current version of the store where the one that was opened is gone; whether it is known."""
+        return False
+
+    def _begin(self) -> None:
+        """A change follows, which a stop may leave half done."""
 
     @contextmanager
     def _change(self) -> Iterator[None]:
         """Change the store, and the words beside it."""
-        if not self.changed and self.begin is not None:
-            self.begin()
+        if not self.changed:
+            self._begin()
         try:
             yield
         except BaseException:
