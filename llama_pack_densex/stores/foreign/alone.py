@@ -105,14 +105,15 @@ class StoreAlone(NodeStore):
 
     def _members(self, document_ids: Sequence[str]) -> Iterable[Row]:
         """All rows of some documents, of which the ids are asked for and whether they are ours and heads."""
-        return (row for document_id in document_ids for row in self._having("ref_doc_id", document_id))
+        return self._scan([Condition("ref_doc_id", "in", document_ids)])
 
     def _scan(self, conditions: Sequence[Condition]) -> Iterable[Row]:
         """Whole rows that meet these conditions, page by page; with no conditions all rows."""
-        # by granularity in any case: stores differ in how they take True, and in what they do without filters
+        # by document or granularity: stores differ in how they take True, and in what they do without filters
         wanted = {one.key: one.value for one in conditions}
-        for granularity in wanted.get(GRANULARITY_KEY, get_args(Granularity)):
-            for row in self._having(GRANULARITY_KEY, str(granularity)):
+        key = next((key for key in wanted if key != HEAD_KEY), GRANULARITY_KEY)
+        for value in wanted.get(key, get_args(Granularity)):
+            for row in self._having(key, str(value)):
                 if all(row.metadata.get(key) in values for key, values in wanted.items()):
                     yield row
 

@@ -58,11 +58,6 @@ class ChromaNodes(StoreAlone):
         got = self._collection.get(ids=list(node_ids), include=["metadatas", "documents"])
         return map(_row, got["ids"], got["metadatas"], got["documents"])
 
-    def _members(self, document_ids: Sequence[str]) -> Iterable[Row]:
-        # first the ids alone: documents may have more rows than one request is to bring
-        ids = self._collection.get(where={"ref_doc_id": {"$in": list(document_ids)}}, include=[])["ids"]
-        return self._rows_of(ids)
-
     def _scan(self, conditions: Sequence[Condition]) -> Iterable[Row]:
         offset, where = 0, _where(conditions)
         while ids := self._collection.get(where=where, include=[], limit=_IDS_A_LIST, offset=offset)["ids"]:

@@ -8,9 +8,8 @@ from typing import Any
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, VectorStoreQuery
 
-from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 from llama_pack_densex.stores.foreign.alone import Measured, StoreAlone
-from llama_pack_densex.stores.foreign.wire import HEAD_KEY, LEADS_TO, Condition, Row
+from llama_pack_densex.stores.foreign.wire import LEADS_TO, Condition, Row
 
 
 class QdrantNodes(StoreAlone):
@@ -48,11 +47,15 @@ class QdrantNodes(StoreAlone):
     def _rows(self, node_ids: Sequence[str]) -> Iterable[Row]:
         return map(_row, self._client.retrieve(self._collection, ids=list(node_ids)))
 
-    def _members(self, document_ids: Sequence[str]) -> Iterable[Row]:
-        return self._scroll([Condition("ref_doc_id", "in", document_ids)], [GRANULARITY_KEY, HEAD_KEY])
-
     def _scan(self, conditions: Sequence[Condition]) -> Iterable[Row]:
-        return self._scroll(conditions, True)
+        offset = None
+        while True:
+            points, offset = self._client.scroll(
+                self._collection, _filter(conditions), self.rows_a_request, offset=offset, with_payload=True
+            )
+            yield from map(_row, points)
+            if offset is None:
+                return
 
     def _nearest(self, question: VectorStoreQuery, limit: int, conditions: Sequence[Condition]) -> Iterable[Measured]:
         found = self._client.query_points(
@@ -64,16 +67,6 @@ class QdrantNodes(StoreAlone):
             with_payload=True if question.filters else list(LEADS_TO),
         )
         return ((_row(point), point.score) for point in found.points)
-
-    def _scroll(self, conditions: Sequence[Condition], payload: bool | list[str]) -> Iterable[Row]:
-        offset = None
-        while True:
-            points, offset = self._client.scroll(
-                self._collection, _filter(conditions), self.rows_a_request, offset=offset, with_payload=payload
-            )
-            yield from map(_row, points)
-            if offset is None:
-                return
 
 
 def _filter(conditions: Sequence[Condition]) -> Any:
