@@ -212,11 +212,10 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         self._index = PackIndex(options, given, parser, opened)
         if self._index.is_made_elsewhere:
             proposition_source = "propositions as the index has them"
-        self._searched = wiring.Searched(self._index.nodes, self._index.trust)
         self._options, self._reranker, self._query_llm = options, given.get("reranker"), query_llm
         self.node_parser = parser
-        self.retriever = wiring.make_retriever(options, self._searched, self._reranker)
-        self._synthesizer = wiring.make_synthesizer(options, self._searched, query_llm)
+        self.retriever = self._make_retriever()
+        self._synthesizer = wiring.make_synthesizer(options, self._index.trust, query_llm)
         self.query_engine = PropositionQueryEngine(
             self.retriever, self._synthesizer, callback_manager=wiring.callback_manager()
         )
@@ -312,7 +311,11 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         """
         if similarity_top_k is None and filters is None:
             return self.retriever
-        return wiring.make_retriever(self._options, self._searched, self._reranker, similarity_top_k, filters)
+        return self._make_retriever(similarity_top_k, filters)
+
+    def _make_retriever(self, *of_question: Any) -> BaseRetriever:
+        index = self._index
+        return wiring.make_retriever(self._options, index.nodes, index.trust, self._reranker, *of_question)
 
     def as_query_engine(
         self, similarity_top_k: int | None = None, filters: MetadataFilters | None = None

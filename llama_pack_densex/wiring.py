@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypedDict
 
 from llama_index.core import Settings, StorageContext, VectorStoreIndex
@@ -205,22 +204,10 @@ def describe_choices(hybrid: Hybrid, propositions: str, embedding: str, answerin
     )
 
 
-@dataclass(frozen=True)
-class Searched:
-    """What retrievers search.
-
-    Args:
-        nodes: The index over the vector store.
-        trust: What is known of the embedding model, by language.
-    """
-
-    nodes: NodeIndex
-    trust: Mapping[str, LanguageTrust]
-
-
 def make_retriever(
     options: PackOptions,
-    searched: Searched,
+    nodes: NodeIndex,
+    trust: Mapping[str, LanguageTrust],
     reranker: BaseNodePostprocessor | None,
     similarity_top_k: int | None = None,
     filters: MetadataFilters | None = None,
@@ -239,8 +226,8 @@ def make_retriever(
     retriever = PropositionRecursiveRetriever if options.mode == "recursive" else PropositionAutoMergingRetriever
     of_mode = {} if options.mode == "recursive" else {"simple_ratio_thresh": options.simple_ratio_thresh}
     found = retriever(
-        make_unit_retriever(options, searched, filters),
-        searched.nodes,
+        make_unit_retriever(options, nodes, trust, filters),
+        nodes,
         candidates,
         fetch_k=options.fetch_k,
         callback_manager=callback_manager(),
@@ -250,13 +237,15 @@ def make_retriever(
     if reranker is None:
         return found
     by_units = options.rerank == "proposition"
-    return RerankingRetriever(found, searched.nodes, reranker, top_k, by_units, callback_manager())
+    return RerankingRetriever(found, nodes, reranker, top_k, by_units, callback_manager())
 
 
-def make_unit_retriever(options: PackOptions, searched: Searched, filters: MetadataFilters | None) -> UnitRetriever:
+def make_unit_retriever(
+    options: PackOptions, nodes: NodeIndex, trust: Mapping[str, LanguageTrust], filters: MetadataFilters | None
+) -> UnitRetriever:
     """What searches the units: by embeddings and by words where there is an embedding model, else by words."""
     common: dict[str, Any] = {
-        "index": searched.nodes,
+        "index": nodes,
         "granularity": options.granularity,
         "filters": filters,
         "callback_manager": callback_manager(),
@@ -264,19 +253,19 @@ def make_unit_retriever(options: PackOptions, searched: Searched, filters: Metad
     if options.hybrid == "store":
         of_store = {"mode": VectorStoreQueryMode.HYBRID, "alpha": options.dense_weight}
         return DenseUnitRetriever(of_store=of_store, **common)
-    if searched.nodes.embed_model is None:
+    if nodes.embed_model is None:
         return LexicalUnitRetriever(**common)
     if not options.hybrid:
         return DenseUnitRetriever(**common)
-    return HybridUnitRetriever(dense_weight(searched.trust, options.dense_weight, options.languages), **common)
+    return HybridUnitRetriever(dense_weight(trust, options.dense_weight, options.languages), **common)
 
 
-def make_synthesizer(options: PackOptions, searched: Searched, llm: LLM | None) -> SourcedSynthesizer:
+def make_synthesizer(options: PackOptions, trust: Mapping[str, LanguageTrust], llm: LLM | None) -> SourcedSynthesizer:
     """What answers: an LLM over the assembled context, or quotations."""
     callbacks = callback_manager()
     if llm is not None:
         return CitedSynthesizer(llm, options.context_postprocessor, options.streaming, callbacks)
-    return ExtractiveSynthesizer(searched.trust, options.streaming, callbacks)
+    return ExtractiveSynthesizer(trust, options.streaming, callbacks)
 
 
 def make_vector_index(index: NodeIndex, parser: BasePropositionNodeParser) -> VectorStoreIndex | None:

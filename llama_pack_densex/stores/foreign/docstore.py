@@ -88,7 +88,7 @@ class DocstoreNodes(NodeStore):
 
     def copy_to(self, folder: Path, version: str) -> str:
         for part, (_, write) in self._parts().items():
-            file = _file(folder, part, version)
+            file = folder / f"{part}-{version}"
             if not file.exists():
                 write(str(file))
                 sync(file)
@@ -267,17 +267,13 @@ def _record(nodes: Sequence[BaseNode]) -> DocumentRecord:
     return next((DocumentRecord(head.document_hash, head.file) for head in heads), DocumentRecord())
 
 
-def _file(folder: Path, part: str, version: str) -> Path:
-    return folder / f"{part}-{version}"
-
-
 def read_part(folder: Path, part: str, version: str, read: Callable[[str], Read]) -> Read:
     """What a folder has of a part in some state.
 
     Raises:
         ValueError: It is not there, or damaged.
     """
-    file = _file(folder, part, version)
+    file = folder / f"{part}-{version}"
     try:
         with file.open("rb"):  # what the system may do better another time is raised as it is
             pass
