@@ -86,19 +86,15 @@ class Manifest:
                 f"{folder} is not an index: it {what}. Make one with DenseXRetrievalPack(documents, "
                 f"persist_dir=...) or `densex index PATH --to {folder}`."
             )
-        try:
-            text = file.read_text(encoding="utf-8")
-        except ValueError as error:
-            raise InvalidIndexError(f"{file} is damaged ({error}); build the index anew.") from error
         rebuild = (
             f"remove {file.name} and the folders data-* in it and index the documents again, with `densex index PATH "
             f"--to {folder}` or DenseXRetrievalPack(documents, persist_dir=...); replies of an LLM that are kept "
             f"there ({_REPLIES}) are used again"
         )
-        return cls.parsed(text, str(file), rebuild)
+        return cls.parsed(file.read_bytes(), str(file), rebuild)
 
     @classmethod
-    def parsed(cls, text: str, where: str, rebuild: str) -> Manifest:
+    def parsed(cls, text: str | bytes, where: str, rebuild: str) -> Manifest:
         """Read what `as_text` made.
 
         Args:
