@@ -45,7 +45,6 @@ from llama_pack_densex.retrieval.search import (
 )
 from llama_pack_densex.retrieval.trust import LanguageTrust
 from llama_pack_densex.stores.index import NodeIndex
-from llama_pack_densex.stores.lance import LanceVectorStore
 from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest
 from llama_pack_densex.stores.words import TokenizerSpec
 
@@ -151,19 +150,6 @@ def _report_unused_settings() -> None:
             "Pass text_splitter=, Settings.node_parser for one, to have others.",
             names, DEFAULT_CHUNK_SIZE,
         )  # fmt: skip
-
-
-def check_hybrid(hybrid: Hybrid, vector_store: BasePydanticVectorStore | None) -> None:
-    """Check that there is a vector store whose own hybrid search can be asked for.
-
-    Raises:
-        ValueError: It is asked for, and there is none.
-    """
-    if hybrid == "store" and (vector_store is None or isinstance(vector_store, LanceVectorStore)):
-        raise ValueError(
-            'hybrid="store" is for a vector_store of your own that has a hybrid mode; with the embedded one, use '
-            "hybrid=True"
-        )
 
 
 def embed_model_for(

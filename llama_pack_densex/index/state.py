@@ -32,7 +32,7 @@ from llama_pack_densex.stores.manifest import OLD_VERSIONS, InvalidIndexError, M
 from llama_pack_densex.stores.node_store import NodeStore
 from llama_pack_densex.stores.words import FOLDER as WORDS
 from llama_pack_densex.stores.words import Words, note_of, words_in
-from llama_pack_densex.wiring import Given, check_hybrid, embed_model_for
+from llama_pack_densex.wiring import Given, embed_model_for
 
 logger = logging.getLogger(__name__)
 
@@ -261,11 +261,15 @@ class PackIndex:
 
     Raises:
         InvalidIndexError: The index was made with another embedding model.
-        ValueError: The vector store has no use without an embedding model.
+        ValueError: The vector store has no use without an embedding model, or no hybrid mode that is asked for.
     """
 
     def __init__(self, options: PackOptions, given: Given, parser: BasePropositionNodeParser, opened: Opened) -> None:
-        check_hybrid(options.hybrid, given.get("vector_store"))
+        if options.hybrid == "store" and (given.get("vector_store") is None or isinstance(opened.store, LanceNodes)):
+            raise ValueError(
+                'hybrid="store" is for a vector_store of your own that has a hybrid mode; with the embedded one, use '
+                "hybrid=True"
+            )
         manifest, folder = opened.manifest, opened.folder
         embed_model, self.embedding_source = embed_model_for(manifest, given.get("embed_model"), opened.where)
         if embed_model is None and opened.store.needs_embeddings:

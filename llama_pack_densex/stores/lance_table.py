@@ -63,7 +63,6 @@ class TableVersion:
 
     Args:
         connection: LanceDB's, asynchronous.
-        name: The table's.
         uri: What errors call the index.
         version: Which version; 0 for the time before there was a table.
 
@@ -71,16 +70,16 @@ class TableVersion:
         InvalidIndexError: The version is not there any more, or its files are damaged.
     """
 
-    def __init__(self, connection: Any, name: str, uri: str, version: int) -> None:
+    def __init__(self, connection: Any, uri: str, version: int) -> None:
         self.version, self.uri = version, uri
         self.table: Any = None
         self.schema = pa.schema([])
-        self._connection, self._name = connection, name
+        self._connection = connection
         self._opening = threading.Lock()
         self._read: _Directory | None = None
         if version:
             with self.reading():
-                self.table = LOOP.run(connection.open_table(name, version=version))
+                self.table = LOOP.run(connection.open_table(TABLE, version=version))
                 self.schema = LOOP.run(self.table.schema())
 
     @property
@@ -257,8 +256,8 @@ class TableVersion:
     def _is_gone(self) -> bool:
         """Whether the table is there, but not this version of it."""
         try:
-            LOOP.run(self._connection.open_table(self._name))
-            LOOP.run(self._connection.open_table(self._name, version=self.version))
+            LOOP.run(self._connection.open_table(TABLE))
+            LOOP.run(self._connection.open_table(TABLE, version=self.version))
         except (OSError, RuntimeError, ValueError) as error:
             return _VERSION_GONE in str(error)
         return False
@@ -569,12 +568,12 @@ class NodeTable:
             return self.connection.open_table(TABLE)
 
     def _at(self, version: int) -> TableVersion:
-        return TableVersion(self._reading, TABLE, self.uri, version)
+        return TableVersion(self._reading, self.uri, version)
 
     def _latest_version(self) -> int:
         # a writer that was killed before its first version was whole left none
         there = TABLE in self.connection.list_tables().tables if self.uri == IN_MEMORY else self._versions()
-        with TableVersion(self._reading, TABLE, self.uri, 0).reading():
+        with TableVersion(self._reading, self.uri, 0).reading():
             return int(self.connection.open_table(TABLE).version) if there else 0
 
     def _versions(self) -> list[Path]:
