@@ -25,7 +25,7 @@ from llama_pack_densex.evaluation import answers, judging, report
 from llama_pack_densex.evaluation.answers import Answer, Asked, Judged, Verdicts
 from llama_pack_densex.evaluation.datasets import EvaluationSet, Question, read_questions, to_dataset
 from llama_pack_densex.evaluation.judging import LENGTHS, Finding, Judge, within_passages
-from llama_pack_densex.evaluation.models import CachedEmbedding, CachedLLM, KeptLLM
+from llama_pack_densex.evaluation.models import CachedEmbedding, KeptLLM
 from llama_pack_densex.evaluation.report import COMPARED, Report
 from llama_pack_densex.evaluation.significance import Comparison, bootstrap_interval, randomisation_test
 from llama_pack_densex.evaluation.strategies import resolve_strategies
@@ -71,8 +71,8 @@ def compare(
     embed_model: BaseEmbedding | str | None = None,
     propositionizer: Propositionizer | None = None,
     llm: LLM | None = None,
-    reader_llm: LLM | CachedLLM | None = None,
-    judge_llm: LLM | CachedLLM | None = None,
+    reader_llm: LLM | None = None,
+    judge_llm: LLM | None = None,
     trulens: str | Path | None = None,
     context_k: int | None = None,
     depth: int = 20,
@@ -150,19 +150,19 @@ def compare(
         folder.mkdir(parents=True, exist_ok=True)
     given = {"llm": llm, "reader_llm": reader_llm, "judge_llm": judge_llm}
     made = {
-        use: one if one is None or isinstance(one, CachedLLM) else CachedLLM(one, folder and folder / REPLIES, max_cost)
+        use: one if one is None or isinstance(one, KeptLLM) else KeptLLM(one, folder and folder / REPLIES, max_cost)
         for use, one in given.items()
     }
     headers, reader, judged_by = made.values()
-    verdicts: Verdicts | None = None if judged_by is None else partial(answers.verdicts_of, KeptLLM(judged_by))
+    verdicts: Verdicts | None = None if judged_by is None else partial(answers.verdicts_of, judged_by)
     if trulens is not None and judged_by is not None:
         from llama_pack_densex.evaluation.trulens import Recorder
 
-        verdicts = Recorder(trulens, KeptLLM(judged_by)).verdicts_of  # says now what is missing
+        verdicts = Recorder(trulens, judged_by).verdicts_of  # says now what is missing
     settings = report.Settings(
         embed_model=embed_model_identity(model) if model is not None else None,
         propositionizer=propositionizer.class_name() if propositionizer is not None else None,
-        **{use: None if one is None else one.model_name for use, one in made.items()},
+        **{use: None if one is None else one.metadata.model_name for use, one in made.items()},
         depth=depth,
         lengths=list(LENGTHS),
         confidence=_CONFIDENCE,
@@ -279,8 +279,8 @@ class _Run:
     corpus: Corpus
     embedding: CachedEmbedding | None
     judge: Judge
-    reader: CachedLLM | None
-    judged_by: CachedLLM | None
+    reader: KeptLLM | None
+    judged_by: KeptLLM | None
     verdicts: Verdicts | None
     tell: Progress
 
@@ -364,7 +364,7 @@ class _Run:
         )
         asked = None if built.query_engine is None else answers.by_engine(built.query_engine)
         if asked is None and self.reader is not None and self.judged_by is not None:
-            asked = answers.reading(read, KeptLLM(self.reader))
+            asked = answers.reading(read, self.reader)
         return _Observed(
             strategy=strategy, findings=findings, in_passages=in_passages, cost=cost, spent=spent, asked=asked
         )
@@ -387,7 +387,7 @@ class _Run:
                 answers.judge_answers(found, self.verdicts, questions, given, step, found.name)
         found.spent += self._spent - before
 
-    def _read(self, found: _Observed, reader: CachedLLM) -> None:
+    def _read(self, found: _Observed, reader: KeptLLM) -> None:
         """Have an LLM answer from the beginning of each context, and score it: `em@100`, `f1@100` and so on."""
         work = [(length, each) for length in READER_LENGTHS for each in self.dataset.questions if each.answers]
         prompts = [
