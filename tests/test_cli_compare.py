@@ -194,11 +194,3 @@ def test_a_warning_that_every_strategy_would_give_is_given_once(caplog: pytest.L
     assert len(caplog.messages) == 2
     logger.warning("The model does not know %s.", "Japanese")
     assert len(caplog.messages) == 3
-
-
-def test_a_wide_terminal_shows_more(tmp_path: Path) -> None:
-    squad = write_squad(tmp_path, "ja")
-    code, output = run("compare", squad, "--embed-model", "none", COLUMNS="200")
-    assert code == 0, output
-    assert "nDCG@10" in output
-    assert "query ms" in output

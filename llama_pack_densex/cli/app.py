@@ -583,8 +583,6 @@ def score(
         list[str] | None,
         _option("--metric", "hit, recall, precision, mrr, map or ndcg, each @k. Default: ndcg@10, mrr@10."),
     ] = None,
-    permutations: Annotated[int, _option("M", "Of the randomisation test that compares runs.", min=1)] = 10_000,
-    seed: Annotated[int, _option("", "Of the test and of the confidence intervals.", min=0)] = 0,
     as_json: Json = False,
 ) -> None:
     """Score runs against relevance labels, and compare them pair by pair."""
@@ -592,7 +590,7 @@ def score(
     from llama_pack_densex.evaluation.runs import METRICS, score_runs
 
     with waiting("Scoring"):
-        report = score_runs(qrels, runs, tuple(dict.fromkeys(metrics or METRICS)), permutations, seed)
+        report = score_runs(qrels, runs, tuple(dict.fromkeys(metrics or METRICS)))
     print_json(report) if as_json else print_scores(stdout(), report)
 
 

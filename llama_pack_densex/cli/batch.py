@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -159,7 +158,9 @@ def print_export(console: Console, report: ExportReport, index_arguments: Sequen
     for file in report.files:
         write(console, f"{one_line(file.path)}: {many(file.requests, 'request')}, {decimal(file.bytes)}", bullet="- ")
     console.print()
-    _print_steps(console, report, index_command)
+    write(console, "Upload them, have a batch made of each, and download what comes of it (docs/ingestion.md). Then:")
+    _print_command(console, shlex.join(["densex", "batch", "import", "RESULTS...", "--to", report.index]))
+    _print_command(console, index_command)
 
 
 def print_import(console: Console, report: ImportReport, index: str) -> None:
@@ -179,31 +180,6 @@ def print_import(console: Console, report: ImportReport, index: str) -> None:
     if report.imported or report.already_there:
         write(console, "To finish, with the paths, the model and the options of the export:")
         _print_command(console, f"densex index PATH... --to {shlex.quote(index)} --propositionizer llm --llm NAME")
-
-
-def _print_steps(console: Console, report: ExportReport, index_command: str) -> None:
-    api = '"$OPENAI_API_BASE"' if os.environ.get("OPENAI_API_BASE") else "https://api.openai.com/v1"
-    key = '-H "Authorization: Bearer $OPENAI_API_KEY"'
-    request = '{"input_file_id": "FILE_ID", "endpoint": "/v1/chat/completions", "completion_window": "24h"}'
-    content = '-H "Content-Type: application/json"'
-    steps = {
-        "1. Upload each file, and make a batch of it with the id that comes back:": [
-            f"curl {api}/files {key} -F purpose=batch -F {shlex.quote(f'file=@{report.files[0].path}')}",
-            f"curl {api}/batches {key} {content} -d '{request}'",
-        ],
-        "2. When its status is completed (or expired), download its output file, and its error file if it has one:": [
-            f"curl {api}/batches/BATCH_ID {key}",
-            f"curl {api}/files/OUTPUT_FILE_ID/content {key} -o results-0001.jsonl",
-        ],
-        "3. Import them, and let the index be finished: what is missing or cannot be used is asked for directly.": [
-            shlex.join(["densex", "batch", "import", "results-0001.jsonl", "--to", report.index]),
-            index_command,
-        ],
-    }
-    for what, commands in steps.items():
-        write(console, what)
-        for command in commands:
-            _print_command(console, command)
 
 
 def _print_command(console: Console, command: str) -> None:

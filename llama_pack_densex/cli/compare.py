@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from llama_pack_densex.evaluation.report import Report
     from llama_pack_densex.evaluation.runs import ScoreReport
 
-_NARROW = ("recall@1", "recall@5", "answer_recall@100", "answer_recall@200", "answer_recall@500")
+_SHOWN = ("recall@1", "recall@5", "answer_recall@100", "answer_recall@200", "answer_recall@500")
 _WITHOUT_ANSWERS = ("gold@1", "gold@5", "mrr@10", "ndcg@10")
-_WIDE = (
-    *_NARROW[:2], "recall@20", "gold@1", "mrr@10", "ndcg@10", "answer_recall@50", *_NARROW[2:], "answer_recall",
-)  # fmt: skip
-_TITLES = {"answer_recall": "AR", "recall": "R", "mrr": "MRR", "ndcg": "nDCG"}
+_TITLES = {
+    "answer_recall": "AR", "recall": "R", "mrr": "MRR", "ndcg": "nDCG", "em": "EM", "f1": "F1",
+    "context_relevance": "context", "groundedness": "grounded", "answer_relevance": "relevant",
+}  # fmt: skip
 _ANSWERS = {
     ("em@100", "f1@100", "em@500", "f1@500"): "EM@l, F1@l: the reader's answers from the first l {unit}.",
     ("str_em", "answered", "cited", "supported"): (
@@ -36,15 +36,12 @@ _ANSWERS = {
         "question. Failed items are not counted."
     ),
 }
-_SHORT = {"context_relevance": "context", "groundedness": "grounded", "answer_relevance": "relevant"}
-_COSTS = ("context", "units", "tokens", "index s", "query ms")
-_WIDE_FROM = 160  # columns of the terminal
 _SIGNIFICANT = 0.05
 _NAMED = 5  # passages that only one side has
 
 
 def print_report(console: Console, report: Report, written: Sequence[Path] = ()) -> None:
-    """Print the main figures, narrow or wide as there is room, what was left out, and what was written."""
+    """Print the main figures, what was left out, and what was written."""
     dataset, settings = report.dataset, report.settings
     write(
         console,
@@ -54,14 +51,17 @@ def print_report(console: Console, report: Report, written: Sequence[Path] = ())
     )
     if report.strategies:
         console.print()
-        console.print(_table(report, console.width))
+        metrics = _SHOWN if _is_given(report, "answer_recall") else _WITHOUT_ANSWERS
+        context = {strategy.name: strategy.cost.context_words for strategy in report.strategies}
+        console.print(_table(report, metrics, "context", context))
         console.print()
         for line in _legend(report):
             write(console, line, style="dim")
     for group, meaning in _ANSWERS.items():
-        if shown := [name for name in group if _is_given(report, name)]:
+        if any(_is_given(report, name) for name in group):
+            failed = {one.name: max(one.failed.get(name, 0) for name in group) for one in report.strategies}
             console.print()
-            console.print(_answers_table(report, shown))
+            console.print(_table(report, group, "failed", failed))
             console.print()
             write(console, meaning.format(unit=dataset.length_unit), style="dim")
     for reason in dict.fromkeys(left.reason for left in report.skipped):
@@ -71,34 +71,20 @@ def print_report(console: Console, report: Report, written: Sequence[Path] = ())
         write(console, f"Written: {', '.join(one_line(str(path)) for path in written)}.")
 
 
-def _table(report: Report, width: int) -> Table:
-    wide = width >= _WIDE_FROM
-    metrics = _WIDE if wide else _NARROW if _is_given(report, "answer_recall") else _WITHOUT_ANSWERS
+def _table(report: Report, metrics: Sequence[str], last: str, lasts: Mapping[str, float]) -> Table:
+    """Metrics that are given, a row a strategy, with one more column."""
     shown = [name for name in metrics if _is_given(report, name)]
     best = {name: max(strategy.metrics.get(name) or 0.0 for strategy in report.strategies) for name in shown}
     differing = {(tested.metric, tested.second) for tested in report.comparisons if tested.p_value < _SIGNIFICANT}
     titles = ["".join([_TITLES.get(kind, kind), at, k]) for kind, at, k in (name.partition("@") for name in shown)]
-    titles += _COSTS if wide else _COSTS[:1]
-    table = bare_table(Column("strategy", overflow="fold"), *map(_figures, titles), gap=1)
+    table = bare_table(Column("strategy", overflow="fold"), *map(_figures, [*titles, last]), gap=1)
     for strategy in report.strategies:
         cells = [Text(one_line(strategy.name), style="bold" if strategy.ours else "")]
         for name in shown:
             value, mark = strategy.metrics.get(name), "*" if (name, strategy.name) in differing else " "
             style = "dim" if value is None else "bold green" if value == best[name] else ""
             cells.append(Text("- " if value is None else f"{value:.3f}{mark}", style=style))
-        costs = strategy.cost.shown()
-        table.add_row(*cells, *(costs[name] for name in (_COSTS if wide else _COSTS[:1])))
-    return table
-
-
-def _answers_table(report: Report, shown: Sequence[str]) -> Table:
-    """Metrics of answers, and how many items failed."""
-    titles = (_SHORT.get(name, name.upper() if "@" in name else name) for name in (*shown, "failed"))
-    table = bare_table(Column("strategy", overflow="fold"), *map(_figures, titles), gap=1)
-    for strategy in report.strategies:
-        values = [strategy.metrics.get(name) for name in shown]
-        failed = max((strategy.failed.get(name, 0) for name in shown), default=0)
-        table.add_row(one_line(strategy.name), *("-" if one is None else f"{one:.3f}" for one in values), f"{failed:,}")
+        table.add_row(*cells, f"{lasts[strategy.name]:,.0f}")
     return table
 
 

@@ -17,7 +17,7 @@ from llama_pack_densex.cli.output import bare_table, one_line, print_heading, pr
 from llama_pack_densex.cli.places import IndexPlace
 from llama_pack_densex.evaluation.compare import REPLIES, evaluate
 from llama_pack_densex.evaluation.datasets import languages_of
-from llama_pack_densex.evaluation.models import CachedLLM, KeptLLM
+from llama_pack_densex.evaluation.models import KeptLLM
 from llama_pack_densex.evaluation.report import Report
 from llama_pack_densex.ingestion.progress import money
 from llama_pack_densex.llm.names import OPENAI_MODEL, named_llm
@@ -90,25 +90,25 @@ def evaluate_index(
 
 def _llms(
     models: Mapping[str, str | None], replies: Path | None, max_cost: float | None, dry: bool
-) -> dict[str, CachedLLM]:
+) -> dict[str, KeptLLM]:
     file = None if dry and replies is not None and not replies.exists() else replies
     cost, stand_ins = (None, _STAND_INS) if dry else (max_cost, {})
     return {
-        role: CachedLLM(named_llm(name, asked=not dry), file, cost, stand_in=stand_ins.get(role))
+        role: KeptLLM(named_llm(name, asked=not dry), file, cost, stand_in=stand_ins.get(role))
         for role, name in models.items()
         if name is not None and name != NONE
     }
 
 
-def _run(place: IndexPlace, questions: Path, asked: Mapping[str, CachedLLM], options: Mapping[str, Any]) -> Report:
+def _run(place: IndexPlace, questions: Path, asked: Mapping[str, KeptLLM], options: Mapping[str, Any]) -> Report:
     given = {**options, "reader_llm": asked.get("reader"), "judge_llm": asked.get("judge")}
-    query_llm = KeptLLM(asked["answers"]) if "answers" in asked else NONE
+    query_llm = asked.get("answers", NONE)
     pack = place.open(proposition_llm=NONE, query_llm=query_llm, similarity_top_k=given.pop("similarity_top_k"))
     with shown_progress() as tell:
         return evaluate(pack, questions, name=place.name, progress=tell, **given)
 
 
-def _estimate(place: IndexPlace, questions: Path, asked: Mapping[str, CachedLLM], options: Mapping[str, Any]) -> Report:
+def _estimate(place: IndexPlace, questions: Path, asked: Mapping[str, KeptLLM], options: Mapping[str, Any]) -> Report:
     """Run with what stands in for LLMs; where answers are not there yet, quotations are judged in their place."""
     before = {role: llm for role, llm in asked.items() if role != "judge"}
     report = _run(place, questions, before, {**options, "trulens": None})

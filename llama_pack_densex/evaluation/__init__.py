@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from llama_pack_densex.evaluation.datasets import EvaluationSet as EvaluationSet
     from llama_pack_densex.evaluation.datasets import Question as Question
     from llama_pack_densex.evaluation.datasets import read_dataset as read_dataset
-    from llama_pack_densex.evaluation.models import CachedLLM as CachedLLM
     from llama_pack_densex.evaluation.models import KeptLLM as KeptLLM
     from llama_pack_densex.evaluation.propositions import BertScoreSimilarity as BertScoreSimilarity
     from llama_pack_densex.evaluation.propositions import EmbeddingSimilarity as EmbeddingSimilarity
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "compare": ("evaluate",),
     "datasets": ("EvaluationSet", "Question", "read_dataset"),
-    "models": ("CachedLLM", "KeptLLM"),
+    "models": ("KeptLLM",),
     "propositions": ("BertScoreSimilarity", "EmbeddingSimilarity", "score_propositions"),
     "records": ("DatasetError",),
     "report": ("Report",),

@@ -25,7 +25,7 @@ from llama_pack_densex.evaluation import answers, judging, report
 from llama_pack_densex.evaluation.answers import Answer, Asked, Judged, Verdicts
 from llama_pack_densex.evaluation.datasets import EvaluationSet, Question, read_questions, to_dataset
 from llama_pack_densex.evaluation.judging import LENGTHS, Finding, Judge, within_passages
-from llama_pack_densex.evaluation.models import CachedEmbedding, CachedLLM, KeptLLM
+from llama_pack_densex.evaluation.models import CachedEmbedding, KeptLLM
 from llama_pack_densex.evaluation.report import COMPARED, Report
 from llama_pack_densex.evaluation.significance import Comparison, bootstrap_interval, randomisation_test
 from llama_pack_densex.evaluation.strategies import resolve_strategies
@@ -51,7 +51,7 @@ REPLIES = "replies.sqlite"
 _EMBEDDINGS = "embeddings.sqlite"
 _SHOWN = 300  # characters of an error in a report
 _OURS = "densex"
-_CONFIDENCE = 0.95
+_RESAMPLES = 1_000  # of a metric's questions, of which there are many
 _PACKAGES = (
     "llama-pack-densex", "llama-index-core", "llama-index-retrievers-bm25", "bm25s", "lancedb", "ir-measures", "numpy",
     "trulens-core",
@@ -71,17 +71,14 @@ def compare(
     embed_model: BaseEmbedding | str | None = None,
     propositionizer: Propositionizer | None = None,
     llm: LLM | None = None,
-    reader_llm: LLM | CachedLLM | None = None,
-    judge_llm: LLM | CachedLLM | None = None,
+    reader_llm: LLM | None = None,
+    judge_llm: LLM | None = None,
     trulens: str | Path | None = None,
     context_k: int | None = None,
     depth: int = 20,
     language: str | None = None,
     cache_dir: str | Path | None = None,
     max_cost: float | None = None,
-    permutations: int = 10_000,
-    resamples: int = 1_000,
-    seed: int = 0,
     progress: Progress | None = None,
 ) -> Report:
     """Run strategies over the same documents and questions, and say which finds more.
@@ -115,9 +112,6 @@ def compare(
         language: "en", "ja", ... Default: what the dataset says, or the questions tell.
         cache_dir: A folder to keep embeddings and the replies of `llm` and `reader_llm` in for the next comparison.
         max_cost: US dollars that each of the LLMs may use before it stops; None means no limit.
-        permutations: Of the randomisation test.
-        resamples: Of the bootstrap for confidence intervals.
-        seed: Of both.
         progress: Called while it runs.
 
     Raises:
@@ -150,25 +144,21 @@ def compare(
         folder.mkdir(parents=True, exist_ok=True)
     given = {"llm": llm, "reader_llm": reader_llm, "judge_llm": judge_llm}
     made = {
-        use: one if one is None or isinstance(one, CachedLLM) else CachedLLM(one, folder and folder / REPLIES, max_cost)
+        use: one if one is None or isinstance(one, KeptLLM) else KeptLLM(one, folder and folder / REPLIES, max_cost)
         for use, one in given.items()
     }
     headers, reader, judged_by = made.values()
-    verdicts: Verdicts | None = None if judged_by is None else partial(answers.verdicts_of, KeptLLM(judged_by))
+    verdicts: Verdicts | None = None if judged_by is None else partial(answers.verdicts_of, judged_by)
     if trulens is not None and judged_by is not None:
         from llama_pack_densex.evaluation.trulens import Recorder
 
-        verdicts = Recorder(trulens, KeptLLM(judged_by)).verdicts_of  # says now what is missing
+        verdicts = Recorder(trulens, judged_by).verdicts_of  # says now what is missing
     settings = report.Settings(
         embed_model=embed_model_identity(model) if model is not None else None,
         propositionizer=propositionizer.class_name() if propositionizer is not None else None,
-        **{use: None if one is None else one.model_name for use, one in made.items()},
+        **{use: None if one is None else one.metadata.model_name for use, one in made.items()},
         depth=depth,
         lengths=list(LENGTHS),
-        confidence=_CONFIDENCE,
-        resamples=resamples,
-        permutations=permutations,
-        seed=seed,
         versions=dict(_versions()),
     )
     with ExitStack() as stack:
@@ -215,8 +205,7 @@ def evaluate(
         name: What the report calls the index.
         language: "en", "ja", ... Default: what the questions say, or tell.
         max_questions: Ask the first so many.
-        **options: Of `compare`: `reader_llm`, `judge_llm`, `trulens`, `cache_dir`, `max_cost`, `resamples`, `seed` and
-            `progress`.
+        **options: Of `compare`: `reader_llm`, `judge_llm`, `trulens`, `cache_dir`, `max_cost` and `progress`.
 
     Returns:
         A report with one strategy: its `metrics` and, beside them, in `failed`, how many items failed.
@@ -279,8 +268,8 @@ class _Run:
     corpus: Corpus
     embedding: CachedEmbedding | None
     judge: Judge
-    reader: CachedLLM | None
-    judged_by: CachedLLM | None
+    reader: KeptLLM | None
+    judged_by: KeptLLM | None
     verdicts: Verdicts | None
     tell: Progress
 
@@ -364,7 +353,7 @@ class _Run:
         )
         asked = None if built.query_engine is None else answers.by_engine(built.query_engine)
         if asked is None and self.reader is not None and self.judged_by is not None:
-            asked = answers.reading(read, KeptLLM(self.reader))
+            asked = answers.reading(read, self.reader)
         return _Observed(
             strategy=strategy, findings=findings, in_passages=in_passages, cost=cost, spent=spent, asked=asked
         )
@@ -387,7 +376,7 @@ class _Run:
                 answers.judge_answers(found, self.verdicts, questions, given, step, found.name)
         found.spent += self._spent - before
 
-    def _read(self, found: _Observed, reader: CachedLLM) -> None:
+    def _read(self, found: _Observed, reader: KeptLLM) -> None:
         """Have an LLM answer from the beginning of each context, and score it: `em@100`, `f1@100` and so on."""
         work = [(length, each) for length in READER_LENGTHS for each in self.dataset.questions if each.answers]
         prompts = [
@@ -428,10 +417,7 @@ def _report(
         found.warn()
         spent, dollars = found.spent, None if math.isnan(found.spent.dollars) else found.spent.dollars
         cost = replace(found.cost, llm_calls=spent.calls, llm_tokens=spent.tokens, llm_dollars=dollars)
-        bounds = {
-            name: bootstrap_interval(list(values.values()), settings.confidence, settings.resamples, settings.seed)
-            for name, values in found.scores.items()
-        }
+        bounds = {name: bootstrap_interval(list(values.values()), _RESAMPLES) for name, values in found.scores.items()}
         metrics = {name: bounds[name].mean if name in bounds else None for name in names}
         intervals = {name: (interval.low, interval.high) for name, interval in bounds.items()}
         described = (found.name, found.strategy.description, _is_ours(found.name))
@@ -447,11 +433,11 @@ def _report(
         )
         for question in dataset.questions
     ]
-    comparisons, equal = list(_comparisons(observed, settings)), list(_equal_contexts(dataset, observed, settings))
+    comparisons, equal = list(_comparisons(observed)), list(_equal_contexts(dataset, observed))
     return Report(_describe(dataset), settings, strategies, skipped, comparisons, equal, questions)
 
 
-def _comparisons(observed: Sequence[_Observed], settings: report.Settings) -> Iterator[Comparison]:
+def _comparisons(observed: Sequence[_Observed]) -> Iterator[Comparison]:
     """The first of ours against every other strategy, or the first of all where none of ours was run."""
     values = {found.name: found.scores for found in observed}
     first = next((name for name in values if _is_ours(name)), next(iter(values), ""))
@@ -460,13 +446,11 @@ def _comparisons(observed: Sequence[_Observed], settings: report.Settings) -> It
         for second in values:
             ours, theirs = values[first].get(metric), values[second].get(metric)
             if second != first and ours and theirs:
-                tested = randomisation_test(ours, theirs, settings.permutations, settings.seed)
+                tested = randomisation_test(ours, theirs)
                 yield Comparison(metric, first, second, *tested)
 
 
-def _equal_contexts(
-    dataset: EvaluationSet, observed: Sequence[_Observed], settings: report.Settings
-) -> Iterator[report.EqualContext]:
+def _equal_contexts(dataset: EvaluationSet, observed: Sequence[_Observed]) -> Iterator[report.EqualContext]:
     answered = [question.id for question in dataset.questions if question.answers]
     for ours in observed:
         for other in observed:
@@ -475,7 +459,7 @@ def _equal_contexts(
             words = other.cost.context_words
             first = judging.recall_within({key: ours.findings[key] for key in answered}, words)
             second = other.scores["answer_recall"]
-            tested = randomisation_test(first, second, settings.permutations, settings.seed)
+            tested = randomisation_test(first, second)
             means = [statistics.fmean(shares.values()) for shares in (first, second)]
             yield report.EqualContext(ours.name, other.name, words, means[0], means[1], *tested)
 

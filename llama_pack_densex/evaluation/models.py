@@ -141,8 +141,16 @@ class CachedEmbedding(BaseEmbedding):
             raise OSError(f"{self._file}: {problem} ({error})") from error
 
 
-class CachedLLM:
+class AskingFailed(Exception):  # not an error: the item is counted as failed
+    """An LLM gave no reply to one prompt, and may to others; the message says why."""
+
+
+class KeptLLM(CustomLLM):
     """An LLM that is asked each thing once, as propositions are asked for: in its limits, tried again, within a budget.
+
+    `ask` asks for many replies together. For query engines, evaluators and TruLens it is an LLM like any other, which
+    may be asked one prompt at a time, in any thread. What stopped it once, such as the budget, stops all that comes
+    after.
 
     Args:
         llm: The LLM.
@@ -150,23 +158,25 @@ class CachedLLM:
         max_cost: US dollars that it may use before it stops; None means no limit.
         stand_in: A reply for all that is not kept: nothing is sent then, and `figures` say what would be.
 
-    Attributes:
-        stopped: Why it asks no more, such as its budget; None while it does.
-
     Raises:
         ValueError: There is a `max_cost`, and the model's price is not known.
     """
 
+    _llm: LLM = PrivateAttr()
+    _stand_in: str | None = PrivateAttr()
+    _stopped: LLMError | None = PrivateAttr(default=None)
+    _known: dict[str, str] = PrivateAttr(default_factory=dict)
+    _sender: Sender = PrivateAttr()
+    _turns: dict[str, threading.Lock] = PrivateAttr(default_factory=dict)
+
     def __init__(
         self, llm: LLM, file: Path | None = None, max_cost: float | None = None, stand_in: str | None = None
     ) -> None:
-        self.llm, self.model_name, self._stand_in = llm, llm.metadata.model_name, stand_in
-        price = price_of(self.model_name, {}, llm)
+        super().__init__()
+        price = price_of(llm.metadata.model_name, {}, llm)
         if max_cost is not None and price is None:
-            raise ValueError(f"max_cost needs the price of {self.model_name}, which is not in the price table")
-        self._llm = without_retries(llm)
-        self.stopped: LLMError | None = None
-        self._known: dict[str, str] = {}
+            raise ValueError(f"max_cost needs the price of {llm.metadata.model_name}, which is not in the price table")
+        self._llm, self._stand_in = without_retries(llm), stand_in
         self._sender = Sender(
             {"llm": type(llm).__qualname__, **output_settings(llm)},
             Limits(_AT_ONCE),
@@ -178,9 +188,18 @@ class CachedLLM:
         )
 
     @property
+    def metadata(self) -> LLMMetadata:
+        return self._llm.metadata.model_copy(update={"is_chat_model": True, "is_function_calling_model": False})
+
+    @property
     def figures(self) -> RequestFigures:
         """What its requests came to so far."""
-        return self._sender.meter.figures(self.model_name)
+        return self._sender.meter.figures(self.metadata.model_name)
+
+    @property
+    def stopped(self) -> LLMError | None:
+        """Why it asks no more, such as its budget; None while it does."""
+        return self._stopped
 
     def ask(self, prompts: Sequence[Sequence[ChatMessage]], step: Step | None = None) -> list[str | Failure]:
         """Ask for the replies to prompts.
@@ -201,8 +220,8 @@ class CachedLLM:
         if self._stand_in is not None:
             self._known |= {text: self._expected(text, prompt, self._stand_in) for text, prompt in wanted.items()}
             return [self._known[text] for text in texts]
-        if wanted and self.stopped is not None:
-            raise self.stopped
+        if wanted and self._stopped is not None:
+            raise self._stopped
         client, loop = Client(self._llm, _AT_ONCE), background_loop()
         stop = Stop(loop)
 
@@ -222,7 +241,7 @@ class CachedLLM:
                 if step is not None:
                     step(len(self._known.keys() & wanted.keys()) + len(failed), len(wanted))
         except LLMError as error:
-            self.stopped = error
+            self._stopped = error
             raise
         finally:
             stop.by(LLMError("the comparison was ended"))
@@ -239,42 +258,6 @@ class CachedLLM:
             meter.count("cache_hits")
         return kept.text.strip() if isinstance(kept, Reply) else stand_in
 
-
-class AskingFailed(Exception):  # not an error: the item is counted as failed
-    """An LLM gave no reply to one prompt, and may to others; the message says why."""
-
-
-class KeptLLM(CustomLLM):
-    """A `CachedLLM` for query engines, evaluators and TruLens: it is asked one prompt at a time, in any thread.
-
-    What stopped it once, such as the budget, stops all that comes after.
-
-    Args:
-        asker: Asks.
-    """
-
-    _asker: CachedLLM = PrivateAttr()
-    _turns: dict[str, threading.Lock] = PrivateAttr(default_factory=dict)
-
-    def __init__(self, asker: CachedLLM) -> None:
-        super().__init__()
-        self._asker = asker
-
-    @property
-    def metadata(self) -> LLMMetadata:
-        update = {"is_chat_model": True, "is_function_calling_model": False}
-        return self._asker.llm.metadata.model_copy(update=update)
-
-    @property
-    def figures(self) -> RequestFigures:
-        """What its requests came to so far."""
-        return self._asker.figures
-
-    @property
-    def stopped(self) -> LLMError | None:
-        """Why it asks no more; None while it does."""
-        return self._asker.stopped
-
     def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
         """Ask.
 
@@ -284,7 +267,7 @@ class KeptLLM(CustomLLM):
         """
         prompt = "\n\n".join(message.content or "" for message in messages)
         with self._turns.setdefault(prompt, threading.Lock()):  # the same is not asked twice at a time
-            reply = self._asker.ask([messages])[0]
+            reply = self.ask([messages])[0]
         if isinstance(reply, Failure):
             raise AskingFailed(reply.summary)
         return ChatResponse(message=ChatMessage(reply, role="assistant"))

@@ -95,7 +95,6 @@ def render(report: Mapping[str, Any]) -> str:
             for name in strategy["cost"]
         },
         bars={kind: title.format(gold=gold) for kind, title in _BARS.items() if bars[kind]},
-        uncertain=round(1 - report["settings"]["confidence"], 9),
     )
 
 

@@ -62,10 +62,6 @@ class Settings:
         judge_llm: What judged answers; None: nothing did.
         depth: How many distinct results the metrics of rankings look at.
         lengths: The l of `answer_recall@l`.
-        confidence: Of the intervals.
-        resamples: Of the bootstrap.
-        permutations: Of the randomisation test.
-        seed: Of both.
         versions: Of the packages and of Python.
     """
 
@@ -75,10 +71,6 @@ class Settings:
     reader_llm: str | None
     depth: int
     lengths: list[int]
-    confidence: float
-    resamples: int
-    permutations: int
-    seed: int
     versions: dict[str, str]
     judge_llm: str | None = None
 

@@ -72,17 +72,13 @@ class ScoreReport:
     comparisons: list[Comparison]
 
 
-def score_runs(
-    qrels: Path, runs: Sequence[Path], metrics: Sequence[str] = METRICS, permutations: int = 10_000, seed: int = 0
-) -> ScoreReport:
+def score_runs(qrels: Path, runs: Sequence[Path], metrics: Sequence[str] = METRICS) -> ScoreReport:
     """Score run files, as JQaRA's evaluator does.
 
     Args:
         qrels: The labels; see `read_qrels`.
         runs: The runs; see `read_run`. What has the same score is ranked in the order of the file.
         metrics: What `rank_metrics` knows.
-        permutations: Of the randomisation test.
-        seed: Of the randomisation test and the confidence intervals.
 
     Raises:
         ValueError: A file is not what it should be, a metric is not known, or a run has none of the questions.
@@ -106,15 +102,13 @@ def score_runs(
             RunScore(
                 name=name,
                 scores={metric: fmean(given.values()) for metric, given in scores.items()},
-                intervals={
-                    metric: bootstrap_interval(list(given.values()), seed=seed) for metric, given in scores.items()
-                },
+                intervals={metric: bootstrap_interval(list(given.values())) for metric, given in scores.items()},
                 unanswered=len(labels) - answered[name],
             )
             for name, scores in values.items()
         ],
         comparisons=[
-            Comparison(metric, first, second, *randomisation_test(ours[metric], theirs[metric], permutations, seed))
+            Comparison(metric, first, second, *randomisation_test(ours[metric], theirs[metric]))
             for metric in metrics
             for (first, ours), (second, theirs) in combinations(values.items(), 2)
         ],

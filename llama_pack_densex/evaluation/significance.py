@@ -12,6 +12,9 @@ import numpy.typing as npt
 _AT_ONCE = 1_000  # resamples in memory together, of so many questions that they stay within _VALUES
 _VALUES = 1 << 24
 
+PERMUTATIONS = 10_000
+"""Of the randomisation test."""
+
 
 @dataclass(frozen=True)
 class Interval:
@@ -64,7 +67,7 @@ class Comparison:
 
 
 def randomisation_test(
-    first: Mapping[str, float], second: Mapping[str, float], permutations: int = 10_000, seed: int = 0
+    first: Mapping[str, float], second: Mapping[str, float], permutations: int = PERMUTATIONS
 ) -> Difference:
     """Compare two systems by Fisher's paired randomisation test, two-sided (Smucker et al., 2007).
 
@@ -76,20 +79,17 @@ def randomisation_test(
         first: A system's values by question id.
         second: Another's. Questions that only one of them has are left out.
         permutations: How many swaps.
-        seed: For the random numbers; the same seed gives the same p.
 
     Raises:
-        ValueError: The systems have no question in common, or `permutations` is below 1.
+        ValueError: The systems have no question in common.
     """
-    if permutations < 1:
-        raise ValueError(f"permutations is {permutations}: at least 1 is needed")
     shared = [question for question in first if question in second]
     if not shared:
         raise ValueError("the two systems have no question in common")
     differences = np.array([first[question] - second[question] for question in shared], dtype=np.float64)
     moving = differences[differences != 0]  # swapping two equal values changes nothing
     seen = abs(moving.sum()) - 1e-9  # sums in another order differ in their last digits
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     as_large = 0
     for size in _batches(permutations, moving.size):
         swapped = generator.integers(0, 2, size=(size, moving.size), dtype=np.uint8).astype(np.float64)
@@ -97,33 +97,25 @@ def randomisation_test(
     return Difference(float(differences.mean()), (as_large + 1) / (permutations + 1), len(shared))
 
 
-def bootstrap_interval(
-    values: Sequence[float], confidence: float = 0.95, resamples: int = 10_000, seed: int = 0
-) -> Interval:
-    """Bound a mean by the percentiles of the means of questions drawn anew, with replacement.
+def bootstrap_interval(values: Sequence[float], resamples: int = 10_000) -> Interval:
+    """Bound a mean, with 95 % confidence, by the percentiles of the means of questions drawn anew, with replacement.
 
     Args:
         values: A system's values, one a question.
-        confidence: How often such an interval holds the true mean, between 0 and 1.
         resamples: How many times questions are drawn.
-        seed: For the random numbers; the same seed gives the same interval.
 
     Raises:
-        ValueError: There are no values, `confidence` is not between 0 and 1, or `resamples` is below 1.
+        ValueError: There are no values.
     """
     if not values:
         raise ValueError("there are no values to bound the mean of")
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence is {confidence}: it must be between 0 and 1")
-    if resamples < 1:
-        raise ValueError(f"resamples is {resamples}: at least 1 is needed")
     drawn = np.asarray(values, dtype=np.float64)
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     means: list[npt.NDArray[np.float64]] = [
         drawn[generator.integers(0, drawn.size, size=(size, drawn.size))].mean(axis=1)
         for size in _batches(resamples, drawn.size)
     ]
-    low, high = np.quantile(np.concatenate(means), [(1 - confidence) / 2, (1 + confidence) / 2])
+    low, high = np.quantile(np.concatenate(means), [0.025, 0.975])
     return Interval(float(drawn.mean()), float(low), float(high))
 
 

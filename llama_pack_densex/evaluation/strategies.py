@@ -35,7 +35,7 @@ from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQu
 
 from llama_pack_densex.evaluation import ours
 from llama_pack_densex.evaluation.datasets import Span
-from llama_pack_densex.evaluation.models import CachedLLM
+from llama_pack_densex.evaluation.models import KeptLLM
 from llama_pack_densex.evaluation.runs import require
 from llama_pack_densex.evaluation.strategy import Built, Corpus, Strategy, StrategyUnavailable
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_ID_KEY
@@ -201,7 +201,7 @@ def _contextual(corpus: Corpus, nodes: Callable[[Corpus], list[BaseNode]]) -> Ba
     return _hybrid(corpus, lambda _: chunks)
 
 
-def _write_headers(nodes: Sequence[BaseNode], articles: Sequence[Document], llm: CachedLLM) -> None:
+def _write_headers(nodes: Sequence[BaseNode], articles: Sequence[Document], llm: KeptLLM) -> None:
     """What DocumentContextExtractor does and asks; but it can be asked in one event loop only, and keeps nothing."""
     prompts = [
         [

@@ -19,7 +19,7 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import Document
 
 from llama_pack_densex.evaluation.datasets import EvaluationSet
-from llama_pack_densex.evaluation.models import CachedLLM
+from llama_pack_densex.evaluation.models import KeptLLM
 from llama_pack_densex.llm.usage import RequestFigures, count_tokens
 from llama_pack_densex.node_parsers.nodes import title_of
 from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
@@ -92,7 +92,7 @@ class Corpus:
         depth: int,
         embed_model: BaseEmbedding | None = None,
         propositionizer: Propositionizer | None = None,
-        header_llm: CachedLLM | None = None,
+        header_llm: KeptLLM | None = None,
     ) -> None:
         self.documents, self.passages = dataset.documents, dataset.passage_documents()
         self.language, self.depth = dataset.language, depth

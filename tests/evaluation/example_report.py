@@ -70,7 +70,7 @@ def report(
         dataset=DatasetInfo(
             name, language, 3, 40, len(questions), "characters" if language == "ja" else "words", "0f" * 32
         ),
-        settings=Settings("MiniLM", "recorded", None, None, 20, LENGTHS, 0.95, 10_000, 10_000, 0, {"python": "3.11.9"}),
+        settings=Settings("MiniLM", "recorded", None, None, 20, LENGTHS, {"python": "3.11.9"}),
         strategies=list(strategies),
         skipped=list(skipped),
         comparisons=[

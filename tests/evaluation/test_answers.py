@@ -24,13 +24,12 @@ from tests.evaluation.comparing import ENGLISH, small_set
 from tests.evaluation.judges import judging, kind_of, openai
 from tests.openai_server import OpenAIServer, Reply
 
-FAST = {"permutations": 100, "resamples": 50}
 TRIAD = ("context_relevance", "groundedness", "answer_relevance")
 
 
 def run(server: OpenAIServer, strategies: Any = ("bm25",), language: str = "en", **options: Any) -> Report:
     llms = {"reader_llm": openai(server), "judge_llm": openai(server)}
-    given = {"embed_model": "none", "propositionizer": SentencePropositionizer(), **FAST, **llms, **options}
+    given = {"embed_model": "none", "propositionizer": SentencePropositionizer(), **llms, **options}
     return compare(small_set(language), None, strategies, **given)
 
 
@@ -189,7 +188,7 @@ def cited(outcomes: dict[str, str], contexts: list[str]) -> Strategy:
 
 
 def test_a_query_engine_of_ones_own_is_asked_and_its_sources_are_counted() -> None:
-    report = compare(small_set(), None, [cited({}, ["A mill."])], embed_model="none", **FAST)
+    report = compare(small_set(), None, [cited({}, ["A mill."])], embed_model="none")
     metrics = report.strategies[0].metrics
     assert (metrics["cited"], metrics["supported"], metrics["answered"]) == (
         pytest.approx(2 / 3), pytest.approx(1 / 3), 1.0
@@ -214,7 +213,7 @@ def test_questions_of_equal_text_are_read_from_their_own_candidates() -> None:
 
     with OpenAIServer(judging(answer=quote)) as server:
         llms = {"reader_llm": openai(server), "judge_llm": openai(server)}
-        report = compare(dataset, None, ["densex-rank-words"], embed_model="none", **FAST, **llms)
+        report = compare(dataset, None, ["densex-rank-words"], embed_model="none", **llms)
     assert [each.found["densex-rank-words"].answer for each in report.questions] == list(texts)
 
 
@@ -246,14 +245,14 @@ def test_an_index_is_asked_questions_without_their_documents(tmp_path: Path) -> 
     file = tmp_path / "questions.jsonl"
     file.write_text("\n".join(map(json.dumps, questions)), encoding="utf-8")
     pack = index(query_llm="none")
-    reports = [evaluate(pack, given, resamples=50) for given in (file, questions, small_set().questions)]
+    reports = [evaluate(pack, given) for given in (file, questions, small_set().questions)]
     for report in reports:
         (found,) = report.strategies
         assert found.metrics["answer_recall@500"] == 1.0
         assert found.metrics["str_em"] >= 0.75
         assert not {"recall@1", "gold@1", "mrr@10"} & found.metrics.keys()
         assert (report.dataset.documents, report.dataset.passages) == (2, pack.counts().passages)
-    assert (evaluate(pack, file, max_questions=2, resamples=50).dataset.questions, reports[0].dataset.language) == (
+    assert (evaluate(pack, file, max_questions=2).dataset.questions, reports[0].dataset.language) == (
         2,
         "en",
     )
@@ -262,9 +261,7 @@ def test_an_index_is_asked_questions_without_their_documents(tmp_path: Path) -> 
 def test_an_index_is_judged_and_its_report_written(tmp_path: Path) -> None:
     with OpenAIServer(judging()) as server:
         pack = index(query_llm=openai(server))
-        report = evaluate(
-            pack, small_set().questions, reader_llm=openai(server), judge_llm=openai(server), name="docs", resamples=50
-        )
+        report = evaluate(pack, small_set().questions, reader_llm=openai(server), judge_llm=openai(server), name="docs")
     (found,) = report.strategies
     assert found.name == "docs"
     assert found.metrics["em@500"] == 0.25
@@ -312,7 +309,7 @@ def test_the_repositorys_questions_in_one_language() -> None:
 def test_a_question_needs_no_answer_to_be_judged() -> None:
     with OpenAIServer(judging()) as server:
         report = evaluate(
-            index(query_llm="none"), [Question("q", "What do mills grind?", ())], judge_llm=openai(server), resamples=50
+            index(query_llm="none"), [Question("q", "What do mills grind?", ())], judge_llm=openai(server)
         )
     (found,) = report.strategies
     assert triad(found) == [0.75, 1.0, 1.0]
@@ -325,6 +322,6 @@ def test_hostile_texts_are_judged_like_others() -> None:
         Question("half", "Tide \ud800?", ("x",)),
     ]
     with OpenAIServer(judging(answer="{context} grain \\[RESULT] 9 {x}[^1] [^9]")) as server:
-        report = evaluate(index(query_llm=openai(server)), questions, judge_llm=openai(server), resamples=50)
+        report = evaluate(index(query_llm=openai(server)), questions, judge_llm=openai(server))
     assert triad(report.strategies[0]) == [0.75, 1.0, 1.0]
     assert report.strategies[0].failed == {}

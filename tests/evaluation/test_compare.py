@@ -25,11 +25,9 @@ from tests.embedding import TrigramEmbedding
 from tests.evaluation.comparing import small_set
 from tests.openai_server import OpenAIServer, Reply
 
-FAST = {"permutations": 100, "resamples": 50}
-
 
 def run(strategies: Any = None, language: str = "en", **options: Any) -> Report:
-    options = {"embed_model": TrigramEmbedding(), "propositionizer": SentencePropositionizer(), **FAST, **options}
+    options = {"embed_model": TrigramEmbedding(), "propositionizer": SentencePropositionizer(), **options}
     return compare(small_set(language), strategies=strategies, **options)
 
 
@@ -145,7 +143,7 @@ def test_a_ready_retriever_can_be_compared() -> None:
 
 def test_an_answer_inside_a_word_is_not_found() -> None:
     dataset = replace(small_set(), questions=[Question("q", "How many bridges are there?", ("99",))])
-    report = compare(dataset, strategies=[Strategy("always", _Always("The Akashi Bridge opened in 1998."))], **FAST)
+    report = compare(dataset, strategies=[Strategy("always", _Always("The Akashi Bridge opened in 1998."))])
     assert result_of(report, "always").metrics["recall@1"] == 0.0
     assert result_of(report, "always").metrics["answer_recall"] == 0.0
 
@@ -189,7 +187,7 @@ def test_documents_and_questions_of_ones_own() -> None:
         {"question": "Who opened the Humber Bridge?", "answers": "Queen Elizabeth"},
         {"question": "When did the Akashi Bridge open?", "answers": ["1998"], "document": "page 1"},
     ]
-    report = compare(documents, questions, ["densex-sentences", "bm25"], embed_model="none", **FAST)
+    report = compare(documents, questions, ["densex-sentences", "bm25"], embed_model="none")
     assert [question.document for question in report.questions] == ["", "page 1"]
     assert result_of(report, "densex-sentences").metrics["answer_recall@500"] == 1.0
 
@@ -201,7 +199,6 @@ def test_long_documents_without_known_passages_are_cut() -> None:
         [{"question": "When was gate 150 painted?", "answers": ["2050"], "document": "gates"}],
         ["densex-sentences"],
         embed_model="none",
-        **FAST,
     )
     assert report.dataset.passages > 5
     assert report.strategies[0].cost.units > 200
@@ -253,12 +250,12 @@ def test_metrics_beyond_the_depth_are_not_given() -> None:
 def test_labels_of_questions_that_are_not_asked_do_no_harm() -> None:
     small = small_set()
     dataset = replace(small, questions=small.questions[:2], relevance={"en0": {"Tides": 1}, "en3": {"Bridges": 1}})
-    report = compare(dataset, strategies=["bm25"], embed_model="none", **FAST)
+    report = compare(dataset, strategies=["bm25"], embed_model="none")
     assert report.strategies[0].metrics["mrr@10"] == 1.0
 
 
 def test_a_language_can_be_chosen() -> None:
-    report = compare(DATA, DATA / "questions.jsonl", ["bm25"], language="ja", embed_model="none", **FAST)
+    report = compare(DATA, DATA / "questions.jsonl", ["bm25"], language="ja", embed_model="none")
     assert report.dataset.language == "ja"
 
 
@@ -304,18 +301,18 @@ def with_candidates(*candidates: str) -> EvaluationSet:
 
 def test_candidates_are_ranked_by_words_by_embeddings_and_by_both() -> None:
     dataset = with_candidates("Bridges/0", "Bridges/1", "Tides/1", "Tides/2")
-    report = compare(dataset, embed_model=TrigramEmbedding(), **FAST)
+    report = compare(dataset, embed_model=TrigramEmbedding())
     names = [strategy.name for strategy in report.strategies]
     assert names == ["densex-rank", "densex-rank-dense", "densex-rank-words"]
     for strategy in report.strategies:
         assert strategy.metrics["mrr@10"] == strategy.metrics["ndcg@10"] == 1.0, strategy.name
         assert strategy.cost.units == 6
-    (by_words,) = compare(dataset, strategies=["densex-rank-words"], embed_model="none", **FAST).strategies
+    (by_words,) = compare(dataset, strategies=["densex-rank-words"], embed_model="none").strategies
     assert by_words.metrics["mrr@10"] == 1.0
 
 
 def test_no_document_but_a_questions_candidates_is_ranked() -> None:
-    report = compare(with_candidates("Tides/0", "Tides/1"), embed_model=TrigramEmbedding(), **FAST)
+    report = compare(with_candidates("Tides/0", "Tides/1"), embed_model=TrigramEmbedding())
     found = [each for question in report.questions for each in question.found.values()]
     # "" where no word of a question is in any of them
     assert {each.source.partition(",")[0] for each in found} <= {"Tides/0", "Tides/1", ""}
@@ -327,13 +324,13 @@ def test_questions_of_equal_text_have_candidates_of_their_own() -> None:
     first = dataset.questions[0]
     twin = replace(first, id="twin", candidates=("Bridges/0", "Bridges/1"))
     dataset = replace(dataset, questions=[first, twin], relevance={first.id: {"Tides/0": 1}, "twin": {"Bridges/0": 1}})
-    report = compare(dataset, strategies=["densex-rank-dense"], embed_model=TrigramEmbedding(), **FAST)
+    report = compare(dataset, strategies=["densex-rank-dense"], embed_model=TrigramEmbedding())
     found = [question.found["densex-rank-dense"].source.partition("/")[0] for question in report.questions]
     assert found == ["Tides", "Bridges"]
 
 
 def test_what_searches_all_documents_is_left_out_where_there_are_candidates_and_what_ranks_them_where_not() -> None:
-    report = compare(with_candidates("Tides/0"), None, ["bm25", "densex-rank-words"], embed_model="none", **FAST)
+    report = compare(with_candidates("Tides/0"), None, ["bm25", "densex-rank-words"], embed_model="none")
     assert [(left.name, left.reason) for left in report.skipped] == [
         ("bm25", "the dataset's questions come with the documents to rank, and it searches all")
     ]
@@ -355,7 +352,7 @@ def test_a_users_own_ranking_is_compared() -> None:
         return Backwards()
 
     mine = Strategy("mine", backwards, ranks_candidates=True)
-    report = compare(with_candidates("Tides/2", "Tides/1"), strategies=[mine], embed_model="none", **FAST)
+    report = compare(with_candidates("Tides/2", "Tides/1"), strategies=[mine], embed_model="none")
     assert report.strategies[0].metrics["mrr@10"] == (1 + 1 / 2) / 4
 
 
@@ -364,7 +361,7 @@ def test_a_dataset_of_relevance_labels_alone_is_ranked_by_document() -> None:
     documents = [Document(text=text, id_=f"d{number}") for number, text in enumerate(small_texts())]
     questions = [Question("q", "Who opened the Humber Bridge?", ())]
     dataset = EvaluationSet("labels", "en", documents, questions, relevance={"q": {"d1": 2, "d0": 0}})
-    report = compare(dataset, None, ["densex-sentences", "bm25"], embed_model="none", **FAST)
+    report = compare(dataset, None, ["densex-sentences", "bm25"], embed_model="none")
     for strategy in report.strategies:
         assert (strategy.metrics["mrr@10"], strategy.metrics["ndcg@10"]) == (1.0, 1.0)
         assert "answer_recall@100" not in strategy.metrics
@@ -429,7 +426,7 @@ def test_what_is_shown_of_a_passage_has_the_answer_and_the_unit_that_found_it(
 ) -> None:
     documents = [Document(text=f"{40 * filler}{said} {40 * filler}", id_="d")]
     dataset = EvaluationSet("own", language, documents, [Question("q", said, (answer,), "d")], {"d": [(0, 10_000)]})
-    report = compare(dataset, None, ["densex-sentences", "bm25"], embed_model="none", **FAST)
+    report = compare(dataset, None, ["densex-sentences", "bm25"], embed_model="none")
     ours, other = (report.questions[0].found[name] for name in ("densex-sentences", "bm25"))
     assert report.dataset.gold == "document"
     assert ours.unit.strip() == said
@@ -466,8 +463,8 @@ def test_an_llm_writes_the_headers_of_contextual_retrieval() -> None:
 
     dataset = replace(small_set(), questions=[Question("q", "Which mills does the sea drive?", ("Nendrum",))])
     with OpenAIServer(situate) as server:
-        written = compare(dataset, None, ["contextual"], embed_model=TrigramEmbedding(), llm=reader(server), **FAST)
-    plain = compare(dataset, None, ["contextual"], embed_model=TrigramEmbedding(), **FAST)
+        written = compare(dataset, None, ["contextual"], embed_model=TrigramEmbedding(), llm=reader(server))
+    plain = compare(dataset, None, ["contextual"], embed_model=TrigramEmbedding())
     assert len(server.requests) == 6
     assert (written.settings.llm, plain.settings.llm) == ("gpt-4o-mini", None)
     assert written.questions[0].found["contextual"].rank == 1

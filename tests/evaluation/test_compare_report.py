@@ -12,7 +12,7 @@ from llama_pack_densex import SentencePropositionizer, Strategy, compare
 from llama_pack_densex.evaluation.report import Report
 from tests.embedding import TrigramEmbedding
 from tests.evaluation.comparing import small_set
-from tests.evaluation.test_compare import FAST, _Always
+from tests.evaluation.test_compare import _Always
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,6 @@ def report() -> Report:
         strategies=["densex", "vector", "dense-x", Strategy("<b>mine</b>", _Always("<script>新幹線</script>"))],
         embed_model=TrigramEmbedding(),
         propositionizer=SentencePropositionizer(),
-        **FAST,
     )
 
 

@@ -82,8 +82,6 @@ def test_its_units_are_compared(language: str) -> None:
         strategies=names,
         embed_model=TrigramEmbedding(),
         propositionizer=SentencePropositionizer(),
-        permutations=100,
-        resamples=50,
     )
     assert [strategy.name for strategy in report.strategies] == names
     passages, sentences, propositions = report.strategies

@@ -49,10 +49,10 @@ def test_only_questions_that_both_have_are_compared() -> None:
         randomisation_test({"1": 1.0}, {"2": 1.0})
 
 
-def test_a_seed_gives_the_same_result_again() -> None:
+def test_the_same_values_give_the_same_result_again() -> None:
     first, second = _system([0.1, 0.7, 0.4, 0.9]), _system([0.2, 0.3, 0.3, 0.8])
-    assert randomisation_test(first, second, 500, seed=3) == randomisation_test(first, second, 500, seed=3)
-    assert bootstrap_interval([0.1, 0.5, 0.9], seed=3) == bootstrap_interval([0.1, 0.5, 0.9], seed=3)
+    assert randomisation_test(first, second, 500) == randomisation_test(first, second, 500)
+    assert bootstrap_interval([0.1, 0.5, 0.9]) == bootstrap_interval([0.1, 0.5, 0.9])
 
 
 @given(VALUES)
@@ -68,16 +68,6 @@ def test_an_interval_is_as_wide_as_the_normal_distribution_says() -> None:
     assert found.high - found.low == pytest.approx(2 * 1.96 * 0.5 / 400**0.5, abs=0.006)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ({"values": []}, "no values"),
-        ({"values": [1.0], "confidence": 95}, "confidence is 95"),
-        ({"values": [1.0], "resamples": 0}, "resamples is 0"),
-    ],
-)
-def test_arguments_out_of_range_are_named(arguments: dict[str, object], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        bootstrap_interval(**arguments)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="permutations is 0"):
-        randomisation_test({"1": 1.0}, {"1": 0.0}, permutations=0)
+def test_no_values_have_no_interval() -> None:
+    with pytest.raises(ValueError, match="no values"):
+        bootstrap_interval([])

@@ -21,7 +21,7 @@ from llama_pack_densex import SentencePropositionizer, Strategy, compare
 from llama_pack_densex.evaluation.report import Report
 from tests.evaluation.comparing import small_set
 from tests.evaluation.judges import judging, kind_of, openai
-from tests.evaluation.test_answers import FAST, TRIAD, cited, triad
+from tests.evaluation.test_answers import TRIAD, cited, triad
 from tests.openai_server import OpenAIServer, Reply
 
 needs_trulens = pytest.mark.skipif(
@@ -32,7 +32,7 @@ needs_trulens = pytest.mark.skipif(
 
 def run(server: OpenAIServer, database: Path, strategies: Any, language: str = "en", **options: Any) -> Report:
     llms = {"reader_llm": openai(server), "judge_llm": openai(server), "trulens": database}
-    given = {"embed_model": "none", "propositionizer": SentencePropositionizer(), **FAST, **llms, **options}
+    given = {"embed_model": "none", "propositionizer": SentencePropositionizer(), **llms, **options}
     return compare(small_set(language), None, strategies, **given)
 
 

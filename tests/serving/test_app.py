@@ -94,7 +94,7 @@ def test_a_conversation_streams_and_ends_with_what_it_was_made_of(server: httpx.
 
 
 def test_fastapis_test_client_is_answered(documents: list[Document]) -> None:
-    with TestClient(make_app(DenseXRetrievalPack(documents, "none", "none", "none"))) as client:
+    with TestClient(make_app(DenseXRetrievalPack(documents, "none", "none", "none")), "http://localhost") as client:
         assert client.post("/retrieve", json={"question": QUESTION}).json()["passages"]
         assert client.get("/healthz", headers={"Host": "evil.example"}).status_code == 421
 
