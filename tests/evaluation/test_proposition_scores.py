@@ -177,7 +177,7 @@ def test_the_command_prints_what_it_found(tmp_path: Path) -> None:
     less = write(tmp_path / "[b]less\x1b.jsonl", {TEA: MADE[TEA]})
     code, output = run("score-propositions", "--predicted", less, "--reference", reference, "--embed-model", "minilm")
     assert code == 0, output
-    assert "Similarity: cosine of HuggingFaceEmbedding: all-MiniLM-L6-v2." in " ".join(output.split())
+    assert "cosine of HuggingFaceEmbedding: sentence-transformers/all-MiniLM-L6-v2." in " ".join(output.split())
     assert "0.500" in output
     assert f"- untitled: {LAKE}" in output
     assert "[b]less" in output
