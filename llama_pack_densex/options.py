@@ -86,7 +86,8 @@ class PackOptions:
                 check_count(getattr(self, name), name)
         for name in ("simple_ratio_thresh", "dense_weight"):
             share = getattr(self, name)
-            if share is not None and (type(share) not in (int, float) or not 0 <= share <= 1):
+            is_number = isinstance(share, (int, float)) and not isinstance(share, bool)
+            if share is not None and not (is_number and 0 <= share <= 1):
                 raise ValueError(f"{name} must be between 0 and 1, not {share!r}")
         changed["granularity"] = tuple(dict.fromkeys(changed["granularity"]))
         for name, value in changed.items():
