@@ -552,8 +552,9 @@ class Limits:
         self._taken.append(now)
         while self._taken[0] < now - _MEMORY:
             self._taken.popleft()
-        if sent.in_flight > self._proven:
-            self._proven, self._patience = sent.in_flight, 1
+        at_once = min(sent.in_flight, len(self._in_flight) + 1)  # some may have come back before the server had it
+        if at_once > self._proven:
+            self._proven, self._patience = at_once, 1
         self._quiet += 1
         if self._proven >= self._concurrency < self._maximum and self._quiet >= self._patience * self._concurrency:
             self._concurrency = min(self._maximum, self._concurrency + max(1, self._concurrency // 4))
