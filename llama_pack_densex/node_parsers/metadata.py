@@ -71,6 +71,12 @@ def lasting(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in metadata.items() if k not in VOLATILE_FILE_KEYS and k not in BOOKKEEPING_KEYS}
 
 
+def embedded_metadata(document: BaseNode, names: Iterable[str]) -> list[str]:
+    """Those of the metadata keys that the embedding model may see: neither excluded by the document nor ours."""
+    excluded = {*_users_choice(document.excluded_embed_metadata_keys), *BOOKKEEPING_KEYS}
+    return sorted({*names} - excluded)
+
+
 def exclusions(
     document: BaseNode, metadata: Mapping[str, Any], embed: Sequence[str], llm: Sequence[str]
 ) -> dict[str, list[str]]:

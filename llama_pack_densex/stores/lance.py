@@ -29,6 +29,7 @@ from llama_index.core.vector_stores.types import (
 
 from llama_pack_densex.stores.filters import PassageMetadata, matches
 from llama_pack_densex.stores.lance_table import (
+    ALL,
     IN_MEMORY,
     PASSAGE_WORDS,
     UNIT_WORDS,
@@ -150,6 +151,11 @@ class LanceVectorStore(BasePydanticVectorStore):
                 node_ids = [node.node_id for node in self._nodes(node_ids, filters)]
             if node_ids:
                 self._table.delete(is_any_of("id", node_ids))
+
+    def clear(self) -> None:
+        """Delete all nodes."""
+        with self._changing():
+            self._table.delete(ALL)
 
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
         """The nodes nearest to an embedding by cosine; filtered ones are dropped and more fetched in their place."""

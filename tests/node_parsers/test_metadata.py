@@ -218,10 +218,16 @@ def test_what_is_embedded_decides_whether_a_document_has_changed() -> None:
         return parser.document_hash(document) != default.document_hash(document)
 
     assert changed(plain, embed_metadata=("dept",))
+    assert not changed(plain, embed_metadata=("nowhere", "title", "section"))
     assert not changed(plain, llm_metadata=("dept",))
-    named = default.model_copy(update={"embed_metadata": ("dept",)})
-    hidden = Document(text=FACT, id_="a", metadata=TAGGED, excluded_embed_metadata_keys=["dept"])
-    assert named.document_hash(hidden) != named.document_hash(plain)
+    assert changed(Document(text=FACT, metadata={"file_path": "/a/offices.txt"}), embed_metadata=("title",))
+    assert changed(Document(text=f"# Head\n\n{FACT}"), embed_metadata=("section",))
+    hidden = Document(text=FACT, metadata=TAGGED, excluded_embed_metadata_keys=["dept"])
+    assert not changed(hidden, embed_metadata=("dept",))
+    markdown = {"base_parser": MarkdownNodeParser()}
+    assert default.model_copy(update=markdown).document_hash(plain) != default.model_copy(
+        update={**markdown, "embed_metadata": ("header_path",)}
+    ).document_hash(plain)
 
 
 def test_ids_do_not_hang_on_what_models_see() -> None:

@@ -127,6 +127,12 @@ def test_two_stores_in_memory_are_apart(store: LanceVectorStore) -> None:
     assert LanceVectorStore().get_nodes() == []
 
 
+def test_clear_leaves_nothing(store: LanceVectorStore) -> None:
+    store.clear()
+    assert store.get_nodes() == []
+    assert store.query(VectorStoreQuery(query_embedding=[1, 0], similarity_top_k=1)).ids == []
+
+
 def test_thousands_of_ids_are_read_at_once() -> None:
     store = LanceVectorStore()
     ids = [f"id-{i}" for i in range(3000)]
