@@ -366,7 +366,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         return QueryEngineTool.from_defaults(self.query_engine, name=name, description=description)
 
     def insert(self, documents: BaseNode | Iterable[BaseNode], show_progress: bool = False) -> None:
-        """Index documents; one whose id is there is replaced, and so is an earlier state of its file.
+        """Index documents; one whose id is there is replaced.
 
         Documents are read as their turn comes. One that fails is logged and reported (see `ingestion`), and leaves
         what the index has of it; the others go on.
@@ -386,6 +386,9 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         self, documents: BaseNode | Iterable[BaseNode], show_progress: bool = False, gone: Sequence[str] = ()
     ) -> list[bool]:
         """Index those documents that are new or changed; the others cost nothing.
+
+        Documents whose ids LlamaIndex made up, which are others whenever they are read, are told by their text, and
+        replace what the index has of their file else. So all documents of a file belong into one call.
 
         Args:
             documents: Any iterable of documents.

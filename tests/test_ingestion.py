@@ -528,6 +528,13 @@ def test_of_a_file_that_is_several_documents_one_may_change(size: int) -> None:
     assert not any(pack.refresh(read("Miso is salty.", "Tea is cold.", "Rice is white.")))
 
 
+def test_the_documents_of_a_file_may_be_inserted_one_by_one() -> None:
+    pack = pack_of(documents({"天気": "雨が降った。"}))
+    for text in ("Miso is salty.", "茶は熱い。", "Miso is salty."):
+        pack.insert(Document(text=text, metadata={"file_path": "/docs/a.md"}))
+    assert sorted(node.text for node in pack.nodes("passage")) == ["Miso is salty.", "茶は熱い。", "雨が降った。"]
+
+
 def test_of_files_of_equal_text_one_may_change() -> None:
     def read(*texts: str) -> list[Document]:
         return [Document(text=text, metadata={"file_path": f"/docs/{n}.md"}) for n, text in enumerate(texts)]

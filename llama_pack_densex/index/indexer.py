@@ -39,6 +39,9 @@ class DocumentIndexer:
         trust: Is told of the passages, since it measures whether the embedding model knows their languages.
         watch: Is told what becomes of the documents.
         after_write: Called when some documents were written and others may follow.
+        only_changed: Whether to leave those alone that are in the index as they are, by text, user's metadata and the
+            parser's settings; and to replace an earlier state of a file that was read under ids that core made up,
+            which are others at each reading.
     """
 
     def __init__(
@@ -48,9 +51,10 @@ class DocumentIndexer:
         trust: TrustMeter,
         watch: Watch,
         after_write: Callable[[], None],
+        only_changed: bool,
     ) -> None:
         self._index, self._parser, self._trust, self._watch = index, parser, trust, watch
-        self._after_write = after_write
+        self._after_write, self._only_changed = after_write, only_changed
         self._there = index.documents()
         self._indexed: list[bool] = []  # of each document, whether it is in the index now
         self._places: deque[int] = deque()  # of those that are being parsed, which come back in the same order
@@ -58,16 +62,14 @@ class DocumentIndexer:
         self._nodes = self._failures = 0
         self._current: set[str] = set()  # of those that were given, the ids under which the index has them
 
-    def ingest(self, documents: Iterable[BaseNode], only_changed: bool = False) -> list[bool]:
-        """Write documents' nodes; a document that is there is replaced, and so is an earlier state of its file.
+    def ingest(self, documents: Iterable[BaseNode]) -> list[bool]:
+        """Write documents' nodes; a document that is there is replaced.
 
         Documents are read as their turn comes, and written as they become whole, while the propositions of the next
         ones are being made. A document that fails leaves what the index has of it.
 
         Args:
             documents: The documents.
-            only_changed: Whether to leave those alone that are in the index as they are, by text, user's metadata and
-                the parser's settings.
 
         Returns:
             For each document whether it was new or changed, and indexed.
@@ -80,7 +82,7 @@ class DocumentIndexer:
         """
         ids, document_hash = self._parser.new_ids(), self._parser.document_hasher()
         there: defaultdict[str, list[str]] = defaultdict(list)  # documents by hash, each of which stands for one only
-        for document_id, record in self._there.items() if only_changed else ():
+        for document_id, record in self._there.items() if self._only_changed else ():
             there[record.hash].append(document_id)
         unread: list[Exception] = []
         given: Counter[str] = Counter()
@@ -91,7 +93,7 @@ class DocumentIndexer:
                     # a generator may make the next one of the same object
                     document = one.model_copy(update={"metadata": {**one.metadata}})
                     given[getattr(document, "id_", "")] += 1
-                    taken = self._take(document, there, document_hash) if only_changed else ""
+                    taken = self._take(document, there, document_hash) if self._only_changed else ""
                     if taken and taken in self._there:  # and is not replaced meanwhile by another one of its file
                         self._current.add(taken)
                         ids.document_key(document)  # so that another one of equal text gets another id
@@ -189,7 +191,7 @@ class DocumentIndexer:
         nodes = [node for parsed in documents for node in parsed.nodes]
         there = self._there
         self._current.update(document.id_ for document in given)
-        earlier = _earlier_states(given, there, self._current)
+        earlier = _earlier_states(given, there, self._current) if self._only_changed else []
         files = {there[document_id].file for document_id in earlier}
         were_there = [document.id_ in there or file_of(document.metadata) in files for document in given]
         replaced = [document.id_ for document in given if document.id_ in there] + earlier

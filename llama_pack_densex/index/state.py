@@ -330,9 +330,9 @@ class PackIndex:
             try:
                 with watch:
                     indexer = DocumentIndexer(
-                        self.nodes, self._parser, self._trust, watch, lambda: self._commit(midway=True)
+                        self.nodes, self._parser, self._trust, watch, lambda: self._commit(midway=True), only_changed
                     )
-                    indexed = indexer.ingest(documents, only_changed)
+                    indexed = indexer.ingest(documents)
                     for document_id in self.nodes.delete(gone):
                         watch.deleted(document_id)
                     watch.raise_if_all_failed()
