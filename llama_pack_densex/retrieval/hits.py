@@ -23,9 +23,6 @@ PASSAGE_SHARE = 0.3
 ANSWER_SHARE = 0.7
 """What a proposition counts that a question led to: that it answers the question is told by their words alone."""
 
-MATCHED_SHARE = 0.3
-"""The share of the best unit's score that another unit of the same passage needs to be among its matches."""
-
 
 @dataclass(frozen=True)
 class MatchedUnit:
@@ -160,7 +157,7 @@ def with_matches(
         records: The units' records by id; a unit without one was deleted meanwhile.
     """
     matched: dict[str, MatchedUnit] = {}
-    for unit in worth_keeping(units):
+    for unit in units:
         for shown in MatchedUnit.of_record(records[unit.id], unit.score, unit.similarity) if unit.id in records else ():
             if (first := matched.setdefault(shown.id, shown)) is not shown:  # found itself, and by questions
                 best, question = max(first.score, shown.score), first.question or shown.question
@@ -170,12 +167,6 @@ def with_matches(
     # `asdict` would copy every string, which is most of the time that this takes
     copy.metadata = {**node.metadata, MATCHED_KEY: [dict(vars(unit)) for unit in ranked]}
     return NodeWithScore(node=copy, score=score)
-
-
-def worth_keeping(units: Sequence[FoundNode]) -> Sequence[FoundNode]:
-    """The units that found a node, less those that are far behind the best of them."""
-    best = units[0].score if units else 0.0
-    return [unit for unit in units if unit.score >= MATCHED_SHARE * best] if best > 0 else units
 
 
 def matched_units(node: BaseNode) -> list[MatchedUnit]:

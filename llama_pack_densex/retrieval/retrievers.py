@@ -14,7 +14,7 @@ from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 from llama_index.core.storage import StorageContext
 from llama_index.core.utils import print_text
 
-from llama_pack_densex.retrieval.hits import PassageHit, SearchResult, gather, with_matches, worth_keeping
+from llama_pack_densex.retrieval.hits import PassageHit, SearchResult, gather, with_matches
 from llama_pack_densex.retrieval.search import UnitRetriever
 from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.node_store import FoundNode, NodeRecord
@@ -70,7 +70,7 @@ class PropositionRecursiveRetriever(RecursiveRetriever):
             if len(hits) < top_k and not found.exhausted:
                 return []  # a larger round follows; what that finds is read in one batch
             for some in (hits[:top_k], hits[top_k:]):  # passages, and the units that found them, in one batch
-                units = [unit.id for hit in some for unit in worth_keeping(hit.units)]
+                units = [unit.id for hit in some for unit in hit.units]
                 contents = self._index.read([hit.passage_id for hit in some], units)
                 read.update(contents.nodes)
                 records.update(contents.records)
@@ -89,6 +89,7 @@ DEFAULT_RATIO_THRESH = 0.4
 """Of 0 to 0.5 with 10 to 160 counted units, 0.4 with ten units a node finds the most answers for the words it makes a
 reader read; core's 0.5 seldom merges ten propositions to a passage, and from 0.3 on, long sections are merged into."""
 
+_STATING_SHARE = 0.3  # of a question's score: what a statement beside it needs, to stand for their passage
 _UNITS_A_NODE = 10
 _MIN_UNITS = 40
 
@@ -166,7 +167,7 @@ class PropositionAutoMergingRetriever(AutoMergingRetriever):
 
         search = partial(self._units.search, query_bundle)
         results = gather(search, self._similarity_top_k, self._fetch_k, arrange)
-        units = [unit.id for result in results for unit in worth_keeping(result.units)]
+        units = [unit.id for result in results for unit in result.units]
         contents = self._index.read([result.node_id for result in results if not result.whole], units)
         read.update(contents.nodes)
         missing.update({result.node_id for result in results} - read.keys())
@@ -220,10 +221,12 @@ def merge_units(hit: PassageHit, passage: BaseNode, counted: Container[str], rat
     parent_id = passage.parent_node.node_id if passage.parent_node else None
     found = {u.id for u in hit.units if u.granularity == "proposition" and u.id in counted}
     children = [child.node_id for child in passage.child_nodes or []]
-    best = next((unit.id for unit in worth_keeping(hit.units) if unit.granularity != "question"), None)
-    if best is None or (children and _ratio(children, found) > ratio_thresh):
+    stating = next((unit for unit in hit.units if unit.granularity != "question"), None)
+    if stating is not None and stating.score < min(hit.units[0].score, _STATING_SHARE * hit.units[0].score):
+        stating = None
+    if stating is None or (children and _ratio(children, found) > ratio_thresh):
         return Merged(passage.node_id, parent_id, hit.score, hit.units, whole=True)
-    return Merged(best, passage.node_id, hit.score, hit.units, whole=False)
+    return Merged(stating.id, passage.node_id, hit.score, hit.units, whole=False)
 
 
 def merge_level(

@@ -12,7 +12,7 @@ from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import BaseNode, IndexNode, MetadataMode, NodeWithScore, TextNode
 from llama_index.core.utils import get_tokenizer
 
-from llama_pack_densex import CitedSynthesizer, PropositionNodeParser
+from llama_pack_densex import CitedSynthesizer, DenseXRetrievalPack, PropositionNodeParser
 from llama_pack_densex.answering.chat import PropositionQueryEngine
 from llama_pack_densex.node_parsers.metadata import BOOKKEEPING_KEYS, TITLE_KEY
 from llama_pack_densex.propositionizers.sentences import sentence_spans
@@ -437,8 +437,14 @@ def test_a_passage_whose_units_repeat_others_is_read_all_the_same() -> None:
     assert TUNNEL[0] in second.node.get_content()
 
 
-def test_units_far_behind_the_best_are_no_matches() -> None:
-    node = passage(TIDES, {0: 0.9, 1: 0.3, 2: 0.26, 3: 0.1})
-    assert [found.score for found in matched_units(node.node)] == [0.9, 0.3]
-    opposite = passage(TIDES, {0: -0.1, 1: -0.5})
-    assert len(matched_units(opposite.node)) == 2
+def test_the_sentence_that_follows_the_best_one_is_read_although_it_shares_few_words_with_the_question() -> None:
+    documents = [
+        Document(text="梅雨の半ばには一旦天気が回復する期間が出現することがある。この期間のことを梅雨の中休みという。"),
+        Document(text="梅雨の期間はふつう一か月ほどである。梅雨の期間中ほとんど雨が降らない年もある。"),
+    ]
+    pack = DenseXRetrievalPack(documents, embed_model="none", query_llm="none")
+    facts = assemble_context(pack.retrieve("梅雨の半ばに一旦天気が回復する期間を何という？"))[0].node.get_content()
+    assert facts.splitlines()[:2] == [
+        "- 梅雨の半ばには一旦天気が回復する期間が出現することがある。",
+        "- この期間のことを梅雨の中休みという。",
+    ]
