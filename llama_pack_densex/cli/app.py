@@ -13,7 +13,7 @@ from typing import Annotated, Any, ParamSpec, cast
 
 import typer
 
-from llama_pack_densex.cli.output import argument, one_line, print_json, session, stderr, stdout, waiting, write
+from llama_pack_densex.cli.output import argument, one_line, print_json, session, waiting, write
 
 _KINDS = "llm, sentence, recorded:FILE or seq2seq[:MODEL]"
 _KIND = re.compile(r"llm|sentence|recorded:.+|seq2seq(:.+)?")
@@ -264,7 +264,7 @@ def estimate(
     asked, embed_model = _served(api_base, llm, embed_model)
     choices = Choices("llm", mode, embed_model, asked, tuple(granularity or ()), _limits(context))
     found = estimate_paths(paths, to, choices, FileChoice(include or (), exclude or ()), sample)
-    print_json(found) if as_json else print_estimate(stdout(), found)
+    print_json(found) if as_json else print_estimate(found)
 
 
 @_command()
@@ -297,7 +297,7 @@ def query(
         chosen = metadata_filters(pack, filters)
         answer = answer_question(pack, argument(question), top_k, chosen, cast(Any, context))
     advice = " (for a written one name an LLM with --query-llm, or set OPENAI_API_KEY)" if query_llm is None else ""
-    print_json(answer) if as_json else print_answer(stdout(), answer, advice)
+    print_json(answer) if as_json else print_answer(answer, advice)
 
 
 @_command()
@@ -336,7 +336,7 @@ def mcp(place: Place) -> None:
     with contextlib.redirect_stdout(sys.stderr):  # standard output is the protocol's
         where = IndexPlace.of(place)
         server = make_mcp_server(where.open_to_ask(query_llm="none"))
-        write(stderr(), f"{one_line(where.name)} is served over standard input and output; Ctrl-C ends it.")
+        write(f"{one_line(where.name)} is served over standard input and output; Ctrl-C ends it.")
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # the thread that waits for a line would have Ctrl-C wait too
     server.run("stdio")
 
@@ -389,7 +389,7 @@ def inspect(
 
     wanted = [argument(document) for document in documents or ()]
     inspection = inspect_index(place, passage, wanted, status, argument(search), limit or None, findings)
-    print_json(inspection) if as_json else print_inspection(stdout(), inspection)
+    print_json(inspection) if as_json else print_inspection(inspection)
 
 
 @_command()
@@ -415,7 +415,7 @@ def delete(
 
     with waiting("Deleting"):
         done = delete_documents(place, [argument(document) for document in documents], purge)
-    print_json(done) if as_json else print_deletion(stdout(), done, purge)
+    print_json(done) if as_json else print_deletion(done, purge)
 
 
 @_command()
@@ -433,8 +433,7 @@ def demo(
     """
     from llama_pack_densex.cli.results import show_demo
 
-    if not show_demo(data, mode, embed_model, verbose):
-        raise typer.Exit(1)
+    show_demo(data, mode, embed_model, verbose)
 
 
 @_command()
@@ -454,7 +453,7 @@ def check(
 
     with waiting("Checking"):
         report = check_index(folder, repair)
-    print_json(report) if as_json else print_check(stdout(), report)
+    print_json(report) if as_json else print_check(report)
     if not report.sound:
         raise typer.Exit(1)
 
@@ -467,7 +466,7 @@ def compact(folder: Folder) -> None:
 
     with waiting("Compacting"):
         done = compact_index(folder)
-    print_compaction(stdout(), folder, done)
+    print_compaction(folder, done)
 
 
 @_command()
@@ -535,7 +534,7 @@ def compare(
                 progress=tell,
             )
         written = [] if out is None else report.write(out if alone or each is None else out / each)
-        print_report(stdout(), report, written)
+        print_report(report, written)
 
 
 @_command()
@@ -571,7 +570,7 @@ def evaluate(
     options = {"similarity_top_k": top_k, "trulens": trulens, "max_questions": limit}
     how: dict[str, Any] = {"out": out, "max_cost": max_cost, "language": language, "as_json": as_json}
     where = IndexPlace.of(place)
-    if not evaluate_index(stdout(), where, questions, models, options, only_estimate=estimate, **how):
+    if not evaluate_index(where, questions, models, options, only_estimate=estimate, **how):
         raise typer.Exit(1)
 
 
@@ -591,7 +590,7 @@ def score(
 
     with waiting("Scoring"):
         report = score_runs(qrels, runs, tuple(dict.fromkeys(metrics or METRICS)))
-    print_json(report) if as_json else print_scores(stdout(), report)
+    print_json(report) if as_json else print_scores(report)
 
 
 @_command(name="score-propositions")
@@ -624,7 +623,7 @@ def score_propositions_(
     with waiting("Scoring"):
         by_bert = bert_score and BertScoreSimilarity(bert_score, num_layers)
         report = score_propositions(source, reference, by_bert or EmbeddingSimilarity(embed_model))
-    print_json(report) if as_json else print_proposition_scores(stdout(), report)
+    print_json(report) if as_json else print_proposition_scores(report)
 
 
 @_command(batch, "export")
@@ -661,7 +660,7 @@ def export_requests(
     options += ["--strict"] if strict else []
     options += ["--mode", mode] if mode else []
     options += ["--questions"] if questions else []
-    print_json(report) if as_json else print_export(stdout(), report, [*map(str, paths), *options])
+    print_json(report) if as_json else print_export(report, [*map(str, paths), *options])
 
 
 @_command(batch, "import")
@@ -682,7 +681,7 @@ def import_(
     from llama_pack_densex.cli.batch import import_files, print_import
 
     report = import_files(files, to, prices)
-    print_json(report) if as_json else print_import(stdout(), report, str(to))
+    print_json(report) if as_json else print_import(report, str(to))
     if not report.imported and not report.already_there:
         raise typer.Exit(1)
 

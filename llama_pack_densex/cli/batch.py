@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
 from rich.filesize import decimal
 from rich.text import Text
 
 from llama_pack_densex.cli.choices import Choices, FileChoice
-from llama_pack_densex.cli.output import many, one_line, plain, waiting, warn, write
+from llama_pack_densex.cli.output import many, one_line, plain, stdout, waiting, warn, write
 from llama_pack_densex.cli.places import PathDocuments, document_hashes
 from llama_pack_densex.ingestion.batch import ImportReport, RequestFile, export_requests, import_results, request_files
 from llama_pack_densex.ingestion.estimate import Estimate
@@ -30,6 +29,7 @@ _ENDS = {
     "filtered": "stopped by the content filter",
     "too_long": "too long for the model",
 }
+_NO_PRICE = "at a price that is not known"
 
 
 @dataclass(frozen=True)
@@ -130,11 +130,10 @@ def import_files(files: Sequence[Path], to: Path, prices: Path | None = None) ->
         return import_results(files, ReplyCache(to / REPLIES_FILE), table)
 
 
-def print_export(console: Console, report: ExportReport, index_arguments: Sequence[str]) -> None:
+def print_export(report: ExportReport, index_arguments: Sequence[str]) -> None:
     """Print what `densex batch export` wrote, and what to do with it.
 
     Args:
-        console: Where to.
         report: What it wrote.
         index_arguments: The paths and options that `densex index` is to have, besides the folder and the model.
     """
@@ -145,46 +144,41 @@ def print_export(console: Console, report: ExportReport, index_arguments: Sequen
     chosen = ["--to", report.index, "--propositionizer", "llm", "--llm", found.model]
     index_command = shlex.join(["densex", "index", *index_arguments, *chosen])
     unchanged = f" ({found.unchanged_documents:,} more are unchanged in the index)" if found.unchanged_documents else ""
-    write(console, f"Documents: {found.documents:,}{unchanged}. Passages: {', '.join(passages)}.")
+    write(f"Documents: {found.documents:,}{unchanged}. Passages: {', '.join(passages)}.")
     if not report.files:
-        write(console, "There is nothing to ask for. To bring the index into step:")
-        _print_command(console, index_command)
+        write("There is nothing to ask for. To bring the index into step:")
+        _print_command(index_command)
         return
     write(
-        console,
         f"About {found.input_tokens:,} tokens to send and {found.output_tokens:,} to come back "
-        f"from {found.model}: {_money(found.cost_batch)} by the Batch API.",
+        f"from {found.model}: {money(found.cost_batch, _NO_PRICE)} by the Batch API.",
     )
     for file in report.files:
-        write(console, f"{one_line(file.path)}: {many(file.requests, 'request')}, {decimal(file.bytes)}", bullet="- ")
-    console.print()
-    write(console, "Upload them, have a batch made of each, and download what comes of it (docs/ingestion.md). Then:")
-    _print_command(console, shlex.join(["densex", "batch", "import", "RESULTS...", "--to", report.index]))
-    _print_command(console, index_command)
+        write(f"{one_line(file.path)}: {many(file.requests, 'request')}, {decimal(file.bytes)}", bullet="- ")
+    write()
+    write("Upload them, have a batch made of each, and download what comes of it (docs/ingestion.md). Then:")
+    _print_command(shlex.join(["densex", "batch", "import", "RESULTS...", "--to", report.index]))
+    _print_command(index_command)
 
 
-def print_import(console: Console, report: ImportReport, index: str) -> None:
+def print_import(report: ImportReport, index: str) -> None:
     """Print what `densex batch import` kept, and how to go on."""
     ends = [f"{report.outcomes[end]:,} {what}" for end, what in _ENDS.items() if report.outcomes.get(end)]
     there = f", {report.already_there:,} there already" if report.already_there else ""
     remark = f" ({', '.join(ends)})" if ends else ""
-    write(console, f"Results: {report.lines:,}. Imported: {report.imported:,}{remark}{there}.")
+    write(f"Results: {report.lines:,}. Imported: {report.imported:,}{remark}{there}.")
     if report.unusable:
         number = sum(report.unusable.values())
-        write(console, f"Not usable: {number:,}. densex index asks for them directly; another export has them again.")
+        write(f"Not usable: {number:,}. densex index asks for them directly; another export has them again.")
     for problem, number in report.unusable.items():
-        write(console, f"{number:,}: {one_line(problem)}", bullet="- ")
+        write(f"{number:,}: {one_line(problem)}", bullet="- ")
     if report.usage.requests:
         used = f"{report.usage.input_tokens:,} tokens sent and {report.usage.output_tokens:,} received"
-        write(console, f"The imported ones used {used}: {_money(report.cost)} by the Batch API.")
+        write(f"The imported ones used {used}: {money(report.cost, _NO_PRICE)} by the Batch API.")
     if report.imported or report.already_there:
-        write(console, "To finish, with the paths, the model and the options of the export:")
-        _print_command(console, f"densex index PATH... --to {shlex.quote(index)} --propositionizer llm --llm NAME")
+        write("To finish, with the paths, the model and the options of the export:")
+        _print_command(f"densex index PATH... --to {shlex.quote(index)} --propositionizer llm --llm NAME")
 
 
-def _print_command(console: Console, command: str) -> None:
-    console.print(Text(f"   {plain(command)}", style="bold"), soft_wrap=True)
-
-
-def _money(amount: float | None) -> str:
-    return "at a price that is not known" if amount is None else money(amount)
+def _print_command(command: str) -> None:
+    stdout().print(Text(f"   {plain(command)}", style="bold"), soft_wrap=True)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import contextlib
 import sys
 
-from rich.text import Text
-
 from llama_pack_densex.answering.chat import PropositionChatEngine
 from llama_pack_densex.answering.citations import name_of
-from llama_pack_densex.cli.output import argument, message_of, plain, stderr, stdout, write
+from llama_pack_densex.cli.output import argument, message_of, plain, print_error, write
 
 _HELP = "/sources shows what the last answer cites, /reset begins a new conversation, /quit ends."
 
@@ -28,31 +26,31 @@ def talk(engine: PropositionChatEngine) -> bool:
     """
     if sys.stdin is None:
         raise OSError("questions are read from standard input, and that is closed")
-    console, is_terminal = stdout(), sys.stdin.isatty()
+    is_terminal = sys.stdin.isatty()
     citations: list[dict[str, object]] = []
     could_ask = True
     if is_terminal:
         with contextlib.suppress(ImportError):
             import readline  # noqa: F401 (gives `input` a history and an editor)
-        write(console, f"Ask about the documents. {_HELP}", style="dim")
+        write(f"Ask about the documents. {_HELP}", style="dim")
     while True:
         try:
             message = argument(input("\n> " if is_terminal else "")).strip()
         except EOFError:
             return could_ask
         except KeyboardInterrupt:
-            write(console, "\n(Ctrl-D ends)", style="dim")
+            write("\n(Ctrl-D ends)", style="dim")
             continue
         if message in ("/quit", "/exit"):
             return could_ask
         if message == "/reset":
             engine.reset()
             citations = []
-            write(console, "A new conversation.", style="dim")
+            write("A new conversation.", style="dim")
         elif message == "/sources":
             _print_sources(citations)
         elif message.startswith("/"):
-            write(console, _HELP, style="dim")
+            write(_HELP, style="dim")
         elif message:
             try:
                 citations = _answer(engine, message)
@@ -61,7 +59,7 @@ def talk(engine: PropositionChatEngine) -> bool:
                 if told is None:
                     raise
                 could_ask = False
-                stderr().print(Text.assemble(("Error: ", "bold red"), plain(told)), soft_wrap=True)
+                print_error(told)
 
 
 def _answer(engine: PropositionChatEngine, message: str) -> list[dict[str, object]]:
@@ -82,10 +80,9 @@ def _answer(engine: PropositionChatEngine, message: str) -> list[dict[str, objec
 
 
 def _print_sources(citations: list[dict[str, object]]) -> None:
-    console = stdout()
     if not citations:
-        write(console, "The last answer cites nothing.", style="dim")
+        write("The last answer cites nothing.", style="dim")
     for citation in citations:
-        write(console, plain(f"{name_of(citation)} ({citation['document']})"), bullet=f"[^{citation['number']}] ")
+        write(plain(f"{name_of(citation)} ({citation['document']})"), bullet=f"[^{citation['number']}] ")
         for fact in citation["propositions"]:  # type: ignore[attr-defined]
-            write(console, plain(fact["text"]), indent=5, bullet="- ")
+            write(plain(fact["text"]), indent=5, bullet="- ")

@@ -9,11 +9,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from rich.console import Console
-from rich.table import Column
-
 from llama_pack_densex.cli.compare import print_report, shown_progress
-from llama_pack_densex.cli.output import bare_table, one_line, print_heading, print_json, write
+from llama_pack_densex.cli.output import names, one_line, print_heading, print_json, print_table, write
 from llama_pack_densex.cli.places import IndexPlace
 from llama_pack_densex.evaluation.compare import REPLIES, evaluate
 from llama_pack_densex.evaluation.datasets import languages_of
@@ -30,7 +27,6 @@ _STAND_INS = {"answers": "word " * 60, "reader": "word " * 5, "judge": _VERDICT}
 
 
 def evaluate_index(
-    console: Console,
     place: IndexPlace,
     questions: Path,
     models: Mapping[str, str | None],
@@ -45,7 +41,6 @@ def evaluate_index(
     """Evaluate an index, or estimate what that takes, language by language, and print what came of it.
 
     Args:
-        console: Where to.
         place: The index.
         questions: The questions.
         models: The names of the LLMs for "answers", "reader" and "judge"; None and "none" are not asked.
@@ -77,12 +72,12 @@ def evaluate_index(
         if as_json:
             continue
         if len(said) > 1:
-            print_heading(console, str(each))
+            print_heading(str(each))
         if not only_estimate:
-            print_report(console, report, written)
+            print_report(report, written)
         if lost:
-            write(console, f"All failed for: {', '.join(lost)}.")
-        _print_requests(console, figures, only_estimate)
+            write(f"All failed for: {', '.join(lost)}.")
+        _print_requests(figures, only_estimate)
     if as_json:
         print_json(found if len(said) > 1 else next(iter(found.values())))
     return complete
@@ -127,20 +122,19 @@ def _flat(report: Report) -> dict[str, Any]:
     return {**metrics, "failed": found.failed, "questions": dataset.questions, "language": dataset.language}
 
 
-def _print_requests(console: Console, asked: Mapping[str, RequestFigures], only_estimate: bool) -> None:
+def _print_requests(asked: Mapping[str, RequestFigures], only_estimate: bool) -> None:
     """Print what LLMs were, or would be, asked, and what that costs."""
-    titles = ("requests", "kept", "tokens sent", "received", "cost")
-    numbered = (Column(title, justify="right", overflow="fold") for title in titles)
-    table = bare_table(Column("LLM of", overflow="fold"), Column("model", overflow="fold"), *numbered)
+    rows = []
     for role, figures in asked.items():
-        used, cost = figures.usage, "not known" if figures.cost is None else money(figures.cost)
+        used = figures.usage
         numbers = (used.requests, figures.cache_hits, used.input_tokens, used.output_tokens)
-        table.add_row(role, one_line(figures.model), *(f"{number:,}" for number in numbers), cost)
+        rows.append([role, one_line(figures.model), *(f"{number:,}" for number in numbers), money(figures.cost)])
     if asked:
-        console.print()
-        console.print(table)
+        numbered = (names(title, "right") for title in ("requests", "kept", "tokens sent", "received", "cost"))
+        write()
+        print_table([names("LLM of"), names("model"), *numbered], rows)
     elif only_estimate:
-        write(console, "No LLM is asked.")
+        write("No LLM is asked.")
     if asked and only_estimate:
         lengths = ", ".join(f"{count_tokens(_STAND_INS[role])} tokens of {role}" for role in asked)
-        write(console, f"Replies are taken to be {lengths}; quotations stand in for answers.", "dim")
+        write(f"Replies are taken to be {lengths}; quotations stand in for answers.", "dim")

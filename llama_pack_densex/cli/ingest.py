@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Column
 from rich.text import Text
 
 from llama_pack_densex.cli.choices import Choices, FileChoice
-from llama_pack_densex.cli.output import bare_table, logged_progress, many, one_line, stderr, stdout, warn, write
+from llama_pack_densex.cli.output import figures, logged_progress, many, names, one_line, print_table, warn, write
 from llama_pack_densex.cli.places import IndexPlace, PathDocuments, document_hashes
 from llama_pack_densex.cli.results import print_statuses
 from llama_pack_densex.ingestion.estimate import Estimate, estimate
@@ -71,7 +72,8 @@ def index_paths(paths: Sequence[Path], to: str | Path, choices: Choices, choice:
                 pack.refresh(documents, show_progress=True, gone=gone)
     except PropositionizerError as error:
         if error.ingestion is not None:
-            _print_ingestion(stderr(), error.ingestion, (), report)
+            with redirect_stdout(sys.stderr):
+                _print_ingestion(error.ingestion, (), report)
         raise
     _print_index(pack, place.name, documents, report, by_default)
     return not pack.failed_documents
@@ -81,7 +83,7 @@ def _print_index(
     pack: DenseXRetrievalPack, name: str, documents: PathDocuments, report: Path | None, by_default: bool
 ) -> None:
     """Print what was indexed and what the index holds; where there is no embedding model by default, also why."""
-    console, summary, counts = stdout(), pack.ingestion, pack.counts()
+    summary, counts = pack.ingestion, pack.counts()
     assert summary is not None
     states = summary.documents
     done = {"indexed": states.get("done", 0) + states.get("changed", 0), "unchanged": states.get("unchanged", 0)}
@@ -92,32 +94,27 @@ def _print_index(
         "failed": states.get("failed", 0),
     }
     done |= {what: number for what, number in rare.items() if number}
-    write(console, f"Documents: {', '.join(f'{number} {what}' for what, number in done.items())}.")
+    write(f"Documents: {', '.join(f'{number} {what}' for what, number in done.items())}.")
     if summary.requests.usage.requests or pack.failed_documents:
-        console.print()
-        _print_ingestion(console, summary, pack.failed_documents, report)
-        console.print()
+        write()
+        _print_ingestion(summary, pack.failed_documents, report)
+        write()
     write(
-        console,
         f"{one_line(name)} holds {many(counts.documents, 'document')}, {many(counts.passages, 'passage')}, "
         f"{many(counts.propositions, 'proposition')} and {many(counts.sentences, 'further sentence')}"
         + (f", and {many(counts.questions, 'question')} that they answer." if counts.questions else "."),
     )
-    print_statuses(console, counts.statuses)
+    print_statuses(counts.statuses)
     model = pack.get_modules()["embed_model"]
     embedding = resolve_embed_model(None)[1] if model is None and by_default else embed_model_identity(model)
     search = " It is searched by words." if embedding.startswith("none") else ""
     made_by = pack.node_parser.propositionizer.class_name()
-    write(console, f"Propositions by {made_by}; embedding model: {embedding}.{search}")
+    write(f"Propositions by {made_by}; embedding model: {embedding}.{search}")
 
 
-def _print_ingestion(
-    console: Console, summary: IngestionSummary, failed: Sequence[DocumentOutcome], report: Path | None
-) -> None:
-    table = bare_table(Column(no_wrap=True), Column(overflow="fold"), header=False)
-    for label, text in summary_rows(summary, failed, report):
-        table.add_row(label, Text(one_line(text)))
-    console.print(table)
+def _print_ingestion(summary: IngestionSummary, failed: Sequence[DocumentOutcome], report: Path | None) -> None:
+    rows = ([label, one_line(text)] for label, text in summary_rows(summary, failed, report))
+    print_table([Column(no_wrap=True), names()], rows, header=False)
 
 
 def _file_of(document_id: str, record: DocumentRecord) -> tuple[str, str]:
@@ -191,19 +188,19 @@ def _embed_model(name: str | None, manifest: Manifest | None) -> str | None:
     return None if name == NONE else name
 
 
-def print_estimate(console: Console, estimate: Estimate) -> None:
+def print_estimate(estimate: Estimate) -> None:
     """Print an estimate, and what it rests upon."""
-    columns = (Column(no_wrap=True), Column(justify="right", no_wrap=True), Column(style="dim", overflow="fold"))
-    table = bare_table(*columns, header=False)
+    columns = [Column(no_wrap=True), figures(), names(style="dim")]
+    rows: list[list[str | Text]] = []
     for name, figure, remark in _rows(estimate):
         style = "bold" if name == "cost" else ""
-        table.add_row(Text(name, style), Text(figure, style), Text(one_line(remark)))
-    console.print(table)
+        rows.append([Text(name, style), Text(figure, style), one_line(remark)])
+    print_table(columns, rows, header=False)
     if estimate.broken_documents:
         warn(f"{estimate.broken_documents:,} documents cannot be split; of the first: {estimate.first_error}")
-    console.print()
+    write()
     for note in estimate.notes:
-        write(console, one_line(note), style="dim", bullet="- ")
+        write(one_line(note), style="dim", bullet="- ")
 
 
 def _rows(estimate: Estimate) -> Iterator[tuple[str, str, str]]:
@@ -224,9 +221,9 @@ def _rows(estimate: Estimate) -> Iterator[tuple[str, str, str]]:
         yield "requests", f"{estimate.requests:,}", f"to {estimate.model}"
         yield "tokens sent", f"{estimate.input_tokens:,}", ""
         yield "tokens received", f"{estimate.output_tokens:,}", ""
-    yield "cost", _money(estimate.cost), "" if estimate.model else "no LLM is asked"
+    yield "cost", money(estimate.cost), "" if estimate.model else "no LLM is asked"
     if estimate.cost_batch and estimate.cost_batch != estimate.cost:
-        yield "cost as a batch", _money(estimate.cost_batch), "through the Batch API, within a day"
+        yield "cost as a batch", money(estimate.cost_batch), "through the Batch API, within a day"
     if estimate.requests:
         yield "time", duration(estimate.seconds), bound
     yield "", "", ""
@@ -236,8 +233,4 @@ def _rows(estimate: Estimate) -> Iterator[tuple[str, str, str]]:
     yield "nodes", f"{estimate.units:,}", "passages and sentences included"
     if estimate.embed_model:
         yield "tokens embedded", f"{estimate.embedding_tokens:,}", f"by {estimate.embed_model}"
-        yield "cost of embedding", _money(estimate.embedding_cost), ""
-
-
-def _money(amount: float | None) -> str:
-    return "not known" if amount is None else money(amount)
+        yield "cost of embedding", money(estimate.embedding_cost), ""

@@ -13,7 +13,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from pydantic import ValidationError
 from rich.cells import cell_len, chop_cells
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Column, Table
 from rich.text import Text
@@ -96,25 +96,46 @@ def logged_progress() -> Iterator[None]:
         logger.propagate = propagate
 
 
-def warn(message: str) -> None:
-    """Print a warning."""
-    stderr().print(Text.assemble(("Warning: ", "yellow"), plain(message)), soft_wrap=True)
+def warn(message: str, kind: str = "Warning", style: str = "yellow") -> None:
+    """Print a warning, or an error."""
+    stderr().print(Text.assemble((f"{kind}: ", style), plain(message)), soft_wrap=True)
 
 
-def write(console: Console, text: str, style: str = "", indent: int = 0, bullet: str = "") -> None:
-    """Print text, wrapped for the console."""
+def print_error(message: str) -> None:
+    """Print what went wrong."""
+    warn(message, "Error", "bold red")
+
+
+def write(text: str = "", style: str = "", indent: int = 0, bullet: str = "") -> None:
+    """Print text, wrapped for the console; without any, an empty line."""
+    console = stdout()
     console.print(Text(hang(text, console.width, indent, bullet), style=style), soft_wrap=True)
 
 
-def print_heading(console: Console, text: str) -> None:
+def print_heading(text: str) -> None:
     """Print a heading with a line below it."""
-    write(console, text, style="bold cyan")
-    console.rule(style="cyan")
+    write(text, style="bold cyan")
+    stdout().rule(style="cyan")
 
 
-def bare_table(*columns: Column, gap: int = 2, header: bool = True) -> Table:
-    """A table without lines."""
-    return Table(*columns, box=None, pad_edge=False, padding=(0, gap, 0, 0), show_header=header)
+def print_table(
+    columns: Iterable[Column], rows: Iterable[Iterable[str | Text]], gap: int = 2, header: bool = True
+) -> None:
+    """Print a table without lines."""
+    table = Table(*columns, box=None, pad_edge=False, padding=(0, gap, 0, 0), show_header=header)
+    for row in rows:
+        table.add_row(*row)
+    stdout().print(table)
+
+
+def figures(title: str = "", style: str = "") -> Column:
+    """A column of numbers, which are never broken."""
+    return Column(title, justify="right", style=style, no_wrap=True)
+
+
+def names(title: str = "", justify: JustifyMethod = "left", style: str = "") -> Column:
+    """A column of texts, which are broken where they have no room."""
+    return Column(title, justify=justify, style=style, overflow="fold")
 
 
 def many(number: int, noun: str) -> str:
@@ -180,7 +201,7 @@ def session() -> Iterator[None]:
         message = message_of(error)
         if message is None:
             raise
-        stderr().print(Text.assemble(("Error: ", "bold red"), plain(message)), soft_wrap=True)
+        print_error(message)
         raise typer.Exit(1) from None
     finally:
         gc.set_threshold(*often)

@@ -15,7 +15,6 @@ from llama_index.core.postprocessor import SentenceTransformerRerank
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import BaseNode, MetadataMode
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
-from rich.console import Console
 from rich.filesize import decimal
 from rich.text import Text
 
@@ -28,7 +27,6 @@ from llama_pack_densex.cli.output import (
     print_heading,
     print_json,
     progress,
-    stderr,
     stdout,
     waiting,
     warn,
@@ -338,48 +336,47 @@ def _shown(node: BaseNode) -> Shown:
     }
 
 
-def print_answer(console: Console, answer: Shown, advice: str = "") -> None:
+def print_answer(answer: Shown, advice: str = "") -> None:
     """Print an answer, and the passages with the units that found them.
 
     Args:
-        console: Where to.
         answer: The answer.
         advice: How to get a written answer, to print above a quoted one.
     """
     if not answer["results"]:
-        write(console, "Nothing in the index matches the question.")
+        write("Nothing in the index matches the question.")
         return
     if answer["answer"]:
-        write(console, "Answer" if answer["written"] else f"Answer, quoted{advice}", style="bold")
-        write(console, plain(answer["answer"]))
+        write("Answer" if answer["written"] else f"Answer, quoted{advice}", style="bold")
+        write(plain(answer["answer"]))
     else:
-        write(console, "The answer was not found in the documents. This comes nearest:")
+        write("The answer was not found in the documents. This comes nearest:")
     for number, result in enumerate(answer["results"], 1):
-        console.print()
+        write()
         title = "" if result["title"] in result["document"] else result["title"]
         place = one_line(
             " | ".join(filter(None, (result["document"], title, within(result["section"], result["title"]))))
         )
         score = "" if result["score"] is None else f" ({result['score']:.3f})"
-        write(console, f"{place}{score}", style="bold cyan", bullet=f"{number}. ")
+        write(f"{place}{score}", style="bold cyan", bullet=f"{number}. ")
         if result["matched"]:
-            write(console, f"{result['granularity'] or 'node'} found by", style="dim", indent=_INDENT)
+            write(f"{result['granularity'] or 'node'} found by", style="dim", indent=_INDENT)
         for unit in result["matched"][:_UNITS_SHOWN]:
-            write(console, _found_by(unit), indent=_INDENT, bullet="- ")
+            write(_found_by(unit), indent=_INDENT, bullet="- ")
         if len(result["matched"]) > _UNITS_SHOWN:
             more = len(result["matched"]) - _UNITS_SHOWN
-            write(console, f"and {more} more", style="dim", indent=_INDENT, bullet="- ")
-        _print_text(console, result["text"])
+            write(f"and {more} more", style="dim", indent=_INDENT, bullet="- ")
+        _print_text(result["text"])
     if "context" in answer:
-        console.print()
-        write(console, "What an LLM reads", style="bold")
+        write()
+        write("What an LLM reads", style="bold")
     for text in answer.get("context", []):
-        _print_text(console, text)
+        _print_text(text)
 
 
-def _print_text(console: Console, text: str) -> None:
-    console.print()
-    write(console, plain(text.strip()), style="dim", indent=_INDENT)
+def _print_text(text: str) -> None:
+    write()
+    write(plain(text.strip()), style="dim", indent=_INDENT)
 
 
 def _found_by(unit: Shown) -> str:
@@ -390,90 +387,89 @@ def _found_by(unit: Shown) -> str:
     return plain(unit["text"]) + (f" ({', '.join(remarks)})" if remarks else "")
 
 
-def print_inspection(console: Console, inspection: Shown) -> None:
+def print_inspection(inspection: Shown) -> None:
     """Print an index's passages with their propositions and statuses."""
     document = None
     for passage in inspection["shown"]:
         if passage["document"] != document:
             document = passage["document"]
-            print_heading(console, one_line(document))
-        _print_passage(console, passage)
+            print_heading(one_line(document))
+        _print_passage(passage)
     if inspection["more"]:
         more = many(inspection["more"], "more passage")
-        write(console, f"{more}: --limit N shows more (0 all), --document, --status and --search choose.", "bold")
+        write(f"{more}: --limit N shows more (0 all), --document, --status and --search choose.", "bold")
     elif not inspection["shown"]:
-        write(console, "No passage is like that.", "bold")
+        write("No passage is like that.", "bold")
     whats = ("document", "passage", "proposition", *(["question"] if inspection["questions"] else []))
     held = ", ".join(many(inspection[f"{what}s"], what) for what in whats)
     searched = ", ".join(inspection["granularity"])
     write(
-        console,
         f"{held}; mode {inspection['mode']}; searched: {searched}; embedding model: {inspection['embed_model']}.",
     )
-    print_statuses(console, inspection["statuses"])
+    print_statuses(inspection["statuses"])
 
 
-def _print_passage(console: Console, passage: Shown) -> None:
-    write(console, one_line(passage["section"] or passage["title"] or passage["document"]), style="bold")
+def _print_passage(passage: Shown) -> None:
+    write(one_line(passage["section"] or passage["title"] or passage["document"]), style="bold")
     span = "" if passage["start"] is None else f", characters {passage['start']} to {passage['end']}"
-    write(console, f"passage {passage['id']}{span}", style="dim")
+    write(f"passage {passage['id']}{span}", style="dim")
     if status := passage["status"]:
         reason = f": {plain(passage['reason'])}" if passage["reason"] else ""
-        write(console, f"status {status}{reason}", style=_STATUS_STYLES.get(status, ""))
+        write(f"status {status}{reason}", style=_STATUS_STYLES.get(status, ""))
     for found in passage["findings"]:
-        write(console, plain(found), style="yellow")
-    _print_text(console, passage["text"])
+        write(plain(found), style="yellow")
+    _print_text(passage["text"])
     for kind in _UNITS:
         units = passage[f"{kind}s"]
         if units:
-            console.print()
-            write(console, "further sentences" if kind == "sentence" else f"{kind}s", style="dim", indent=_INDENT)
+            write()
+            write("further sentences" if kind == "sentence" else f"{kind}s", style="dim", indent=_INDENT)
         for unit in units:
             is_placed = unit["start"] is not None and kind != "question"
             place = f" ({unit['start']} to {unit['end']})" if is_placed else ""
             place = " (unverified)" if unit["unverified"] else place
-            write(console, plain(unit["text"]) + place, indent=_INDENT, bullet="- ")
+            write(plain(unit["text"]) + place, indent=_INDENT, bullet="- ")
             for found in unit["findings"]:
-                write(console, plain(found), style="yellow", indent=2 * _INDENT)
-    console.print()
+                write(plain(found), style="yellow", indent=2 * _INDENT)
+    write()
 
 
-def print_deletion(console: Console, done: Shown, purged: bool) -> None:
+def print_deletion(done: Shown, purged: bool) -> None:
     """Print what was deleted."""
     for document in done["deleted"]:
-        write(console, one_line(document), bullet="- ")
+        write(one_line(document), bullet="- ")
     left = f"{many(len(done['deleted']), 'document')} deleted; {many(done['documents'], 'document')} left in the index."
     erased = " Erased from its files and from the replies kept there; recordings, exports and the documents are yours."
-    write(console, left + (erased if purged else ""))
+    write(left + (erased if purged else ""))
 
 
-def print_statuses(console: Console, statuses: dict[str, int]) -> None:
+def print_statuses(statuses: dict[str, int]) -> None:
     """Print how many passages have which status."""
     if statuses:
         parts = [Text(f"{count} {status}", _STATUS_STYLES.get(status, "")) for status, count in statuses.items()]
-        console.print(Text("Passages by status: ").append_text(Text(", ").join(parts)))
+        stdout().print(Text("Passages by status: ").append_text(Text(", ").join(parts)))
 
 
-def print_check(console: Console, report: CheckReport) -> None:
+def print_check(report: CheckReport) -> None:
     """Print what is in an index, and what is wrong with it."""
-    write(console, f"{one_line(report.folder)}: {report.counts}.")
+    write(f"{one_line(report.folder)}: {report.counts}.")
     for fault in report.faults:
         text = f"{one_line(fault.text)}{' (mended)' if fault.mended else ''}"
-        write(console, text, "yellow" if fault.mended else "red", bullet="- ")
+        write(text, "yellow" if fault.mended else "red", bullet="- ")
     if report.removed:
         removed = ", ".join(map(one_line, report.removed))
-        write(console, f"What was left of these documents was removed, index them again: {removed}")
+        write(f"What was left of these documents was removed, index them again: {removed}")
     elif not report.sound:
-        write(console, f"Mend it with: densex check {one_line(report.folder)} --repair")
+        write(f"Mend it with: densex check {one_line(report.folder)} --repair")
     else:
-        write(console, "It is whole.", "green")
+        write("It is whole.", "green")
 
 
-def print_compaction(console: Console, folder: Path, done: Compaction) -> None:
+def print_compaction(folder: Path, done: Compaction) -> None:
     """Print what compacting an index came to."""
     saved = done.bytes_before - done.bytes_after
     change = f"{decimal(abs(saved))} {'less' if saved > 0 else 'more'} than before" if saved else "as before"
-    write(console, f"{one_line(str(folder))}: {decimal(done.bytes_after)}, {change}.")
+    write(f"{one_line(str(folder))}: {decimal(done.bytes_after)}, {change}.")
 
 
 # `densex demo`: the repository's documents, its recorded propositions, and 60 questions with their answers.
@@ -490,7 +486,7 @@ _READ = {"en": 200, "ja": 400}  # words, where they have spaces between them, el
 _REQUIRED_SHARE = 0.8  # of the questions: 48 of 60
 
 
-def show_demo(data: Path | None, mode: str, embed_model: str | None, verbose: bool) -> bool:
+def show_demo(data: Path | None, mode: str, embed_model: str | None, verbose: bool) -> None:
     """Run the demonstration.
 
     Args:
@@ -499,14 +495,11 @@ def show_demo(data: Path | None, mode: str, embed_model: str | None, verbose: bo
         embed_model: What the pack takes.
         verbose: Whether to list the questions whose answers were not found.
 
-    Returns:
-        Whether enough answers were found.
-
     Raises:
         FileNotFoundError: The data is not there.
-        ValueError: A line of the questions is no question.
+        ValueError: A line of the questions is no question, or too few answers were found.
     """
-    console, data = stdout(), data if data is not None else _DATA
+    data = data if data is not None else _DATA
     missing = [name for name in ("propositions.jsonl", "questions.jsonl", *_LANGUAGES) if not (data / name).exists()]
     if missing:
         raise FileNotFoundError(
@@ -527,14 +520,13 @@ def show_demo(data: Path | None, mode: str, embed_model: str | None, verbose: bo
         )
     counts = pack.counts()
     write(
-        console,
         f"An index in memory, nothing is written: {counts.documents} documents, {counts.passages} passages, "
         f"{counts.propositions} recorded propositions. Mode {mode}; no LLM.",
     )
     for question in _SHOWN_QUESTIONS:
-        console.print()
-        print_heading(console, question)
-        print_answer(console, answer_question(pack, question, top_k=2))
+        write()
+        print_heading(question)
+        print_answer(answer_question(pack, question, top_k=2))
     found: dict[str, list[bool]] = {language: [] for language in _LANGUAGES}
     missed = []
     with progress("Questions") as bar:
@@ -544,21 +536,18 @@ def show_demo(data: Path | None, mode: str, embed_model: str | None, verbose: bo
             found[language].append(needed is not None and needed <= _READ[language])
             if not found[language][-1]:
                 missed.append((name, f"{question} ({' / '.join(answers)})"))
-    console.print()
+    write()
     if verbose and missed:
-        print_heading(console, "Answers not found")
+        print_heading("Answers not found")
         for name, question in missed:
-            write(console, question, bullet=f"{name}  ")
-        console.print()
-    print_heading(console, "Questions with an accepted answer in the context")
+            write(question, bullet=f"{name}  ")
+        write()
+    print_heading("Questions with an accepted answer in the context")
     write(
-        console,
         f"Counted where it is in the first {_READ['en']} words (Japanese: {_READ['ja']} characters) of what a reader "
         "gets: the found propositions, then their passages.",
     )
     for name, hits in (*found.items(), ("", [hit for each in found.values() for hit in each])):
-        write(console, f"{_LANGUAGES.get(name, 'in all'):<9} {sum(hits)} of {len(hits)}", indent=2)
-    enough = bool(questions) and len(questions) - len(missed) >= _REQUIRED_SHARE * len(questions)
-    if not enough:
-        write(stderr(), f"Error: fewer than {_REQUIRED_SHARE:.0%} of the answers were found")
-    return enough
+        write(f"{_LANGUAGES.get(name, 'in all'):<9} {sum(hits)} of {len(hits)}", indent=2)
+    if not questions or len(questions) - len(missed) < _REQUIRED_SHARE * len(questions):
+        raise ValueError(f"fewer than {_REQUIRED_SHARE:.0%} of the answers were found")

@@ -216,8 +216,10 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def money(amount: float) -> str:
+def money(amount: float | None, unknown: str = "not known") -> str:
     """US dollars, such as "$0.41"; what is less than a cent is not called nothing."""
+    if amount is None:
+        return unknown
     return "<$0.01" if 0 < amount < 0.01 else f"${amount:,.2f}"
 
 

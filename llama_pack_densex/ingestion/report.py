@@ -369,7 +369,7 @@ def summary_rows(
     if usage.requests:
         cached = f" ({usage.cached_input_tokens:,} cached)" if usage.cached_input_tokens else ""
         yield "Tokens", f"{usage.input_tokens:,} in{cached}, {usage.output_tokens:,} out"
-        cost = "unknown: no price is known" if requests.cost is None else money(requests.cost)
+        cost = money(requests.cost, "unknown: no price is known")
         yield "Cost", cost + (f" ({requests.model})" if requests.model else "")
     rate = summary.passages / summary.seconds * 60 if summary.seconds >= 1 else 0
     yield "Time", duration(summary.seconds) + (f", {rate:,.0f} passages/min" if rate else "")
