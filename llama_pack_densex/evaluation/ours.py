@@ -19,11 +19,7 @@ from llama_pack_densex.evaluation.strategy import Built, Corpus, Strategy, Strat
 from llama_pack_densex.models import NONE
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 from llama_pack_densex.node_parsers.nodes import WholeDocumentNodeParser
-from llama_pack_densex.node_parsers.parsers import (
-    HierarchicalPropositionNodeParser,
-    PropositionNodeParser,
-    UnitGranularity,
-)
+from llama_pack_densex.node_parsers.parsers import HierarchicalPropositionNodeParser
 from llama_pack_densex.node_parsers.topics import TopicNodeParser
 from llama_pack_densex.options import DEFAULT_GRANULARITY, PackOptions
 from llama_pack_densex.pack import DenseXRetrievalPack
@@ -35,7 +31,6 @@ from llama_pack_densex.retrieval.hits import PassageHit
 from llama_pack_densex.retrieval.search import fuse
 from llama_pack_densex.stores.words import Words
 
-_UNITS: tuple[UnitGranularity, ...] = ("proposition", "sentence")
 _AT_ONCE = 512  # texts embedded together
 
 
@@ -68,19 +63,17 @@ def _strategy(name: str) -> Strategy:
         arguments: dict[str, Any] = {"query_llm": NONE, "embed_model": NONE if embed_model is None else embed_model}
 
         def index(made_by: Propositionizer) -> tuple[DenseXRetrievalPack, list[str]]:
-            words = {"tokenizer": Words.by("bigrams", propositions=False)} if passage_words else {}
-            of_mode: dict[str, Any] = {**arguments, **words, "mode": "auto_merging" if auto_merging else "recursive"}
-            given: dict[str, Any] = {"propositionizer": made_by, "granularity": _UNITS}
-            if chunked or topics:
-                splitter = TopicNodeParser(embed_model=corpus.embed_model) if topics else None
-                pack = DenseXRetrievalPack(corpus.documents, text_splitter=splitter, propositionizer=made_by, **of_mode)
-            else:  # each document is a passage
-                parser = (
-                    HierarchicalPropositionNodeParser(levels=[WholeDocumentNodeParser()], **given)
-                    if auto_merging
-                    else PropositionNodeParser(base_parser=WholeDocumentNodeParser(), **given)
+            given = {"tokenizer": Words.by("bigrams", propositions=False), **arguments} if passage_words else arguments
+            whole = WholeDocumentNodeParser()  # each document is a passage
+            if auto_merging:
+                parser = HierarchicalPropositionNodeParser(
+                    levels=[whole], propositionizer=made_by, granularity=("proposition", "sentence")
                 )
-                pack = DenseXRetrievalPack(corpus.passages, node_parser=parser, **of_mode)
+                pack = DenseXRetrievalPack(corpus.passages, node_parser=parser, mode="auto_merging", **given)
+            else:
+                cut = None if chunked else TopicNodeParser(embed_model=corpus.embed_model) if topics else whole
+                documents = corpus.documents if chunked or topics else corpus.passages
+                pack = DenseXRetrievalPack(documents, text_splitter=cut, propositionizer=made_by, **given)
             return pack, [
                 node.get_content() for node in pack.nodes() if node.metadata[GRANULARITY_KEY] in DEFAULT_GRANULARITY
             ]
