@@ -144,11 +144,7 @@ def read_dataset(
         if each is not None and not each.exists():
             raise FileNotFoundError(f"{each}: there is no such file or folder")
     found = _checked(_read(path, given, split, language or ""), path, name, language)
-    if max_questions is not None:
-        kept = found.questions[:max_questions]
-        relevance = {question.id: found.relevance[question.id] for question in kept if question.id in found.relevance}
-        found = replace(found, questions=kept, relevance=relevance)
-    return found
+    return replace(found, questions=found.questions[:max_questions])
 
 
 def read_questions(

@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import takewhile
 from typing import Any
 
@@ -120,7 +120,7 @@ class Judge:
         self._locator = Locator(dataset)
         self._titles = {document.id_: title_of(document) or document.id_ for document in dataset.documents}
         self._reader_lengths = reader_lengths
-        self._answers: dict[tuple[str, str], bool] = {}
+        self._has_answer = cache(contains_answer)  # strategies find the same
 
     def finding(
         self,
@@ -139,6 +139,7 @@ class Judge:
             default_context: What is read by default.
             seconds: How long the search took.
         """
+        right = (tuple(question.answers), self._language)
         places = [self._locator.place(node) for node in results]
         passages = [found for place in places if (found := self._locator.passage(place)) is not None]
         first = results[0].get_content().strip() if results else ""
@@ -146,14 +147,14 @@ class Judge:
         of_passages = dict.fromkeys(passage for passage, _ in passages)
         of_units = {place or node.node_id: (place, node) for place, node in zip(places, results, strict=True)}
         return Finding(
-            rank=_first(self._has_answer(question, self._locator.text(passage)) for passage in of_passages),
+            rank=_first(self._has_answer(self._locator.text(passage), *right) for passage in of_passages),
             gold_rank=_first(is_gold(question, passage) for passage in of_passages),
-            words=length_until_answer(context, question.answers, self._language),
-            text=_excerpt(first, question.answers, self._language),
+            words=length_until_answer(context, *right),
+            text=_excerpt(first, *right),
             source=self._source(places[0]) if places else "",
-            unit="" if unit.strip() == first else _excerpt(unit, question.answers, self._language),
+            unit="" if unit.strip() == first else _excerpt(unit, *right),
             unit_ranks=(
-                _first(self._has_answer(question, node.get_content()) for _, node in of_units.values()),
+                _first(self._has_answer(node.get_content(), *right) for _, node in of_units.values()),
                 # where the gold passage is known, a unit that stands at an unknown place is not taken for it
                 _first(
                     place is not None and (place.span is not None or question.span is None) and is_gold(question, place)
@@ -165,16 +166,10 @@ class Judge:
             in_passage=sum(within for _, within in passages),
             unlocated=sum(place is None or place.span is None for place in places),
             context_words=context_length(default_context, self._language),
-            in_context=any(contains_answer(text, question.answers, self._language) for text in default_context),
+            in_context=any(contains_answer(text, *right) for text in default_context),
             seconds=seconds,
             read={length: first_words(context, length, self._language) for length in self._reader_lengths},
         )
-
-    def _has_answer(self, question: Question, text: str) -> bool:
-        key = (question.id, text)
-        if key not in self._answers:
-            self._answers[key] = contains_answer(text, question.answers, self._language)
-        return self._answers[key]
 
     def _source(self, place: Place | None) -> str:
         if place is None:

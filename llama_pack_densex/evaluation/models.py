@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.bridge.pydantic import PrivateAttr
+from llama_index.core.bridge.pydantic import Field, PrivateAttr
 from llama_index.core.llms import LLM, ChatMessage, ChatResponse, CompletionResponse, CustomLLM, LLMMetadata
 from llama_index.core.utils import iter_batch
 
@@ -52,13 +52,13 @@ class CachedEmbedding(BaseEmbedding):
         OSError: The file cannot be used, or (later) not be written.
     """
 
+    seconds: float = Field(0.0, description="How long the model has worked.")
     _inner: BaseEmbedding = PrivateAttr()
     _file: Path | None = PrivateAttr()
     _step: Step | None = PrivateAttr()
     _database: sqlite3.Connection = PrivateAttr()
     _requested: list[str] = PrivateAttr()
     _salt: str = PrivateAttr()
-    _seconds: float = PrivateAttr(default=0.0)
 
     def __init__(self, inner: BaseEmbedding, file: Path | None = None, step: Step | None = None) -> None:
         super().__init__(model_name=inner.model_name, embed_batch_size=2048)
@@ -69,11 +69,6 @@ class CachedEmbedding(BaseEmbedding):
             # threads of a model's batches take turns
             self._database = sqlite3.connect(file or ":memory:", check_same_thread=False)
             self._database.execute("CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB NOT NULL)")
-
-    @property
-    def seconds(self) -> float:
-        """How long the model has worked."""
-        return self._seconds
 
     def close(self) -> None:
         """Let go of the file."""
@@ -121,7 +116,7 @@ class CachedEmbedding(BaseEmbedding):
         for done, some in enumerate(iter_batch(missing, _BATCH)):
             started = time.perf_counter()
             vectors = embed([wanted[key] for key in some])
-            self._seconds += time.perf_counter() - started
+            self.seconds += time.perf_counter() - started
             made = {key: np.asarray(vector, _FLOAT).tobytes() for key, vector in zip(some, vectors, strict=True)}
             with self._using_database("embeddings cannot be kept there"), self._database:
                 self._database.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?)", made.items())
@@ -162,9 +157,9 @@ class KeptLLM(CustomLLM):
         ValueError: There is a `max_cost`, and the model's price is not known.
     """
 
+    stopped: LLMError | None = Field(None, exclude=True, description="Why it asks no more, such as its budget.")
     _llm: LLM = PrivateAttr()
     _stand_in: str | None = PrivateAttr()
-    _stopped: LLMError | None = PrivateAttr(default=None)
     _known: dict[str, str] = PrivateAttr(default_factory=dict)
     _sender: Sender = PrivateAttr()
     _turns: dict[str, threading.Lock] = PrivateAttr(default_factory=dict)
@@ -196,11 +191,6 @@ class KeptLLM(CustomLLM):
         """What its requests came to so far."""
         return self._sender.meter.figures(self.metadata.model_name)
 
-    @property
-    def stopped(self) -> LLMError | None:
-        """Why it asks no more, such as its budget; None while it does."""
-        return self._stopped
-
     def ask(self, prompts: Sequence[Sequence[ChatMessage]], step: Step | None = None) -> list[str | Failure]:
         """Ask for the replies to prompts.
 
@@ -220,8 +210,8 @@ class KeptLLM(CustomLLM):
         if self._stand_in is not None:
             self._known |= {text: self._expected(text, prompt, self._stand_in) for text, prompt in wanted.items()}
             return [self._known[text] for text in texts]
-        if wanted and self._stopped is not None:
-            raise self._stopped
+        if wanted and self.stopped is not None:
+            raise self.stopped
         client, loop = Client(self._llm, _AT_ONCE), background_loop()
         stop = Stop(loop)
 
@@ -241,7 +231,7 @@ class KeptLLM(CustomLLM):
                 if step is not None:
                     step(len(self._known.keys() & wanted.keys()) + len(failed), len(wanted))
         except LLMError as error:
-            self._stopped = error
+            self.stopped = error
             raise
         finally:
             stop.by(LLMError("the comparison was ended"))

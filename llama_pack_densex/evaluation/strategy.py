@@ -6,7 +6,7 @@ import math
 import operator
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, TypeVar, cast
@@ -16,7 +16,6 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
-from llama_index.core.schema import Document
 
 from llama_pack_densex.evaluation.datasets import EvaluationSet
 from llama_pack_densex.evaluation.models import KeptLLM
@@ -94,6 +93,7 @@ class Corpus:
         propositionizer: Propositionizer | None = None,
         header_llm: KeptLLM | None = None,
     ) -> None:
+        self._dataset = dataset
         self.documents, self.passages = dataset.documents, dataset.passage_documents()
         self.language, self.depth = dataset.language, depth
         self.candidates = {question.text: question.candidates for question in dataset.questions if question.candidates}
@@ -157,7 +157,7 @@ class Corpus:
         """
         inner = self.propositionizer
         if isinstance(inner, RecordedPropositionizer):
-            return ChunkPropositionizer.over(inner, self.documents, self.passages)
+            return ChunkPropositionizer.over(inner, self._dataset)
         return inner
 
 
@@ -242,44 +242,16 @@ class Strategy:
         return built
 
 
-@dataclass(frozen=True)
-class _Recorded:
-    """A passage of a document, with its propositions; spans count characters other than white space."""
-
-    text: str
-    start: int
-    end: int
-    propositions: tuple[str, ...]
-
-    def share(self, start: int, end: int) -> Sequence[str]:
-        """The propositions that go to a chunk: those whose sentence lies in it, or most of it does."""
-        start, end = max(start, self.start), min(end, self.end)
-        if start >= end:
-            return ()
-        sentences = sentence_spans(self.text)
-        if (start, end) == (self.start, self.end) or not sentences:
-            return self.propositions
-        words = [Counter(tokenize(self.text[slice(*span)])) for span in sentences]
-        places = [tuple(self.start + len(_bare(self.text[:place])) for place in span) for span in sentences]
-        kept = []
-        for text in self.propositions:
-            own = Counter(tokenize(text))
-            shared = [(own & sentence).total() for sentence in words]
-            begins, ends = places[shared.index(max(shared))]
-            if 2 * (min(end, ends) - max(start, begins)) >= ends - begins:
-                kept.append(text)
-        return kept
-
-
 class ChunkPropositionizer(Propositionizer):
     """Gives a chunk the propositions of the passages in it, as if an LLM had read the chunk.
 
-    A passage that was cut in two shares its propositions out: each goes where the sentence is with which it shares the
-    most words. Chunks that overlap can both have it. A chunk that gets none has its sentences, with the status
-    "fallback".
+    A passage that was cut in two shares its propositions out: each goes where most of the sentence is with which it
+    shares the most words. Chunks that overlap can both have it. A chunk that gets none has its sentences, with the
+    status "fallback".
     """
 
-    _articles: list[tuple[str, list[_Recorded]]] = PrivateAttr(default_factory=list)
+    # of each article the text without white space, and the propositions with the places of their sentences in that
+    _articles: list[tuple[str, list[tuple[int, int, str]]]] = PrivateAttr(default_factory=list)
     _inner: Propositionizer = PrivateAttr()
 
     @classmethod
@@ -287,34 +259,27 @@ class ChunkPropositionizer(Propositionizer):
         return "ChunkPropositionizer"
 
     @classmethod
-    def over(
-        cls, recorded: Propositionizer, documents: Sequence[Document], passages: Sequence[Document]
-    ) -> ChunkPropositionizer:
+    def over(cls, recorded: Propositionizer, dataset: EvaluationSet) -> ChunkPropositionizer:
         """Read the propositions of all passages.
 
         Args:
             recorded: Makes the propositions of the passages.
-            documents: The documents that chunks are cut from.
-            passages: Their passages, document by document, in order.
+            dataset: The documents that chunks are cut from, and their passages.
 
         Raises:
             ValueError: A passage is not recorded.
         """
-        sets = recorded.propositionize([Passage(passage.text, title_of(passage)) for passage in passages])
+        passages = [Passage(passage.text, title_of(passage)) for passage in dataset.passage_documents()]
+        sets = iter(recorded.propositionize(passages))
         made = cls()
         made._inner = recorded
-        place = 0
-        for document in documents:
-            article, end, found = _bare(document.text), 0, []
-            while place < len(passages):
-                text = passages[place].text
-                start = article.find(_bare(text), end)
-                if start < 0:
-                    break
-                end = start + len(_bare(text))
-                found.append(_Recorded(text, start, end, sets[place].texts))
-                place += 1
-            made._articles.append((article, found))
+        for document in dataset.documents:
+            placed = []
+            for start, end in dataset.passages_of(document):
+                before = len(_bare(document.text[:start]))
+                for begins, ends, text in _with_sentences(next(sets).texts, document.text[start:end]):
+                    placed.append((before + begins, before + ends, text))
+            made._articles.append((_bare(document.text), placed))
         return made
 
     async def apropositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
@@ -325,13 +290,27 @@ class ChunkPropositionizer(Propositionizer):
 
     def _of_chunk(self, chunk: str) -> PropositionSet:
         bare = _bare(chunk)
-        for article, recorded in self._articles:
+        for article, placed in self._articles:
             start = article.find(bare)
             if start >= 0:
-                texts = [text for passage in recorded for text in passage.share(start, start + len(bare))]
+                end = start + len(bare)
+                texts = [
+                    text for begins, ends, text in placed if 2 * (min(end, ends) - max(start, begins)) >= ends - begins
+                ]
                 if texts:
                     return PropositionSet(tuple(texts))
         return PropositionSet(passage_sentences(chunk), "fallback", "no recorded proposition is about this chunk")
+
+
+def _with_sentences(propositions: Sequence[str], passage: str) -> Iterator[tuple[int, int, str]]:
+    """Propositions with the places of their sentences in the passage, in characters other than white space."""
+    spans = sentence_spans(passage) or [(0, len(passage))]
+    words = [Counter(tokenize(passage[slice(*span)])) for span in spans]
+    for text in propositions:
+        own = Counter(tokenize(text))
+        shared = [(own & sentence).total() for sentence in words]
+        begins, ends = spans[shared.index(max(shared))]
+        yield len(_bare(passage[:begins])), len(_bare(passage[:ends])), text
 
 
 def _bare(text: str) -> str:

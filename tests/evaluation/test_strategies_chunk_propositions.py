@@ -10,6 +10,7 @@ from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.schema import Document
 
 from llama_pack_densex import Passage, RecordedPropositionizer
+from llama_pack_densex.evaluation import EvaluationSet
 from llama_pack_densex.evaluation.strategy import ChunkPropositionizer
 
 FIRST = "The mill stood in Nendrum. It was built in 619. Monks dug it up."
@@ -26,11 +27,13 @@ def over(tmp_path: Path, *articles: list[str]) -> ChunkPropositionizer:
     file = tmp_path / "recorded.jsonl"
     lines = [json.dumps({"title": "", "text": text, "propositions": facts}) for text, facts in FACTS.items()]
     file.write_text("\n".join(lines), encoding="utf-8")
-    return ChunkPropositionizer.over(
-        RecordedPropositionizer(file),
-        [Document(text="\n\n".join(passages)) for passages in articles],
-        [Document(text=passage) for passages in articles for passage in passages],
-    )
+    documents = [Document(id_=str(number), text="\n\n".join(article)) for number, article in enumerate(articles)]
+    spans = {
+        document.id_: [(start := document.text.index(passage), start + len(passage)) for passage in article]
+        for document, article in zip(documents, articles, strict=True)
+    }
+    dataset = EvaluationSet("mills", "en", documents, [], spans)
+    return ChunkPropositionizer.over(RecordedPropositionizer(file), dataset)
 
 
 def test_a_chunk_of_whole_passages_has_all_their_propositions(tmp_path: Path) -> None:
