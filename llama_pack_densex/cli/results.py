@@ -18,7 +18,7 @@ from llama_index.core.vector_stores.types import FilterCondition, FilterOperator
 from rich.filesize import decimal
 from rich.text import Text
 
-from llama_pack_densex.answering.citations import within
+from llama_pack_densex.answering.citations import placed, within
 from llama_pack_densex.cli.output import (
     argument,
     many,
@@ -175,10 +175,14 @@ def _in_order(passage: BaseNode, units: Sequence[BaseNode]) -> list[Shown]:
     """Units of a passage: propositions in the order in which they were made, sentences in that of the text."""
     order = {child.node_id: place for place, child in enumerate(passage.child_nodes or [])}
     ordered = sorted(units, key=lambda unit: (order.get(unit.node_id, len(order)), reading_order(unit)))
-    names = ("id", "text", "start", "end")
     return [
-        {name: value for name, value in _shown(unit).items() if name in names}
-        | {"unverified": bool(unit.metadata.get(UNVERIFIED_KEY)), "findings": findings_of(unit)}
+        {
+            "id": unit.node_id,
+            **placed(span_of(unit)),
+            "text": unit.get_content(),
+            "unverified": bool(unit.metadata.get(UNVERIFIED_KEY)),
+            "findings": findings_of(unit),
+        }
         for unit in ordered
     ]
 
@@ -324,14 +328,12 @@ def make_reranker(model: str) -> BaseNodePostprocessor:
 
 
 def _shown(node: BaseNode) -> Shown:
-    start, end = span_of(node) or (None, None)
     return {
         "id": node.node_id,
         "document": node.ref_doc_id or "",
         "title": str(node.metadata.get(TITLE_KEY) or ""),
         "section": str(node.metadata.get(SECTION_KEY) or ""),
-        "start": start,
-        "end": end,
+        **placed(span_of(node)),
         "text": node.get_content(),
     }
 

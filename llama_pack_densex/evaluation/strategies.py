@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from llama_index.core import StorageContext, VectorStoreIndex
@@ -35,6 +35,7 @@ from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQu
 
 from llama_pack_densex.evaluation import ours
 from llama_pack_densex.evaluation.datasets import Span
+from llama_pack_densex.evaluation.judging import Locator, Place
 from llama_pack_densex.evaluation.models import KeptLLM
 from llama_pack_densex.evaluation.runs import require
 from llama_pack_densex.evaluation.strategy import Built, Corpus, Strategy, StrategyUnavailable
@@ -191,12 +192,15 @@ def _hybrid(corpus: Corpus, nodes: Callable[[Corpus], list[BaseNode]]) -> BaseRe
 def _contextual(corpus: Corpus, nodes: Callable[[Corpus], list[BaseNode]]) -> BaseRetriever:
     """Contextual retrieval: each chunk with a header that says where in the document it stands."""
     chunks = [chunk.model_copy(update={"metadata": dict(chunk.metadata)}) for chunk in nodes(corpus)]  # others' too
-    articles = {document.id_: document for document in corpus.documents}
-    sources = [chunk.ref_doc_id or "" for chunk in chunks]
-    of_chunk = [articles.get(source) or articles[source.rpartition("/")[0]] for source in sources]
+    known = {document.id_: (document, Outline(document.text)) for document in corpus.documents}
+    locator = Locator(corpus.dataset)
+    places = [cast("Place", locator.place(chunk)) for chunk in chunks]  # all are of these articles
     if corpus.header_llm is not None:
-        _write_headers(chunks, of_chunk, corpus.header_llm)
-    for chunk, header in zip(chunks, _titles_and_headings(chunks, of_chunk), strict=True):
+        _write_headers(chunks, [known[place.document_id][0] for place in places], corpus.header_llm)
+    for chunk, place in zip(chunks, places, strict=True):
+        article, outline = known[place.document_id]
+        section = "" if place.span is None else outline.section_at(*place.span)
+        header = ", ".join(part for part in (title_of(article), section) if part)
         chunk.metadata.setdefault(_HEADER_KEY, header)  # where there is no LLM, or it failed
     return _hybrid(corpus, lambda _: chunks)
 
@@ -220,21 +224,6 @@ def _write_headers(nodes: Sequence[BaseNode], articles: Sequence[Document], llm:
     lacking = sum(not isinstance(header, str) for header in headers)
     if lacking:
         logger.warning("The LLM wrote no header for %d of %d chunks; title and headings stand in.", lacking, len(nodes))
-
-
-def _titles_and_headings(nodes: Sequence[BaseNode], articles: Sequence[Document]) -> Iterator[str]:
-    """A header for each chunk; the chunks of an article come in its order, so that a repeated one is found again."""
-    outlines: dict[str, Outline] = {}
-    reached: dict[str, int] = {}
-    for node, article in zip(nodes, articles, strict=True):
-        text = node.get_content()
-        start = article.text.find(text, reached.get(article.id_, -1) + 1)
-        section = ""
-        if start >= 0:
-            reached[article.id_] = start
-            outline = outlines.setdefault(article.id_, Outline(article.text))
-            section = outline.section_at(start, start + len(text))
-        yield ", ".join(part for part in (title_of(article), section) if part)
 
 
 def _dense_x(corpus: Corpus) -> Built:

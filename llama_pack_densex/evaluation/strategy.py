@@ -74,6 +74,7 @@ class Corpus:
         header_llm: Writes contextual headers; None where there is none.
 
     Attributes:
+        dataset: What is asked about.
         documents: Whole articles.
         passages: The passages that the dataset's authors cut, each a document of its own.
         language: "en", "ja", ...
@@ -93,7 +94,7 @@ class Corpus:
         propositionizer: Propositionizer | None = None,
         header_llm: KeptLLM | None = None,
     ) -> None:
-        self._dataset = dataset
+        self.dataset = dataset
         self.documents, self.passages = dataset.documents, dataset.passage_documents()
         self.language, self.depth = dataset.language, depth
         self.candidates = {question.text: question.candidates for question in dataset.questions if question.candidates}
@@ -157,7 +158,7 @@ class Corpus:
         """
         inner = self.propositionizer
         if isinstance(inner, RecordedPropositionizer):
-            return ChunkPropositionizer.over(inner, self._dataset)
+            return ChunkPropositionizer.over(inner, self.dataset)
         return inner
 
 
