@@ -206,25 +206,21 @@ def length_until_answer(texts: Sequence[str], answers: Sequence[str], language: 
     for text in texts:
         ends = _ends(text, language)
         if contains_answer(text, answers, language):
-            return before + 1 + _completed(text, ends, answers, language)
+            # the more is read, the more answers are in it: search by halves
+            return (
+                before + 1 + bisect_right(ends, False, key=lambda end: contains_answer(text[:end], answers, language))
+            )
         before += len(ends)
     return None
-
-
-def _completed(text: str, ends: Sequence[int], answers: Sequence[str], language: str) -> int:
-    """The place among the ends of a text's words of the one that completes an answer; the text holds one."""
-    # the more is read, the more answers are in it: search by halves
-    return bisect_right(ends, False, key=lambda end: contains_answer(text[:end], answers, language))
 
 
 def _excerpt(text: str, answers: Sequence[str], language: str) -> str:
     """As much of a text as a report shows: its beginning, or where its first answer comes later, what is around it."""
     if len(text) <= _SHOWN:
         return text
-    ends, start = _ends(text, language), 0
-    if contains_answer(text, answers, language):
-        end = ends[_completed(text, ends, answers, language)]
-        start = 0 if end < _SHOWN else min(end - _SHOWN // 2, len(text) - _SHOWN)
+    words = length_until_answer([text], answers, language)
+    end = _ends(text, language)[words - 1] if words else 0
+    start = 0 if end < _SHOWN else min(end - _SHOWN // 2, len(text) - _SHOWN)
     before, after = "…" * (start > 0), "…" * (start + _SHOWN < len(text))
     return before + text[start + len(before) : start + _SHOWN - len(after)] + after
 
