@@ -12,7 +12,7 @@ from rich.text import Text
 
 from llama_pack_densex.cli.choices import Choices, FileChoice
 from llama_pack_densex.cli.output import many, one_line, plain, stdout, waiting, warn, write
-from llama_pack_densex.cli.places import PathDocuments, document_hashes
+from llama_pack_densex.cli.places import IndexPlace, PathDocuments, document_hashes
 from llama_pack_densex.ingestion.batch import ImportReport, RequestFile, export_requests, import_results, request_files
 from llama_pack_densex.ingestion.estimate import Estimate
 from llama_pack_densex.ingestion.progress import money
@@ -21,7 +21,6 @@ from llama_pack_densex.llm.names import OPENAI_MODEL, check_known, named_llm, pa
 from llama_pack_densex.llm.usage import read_prices
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from llama_pack_densex.stores.folder import REPLIES_FILE, IndexFolder
-from llama_pack_densex.stores.manifest import Manifest, is_index
 
 _ENDS = {
     "length": "cut off",
@@ -77,14 +76,13 @@ def export_paths(
         ValueError: There is nothing to read, or a choice cannot be used.
         OSError: A path does not exist.
     """
-    IndexFolder(to)  # says so if the folder cannot be used
+    manifest = IndexPlace.of(to).manifest()
     if out.resolve().is_relative_to(to.resolve()):
         raise ValueError(f"{out} is in the index's folder, which is for the index alone: give another one")
     for path in paths:
         if path.is_dir() and out.resolve().is_relative_to(path.resolve()):
             raise ValueError(f"{out} is below {path}, and its files would be indexed: give a folder elsewhere")
     documents = PathDocuments(paths, leave_out=[to], choice=choice)
-    manifest = Manifest.read(to) if is_index(to) else None
     if manifest is not None and {"proposition", "question"}.isdisjoint(manifest.granularity):
         raise ValueError(f"{to} is searched by {' and '.join(manifest.granularity)}: it needs no propositions")
     name = choices.llm or OPENAI_MODEL

@@ -405,9 +405,7 @@ def print_inspection(inspection: Shown) -> None:
     whats = ("document", "passage", "proposition", *(["question"] if inspection["questions"] else []))
     held = ", ".join(many(inspection[f"{what}s"], what) for what in whats)
     searched = ", ".join(inspection["granularity"])
-    write(
-        f"{held}; mode {inspection['mode']}; searched: {searched}; embedding model: {inspection['embed_model']}.",
-    )
+    write(f"{held}; mode {inspection['mode']}; searched: {searched}; embedding model: {inspection['embed_model']}.")
     print_statuses(inspection["statuses"])
 
 

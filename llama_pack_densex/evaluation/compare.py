@@ -168,9 +168,7 @@ def compare(
             stack.callback(cached.close)
             cached.embed_queries([question.text for question in dataset.questions])
         run = _Run(
-            dataset=dataset,
             corpus=Corpus(dataset, depth, cached, propositionizer, headers),
-            embedding=cached,
             judge=Judge(dataset, READER_LENGTHS if reader is not None else ()),
             reader=reader,
             judged_by=judged_by,
@@ -264,9 +262,7 @@ class _Observed(Judged):
 class _Run:
     """What all strategies of a comparison are run with; see `compare`."""
 
-    dataset: EvaluationSet
     corpus: Corpus
-    embedding: CachedEmbedding | None
     judge: Judge
     reader: KeptLLM | None
     judged_by: KeptLLM | None
@@ -293,7 +289,7 @@ class _Run:
                 continue
             observed.append(found)
             unlocated = sum(finding.unlocated for finding in found.findings.values())
-            if unlocated and self.dataset.documents:
+            if unlocated and self.corpus.documents:
                 logger.warning(
                     "%s: %d of its %d results are nowhere in the documents; they count as not from the gold passage.",
                     strategy.name, unlocated, sum(finding.results for finding in found.findings.values()),
@@ -308,16 +304,13 @@ class _Run:
         Raises:
             StrategyUnavailable: It cannot be run here.
         """
-        questions, corpus = self.dataset.questions, self.corpus
+        corpus, questions = self.corpus, self.corpus.dataset.questions
         self.tell(f"{name}: indexing", 0, len(questions))
-        if self.embedding is not None:
-            self.embedding.take_requested()  # by strategies before this one
+        corpus.take_embedded()  # by strategies before this one
         before = corpus.spent
         built = strategy.on(corpus)
         spent = corpus.spent - before
-        units = built.units
-        if units is None:
-            units = [] if self.embedding is None else self.embedding.take_requested()
+        units = corpus.take_embedded() if built.units is None else built.units
         findings: dict[str, Finding] = {}
         read: dict[str, list[NodeWithScore]] = {}
         for question in questions:
@@ -364,7 +357,7 @@ class _Run:
         if self.reader is not None:
             self._read(found, self.reader)
         if found.asked is not None:
-            questions, language = self.dataset.questions, self.dataset.language
+            questions, language = self.corpus.dataset.questions, self.corpus.language
             step = partial(self.tell, f"{found.name}: answering")
             given = answers.answer_questions(found.asked, questions, step)
             for key, one in given.items():
@@ -378,7 +371,7 @@ class _Run:
 
     def _read(self, found: _Observed, reader: KeptLLM) -> None:
         """Have an LLM answer from the beginning of each context, and score it: `em@100`, `f1@100` and so on."""
-        work = [(length, each) for length in READER_LENGTHS for each in self.dataset.questions if each.answers]
+        work = [(length, each) for length in READER_LENGTHS for each in self.corpus.dataset.questions if each.answers]
         prompts = [
             [ChatMessage(_PROMPT.format(context="\n\n".join(found.findings[each.id].read[length]), question=each.text))]
             for length, each in work
@@ -389,7 +382,7 @@ class _Run:
             replies = len(work) * [Failure("fatal", f"the LLM stopped: {error}")]
         for (length, each), reply in zip(work, replies, strict=True):
             for name, measure in (("em", judging.exact_match), ("f1", judging.f1)):
-                right = (each.answers, self.dataset.language)
+                right = (each.answers, self.corpus.language)
                 value = measure(reply, *right) if isinstance(reply, str) else reply.summary
                 found.add(f"{name}@{length}", each.id, value)
 

@@ -70,10 +70,7 @@ def render(report: Mapping[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
-        "share": share, "difference": difference, "p_value": p_value, "count": count, "amount": amount,
-        "dollars": dollars,
-    }  # fmt: skip
+    environment.filters |= {each.__name__: each for each in (share, difference, p_value, count, amount, dollars)}
     return environment.get_template("page.html").render(
         report,
         unit=unit,

@@ -121,6 +121,10 @@ class Corpus:
         asked = [getattr(part, "figures", None) for part in (self._propositionizer, self.header_llm)]
         return sum((Spent.on(figures) for figures in asked if figures), Spent(seconds) + self._reused)
 
+    def take_embedded(self) -> list[str]:
+        """The texts that were embedded since the last call, where the embedding model says."""
+        return cast("list[str]", getattr(self.embed_model_or_none, "take_requested", list)())
+
     @property
     def embed_model(self) -> BaseEmbedding:
         """The embedding model, which embeds each text once for all strategies.
