@@ -195,18 +195,18 @@ def _contextual(corpus: Corpus, nodes: Callable[[Corpus], list[BaseNode]]) -> Ba
     known = {document.id_: (document, Outline(document.text)) for document in corpus.documents}
     locator = Locator(corpus.dataset)
     places = [cast("Place", locator.place(chunk)) for chunk in chunks]  # all are of these articles
-    if corpus.header_llm is not None:
-        _write_headers(chunks, [known[place.document_id][0] for place in places], corpus.header_llm)
-    for chunk, place in zip(chunks, places, strict=True):
+    articles = [known[place.document_id][0] for place in places]
+    written = len(chunks) * [""] if corpus.header_llm is None else _headers(chunks, articles, corpus.header_llm)
+    for chunk, place, header in zip(chunks, places, written, strict=True):
         article, outline = known[place.document_id]
         section = "" if place.span is None else outline.section_at(*place.span)
-        header = ", ".join(part for part in (title_of(article), section) if part)
-        chunk.metadata.setdefault(_HEADER_KEY, header)  # where there is no LLM, or it failed
+        chunk.metadata[_HEADER_KEY] = header or ", ".join(part for part in (title_of(article), section) if part)
     return _hybrid(corpus, lambda _: chunks)
 
 
-def _write_headers(nodes: Sequence[BaseNode], articles: Sequence[Document], llm: KeptLLM) -> None:
-    """What DocumentContextExtractor does and asks; but it can be asked in one event loop only, and keeps nothing."""
+def _headers(nodes: Sequence[BaseNode], articles: Sequence[Document], llm: KeptLLM) -> list[str]:
+    """What DocumentContextExtractor asks for, "" where that failed; but it can be asked in one event loop only, and
+    keeps nothing."""
     prompts = [
         [
             ChatMessage(content=f"<document>{article.text}</document>"),
@@ -217,13 +217,10 @@ def _write_headers(nodes: Sequence[BaseNode], articles: Sequence[Document], llm:
         ]
         for node, article in zip(nodes, articles, strict=True)
     ]
-    headers = llm.ask(prompts)
-    for node, header in zip(nodes, headers, strict=True):
-        if isinstance(header, str):
-            node.metadata[_HEADER_KEY] = header
-    lacking = sum(not isinstance(header, str) for header in headers)
-    if lacking:
+    headers = [reply if isinstance(reply, str) else "" for reply in llm.ask(prompts)]
+    if lacking := headers.count(""):
         logger.warning("The LLM wrote no header for %d of %d chunks; title and headings stand in.", lacking, len(nodes))
+    return headers
 
 
 def _dense_x(corpus: Corpus) -> Built:
