@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.table import Column
 from rich.text import Text
 
-from llama_pack_densex.cli.output import figures, many, names, one_line, print_table, progress, write
+from llama_pack_densex.cli.output import figures, many, one_line, print_table, progress, write
 
 if TYPE_CHECKING:
     from llama_pack_densex.evaluation.propositions import PropositionReport
@@ -82,7 +83,7 @@ def _print_metrics(report: Report, metrics: Sequence[str], last: str, lasts: Map
             style = "dim" if value is None else "bold green" if value == best[name] else ""
             cells.append(Text("- " if value is None else f"{value:.3f}{mark}", style=style))
         rows.append([*cells, f"{lasts[strategy.name]:,.0f}"])
-    print_table([names("strategy"), *map(figures, [*titles, last])], rows, gap=1)
+    print_table(["strategy", *map(figures, [*titles, last])], rows, gap=1)
 
 
 def _is_given(report: Report, metric: str) -> bool:
@@ -157,7 +158,7 @@ def print_scores(report: ScoreReport) -> None:
 def _print_pairs(first: str, metrics: Sequence[str], beside: str, style: str, rows: Mapping[str, list[str]]) -> None:
     """Print a table with two columns for each metric."""
     columns = (column for metric in metrics for column in (figures(metric), figures(beside, style)))
-    print_table([names(first), *columns], [[name, *cells] for name, cells in rows.items()])
+    print_table([first, *columns], [[name, *cells] for name, cells in rows.items()])
 
 
 def print_proposition_scores(report: PropositionReport) -> None:
@@ -178,7 +179,7 @@ def print_proposition_scores(report: PropositionReport) -> None:
     for kind in report.reference.failing:
         of = " (passages)" if kind == "coverage" else ""
         rows.append([f"fails {kind.replace('_', '-')}{of}", *(f"{100 * side.failing[kind]:.1f} %" for side in sides)])
-    print_table([names(), *(names(title, "right") for title in titles)], rows)
+    print_table(["", *(Column(title, justify="right", overflow="fold") for title in titles)], rows)
     for passages, said in ((report.missing, "missing, counted as 0"), (report.extra, "without a reference")):
         if passages:
             write()

@@ -9,8 +9,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from rich.table import Column
+
 from llama_pack_densex.cli.compare import print_report, shown_progress
-from llama_pack_densex.cli.output import names, one_line, print_heading, print_json, print_table, write
+from llama_pack_densex.cli.output import one_line, print_heading, print_json, print_table, write
 from llama_pack_densex.cli.places import IndexPlace
 from llama_pack_densex.evaluation.compare import REPLIES, evaluate
 from llama_pack_densex.evaluation.datasets import languages_of
@@ -130,9 +132,10 @@ def _print_requests(asked: Mapping[str, RequestFigures], only_estimate: bool) ->
         numbers = (used.requests, figures.cache_hits, used.input_tokens, used.output_tokens)
         rows.append([role, one_line(figures.model), *(f"{number:,}" for number in numbers), money(figures.cost)])
     if asked:
-        numbered = (names(title, "right") for title in ("requests", "kept", "tokens sent", "received", "cost"))
+        titles = ("requests", "kept", "tokens sent", "received", "cost")
+        numbered = (Column(title, justify="right", overflow="fold") for title in titles)
         write()
-        print_table([names("LLM of"), names("model"), *numbered], rows)
+        print_table(["LLM of", "model", *numbered], rows)
     elif only_estimate:
         write("No LLM is asked.")
     if asked and only_estimate:

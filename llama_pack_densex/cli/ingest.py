@@ -11,7 +11,7 @@ from rich.table import Column
 from rich.text import Text
 
 from llama_pack_densex.cli.choices import Choices, FileChoice
-from llama_pack_densex.cli.output import figures, logged_progress, many, names, one_line, print_table, warn, write
+from llama_pack_densex.cli.output import figures, logged_progress, many, one_line, print_table, warn, write
 from llama_pack_densex.cli.places import IndexPlace, PathDocuments, document_hashes
 from llama_pack_densex.cli.results import print_statuses
 from llama_pack_densex.ingestion.estimate import Estimate, estimate
@@ -114,7 +114,7 @@ def _print_index(
 
 def _print_ingestion(summary: IngestionSummary, failed: Sequence[DocumentOutcome], report: Path | None) -> None:
     rows = ([label, one_line(text)] for label, text in summary_rows(summary, failed, report))
-    print_table([Column(no_wrap=True), names()], rows, header=False)
+    print_table([Column(no_wrap=True), ""], rows, header=False)
 
 
 def _file_of(document_id: str, record: DocumentRecord) -> tuple[str, str]:
@@ -190,7 +190,7 @@ def _embed_model(name: str | None, manifest: Manifest | None) -> str | None:
 
 def print_estimate(estimate: Estimate) -> None:
     """Print an estimate, and what it rests upon."""
-    columns = [Column(no_wrap=True), figures(), names(style="dim")]
+    columns = [Column(no_wrap=True), figures(), Column(style="dim", overflow="fold")]
     rows: list[list[str | Text]] = []
     for name, figure, remark in _rows(estimate):
         style = "bold" if name == "cost" else ""

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from pydantic import ValidationError
 from rich.cells import cell_len, chop_cells
-from rich.console import Console, JustifyMethod
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Column, Table
 from rich.text import Text
@@ -119,23 +119,19 @@ def print_heading(text: str) -> None:
 
 
 def print_table(
-    columns: Iterable[Column], rows: Iterable[Iterable[str | Text]], gap: int = 2, header: bool = True
+    columns: Iterable[str | Column], rows: Iterable[Iterable[str | Text]], gap: int = 2, header: bool = True
 ) -> None:
-    """Print a table without lines."""
-    table = Table(*columns, box=None, pad_edge=False, padding=(0, gap, 0, 0), show_header=header)
+    """Print a table without lines; columns with nothing but a title are of texts, which are broken for want of room."""
+    made = (Column(one, overflow="fold") if isinstance(one, str) else one for one in columns)
+    table = Table(*made, box=None, pad_edge=False, padding=(0, gap, 0, 0), show_header=header)
     for row in rows:
         table.add_row(*row)
     stdout().print(table)
 
 
 def figures(title: str = "", style: str = "") -> Column:
-    """A column of numbers, which are never broken."""
+    """A column of figures, which are never broken."""
     return Column(title, justify="right", style=style, no_wrap=True)
-
-
-def names(title: str = "", justify: JustifyMethod = "left", style: str = "") -> Column:
-    """A column of texts, which are broken where they have no room."""
-    return Column(title, justify=justify, style=style, overflow="fold")
 
 
 def many(number: int, noun: str) -> str:
