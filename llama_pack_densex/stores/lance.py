@@ -296,7 +296,7 @@ class LanceNodes(NodeStore):
         return documents
 
     def node_ids(self, document_ids: Sequence[str]) -> set[str]:
-        batches = self._now.scan_any_of(["id"], "document_id", document_ids)
+        batches = self._now.scan(["id"], is_any_of("document_id", document_ids))
         return {node_id for batch in batches for node_id in batch.column("id").to_pylist()}
 
     def _kinds(self) -> Iterator[tuple[str, str, str]]:

@@ -106,11 +106,6 @@ class TableVersion:
             while (batch := LOOP.run(_next(batches))) is not None:
                 yield batch
 
-    def scan_any_of(self, columns: Sequence[str], column: str, values: Collection[str]) -> Iterator[pa.RecordBatch]:
-        """Some columns of the rows that have one of some values in a column."""
-        for condition in any_of(column, values):
-            yield from self.scan(columns, condition)
-
     @cached_property
     def note(self) -> str:
         """What it says about its words; empty where it has none."""
@@ -166,7 +161,7 @@ class TableVersion:
         distinct = list(dict.fromkeys(node_ids))
         places = None if self._read is None else self._read.rows_of(distinct)
         if places is None:
-            for batch in self.scan_any_of(columns, "id", distinct):
+            for batch in self.scan(columns, is_any_of("id", distinct)):
                 yield from batch.to_pylist()
         elif places:
             with self.reading():
@@ -402,16 +397,14 @@ class NodeTable:
                 return
             same_dimension({dimension_in(table.schema), dimension_in(rows.schema)})
             rows = _batched(fitted(rows, table.schema))
-            gone = is_any_of("document_id", document_ids) if document_ids else ""
-            if gone and not table.count_rows(gone):
-                gone = ""
-            if gone and self._keeps_versions and table.count_rows() > MOST_MERGED:
-                known = _there(table, rows)
-                table.delete(f"{gone} OR {is_any_of('id', known)}" if known else gone)
+            ids, gone = is_any_of("id", rows["id"].to_pylist()), is_any_of("document_id", document_ids)
+            others_go = bool(document_ids and table.count_rows(gone))
+            if others_go and self._keeps_versions and table.count_rows() > MOST_MERGED:
+                table.delete(f"{gone} OR {ids}")
                 table.add(rows)
-            elif gone or _there(table, rows):
+            elif others_go or table.count_rows(ids):
                 merge = table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
-                (merge.when_not_matched_by_source_delete(gone) if gone else merge).execute(rows)
+                (merge.when_not_matched_by_source_delete(gone) if others_go else merge).execute(rows)
             else:
                 table.add(rows)
 
@@ -581,14 +574,6 @@ class NodeTable:
         return list((Path(self.uri) / f"{TABLE}.lance" / "_versions").glob("*.manifest"))
 
 
-def _there(table: Any, rows: pa.Table) -> list[str]:
-    """Which ids of some rows a table has."""
-    there: list[str] = []
-    for condition in any_of("id", rows["id"].to_pylist()):
-        there += table.search().select(["id"]).where(condition).to_arrow()["id"].to_pylist()
-    return there
-
-
 def _batched(rows: pa.Table) -> pa.Table:
     return pa.Table.from_batches(rows.to_batches(max_chunksize=ROWS_A_BATCH), rows.schema)
 
@@ -720,7 +705,6 @@ def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 ALL = "true"
 """The condition that every row meets."""
-IDS_A_CONDITION = 500  # ids in one of several SQL conditions
 
 
 def quote(text: str) -> str:
@@ -728,16 +712,9 @@ def quote(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def any_of(column: str, values: Collection[str]) -> Iterator[str]:
-    """Conditions that a column has one of some values, so many values a condition."""
-    distinct = list(dict.fromkeys(values))
-    for i in range(0, len(distinct), IDS_A_CONDITION):
-        yield is_any_of(column, distinct[i : i + IDS_A_CONDITION])
-
-
 def is_any_of(column: str, values: Collection[str]) -> str:
-    """The condition that a column has one of some values; there is at least one."""
-    return f"{column} IN ({', '.join(map(quote, dict.fromkeys(values)))})"
+    """The condition that a column has one of some values, of which `IN` needs one."""
+    return f"{column} IN ({', '.join(map(quote, dict.fromkeys(values)))})" if values else "false"
 
 
 def is_of_any(passing: Passing, *columns: str) -> str:
@@ -755,4 +732,4 @@ def is_of_any(passing: Passing, *columns: str) -> str:
         columns, named = ("document_id",), passing.documents
     else:
         named = passing.ids
-    return " OR ".join(is_any_of(column, sorted(named)) for column in columns) if named else "false"
+    return " OR ".join(is_any_of(column, sorted(named)) for column in columns)

@@ -12,7 +12,7 @@ import re
 import threading
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import blake2b
@@ -32,7 +32,7 @@ from llama_pack_densex.stores.lance_table import (
     UNIT_WORDS,
     NodeTable,
     TableVersion,
-    any_of,
+    is_any_of,
     with_words,
 )
 from llama_pack_densex.stores.manifest import OLD_VERSIONS
@@ -270,7 +270,7 @@ class WordsBeside:
                 if records:
                     self._table.replace(self._rows(records), gone)
                 else:
-                    _delete_documents(self._table, gone)
+                    self._table.delete(is_any_of("document_id", gone))
             except BaseException:
                 self._table = None  # the nodes changed all the same: they are compared anew
                 raise
@@ -305,12 +305,13 @@ class WordsBeside:
         if kept:
             there = {record.id: record.document_id for name in names for record in records(name)}
             differ = {kept.get(node_id) or there[node_id] for node_id in kept.keys() ^ there.keys()}
-            _delete_documents(table, differ)
+            if differ:
+                table.delete(is_any_of("document_id", differ))
         for name in names if differ or not kept else ():
             due = (record for record in records(name) if not kept or record.document_id in differ)
             while some := list(islice(due, _RECORDS_AT_ONCE)):
                 of_passages = [record.id for record in some if name == "passage"]
-                told = table.now.scan_any_of(_TOLD, "passage_id", of_passages)
+                told = table.now.scan(_TOLD, is_any_of("passage_id", of_passages))
                 columns = ([batch.column(one).to_pylist() for one in _TOLD] for batch in told)
                 stated = stated_by(row for batch in columns for row in zip(*batch, strict=True))
                 table.replace(self._rows(some, stated))
@@ -322,11 +323,6 @@ class WordsBeside:
         distinct = {record.id: vars(record) for record in records}
         rows = pa.Table.from_pylist(list(distinct.values()), _RECORDS)
         return self.words.added_to(rows, stated).select(_KEPT)
-
-
-def _delete_documents(table: NodeTable, document_ids: Collection[str]) -> None:
-    for condition in any_of("document_id", document_ids):
-        table.delete(condition)
 
 
 def note_of(folder: Path) -> str:
