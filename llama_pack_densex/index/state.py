@@ -459,7 +459,7 @@ def _words_for(options: PackOptions, given: Given, opened: Opened, embed_model: 
     if tokenizer is not None:  # the comparison gives words without those of propositions
         return tokenizer if isinstance(tokenizer, Words) else Words.by(tokenizer)
     if isinstance(opened.store, LanceNodes):
-        note = opened.store.vector_store.table.now.note
+        note = opened.store.now.note
     else:
         note = note_of(opened.folder.data) if opened.folder is not None else ""
     made = words_in(note)

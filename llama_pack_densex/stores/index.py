@@ -56,7 +56,7 @@ class NodeIndex:
     def __init__(
         self, store: NodeStore | None = None, embed_model: BaseEmbedding | None = None, words: Words | None = None
     ) -> None:
-        self.store = store if store is not None else LanceNodes()
+        self.store = store if store is not None else LanceVectorStore().nodes
         self.embed_model = embed_model
         self.missing_links = 0
         self.changed = False
@@ -64,7 +64,7 @@ class NodeIndex:
         self.beside = WordsBeside(None if isinstance(self.store, LanceNodes) else words)
         self._spare, self._spare_of = WordsBeside(words), ""  # for which version of a LanceDB table that lacks them
         if words is not None and isinstance(self.store, LanceNodes):
-            self.store.vector_store.words = words
+            self.store.words = words
 
     def records(self, granularity: str | None = None) -> Iterator[NodeRecord]:
         """All nodes in short, or those of one granularity."""
@@ -257,7 +257,7 @@ def node_store(vector_store: BasePydanticVectorStore | None, docstore: BaseDocum
         docstore: Used where the vector store cannot give nodes back.
     """
     if vector_store is None or isinstance(vector_store, LanceVectorStore):
-        return LanceNodes(vector_store)
+        return (vector_store or LanceVectorStore()).nodes
     from llama_pack_densex.stores.foreign import adapter_for
 
     return adapter_for(vector_store, docstore)

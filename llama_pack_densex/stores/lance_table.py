@@ -377,7 +377,7 @@ class NodeTable:
             version = self._latest_version()
         self.now = self._at(version)
 
-    def replace(self, rows: pa.Table, document_ids: Collection[str] = ()) -> None:
+    def write(self, rows: pa.Table, document_ids: Collection[str] = ()) -> None:
         """Write rows, replacing those whose ids are there, and delete the other rows of some documents.
 
         Nobody who reads sees a part of it. It is one transaction, except for a large table that was opened at some
@@ -414,35 +414,35 @@ class NodeTable:
             if table is not None:
                 table.delete(condition)
 
-    def roll_back(self, version: int) -> None:
+    def roll_back(self, version: str) -> None:
         """Go on from a version that may be another process's; what was written after it is left out.
 
         Args:
-            version: 0 leaves an empty table, if there is one.
+            version: "0" leaves an empty table, if there is one.
 
         Raises:
             InvalidIndexError: The version is not there any more.
         """
         with self._writing:
-            latest = self._latest_version()
-            if version != latest:
-                with self._at(version).reading():
+            number = int(version)
+            if number != self._latest_version():
+                with self._at(number).reading():
                     table = self.connection.open_table(TABLE)
-                    if version:
-                        table.restore(version)
+                    if number:
+                        table.restore(number)
                     else:  # not dropped: the numbers of versions would begin anew
                         table.delete(ALL)
             self._follow()
 
-    def reopen(self, version: int) -> None:
+    def reopen(self, version: str) -> None:
         """Read another version, which another process made; nothing is written.
 
         Raises:
             InvalidIndexError: The version is not there any more.
         """
         with self._writing:
-            if version != self.now.version:
-                self.now = self._at(version)
+            if int(version) != self.now.version:
+                self.now = self._at(int(version))
 
     def maintain(self, midway: bool = False) -> bool:
         """Do what upkeep of indices and files is due; see `keep_up`.
@@ -495,32 +495,28 @@ class NodeTable:
             settle(written)
             self._settled = int(written.version)
 
-    def copy_to(self, folder: Path) -> int:
-        """Write all rows into an empty folder, with indices where they are due.
-
-        Returns:
-            The version of the table there; 0 where there is none.
-        """
+    def copy_to(self, folder: Path, version: str) -> str:
+        """Write all rows into an empty folder, with indices where they are due; returns its version there."""
         if self.now.table is None:
-            return 0
+            return "0"
         with self.now.reading():
             written = lancedb.connect(str(folder)).create_table(TABLE, self._stream())
         index_words(written)
         keep_up(written, self.now.dimension)
-        return int(written.version)
+        return str(written.version)
 
-    @property
-    def note(self) -> str | None:
-        """What `write_note` kept; None where there is nothing."""
+    def read_about(self) -> str | None:
+        """What `write_about` kept; None where there is nothing."""
         if self.pinned or _NOTES not in self.connection.list_tables().tables:
             return None
         rows = self.connection.open_table(_NOTES).to_arrow()
         return str(rows["text"][0].as_py()) if len(rows) else None
 
-    def write_note(self, text: str) -> None:
-        """Keep a text beside the rows."""
-        there = _NOTES in self.connection.list_tables().tables  # LanceDB warns of overwriting what is not
-        self.connection.create_table(_NOTES, pa.table({"text": [text]}), mode="overwrite" if there else "create")
+    def write_about(self, about: str) -> None:
+        """Keep a text beside the rows; where somebody keeps the version, who keeps the text too, that is enough."""
+        if not self.pinned:
+            there = _NOTES in self.connection.list_tables().tables  # LanceDB warns of overwriting what is not
+            self.connection.create_table(_NOTES, pa.table({"text": [about]}), mode="overwrite" if there else "create")
 
     def _stream(self, change: Callable[[pa.Table], pa.Table] = lambda rows: rows) -> pa.RecordBatchReader:
         now = self.now

@@ -268,7 +268,7 @@ class WordsBeside:
             gone = list(dict.fromkeys([*document_ids, *(record.document_id for record in records)]))
             try:
                 if records:
-                    self._table.replace(self._rows(records), gone)
+                    self._table.write(self._rows(records), gone)
                 else:
                     self._table.delete(is_any_of("document_id", gone))
             except BaseException:
@@ -314,7 +314,7 @@ class WordsBeside:
                 told = table.now.scan(_TOLD, is_any_of("passage_id", of_passages))
                 columns = ([batch.column(one).to_pylist() for one in _TOLD] for batch in told)
                 stated = stated_by(row for batch in columns for row in zip(*batch, strict=True))
-                table.replace(self._rows(some, stated))
+                table.write(self._rows(some, stated))
         table.maintain()
         return table
 
