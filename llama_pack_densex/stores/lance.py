@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,6 @@ from llama_pack_densex.stores.node_store import (
     NodeRecord,
     NodeStore,
     kept_as_json,
-    to_records,
 )
 from llama_pack_densex.stores.words import SAYING, Words, stated_by, words_in
 
@@ -122,10 +122,9 @@ class LanceVectorStore(BasePydanticVectorStore):
     def _read(self, node_ids: Sequence[str] | None, filters: MetadataFilters | None) -> list[BaseNode]:
         now = self._nodes.now
         if node_ids is None:
-            contents = (content for batch in now.scan(["node"]) for content in batch.column("node").to_pylist())
-            nodes = [to_node(content) for content in contents]
+            nodes = [to_node(content) for (content,) in now.values(["node"])]
         else:
-            found = {row["id"]: row["node"] for row in now.rows_of(node_ids, ["id", "node"])}
+            found = now.contents(node_ids)
             nodes = [to_node(found[node_id]) for node_id in node_ids if node_id in found]
         return [node for node in nodes if matches(node.metadata, filters)]
 
@@ -251,8 +250,7 @@ class LanceNodes(NodeTable, NodeStore):
         if words is None:
             self.compact()
         else:
-            units = self.now.scan(RECORD_COLUMNS, is_any_of("granularity", SAYING))
-            records = (record for batch in units for record in to_records(batch))
+            records = starmap(NodeRecord, self.now.values(RECORD_COLUMNS, is_any_of("granularity", SAYING)))
             stated = stated_by((one.passage_id, one.granularity, one.status, words.of(one)) for one in records)
             self.compact(lambda rows: words.added_to(rows, stated))
 
@@ -260,8 +258,7 @@ class LanceNodes(NodeTable, NodeStore):
         return self.read(node_ids, ()).nodes
 
     def read(self, node_ids: Sequence[str], record_ids: Sequence[str]) -> Contents:
-        rows = self.now.rows_of({*node_ids, *record_ids}, ["id", "node"])
-        contents = {row["id"]: row["node"] for row in rows}
+        contents = self.now.contents([*node_ids, *record_ids])
         return Contents(
             {node_id: to_node(contents[node_id]) for node_id in node_ids if node_id in contents},
             {node_id: to_record(contents[node_id]) for node_id in record_ids if node_id in contents},
@@ -283,24 +280,19 @@ class LanceNodes(NodeTable, NodeStore):
 
     def records(self, granularity: str | None = None) -> Iterator[NodeRecord]:
         condition = _OURS if granularity is None else f"granularity = {quote(granularity)}"
-        for batch in self.now.scan(RECORD_COLUMNS, condition):
-            yield from to_records(batch)
+        return starmap(NodeRecord, self.now.values(RECORD_COLUMNS, condition))
 
     def documents(self) -> dict[str, DocumentRecord]:
         documents: dict[str, DocumentRecord] = {}
-        for batch in self.now.scan(["document_id", "document_hash", "file"], "document_hash != ''"):
-            for row in batch.to_pylist():
-                documents.setdefault(row["document_id"], DocumentRecord(row["document_hash"], row["file"]))
+        for document_id, *known in self.now.values(["document_id", "document_hash", "file"], "document_hash != ''"):
+            documents.setdefault(document_id, DocumentRecord(*known))
         return documents
 
     def node_ids(self, document_ids: Sequence[str]) -> set[str]:
-        batches = self.now.scan(["id"], is_any_of("document_id", document_ids))
-        return {node_id for batch in batches for node_id in batch.column("id").to_pylist()}
+        return {node_id for (node_id,) in self.now.values(["id"], is_any_of("document_id", document_ids))}
 
-    def _kinds(self) -> Iterator[tuple[str, str, str]]:
-        names = ["document_id", "granularity", "status"]
-        for batch in self.now.scan(names, _OURS):
-            yield from zip(*(batch.column(name).to_pylist() for name in names), strict=True)
+    def _kinds(self) -> Iterator[tuple[Any, ...]]:
+        return self.now.values(["document_id", "granularity", "status"], _OURS)
 
     def bad_vectors(self) -> Iterator[tuple[str, str]]:
         """Nodes whose embedding cannot be compared, with their documents."""

@@ -106,6 +106,11 @@ class TableVersion:
             while (batch := LOOP.run(_next(batches))) is not None:
                 yield batch
 
+    def values(self, columns: Sequence[str], condition: str | None = None) -> Iterator[tuple[Any, ...]]:
+        """The same, row by row."""
+        for batch in self.scan(columns, condition):
+            yield from zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
+
     @cached_property
     def note(self) -> str:
         """What it says about its words; empty where it has none."""
@@ -156,17 +161,17 @@ class TableVersion:
             ) from error
         return self._directory.found(rows, scores.tolist()), there[0].tolist() if there else []
 
-    def rows_of(self, node_ids: Collection[str], columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-        """Some columns of the rows of some nodes, in any order."""
-        distinct = list(dict.fromkeys(node_ids))
+    def contents(self, node_ids: Iterable[str]) -> dict[str, str]:
+        """What some nodes have in the column "node", by id."""
+        distinct, columns = list(dict.fromkeys(node_ids)), ["id", "node"]
         places = None if self._read is None else self._read.rows_of(distinct)
         if places is None:
-            for batch in self.scan(columns, is_any_of("id", distinct)):
-                yield from batch.to_pylist()
-        elif places:
-            with self.reading():
-                search = self.table.take_row_ids(places).select(list(columns))
-                yield from LOOP.run(search.to_arrow()).to_pylist()
+            return dict(self.values(columns, is_any_of("id", distinct)))
+        if not places:
+            return {}
+        with self.reading():
+            rows = LOOP.run(self.table.take_row_ids(places).select(columns).to_arrow())
+        return dict(zip(*(rows[name].to_pylist() for name in columns), strict=True))
 
     def nearest(
         self, embedding: Sequence[float] | None, limit: int, condition: str = "", exactly: bool = False
