@@ -121,7 +121,7 @@ class CommittedIndex(NodeIndex):
         self._following = threading.Lock()
         self._threads = threading.RLock()  # those that write wait for one another, as they do by a folder's lock
         if folder is not None and isinstance(self.store, LanceNodes):
-            self.store.vector_store.kept_by(self.reading, self._changing)
+            self.store.read_by, self.store.change_in = self.reading, self._changing
 
     def _follow(self) -> bool:
         """Go on with the index's current state, as who reads it.

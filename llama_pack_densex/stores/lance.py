@@ -75,8 +75,6 @@ class LanceVectorStore(BasePydanticVectorStore):
     uri: str = IN_MEMORY
 
     _nodes: LanceNodes = PrivateAttr()
-    _reading: Callable[[Callable[[], Any]], Any] = PrivateAttr(default_factory=lambda: lambda read: read())
-    _changing: Callable[[], AbstractContextManager[None]] = PrivateAttr(default_factory=lambda: nullcontext)
 
     def __init__(self, uri: str | Path = IN_MEMORY, version: int | None = None, **kwargs: Any) -> None:
         given = {"uri": str(uri), **kwargs}
@@ -97,27 +95,16 @@ class LanceVectorStore(BasePydanticVectorStore):
         """The nodes, for what LlamaIndex's interface has no method for."""
         return self._nodes
 
-    def kept_by(
-        self, reading: Callable[[Callable[[], Any]], Any], changing: Callable[[], AbstractContextManager[None]]
-    ) -> None:
-        """Have what LlamaIndex's own classes do be done in steps with who keeps the versions of the table.
-
-        Args:
-            reading: Reads by a function, from another version where the one that was opened is gone.
-            changing: Changes are made in it, and kept at its end.
-        """
-        self._reading, self._changing = reading, changing
-
     def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
         """Write nodes, replacing those whose ids are there, in one transaction."""
         if nodes:
-            with self._changing():
+            with self._nodes.change_in():
                 self._nodes.replace([], nodes)
         return [node.node_id for node in nodes]
 
     def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
         """Read nodes by id, in the order of the ids, by metadata, or by both; an empty list of ids means no node."""
-        return self._reading(lambda: self._read(node_ids, filters))  # type: ignore[no-any-return]
+        return self._nodes.read_by(lambda: self._read(node_ids, filters))  # type: ignore[no-any-return]
 
     def _read(self, node_ids: Sequence[str] | None, filters: MetadataFilters | None) -> list[BaseNode]:
         now = self._nodes.now
@@ -130,14 +117,14 @@ class LanceVectorStore(BasePydanticVectorStore):
 
     def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
         """Delete the nodes of a document."""
-        with self._changing():
+        with self._nodes.change_in():
             self._nodes.delete(is_any_of("document_id", [ref_doc_id]))
 
     def delete_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
     ) -> None:
         """Delete nodes by id, by metadata, or by both; an empty list of ids deletes nothing."""
-        with self._changing():
+        with self._nodes.change_in():
             if filters is not None:
                 node_ids = [node.node_id for node in self._read(node_ids, filters)]
             if node_ids:
@@ -145,14 +132,14 @@ class LanceVectorStore(BasePydanticVectorStore):
 
     def clear(self) -> None:
         """Delete all nodes."""
-        with self._changing():
+        with self._nodes.change_in():
             self._nodes.delete(ALL)
 
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
         """The nodes nearest to an embedding by cosine; filtered ones are dropped and more fetched in their place."""
         if query.mode != VectorStoreQueryMode.DEFAULT:
             raise ValueError(f"LanceVectorStore answers queries of mode 'default' only, not {query.mode.value!r}")
-        return self._reading(lambda: self._found(query))  # type: ignore[no-any-return]
+        return self._nodes.read_by(lambda: self._found(query))  # type: ignore[no-any-return]
 
     def _found(self, query: VectorStoreQuery) -> VectorStoreQueryResult:
         asked = (("id", query.node_ids), ("document_id", query.doc_ids))
@@ -185,6 +172,9 @@ class LanceNodes(NodeTable, NodeStore):
 
     Attributes:
         words: How the words of what is written are told; None where it is not searched by words.
+        read_by: Reads for LlamaIndex's own classes by a function, from another version where the one that was opened is
+            gone; for who keeps the versions of the table.
+        change_in: What these classes change is changed in it, and kept at its end.
     """
 
     atomic = True
@@ -197,6 +187,8 @@ class LanceNodes(NodeTable, NodeStore):
         NodeStore.__init__(self)
         self.vector_store = vector_store
         self.words: Words | None = None
+        self.read_by: Callable[[Callable[[], Any]], Any] = lambda read: read()
+        self.change_in: Callable[[], AbstractContextManager[None]] = nullcontext
 
     @property
     def dimension(self) -> int | None:

@@ -378,9 +378,7 @@ class NodeTable:
         self._keeps_versions = self.pinned or uri == IN_MEMORY
         self._writing = threading.RLock()
         self._settled: int | None = None  # the version after which there is nothing to compact or to index
-        if version is None:
-            version = self._latest_version()
-        self.now = self._at(version)
+        self.now = self._at(_number(self._open()) if version is None else version)
 
     def write(self, rows: pa.Table, document_ids: Collection[str] = ()) -> None:
         """Write rows, replacing those whose ids are there, and delete the other rows of some documents.
@@ -429,10 +427,9 @@ class NodeTable:
             InvalidIndexError: The version is not there any more.
         """
         with self._writing:
-            number = int(version)
-            if number != self._latest_version():
+            table, number = self._open(), int(version)
+            if number != _number(table):
                 with self._at(number).reading():
-                    table = self.connection.open_table(TABLE)
                     if number:
                         table.restore(number)
                     else:  # not dropped: the numbers of versions would begin anew
@@ -474,9 +471,9 @@ class NodeTable:
         compact in the same go, and remove the version before that.
         """
         with self._writing:
-            if self._settled is not None and self._settled == self.now.version == self._latest_version():
+            table = self._open()
+            if self._settled is not None and self._settled == self.now.version == _number(table):
                 with self.now.reading():
-                    table = self.connection.open_table(TABLE)
                     remove_versions(table, older_than)
                     if not older_than and self.uri != IN_MEMORY and len(table.list_versions()) > 1:
                         # the clock was set back, and LanceDB keeps what is later than now
@@ -533,46 +530,45 @@ class NodeTable:
     def _changing(self) -> Iterator[Any]:
         """The table as it is written to, or None where there is none; what failed half-way is taken back."""
         with self._writing:
-            table = self._open_latest()
-            before = int(table.version) if table is not None else 0
+            table = self._open()
+            before = _number(table)
+            if self.pinned and before != self.now.version:
+                raise InvalidIndexError(
+                    f"the index in {self.uri} was written to since version {self.now.version} of its table, which is "
+                    f"now at version {before}: load the index again."
+                )
             try:
                 yield table
             except BaseException:
-                if before and self._latest_version() != before:
-                    self.connection.open_table(TABLE).restore(before)
+                if before and _number(latest := self._open()) != before:
+                    latest.restore(before)
                 raise
             finally:
                 self._follow()
 
     def _follow(self) -> None:
-        version = self._latest_version()
+        version = _number(self._open())
         if version != self.now.version:
             self.now = self._at(version)
-
-    def _open_latest(self) -> Any:
-        latest = self._latest_version()
-        if self.pinned and latest != self.now.version:
-            raise InvalidIndexError(
-                f"the index in {self.uri} was written to since version {self.now.version} of its table, which is now "
-                f"at version {latest}: load the index again."
-            )
-        if not latest:
-            return None
-        with self.now.reading():
-            return self.connection.open_table(TABLE)
 
     def _at(self, version: int) -> TableVersion:
         return TableVersion(self._reading, self.uri, version)
 
-    def _latest_version(self) -> int:
+    def _open(self) -> Any:
+        """The latest version, as it is written to; None where there is no table."""
         # a writer that was killed before its first version was whole left none
         there = TABLE in self.connection.list_tables().tables if self.uri == IN_MEMORY else self._versions()
         with TableVersion(self._reading, self.uri, 0).reading():
-            return int(self.connection.open_table(TABLE).version) if there else 0
+            return self.connection.open_table(TABLE) if there else None
 
     def _versions(self) -> list[Path]:
         """The files that LanceDB has of the versions in a folder, one each."""
         return list((Path(self.uri) / f"{TABLE}.lance" / "_versions").glob("*.manifest"))
+
+
+def _number(table: Any) -> int:
+    """The version that a table is at; 0 where there is none."""
+    return 0 if table is None else int(table.version)
 
 
 def _batched(rows: pa.Table) -> pa.Table:
