@@ -18,7 +18,7 @@ from llama_index.core.vector_stores.simple import SimpleVectorStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_pack_densex.stores.index import node_store
-from llama_pack_densex.stores.lance import LanceVectorStore
+from llama_pack_densex.stores.lance import LanceNodes, LanceVectorStore
 from llama_pack_densex.stores.manifest import FILE, InvalidIndexError, Manifest, is_index
 from llama_pack_densex.stores.node_store import NodeStore
 
@@ -84,7 +84,7 @@ class IndexFolder:
         if manifest.vector_store == LanceVectorStore.class_name():
             if vector_store is not None:
                 raise InvalidIndexError(f"{self.path} keeps its nodes itself; leave vector_store out to open it.")
-            return LanceVectorStore(self.data, version=int(manifest.version)).nodes
+            return LanceNodes(str(self.data), int(manifest.version))
         if vector_store is None and manifest.vector_store not in _IN_MEMORY:
             raise InvalidIndexError(
                 f"{self.path} keeps its embeddings in a {manifest.vector_store}; pass it as vector_store=."

@@ -56,7 +56,7 @@ class NodeIndex:
     def __init__(
         self, store: NodeStore | None = None, embed_model: BaseEmbedding | None = None, words: Words | None = None
     ) -> None:
-        self.store = store if store is not None else LanceVectorStore().nodes
+        self.store = store if store is not None else LanceNodes()
         self.embed_model = embed_model
         self.missing_links = 0
         self.changed = False
@@ -256,8 +256,10 @@ def node_store(vector_store: BasePydanticVectorStore | None, docstore: BaseDocum
         vector_store: None means an embedded one in memory.
         docstore: Used where the vector store cannot give nodes back.
     """
-    if vector_store is None or isinstance(vector_store, LanceVectorStore):
-        return (vector_store or LanceVectorStore()).nodes
+    if vector_store is None:
+        return LanceNodes()
+    if isinstance(vector_store, LanceVectorStore):
+        return vector_store.nodes
     from llama_pack_densex.stores.foreign import adapter_for
 
     return adapter_for(vector_store, docstore)

@@ -65,6 +65,7 @@ class LanceVectorStore(BasePydanticVectorStore):
         uri: A folder, or "memory://" for a store that lives as long as this object.
         version: The version of the table to read and to write on top of; 0 for the time before there was one. None
             means the latest.
+        nodes: What it writes to and reads, where that is there already.
 
     Raises:
         InvalidIndexError: The version is not there any more, or a file is damaged.
@@ -76,10 +77,12 @@ class LanceVectorStore(BasePydanticVectorStore):
 
     _nodes: LanceNodes = PrivateAttr()
 
-    def __init__(self, uri: str | Path = IN_MEMORY, version: int | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, uri: str | Path = IN_MEMORY, version: int | None = None, nodes: LanceNodes | None = None, **kwargs: Any
+    ) -> None:
         given = {"uri": str(uri), **kwargs}
         super().__init__(**given)
-        self._nodes = LanceNodes(self, version)
+        self._nodes = LanceNodes(self.uri, version) if nodes is None else nodes
 
     @classmethod
     def class_name(cls) -> str:
@@ -162,13 +165,13 @@ _OURS = "granularity != ''"  # what others wrote into the same table stays out o
 
 
 class LanceNodes(NodeTable, NodeStore):
-    """Nodes in a `LanceVectorStore`. Each change is another version of its table, and seen as a whole or not at all.
+    """Nodes in a LanceDB table. Each change is another version of it, and seen as a whole or not at all.
 
     Who keeps the number of a version can go back to it, until `clean` removes it: see `roll_back`.
 
     Args:
-        vector_store: The store.
-        version: The version of the table, as in `NodeTable`.
+        uri: A folder, or "memory://", as in `NodeTable`.
+        version: The version of the table, as there.
 
     Attributes:
         words: How the words of what is written are told; None where it is not searched by words.
@@ -180,15 +183,16 @@ class LanceNodes(NodeTable, NodeStore):
     atomic = True
     needs_embeddings = False
 
-    vector_store: LanceVectorStore
-
-    def __init__(self, vector_store: LanceVectorStore, version: int | None) -> None:
-        NodeTable.__init__(self, vector_store.uri, version)
+    def __init__(self, uri: str = IN_MEMORY, version: int | None = None) -> None:
+        NodeTable.__init__(self, uri, version)
         NodeStore.__init__(self)
-        self.vector_store = vector_store
         self.words: Words | None = None
         self.read_by: Callable[[Callable[[], Any]], Any] = lambda read: read()
         self.change_in: Callable[[], AbstractContextManager[None]] = nullcontext
+
+    @property
+    def vector_store(self) -> LanceVectorStore:  # type: ignore[override]  # not kept: they would keep one another
+        return LanceVectorStore(self.uri, nodes=self)
 
     @property
     def dimension(self) -> int | None:

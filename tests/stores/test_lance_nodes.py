@@ -198,7 +198,7 @@ def test_embeddings_that_cannot_be_compared_are_told(nodes: LanceNodes) -> None:
 def test_filters_cost_no_result(passing: list[int], large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if large:
         monkeypatch.setattr(filters, "_MOST_NAMED", 100)
-    nodes = LanceVectorStore().nodes
+    nodes = LanceNodes()
     nodes.replace([], many(0, 600))
     nodes.maintain()
     found = ids_found(nodes, "d3/1", 40, one_of("n", passing))
@@ -209,7 +209,7 @@ def test_filters_cost_no_result(passing: list[int], large: bool, monkeypatch: py
 
 def test_a_filter_that_passes_some_passages_of_a_document_costs_no_result_either() -> None:
     """Whole documents are asked for by their ids; here that would bring the other passage's units too."""
-    nodes = LanceVectorStore().nodes
+    nodes = LanceNodes()
     parts = [document(f"d{n}/{part}", n=n, part=part) for n in range(40) for part in "ab"]
     for node in (node for nodes_of in parts for node in nodes_of):
         node.relationships[NodeRelationship.SOURCE].node_id = node.ref_doc_id.partition("/")[0]
@@ -274,7 +274,7 @@ def test_a_writer_that_opened_a_version_does_not_write_over_another_ones(tmp_pat
 
 def test_a_write_that_fails_half_way_changes_nothing(nodes: LanceNodes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lance_table, "MOST_MERGED", 0)
-    nodes = LanceVectorStore().nodes
+    nodes = LanceNodes()
     nodes.replace([], document("a", text="old"))
 
     def full(*_: object, **__: object) -> None:
@@ -343,7 +343,7 @@ def test_files_and_parts_of_the_index_do_not_pile_up(tmp_path: Path) -> None:
 def test_old_versions_do_not_pile_up_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lance_table, "_KEPT_IN_MEMORY", timedelta(0))
     monkeypatch.setattr(lance_table, "MOST_FRAGMENTS", 8)
-    nodes = LanceVectorStore().nodes
+    nodes = LanceNodes()
     most = 0
     for n in range(60):
         nodes.replace([], document(f"d{n}"))
