@@ -395,7 +395,7 @@ class NodeTable:
                 # the indices of words before the rows, so that no stop leaves rows without them
                 empty, mode = rows.schema.empty_table(), "create" if table is None else "overwrite"
                 written = self.connection.create_table(TABLE, empty, mode=mode)
-                index_words(written)
+                keep_up(written)
                 written.add(_batched(rows))
                 return
             same_dimension({dimension_in(table.schema), dimension_in(rows.schema)})
@@ -457,7 +457,7 @@ class NodeTable:
         """
         before = self.now.version
         with self._changing() as table:
-            if table is not None and keep_up(table, dimension_in(table.schema), midway):
+            if table is not None and keep_up(table, midway):
                 self._settled = int(table.version)
                 _give_back()
                 if self.uri == IN_MEMORY:
@@ -492,8 +492,7 @@ class NodeTable:
             if table is None:
                 return
             written = self.connection.create_table(TABLE, self._stream(change), mode="overwrite")
-            index_words(written)
-            keep_up(written, dimension_in(written.schema))
+            keep_up(written)
             settle(written)
             self._settled = int(written.version)
 
@@ -503,8 +502,7 @@ class NodeTable:
             return "0"
         with self.now.reading():
             written = lancedb.connect(str(folder)).create_table(TABLE, self._stream())
-        index_words(written)
-        keep_up(written, self.now.dimension)
+        keep_up(written)
         return str(written.version)
 
     def read_about(self) -> str | None:
@@ -593,20 +591,21 @@ _WORDS = FTS(
 )  # fmt: skip
 
 
-def keep_up(table: Any, dimension: int | None, midway: bool = False) -> bool:
-    """Make or complete indices and merge files where it is due.
+def keep_up(table: Any, midway: bool = False) -> bool:
+    """Make or complete indices and merge files where it is due; those of words are made at once.
 
     Args:
         table: LanceDB's.
-        dimension: Of its embeddings; None where it has none.
         midway: Whether more will be written at once: then only what would slow the writing down is done, and the words
             are indexed where there are twice as many.
 
     Returns:
-        Whether anything was done.
+        Whether anything but that was done.
     """
-    rows = table.count_rows()
+    rows, columns = table.count_rows(), set(table.schema.names)
     indexed = {index.columns[0]: index for index in table.list_indices()}
+    for column in sorted({PASSAGE_WORDS, UNIT_WORDS} & columns - indexed.keys()):
+        table.create_index(column, config=_WORDS)
     fragments = int(table.stats()["fragment_stats"]["num_fragments"])
     due: bool = fragments > MOST_FRAGMENTS + rows // 10_000
     unindexed = {column: int(index.num_unindexed_rows or 0) for column, index in indexed.items()}
@@ -619,7 +618,7 @@ def keep_up(table: Any, dimension: int | None, midway: bool = False) -> bool:
         vectors = indexed.get("vector")
         due = due or unindexed.get("vector", 0) > max(MOST_UNINDEXED, rows // 25)
         made_anew = vectors is not None and due and int(vectors.num_segments or 0) >= MOST_SEGMENTS
-        if made_anew or (vectors is None and dimension is not None and rows >= ROWS_WITH_INDEX):
+        if made_anew or (vectors is None and "vector" in columns and rows >= ROWS_WITH_INDEX):
             settle(table)
             partitions = max(1, rows // ROWS_A_PARTITION)
             config = IvfSq(distance_type="cosine", num_partitions=partitions, sample_rate=64, max_iterations=10)
@@ -628,14 +627,6 @@ def keep_up(table: Any, dimension: int | None, midway: bool = False) -> bool:
     if due:
         settle(table)
     return due
-
-
-def index_words(table: Any) -> None:
-    """Make the indices of words, if the table has any."""
-    there = {index.columns[0] for index in table.list_indices()}
-    for column in (PASSAGE_WORDS, UNIT_WORDS):
-        if column in table.schema.names and column not in there:
-            table.create_index(column, config=_WORDS)
 
 
 def settle(table: Any) -> None:
