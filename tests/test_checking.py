@@ -43,7 +43,7 @@ def rows(folder: Path, change: Any) -> None:
     store = LanceVectorStore(folder / manifest.data)
     change(store)
     text = (folder / "densex.json").read_text(encoding="utf-8")
-    now = json.loads(text) | {"version": str(store.table.now.version)}
+    now = json.loads(text) | {"version": str(store.nodes.now.version)}
     (folder / "densex.json").write_text(json.dumps(now), encoding="utf-8")
 
 

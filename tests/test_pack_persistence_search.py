@@ -58,7 +58,7 @@ def load(kind: str, folder: Path, **options: Any) -> DenseXRetrievalPack:
 def words_of(folder: Path) -> str:
     """What an index says of its words; empty where it has none."""
     manifest = Manifest.read(folder)
-    return LanceVectorStore(folder / manifest.data, version=int(manifest.version)).table.now.note
+    return LanceVectorStore(folder / manifest.data, version=int(manifest.version)).nodes.now.note
 
 
 def answers(pack: DenseXRetrievalPack) -> list[Any]:

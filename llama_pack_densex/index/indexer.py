@@ -164,26 +164,28 @@ class DocumentIndexer:
             self._parser.propositionizer.forget_replies(text for _, parsed in fallen for text in _fallbacks(parsed))
             for place, parsed in fallen:
                 self._fail(place, parsed, PropositionizerError(why))
-        if len(waiting) > 1:
-            documents = [parsed for _, parsed in waiting]
-            try:
-                replaced = self._write(documents)
-            except Exception as error:  # one of them may be at fault
+        if waiting:
+            self._write_all(waiting)
+
+    def _write_all(self, waiting: Sequence[tuple[int, ParsedDocument]]) -> None:
+        """Write documents in one go; where that fails, one by one, so that a bad one costs only itself."""
+        try:
+            replaced = self._write([parsed for _, parsed in waiting])
+        except Exception as error:
+            if len(waiting) > 1:
                 logger.debug("%d documents are written one by one: %s", len(waiting), classify(error).summary)
-            else:
-                self._done(documents, replaced)
+                for one in waiting:
+                    self._write_all([one])
                 return
-        for place, parsed in waiting:
-            try:
-                replaced = self._write([parsed])
-            except Exception as error:
-                self._fail(place, parsed, error)
-                self._failures += 1
-                kind = "rejected" if isinstance(error, ValueError) else classify(error).kind
-                if self._failures >= _FAILURES_IN_A_ROW.get(kind, _REFUSED_IN_A_ROW):
-                    raise
-            else:
-                self._done([parsed], replaced)
+            self._fail(*waiting[0], error)
+            self._failures += 1
+            kind = "rejected" if isinstance(error, ValueError) else classify(error).kind
+            if self._failures >= _FAILURES_IN_A_ROW.get(kind, _REFUSED_IN_A_ROW):
+                raise
+        else:
+            self._failures = 0
+            for (_, parsed), was_there in zip(waiting, replaced, strict=True):
+                self._watch.done(parsed, was_there)
 
     def _write(self, documents: Sequence[ParsedDocument]) -> list[bool]:
         """Replace documents of different ids by what became of them; whether each replaced an earlier version."""
@@ -205,11 +207,6 @@ class DocumentIndexer:
                 there[record.document_id] = DocumentRecord(record.document_hash, record.file)
         self._trust.add(node.get_content() for node in nodes if node.metadata.get(GRANULARITY_KEY) == "passage")
         return were_there
-
-    def _done(self, documents: Sequence[ParsedDocument], replaced: Sequence[bool]) -> None:
-        self._failures = 0
-        for parsed, was_there in zip(documents, replaced, strict=True):
-            self._watch.done(parsed, was_there)
 
     def _fail(self, place: int, parsed: ParsedDocument, error: Exception) -> None:
         self._indexed[place] = False

@@ -121,7 +121,7 @@ class CommittedIndex(NodeIndex):
         self._following = threading.Lock()
         self._threads = threading.RLock()  # those that write wait for one another, as they do by a folder's lock
         if folder is not None and isinstance(self.store, LanceNodes):
-            self.store.vector_store.kept_by(self.reading, self._changing)
+            self.store.read_by, self.store.change_in = self.reading, self._changing
 
     def _follow(self) -> bool:
         """Go on with the index's current state, as who reads it.
@@ -459,7 +459,7 @@ def _words_for(options: PackOptions, given: Given, opened: Opened, embed_model: 
     if tokenizer is not None:  # the comparison gives words without those of propositions
         return tokenizer if isinstance(tokenizer, Words) else Words.by(tokenizer)
     if isinstance(opened.store, LanceNodes):
-        note = opened.store.vector_store.table.now.note
+        note = opened.store.now.note
     else:
         note = note_of(opened.folder.data) if opened.folder is not None else ""
     made = words_in(note)

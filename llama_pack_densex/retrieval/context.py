@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Literal
 
@@ -16,16 +17,10 @@ from llama_index.core.schema import IndexNode, MetadataMode, NodeWithScore, Quer
 from llama_index.core.utils import get_tokenizer
 from pydantic import PositiveInt
 
-from llama_pack_densex.node_parsers.metadata import (
-    BOOKKEEPING_KEYS,
-    FOOTNOTE_KEY,
-    GRANULARITY_KEY,
-    MATCHED_KEY,
-    TITLE_KEY,
-)
+from llama_pack_densex.node_parsers.metadata import BOOKKEEPING_KEYS, FOOTNOTE_KEY, GRANULARITY_KEY, TITLE_KEY
 from llama_pack_densex.propositionizers.language import CJK, tokenize
 from llama_pack_densex.propositionizers.sentences import sentence_spans
-from llama_pack_densex.retrieval.hits import MatchedUnit, matched_units
+from llama_pack_densex.retrieval.hits import MatchedUnit, carrying, matched_units
 
 ContextMode = Literal["passages", "propositions", "propositions+passages", "window"]
 DEFAULT_MODE: ContextMode = "propositions+passages"
@@ -159,7 +154,7 @@ def assemble_context(
         context.add_windows([(fact.source, fact.unit.text) for fact in ranked], window)
         context.add(without_units)
     elif mode == "propositions":
-        context.add_facts(ranked, words=None)
+        context.add_facts(ranked, math.inf)
         context.add(without_units)
     else:
         shown = {fact.unit.id for fact in context.add_facts(ranked, words)}
@@ -199,7 +194,7 @@ class _Context:
         above = list(self.nodes)
         self.nodes = [*above, *windows(said, width, lambda shown: self.holds([*above, *shown]), fill)]
 
-    def add_facts(self, ranked: Sequence[Fact], words: float | None) -> list[Fact]:
+    def add_facts(self, ranked: Sequence[Fact], words: float) -> list[Fact]:
         """Begin with a node of facts, with titles where these leave room for a fact, and return the facts."""
         for titles in (True, False):
 
@@ -207,11 +202,11 @@ class _Context:
                 return self._holds([render_facts(facts, titles)])
 
             if facts := choose_facts(ranked, words, fits):
-                text, matched = render_facts(facts, titles), [asdict(fact.unit) for fact in facts]
-                about = {GRANULARITY_KEY: _FACTS, MATCHED_KEY: matched}
-                node = TextNode(id_=str(uuid.uuid5(_NAMESPACE, text)), text=text, metadata=about)
+                text = render_facts(facts, titles)
+                node_id, metadata = str(uuid.uuid5(_NAMESPACE, text)), {GRANULARITY_KEY: _FACTS}
+                node = TextNode(id_=node_id, text=text, metadata=metadata)
                 node.excluded_embed_metadata_keys = node.excluded_llm_metadata_keys = list(BOOKKEEPING_KEYS)
-                self.nodes.append(NodeWithScore(node=node, score=facts[0].source.score))
+                self.nodes.append(carrying(node, facts[0].source.score, [fact.unit for fact in facts]))
                 return facts
         return []
 
@@ -264,23 +259,20 @@ def rank_facts(nodes: Sequence[NodeWithScore]) -> list[Fact]:
 
 
 def choose_facts(
-    ranked: Iterable[Fact], words: float | None, fits: Callable[[Sequence[Fact]], bool] | None = None
+    ranked: Iterable[Fact], words: float, fits: Callable[[Sequence[Fact]], bool] = lambda facts: True
 ) -> list[Fact]:
     """Take facts from the best down, leaving out those that do not fit beside what was taken.
 
     Args:
         ranked: Facts, best first.
-        words: Words of facts to take; the first is taken even if it alone has more. None means any number.
-        fits: Whether a choice of facts fits into what is to be read; it holds for the first fact too. None means that
-            any does.
+        words: Words of facts to take; the first is taken even if it alone has more.
+        fits: Whether a choice of facts fits into what is to be read; it holds for the first fact too.
     """
     kept: list[Fact] = []
     taken = 0.0
     for fact in ranked:
-        length = 0.0 if words is None else count_words(fact.unit.text)
-        if words is not None and kept and taken + length > words:
-            continue
-        if fits is None or fits([*kept, fact]):
+        length = count_words(fact.unit.text)
+        if (not kept or taken + length <= words) and fits([*kept, fact]):
             kept.append(fact)
             taken += length
     return kept
@@ -435,7 +427,7 @@ class Budget:
     def words(self) -> float:
         """About how many words the limit allows."""
         per_word = {"words": 1.0, "tokens": 4 / 3, "characters": 6.0}[self.unit]
-        return float("inf") if self.limit is None else self.limit / per_word
+        return math.inf if self.limit is None else self.limit / per_word
 
     def size(self, text: str) -> float:
         """The length of a text in the budget's unit."""

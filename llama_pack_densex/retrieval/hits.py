@@ -148,7 +148,7 @@ def collapse(units: Sequence[FoundNode], around: Sequence[FoundNode] = ()) -> tu
 def with_matches(
     node: BaseNode, score: float, units: Sequence[FoundNode], records: Mapping[str, NodeRecord]
 ) -> NodeWithScore:
-    """A copy of a node that carries the units that found it, under a key that our nodes hide from models.
+    """A copy of a node that carries the units that found it.
 
     Args:
         node: The node.
@@ -162,10 +162,14 @@ def with_matches(
             if (first := matched.setdefault(shown.id, shown)) is not shown:  # found itself, and by questions
                 best, question = max(first.score, shown.score), first.question or shown.question
                 matched[shown.id] = replace(first, score=best, question=question)
-    ranked = sorted(matched.values(), key=lambda unit: -unit.score)
+    return carrying(node, score, sorted(matched.values(), key=lambda unit: -unit.score))
+
+
+def carrying(node: BaseNode, score: float | None, units: Sequence[MatchedUnit]) -> NodeWithScore:
+    """A copy of a node that carries some units, best first, under a key that our nodes hide from models."""
     copy = node.model_copy()
     # `asdict` would copy every string, which is most of the time that this takes
-    copy.metadata = {**node.metadata, MATCHED_KEY: [dict(vars(unit)) for unit in ranked]}
+    copy.metadata = {**node.metadata, MATCHED_KEY: [dict(vars(unit)) for unit in units]}
     return NodeWithScore(node=copy, score=score)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.callbacks import CallbackManager
@@ -13,7 +13,7 @@ from llama_index.core.schema import NodeWithScore, QueryBundle
 
 from llama_pack_densex.node_parsers.metadata import MATCHED_KEY
 from llama_pack_densex.retrieval.context import is_unit
-from llama_pack_densex.retrieval.hits import MatchedUnit, matched_units
+from llama_pack_densex.retrieval.hits import carrying, matched_units
 from llama_pack_densex.stores.index import NodeIndex
 
 MIN_CANDIDATES = 20
@@ -83,15 +83,8 @@ class RerankingRetriever(BaseRetriever):
         """The nodes, where a retrieved unit is not the best one of its passage any more, with that in its place."""
         best = {node.node.node_id: matched_units(node.node)[0].id for node in nodes if is_unit(node)}
         units = self._index.fetch([best_id for node_id, best_id in best.items() if best_id != node_id])
-        shown = []
-        for node in nodes:
-            unit = units.get(best.get(node.node.node_id, ""))
-            if unit is not None:
-                copy = unit.model_copy()
-                copy.metadata = {**unit.metadata, MATCHED_KEY: node.node.metadata[MATCHED_KEY]}
-                node = NodeWithScore(node=copy, score=node.score)
-            shown.append(node)
-        return shown
+        shown = ((node, units.get(best.get(node.node.node_id, ""))) for node in nodes)
+        return [node if unit is None else carrying(unit, node.score, matched_units(node.node)) for node, unit in shown]
 
 
 def _units(node: NodeWithScore) -> list[NodeWithScore]:
@@ -109,13 +102,9 @@ def _units(node: NodeWithScore) -> list[NodeWithScore]:
 
 def _rescored(node: NodeWithScore, scores: dict[str, float]) -> NodeWithScore | None:
     """A node with its units' new scores; None where the reranker dropped all of them."""
-    units: list[MatchedUnit] = [
-        replace(unit, score=scores[unit.id]) for unit in matched_units(node.node) if unit.id in scores
-    ]
+    units = [replace(unit, score=scores[unit.id]) for unit in matched_units(node.node) if unit.id in scores]
     if not units:
         own = scores.get(node.node.node_id)
         return None if own is None else NodeWithScore(node=node.node, score=own)
     units.sort(key=lambda unit: -unit.score)
-    copy = node.node.model_copy()
-    copy.metadata = {**node.node.metadata, MATCHED_KEY: [asdict(unit) for unit in units]}
-    return NodeWithScore(node=copy, score=units[0].score)
+    return carrying(node.node, units[0].score, units)

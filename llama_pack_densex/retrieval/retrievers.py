@@ -185,7 +185,7 @@ class Merged:
 
     Args:
         node_id: A base node that merging reached, or the best unit of a passage that was not merged.
-        parent_id: The id of the node above: of a base node its parent, of a unit its passage; None at the top.
+        parent_id: The id of the node above, of a unit of that above its passage; None at the top.
         score: The best score of what it stands for.
         units: The units that found it, best first.
         whole: Whether it is a base node.
@@ -226,7 +226,7 @@ def merge_units(hit: PassageHit, passage: BaseNode, counted: Container[str], rat
         stating = None
     if stating is None or (children and _ratio(children, found) > ratio_thresh):
         return Merged(passage.node_id, parent_id, hit.score, hit.units, whole=True)
-    return Merged(stating.id, passage.node_id, hit.score, hit.units, whole=False)
+    return Merged(stating.id, parent_id, hit.score, hit.units, whole=False)
 
 
 def merge_level(
@@ -239,7 +239,7 @@ def merge_level(
 
     Args:
         results: What there is so far.
-        parents: Parent nodes by id, and for units that were not merged their passages.
+        parents: Parent nodes by id.
         ratio_thresh: The share of children above which a parent takes their place.
 
     Returns:
@@ -257,12 +257,8 @@ def merge_level(
     merged: list[Merged] = []
     members: defaultdict[str, list[Merged]] = defaultdict(list)
     for result in results:
-        above = result.parent_id
-        passage = None if result.whole or above is None else parents.get(above)
-        if passage is not None:
-            above = passage.parent_node.node_id if passage.parent_node else None
-        if above is not None and above in merging:
-            members[above].append(result)
+        if result.parent_id is not None and result.parent_id in merging:
+            members[result.parent_id].append(result)
         else:
             merged.append(result)
     for parent_id, group in members.items():

@@ -8,6 +8,7 @@ from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -375,14 +376,9 @@ def _words_with(now: TableVersion, characters: set[str]) -> list[str]:
     """The pairs of characters that some single ones are in."""
     condition = " OR ".join(f"{PASSAGE_WORDS} LIKE {quote(f'%{character}%')}" for character in sorted(characters))
     pairs: dict[str, None] = {}
-    read = 0
-    for batch in now.scan([PASSAGE_WORDS], condition):
-        for text in batch.column(PASSAGE_WORDS).to_pylist():
-            known = (word for word in text.split(" ") if len(word) == 2)
-            pairs |= dict.fromkeys(word for word in known if not characters.isdisjoint(word))
-        read += batch.num_rows
-        if read >= _PAIRS_READ:
-            break
+    for (text,) in islice(now.values([PASSAGE_WORDS], condition), _PAIRS_READ):
+        known = (word for word in text.split(" ") if len(word) == 2)
+        pairs |= dict.fromkeys(word for word in known if not characters.isdisjoint(word))
     return list(pairs)
 
 

@@ -84,7 +84,7 @@ class IndexFolder:
         if manifest.vector_store == LanceVectorStore.class_name():
             if vector_store is not None:
                 raise InvalidIndexError(f"{self.path} keeps its nodes itself; leave vector_store out to open it.")
-            return LanceNodes(LanceVectorStore(self.data, version=int(manifest.version)))
+            return LanceNodes(str(self.data), int(manifest.version))
         if vector_store is None and manifest.vector_store not in _IN_MEMORY:
             raise InvalidIndexError(
                 f"{self.path} keeps its embeddings in a {manifest.vector_store}; pass it as vector_store=."

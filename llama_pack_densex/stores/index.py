@@ -64,7 +64,7 @@ class NodeIndex:
         self.beside = WordsBeside(None if isinstance(self.store, LanceNodes) else words)
         self._spare, self._spare_of = WordsBeside(words), ""  # for which version of a LanceDB table that lacks them
         if words is not None and isinstance(self.store, LanceNodes):
-            self.store.vector_store.words = words
+            self.store.words = words
 
     def records(self, granularity: str | None = None) -> Iterator[NodeRecord]:
         """All nodes in short, or those of one granularity."""
@@ -256,8 +256,10 @@ def node_store(vector_store: BasePydanticVectorStore | None, docstore: BaseDocum
         vector_store: None means an embedded one in memory.
         docstore: Used where the vector store cannot give nodes back.
     """
-    if vector_store is None or isinstance(vector_store, LanceVectorStore):
-        return LanceNodes(vector_store)
+    if vector_store is None:
+        return LanceNodes()
+    if isinstance(vector_store, LanceVectorStore):
+        return vector_store.nodes
     from llama_pack_densex.stores.foreign import adapter_for
 
     return adapter_for(vector_store, docstore)

@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from datetime import timedelta
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from llama_index.core.bridge.pydantic import Field, PrivateAttr
+from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.schema import BaseNode, NodeRelationship
 from llama_index.core.storage.docstore.utils import doc_to_json, json_to_doc
 from llama_index.core.vector_stores.types import (
@@ -49,7 +49,6 @@ from llama_pack_densex.stores.node_store import (
     NodeRecord,
     NodeStore,
     kept_as_json,
-    to_records,
 )
 from llama_pack_densex.stores.words import SAYING, Words, stated_by, words_in
 
@@ -66,6 +65,7 @@ class LanceVectorStore(BasePydanticVectorStore):
         uri: A folder, or "memory://" for a store that lives as long as this object.
         version: The version of the table to read and to write on top of; 0 for the time before there was one. None
             means the latest.
+        nodes: What it writes to and reads, where that is there already.
 
     Raises:
         InvalidIndexError: The version is not there any more, or a file is damaged.
@@ -74,17 +74,15 @@ class LanceVectorStore(BasePydanticVectorStore):
 
     stores_text: bool = True
     uri: str = IN_MEMORY
-    words: Any = Field(default=None, exclude=True, repr=False)
-    """How the words of what is written are told (`Words`); None where it is not searched by words."""
 
-    _table: NodeTable = PrivateAttr()
-    _reading: Callable[[Callable[[], Any]], Any] = PrivateAttr(default_factory=lambda: lambda read: read())
-    _changing: Callable[[], AbstractContextManager[None]] = PrivateAttr(default_factory=lambda: nullcontext)
+    _nodes: LanceNodes = PrivateAttr()
 
-    def __init__(self, uri: str | Path = IN_MEMORY, version: int | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, uri: str | Path = IN_MEMORY, version: int | None = None, nodes: LanceNodes | None = None, **kwargs: Any
+    ) -> None:
         given = {"uri": str(uri), **kwargs}
         super().__init__(**given)
-        self._table = NodeTable(self.uri, version)
+        self._nodes = LanceNodes(self.uri, version) if nodes is None else nodes
 
     @classmethod
     def class_name(cls) -> str:
@@ -93,75 +91,58 @@ class LanceVectorStore(BasePydanticVectorStore):
     @property
     def client(self) -> Any:
         """The LanceDB connection."""
-        return self._table.connection
+        return self._nodes.connection
 
     @property
-    def table(self) -> NodeTable:
-        """The table, for what LlamaIndex's interface has no method for."""
-        return self._table
-
-    def kept_by(
-        self, reading: Callable[[Callable[[], Any]], Any], changing: Callable[[], AbstractContextManager[None]]
-    ) -> None:
-        """Have what LlamaIndex's own classes do be done in steps with who keeps the versions of the table.
-
-        Args:
-            reading: Reads by a function, from another version where the one that was opened is gone.
-            changing: Changes are made in it, and kept at its end.
-        """
-        self._reading, self._changing = reading, changing
-
-    def rows_of(self, nodes: Sequence[BaseNode]) -> pa.Table:
-        """Nodes as rows of the table."""
-        rows = to_rows(nodes)
-        return rows if self.words is None else self.words.added_to(rows)
+    def nodes(self) -> LanceNodes:
+        """The nodes, for what LlamaIndex's interface has no method for."""
+        return self._nodes
 
     def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
         """Write nodes, replacing those whose ids are there, in one transaction."""
         if nodes:
-            with self._changing():
-                self._table.replace(self.rows_of(nodes))
+            with self._nodes.change_in():
+                self._nodes.replace([], nodes)
         return [node.node_id for node in nodes]
 
     def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
         """Read nodes by id, in the order of the ids, by metadata, or by both; an empty list of ids means no node."""
-        return self._reading(lambda: self._nodes(node_ids, filters))  # type: ignore[no-any-return]
+        return self._nodes.read_by(lambda: self._read(node_ids, filters))  # type: ignore[no-any-return]
 
-    def _nodes(self, node_ids: Sequence[str] | None, filters: MetadataFilters | None) -> list[BaseNode]:
-        now = self._table.now
+    def _read(self, node_ids: Sequence[str] | None, filters: MetadataFilters | None) -> list[BaseNode]:
+        now = self._nodes.now
         if node_ids is None:
-            contents = (content for batch in now.scan(["node"]) for content in batch.column("node").to_pylist())
-            nodes = [to_node(content) for content in contents]
+            nodes = [to_node(content) for (content,) in now.values(["node"])]
         else:
-            found = {row["id"]: row["node"] for row in now.rows_of(node_ids, ["id", "node"])}
+            found = now.contents(node_ids)
             nodes = [to_node(found[node_id]) for node_id in node_ids if node_id in found]
         return [node for node in nodes if matches(node.metadata, filters)]
 
     def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
         """Delete the nodes of a document."""
-        with self._changing():
-            self._table.delete(is_any_of("document_id", [ref_doc_id]))
+        with self._nodes.change_in():
+            self._nodes.delete(is_any_of("document_id", [ref_doc_id]))
 
     def delete_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
     ) -> None:
         """Delete nodes by id, by metadata, or by both; an empty list of ids deletes nothing."""
-        with self._changing():
+        with self._nodes.change_in():
             if filters is not None:
-                node_ids = [node.node_id for node in self._nodes(node_ids, filters)]
+                node_ids = [node.node_id for node in self._read(node_ids, filters)]
             if node_ids:
-                self._table.delete(is_any_of("id", node_ids))
+                self._nodes.delete(is_any_of("id", node_ids))
 
     def clear(self) -> None:
         """Delete all nodes."""
-        with self._changing():
-            self._table.delete(ALL)
+        with self._nodes.change_in():
+            self._nodes.delete(ALL)
 
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
         """The nodes nearest to an embedding by cosine; filtered ones are dropped and more fetched in their place."""
         if query.mode != VectorStoreQueryMode.DEFAULT:
             raise ValueError(f"LanceVectorStore answers queries of mode 'default' only, not {query.mode.value!r}")
-        return self._reading(lambda: self._found(query))  # type: ignore[no-any-return]
+        return self._nodes.read_by(lambda: self._found(query))  # type: ignore[no-any-return]
 
     def _found(self, query: VectorStoreQuery) -> VectorStoreQueryResult:
         asked = (("id", query.node_ids), ("document_id", query.doc_ids))
@@ -169,8 +150,8 @@ class LanceVectorStore(BasePydanticVectorStore):
         limit = wanted = max(query.similarity_top_k, 0)
         while True:
             # of few rows each is compared; an index would be searched in vain for most of its partitions
-            found = self._table.now.nearest(query.query_embedding, limit, condition, exactly=bool(condition))
-            nodes = {node.node_id: node for node in self._nodes([hit.id for hit in found], query.filters)}
+            found = self._nodes.now.nearest(query.query_embedding, limit, condition, exactly=bool(condition))
+            nodes = {node.node_id: node for node in self._read([hit.id for hit in found], query.filters)}
             kept = [(nodes[hit.id], hit.score) for hit in found if hit.id in nodes]
             if len(kept) >= wanted or len(found) < limit:
                 break
@@ -183,54 +164,66 @@ class LanceVectorStore(BasePydanticVectorStore):
 _OURS = "granularity != ''"  # what others wrote into the same table stays out of the index
 
 
-class LanceNodes(NodeStore):
-    """Nodes in a `LanceVectorStore`. Each change is another version of its table, and seen as a whole or not at all.
+class LanceNodes(NodeTable, NodeStore):
+    """Nodes in a LanceDB table. Each change is another version of it, and seen as a whole or not at all.
 
     Who keeps the number of a version can go back to it, until `clean` removes it: see `roll_back`.
 
     Args:
-        vector_store: The store; a new one in memory where it is None.
+        uri: A folder, or "memory://", as in `NodeTable`.
+        version: The version of the table, as there.
+
+    Attributes:
+        words: How the words of what is written are told; None where it is not searched by words.
+        read_by: Reads for LlamaIndex's own classes by a function, from another version where the one that was opened is
+            gone; for who keeps the versions of the table.
+        change_in: What these classes change is changed in it, and kept at its end.
     """
 
     atomic = True
     needs_embeddings = False
 
-    vector_store: LanceVectorStore
+    def __init__(self, uri: str = IN_MEMORY, version: int | None = None) -> None:
+        NodeTable.__init__(self, uri, version)
+        NodeStore.__init__(self)
+        self.words: Words | None = None
+        self.read_by: Callable[[Callable[[], Any]], Any] = lambda read: read()
+        self.change_in: Callable[[], AbstractContextManager[None]] = nullcontext
 
-    def __init__(self, vector_store: LanceVectorStore | None = None) -> None:
-        super().__init__()
-        self.vector_store = vector_store if vector_store is not None else LanceVectorStore()
+    @property
+    def vector_store(self) -> LanceVectorStore:  # type: ignore[override]  # not kept: they would keep one another
+        return LanceVectorStore(self.uri, nodes=self)
 
     @property
     def dimension(self) -> int | None:
-        return self._now.dimension
+        return self.now.dimension
 
     @property
     def version(self) -> str:
         """The version of the table that is read and written on top of; "0" where there is no table yet."""
-        return str(self._now.version)
+        return str(self.now.version)
 
     def replace(self, document_ids: Sequence[str], nodes: Sequence[BaseNode]) -> None:
         if nodes:
-            self._table.replace(self.vector_store.rows_of(nodes), document_ids)
+            rows = to_rows(nodes)
+            self.write(rows if self.words is None else self.words.added_to(rows), document_ids)
         elif document_ids:
-            self._table.delete(is_any_of("document_id", document_ids))
+            self.delete(is_any_of("document_id", document_ids))
 
     @property
     def searched_by_words(self) -> TableVersion | None:
         """The version to search by words; None where it lacks them, or they were told otherwise than is asked for."""
-        words, now = self.vector_store.words, self._now
+        words, now = self.words, self.now
         return now if words is not None and now.note in ("", words.note) and now.has_all_words else None
 
     def make_words(self) -> None:
         """Tell the words of all nodes anew, where they were told otherwise or not at all; writes the whole table."""
-        words = self.vector_store.words
-        if words is not None and self.searched_by_words is None and self._now.count():
-            self._rewrite(words)
+        if self.words is not None and self.searched_by_words is None and self.now.count():
+            self._rewrite(self.words)
 
     def wrong_words(self) -> str:
         """What is wrong with the words of a table that has any; empty where nothing is."""
-        now, known = self._now, ""
+        now, known = self.now, ""
         try:
             for batch in now.scan([PASSAGE_WORDS], "granularity = 'passage'") if now.note else ():
                 if batch.column(PASSAGE_WORDS).null_count:
@@ -246,31 +239,29 @@ class LanceNodes(NodeStore):
 
     def mend_words(self) -> None:
         """Write all rows and indices anew, with words by the tokenizer that told them, if that is one of ours."""
-        made = words_in(self._now.note)
+        made = words_in(self.now.note)
         self._rewrite(made if isinstance(made, Words) else None)
 
     def _rewrite(self, words: Words | None) -> None:
         if words is None:
-            self._table.compact()
+            self.compact()
         else:
-            units = self._now.scan(RECORD_COLUMNS, is_any_of("granularity", SAYING))
-            records = (record for batch in units for record in to_records(batch))
+            records = starmap(NodeRecord, self.now.values(RECORD_COLUMNS, is_any_of("granularity", SAYING)))
             stated = stated_by((one.passage_id, one.granularity, one.status, words.of(one)) for one in records)
-            self._table.compact(lambda rows: words.added_to(rows, stated))
+            self.compact(lambda rows: words.added_to(rows, stated))
 
     def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
         return self.read(node_ids, ()).nodes
 
     def read(self, node_ids: Sequence[str], record_ids: Sequence[str]) -> Contents:
-        rows = self._now.rows_of({*node_ids, *record_ids}, ["id", "node"])
-        contents = {row["id"]: row["node"] for row in rows}
+        contents = self.now.contents([*node_ids, *record_ids])
         return Contents(
             {node_id: to_node(contents[node_id]) for node_id in node_ids if node_id in contents},
             {node_id: to_record(contents[node_id]) for node_id in record_ids if node_id in contents},
         )
 
     def search(self, question: VectorStoreQuery) -> list[FoundNode]:
-        now, limit = self._now, question.similarity_top_k
+        now, limit = self.now, question.similarity_top_k
         passing = self.passing(question.filters)
         if passing is None:
             return now.nearest(question.query_embedding, limit)
@@ -285,97 +276,36 @@ class LanceNodes(NodeStore):
 
     def records(self, granularity: str | None = None) -> Iterator[NodeRecord]:
         condition = _OURS if granularity is None else f"granularity = {quote(granularity)}"
-        for batch in self._now.scan(RECORD_COLUMNS, condition):
-            yield from to_records(batch)
+        return starmap(NodeRecord, self.now.values(RECORD_COLUMNS, condition))
 
     def documents(self) -> dict[str, DocumentRecord]:
         documents: dict[str, DocumentRecord] = {}
-        for batch in self._now.scan(["document_id", "document_hash", "file"], "document_hash != ''"):
-            for row in batch.to_pylist():
-                documents.setdefault(row["document_id"], DocumentRecord(row["document_hash"], row["file"]))
+        for document_id, *known in self.now.values(["document_id", "document_hash", "file"], "document_hash != ''"):
+            documents.setdefault(document_id, DocumentRecord(*known))
         return documents
 
     def node_ids(self, document_ids: Sequence[str]) -> set[str]:
-        batches = self._now.scan_any_of(["id"], "document_id", document_ids)
-        return {node_id for batch in batches for node_id in batch.column("id").to_pylist()}
+        return {node_id for (node_id,) in self.now.values(["id"], is_any_of("document_id", document_ids))}
 
-    def _kinds(self) -> Iterator[tuple[str, str, str]]:
-        names = ["document_id", "granularity", "status"]
-        for batch in self._now.scan(names, _OURS):
-            yield from zip(*(batch.column(name).to_pylist() for name in names), strict=True)
-
-    def roll_back(self, version: str) -> None:
-        """Go on from a version, which may be another process's; what was written after it is left out.
-
-        Raises:
-            InvalidIndexError: The version is not there any more.
-        """
-        self._table.roll_back(int(version))
-
-    def reopen(self, version: str) -> None:
-        """Read another version, which another process made.
-
-        Raises:
-            InvalidIndexError: The version is not there any more.
-        """
-        self._table.reopen(int(version))
-
-    def maintain(self, midway: bool = False) -> bool:
-        """Do what upkeep of indices and files is due; to be called after each change, and quick where nothing is."""
-        return self._table.maintain(midway)
-
-    def clean(self, older_than: timedelta) -> None:
-        """Remove the files of versions that are older than this, and what writers left that were killed.
-
-        This is done directly after a `maintain` that returned True and after `compact`, and otherwise not; the version
-        after those has to be the one that readers will open. Nobody else may be writing. Whoever still reads a version
-        that is removed is told to load the index again.
-        """
-        self._table.clean(older_than)
-
-    def compact(self) -> None:
-        """Write all nodes and indices anew, as another version.
-
-        After `clean(timedelta(0))` no file has anything of deleted or replaced nodes.
-        """
-        self._table.compact()
-
-    def copy_to(self, folder: Path, version: str) -> str:
-        """Write all nodes into an empty folder; returns the version of the table there."""
-        return str(self._table.copy_to(folder))
+    def _kinds(self) -> Iterator[tuple[Any, ...]]:
+        return self.now.values(["document_id", "granularity", "status"], _OURS)
 
     def bad_vectors(self) -> Iterator[tuple[str, str]]:
         """Nodes whose embedding cannot be compared, with their documents."""
-        if self._now.dimension is None:
+        if self.now.dimension is None:
             return
-        for batch in self._now.scan(["id", "document_id", "vector"], _OURS):
+        for batch in self.now.scan(["id", "document_id", "vector"], _OURS):
             values = batch.column("vector").flatten().to_numpy(zero_copy_only=False)
             lengths = np.linalg.norm(values.reshape(batch.num_rows, -1), axis=1)
             for place in np.flatnonzero(~(np.isfinite(lengths) & (lengths > 0))).tolist():
                 yield batch.column("id")[place].as_py(), batch.column("document_id")[place].as_py()
 
-    def read_about(self) -> str | None:
-        return self._table.note
-
-    def write_about(self, about: str) -> None:
-        """Keep what made the index; where a folder's manifest says it, and names a version, that is enough."""
-        if not self._table.pinned:
-            self._table.write_note(about)
-
     @property
     def state(self) -> object:
-        return self._now
+        return self.now
 
     def _read_passage_metadata(self) -> PassageMetadata:
-        return PassageMetadata(self._now.scan(PassageMetadata.SCHEMA.names, "granularity = 'passage'"))
-
-    @property
-    def _table(self) -> NodeTable:
-        return self.vector_store.table
-
-    @property
-    def _now(self) -> TableVersion:
-        return self.vector_store.table.now
+        return PassageMetadata(self.now.scan(PassageMetadata.SCHEMA.names, "granularity = 'passage'"))
 
 
 def to_rows(nodes: Sequence[BaseNode]) -> pa.Table:

@@ -106,10 +106,10 @@ class TableVersion:
             while (batch := LOOP.run(_next(batches))) is not None:
                 yield batch
 
-    def scan_any_of(self, columns: Sequence[str], column: str, values: Collection[str]) -> Iterator[pa.RecordBatch]:
-        """Some columns of the rows that have one of some values in a column."""
-        for condition in any_of(column, values):
-            yield from self.scan(columns, condition)
+    def values(self, columns: Sequence[str], condition: str | None = None) -> Iterator[tuple[Any, ...]]:
+        """The same, row by row."""
+        for batch in self.scan(columns, condition):
+            yield from zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
 
     @cached_property
     def note(self) -> str:
@@ -161,17 +161,17 @@ class TableVersion:
             ) from error
         return self._directory.found(rows, scores.tolist()), there[0].tolist() if there else []
 
-    def rows_of(self, node_ids: Collection[str], columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-        """Some columns of the rows of some nodes, in any order."""
-        distinct = list(dict.fromkeys(node_ids))
+    def contents(self, node_ids: Iterable[str]) -> dict[str, str]:
+        """What some nodes have in the column "node", by id."""
+        distinct, columns = list(dict.fromkeys(node_ids)), ["id", "node"]
         places = None if self._read is None else self._read.rows_of(distinct)
         if places is None:
-            for batch in self.scan_any_of(columns, "id", distinct):
-                yield from batch.to_pylist()
-        elif places:
-            with self.reading():
-                search = self.table.take_row_ids(places).select(list(columns))
-                yield from LOOP.run(search.to_arrow()).to_pylist()
+            return dict(self.values(columns, is_any_of("id", distinct)))
+        if not places:
+            return {}
+        with self.reading():
+            rows = LOOP.run(self.table.take_row_ids(places).select(columns).to_arrow())
+        return dict(zip(*(rows[name].to_pylist() for name in columns), strict=True))
 
     def nearest(
         self, embedding: Sequence[float] | None, limit: int, condition: str = "", exactly: bool = False
@@ -378,11 +378,9 @@ class NodeTable:
         self._keeps_versions = self.pinned or uri == IN_MEMORY
         self._writing = threading.RLock()
         self._settled: int | None = None  # the version after which there is nothing to compact or to index
-        if version is None:
-            version = self._latest_version()
-        self.now = self._at(version)
+        self.now = self._at(_number(self._open()) if version is None else version)
 
-    def replace(self, rows: pa.Table, document_ids: Collection[str] = ()) -> None:
+    def write(self, rows: pa.Table, document_ids: Collection[str] = ()) -> None:
         """Write rows, replacing those whose ids are there, and delete the other rows of some documents.
 
         Nobody who reads sees a part of it. It is one transaction, except for a large table that was opened at some
@@ -397,21 +395,19 @@ class NodeTable:
                 # the indices of words before the rows, so that no stop leaves rows without them
                 empty, mode = rows.schema.empty_table(), "create" if table is None else "overwrite"
                 written = self.connection.create_table(TABLE, empty, mode=mode)
-                index_words(written)
+                keep_up(written)
                 written.add(_batched(rows))
                 return
             same_dimension({dimension_in(table.schema), dimension_in(rows.schema)})
             rows = _batched(fitted(rows, table.schema))
-            gone = is_any_of("document_id", document_ids) if document_ids else ""
-            if gone and not table.count_rows(gone):
-                gone = ""
-            if gone and self._keeps_versions and table.count_rows() > MOST_MERGED:
-                known = _there(table, rows)
-                table.delete(f"{gone} OR {is_any_of('id', known)}" if known else gone)
+            ids, gone = is_any_of("id", rows["id"].to_pylist()), is_any_of("document_id", document_ids)
+            others_go = bool(document_ids and table.count_rows(gone))
+            if others_go and self._keeps_versions and table.count_rows() > MOST_MERGED:
+                table.delete(f"{gone} OR {ids}")
                 table.add(rows)
-            elif gone or _there(table, rows):
+            elif others_go or table.count_rows(ids):
                 merge = table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
-                (merge.when_not_matched_by_source_delete(gone) if gone else merge).execute(rows)
+                (merge.when_not_matched_by_source_delete(gone) if others_go else merge).execute(rows)
             else:
                 table.add(rows)
 
@@ -421,35 +417,34 @@ class NodeTable:
             if table is not None:
                 table.delete(condition)
 
-    def roll_back(self, version: int) -> None:
+    def roll_back(self, version: str) -> None:
         """Go on from a version that may be another process's; what was written after it is left out.
 
         Args:
-            version: 0 leaves an empty table, if there is one.
+            version: "0" leaves an empty table, if there is one.
 
         Raises:
             InvalidIndexError: The version is not there any more.
         """
         with self._writing:
-            latest = self._latest_version()
-            if version != latest:
-                with self._at(version).reading():
-                    table = self.connection.open_table(TABLE)
-                    if version:
-                        table.restore(version)
+            table, number = self._open(), int(version)
+            if number != _number(table):
+                with self._at(number).reading():
+                    if number:
+                        table.restore(number)
                     else:  # not dropped: the numbers of versions would begin anew
                         table.delete(ALL)
             self._follow()
 
-    def reopen(self, version: int) -> None:
+    def reopen(self, version: str) -> None:
         """Read another version, which another process made; nothing is written.
 
         Raises:
             InvalidIndexError: The version is not there any more.
         """
         with self._writing:
-            if version != self.now.version:
-                self.now = self._at(version)
+            if int(version) != self.now.version:
+                self.now = self._at(int(version))
 
     def maintain(self, midway: bool = False) -> bool:
         """Do what upkeep of indices and files is due; see `keep_up`.
@@ -462,7 +457,7 @@ class NodeTable:
         """
         before = self.now.version
         with self._changing() as table:
-            if table is not None and keep_up(table, dimension_in(table.schema), midway):
+            if table is not None and keep_up(table, midway):
                 self._settled = int(table.version)
                 _give_back()
                 if self.uri == IN_MEMORY:
@@ -476,9 +471,9 @@ class NodeTable:
         compact in the same go, and remove the version before that.
         """
         with self._writing:
-            if self._settled is not None and self._settled == self.now.version == self._latest_version():
+            table = self._open()
+            if self._settled is not None and self._settled == self.now.version == _number(table):
                 with self.now.reading():
-                    table = self.connection.open_table(TABLE)
                     remove_versions(table, older_than)
                     if not older_than and self.uri != IN_MEMORY and len(table.list_versions()) > 1:
                         # the clock was set back, and LanceDB keeps what is later than now
@@ -497,37 +492,31 @@ class NodeTable:
             if table is None:
                 return
             written = self.connection.create_table(TABLE, self._stream(change), mode="overwrite")
-            index_words(written)
-            keep_up(written, dimension_in(written.schema))
+            keep_up(written)
             settle(written)
             self._settled = int(written.version)
 
-    def copy_to(self, folder: Path) -> int:
-        """Write all rows into an empty folder, with indices where they are due.
-
-        Returns:
-            The version of the table there; 0 where there is none.
-        """
+    def copy_to(self, folder: Path, version: str) -> str:
+        """Write all rows into an empty folder, with indices where they are due; returns its version there."""
         if self.now.table is None:
-            return 0
+            return "0"
         with self.now.reading():
             written = lancedb.connect(str(folder)).create_table(TABLE, self._stream())
-        index_words(written)
-        keep_up(written, self.now.dimension)
-        return int(written.version)
+        keep_up(written)
+        return str(written.version)
 
-    @property
-    def note(self) -> str | None:
-        """What `write_note` kept; None where there is nothing."""
+    def read_about(self) -> str | None:
+        """What `write_about` kept; None where there is nothing."""
         if self.pinned or _NOTES not in self.connection.list_tables().tables:
             return None
         rows = self.connection.open_table(_NOTES).to_arrow()
         return str(rows["text"][0].as_py()) if len(rows) else None
 
-    def write_note(self, text: str) -> None:
-        """Keep a text beside the rows."""
-        there = _NOTES in self.connection.list_tables().tables  # LanceDB warns of overwriting what is not
-        self.connection.create_table(_NOTES, pa.table({"text": [text]}), mode="overwrite" if there else "create")
+    def write_about(self, about: str) -> None:
+        """Keep a text beside the rows; where somebody keeps the version, who keeps the text too, that is enough."""
+        if not self.pinned:
+            there = _NOTES in self.connection.list_tables().tables  # LanceDB warns of overwriting what is not
+            self.connection.create_table(_NOTES, pa.table({"text": [about]}), mode="overwrite" if there else "create")
 
     def _stream(self, change: Callable[[pa.Table], pa.Table] = lambda rows: rows) -> pa.RecordBatchReader:
         now = self.now
@@ -539,54 +528,45 @@ class NodeTable:
     def _changing(self) -> Iterator[Any]:
         """The table as it is written to, or None where there is none; what failed half-way is taken back."""
         with self._writing:
-            table = self._open_latest()
-            before = int(table.version) if table is not None else 0
+            table = self._open()
+            before = _number(table)
+            if self.pinned and before != self.now.version:
+                raise InvalidIndexError(
+                    f"the index in {self.uri} was written to since version {self.now.version} of its table, which is "
+                    f"now at version {before}: load the index again."
+                )
             try:
                 yield table
             except BaseException:
-                if before and self._latest_version() != before:
-                    self.connection.open_table(TABLE).restore(before)
+                if before and _number(latest := self._open()) != before:
+                    latest.restore(before)
                 raise
             finally:
                 self._follow()
 
     def _follow(self) -> None:
-        version = self._latest_version()
+        version = _number(self._open())
         if version != self.now.version:
             self.now = self._at(version)
-
-    def _open_latest(self) -> Any:
-        latest = self._latest_version()
-        if self.pinned and latest != self.now.version:
-            raise InvalidIndexError(
-                f"the index in {self.uri} was written to since version {self.now.version} of its table, which is now "
-                f"at version {latest}: load the index again."
-            )
-        if not latest:
-            return None
-        with self.now.reading():
-            return self.connection.open_table(TABLE)
 
     def _at(self, version: int) -> TableVersion:
         return TableVersion(self._reading, self.uri, version)
 
-    def _latest_version(self) -> int:
+    def _open(self) -> Any:
+        """The latest version, as it is written to; None where there is no table."""
         # a writer that was killed before its first version was whole left none
         there = TABLE in self.connection.list_tables().tables if self.uri == IN_MEMORY else self._versions()
         with TableVersion(self._reading, self.uri, 0).reading():
-            return int(self.connection.open_table(TABLE).version) if there else 0
+            return self.connection.open_table(TABLE) if there else None
 
     def _versions(self) -> list[Path]:
         """The files that LanceDB has of the versions in a folder, one each."""
         return list((Path(self.uri) / f"{TABLE}.lance" / "_versions").glob("*.manifest"))
 
 
-def _there(table: Any, rows: pa.Table) -> list[str]:
-    """Which ids of some rows a table has."""
-    there: list[str] = []
-    for condition in any_of("id", rows["id"].to_pylist()):
-        there += table.search().select(["id"]).where(condition).to_arrow()["id"].to_pylist()
-    return there
+def _number(table: Any) -> int:
+    """The version that a table is at; 0 where there is none."""
+    return 0 if table is None else int(table.version)
 
 
 def _batched(rows: pa.Table) -> pa.Table:
@@ -611,20 +591,21 @@ _WORDS = FTS(
 )  # fmt: skip
 
 
-def keep_up(table: Any, dimension: int | None, midway: bool = False) -> bool:
-    """Make or complete indices and merge files where it is due.
+def keep_up(table: Any, midway: bool = False) -> bool:
+    """Make or complete indices and merge files where it is due; those of words are made at once.
 
     Args:
         table: LanceDB's.
-        dimension: Of its embeddings; None where it has none.
         midway: Whether more will be written at once: then only what would slow the writing down is done, and the words
             are indexed where there are twice as many.
 
     Returns:
-        Whether anything was done.
+        Whether anything but that was done.
     """
-    rows = table.count_rows()
+    rows, columns = table.count_rows(), set(table.schema.names)
     indexed = {index.columns[0]: index for index in table.list_indices()}
+    for column in sorted({PASSAGE_WORDS, UNIT_WORDS} & columns - indexed.keys()):
+        table.create_index(column, config=_WORDS)
     fragments = int(table.stats()["fragment_stats"]["num_fragments"])
     due: bool = fragments > MOST_FRAGMENTS + rows // 10_000
     unindexed = {column: int(index.num_unindexed_rows or 0) for column, index in indexed.items()}
@@ -637,7 +618,7 @@ def keep_up(table: Any, dimension: int | None, midway: bool = False) -> bool:
         vectors = indexed.get("vector")
         due = due or unindexed.get("vector", 0) > max(MOST_UNINDEXED, rows // 25)
         made_anew = vectors is not None and due and int(vectors.num_segments or 0) >= MOST_SEGMENTS
-        if made_anew or (vectors is None and dimension is not None and rows >= ROWS_WITH_INDEX):
+        if made_anew or (vectors is None and "vector" in columns and rows >= ROWS_WITH_INDEX):
             settle(table)
             partitions = max(1, rows // ROWS_A_PARTITION)
             config = IvfSq(distance_type="cosine", num_partitions=partitions, sample_rate=64, max_iterations=10)
@@ -646,14 +627,6 @@ def keep_up(table: Any, dimension: int | None, midway: bool = False) -> bool:
     if due:
         settle(table)
     return due
-
-
-def index_words(table: Any) -> None:
-    """Make the indices of words, if the table has any."""
-    there = {index.columns[0] for index in table.list_indices()}
-    for column in (PASSAGE_WORDS, UNIT_WORDS):
-        if column in table.schema.names and column not in there:
-            table.create_index(column, config=_WORDS)
 
 
 def settle(table: Any) -> None:
@@ -720,7 +693,6 @@ def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 ALL = "true"
 """The condition that every row meets."""
-IDS_A_CONDITION = 500  # ids in one of several SQL conditions
 
 
 def quote(text: str) -> str:
@@ -728,16 +700,9 @@ def quote(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def any_of(column: str, values: Collection[str]) -> Iterator[str]:
-    """Conditions that a column has one of some values, so many values a condition."""
-    distinct = list(dict.fromkeys(values))
-    for i in range(0, len(distinct), IDS_A_CONDITION):
-        yield is_any_of(column, distinct[i : i + IDS_A_CONDITION])
-
-
 def is_any_of(column: str, values: Collection[str]) -> str:
-    """The condition that a column has one of some values; there is at least one."""
-    return f"{column} IN ({', '.join(map(quote, dict.fromkeys(values)))})"
+    """The condition that a column has one of some values, of which `IN` needs one."""
+    return f"{column} IN ({', '.join(map(quote, dict.fromkeys(values)))})" if values else "false"
 
 
 def is_of_any(passing: Passing, *columns: str) -> str:
@@ -755,4 +720,4 @@ def is_of_any(passing: Passing, *columns: str) -> str:
         columns, named = ("document_id",), passing.documents
     else:
         named = passing.ids
-    return " OR ".join(is_any_of(column, sorted(named)) for column in columns) if named else "false"
+    return " OR ".join(is_any_of(column, sorted(named)) for column in columns)

@@ -170,7 +170,7 @@ class NodeStore(ABC):
         named: dict[str, Any] = {f"{unit}s": numbers[unit] for unit in get_args(Granularity)}
         return IndexCounts(len({document_id for document_id, _, _ in kinds}), **named, statuses=dict(statuses))
 
-    def _kinds(self) -> Iterator[tuple[str, str, str]]:
+    def _kinds(self) -> Iterator[tuple[Any, ...]]:
         """Of each node, its document's id, its granularity and its status."""
         return ((record.document_id, record.granularity, record.status) for record in self.records())
 
@@ -272,11 +272,6 @@ class NodeRecord:
 
 # Nothing is searched by the other two, which are told of nodes that are read.
 RECORD_COLUMNS = tuple(field.name for field in fields(NodeRecord) if field.name not in ("span", "unverified"))
-
-
-def to_records(rows: pa.Table | pa.RecordBatch) -> Iterator[NodeRecord]:
-    """Rows with these columns as nodes in short."""
-    return map(NodeRecord, *(rows.column(name).to_pylist() for name in RECORD_COLUMNS))
 
 
 def kept_as_json(content: dict[str, Any], document_id: str | None) -> str:

@@ -12,7 +12,7 @@ import re
 import threading
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import blake2b
@@ -32,11 +32,11 @@ from llama_pack_densex.stores.lance_table import (
     UNIT_WORDS,
     NodeTable,
     TableVersion,
-    any_of,
+    is_any_of,
     with_words,
 )
 from llama_pack_densex.stores.manifest import OLD_VERSIONS
-from llama_pack_densex.stores.node_store import RECORD_COLUMNS, NodeRecord, to_records
+from llama_pack_densex.stores.node_store import RECORD_COLUMNS, NodeRecord
 
 TokenizerSpec = str | Callable[[str], Sequence[str]]
 """How a tokenizer is chosen: "bigrams", "sudachi", or a function of your own from a text to its tokens."""
@@ -151,7 +151,7 @@ class Words:
             rows: The rows.
             stated: What `stated_by` tells of the passages among them; None where their units are among them too.
         """
-        records = list(to_records(rows))
+        records = list(map(NodeRecord, *(rows[name].to_pylist() for name in RECORD_COLUMNS)))
         own = [self.of(record) for record in records]
         if stated is None:
             stated = stated_by((r.passage_id, r.granularity, r.status, w) for r, w in zip(records, own, strict=True))
@@ -266,14 +266,10 @@ class WordsBeside:
                 return
             records = [NodeRecord.of(node) for node in nodes]
             gone = list(dict.fromkeys([*document_ids, *(record.document_id for record in records)]))
-            try:
-                if records:
-                    self._table.replace(self._rows(records), gone)
-                else:
-                    _delete_documents(self._table, gone)
-            except BaseException:
-                self._table = None  # the nodes changed all the same: they are compared anew
-                raise
+            if records:
+                self._table.write(self._rows(records), gone)
+            else:
+                self._table.delete(is_any_of("document_id", gone))
 
     def forget(self) -> None:
         """Compare with the nodes before the next use, since a change of them may have come half-way."""
@@ -298,22 +294,19 @@ class WordsBeside:
         assert self.words is not None, "a table is of some words"
         if table.now.note not in ("", self.words.note):
             table.delete(ALL)
-        kept: dict[str, str] = {}
-        for batch in table.now.scan(["id", "document_id"]):
-            kept |= zip(*(batch.column(name).to_pylist() for name in ("id", "document_id")), strict=True)
+        kept: dict[str, str] = dict(table.now.values(["id", "document_id"]))
         names, differ = (*SAYING, "sentence", "passage"), set[str]()  # passages have the words of others
         if kept:
             there = {record.id: record.document_id for name in names for record in records(name)}
             differ = {kept.get(node_id) or there[node_id] for node_id in kept.keys() ^ there.keys()}
-            _delete_documents(table, differ)
+            if differ:
+                table.delete(is_any_of("document_id", differ))
         for name in names if differ or not kept else ():
             due = (record for record in records(name) if not kept or record.document_id in differ)
             while some := list(islice(due, _RECORDS_AT_ONCE)):
                 of_passages = [record.id for record in some if name == "passage"]
-                told = table.now.scan_any_of(_TOLD, "passage_id", of_passages)
-                columns = ([batch.column(one).to_pylist() for one in _TOLD] for batch in told)
-                stated = stated_by(row for batch in columns for row in zip(*batch, strict=True))
-                table.replace(self._rows(some, stated))
+                told = table.now.values(_TOLD, is_any_of("passage_id", of_passages))
+                table.write(self._rows(some, stated_by(told)))
         table.maintain()
         return table
 
@@ -322,11 +315,6 @@ class WordsBeside:
         distinct = {record.id: vars(record) for record in records}
         rows = pa.Table.from_pylist(list(distinct.values()), _RECORDS)
         return self.words.added_to(rows, stated).select(_KEPT)
-
-
-def _delete_documents(table: NodeTable, document_ids: Collection[str]) -> None:
-    for condition in any_of("document_id", document_ids):
-        table.delete(condition)
 
 
 def note_of(folder: Path) -> str:

@@ -87,7 +87,7 @@ def test_an_index_node_comes_back_as_one() -> None:
 def test_nodes_without_embeddings_are_kept_and_read() -> None:
     store = LanceVectorStore()
     store.add([node("a"), node("b")])
-    assert store.table.now.dimension is None
+    assert store.nodes.now.dimension is None
     assert [n.get_content() for n in store.get_nodes(["b"])] == ["text of b"]
 
 

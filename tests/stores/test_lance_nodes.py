@@ -69,7 +69,7 @@ def one_of(key: str, values: list[Any]) -> MetadataFilters:
 
 @pytest.fixture(params=["memory", "folder"])
 def nodes(request: pytest.FixtureRequest, tmp_path: Path) -> LanceNodes:
-    return LanceNodes(LanceVectorStore(tmp_path) if request.param == "folder" else LanceVectorStore())
+    return (LanceVectorStore(tmp_path) if request.param == "folder" else LanceVectorStore()).nodes
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_documents_are_replaced_and_others_stay(nodes: LanceNodes) -> None:
 
 
 def test_replacing_is_one_step_from_version_to_version(tmp_path: Path) -> None:
-    nodes = LanceNodes(LanceVectorStore(tmp_path))
+    nodes = LanceVectorStore(tmp_path).nodes
     nodes.replace([], document("a", text="old"))
     before = nodes.version
     nodes.replace(["a"], document("a", text="new"))
@@ -220,12 +220,12 @@ def test_a_filter_that_passes_some_passages_of_a_document_costs_no_result_either
 
 
 def test_a_version_can_be_opened_after_others_were_written(tmp_path: Path) -> None:
-    nodes = LanceNodes(LanceVectorStore(tmp_path))
+    nodes = LanceVectorStore(tmp_path).nodes
     nodes.replace([], document("a", text="old"))
-    reader = LanceNodes(LanceVectorStore(tmp_path, version=int(nodes.version)))
-    nothing = LanceNodes(LanceVectorStore(tmp_path, version=0))
+    reader = LanceVectorStore(tmp_path, version=int(nodes.version)).nodes
+    nothing = LanceVectorStore(tmp_path, version=0).nodes
     nodes.replace(["a"], document("a", text="new"))
-    for old in (reader, LanceNodes(LanceVectorStore(tmp_path, version=int(reader.version)))):
+    for old in (reader, LanceVectorStore(tmp_path, version=int(reader.version)).nodes):
         assert old.fetch(["a/p"])["a/p"].get_content() == "a の本文 old"
         assert ids_found(old, "a/old1") == ["a/old1"]
     assert nothing.is_empty()
@@ -256,8 +256,8 @@ def test_rolling_back_to_the_current_version_does_nothing(nodes: LanceNodes) -> 
 
 
 def test_rolling_forward_shows_what_another_process_wrote(tmp_path: Path) -> None:
-    nodes = LanceNodes(LanceVectorStore(tmp_path, version=0))
-    other = LanceNodes(LanceVectorStore(tmp_path))
+    nodes = LanceVectorStore(tmp_path, version=0).nodes
+    other = LanceVectorStore(tmp_path).nodes
     other.replace([], document("a"))
     nodes.roll_back(other.version)
     assert nodes.version == other.version
@@ -265,9 +265,9 @@ def test_rolling_forward_shows_what_another_process_wrote(tmp_path: Path) -> Non
 
 
 def test_a_writer_that_opened_a_version_does_not_write_over_another_ones(tmp_path: Path) -> None:
-    LanceNodes(LanceVectorStore(tmp_path)).replace([], document("a"))
-    nodes = LanceNodes(LanceVectorStore(tmp_path, version=1))
-    LanceNodes(LanceVectorStore(tmp_path)).replace([], document("b"))
+    LanceVectorStore(tmp_path).nodes.replace([], document("a"))
+    nodes = LanceVectorStore(tmp_path, version=1).nodes
+    LanceVectorStore(tmp_path).nodes.replace([], document("b"))
     with pytest.raises(InvalidIndexError, match=r"written to since version 1 .* load the index again"):
         nodes.replace([], document("c"))
 
@@ -326,7 +326,7 @@ def test_deleted_and_replaced_nodes_are_not_found_through_the_index(nodes: Lance
 
 @pytest.mark.usefixtures("soon_indexed")
 def test_files_and_parts_of_the_index_do_not_pile_up(tmp_path: Path) -> None:
-    nodes = LanceNodes(LanceVectorStore(tmp_path))
+    nodes = LanceVectorStore(tmp_path).nodes
     most_files = most_segments = 0
     for start in range(0, 1000, 5):
         nodes.replace([], many(start, start + 5))
@@ -356,7 +356,7 @@ def test_old_versions_do_not_pile_up_in_memory(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.usefixtures("soon_indexed")
 @pytest.mark.parametrize("documents", [20, 150])
 def test_compacting_leaves_nothing_of_what_was_deleted_or_replaced(tmp_path: Path, documents: int) -> None:
-    nodes = LanceNodes(LanceVectorStore(tmp_path))
+    nodes = LanceVectorStore(tmp_path).nodes
     secret = "秘密の文 SECRET"
     marked = document("secret", text=secret, note="METADATA-SECRET")
     nodes.replace([], [*marked, *document("d-old", text="OLDTEXT"), *many(0, documents)])
@@ -375,14 +375,14 @@ def test_compacting_leaves_nothing_of_what_was_deleted_or_replaced(tmp_path: Pat
 
 @pytest.mark.usefixtures("soon_indexed")
 def test_a_compacted_folder_is_no_larger_than_one_made_anew(tmp_path: Path) -> None:
-    nodes = LanceNodes(LanceVectorStore(tmp_path / "used"))
+    nodes = LanceVectorStore(tmp_path / "used").nodes
     for start in range(0, 400, 20):
         nodes.replace([], many(start, start + 20))
         nodes.maintain()
     nodes.replace([f"d{n}" for n in range(0, 400, 2)], [])
     nodes.compact()
     nodes.clean(timedelta(0))
-    fresh = LanceNodes(LanceVectorStore(tmp_path / "fresh"))
+    fresh = LanceVectorStore(tmp_path / "fresh").nodes
     fresh.replace([], [node for n in range(1, 400, 2) for node in document(f"d{n}", n=n)])
     fresh.maintain()
     fresh.clean(timedelta(0))
@@ -390,14 +390,14 @@ def test_a_compacted_folder_is_no_larger_than_one_made_anew(tmp_path: Path) -> N
 
 
 def test_who_reads_a_version_that_was_removed_is_told_to_load_again(tmp_path: Path) -> None:
-    nodes = LanceNodes(LanceVectorStore(tmp_path))
+    nodes = LanceVectorStore(tmp_path).nodes
     nodes.replace([], many(0, 20))
     version = int(nodes.version)
-    reader = LanceNodes(LanceVectorStore(tmp_path, version=version))
+    reader = LanceVectorStore(tmp_path, version=version).nodes
     nodes.compact()
     assert reader.counts().documents == 20
     nodes.clean(timedelta(0))
-    late = LanceNodes(LanceVectorStore(tmp_path))
+    late = LanceVectorStore(tmp_path).nodes
     assert late.counts().documents == 20
     asked: list[Callable[[], object]] = [
         lambda: reader.fetch(["d1/p"]),
@@ -413,29 +413,29 @@ def test_who_reads_a_version_that_was_removed_is_told_to_load_again(tmp_path: Pa
 
 
 def test_what_is_left_of_a_first_write_that_was_killed_does_not_matter(tmp_path: Path) -> None:
-    nodes = LanceNodes(LanceVectorStore(tmp_path))
+    nodes = LanceVectorStore(tmp_path).nodes
     nodes.replace([], many(0, 20))
     for manifest in (tmp_path / "nodes.lance" / "_versions").iterdir():
         manifest.unlink()
-    again = LanceNodes(LanceVectorStore(tmp_path))
+    again = LanceVectorStore(tmp_path).nodes
     assert again.version == "0"
     again.replace([], document("a"))
     assert all_ids(again) == {node.node_id for node in document("a")}
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
-    nodes = LanceNodes(LanceVectorStore(tmp_path))
+    nodes = LanceVectorStore(tmp_path).nodes
     nodes.replace([], many(0, 20))
     (data,) = (tmp_path / "nodes.lance" / "data").iterdir()
     data.write_bytes(data.read_bytes()[:100])
     with pytest.raises(InvalidIndexError, match="damaged"):
-        list(LanceNodes(LanceVectorStore(tmp_path)).records())
+        list(LanceVectorStore(tmp_path).nodes.records())
 
 
 def test_cleaning_keeps_the_current_version_and_what_others_may_still_read(tmp_path: Path) -> None:
-    nodes = LanceNodes(LanceVectorStore(tmp_path))
+    nodes = LanceVectorStore(tmp_path).nodes
     nodes.replace([], many(0, 20))
-    reader = LanceNodes(LanceVectorStore(tmp_path, version=int(nodes.version)))
+    reader = LanceVectorStore(tmp_path, version=int(nodes.version)).nodes
     nodes.replace(["d1"], [])
     nodes.clean(timedelta(0))  # nothing was compacted: the version that was committed last may not go
     assert reader.counts().documents == 20
@@ -449,7 +449,7 @@ def test_cleaning_keeps_the_current_version_and_what_others_may_still_read(tmp_p
 @pytest.mark.usefixtures("soon_indexed")
 @pytest.mark.parametrize("in_memory", [True, False])
 def test_a_copy_has_all_nodes_and_its_own_version(tmp_path: Path, in_memory: bool) -> None:
-    nodes = LanceNodes(LanceVectorStore() if in_memory else LanceVectorStore(tmp_path / "source"))
+    nodes = (LanceVectorStore() if in_memory else LanceVectorStore(tmp_path / "source")).nodes
     empty = tmp_path / "empty"
     empty.mkdir()
     assert nodes.copy_to(empty, "a") == "0"
@@ -457,7 +457,7 @@ def test_a_copy_has_all_nodes_and_its_own_version(tmp_path: Path, in_memory: boo
     nodes.replace(["d7"], [])
     folder = tmp_path / "二 copy"
     folder.mkdir()
-    copy = LanceNodes(LanceVectorStore(folder, version=int(nodes.copy_to(folder, "a"))))
+    copy = LanceVectorStore(folder, version=int(nodes.copy_to(folder, "a"))).nodes
     assert list(copy.records()) == list(nodes.records())
     assert ids_found(copy, "d3/1", 5) == ids_found(nodes, "d3/1", 5)
     assert "vector" in indexed(copy)
@@ -465,7 +465,7 @@ def test_a_copy_has_all_nodes_and_its_own_version(tmp_path: Path, in_memory: boo
 
 def test_threads_that_read_see_each_document_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lance_table, "MOST_MERGED", 0)  # in two transactions
-    nodes = LanceNodes(LanceVectorStore(tmp_path, version=0))
+    nodes = LanceVectorStore(tmp_path, version=0).nodes
     nodes.replace([], [*document("a", text="0"), *many(0, 10)])
     problems: list[BaseException] = []
     stop = threading.Event()

@@ -17,7 +17,7 @@ from llama_pack_densex.retrieval.hits import PassageHit, SearchResult
 from llama_pack_densex.retrieval.search import find_by_words
 from llama_pack_densex.stores.filters import Passing
 from llama_pack_densex.stores.index import NodeIndex
-from llama_pack_densex.stores.lance import LanceNodes, LanceVectorStore
+from llama_pack_densex.stores.lance import LanceVectorStore
 from llama_pack_densex.stores.node_store import NodeRecord
 from llama_pack_densex.stores.words import TokenizerSpec, Words, WordsBeside
 
@@ -400,12 +400,12 @@ def test_two_functions_of_one_name_are_told_apart() -> None:
 def test_rows_that_others_write_without_words_do_not_hide_the_rest(corpus: dict[str, list[BaseNode]]) -> None:
     store = LanceVectorStore()
     words = Words.by("bigrams")
-    index = NodeIndex(LanceNodes(store), words=words)
+    index = NodeIndex(store.nodes, words=words)
     index.replace([], corpus["a"])
-    store.words = None
+    store.nodes.words = None
     store.add(corpus["b"])
-    store.words = words
-    again = NodeIndex(LanceNodes(store), words=words)
+    store.nodes.words = words
+    again = NodeIndex(store.nodes, words=words)
     assert ids(find_by_words(again.words_now(), words, "hen", 9, ALL)) == ["b/passage/The hen."]
     again.settle_words(None)
     assert {*ids(find_by_words(again.words_now(), words, "Pertelote Reynard", 9, ALL))} == {

@@ -44,6 +44,7 @@ class MilvusNodes(StoreAlone):
         self._upserting = store.model_copy(update={"upsert_mode": True})
         columns = store.text_key, store.doc_id_field, store.embedding_field, store.sparse_embedding_field
         self.taken_keys = frozenset(columns)
+        self._whole = [*LEADS_TO, CONTENT_KEY, "_node_type", store.text_key]
 
     def _describe(self) -> tuple[int | None, str]:
         self._client.load_collection(self._collection)
@@ -79,10 +80,6 @@ class MilvusNodes(StoreAlone):
             consistency_level=_STRONG,
         )
         return ((Row(hit["id"], hit["entity"]), hit["distance"]) for hit in hits)
-
-    @property
-    def _whole(self) -> list[str]:
-        return [*LEADS_TO, CONTENT_KEY, "_node_type", self._store.text_key]
 
     def _query(self, condition: str, fields: list[str]) -> Iterable[Row]:
         asked: dict[str, Any] = {"filter": condition, "output_fields": fields, "consistency_level": _STRONG}
