@@ -88,6 +88,11 @@ def test_an_estimate_asks_nothing_and_tells_what_is_asked(
     server.responder = judging(
         answer=lambda body: next(f"{passage}[^1]" for text, passage in said.items() if text in json.dumps(body))
     )
+    # one question of each document: two may be answered by the same quotation, which is judged once
+    lines = questions.read_text(encoding="utf-8").splitlines()
+    questions.write_text(
+        "\n".join(line for line in lines if "Bay of Fundy" in line or "Akashi" in line), encoding="utf-8"
+    )
     arguments = ("evaluate", index, questions, *MODELS, "--language", "en", "--out", tmp_path / "out")
     told = json.loads(run(*arguments, "--estimate", "--json")[1])
     assert server.requests == []
@@ -97,7 +102,7 @@ def test_an_estimate_asks_nothing_and_tells_what_is_asked(
     assert told["answers"]["usage"]["requests"] == kinds["answer"]
     assert told["reader"]["usage"]["requests"] == kinds["reader"]
     judged = sum(kinds.values()) - kinds["answer"] - kinds["reader"]
-    assert told["judge"]["usage"]["requests"] == judged == 12
+    assert told["judge"]["usage"]["requests"] == judged == 6
     assert told["judge"]["cost"] > 0
     sent = len(server.requests)
     again = json.loads(run(*arguments, "--estimate", "--json")[1])
