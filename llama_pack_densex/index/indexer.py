@@ -130,7 +130,7 @@ class DocumentIndexer:
     ) -> str:
         """The id under which the index has a document as it is, if any; that one is taken out of what is there."""
         try:
-            alike = there.get(document_hash(document), [])
+            alike = [] if document.source_node else there.get(document_hash(document), [])
         except Exception:  # as of metadata that cannot be hashed: the parser says what is wrong
             return ""
         taken = document.id_ if document.id_ in alike else ""
@@ -192,12 +192,16 @@ class DocumentIndexer:
         given = [parsed.document for parsed in documents]
         nodes = [node for parsed in documents for node in parsed.nodes]
         there = self._there
-        self._current.update(document.id_ for document in given)
+        # of several nodes that another parser made of a document, each is given like a document
+        sources = {document.ref_doc_id for document in given if document.ref_doc_id in there}
+        growing = sources & self._current if self._only_changed else sources
+        self._current.update(document.ref_doc_id or document.id_ for document in given)
         earlier = _earlier_states(given, there, self._current) if self._only_changed else []
         files = {there[document_id].file for document_id in earlier}
         were_there = [document.id_ in there or file_of(document.metadata) in files for document in given]
         replaced = [document.id_ for document in given if document.id_ in there] + earlier
-        self._index.replace(replaced, nodes)
+        replaced += sources - growing
+        self._index.replace(replaced, nodes, growing)
         self._after_write()
         for document_id in replaced:
             there.pop(document_id, None)

@@ -166,19 +166,20 @@ class NodeIndex:
         self.missing_links += len(missing)
         return answer
 
-    def replace(self, document_ids: Sequence[str], nodes: Sequence[BaseNode]) -> None:
+    def replace(self, document_ids: Sequence[str], nodes: Sequence[BaseNode], growing: Collection[str] = ()) -> None:
         """Make `nodes` the nodes of these documents, embedding those that are not; see `NodeStore.replace`.
 
         Args:
             document_ids: Documents of which the store may have nodes that are to go.
             nodes: All nodes of some documents, document by document.
+            growing: Documents whose other nodes stay.
         """
         if not document_ids and not nodes:
             return
         self._embed(nodes)
         with self._change():
-            self.store.replace(document_ids, nodes)
-            self.beside.replace(document_ids, nodes)
+            self.store.replace(document_ids, nodes, growing)
+            self.beside.replace(document_ids, nodes, growing)
 
     def delete(self, document_ids: Sequence[str]) -> list[str]:
         """Delete documents' nodes, and say which of the documents were there."""

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from llama_index.core import Document
+from llama_index.core import Document, MockEmbedding
 from llama_index.core.ingestion import IngestionPipeline
+from llama_index.core.node_parser.node_utils import build_nodes_from_splits
+from llama_index.core.schema import BaseNode
 from llama_index.core.storage.docstore import BaseDocumentStore
 from llama_index.core.storage.docstore.keyval_docstore import KVDocumentStore
 from llama_index.core.storage.kvstore import SimpleKVStore
@@ -217,3 +219,39 @@ def test_filters_are_about_passages_where_a_unit_has_other_metadata(make: Callab
         return any(found.text == text for found in pack.retrieve("hot tea", 5, filters=filters))
 
     assert (passes("Miso"), passes("Tea")) == (True, False)
+
+
+def nodes_of_wells(number: int, of: str, **source: Any) -> list[BaseNode]:
+    texts = [f"Well {place} {of}. It is deep." for place in range(number)]
+    document = Document(text="\n".join(texts), **source)
+    nodes = build_nodes_from_splits(texts, document)
+    return [node.model_copy(update={"metadata": document.metadata}) for node in nodes]
+
+
+def kept(pack: DenseXRetrievalPack) -> list[str]:
+    return sorted(node.get_content() for node in pack.nodes("passage"))
+
+
+SOURCES: list[dict[str, Any]] = [{"id_": "wells"}, {"metadata": {"file_path": "/wells.txt"}}]
+
+
+@pytest.mark.parametrize("make", [lambda: None, SimpleVectorStore, chroma, qdrant])
+@pytest.mark.parametrize("source", SOURCES)
+def test_nodes_of_another_parser_are_documents_in_pieces(make: Callable[[], Any], source: dict[str, Any]) -> None:
+    given = nodes_of_wells(9, "in town", **source)
+    pack = DenseXRetrievalPack(given[:5], vector_store=make(), **OPTIONS)
+    for node in given[5:]:
+        pack.insert(node)
+    assert kept(pack) == sorted(node.get_content() for node in given)
+    assert "Well 7" in pack.retrieve("Is well 7 in town deep?", 1)[0].text
+    changed = nodes_of_wells(9, "by the sea", **source)
+    pack.refresh(changed)
+    assert kept(pack) == sorted(node.get_content() for node in changed)
+
+
+@pytest.mark.parametrize(("make", "source"), [(lambda: None, SOURCES[1]), (chroma, SOURCES[0])])
+def test_a_document_in_more_pieces_than_are_written_at_a_time(make: Callable[[], Any], source: dict[str, Any]) -> None:
+    given = nodes_of_wells(1_000, "in town", **source)
+    pack = DenseXRetrievalPack(given, vector_store=make(), embed_model=MockEmbedding(embed_dim=2), query_llm="none")
+    assert pack.counts().propositions == 2_000
+    assert kept(pack) == sorted(node.get_content() for node in given)
