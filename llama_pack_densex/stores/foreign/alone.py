@@ -22,6 +22,7 @@ from llama_pack_densex.node_parsers.metadata import BOOKKEEPING_KEYS, DOCUMENT_H
 from llama_pack_densex.stores.filters import Passing, keys_of, matches
 from llama_pack_densex.stores.foreign.wire import (
     HEAD_KEY,
+    WIRE_KEY,
     Condition,
     Row,
     conditions_of,
@@ -78,6 +79,7 @@ class StoreAlone(NodeStore):
         self.vector_store = vector_store
         self._known: tuple[int | None, str] | None = None
         self._works = False
+        self._has_others = True  # until there were none: to look for them reads all passages
 
     # What subclasses replace; an empty list of ids never gets here, nor more than `rows_a_request`.
 
@@ -170,8 +172,12 @@ class StoreAlone(NodeStore):
         return self._records_with(Condition(GRANULARITY_KEY, "in", [granularity]) if granularity else None)
 
     def documents(self) -> dict[str, DocumentRecord]:
-        heads = self._records_with(Condition(HEAD_KEY, "in", [True]))
-        return {record.document_id: DocumentRecord(record.document_hash, record.file) for record in heads}
+        known = list(self._records_with(Condition(HEAD_KEY, "in", [True])))
+        if self._has_others:  # a pipeline marks no heads
+            rows = self._scan([Condition(GRANULARITY_KEY, "in", ["passage"])]) if self.described() is not None else ()
+            others = [NodeRecord.of(node_of(row)) for row in rows if not row.metadata.get(WIRE_KEY)]
+            self._has_others, known = bool(others), [*others, *known]
+        return {record.document_id: DocumentRecord(record.document_hash, record.file) for record in known}
 
     def node_ids(self, document_ids: Sequence[str]) -> set[str]:
         return set(self._members_of(document_ids))

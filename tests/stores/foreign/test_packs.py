@@ -208,6 +208,19 @@ def test_a_default_does_not_replace_what_a_pipeline_made_with_a_model(make: Call
     assert [node.text for node in pack.nodes("proposition")] == ["It rained on the harbour."]
 
 
+@pytest.mark.parametrize("make", [chroma, qdrant])
+def test_documents_that_a_pipeline_wrote_are_known(make: Callable[[], Any]) -> None:
+    store = make()
+    steps = [PropositionNodeParser(granularity=("proposition", "sentence")), ShortEmbedding()]
+    IngestionPipeline(transformations=steps, vector_store=store).run(documents=[OTHER, SECRET])
+    pack = DenseXRetrievalPack.from_vector_store(store, proposition_llm="none", **OPTIONS)
+    assert set(pack.documents()) == {OTHER.id_, SECRET.id_}
+    assert pack.refresh([OTHER]) == [False]
+    pack.insert(Document(id_="third", text="Snow fell."))
+    assert pack.delete(SECRET.id_) == 1
+    assert set(pack.documents()) == {OTHER.id_, "third"}
+
+
 @pytest.mark.parametrize("make", [lambda: None, SimpleVectorStore, chroma, qdrant])
 def test_filters_are_about_passages_where_a_unit_has_other_metadata(make: Callable[[], Any]) -> None:
     text = "# Miso\n\nMiso is salty.\n\n# Tea\n\nTea is hot."  # one passage
