@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from llama_index.core.node_parser import SentenceWindowNodeParser
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
 from typer.testing import CliRunner
 
@@ -265,6 +266,14 @@ def test_an_index_without_propositions_is_whole(granularity: Any, tmp_path: Path
     report = check_index(tmp_path, repair=True)
     assert (report.faults, report.removed) == ((), ())
     assert set(DenseXRetrievalPack.load(tmp_path, **MODELS).documents()) == set(ENGLISH)
+
+
+@pytest.mark.parametrize("mode", ["recursive", "auto_merging"])
+def test_documents_that_were_given_in_pieces_are_whole(mode: Any, tmp_path: Path) -> None:
+    pieces = SentenceWindowNodeParser().get_nodes_from_documents(documents(ENGLISH))
+    DenseXRetrievalPack(pieces, persist_dir=tmp_path / "index", embed_model=ShortEmbedding(), mode=mode, **MODELS)
+    assert check_index(tmp_path / "index", repair=True).faults == ()
+    assert load(tmp_path / "index").counts().passages == len(pieces)
 
 
 def test_an_index_that_is_not_searched_by_words_any_more_is_whole(index: Path) -> None:

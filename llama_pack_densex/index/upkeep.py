@@ -16,6 +16,7 @@ from llama_pack_densex.index.state import CommittedIndex
 from llama_pack_densex.llm.cache import ReplyCache
 from llama_pack_densex.models import embed_model_identity
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY, STATUS_KEY
+from llama_pack_densex.node_parsers.nodes import PIECE
 from llama_pack_densex.stores.folder import REPLIES_FILE, IndexFolder, folder_at
 from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.lance import LanceNodes
@@ -140,7 +141,7 @@ def _wrong_links(nodes: NodeIndex) -> Iterator[Fault]:
         if node.metadata.get(GRANULARITY_KEY) == "passage" and STATUS_KEY in node.metadata and not children:
             wrong["passage", "passages have no proposition"][node.node_id] = document
         found = str(node.metadata.get(DOCUMENT_HASH_KEY, ""))
-        if hashes.setdefault(document, found) != found:
+        if PIECE not in found and hashes.setdefault(document, found) != found:
             wrong["version", "nodes are of another version of their document than others"][node.node_id] = document
     for (kind, what), documents in wrong.items():
         yield _fault(kind, what, documents)

@@ -60,6 +60,8 @@ from llama_pack_densex.propositionizers.sentences import (
 _QUIET_SIZE = 50  # of smaller chunks core prints to stdout that metadata make them small, even where there are none
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "llama-pack-densex")
 _INCOMPLETE = "incomplete: "
+PIECE = "piece: "
+"""Before the hash of a node that another parser made: of one document there are several."""
 _SPACE = re.compile(r"\s*")
 
 
@@ -105,7 +107,8 @@ class DocumentNodes:
     def __init__(self, document: BaseNode, settings: NodeSettings) -> None:
         _require_encodable(document)
         pieces = split(document, settings.levels)
-        self._document, self._settings, self._hash = document, settings, settings.document_hash(document)
+        self._document, self._settings = document, settings
+        self._hash = (PIECE if document.source_node else "") + settings.document_hash(document)
         self._node_id = settings.ids.of_document(settings.ids.document_key(document))
         self._source = document.source_node or RelatedNodeInfo(
             node_id=document.id_, node_type=ObjectType.DOCUMENT, hash=document.hash
