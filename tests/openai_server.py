@@ -215,6 +215,7 @@ STYLES: dict[str, Callable[[list[str]], str]] = {
     "a <think> block": lambda texts: f'<think>\nLet me see: ["one", "two"] ...\n</think>\n\n{json.dumps(texts)}',
     "objects in the array": lambda texts: json.dumps([{"id": n, "proposition": text} for n, text in enumerate(texts)]),
     "JSON lines": lambda texts: "\n".join(json.dumps({"proposition": text}) for text in texts),
+    "a string a line": lambda texts: ",\n".join(json.dumps(text, ensure_ascii=False) for text in texts),
     "a JSON string": lambda texts: json.dumps(json.dumps(texts)),
     "comments": lambda texts: "[ // the model's\n" + ",\n".join(json.dumps(text) for text in texts) + "\n]",
 }

@@ -6,6 +6,7 @@ import ast
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from io import StringIO
 from itertools import islice, pairwise
@@ -294,10 +295,10 @@ def _without_questions(value: Any, named: list[Any], depth: int = 0) -> Any:
 
 
 def _whole(text: str) -> list[Any] | None:
-    try:
-        return [json.loads(text, strict=False)]
-    except (ValueError, RecursionError):
-        return None
+    for parts in ([text], text.splitlines()):  # or a value a line
+        with suppress(ValueError, RecursionError):
+            return [json.loads(part.rstrip(", "), strict=False) for part in parts if part.strip()]
+    return None
 
 
 def _without_thoughts(text: str) -> str:
