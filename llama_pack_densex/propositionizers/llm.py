@@ -84,6 +84,7 @@ from llama_pack_densex.propositionizers.prompts import (
     split_in_two,
     takes_variable,
     unique,
+    without_example,
 )
 from llama_pack_densex.propositionizers.recorded import append_recording, open_recording, purge_recording
 from llama_pack_densex.propositionizers.sentences import passage_sentences, segment
@@ -684,7 +685,7 @@ class _PassageRun:
         kinds = ", ".join(f"{count} {kind}" for kind, count in Counter(one.kind for one in made.findings).items())
         reason = "; ".join(filter(None, (made.reason, f"asked again for what checks found: {kinds}")))
         if not isinstance(reply, Failure):
-            part, problem, _ = _judge(self._passage.text, reply, self._run.asking.questions)
+            part, problem, _ = _judge(self._passage, reply, self._run.asking.questions)
             again = replace(made, texts=part.texts, questions=part.questions or made.questions)
             if not problem and is_better((again := checked(self._passage, again)).findings, made.findings):
                 made = again
@@ -708,7 +709,7 @@ class _PassageRun:
                 if reply.kind in ("too_long", "filtered") and (halves := split_in_two(text)):
                     return await self._ask_for_halves(*halves, before)
                 return [fall_back(text, f"the provider failed ({reply.summary})", reply.kind == "transient")]
-            part, problem, reason = _judge(text, reply, self._run.asking.questions)
+            part, problem, reason = _judge(replace(self._passage, text=text), reply, self._run.asking.questions)
             if not problem:
                 return [replace(part, reason="; ".join(unique(reasons)))]
             if problem in ("cut", "filtered") and (halves := split_in_two(text)):
@@ -742,16 +743,17 @@ class _PassageRun:
 _MEASURED = ("en", "ja")  # languages in which checks are good enough to change propositions
 
 
-def _judge(text: str, reply: Reply, questions: bool) -> tuple[PropositionSet, str, str]:
-    """The propositions in a reply to a text, the problem with it ("" where it can be used), and that in words."""
+def _judge(passage: Passage, reply: Reply, questions: bool) -> tuple[PropositionSet, str, str]:
+    """The propositions in a reply to a passage, the problem with it ("" where it can be used), and that in words."""
     reading = read_reply(reply.text, finished=reply.finish == "stop", questions=questions)
-    problem: str = reading.problem or ""
+    texts, asked = (without_example(found, passage) for found in (reading.texts, reading.questions))
+    problem: str = reading.problem or ("" if texts else "empty")
     if reply.finish in ("length", "filtered", "refused"):
         problem = "cut" if reply.finish == "length" else reply.finish
-    if not problem and (found := find_wrong_language(text, reading.texts)):
+    if not problem and (found := find_wrong_language(passage.text, texts)):
         return PropositionSet(()), "language", f"the reply was in {LANGUAGE_NAMES.get(found, 'another language')}"
-    asked = () if find_wrong_language(text, reading.questions) else reading.questions
-    return PropositionSet(reading.texts, questions=asked), problem, REASONS.get(problem, "")
+    asked = () if find_wrong_language(passage.text, asked) else asked
+    return PropositionSet(texts, questions=asked), problem, REASONS.get(problem, "")
 
 
 def _last_sentences(text: str, longest: int = 300) -> str:

@@ -64,6 +64,14 @@ _OBJECT_JA = "文章が答えになる質問も、検索する人の言葉で書
 _EXAMPLE_JA = '["霧浜灯台の塔は1874年に着工した。", "霧浜灯台の塔は佐伯が着工した。", "佐伯は技師である。"]'
 _EXAMPLE_WITH_QUESTIONS_JA = f'{{"propositions": {_EXAMPLE_JA}, "questions": ["霧浜灯台を建てた人は？"]}}'
 
+_OF_EXAMPLES = {
+    compared(text)
+    for example in (_EXAMPLE_WITH_QUESTIONS, _EXAMPLE_WITH_QUESTIONS_JA)
+    for texts in json.loads(example).values()
+    for text in texts
+}
+_IN_EXAMPLES = ("Karsted", "Brandvold", "霧浜", "佐伯")
+
 _REQUEST = "{note}Title: {title}. Section: {section}. Content: {content}"
 
 PROMPT_KEY = "proposition_prompt"
@@ -226,6 +234,13 @@ def read_reply(text: str, *, finished: bool = False, questions: bool = False) ->
         return _read(text.strip().lstrip("\ufeff").strip(), finished, questions)
     except _UnusableReplyError as unusable:
         return Reading(problem=unusable.args[0])
+
+
+def without_example(texts: Iterable[str], passage: Passage) -> tuple[str, ...]:
+    """Leave out what small models repeat of the prompt, unless the passage is about that."""
+    said = f"{passage.title} {passage.section} {passage.text}"
+    is_about_it = any(name in said for name in _IN_EXAMPLES)
+    return tuple(text for text in texts if is_about_it or compared(text) not in _OF_EXAMPLES)
 
 
 def unique(texts: Iterable[str]) -> tuple[str, ...]:

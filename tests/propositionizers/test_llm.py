@@ -131,6 +131,23 @@ def test_a_model_that_echoes_the_prompt_has_answered_nothing() -> None:
     assert (made[0].status, list(made[0].texts)) == ("fallback", list(MISO))
 
 
+@BOTH
+def test_the_example_in_a_prompt_is_no_proposition(
+    passage: Passage, held_here: dict[str, list[str]], propositions: list[str]
+) -> None:
+    def example(body: dict[str, Any]) -> str:
+        return str(body["messages"][0]["content"].splitlines()[-1])
+
+    with OpenAIServer(in_turn(example, held(held_here))) as server:
+        made = propositionizer(server).propositionize([passage])[0]
+    assert (list(made.texts), len(server.requests)) == (propositions, 2)
+    with OpenAIServer(lambda body: f"{example(body)}\n{json.dumps(propositions)}") as server:
+        assert list(propositionizer(server).propositionize([passage])[0].texts) == propositions
+        about_it = json.loads(example(server.requests[0].body))
+        lighthouses = Passage("".join(about_it), title=passage.title)  # a document may say just that
+        assert propositionizer(server).propositionize([lighthouses])[0].texts[: len(about_it)] == tuple(about_it)
+
+
 def test_a_lone_surrogate_does_not_keep_a_passage_from_being_sent() -> None:
     with OpenAIServer(lambda body: '["a b"]') as server:
         (made,) = propositionizer(server).propositionize([Passage("A \ud800 b.")])
