@@ -30,7 +30,7 @@ SUPPORTED = 0.5
 """The share of a sentence's telling words that its sources have to hold."""
 _ADDS = 0.25  # the share of them that a further proposition has to add
 
-_NUMBERS = r"[\[【［]\s*\^[^\]】］\n]{0,40}[\]】］]"
+_NUMBERS = r"[\[【［]\s*[\^＾][^\]】］\n]{0,40}[\]】］]"
 _FOOTNOTE = re.compile(rf"(?<!\s)\s*({_NUMBERS}|\[\^\d*\Z)")  # not from within white space: there may be much
 _BEHIND = re.compile("|".join([_NUMBERS, *map(re.escape, NO_SOURCE.values())]))  # what belongs to the sentence before
 _DEFINITION = re.compile(r"\n[ \t]*\[\^\d+\]:[^\n]*")
@@ -38,7 +38,7 @@ _OWN = re.compile(r"\[\^([^\]\n]{0,40})\]")  # a footnote in a document; what ta
 _LEADS_ON = re.compile(r"\A\s*#|[:：][\s*_]*\Z")  # a heading, or "They are:", states nothing
 # What is shown once it has come: up to the last letter or digit that is not of a footnote. Behind it, a footnote may
 # follow, a sentence end, or what begins the next sentence.
-_PIECES = re.compile(r"\n[ \t]*\[\^\d+\]:[^\n]*|[\[【［]\s*\^[^\]】］\n]{0,40}(?:[\]】］]|\Z)|[^\W_]")
+_PIECES = re.compile(r"\n[ \t]*\[\^\d+\]:[^\n]*|[\[【［]\s*[\^＾][^\]】］\n]{0,40}(?:[\]】］]|\Z)|[^\W_]")
 
 
 _THINK = "<think>"  # before an answer of models whose server does not part their thoughts from it

@@ -40,6 +40,7 @@ def answered(reply: str, question: str = QUESTION, pieces: int = 10**6) -> tuple
         ("It is grey. It opened in 1998.[^1]", f"It is grey.{NO_SOURCE['en']} It opened in 1998.[^1]"),
         ("It opened in 1998.[^1]\n\n[^1]: The Akashi Bridge\n[^2]: Lamps", "It opened in 1998.[^1]"),
         ("It opened in 1998.[^1] [^abc] 【^9】[^^4]", "It opened in 1998.[^1]"),
+        ("1998年に開通した［＾１］。", "1998年に開通した[^1]。"),
         ("It opened in 1998.[^1] It is grey.[^", f"It opened in 1998.[^1] It is grey.{NO_SOURCE['en']}"),
         ("It is on Mars.[^3]", NOT_FOUND["en"]),
         ("Olympus Mons is the tallest volcano.", NOT_FOUND["en"]),
