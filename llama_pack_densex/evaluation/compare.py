@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import math
 import platform
 import statistics
 import time
@@ -408,7 +407,7 @@ def _report(
     strategies = []
     for found in observed:
         found.warn()
-        spent, dollars = found.spent, None if math.isnan(found.spent.dollars) else found.spent.dollars
+        spent, dollars = found.spent, None if found.spent.unpriced else found.spent.dollars
         cost = replace(found.cost, llm_calls=spent.calls, llm_tokens=spent.tokens, llm_dollars=dollars)
         bounds = {name: bootstrap_interval(list(values.values()), _RESAMPLES) for name, values in found.scores.items()}
         metrics = {name: bounds[name].mean if name in bounds else None for name in names}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 import time
 from collections import Counter
@@ -41,20 +40,22 @@ class Spent:
         seconds: Time, without the embedding model.
         calls: Replies of LLMs, those included that were kept from an earlier run.
         tokens: Tokens that were sent to them and came back in this run.
-        dollars: What these cost; not a number where a price is not known.
+        dollars: What these cost, as far as prices are known.
+        unpriced: Requests whose price is not known.
     """
 
     seconds: float = 0.0
     calls: int = 0
     tokens: int = 0
     dollars: float = 0.0
+    unpriced: int = 0
 
     @classmethod
     def on(cls, asked: RequestFigures) -> Spent:
         """What an LLM's requests came to."""
         usage, dollars = asked.usage, asked.cost if asked.currency == "USD" else None
-        unknown = math.nan if usage.requests else 0.0
-        return cls(0.0, usage.requests + asked.cache_hits, usage.total_tokens, unknown if dollars is None else dollars)
+        unpriced = usage.requests if dollars is None else 0
+        return cls(0.0, usage.requests + asked.cache_hits, usage.total_tokens, dollars or 0.0, unpriced)
 
     def __add__(self, other: Spent) -> Spent:
         return Spent(*map(operator.add, vars(self).values(), vars(other).values()))

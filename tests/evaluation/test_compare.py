@@ -15,7 +15,7 @@ from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.schema import Document, NodeWithScore, QueryBundle, TextNode
 from llama_index.llms.openai import OpenAI
 
-from llama_pack_densex import SentencePropositionizer, Strategy, compare
+from llama_pack_densex import LLMPropositionizer, SentencePropositionizer, Strategy, compare
 from llama_pack_densex.evaluation.datasets import EvaluationSet, Question
 from llama_pack_densex.evaluation.report import Report, StrategyResult
 from llama_pack_densex.evaluation.strategy import Corpus
@@ -473,6 +473,16 @@ def test_an_llm_writes_the_headers_of_contextual_retrieval() -> None:
     assert spent.llm_tokens > 0
     assert spent.llm_dollars
     assert written.strategies[0].cost.tokens > plain.strategies[0].cost.tokens
+
+
+def test_what_an_unpriced_llm_was_asked_leaves_the_others_their_price() -> None:
+    openai_like = pytest.importorskip("llama_index.llms.openai_like", reason="the class of unpriced models")
+    with OpenAIServer(lambda body: '["The tide rises.", "The sea drives a mill."]') as server:
+        own = openai_like.OpenAILike(model="own-model", api_base=server.url, api_key="none", is_chat_model=True)
+        options = {"propositionizer": LLMPropositionizer(llm=own), "llm": reader(server)}
+        unpriced, priced, without = run(["densex", "contextual", "bm25"], **options).strategies
+    assert (unpriced.cost.llm_dollars, without.cost.llm_dollars) == (None, 0.0)
+    assert priced.cost.llm_dollars
 
 
 def reader(server: OpenAIServer) -> OpenAI:
