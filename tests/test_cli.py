@@ -422,6 +422,17 @@ def test_what_would_steer_the_terminal_is_not_printed(tmp_path: Path) -> None:
     assert "[bold]Tea[/bold] is old." in output
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="links there need rights")
+def test_an_index_that_the_system_does_not_let_be_read_is_not_called_damaged(index: Path) -> None:
+    (versions,) = index.glob("data-*/nodes.lance/_versions")
+    shutil.rmtree(versions)
+    versions.symlink_to(versions)  # as with no rights, but for an administrator too
+    code, output = run("query", index, "tea")
+    assert code == 1
+    assert "damaged" not in output
+    assert "do not build it anew" in output
+
+
 # with an LLM
 
 
@@ -450,6 +461,18 @@ def test_an_index_made_with_sentences_goes_on_with_them_when_a_key_appears(
         monkeypatch.setenv("OPENAI_API_BASE", server.url)
         (docs / "tea.md").write_text("White tea is withered.", encoding="utf-8")
         assert "1 indexed, 1 unchanged" in run("index", docs, "--to", index)[1]
+        assert server.requests == []
+
+
+def test_an_llm_that_is_none_is_not_asked_whatever_key_there_is(
+    docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with OpenAIServer(reply_with_facts) as server:
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+        monkeypatch.setenv("OPENAI_API_BASE", server.url)
+        code, output = run("index", docs, "--to", tmp_path / "index", "--llm", "none")
+        assert code == 0
+        assert "SentencePropositionizer" in output
         assert server.requests == []
 
 

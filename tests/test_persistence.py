@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import signal
 import subprocess
@@ -215,6 +216,13 @@ def test_what_is_no_index_is_refused(what: str, tmp_path: Path) -> None:
         path.write_text("x", encoding="utf-8")
     with pytest.raises(InvalidIndexError, match=r"is not an index|is a file"):
         DenseXRetrievalPack.load(path)
+
+
+def test_what_is_no_index_is_refused_with_a_command_that_a_shell_takes(tmp_path: Path) -> None:
+    path = tmp_path / "my index"
+    with pytest.raises(InvalidIndexError) as refused:
+        DenseXRetrievalPack.load(path)
+    assert shlex.split(str(refused.value).split("`")[1]) == ["densex", "index", "PATH", "--to", str(path)]
 
 
 def test_another_embedding_model_is_refused_with_both_names(documents: list[Document], tmp_path: Path) -> None:

@@ -128,7 +128,9 @@ Folder = Annotated[Path, typer.Argument(help="The index's folder.", metavar="DIR
 Json = Annotated[bool, _option("--json", "Print JSON.")]
 Mode = Annotated[str | None, _choice("MODE", _MODES, f"{_HELP_MODE} Default: the index's; at first recursive.")]
 EmbedModel = Annotated[str | None, _option("MODEL", _HELP_OF_INDEX)]
-PropositionLLM = Annotated[str | None, _llm("", "What makes propositions", ". Default: gpt-4o-mini")]
+PropositionLLM = Annotated[
+    str | None, _llm("", "What makes propositions", '; "none" for sentences. Default: gpt-4o-mini')
+]
 ApiBase = Annotated[str | None, _option("URL", "Where openai-like: or ollama: models are served.")]
 Granularity = Annotated[list[str] | None, _choice("UNIT", _UNITS, _HELP_UNITS)]
 Questions = Annotated[bool | None, _option("--questions", _HELP_QUESTIONS)]

@@ -46,7 +46,7 @@ class Choices:
         propositionizer: "llm", "sentence", "recorded:FILE", "seq2seq" or "seq2seq:MODEL".
         mode: "recursive" or "auto_merging".
         embed_model: What the pack takes as `embed_model`.
-        llm: What the pack takes as `proposition_llm`, a name.
+        llm: What the pack takes as `proposition_llm`, a name or "none".
         granularity: The units to search.
         limits: Arguments of `LLMPropositionizer`: what it keeps to, and how it asks.
     """
@@ -95,10 +95,10 @@ class Choices:
             return RecordedPropositionizer(Path(self.propositionizer.removeprefix(_RECORDED)))
         kind, _, model = (self.propositionizer or "").partition(":")
         if kind == "seq2seq":
-            otherwise = None if self.llm is None else LLMPropositionizer(llm=self.llm, **self.limits)
+            otherwise = None if self.llm in (None, NONE) else LLMPropositionizer(llm=self.llm, **self.limits)
             return Seq2SeqPropositionizer(model or PROPOSITIONIZER, otherwise=otherwise)
         sentences = SentencePropositionizer()
-        if self.propositionizer == "sentence":
+        if self.propositionizer == "sentence" or (self.propositionizer is None and self.llm == NONE):
             return sentences
         is_named = self.propositionizer == "llm" or self.llm is not None
         by_sentences = manifest is not None and manifest.propositionizer == sentences.fingerprint

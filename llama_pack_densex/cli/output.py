@@ -237,5 +237,7 @@ def message_of(error: Exception) -> str | None:
         return str(error)
     if str(error).startswith(("lance error", "Arrow error")) or type(error).__name__ == "RustPanic":
         said = str(error).partition("\n")[0]  # below that, where in Python
+        if "(os error " in said and "(os error 2)" not in said:  # no rights, say, and no file that is missing
+            return f"the system does not let the index be read; see to that, and do not build it anew. ({said})"
         return f"the index is damaged and cannot be read; build it anew. ({said})"
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import uuid
 from dataclasses import asdict, dataclass
 from datetime import timedelta
@@ -84,12 +85,12 @@ class Manifest:
             what = "has no densex.json" if folder.is_dir() else "does not exist" if not folder.exists() else "is a file"
             raise InvalidIndexError(
                 f"{folder} is not an index: it {what}. Make one with DenseXRetrievalPack(documents, "
-                f"persist_dir=...) or `densex index PATH --to {folder}`."
+                f"persist_dir=...) or `densex index PATH --to {shlex.quote(str(folder))}`."
             )
         rebuild = (
             f"remove {file.name} and the folders data-* in it and index the documents again, with `densex index PATH "
-            f"--to {folder}` or DenseXRetrievalPack(documents, persist_dir=...); replies of an LLM that are kept "
-            f"there ({_REPLIES}) are used again"
+            f"--to {shlex.quote(str(folder))}` or DenseXRetrievalPack(documents, persist_dir=...); replies of an "
+            f"LLM that are kept there ({_REPLIES}) are used again"
         )
         return cls.parsed(file.read_bytes(), str(file), rebuild)
 
