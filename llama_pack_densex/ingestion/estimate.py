@@ -189,7 +189,7 @@ def estimate(
         found.embedding_cost = _embedding_cost(embed_model_name, found.embedding_tokens, table)
     if asker is not None and found.requests:
         _add_time(found, asker)
-    found.notes = tuple(_notes(found))
+    found.notes = tuple(_notes(found, asker is not None and asker.strictness == "repair"))
     return found
 
 
@@ -367,8 +367,13 @@ def _embedding_cost(name: str, tokens: int, prices: PriceTable) -> float | None:
     return None if price is None else price.of(Usage(input_tokens=tokens))
 
 
-def _notes(found: Estimate) -> Iterator[str]:
-    """What the figures of an estimate rest upon."""
+def _notes(found: Estimate, repairs: bool) -> Iterator[str]:
+    """What the figures of an estimate rest upon.
+
+    Args:
+        found: The figures.
+        repairs: Whether passages are asked for once more where checks find fault.
+    """
     unknown = "The price of {} is not known: give it with prices of your own (--prices, prices=)."
     if found.sampled and found.requests:
         tokens = found.sample_usage.total_tokens
@@ -381,6 +386,8 @@ def _notes(found: Estimate) -> Iterator[str]:
             + (f", and {_LATIN.asking:g} and {_OTHERS.asking:g} more for questions" if found.questions else "")
             + ". A sample shows what the model really does."
         )
+        if repairs:
+            yield "Passages with faults are asked for once more (strictness), which is not reckoned with."
         if _THINKS.search(found.model):
             yield f"{found.model} may think before it replies; thoughts cost like output and are not reckoned with."
     if found.requests and found.price is None:

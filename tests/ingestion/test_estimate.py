@@ -243,6 +243,11 @@ def test_a_model_that_thinks_is_warned_of(texts: list[Document]) -> None:
     assert "may think" not in " ".join(estimate(texts, parser()).notes)
 
 
+def test_what_is_asked_for_once_more_is_said_not_to_be_reckoned_with(texts: list[Document]) -> None:
+    assert "once more" in " ".join(estimate(texts, parser(llm(strictness="repair"))).notes)
+    assert "once more" not in " ".join(estimate(texts, parser()).notes)
+
+
 def test_the_narrowest_limit_of_the_propositionizer_sets_the_time(texts: list[Document]) -> None:
     by_replies = estimate(texts, parser(llm(max_concurrency=4)))
     assert (by_replies.bound_by, by_replies.max_concurrency) == ("concurrency", 4)
