@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -441,39 +442,38 @@ def reply_with_facts(body: dict[str, Any]) -> str:
     return json.dumps([f"Fact: {content}"], ensure_ascii=False) if content else "It is written by the model.[^1]"
 
 
-def test_with_a_key_an_llm_makes_the_propositions_and_writes_the_answer(
-    docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenAIServer]:
+    """What stands behind the key that the environment has."""
     with OpenAIServer(reply_with_facts) as server:
         monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
         monkeypatch.setenv("OPENAI_API_BASE", server.url)
-        assert "LLMPropositionizer" in run("index", docs, "--to", tmp_path / "index")[1]
-        answer = run_json("query", tmp_path / "index", "What is tea?")
-        assert (answer["written"], answer["answer"]) == (True, "It is written by the model.[^1]")
-        assert run_json("query", tmp_path / "index", "What is tea?", "--llm-model", "none")["written"] is False
+        yield server
+
+
+@pytest.mark.usefixtures("server")
+def test_with_a_key_an_llm_makes_the_propositions_and_writes_the_answer(docs: Path, tmp_path: Path) -> None:
+    assert "LLMPropositionizer" in run("index", docs, "--to", tmp_path / "index")[1]
+    answer = run_json("query", tmp_path / "index", "What is tea?")
+    assert (answer["written"], answer["answer"]) == (True, "It is written by the model.[^1]")
+    assert run_json("query", tmp_path / "index", "What is tea?", "--llm-model", "none")["written"] is False
 
 
 def test_an_index_made_with_sentences_goes_on_with_them_when_a_key_appears(
-    docs: Path, index: Path, monkeypatch: pytest.MonkeyPatch
+    docs: Path, index: Path, server: OpenAIServer
 ) -> None:
-    with OpenAIServer(reply_with_facts) as server:
-        monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
-        monkeypatch.setenv("OPENAI_API_BASE", server.url)
-        (docs / "tea.md").write_text("White tea is withered.", encoding="utf-8")
-        assert "1 indexed, 1 unchanged" in run("index", docs, "--to", index)[1]
-        assert server.requests == []
+    (docs / "tea.md").write_text("White tea is withered.", encoding="utf-8")
+    assert "1 indexed, 1 unchanged" in run("index", docs, "--to", index)[1]
+    assert server.requests == []
 
 
 def test_an_llm_that_is_none_is_not_asked_whatever_key_there_is(
-    docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    docs: Path, tmp_path: Path, server: OpenAIServer
 ) -> None:
-    with OpenAIServer(reply_with_facts) as server:
-        monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
-        monkeypatch.setenv("OPENAI_API_BASE", server.url)
-        code, output = run("index", docs, "--to", tmp_path / "index", "--llm", "none")
-        assert code == 0
-        assert "SentencePropositionizer" in output
-        assert server.requests == []
+    code, output = run("index", docs, "--to", tmp_path / "index", "--llm", "none")
+    assert code == 0
+    assert "SentencePropositionizer" in output
+    assert server.requests == []
 
 
 def test_an_index_made_by_an_llm_is_not_continued_by_something_else_unasked(
