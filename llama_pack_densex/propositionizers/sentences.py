@@ -380,7 +380,7 @@ def _pair_fences(lines: list[_Line]) -> dict[int, int]:
     blocks: dict[int, int] = {}
     free = 0
     for k, (i, marks, language) in enumerate(fences):
-        if i >= free:
+        if i >= free and not _underlined(lines, i - 1):
             below = (fences[n] for n in range(k + 1, len(fences)))
             closing = (end for end, other, said in below if not said and other.startswith(marks))
             free = next(closing, len(lines) - 1 if language else i) + 1
@@ -430,7 +430,9 @@ _HEADING = re.compile(
     r"(?P<hashes>#{1,6})[ \t\u3000]+(?P<atx>\S.*)"
     r"|(?P<signs>={1,6})[ \t]*(?P<wiki>[^=\s](?:.*[^=\s])?)[ \t]*(?P=signs)"
 )
-_UNDERLINE = re.compile(r"={3,}|-{3,}")
+_UNDERLINE = re.compile(r"([-=~^\"*#+])\1{2,}")
+_LEVELS = {"=": 1, "*": 1, "#": 1, "-": 2, "~": 3, "+": 3, "^": 4, '"': 5}
+_LONGER = 4  # columns by which an underline is longer than its heading at most
 _EMPHASIS = re.compile(r"(\*\*|__|`)(.+?)\1")
 
 
@@ -439,16 +441,25 @@ def _end_of_heading(lines: list[_Line], i: int, *, goes_on: bool) -> tuple[int, 
 
     A line of dashes below prose that goes on is a rule, not what makes a heading of the last line.
     """
-    line = lines[i]
-    found = _HEADING.fullmatch(line.text)
-    if found and len(line.indent) < 4:
+    found = _HEADING.fullmatch(lines[i].text)
+    if found and len(lines[i].indent) < 4:
         return i + 1, len(found["hashes"] or found["signs"])
-    below = lines[i + 1].text if i + 1 < len(lines) else ""
-    if not line.text or not _UNDERLINE.fullmatch(below) or (below[0] == "-" and goes_on):
-        return i, 0
-    if _RULE.fullmatch(line.text) or _LIST_MARKER.match(line.text):
-        return i, 0
-    return i + 2, 1 if below[0] == "=" else 2
+    sign = _underlined(lines, i)
+    return (i, 0) if not sign or (sign == "-" and goes_on) else (i + 2, _LEVELS[sign])
+
+
+def _underlined(lines: list[_Line], i: int) -> str:
+    """The sign that line i is underlined by as a heading; empty where it is none.
+
+    Those of Markdown may be of any length. Those of reStructuredText are as long as the line: shorter ones, and as
+    long ones below what announces an example, are rules and fences of code.
+    """
+    text, below = (lines[n].text if 0 <= n < len(lines) else "" for n in (i, i + 1))
+    if not text or not _UNDERLINE.fullmatch(below) or _RULE.fullmatch(text):
+        return ""
+    is_alone = i == 0 or not lines[i - 1].text or _RULE.fullmatch(lines[i - 1].text)
+    is_exact = is_alone and 0 <= len(below) - _width(text) <= _LONGER and text[-1] not in ":："
+    return below[0] if is_exact or (below[0] in "=-" and not _LIST_MARKER.match(text)) else ""
 
 
 _RULE = re.compile(r"(?:([-*_=~#+─━—–・])[ \t]*)\1(?:[ \t]*\1)+")
@@ -472,29 +483,33 @@ _WIDE = re.compile(
 _OPEN_ENDING = re.compile(
     r"\b(?:the|an?|of|in|is|are|was|were|and|to|by|for|with|or|at|from|that|which|who|as|on|than|into|its|their|his|her)$"
 )
-_MAY_GO_ON = re.compile(r"\b\w{1,4}\.$|[.!?…][\"”’»)]+$|…$")  # "e.g.", "Is it?" (he asked), "Well…"
+_MAY_GO_ON = re.compile(r"\b\w{1,3}\.$|[.!?…][\"”’»)]+$|…$")  # "e.g.", "Is it?" (he asked), "Well…"
+_HIRAGANA = re.compile("[ぁ-んー]")
+_PAGE = 8  # lines without a blank one between them, from which on they may be all sorts of paragraphs
 _WIDEST_WRAP = 160  # columns; nobody wraps text by hand wider than this, so a longer line is a paragraph
 
 
 def _join_wrapped(run: Sequence[_Line]) -> Iterator[Region]:
     """Join the lines that a wrap cut; every other line is a region of its own."""
-    margin = max(_width(line.text) for line in run)
-    is_finished = _ends_with(run[-1].text, _STOPS)
+    widths, ends = sorted(_width(line.text) for line in run), [_ends_with(line.text, _STOPS) for line in run]
+    is_page = len(run) >= _PAGE
+    margin = widths[-2] if is_page else widths[-1]  # in a page, of which there may be a row of a table, or a long URL
+    is_prose = any(ends) if is_page else ends[-1]
     start = 0
     for i in range(1, len(run) + 1):
-        if i == len(run) or not _goes_on(run[i - 1], run[i], margin, is_finished):
+        if i == len(run) or not _goes_on(run[i - 1], run[i], margin, is_prose):
             yield Region(run[start].start, run[i - 1].end, "text")
             start = i
 
 
-def _goes_on(above: _Line, below: _Line, margin: int, is_finished: bool) -> bool:
+def _goes_on(above: _Line, below: _Line, margin: int, is_prose: bool) -> bool:
     """Say whether the break between two lines of a run is only a wrap.
 
     Args:
         above: The line before the break.
         below: The line after it.
-        margin: The columns of the run's widest line.
-        is_finished: Whether the run ends in a full stop, as prose does and lists do not.
+        margin: The columns of a full line of the run.
+        is_prose: Whether the run has full stops where prose has them and lists do not.
     """
     if _LONE_MARKER.fullmatch(above.text):
         return True
@@ -507,6 +522,7 @@ def _goes_on(above: _Line, below: _Line, margin: int, is_finished: bool) -> bool
     if (is_indented and not in_list) or (above.text[0] == ">") != (below.text[0] == ">") or is_rule:
         return False
     width, letter = _width(above.text), _first_letter(below.text)
+    share, is_cjk = width / margin, CJK.match(above.text[-1])
     marker = _LIST_MARKER.match(below.text)
     if marker:
         # "…at the age of\n45. He then" is a wrapped sentence and not item 45.
@@ -516,16 +532,18 @@ def _goes_on(above: _Line, below: _Line, margin: int, is_finished: bool) -> bool
     # A full stop may be an abbreviation's: the rules for sentences decide. Every other terminator is final.
     if _ends_with(above.text, _STOPS.replace(".", "") + ":：") or (letter.islower() and _ends_with(above.text, ".")):
         return letter.islower() and width >= 30 and bool(_MAY_GO_ON.search(above.text[-12:]))
-    if letter.islower():
-        return width >= (12 if is_finished else 30)
-    if CJK.match(above.text[-1]) or above.text[-1] in "、，」）" or CJK.match(letter):
+    if letter.islower() and not is_cjk:
+        return share >= 0.45 and width >= (12 if is_prose else 30)
+    if is_cjk or above.text[-1] in "、，」）" or CJK.match(letter):
         word = re.match(r"[!-~]{1,30}", below.text)
         slack = (len(word[0]) if word else 2) + 4  # 4: a line may end early so that the next starts no "、" or "）"
-        is_full = width + slack >= margin and (36 if is_finished else 60) <= width <= _WIDEST_WRAP
-        return is_full or (above.text[-1] in "、，をはがにのと" and width >= 30)
+        is_full = width + slack >= margin and width >= (36 if is_prose else 60)
+        # the letters of a page are not equally wide; hiragana seldom begin what is new
+        is_full = is_full or (is_prose and width >= 36 and share >= (0.5 if _HIRAGANA.match(below.text) else 0.75))
+        return (is_full and width <= _WIDEST_WRAP) or (above.text[-1] in "、，をはがにのと" and width >= 30)
     word = re.match(r"\S{1,30}", below.text)
     reach = width + 1 + (_width(word[0]) if word else 0)
-    is_full = is_finished and 34 <= width <= _WIDEST_WRAP and reach > 0.85 * margin
+    is_full = is_prose and 34 <= width <= _WIDEST_WRAP and reach > 0.85 * margin
     return is_full or (width >= 20 and bool(_OPEN_ENDING.search(above.text[-10:])))
 
 
