@@ -117,7 +117,7 @@ def test_index_again_removes_a_file_that_became_blank(docs: Path, index: Path) -
 
 
 def test_index_again_removes_a_page_that_is_gone(docs: Path, tmp_path: Path) -> None:
-    pytest.importorskip("pypdf")
+    pytest.importorskip("pypdfium2")
     (docs / "a.pdf").write_bytes(pdf_bytes(["The cat sat.", "The dog ran."]))
     run("index", docs / "a.pdf", "--to", tmp_path / "index")
     (docs / "a.pdf").write_bytes(pdf_bytes(["The cat sat."]))
@@ -309,7 +309,7 @@ def test_a_wrong_argument_is_a_usage_error(arguments: list[str]) -> None:
     assert run(*arguments)[0] == 2
 
 
-@pytest.mark.parametrize(("name", "package"), [("a.html", "bs4"), ("a.pdf", "pypdf")])
+@pytest.mark.parametrize(("name", "package"), [("a.html", "bs4"), ("a.pdf", "pypdfium2")])
 def test_a_missing_package_is_named_with_its_extra(
     tmp_path: Path, name: str, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -445,7 +445,7 @@ def test_a_broken_link_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_pdf_is_one_document_a_page(tmp_path: Path) -> None:
-    pytest.importorskip("pypdf")
+    pytest.importorskip("pypdfium2")
     file = write(tmp_path / "a.pdf", pdf_bytes(["The cat sat.", "", "The dog ran."]))
     pages = read_file(file, "sub/a.pdf")
     assert [page.id_ for page in pages] == [f"sub/a.pdf#page={number}" for number in (1, 2, 3)]
@@ -453,19 +453,35 @@ def test_a_pdf_is_one_document_a_page(tmp_path: Path) -> None:
 
 
 def test_characters_that_stores_do_not_take_are_left_out_of_a_pdf(tmp_path: Path) -> None:
-    pytest.importorskip("pypdf")
+    pytest.importorskip("pypdfium2")
     (page,) = read_file(write(tmp_path / "a.pdf", pdf_bytes([r"The \000cat sat."])), "a.pdf")
     assert page.text.strip() == "The cat sat."
 
 
 def test_a_pdf_page_carries_its_label(tmp_path: Path) -> None:
-    pytest.importorskip("pypdf")
+    pytest.importorskip("pypdfium2")
     file = write(tmp_path / "a.pdf", pdf_bytes(["One.", "Two."], roman=True))
     assert [page.metadata["page_label"] for page in read_file(file, "a.pdf")] == ["i", "ii"]
 
 
+def test_a_word_that_the_end_of_a_line_parts_is_whole(tmp_path: Path) -> None:
+    pytest.importorskip("pypdfium2")
+    lines = "The docu-) Tj 0 -14 Td (mentation says) Tj 0 -14 Td (what is Debian-) Tj 0 -14 Td (Edu for."
+    (page,) = read_file(write(tmp_path / "a.pdf", pdf_bytes([lines])), "a.pdf")
+    assert page.text.split("\n") == ["The documentation", "says", "what is Debian-Edu", "for."]
+
+
+def test_an_encrypted_pdf_is_an_error_that_says_so(tmp_path: Path) -> None:
+    pytest.importorskip("pypdfium2")
+    keys = f"/O <{'41' * 32}> /U <{'42' * 32}> /P -4"
+    locked = f"trailer << /ID [<01> <01>] /Encrypt << /Filter /Standard /V 1 /R 2 {keys} >> ".encode()
+    file = write(tmp_path / "a.pdf", pdf_bytes(["Secret."]).replace(b"trailer << ", locked))
+    with pytest.raises(UnreadableFileError, match="is encrypted"):
+        read_file(file, "a.pdf")
+
+
 def test_a_damaged_pdf_is_an_error_that_names_the_file(tmp_path: Path) -> None:
-    pytest.importorskip("pypdf")
+    pytest.importorskip("pypdfium2")
     with pytest.raises(UnreadableFileError, match=r"a\.pdf cannot be read as a PDF"):
         read_file(write(tmp_path / "a.pdf", b"%PDF-1.4 nothing"), "a.pdf")
 

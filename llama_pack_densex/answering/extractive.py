@@ -10,7 +10,8 @@ from llama_index.core.schema import NodeWithScore, QueryBundle
 
 from llama_pack_densex.answering.citations import CitedAnswer, Source, in_language, share_held, without_footnotes
 from llama_pack_densex.answering.synthesizer import Asked, SourcedSynthesizer
-from llama_pack_densex.propositionizers.language import detect_language, telling_words, tokenize
+from llama_pack_densex.propositionizers.language import UNSPACED, detect_language, telling_words, tokenize
+from llama_pack_densex.propositionizers.sentences import find_regions
 from llama_pack_densex.retrieval.context import Budget, Fact, assemble_context, count_words, rank_facts
 from llama_pack_densex.retrieval.trust import LanguageTrust, trust_in
 
@@ -46,6 +47,8 @@ NEEDS_LLM = {
     "ja": "言語モデルがないため、ドキュメントを引用することしかできません。内容について質問してください。",
 }
 """What is answered to "summarise that" and the like where there is no LLM, by language."""
+
+_BREAK = re.compile(rf"(?<=[{UNSPACED}、。])\s*\n\s*(?=[{UNSPACED}「『（])")
 
 
 class ExtractiveSynthesizer(SourcedSynthesizer):
@@ -111,13 +114,19 @@ def extract(nodes: Sequence[NodeWithScore], words: int = ANSWER_WORDS) -> str:
 
 def _paragraph(facts: Sequence[Fact], number: int) -> str:
     ordered = sorted(facts, key=lambda fact: fact.unit.span or (0, 0))
-    texts = [without_footnotes(fact.unit.text).strip() for fact in ordered]  # a document's own lead elsewhere
+    texts = [_flowing(without_footnotes(fact.unit.text).strip()) for fact in ordered]  # a document's own lead elsewhere
     is_japanese = detect_language(texts[0]) == "ja"
     remark = UNVERIFIED["ja" if is_japanese else "en"]
     quoted = [
         f"{text}{remark if fact.unit.unverified else ''}[^{number}]" for text, fact in zip(texts, ordered, strict=True)
     ]
     return ("" if is_japanese else " ").join(quoted)
+
+
+def _flowing(text: str) -> str:
+    """A sentence of several lines on one; tables and code stay as they are."""
+    is_block = "\n" not in text or any(part.kind == "block" for part in find_regions(text))
+    return text if is_block else " ".join(_BREAK.sub("", text).split())
 
 
 def _is_said_by(fact: Fact, other: Fact) -> bool:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 # Loggers that tell a user of the command line nothing: core's says for each file that it has no reader of its own, and
 # the pack's which models were chosen, which the commands say themselves.
-_NOISY = ("llama_index.core.readers.file.base", "pypdf", "llama_pack_densex.pack")
+_NOISY = ("llama_index.core.readers.file.base", "llama_pack_densex.pack")
 # What may not begin a line, and what may not end one (JIS X 4051, the common part).
 _NOT_FIRST = "、。，．・：；？！」』）］｝〉》】〕”’ーぁぃぅぇぉっゃゅょゎァィゥェォッャュョヮヵヶ々‐–〜%％,.:;?!)]}"
 _NOT_LAST = "「『（［｛〈《【〔“‘([{"

@@ -14,7 +14,13 @@ from functools import cached_property, lru_cache
 
 from llama_pack_densex.propositionizers.alignment import align, uncovered
 from llama_pack_densex.propositionizers.base import Finding, Passage, PropositionSet
-from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES, detect_language, find_wrong_language, words
+from llama_pack_densex.propositionizers.language import (
+    LANGUAGE_NAMES,
+    detect_language,
+    find_wrong_language,
+    unwrapped,
+    words,
+)
 from llama_pack_densex.propositionizers.prompts import unique
 from llama_pack_densex.propositionizers.sentences import find_regions, passage_sentences, segment, sentence_spans
 
@@ -167,7 +173,7 @@ class _Text:
     """
 
     def __init__(self, text: str) -> None:
-        self.plain = unicodedata.normalize("NFKC", text)
+        self.plain = unicodedata.normalize("NFKC", unwrapped(text))
         if any(mark in self.plain for mark in _SCALED):
             self.plain = _SCALE.sub("", self.plain)
         self.tokens = list(_TOKEN.finditer(self.plain))

@@ -17,6 +17,9 @@ _KATAKANA_RANGES = "ァ-ヺー-ヿㇰ-ㇿ"
 # A character class for regular expressions: Han with its iteration marks, kana with the prolonged sound mark, Hangul;
 # scripts whose words spaces do not part, or part together with their particles.
 CJK = f"{_HAN_RANGES}ぁ-ゖゝ-ゟ{_KATAKANA_RANGES}가-힣"
+UNSPACED = f"{_HAN_RANGES}ぁ-ゖゝ-ゟ{_KATAKANA_RANGES}"
+# The end of a line of 16 characters and more amid Chinese or Japanese: of shorter ones, as in a list, each is a word.
+_WRAP = re.compile(rf"(?<=[^\n]{{15}}[{UNSPACED}])[^\S\n]*\n[^\S\n]*(?=[{UNSPACED}])")
 _TOKEN = re.compile(rf"[{CJK}]+|[^\W_{CJK}]+")
 _HIRAGANA = re.compile("[ぁ-ゖゝ-ゟ]")
 _IS_CJK = re.compile(f"[{CJK}]")
@@ -60,7 +63,12 @@ def runs(text: str) -> list[str]:
 
     They are normalised (NFKC, case folded, digits ungrouped), and in their order.
     """
-    return _TOKEN.findall(normal(text))
+    return _TOKEN.findall(normal(unwrapped(text)))
+
+
+def unwrapped(text: str) -> str:
+    """A text whose Chinese or Japanese words are whole where the end of a line parts them, as in plain text and PDF."""
+    return _WRAP.sub("", text) if "\n" in text else text
 
 
 def normal(text: str) -> str:

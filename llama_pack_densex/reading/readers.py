@@ -7,7 +7,9 @@ import json
 import logging
 import re
 import stat
+import threading
 from collections.abc import Sequence
+from contextlib import closing
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -171,16 +173,34 @@ def _html(file: Path) -> _Parts:
     return [(text, {"title": title} if title else {})]
 
 
+_PDFIUM = threading.Lock()  # it may be used by one thread at a time
+_HYPHEN = re.compile(r"[\x02\ufffe](\S*) ?")  # what PDFium puts for one that parts a word at the end of a line
+_CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\ufffe\uffff]")  # broken fonts leave them, and stores do not take NUL
+
+
 def _pdf(file: Path) -> _Parts:
     """The pages of a PDF, each with its label as "page_label" in its metadata."""
-    import pypdf
+    import pypdfium2  # type: ignore[import-untyped]
 
-    reader = pypdf.PdfReader(file)
-    if reader.is_encrypted and not reader.decrypt(""):
-        raise UnreadableFileError(file, "is encrypted: save it without a password")
-    # broken fonts leave half characters (lone surrogates) and NUL in PDFs, which stores do not take
-    texts = [page.extract_text().encode("utf-8", "replace").decode().replace("\0", "") for page in reader.pages]
-    return [(text, {"page_label": label}) for text, label in zip(texts, reader.page_labels, strict=True)]
+    parts: _Parts = []
+    with _PDFIUM:
+        try:
+            document = pypdfium2.PdfDocument(file)
+        except pypdfium2.PdfiumError as error:
+            if "password" not in str(error):
+                raise
+            raise UnreadableFileError(file, "is encrypted: save it without a password") from None
+        with closing(document):
+            for number, page in enumerate(document):
+                text = _HYPHEN.sub(_joined_word, page.get_textpage().get_text_range().replace("\r\n", "\n"))
+                label = document.get_page_label(number) or str(number + 1)
+                parts.append((_CONTROLS.sub("", text), {"page_label": label}))
+    return parts
+
+
+def _joined_word(found: re.Match[str]) -> str:
+    """The end of a word on the line that it began on; of "region-wide" the hyphen cannot be told from a line's."""
+    return f"{'' if found[1][:1].islower() else '-'}{found[1]}\n"
 
 
 _READERS = {".pdf": _pdf, ".html": _html, ".htm": _html, ".xhtml": _html, ".csv": _csv, ".tsv": _csv}

@@ -23,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 from llama_index.core.schema import BaseNode
 
-from llama_pack_densex.propositionizers.language import CJK, is_cjk, runs, sendable, tokenize, words_of
+from llama_pack_densex.propositionizers.language import CJK, is_cjk, runs, sendable, tokenize, unwrapped, words_of
 from llama_pack_densex.stores.lance_table import (
     ALL,
     IN_MEMORY,
@@ -354,7 +354,7 @@ class SudachiTokenizer:
     def __call__(self, text: str) -> list[str]:
         """Split a text into tokens; those of Japanese come first."""
         tokens: list[str] = []
-        for piece in _pieces(unicodedata.normalize("NFKC", text)):
+        for piece in _pieces(unicodedata.normalize("NFKC", unwrapped(text))):
             for morpheme in self._analyser().tokenize(piece):
                 if morpheme.part_of_speech()[0] in CONTENT_WORDS and _is_japanese(morpheme.surface()):
                     tokens.append(morpheme.normalized_form().casefold())
