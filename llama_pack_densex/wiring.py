@@ -20,6 +20,7 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore, Metada
 from llama_pack_densex.answering.extractive import ExtractiveSynthesizer
 from llama_pack_densex.answering.synthesizer import CitedSynthesizer, SourcedSynthesizer
 from llama_pack_densex.models import NONE, embed_model_identity, is_same_embed_model, resolve_embed_model, resolve_llm
+from llama_pack_densex.node_parsers.nodes import PassageNodeParser
 from llama_pack_densex.node_parsers.parsers import (
     DEFAULT_CHUNK_SIZE,
     DEFAULT_CHUNK_SIZES,
@@ -117,7 +118,7 @@ def make_node_parser(options: PackOptions, given: Given) -> tuple[BasePropositio
     }
     if options.mode == "recursive":
         return PropositionNodeParser(base_parser=passages, **common), source
-    sections = SentenceSplitter(chunk_size=DEFAULT_CHUNK_SIZES[0], chunk_overlap=0)
+    sections = PassageNodeParser(chunk_size=DEFAULT_CHUNK_SIZES[0])
     return HierarchicalPropositionNodeParser(levels=[sections, passages], **common), source
 
 

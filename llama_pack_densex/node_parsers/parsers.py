@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from llama_index.core.bridge.pydantic import BeforeValidator, Field, PlainSerializer, SerializeAsAny, field_validator
 from llama_index.core.ingestion import IngestionCache
-from llama_index.core.node_parser import MetadataAwareTextSplitter, NodeParser, SentenceSplitter
+from llama_index.core.node_parser import MetadataAwareTextSplitter, NodeParser
 from llama_index.core.node_parser.loading import all_node_parsers
 from llama_index.core.schema import BaseComponent, BaseNode, Document, TransformComponent
 from llama_index.core.utils import get_tokenizer, get_tqdm_iterable
@@ -25,6 +25,7 @@ from llama_pack_densex.node_parsers.nodes import (
     DocumentNodes,
     NodeIds,
     NodeSettings,
+    PassageNodeParser,
     SectionNodeParser,
     WholeDocumentNodeParser,
     content_hash,
@@ -46,7 +47,7 @@ DEFAULT_CHUNK_SIZES = (2048, DEFAULT_CHUNK_SIZE)
 """Tokens in a section and in a passage."""
 
 _SECRET = re.compile(r"(^|_)(api_?key|key|secret|password|token|credentials?|authorization)$", re.IGNORECASE)
-_BASE_PARSERS = (SectionNodeParser, TopicNodeParser, WholeDocumentNodeParser)
+_BASE_PARSERS = (PassageNodeParser, SectionNodeParser, TopicNodeParser, WholeDocumentNodeParser)
 _PROPOSITIONIZERS = (LLMPropositionizer, RecordedPropositionizer, SentencePropositionizer, Seq2SeqPropositionizer)
 _KINDS: dict[str, type[BaseComponent]] = {
     **all_node_parsers,
@@ -383,7 +384,7 @@ class HierarchicalPropositionNodeParser(BasePropositionNodeParser):
 
 
 def _splitters(chunk_sizes: Sequence[int], chunk_overlap: int = 0) -> list[NodeParser]:
-    return [SentenceSplitter(chunk_size=size, chunk_overlap=min(chunk_overlap, size)) for size in chunk_sizes]
+    return [PassageNodeParser(chunk_size=size, chunk_overlap=min(chunk_overlap, size)) for size in chunk_sizes]
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,11 @@ from typing import Annotated, Any
 import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import Field, PlainSerializer
-from llama_index.core.node_parser import SentenceSplitter, TextSplitter
+from llama_index.core.node_parser import TextSplitter
 from llama_index.core.utils import get_tokenizer
 
 from llama_pack_densex.models import embed_model_identity, resolve_embed_model
+from llama_pack_densex.node_parsers.nodes import PassageNodeParser
 from llama_pack_densex.propositionizers.sentences import segment
 
 
@@ -64,7 +65,7 @@ class TopicNodeParser(TextSplitter):
         for begin, end in pairwise(cuts):
             passage = text[places[begin] : places[end]].rstrip()
             if sum(sizes[begin:end]) > self.chunk_size:
-                passages += SentenceSplitter(chunk_size=self.chunk_size, chunk_overlap=0).split_text(passage)
+                passages += PassageNodeParser(chunk_size=self.chunk_size).split_text(passage)
             elif passage:
                 passages.append(passage)
         return passages
