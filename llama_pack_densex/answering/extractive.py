@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.schema import NodeWithScore, QueryBundle
@@ -11,7 +12,7 @@ from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_pack_densex.answering.citations import CitedAnswer, Source, in_language, share_held, without_footnotes
 from llama_pack_densex.answering.synthesizer import Asked, SourcedSynthesizer
 from llama_pack_densex.propositionizers.language import UNSPACED, detect_language, telling_words, tokenize
-from llama_pack_densex.propositionizers.sentences import find_regions
+from llama_pack_densex.propositionizers.sentences import find_regions, segment
 from llama_pack_densex.retrieval.context import Budget, Fact, assemble_context, count_words, rank_facts
 from llama_pack_densex.retrieval.trust import LanguageTrust, trust_in
 
@@ -48,6 +49,7 @@ NEEDS_LLM = {
 }
 """What is answered to "summarise that" and the like where there is no LLM, by language."""
 
+_QUESTION_MARKS = ("?", "？")
 _BREAK = re.compile(rf"(?<=[{UNSPACED}、。])\s*\n\s*(?=[{UNSPACED}「『（])")
 
 
@@ -97,6 +99,7 @@ def extract(nodes: Sequence[NodeWithScore], words: int = ANSWER_WORDS) -> str:
     taken = 0.0
     chosen: list[Fact] = []
     ranked = rank_facts(nodes)
+    ranked = [fact for fact in map(_with_answer, ranked) if fact is not None] or ranked
     for fact in ranked:
         length, best = count_words(fact.unit.text), ranked[0]
         is_listed = fact.unit.score >= _AS_GOOD * best.unit.score and _is_alike(fact, best)
@@ -110,6 +113,28 @@ def extract(nodes: Sequence[NodeWithScore], words: int = ANSWER_WORDS) -> str:
         first = [*assemble_context(nodes[:1], "passages", Budget(words)), nodes[0]][0]
         return f"{without_footnotes(first.node.get_content()).strip()}[^1]"
     return "\n\n".join(_paragraph(facts, numbers[node_id]) for node_id, facts in paragraphs.items())
+
+
+def _with_answer(fact: Fact) -> Fact | None:
+    """A question in a document with what follows it, up to the next one; None where nothing does, as in its contents.
+
+    Other facts are returned as they are.
+    """
+    text, asked = fact.source.node.get_content(), fact.unit.text
+    start = text.find(asked)
+    if not asked.endswith(_QUESTION_MARKS) or start < 0:
+        return fact
+    end = start + len(asked)
+    for part in segment(text):
+        if part.start >= end:
+            is_over = part.kind == "heading" or text[part.start : part.end].endswith(_QUESTION_MARKS)
+            if is_over or count_words(text[start:end]) >= ANSWER_WORDS:
+                break
+            end = part.end
+    if end == start + len(asked):
+        return None
+    span = fact.unit.span and (fact.unit.span[0], fact.unit.span[0] + end - start)
+    return replace(fact, unit=replace(fact.unit, text=text[start:end], span=span))
 
 
 def _paragraph(facts: Sequence[Fact], number: int) -> str:
@@ -130,9 +155,12 @@ def _flowing(text: str) -> str:
 
 
 def _is_said_by(fact: Fact, other: Fact) -> bool:
-    """Whether one is a sentence, and the other a proposition that was made of it."""
+    """Whether one is a sentence, and the other a proposition that was made of it, or holds it."""
+    if fact.source is not other.source:
+        return False
     kinds = {fact.unit.granularity, other.unit.granularity}
-    return fact.source is other.source and len(kinds) == 2 and fact.unit.span == other.unit.span is not None
+    is_same = len(kinds) == 2 and fact.unit.span == other.unit.span is not None
+    return is_same or fact.unit.text in other.unit.text
 
 
 def _is_alike(fact: Fact, best: Fact) -> bool:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from llama_index.core import SimpleDirectoryReader
+from llama_index.core import Document, SimpleDirectoryReader
 from llama_index.core.schema import NodeWithScore, TextNode
 
 from llama_pack_densex import DenseXRetrievalPack, RecordedPropositionizer
@@ -84,3 +84,50 @@ def test_what_is_quoted_of_two_sentences_is_not_marked() -> None:
     response = ExtractiveSynthesizer().synthesize("Is the lamp of Karsted red?", [NodeWithScore(node=node, score=1.0)])
     assert str(response) == "Karsted has a lighthouse. Its lamp is red.[^1]"
     assert response.metadata["outcome"] == "answered"
+
+
+FAQ_JA = """\
+よくある質問
+
+Q. 商品の返品はできますか？
+A. はい、到着後8日以内に限り承ります。
+
+Q. 送料はいくらですか？
+A. 全国一律550円です。5,000円以上のお買い上げで無料になります。"""
+FAQ_EN = """\
+Frequently asked questions
+
+Can I return an item?
+Yes, within 30 days of delivery, if it has not been used.
+
+Which payment methods do you accept?
+Credit cards and bank transfer."""
+
+
+@pytest.mark.parametrize(
+    ("document", "question", "answer"),
+    [
+        (FAQ_JA, "返品できますか", "A. はい、到着後8日以内に限り承ります。"),
+        (FAQ_JA, "送料はいくら？", "A. 全国一律550円です。5,000円以上のお買い上げで無料になります。"),
+        (FAQ_EN, "Can I return items?", "Yes, within 30 days of delivery, if it has not been used."),
+        (FAQ_EN, "What payment methods are accepted?", "Credit cards and bank transfer."),
+    ],
+)
+def test_a_question_in_a_document_is_quoted_with_its_answer(document: str, question: str, answer: str) -> None:
+    pack = DenseXRetrievalPack(
+        [Document(text=document)], proposition_llm="none", query_llm="none", embed_model="none", similarity_top_k=1
+    )
+    assert answer in without_footnotes(str(pack.run(question)))
+
+
+def test_questions_of_a_table_of_contents_are_no_answers() -> None:
+    contents = "1. What is Karsted?\n2. Where does Karsted lie?\n3. Who built the lighthouse of Karsted?"
+    documents = [Document(text=contents), Document(text="The island Karsted lies in the north of the bay.")]
+    pack = DenseXRetrievalPack(documents, proposition_llm="none", query_llm="none", embed_model="none")
+    assert without_footnotes(str(pack.run("Where does Karsted lie?"))) == documents[1].text
+
+
+def test_a_sentence_of_several_lines_is_quoted_on_one() -> None:
+    text = "霧浜灯台の塔は、技師の佐伯が設計したものであるが、今のものは鉄筋コン\nクリートで建て直されている。"
+    pack = DenseXRetrievalPack([Document(text=text)], proposition_llm="none", query_llm="none", embed_model="none")
+    assert without_footnotes(str(pack.run("鉄筋コンクリートの塔は？"))) == text.replace("\n", "")

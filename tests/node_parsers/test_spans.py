@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,9 +19,10 @@ from llama_index.core.node_parser import (
 from llama_index.core.schema import IndexNode, MetadataMode, TextNode
 
 from llama_pack_densex import HierarchicalPropositionNodeParser, PropositionNodeParser
-from llama_pack_densex.node_parsers.nodes import SectionNodeParser, WholeDocumentNodeParser, locate
+from llama_pack_densex.node_parsers.nodes import PassageNodeParser, SectionNodeParser, WholeDocumentNodeParser, locate
 from llama_pack_densex.node_parsers.topics import TopicNodeParser
 from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
+from llama_pack_densex.propositionizers.sentences import segment
 from tests.embedding import TrigramEmbedding
 
 NASTY = st.text(alphabet=st.sampled_from("ab. 。「」雨\n\t#=😀é\u3000\u0000\u202e"), max_size=200)
@@ -66,10 +68,31 @@ def test_every_base_node_is_a_slice_of_its_document_and_lies_in_its_parent(text:
 @given(NASTY)
 def test_passages_cover_all_that_is_not_white_space(text: str) -> None:
     document = Document(text=text)
-    parser = PropositionNodeParser(base_parser=SentenceSplitter(chunk_size=30, chunk_overlap=0))
-    passages = [n for n in parser.get_nodes_from_documents([document]) if not isinstance(n, IndexNode)]
-    covered = {i for node in passages for i in range(node.start_char_idx, node.end_char_idx)}  # type: ignore[attr-defined]
-    assert all(text[i].isspace() for i in range(len(text)) if i not in covered)
+    for splitter in (SentenceSplitter(chunk_size=30, chunk_overlap=0), PassageNodeParser(chunk_size=30)):
+        parser = PropositionNodeParser(base_parser=splitter)
+        passages = [n for n in parser.get_nodes_from_documents([document]) if not isinstance(n, IndexNode)]
+        covered = {i for node in passages for i in range(node.start_char_idx, node.end_char_idx)}  # type: ignore[attr-defined]
+        assert all(text[i].isspace() for i in range(len(text)) if i not in covered)
+
+
+def test_passages_end_where_sentences_end_and_no_heading_is_parted_from_its_text() -> None:
+    japanese = "霧浜灯台は1874年に着工した(技師は佐伯、助手はI. Brandvold)。高さは41.5メートルで、港の端に立っている。"
+    english = "Dr. Brandvold began the tower in 1874, with 1,200 lamps and\nno keeper. It is 41.5 metres high. "
+    text = "".join(f"## Part {i}\n\n{(japanese, english)[i % 2] * 4}\n\n" for i in range(6))
+    document = Document(text=text)
+    ends = {found.end for found in segment(text) if found.kind == "sentence"}
+    for parser in (PropositionNodeParser(), HierarchicalPropositionNodeParser.from_defaults(chunk_sizes=[400, 100])):
+        nodes = [n for n in parser.get_nodes_from_documents([document]) if not isinstance(n, IndexNode)]
+        assert len(nodes) > 4
+        assert {node.end_char_idx for node in nodes} <= ends  # type: ignore[attr-defined]
+
+
+def test_the_default_splitter_is_the_same_where_it_is_unpickled_or_read() -> None:
+    parser = PropositionNodeParser()
+    for copy in (pickle.loads(pickle.dumps(parser)), PropositionNodeParser.from_dict(parser.to_dict())):
+        document = Document(text="霧浜灯台は1874年に着工した。" * 60, id_="a")
+        same = [[node.node_id for node in one.get_nodes_from_documents([document])] for one in (parser, copy)]
+        assert same[0] == same[1]
 
 
 @pytest.mark.parametrize(
@@ -82,6 +105,7 @@ def test_passages_cover_all_that_is_not_white_space(text: str) -> None:
         HierarchicalNodeParser.from_defaults(chunk_sizes=[120, 40]),
         WholeDocumentNodeParser(),
         SectionNodeParser(),
+        PassageNodeParser(chunk_size=40, chunk_overlap=15),
         TopicNodeParser(embed_model=TrigramEmbedding(), chunk_size=40),
     ],
     ids=lambda parser: parser.class_name(),

@@ -206,6 +206,12 @@ def test_a_number_of_the_passage_that_belongs_to_something_else_is_found() -> No
     assert found(passage, "The doctor died in 1858.") == []
 
 
+def test_words_that_the_end_of_a_line_parts_are_in_the_passage() -> None:
+    passage = Passage("最初にすることは、作成したいプログラムのパッ\nケージがすでにあるかどうかを確認することです。")
+    proposition = "最初に、作成したいプログラムのパッケージがすでにあるかどうかを確認する。"
+    assert [one for one in check_propositions(passage, [proposition]) if one.kind == "grounding"] == []
+
+
 def test_better_is_fewer_and_more_of_no_kind() -> None:
     def of(*kinds: str) -> list[Finding]:
         return [Finding(kind, 0, None, "") for kind in kinds]  # type: ignore[arg-type]

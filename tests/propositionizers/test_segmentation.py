@@ -216,6 +216,11 @@ HEADINGS = [
     "Title\n---",
     "== 歴史 ==",
     "=== History ===",
+    "Restructured\n~~~~~~~~~~~~",
+    "1.2. 概要\n~~~~~~~~~",
+    "Deeper\n^^^^^^",
+    'Deepest\n"""""""',
+    "2. Method\n=========",
 ]
 
 
@@ -226,6 +231,47 @@ def test_heading_is_a_segment_of_its_own(heading: str) -> None:
         ("heading", heading),
         ("sentence", "The text follows."),
         ("sentence", "It goes on."),
+    ]
+
+
+def test_headings_of_restructured_text_open_no_block_of_code() -> None:
+    text = "First\n~~~~~\n\nOne. Two.\n\nSecond\n~~~~~~\n\nThree."
+    assert [(found.kind, found.level, text[found.start : found.end]) for found in segment(text)] == [
+        ("heading", 3, "First\n~~~~~"),
+        ("sentence", 0, "One."),
+        ("sentence", 0, "Two."),
+        ("heading", 3, "Second\n~~~~~~"),
+        ("sentence", 0, "Three."),
+    ]
+
+
+PAGE_JA = """\
+2.2 プログラムの選定
+おそらく、作成したいパッケージを選んだことと思います。まず最初にしなければならないことは、ディストリビ
+ューションのアーカイブにそのパッケージがすでにあるかどうかを確認することです。
+http://www.example.org/doc/developers-reference/best-practices/new-maintainer-upload-and-what-comes-after-it.html
+• aptitude コマンド
+• ウェブページ
+もしパッケージが既に存在していたら、インストールしましょう! もしそのパッケージがみなし子状態 (メンテ
+ナーが Example QA Group に設定されていること) なら、そのパッケージを他人にとられていなけ
+れば、引き取ることができるかもしれません。パッケージの所有状態の情報源はいくつかありま
+す。
+12"""
+
+
+def test_sentences_of_a_page_are_whole_though_one_of_its_lines_is_wider() -> None:
+    sentences = ["".join(sentence.split()) for sentence in split_sentences(PAGE_JA)]
+    assert sentences == [
+        "2.2プログラムの選定",
+        "おそらく、作成したいパッケージを選んだことと思います。",
+        "まず最初にしなければならないことは、ディストリビューションのアーカイブにそのパッケージがすでにあるかどうかを確認することです。",
+        "http://www.example.org/doc/developers-reference/best-practices/new-maintainer-upload-and-what-comes-after-it.html",
+        "•aptitudeコマンド",
+        "•ウェブページ",
+        "もしパッケージが既に存在していたら、インストールしましょう!",
+        "もしそのパッケージがみなし子状態(メンテナーがExampleQAGroupに設定されていること)なら、そのパッケージを他人にとられていなければ、引き取ることができるかもしれません。",
+        "パッケージの所有状態の情報源はいくつかあります。",
+        "12",
     ]
 
 

@@ -42,6 +42,20 @@ def test_a_clause_of_han_is_no_word() -> None:
     assert "国成" in tokenize("中华人民共和国成立")
 
 
+WRAPPED = "まず最初にしなければならないことは、作成するパッ\nケージがすでにあるかどうかを確認す\n　　ることです。"
+
+
+def test_words_that_the_end_of_a_line_parts_are_whole() -> None:
+    assert tokenize(WRAPPED) == tokenize("".join(WRAPPED.split()))
+    assert {"ッケ", "パッケージ", "する"} <= {*tokenize(WRAPPED)}
+
+
+def test_lines_of_a_list_are_words_of_their_own() -> None:
+    assert tokenize("東京\n大阪\n雨") == ["東京", "東京", "大阪", "大阪", "雨"]
+    paragraphs = "霧浜灯台の塔は佐伯が設計したものである東京\n\n大阪"
+    assert "京大" not in tokenize(paragraphs)
+
+
 def test_a_grouped_number_is_a_plain_one() -> None:
     assert tokenize("1,991") == tokenize("１９９１")
 
