@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from itertools import pairwise
 
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.schema import NodeWithScore, QueryBundle
@@ -14,6 +14,7 @@ from llama_pack_densex.answering.synthesizer import Asked, SourcedSynthesizer
 from llama_pack_densex.propositionizers.language import UNSPACED, detect_language, telling_words, tokenize
 from llama_pack_densex.propositionizers.sentences import find_regions, segment
 from llama_pack_densex.retrieval.context import Budget, Fact, assemble_context, count_words, rank_facts
+from llama_pack_densex.retrieval.hits import MatchedUnit
 from llama_pack_densex.retrieval.trust import LanguageTrust, trust_in
 
 ANSWER_WORDS = 60
@@ -49,7 +50,9 @@ NEEDS_LLM = {
 }
 """What is answered to "summarise that" and the like where there is no LLM, by language."""
 
-_QUESTION_MARKS = ("?", "？")
+_ALIKE_LEAD = 0.5  # of the question's words
+_DOTS = re.compile(r"(?:[.．…‥・·] ?){5,}")  # that lead to the number of a page
+_NUMBERED = re.compile(r"\d+(?:\.\d+)+")  # as an entry of a table of contents, and the next one
 _BREAK = re.compile(rf"(?<=[{UNSPACED}、。])\s*\n\s*(?=[{UNSPACED}「『（])")
 
 
@@ -77,11 +80,11 @@ class ExtractiveSynthesizer(SourcedSynthesizer):
         if conversation:
             return Asked(CitedAnswer(question, (), checked=False), quoted=in_language(NEEDS_LLM, question))
         sources = [Source.of(number, found) for number, found in enumerate(nodes, start=1)]
-        text = extract(nodes) if is_answerable(question, nodes, self._trust) else ""
+        text = extract(question, nodes) if is_answerable(question, nodes, self._trust) else ""
         return Asked(CitedAnswer(question, sources, checked=False), quoted=text)
 
 
-def extract(nodes: Sequence[NodeWithScore], words: int = ANSWER_WORDS) -> str:
+def extract(question: str, nodes: Sequence[NodeWithScore], words: int = ANSWER_WORDS) -> str:
     """The best propositions of retrieved nodes, word for word, as a text with footnotes.
 
     Each passage gives a paragraph, in which its propositions stand in its own order; the passage of the best one comes
@@ -98,8 +101,11 @@ def extract(nodes: Sequence[NodeWithScore], words: int = ANSWER_WORDS) -> str:
     paragraphs: dict[str, list[Fact]] = {}
     taken = 0.0
     chosen: list[Fact] = []
-    ranked = rank_facts(nodes)
-    ranked = [fact for fact in map(_with_answer, ranked) if fact is not None] or ranked
+    facts = rank_facts(nodes)
+    stating = [fact for fact in facts if not _states_nothing(fact.unit.text)]
+    least = share_held(_weights(question), stating[0].unit.text) if stating else 0.0
+    leads = [fact for share, fact in _below_leads(question, nodes) if share > least]
+    ranked = [*leads, *stating] or facts
     for fact in ranked:
         length, best = count_words(fact.unit.text), ranked[0]
         is_listed = fact.unit.score >= _AS_GOOD * best.unit.score and _is_alike(fact, best)
@@ -115,26 +121,37 @@ def extract(nodes: Sequence[NodeWithScore], words: int = ANSWER_WORDS) -> str:
     return "\n\n".join(_paragraph(facts, numbers[node_id]) for node_id, facts in paragraphs.items())
 
 
-def _with_answer(fact: Fact) -> Fact | None:
-    """A question in a document with what follows it, up to the next one; None where nothing does, as in its contents.
+def _below_leads(question: str, nodes: Sequence[NodeWithScore]) -> list[tuple[float, Fact]]:
+    """What stands below headings and questions in the documents that share half of the question's words, and more.
 
-    Other facts are returned as they are.
+    Returns:
+        That, up to the next of them, with the share; the largest share first.
     """
-    text, asked = fact.source.node.get_content(), fact.unit.text
-    start = text.find(asked)
-    if not asked.endswith(_QUESTION_MARKS) or start < 0:
-        return fact
-    end = start + len(asked)
-    for part in segment(text):
-        if part.start >= end:
-            is_over = part.kind == "heading" or text[part.start : part.end].endswith(_QUESTION_MARKS)
-            if is_over or count_words(text[start:end]) >= ANSWER_WORDS:
-                break
-            end = part.end
-    if end == start + len(asked):
-        return None
-    span = fact.unit.span and (fact.unit.span[0], fact.unit.span[0] + end - start)
-    return replace(fact, unit=replace(fact.unit, text=text[start:end], span=span))
+    asked, found = _weights(question), list[tuple[float, Fact]]()
+    for source in nodes:
+        text, offset = source.node.get_content(), getattr(source.node, "start_char_idx", None) or 0
+        parts = [(one, text[one.start : one.end]) for one in segment(text)]
+        leads = [place for place, (one, said) in enumerate(parts) if one.kind == "heading" or _states_nothing(said)]
+        for place, after in pairwise([*leads, len(parts)]):
+            share = share_held(asked, parts[place][1])
+            below = parts[place + 1][1] if after > place + 1 else ""
+            if share >= _ALIKE_LEAD and below and not (_NUMBERED.match(below) and _NUMBERED.match(parts[place][1])):
+                start, end = parts[place + 1][0].start, parts[place + 1][0].end
+                for one, _ in parts[place + 2 : after]:
+                    end = one.end if count_words(text[start : one.end]) <= ANSWER_WORDS else end
+                span = offset + start, offset + end
+                unit = MatchedUnit(source.node.node_id, text[start:end], share, "sentence", "", span=span)
+                found.append((share, Fact(unit, source)))
+    return sorted(found, key=lambda one: -one[0])
+
+
+def _weights(question: str) -> dict[str, float]:
+    return dict.fromkeys(telling_words(tokenize(question)), 1.0)
+
+
+def _states_nothing(text: str) -> bool:
+    """Whether a sentence is a question or an entry of a table of contents, which states nothing."""
+    return text.endswith(("?", "？")) or _DOTS.search(text) is not None
 
 
 def _paragraph(facts: Sequence[Fact], number: int) -> str:

@@ -119,4 +119,4 @@ def test_a_documents_own_footnotes_are_no_sources(kind: type[TextNode] | type[Do
     (copy,) = numbered([found])
     assert copy.node.metadata["footnote"] == "[^1]"
     assert copy.node.get_content() == "Wages fell in 1999(^2). Prices rose."
-    assert extract([found]) == "Wages fell in 1999.[^1]"
+    assert extract("What fell?", [found]) == "Wages fell in 1999.[^1]"
