@@ -509,6 +509,26 @@ def test_rows_and_cells_that_nothing_ends_are_ended_by_the_next(tmp_path: Path) 
     assert many.count("| a | b |\n") == 2000
 
 
+def test_a_definition_begins_with_its_term(tmp_path: Path) -> None:
+    source = (
+        "<dl><dt>Ctrl</dt><dd><p>Draws a line.</p><p>With Shift, too.</p></dd><dt>返品できますか？<dd>はい。"
+        "<dt>Keys:<dd><ul><li>A<li>B</ul><dt>One<dt>Two<dd>Either.</dl>"
+    )
+    assert html(tmp_path, source) == (
+        "Ctrl: Draws a line.\n\nWith Shift, too.\n\n返品できますか？ はい。\n\n"
+        "Keys:\n\n- A\n- B\n\nOne\n\nTwo: Either.\n"
+    )
+
+
+def test_tables_that_only_lay_out_a_page_are_none(tmp_path: Path) -> None:
+    note = "<table><tr><td><img src=note.png><td>Note<tr><td><td>It rains.</table>"
+    assert html(tmp_path, note) == "Note\n\nIt rains.\n"
+    assert html(tmp_path, "<table><tr><td>Home<br>News<td>Welcome.</table>") == "Home\nNews\n\nWelcome.\n"
+    article = "It rained again. " * 80
+    assert "|" not in html(tmp_path, f"<table><tr><td>News<td>{article}<tr><td>Home<td>2020</table>")
+    assert html(tmp_path, "<table><tr><th>Phone<td>03-1234</table>") == "| Phone | 03-1234 |\n| --- | --- |\n"
+
+
 def test_an_html_table_gets_pipes_and_cells_that_span_rows_are_repeated(tmp_path: Path) -> None:
     source = "<table><tr><th>Lake<th>Year<th>Depth<tr><td rowspan=2>Biwa<td>1990<td>104<tr><td>2000<td>a|b</table>"
     assert html(tmp_path, source) == (

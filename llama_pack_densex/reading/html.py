@@ -14,7 +14,8 @@ from bs4.element import Tag
 # what a browser does not show, what repeats on every page of a site, and readings set above kanji
 _DROPPED = (
     "title", "script", "style", "noscript", "template", "svg", "canvas", "iframe", "object", "nav", "footer", "button",
-    "select", "textarea", "dialog", "rt", "rp", "[hidden]", "[role=navigation]", "[role=search]",
+    "select", "textarea", "dialog", "rt", "rp", "[hidden]", "[role=navigation]", "[role=search]", "a.headerlink",
+    ".navheader", ".navfooter",
     '[style*="display:none" i]', '[style*="display: none" i]', '[style*="visibility:hidden" i]',
 )  # fmt: skip
 _BLOCKS = [
@@ -24,11 +25,13 @@ _BLOCKS = [
 ]  # fmt: skip
 _HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
 _LISTS, _CELLS = ["ol", "ul"], ["td", "th"]
+_LONGEST_CELL = 1_000  # characters
 _MAX_SPAN = 100  # of a table cell
 # What a tag ends where that was left open, unless one of the others was opened inside of it.
 _ENDS = {
     "li": (["li"], [*_LISTS, "table"]),
     "p": (["p"], [*{*_BLOCKS, "li"} - {"p"}]),
+    **dict.fromkeys(["dt", "dd"], (["dt", "dd"], ["dl"])),
     **dict.fromkeys(["tr", "tbody", "tfoot"], (["tr"], ["table"])),
     **dict.fromkeys(_CELLS, (_CELLS, ["tr", "table"])),
 }
@@ -73,6 +76,8 @@ def html_to_text(html: str) -> tuple[str, str]:
     for tag in soup.find_all(_HEADINGS):
         text = _flat(tag)
         put(tag, f"{'#' * int(tag.name[1])} {text}" if text else "")
+    for tag in soup.find_all("dt"):
+        _put_before_definition(tag)
     for tag in soup.find_all("br"):
         tag.replace_with(_BREAK)
     _mark_items(soup)
@@ -85,6 +90,18 @@ def html_to_text(html: str) -> tuple[str, str]:
 def declared_encoding(data: bytes) -> str | None:
     """The encoding that a page names in its head."""
     return EncodingDetector.find_declared_encoding(data, is_html=True)
+
+
+def _put_before_definition(term: Tag) -> None:
+    """Begin a definition with its term, since neither says anything alone."""
+    below, name = term.find_next_sibling(["dt", "dd"]), _inline(term.get_text())
+    if not name or not isinstance(below, Tag) or below.name == "dt":
+        return
+    for first in below.find_all(string=re.compile(r"\S"), limit=1):
+        is_listed = any(part.name == "li" for part in first.parents if below in part.parents)
+        said = name if name.endswith(("?", "？", ":", "：")) else f"{name}:"
+        (below.contents[0] if is_listed else first).insert_before(f"{said} ")
+        term.extract()
 
 
 def _mark_items(soup: Tag) -> None:
@@ -140,8 +157,11 @@ def _pipe_table(table: Tag) -> str:
     width = max((x for _, x in grid), default=0) + 1
     lines = [[grid.get((y, x), "") for x in range(width)] for y in range(len(rows))]
     lines = [line for line in lines if any(line)]
-    if width == 1 or not lines:
-        return ""
+    lines = list(map(list, zip(*(column for column in zip(*lines, strict=True) if any(column)), strict=True)))
+    width = len(lines[0]) if lines else 0
+    is_line = len(lines) < 2 and not table.th
+    if width < 2 or is_line or any(len(cell) > _LONGEST_CELL for line in lines for cell in line):
+        return ""  # it only lays out the page
     lines.insert(1, ["---"] * width)
     pipes = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     caption = _inline(table.caption.get_text()) if table.caption else ""
