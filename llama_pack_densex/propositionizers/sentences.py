@@ -432,6 +432,14 @@ _HEADING = re.compile(
 )
 _UNDERLINE = re.compile(r"([-=~^\"*#+])\1{2,}")
 _LEVELS = {"=": 1, "*": 1, "#": 1, "-": 2, "~": 3, "+": 3, "^": 4, '"': 5}
+# The number has two parts, or is that of a chapter or section; "# apt-get update" below another line is a prompt.
+_NUMBERED = re.compile(
+    r"(?:(?P<number>\d{1,3}(?:\.\d{1,3}){1,4})\.?[ \t\xa0\u3000]+(?![a-z])(?=[^\W\d_]|[\"“”‘「『(（\[])"
+    r"|第[\d０-９一二三四五六七八九十百]{1,5}(?P<unit>[編部章節条]))(?!.*(?:[.．…‥・·] ?){4}).{0,80}"
+)
+_NOT_LAST = ".!。！．｡、，,:：;；"
+_UNITS = {"編": 1, "部": 1, "章": 1, "節": 2, "条": 3}
+_PROMPT = re.compile(r"# *[a-z]")
 _LONGER = 4  # columns by which an underline is longer than its heading at most
 _EMPHASIS = re.compile(r"(\*\*|__|`)(.+?)\1")
 
@@ -442,10 +450,30 @@ def _end_of_heading(lines: list[_Line], i: int, *, goes_on: bool) -> tuple[int, 
     A line of dashes below prose that goes on is a rule, not what makes a heading of the last line.
     """
     found = _HEADING.fullmatch(lines[i].text)
-    if found and len(lines[i].indent) < 4:
+    if found and len(lines[i].indent) < 4 and not (_PROMPT.match(lines[i].text) and i and lines[i - 1].text):
         return i + 1, len(found["hashes"] or found["signs"])
     sign = _underlined(lines, i)
-    return (i, 0) if not sign or (sign == "-" and goes_on) else (i + 2, _LEVELS[sign])
+    if sign and not (sign == "-" and goes_on):
+        return i + 2, _LEVELS[sign]
+    return (i + 1, level) if (level := _numbered(lines, i)) else (i, 0)
+
+
+def _numbered(lines: list[_Line], i: int) -> int:
+    """The level of line i if it is a heading by its number, as in PDF, and no entry of a table of contents."""
+    line, found = lines[i], _NUMBERED.fullmatch(lines[i].text)
+    if not found or _ends_with(line.text, _NOT_LAST):
+        return 0
+    above, below = lines[i - 1].text if i else "", lines[i + 1] if i + 1 < len(lines) else line
+    follows = below.text or (lines[i + 2].text if i + 2 < len(lines) else "")
+    if not follows or _NUMBERED.fullmatch(above) or _NUMBERED.fullmatch(follows):
+        return 0
+    is_within = (
+        _width(above) >= 40 and not _LIST_MARKER.match(above) and not _ends_with(above, _STOPS + ":：0123456789")
+    )
+    is_begun = below.text and (_width(line.text) >= 60 or len(below.indent) > len(line.indent) + 1)
+    if is_within or is_begun:  # a sentence or entry of several lines
+        return 0
+    return _UNITS[found["unit"]] if found["unit"] else found["number"].count(".") + 1
 
 
 def _underlined(lines: list[_Line], i: int) -> str:

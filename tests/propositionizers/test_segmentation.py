@@ -221,6 +221,11 @@ HEADINGS = [
     "Deeper\n^^^^^^",
     'Deepest\n"""""""',
     "2. Method\n=========",
+    "3.2.2 Access to files",
+    "1.4. Can I install it?",
+    "4.1　「塔」の高さ",
+    "第3章 総則",
+    "第二条（定義）",
 ]
 
 
@@ -273,6 +278,19 @@ def test_sentences_of_a_page_are_whole_though_one_of_its_lines_is_wider() -> Non
         "パッケージの所有状態の情報源はいくつかあります。",
         "12",
     ]
+
+
+def test_entries_of_a_table_of_contents_and_what_is_said_of_a_number_are_no_headings() -> None:
+    for text in (
+        "1.1 The tower\n1.2 The lamp\n1.3 The keeper",
+        "1.1 The tower . . . . . . . . 5\nIt is high.",
+        "1.1 How does the tower of Karsted compare with the other towers of\nthe coast?\nIt is high.",
+        "The tower and the lamp of the lighthouse were described in\n4.2 Towers of the coast\nby its keeper.",
+        "第1条 この規程は、塔の管理を定める。\nIt is short.",
+        "3.5 kg of flour\nMix it with water.",
+        "We ran this:\n# apt-get update\nIt took a minute.",
+    ):
+        assert {found.kind for found in segment(text)} == {"sentence"}, text
 
 
 @pytest.mark.parametrize("line", ["#hashtag", "#1 of 5", "= 5", "a == b"])
