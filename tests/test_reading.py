@@ -464,6 +464,24 @@ def test_a_pdf_page_carries_its_label(tmp_path: Path) -> None:
     assert [page.metadata["page_label"] for page in read_file(file, "a.pdf")] == ["i", "ii"]
 
 
+def test_a_pdf_page_has_the_title_and_the_section_that_it_is_in(tmp_path: Path) -> None:
+    pytest.importorskip("pypdfium2")
+    marks = [("Crew", 1), ("Flight", 3)]
+    file = write(
+        tmp_path / "a.pdf", pdf_bytes(["One.", "Two.", "Three.", "Four.", "Five."], title="Apollo", bookmarks=marks)
+    )
+    pages = read_file(file, "a.pdf")
+    assert [page.metadata["title"] for page in pages] == ["Apollo"] * 5
+    assert [page.metadata.get("section") for page in pages] == [None, None, "Crew", None, "Flight"]
+
+
+@pytest.mark.parametrize("title", ["Microsoft Word - a.docx", "report.tex", "Untitled 1"])
+def test_a_title_that_a_program_made_up_is_none(tmp_path: Path, title: str) -> None:
+    pytest.importorskip("pypdfium2")
+    (page,) = read_file(write(tmp_path / "a.pdf", pdf_bytes(["One."], title=title)), "a.pdf")
+    assert "title" not in page.metadata
+
+
 def test_a_word_that_the_end_of_a_line_parts_is_whole(tmp_path: Path) -> None:
     pytest.importorskip("pypdfium2")
     lines = "The docu-) Tj 0 -14 Td (mentation says) Tj 0 -14 Td (what is Debian-) Tj 0 -14 Td (Edu for."

@@ -175,11 +175,14 @@ def _html(file: Path) -> _Parts:
 
 _PDFIUM = threading.Lock()  # it may be used by one thread at a time
 _HYPHEN = re.compile(r"[\x02\ufffe](\S*) ?")  # what PDFium puts for one that parts a word at the end of a line
+_NO_TITLE = re.compile(
+    r"(?i)^(?:microsoft |untitled|無題|名称未設定)|\.\w{2,5}$"
+)  # but what a program made up of a file
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\ufffe\uffff]")  # broken fonts leave them, and stores do not take NUL
 
 
 def _pdf(file: Path) -> _Parts:
-    """The pages of a PDF, each with its label as "page_label" in its metadata."""
+    """The pages of a PDF, each with its label, the title, and the section of its bookmarks that all of it is in."""
     import pypdfium2  # type: ignore[import-untyped]
 
     parts: _Parts = []
@@ -191,11 +194,27 @@ def _pdf(file: Path) -> _Parts:
                 raise
             raise UnreadableFileError(file, "is encrypted: save it without a password") from None
         with closing(document):
+            title, begun, section = document.get_metadata_value("Title").strip(), _sections_begun(document), ""
+            of_all = {"title": title} if title and not _NO_TITLE.search(title) else {}
             for number, page in enumerate(document):
                 text = _HYPHEN.sub(_joined_word, page.get_textpage().get_text_range().replace("\r\n", "\n"))
-                label = document.get_page_label(number) or str(number + 1)
-                parts.append((_CONTROLS.sub("", text), {"page_label": label}))
+                about = {**of_all, "page_label": document.get_page_label(number) or str(number + 1)}
+                about |= {"section": section} if section and number not in begun else {}
+                section = begun.get(number, section)
+                parts.append((_CONTROLS.sub("", text), about))
     return parts
+
+
+def _sections_begun(document: Any) -> dict[int, str]:
+    """The last section that begins on each page, with those that it is in."""
+    begun: dict[int, str] = {}
+    path: list[str] = []
+    for bookmark in document.get_toc():
+        path[bookmark.level :] = [bookmark.get_title().strip()]
+        destination = bookmark.get_dest()
+        if destination is not None and (number := destination.get_index()) is not None:
+            begun[number] = ", ".join(filter(None, path))
+    return begun
 
 
 def _joined_word(found: re.Match[str]) -> str:
