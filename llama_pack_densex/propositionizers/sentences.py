@@ -432,13 +432,15 @@ _HEADING = re.compile(
 )
 _UNDERLINE = re.compile(r"([-=~^\"*#+])\1{2,}")
 _LEVELS = {"=": 1, "*": 1, "#": 1, "-": 2, "~": 3, "+": 3, "^": 4, '"': 5}
-# The number has two parts, or is that of a chapter or section; "# apt-get update" below another line is a prompt.
-_NUMBERED = re.compile(
-    r"(?:(?P<number>\d{1,3}(?:\.\d{1,3}){1,4})\.?[ \t\xa0\u3000]+(?![a-z])(?=[^\W\d_]|[\"“”‘「『(（\[])"
-    r"|第[\d０-９一二三四五六七八九十百]{1,5}(?P<unit>[編部章節条]))(?!.*(?:[.．…‥・·] ?){4}).{0,80}"
+# Numbers of two parts and more, those of chapters and sections, and marks; "# apt-get update" below a line is a prompt.
+_TOLD = re.compile(
+    r"(?:\d{1,3}(?:\.\d{1,3}){1,4}\.?[ \t\xa0\u3000]+(?![a-z])(?=[^\W\d_]|[\"“”‘「『(（\[])"
+    r"|第[\d０-９一二三四五六七八九十百]{1,5}(?P<unit>[編部章節条])|(?P<mark>[■◆▼])[ \u3000]*\S)"
+    r"(?!.*(?:[.．…‥・·] ?){4}).{0,80}|(?P<open>[（【])[^（）【】]{1,40}[）】]"
 )
 _NOT_LAST = ".!。！．｡、，,:：;；"
-_UNITS = {"編": 1, "部": 1, "章": 1, "節": 2, "条": 3}
+_LEVEL_OF = {"編": 1, "部": 1, "章": 1, "節": 2, "条": 3, "■": 2, "【": 2, "◆": 3, "▼": 3, "（": 3}
+_ARTICLE = re.compile(r"第[\d０-９一二三四五六七八九十百]{1,5}条")
 _PROMPT = re.compile(r"# *[a-z]")
 _LONGER = 4  # columns by which an underline is longer than its heading at most
 _EMPHASIS = re.compile(r"(\*\*|__|`)(.+?)\1")
@@ -459,13 +461,13 @@ def _end_of_heading(lines: list[_Line], i: int, *, goes_on: bool) -> tuple[int, 
 
 
 def _numbered(lines: list[_Line], i: int) -> int:
-    """The level of line i if it is a heading by its number, as in PDF, and no entry of a table of contents."""
-    line, found = lines[i], _NUMBERED.fullmatch(lines[i].text)
-    if not found or _ends_with(line.text, _NOT_LAST):
-        return 0
+    """The level of line i if its number or mark tells a heading, as in PDF, and no entry of a list or of contents."""
+    line, kind = lines[i], _kind(lines[i].text)
     above, below = lines[i - 1].text if i else "", lines[i + 1] if i + 1 < len(lines) else line
     follows = below.text or (lines[i + 2].text if i + 2 < len(lines) else "")
-    if not follows or _NUMBERED.fullmatch(above) or _NUMBERED.fullmatch(follows):
+    if not kind or not follows or kind in (_kind(above), _kind(follows)):
+        return 0
+    if kind == "（" and not _ARTICLE.match(follows):  # the caption of an article of a law
         return 0
     is_within = (
         _width(above) >= 40 and not _LIST_MARKER.match(above) and not _ends_with(above, _STOPS + ":：0123456789")
@@ -473,7 +475,15 @@ def _numbered(lines: list[_Line], i: int) -> int:
     is_begun = below.text and (_width(line.text) >= 60 or len(below.indent) > len(line.indent) + 1)
     if is_within or is_begun:  # a sentence or entry of several lines
         return 0
-    return _UNITS[found["unit"]] if found["unit"] else found["number"].count(".") + 1
+    return _LEVEL_OF.get(kind) or kind.count(".") + 1
+
+
+def _kind(line: str) -> str:
+    """What tells that a line may be a heading: its number, or a character; empty where nothing does."""
+    found = None if line[-1:] in _NOT_LAST else _TOLD.fullmatch(line)
+    if found is None:
+        return ""
+    return next(filter(None, found.groups()), "") or re.sub(r"[^.]", "", line.split()[0].rstrip("."))
 
 
 def _underlined(lines: list[_Line], i: int) -> str:

@@ -43,6 +43,29 @@ def test_a_heading_says_what_it_says_without_markup() -> None:
     assert sections(text)["Rain fell."] == "Tides and code, C#"
 
 
+def test_chapters_and_captions_of_articles_are_sections() -> None:
+    text = (
+        "就業規則\n\n第１章　総則\n（目的）\n第１条　この規則は、就業を定める。\n２　ほかは法令による。\n（適用範囲）\n"
+        "第２条　この規則は、正社員に適用する。\n\n第２章　採用\n\n第３条　希望する者を採用する。"
+    )
+    assert sections(text) == {
+        "就業規則": "",
+        "第１条　この規則は、就業を定める。": "第１章　総則, （目的）",
+        "２　ほかは法令による。": "第１章　総則, （目的）",
+        "第２条　この規則は、正社員に適用する。": "第１章　総則, （適用範囲）",
+        "第３条　希望する者を採用する。": "第２章　採用",
+    }
+
+
+def test_a_number_of_more_parts_is_deeper() -> None:
+    text = "2.1 Towers\n2.1.1 Stone\nIt is high.\n2.1.2 Wood\nIt is low.\n2.2 Lamps\nThey are red."
+    assert sections(text) == {
+        "It is high.": "2.1 Towers, 2.1.1 Stone",
+        "It is low.": "2.1 Towers, 2.1.2 Wood",
+        "They are red.": "2.2 Lamps",
+    }
+
+
 def test_sections_are_cut_at_underlined_headings() -> None:
     text = "One\n===\n\nRain fell.\n\nTwo\n---\n\nIt was cold."
     nodes = SectionNodeParser().get_nodes_from_documents([Document(text=text)])

@@ -226,6 +226,8 @@ HEADINGS = [
     "4.1　「塔」の高さ",
     "第3章 総則",
     "第二条（定義）",
+    "【概要】",
+    "■ 議題1：新製品",
 ]
 
 
@@ -288,6 +290,8 @@ def test_entries_of_a_table_of_contents_and_what_is_said_of_a_number_are_no_head
         "The tower and the lamp of the lighthouse were described in\n4.2 Towers of the coast\nby its keeper.",
         "第1条 この規程は、塔の管理を定める。\nIt is short.",
         "3.5 kg of flour\nMix it with water.",
+        "■ flour\n■ sugar\n■ milk",
+        "（笑）\nIt is funny.",
         "We ran this:\n# apt-get update\nIt took a minute.",
     ):
         assert {found.kind for found in segment(text)} == {"sentence"}, text
