@@ -62,7 +62,7 @@ _QUIET_SIZE = 50  # of smaller chunks core prints to stdout that metadata make t
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "llama-pack-densex")
 _INCOMPLETE = "incomplete: "
 PIECE = "piece: "
-"""Before the hash of a node that another parser made: of one document there are several."""
+"""Before the hash and the id of a node that another parser made: of one document there are several."""
 _SPACE = re.compile(r"\s*")
 
 
@@ -109,7 +109,9 @@ class DocumentNodes:
         _require_encodable(document)
         pieces = split(document, settings.levels)
         self._document, self._settings = document, settings
-        self._hash = (PIECE if document.source_node else "") + settings.document_hash(document)
+        self._hash = settings.document_hash(document)
+        if document.source_node:
+            self._hash = f"{PIECE}{self._hash} {document.id_}"
         self._node_id = settings.ids.of_document(settings.ids.document_key(document))
         self._source = document.source_node or RelatedNodeInfo(
             node_id=document.id_, node_type=ObjectType.DOCUMENT, hash=document.hash
@@ -327,7 +329,14 @@ def content_hash(*parts: Any) -> str:
 
 def is_made_by(document_hash: str, fingerprint: str) -> bool:
     """Whether a document with this hash has its propositions from the propositionizer with this fingerprint."""
-    return document_hash.endswith(_maker(fingerprint))
+    return piece_of(document_hash)[0].endswith(_maker(fingerprint))
+
+
+def piece_of(document_hash: str) -> tuple[str, str | None]:
+    """A hash without, and the id of the node that another parser made, if it is of one."""
+    before, mark, rest = document_hash.partition(PIECE)
+    own, _, node_id = rest.partition(" ")
+    return f"{before}{mark}{own}", node_id or None
 
 
 def marked(document_hash: str, fingerprint: str) -> str:
