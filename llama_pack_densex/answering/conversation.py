@@ -17,9 +17,9 @@ from llama_index.core.llms import LLM, ChatMessage, MessageRole
 from llama_index.core.prompts import BasePromptTemplate, ChatPromptTemplate
 from llama_index.core.prompts.mixin import PromptDictType, PromptMixin, PromptMixinType
 from llama_index.core.schema import QueryBundle
-from llama_index.core.utils import get_tokenizer
 
 from llama_pack_densex.answering.citations import in_language, plain_answer
+from llama_pack_densex.llm.usage import count_tokens
 from llama_pack_densex.propositionizers.language import detect_language, sendable, telling_words, tokenize
 
 logger = logging.getLogger(__name__)
@@ -175,17 +175,17 @@ def _read(reply: str, message: str, otherwise: Query) -> Query:
     said = _THOUGHTS.sub("", reply).strip()
     lines = [_LABEL.sub("", line.strip(" \t*")).strip(" \t\"'`「」*-") for line in said.splitlines()]
     lines = [line for line in lines if line and not line.endswith((":", "："))]
-    count, named = get_tokenizer(), _names(message)
+    named = _names(message)
     if _NO_QUERY.search(said) and len(said) <= _SHORT:
         is_asked = named and _ASKS.search(message)
         return otherwise if is_asked else Query("conversation", " ".join(message.split()))
-    if not lines or len(count(lines[0])) > 2 * MOST_TOKENS:
+    if not lines or count_tokens(lines[0]) > 2 * MOST_TOKENS:
         return otherwise
     sentence, terms = lines[0], lines[1] if len(lines) == 2 else _cleaned(lines[0])[1]
     if not named <= {*tokenize(f"{sentence} {terms}")}:
         logger.info("The LLM replaced the subject of the newest message, which is searched for as it is instead.")
         return otherwise
-    return Query("question", sentence, terms if len(count(terms)) <= 2 * MOST_TOKENS else sentence)
+    return Query("question", sentence, terms if count_tokens(terms) <= 2 * MOST_TOKENS else sentence)
 
 
 def _values(message: str, history: Sequence[ChatMessage]) -> dict[str, str]:

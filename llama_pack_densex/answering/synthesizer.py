@@ -20,10 +20,10 @@ from llama_index.core.prompts import BasePromptTemplate, ChatPromptTemplate
 from llama_index.core.prompts.mixin import PromptDictType
 from llama_index.core.response_synthesizers import BaseSynthesizer
 from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle, QueryType, TextNode
-from llama_index.core.utils import get_tokenizer
 
 from llama_pack_densex.answering.citations import NOT_FOUND, CitedAnswer, Source, in_language, numbered
 from llama_pack_densex.answering.conversation import Query, by_rules
+from llama_pack_densex.llm.usage import count_tokens
 from llama_pack_densex.propositionizers.language import detect_language, sendable
 from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
 
@@ -257,12 +257,12 @@ class CitedSynthesizer(SourcedSynthesizer):
 
     def _fitting(self, texts: Sequence[str], question: str) -> list[str]:
         """The first of some texts that the LLM can read beside a question and its own answer."""
-        count, about = get_tokenizer(), self._llm.metadata
+        about = self._llm.metadata
         written = min(max(about.num_output, 0), about.context_window // 2)
-        left = about.context_window - written - _RULES - len(count(question))
+        left = about.context_window - written - _RULES - count_tokens(question)
         fitting: list[str] = []
         for text in texts:
-            tokens = len(count(text)) + 2
+            tokens = count_tokens(text) + 2
             if tokens > left > 0 and not fitting:  # the first, as far as it goes
                 text, tokens = text[: len(text) * left // tokens], left
             if tokens <= left:

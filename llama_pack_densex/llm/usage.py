@@ -113,6 +113,7 @@ _READ = ("cache_read_input_tokens",)  # which Anthropic and Bedrock count apart
 _WRITTEN = ("cache_creation_input_tokens", "cache_write_input_tokens")
 _CACHED = ("cached_tokens", *_READ, "cached_content_token_count")
 _A_MESSAGE = 3  # tokens of OpenAI's around a message, and ahead of the reply
+_TOLD_AT_ONCE = 500_000  # characters: tiktoken refuses a million spaces in a row
 
 _FINISH_NAMES = ("finish_reason", "stop_reason", "done_reason", "stop_type", "reason")
 _SAID: dict[Finish, str] = {
@@ -189,7 +190,8 @@ def count_messages(messages: Messages) -> int:
 @lru_cache(maxsize=32)  # the instructions are the same for all passages
 def count_tokens(text: str) -> int:
     """The tokens of a text, by core's tokenizer."""
-    return len(get_tokenizer()(text))
+    tokens, parts = get_tokenizer(), range(0, len(text), _TOLD_AT_ONCE)
+    return sum(len(tokens(text[start : start + _TOLD_AT_ONCE])) for start in parts)
 
 
 def attribute(source: Any, name: str) -> Any:

@@ -64,6 +64,7 @@ _INCOMPLETE = "incomplete: "
 PIECE = "piece: "
 """Before the hash and the id of a node that another parser made: of one document there are several."""
 _SPACE = re.compile(r"\s*")
+_GAP = re.compile(r"(?<!\s)\s{100000,}")  # of a million, tiktoken says that its stack is used up
 
 
 @dataclass(frozen=True)
@@ -455,17 +456,19 @@ def _split_once(document: BaseNode, above: BasePiece | None, parser: NodeParser)
     metadata = dict((above.node if above else document).metadata)
     source = Document(
         id_=document.id_,
-        text=text,
         metadata=metadata,
         # a splitter inside of a parser that counts metadata sees none, so that borders depend on the text alone
         excluded_embed_metadata_keys=[*metadata],
         excluded_llm_metadata_keys=[*metadata],
         **appearance(document),
     )
+    nodes: list[BaseNode] = []
     try:
-        nodes = [node for node in _run(parser, source) if node.get_content().strip()]
-        if not nodes and text.strip():  # as core's parsers make of what is no JSON, and of HTML without their tags
-            nodes = [source]
+        for part in filter(str.strip, _GAP.split(text)):
+            given = source.model_copy()
+            given.set_content(part)
+            made = [node for node in _run(parser, given) if node.get_content().strip()]
+            nodes += made or [given]  # core's parsers make nothing of what is no JSON, and of HTML without their tags
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{parser.class_name()} cannot split document {document.id_!r}: {error}") from error
     index_of = {node.node_id: i for i, node in enumerate(nodes)}

@@ -14,9 +14,9 @@ from typing import Literal
 from llama_index.core.bridge.pydantic import Field
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import IndexNode, MetadataMode, NodeWithScore, QueryBundle, TextNode
-from llama_index.core.utils import get_tokenizer
 from pydantic import PositiveInt
 
+from llama_pack_densex.llm.usage import count_tokens
 from llama_pack_densex.node_parsers.metadata import BOOKKEEPING_KEYS, FOOTNOTE_KEY, GRANULARITY_KEY, TITLE_KEY
 from llama_pack_densex.propositionizers.language import CJK, tokenize
 from llama_pack_densex.propositionizers.sentences import sentence_spans
@@ -435,7 +435,7 @@ class Budget:
             return len(text)
         if self.unit == "words":
             return count_words(text)
-        return len(get_tokenizer()(text))
+        return count_tokens(text)
 
 
 def count_words(text: str) -> float:

@@ -216,3 +216,7 @@ def test_tokens_are_those_of_cores_tokenizer(text: str) -> None:
 def test_messages_have_three_tokens_around_each_and_three_ahead_of_the_reply() -> None:
     contents = sum(count_tokens(message.content or "") for message in MESSAGES)
     assert count_messages(MESSAGES) == contents + 3 * len(MESSAGES) + 3
+
+
+def test_a_million_spaces_are_counted() -> None:
+    assert 2 < count_tokens(f"Rain{' ' * 1_000_001}fell") < 20_000
