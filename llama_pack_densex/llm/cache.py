@@ -29,6 +29,8 @@ KEPT_FAILURES = ("too_long", "filtered")
 _APPLICATION_ID = 0x64787270
 _BEGINNING = b"SQLite format 3\0"
 _SCHEMA = "CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, written INTEGER NOT NULL, body TEXT NOT NULL)"
+_CLAIMS = "CREATE TABLE IF NOT EXISTS claims (key TEXT PRIMARY KEY, owner TEXT NOT NULL, until INTEGER NOT NULL)"
+_CLAIMED = 3_000  # milliseconds
 _PARTS = ("", "-wal", "-shm")
 _BUSY_SECONDS = 30
 _INHERITED: list[sqlite3.Connection | None] = []
@@ -115,6 +117,18 @@ class ReplyCache:
             ValueError: The failure is of another kind, and may not happen again.
         """
         self._run("INSERT OR REPLACE INTO replies VALUES (?, ?, ?)", (key, _now(), _encode(outcome)))
+
+    def claim(self, key: str, owner: str) -> bool:
+        """Say for some seconds, or for some more, that a key is being asked for; False where somebody else says so."""
+        says = (
+            "INSERT INTO claims VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE SET owner = excluded.owner, "
+            "until = excluded.until WHERE owner = excluded.owner OR until < ? RETURNING 1"
+        )
+        return bool(self._run(says, (key, owner, _now() + _CLAIMED, _now())))
+
+    def release(self, key: str, owner: str) -> None:
+        """Take back what `claim` said."""
+        self._run("DELETE FROM claims WHERE key = ? AND owner = ?", (key, owner))
 
     def known(self, keys: Iterable[str]) -> set[str]:
         """Return those of the keys that have an entry."""
@@ -227,6 +241,7 @@ class ReplyCache:
         if not marked:
             connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
         connection.execute(_SCHEMA)
+        connection.execute(_CLAIMS)
 
     def _set_aside(self) -> None:
         """Rename a damaged file, unless another process did so meanwhile."""

@@ -18,6 +18,7 @@ from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any, Literal
+from uuid import uuid4
 
 from llama_index.core.base.llms.types import ChatResponse
 from llama_index.core.llms import LLM
@@ -43,7 +44,8 @@ EXPECTED_OUTPUT = 1.6
 _IN_A_ROW = 8  # requests that come to nothing; where none succeeds in between, it is not their fault
 _REFUSALS_A_TRY = 10  # a refusal says nothing against a request, and so counts a tenth of a failure
 _LONGEST_BACKOFF = 60.0  # seconds
-_A_WHILE = 0.05  # seconds of waiting in which another process may have got the reply
+_LOOKS = 0.2  # seconds after which it is looked again whether somebody else has got the reply
+_RENEWS = 1.0  # seconds after which others are told again that something is being asked for
 
 _USED = 0.985  # of an allowance that was told: a server may see evenly spaced requests closer together
 _LATE = 0.01  # seconds by which a request that leaves late does not shift those after it
@@ -73,6 +75,7 @@ class Question:
         messages: What the model gets.
         attempt: How many-eth time the same is asked.
         turn: What is asked again about a text has its turn, and so goes before texts that came later.
+        owner: Who asks; of several who ask the same at the same time, the others wait for the reply.
     """
 
     text: str
@@ -80,6 +83,7 @@ class Question:
     messages: Messages
     attempt: int = 1
     turn: int | None = None
+    owner: str = field(default_factory=lambda: uuid4().hex)
 
 
 Receive = Callable[[Response], None]
@@ -141,6 +145,9 @@ class Sender:
         except LLMError as error:
             stop.by(error)
             raise
+        finally:
+            if self.cache is not None:
+                self.cache.release(key, question.owner)
         if self.cache is not None and isinstance(outcome, Failure) and outcome.kind in KEPT_FAILURES:
             self.cache.put(key, outcome)
         return outcome
@@ -178,15 +185,18 @@ class Sender:
             output = int(count_tokens(question.part) * EXPECTED_OUTPUT) + 1
             expected = Usage(1, count_messages(question.messages), output)
         stop.check()
-        began = asyncio.get_running_loop().time()
         sent, reserved = self.limits.enter(expected.total_tokens, question.turn), None
         try:
             await stop.unless(sent.departure)
-            has_waited = asyncio.get_running_loop().time() - began > _A_WHILE
-            if self.cache is not None and has_waited and isinstance(kept := self.cache.get(key), Reply):
-                self.meter.count("cache_hits")
-                self.limits.leave(sent, used_tokens=0)
-                return kept
+            while self.cache is not None:
+                is_mine = self.cache.claim(key, question.owner)
+                if isinstance(kept := self.cache.get(key), Reply):  # somebody else has asked meanwhile
+                    self.meter.count("cache_hits")
+                    self.limits.leave(sent, used_tokens=0)
+                    return kept
+                if is_mine:
+                    break
+                await stop.pause(_LOOKS)
             while self.meter.budget != Budget() and (reserved := self.meter.reserve(expected)) is None:
                 await stop.pause(0.1)  # others are under way, and may turn out cheaper than expected
         except BaseException:
@@ -196,7 +206,10 @@ class Sender:
         sending = asyncio.ensure_future(transport(question.messages, attempt.receive))
         # Before anyone else runs: what this means for the run is known when the next may go.
         sending.add_done_callback(attempt.end)
-        await asyncio.wait([sending])  # which leaves it alone where the waiting is cancelled
+        while not sending.done():  # the waiting leaves it alone where it is cancelled
+            await asyncio.wait([sending], timeout=None if self.cache is None else _RENEWS)
+            if self.cache is not None:
+                self.cache.claim(key, question.owner)
         # An original error may hold keys and the text, so that nothing is raised while it is handled.
         if attempt.unkept is not None:
             raise attempt.unkept
