@@ -79,7 +79,7 @@ class StoreAlone(NodeStore):
         self.vector_store = vector_store
         self._known: tuple[int | None, str] | None = None
         self._works = False
-        self._has_others = True  # until there were none: to look for them reads all passages
+        self._alone = -1  # how many rows there were when others had written none: to look for theirs reads all passages
 
     # What subclasses replace; an empty list of ids never gets here, nor more than `rows_a_request`.
 
@@ -125,6 +125,10 @@ class StoreAlone(NodeStore):
         The rows may lack their texts, and without filters in the question all but `LEADS_TO`.
         """
         return self._ask(question, limit)
+
+    def _count(self) -> int | None:
+        """How many rows there are; None where to count them takes long."""
+        return None
 
     def described(self) -> tuple[int | None, str] | None:
         """The dimension of the store's vectors and what it measures; see `_describe`."""
@@ -173,10 +177,12 @@ class StoreAlone(NodeStore):
 
     def documents(self) -> dict[str, DocumentRecord]:
         known = list(self._records_with(Condition(HEAD_KEY, "in", [True])))
-        if self._has_others:  # a pipeline marks no heads
+        count = self._count() if known else None
+        if count is None or count != self._alone:  # a pipeline marks no heads
             rows = self._scan([Condition(GRANULARITY_KEY, "in", ["passage"])]) if self.described() is not None else ()
             others = [NodeRecord.of(node_of(row)) for row in rows if not row.metadata.get(WIRE_KEY)]
-            self._has_others, known = bool(others), [*others, *known]
+            self._alone = -1 if others or count is None else count
+            known = [*others, *known]
         return {record.document_id: DocumentRecord(record.document_hash, record.file) for record in known}
 
     def node_ids(self, document_ids: Sequence[str]) -> set[str]:
@@ -201,10 +207,14 @@ class StoreAlone(NodeStore):
     @contextmanager
     def _changing(self) -> Iterator[None]:
         """What belongs together: one transaction, where the store has any."""
+        is_alone = self._alone >= 0 and self._count() == self._alone
+        self._alone = -1
         try:
             yield
         finally:
             self._changed()
+        if is_alone:
+            self._alone = self._count() or 0
 
     def _records_with(self, condition: Condition | None) -> Iterator[NodeRecord]:
         rows = self._scan([condition] if condition else []) if self.described() is not None else ()

@@ -64,6 +64,9 @@ class ChromaNodes(StoreAlone):
             offset += len(ids)
             yield from self._rows_of(ids)
 
+    def _count(self) -> int | None:
+        return int(self._collection.count())
+
     def _nearest(self, question: VectorStoreQuery, limit: int, conditions: Sequence[Condition]) -> Iterable[Measured]:
         few = limit <= _METADATA_A_QUERY
         got = self._collection.query(

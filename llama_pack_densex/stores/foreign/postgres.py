@@ -117,6 +117,10 @@ class PostgresNodes(StoreAlone):
             after = rows[-1].id
             yield from (Row(*row[1:]) for row in rows)
 
+    def _count(self) -> int | None:
+        with self._engine.connect() as connection:
+            return int(connection.execute(sa.select(sa.func.count()).select_from(self._table)).scalar_one())
+
     def _nearest(self, question: VectorStoreQuery, limit: int, conditions: Sequence[Condition]) -> Iterable[Measured]:
         keys = (*LEADS_TO, CONTENT_KEY) if question.filters else LEADS_TO
         table = self._table.c

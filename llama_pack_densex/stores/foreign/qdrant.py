@@ -57,6 +57,9 @@ class QdrantNodes(StoreAlone):
             if offset is None:
                 return
 
+    def _count(self) -> int | None:
+        return int(self._client.count(self._collection).count)
+
     def _nearest(self, question: VectorStoreQuery, limit: int, conditions: Sequence[Condition]) -> Iterable[Measured]:
         found = self._client.query_points(
             self._collection,

@@ -221,6 +221,20 @@ def test_documents_that_a_pipeline_wrote_are_known(make: Callable[[], Any]) -> N
     assert set(pack.documents()) == {OTHER.id_, "third"}
 
 
+@pytest.mark.parametrize("make", [chroma, qdrant])
+def test_documents_that_a_pipeline_writes_later_are_known(make: Callable[[], Any]) -> None:
+    store = make()
+    pack = DenseXRetrievalPack([OTHER], vector_store=store, proposition_llm="none", **OPTIONS)
+    assert set(pack.documents()) == {OTHER.id_}
+    pack.insert(Document(id_="third", text="Snow fell."))
+    IngestionPipeline(transformations=[pack.node_parser, ShortEmbedding()], vector_store=store).run(documents=[SECRET])
+    assert set(pack.documents()) == {OTHER.id_, "third", SECRET.id_}
+    pack.insert(Document(id_="fourth", text="Hail fell."))
+    assert pack.refresh([SECRET]) == [False]
+    assert pack.delete(SECRET.id_) == 1
+    assert set(pack.documents()) == {OTHER.id_, "third", "fourth"}
+
+
 @pytest.mark.parametrize("make", [lambda: None, SimpleVectorStore, chroma, qdrant])
 def test_filters_are_about_passages_where_a_unit_has_other_metadata(make: Callable[[], Any]) -> None:
     text = "# Miso\n\nMiso is salty.\n\n# Tea\n\nTea is hot."  # one passage
