@@ -6,12 +6,12 @@ import logging
 import shutil
 import threading
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import astuple, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode
@@ -35,6 +35,8 @@ from llama_pack_densex.stores.words import Words, note_of, words_in
 from llama_pack_densex.wiring import Given, embed_model_for
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _REBUILD = "empty the vector store, and index the documents again"
 
@@ -123,19 +125,29 @@ class CommittedIndex(NodeIndex):
         if folder is not None and isinstance(self.store, LanceNodes):
             self.store.read_by, self.store.change_in = self.reading, self._changing
 
+    def reading(self, read: Callable[[], T]) -> T:
+        """Read; from what is in the folder now, where the version that was opened, or all of that index, is gone."""
+        if self._folder is not None and not self._folder.data.is_dir() and is_index(self._folder.path):
+            self._follow()
+        return super().reading(read)
+
     def _follow(self) -> bool:
-        """Go on with the index's current state, as who reads it.
+        """Go on with the index's current state, as who reads it; also where it was made anew by the same model.
 
         Raises:
-            InvalidIndexError: It was removed or made anew, or this state cannot be read either.
+            InvalidIndexError: It was removed, or made anew otherwise, or this state cannot be read either.
         """
         if self._folder is None:  # what lasts in memory is never gone
             return False
         with self._following:
-            there = Manifest.read(self._folder.path)
-            self._check_same(self._folder, there)
-            if there != self.current:
-                self.store.reopen(there.version)
+            there, here = Manifest.read(self._folder.path), self.current
+            is_alike = here and (here.vector_store, here.embed_model) == (there.vector_store, there.embed_model)
+            if here and is_alike and self.store.version and there.data != here.data:
+                self._folder.data, self._spare_of = self._folder.path / there.data, ""
+            else:
+                self._check_same(self._folder, there)
+            if there != here:
+                self.store.reopen(there.version, str(self._folder.data))
                 self.beside.reopen(self._folder.data, there.version)
                 self.current = there
         return True

@@ -436,14 +436,16 @@ class NodeTable:
                         table.delete(ALL)
             self._follow()
 
-    def reopen(self, version: str) -> None:
-        """Read another version, which another process made; nothing is written.
+    def reopen(self, version: str, folder: str) -> None:
+        """Read another version, which another process made, or another table in its place; nothing is written.
 
         Raises:
             InvalidIndexError: The version is not there any more.
         """
         with self._writing:
-            if int(version) != self.now.version:
+            if folder != self.uri:
+                NodeTable.__init__(self, folder, int(version))
+            elif int(version) != self.now.version:
                 self.now = self._at(int(version))
 
     def maintain(self, midway: bool = False) -> bool:

@@ -21,6 +21,7 @@ from llama_index.llms.openai import OpenAI
 
 from llama_pack_densex import DenseXRetrievalPack
 from llama_pack_densex.serving.app import make_app
+from tests.embedding import TrigramEmbedding
 from tests.serving.running import SlowProvider, served
 
 QUESTION = "How long is the main span of the Akashi Bridge?"
@@ -176,6 +177,22 @@ def test_an_index_that_is_gone_is_named_in_the_log(
     with served(pack) as client:
         assert client.post("/query", json={"question": QUESTION}).status_code == 500
     assert f"could not be answered: the index in {tmp_path / 'index'}" in caplog.text
+
+
+@pytest.mark.parametrize("embed_model", ["none", TrigramEmbedding()])
+def test_an_index_that_is_made_anew_in_its_place_is_served(
+    documents: list[Document], tmp_path: Path, embed_model: Any
+) -> None:
+    folder, models = tmp_path / "index", {"query_llm": "none", "embed_model": embed_model}
+    DenseXRetrievalPack(documents, "none", persist_dir=folder, **models)
+    with served(DenseXRetrievalPack.load(folder, **models)) as client:
+        assert client.post("/retrieve", json={"question": QUESTION}).json()["passages"]
+        folder.rename(tmp_path / "old")
+        assert client.post("/retrieve", json={"question": QUESTION}).status_code == 500
+        DenseXRetrievalPack([Document(id_="anew", text="Miso is salty.")], "none", persist_dir=folder, **models)
+        for path in ("/query", "/retrieve"):
+            found = client.post(path, json={"question": "Is miso salty?"}).json()["passages"]
+            assert [passage["document"] for passage in found] == ["anew"]
 
 
 def test_densex_serve_serves_until_it_is_stopped(documents: list[Document], tmp_path: Path) -> None:
