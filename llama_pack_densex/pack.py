@@ -388,7 +388,8 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         """Index those documents that are new or changed; the others cost nothing.
 
         Documents whose ids LlamaIndex made up, which are others whenever they are read, are told by their text, and
-        replace what the index has of their file else. So all documents of a file belong into one call.
+        replace what the index has of their file else; so do those whose ids are their file's path. So all documents of
+        a file belong into one call.
 
         Args:
             documents: Any iterable of documents.

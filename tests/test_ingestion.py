@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from llama_index.core import Document
+from llama_index.core import Document, SimpleDirectoryReader
 from llama_index.core.bridge.pydantic import Field
 from llama_index.llms.openai import OpenAI
 
@@ -533,6 +533,24 @@ def test_the_documents_of_a_file_may_be_inserted_one_by_one() -> None:
     for text in ("Miso is salty.", "茶は熱い。", "Miso is salty."):
         pack.insert(Document(text=text, metadata={"file_path": "/docs/a.md"}))
     assert sorted(node.text for node in pack.nodes("passage")) == ["Miso is salty.", "茶は熱い。", "雨が降った。"]
+
+
+def test_files_that_are_named_by_their_paths_replace_what_was_read_of_them_under_random_ids(tmp_path: Path) -> None:
+    for name, text in (("a.md", "# Miso\n\nMiso is salty.\n\n# Tea\n\nTea is hot."), ("b.txt", "Rice is white.")):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+
+    def read(**options: bool) -> list[Document]:
+        return SimpleDirectoryReader(str(tmp_path), **options).load_data()
+
+    pack = pack_of(read())
+    before = sorted(node.text for node in pack.nodes("passage"))
+    named = read(filename_as_id=True)
+    assert all(pack.refresh(named))
+    assert pack.documents().keys() == {document.id_ for document in named}
+    assert sorted(node.text for node in pack.nodes("passage")) == before
+    pack.insert(Document(id_="about b", text="Of rice.", metadata=named[-1].metadata))
+    assert not any(pack.refresh(named))
+    assert "about b" in pack.documents()
 
 
 def test_of_files_of_equal_text_one_may_change() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import groupby
 from typing import get_args
@@ -57,6 +57,10 @@ class DocumentIndexer:
         self._index, self._parser, self._trust, self._watch = index, parser, trust, watch
         self._after_write, self._only_changed = after_write, only_changed
         self._there = index.documents()
+        self._made_up: defaultdict[str, list[str]] = defaultdict(list)  # by file, the ids that core made up
+        for document_id, record in self._there.items() if only_changed else ():
+            if record.file and is_random_id(document_id):
+                self._made_up[record.file].append(document_id)
         self._indexed: list[bool] = []  # of each document, whether it is in the index now
         self._places: deque[int] = deque()  # of those that are being parsed, which come back in the same order
         self._waiting: list[tuple[int, ParsedDocument]] = []  # for being written together
@@ -212,8 +216,11 @@ class DocumentIndexer:
         sources = {document.ref_doc_id for document in given if document.ref_doc_id in there}
         growing = sources & self._current if self._only_changed else sources
         self._current.update(document.ref_doc_id or document.id_ for document in given)
-        earlier = _earlier_states(given, there, self._current) if self._only_changed else []
-        files = {there[document_id].file for document_id in earlier}
+        # a file may be several documents
+        files = {file_of(one.metadata): None for one in given if is_random_id(one.id_) or _is_named_by_file(one)}
+        read = [document_id for file in files for document_id in self._made_up.get(file, ())]
+        earlier = [document_id for document_id in read if document_id in there and document_id not in self._current]
+        files = {there[document_id].file: None for document_id in earlier}
         were_there = [document.id_ in there or file_of(document.metadata) in files for document in given]
         replaced = [document.id_ for document in given if document.id_ in there] + earlier
         replaced += sources - growing
@@ -257,21 +264,12 @@ def reading_order(node: BaseNode) -> tuple[str, int, int, int]:
     return node.ref_doc_id or "", start, rank, -end
 
 
+def _is_named_by_file(document: BaseNode) -> bool:
+    """Whether its id is its file's path, as that of a reader with `filename_as_id`."""
+    path = document.metadata.get("file_path")
+    return bool(path) and document.id_.startswith(str(path))
+
+
 def _fallbacks(parsed: ParsedDocument) -> list[str]:
     """The texts of what fell back."""
     return [node.get_content() for node in parsed.nodes if node.metadata.get(STATUS_KEY) == "fallback"]
-
-
-def _earlier_states(
-    documents: Sequence[BaseNode], there: Mapping[str, DocumentRecord], current: Collection[str]
-) -> list[str]:
-    """Indexed documents that were read from the same files under ids that core made up anew at each reading, but for
-    the current ones: a file may be several documents."""
-    files = {file_of(document.metadata) for document in documents if is_random_id(document.id_)} - {""}
-    if not files:
-        return []  # without going through the whole index
-    return [
-        document_id
-        for document_id, record in there.items()
-        if record.file in files and is_random_id(document_id) and document_id not in current
-    ]
