@@ -29,7 +29,8 @@ DOCUMENTS = [
     Document(
         id_="琵琶湖.md",
         text=f"# 琵琶湖\n\n{LAKE}",
-        metadata={"year": 2024, "lang": "ja", "tags": ["湖"], "page_label": "10", "draft": False, "県": "滋賀"},
+        metadata={"year": 2024, "lang": "ja", "tags": ["湖"], "page_label": "10", "draft": False, "県": "滋賀"}
+        | {"at": {"x": 1}},
     ),
     Document(id_="a.pdf#page=1", text="The cat sat on the mat.", metadata={"year": 2021.5, "lang": "en"}),
     Document(id_="a.pdf#page=2", text="The dog ran to the lake.", metadata={"lang": "en"}),
@@ -263,6 +264,7 @@ def test_a_filter_finds_a_value_alone_and_in_lists(tmp_path: Path, condition: st
         ("year>soon", "there are numbers"),
         ("page_label>=9", "not the order of numbers"),
         ("tags>a", "there are lists"),
+        ("at={'x': 1}", "filter by texts, numbers or items of lists"),
     ],
 )
 def test_a_wrong_filter_says_what_is_right(index: Path, condition: str, said: str) -> None:

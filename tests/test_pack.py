@@ -513,6 +513,11 @@ async def test_what_is_no_question_and_no_document_is_said(wrong: Any) -> None:
         pack.retrieve(wrong)
     with pytest.raises(TypeError, match="pass one question, a string"):
         await pack.aretrieve(None)  # type: ignore[arg-type]
+    for engine in (pack.as_chat_engine(), pack.as_chat_engine(chat_history=[])):
+        with pytest.raises(TypeError, match="pass the message as a string, and not a"):
+            engine.chat(wrong)
+        with pytest.raises(TypeError, match="pass the message as a string, and not a NoneType"):
+            await engine.astream_chat(None)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="filters must be LlamaIndex's MetadataFilters"):
         pack.retrieve("Which lamp?", filters=wrong)
     with pytest.raises(TypeError, match="the documents to delete, or their ids"):

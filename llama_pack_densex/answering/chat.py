@@ -192,7 +192,7 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
         if given is not None:
             self._memory.set(given)
             self._nodes = []
-        history = self._memory.get(input=message)
+        history = self._memory.get(input=_checked(message))
         turn = self._turn(message, self._queries.form(message, history), history)
         if turn.query.kind == "question":
             turn.nodes = self._retriever.retrieve(turn.query.as_bundle())
@@ -204,7 +204,7 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
         if given is not None:
             await self._memory.aset(given)
             self._nodes = []
-        history = await self._memory.aget(input=message)
+        history = await self._memory.aget(input=_checked(message))
         turn = self._turn(message, await self._queries.aform(message, history), history)
         if turn.query.kind == "question":
             turn.nodes = await self._retriever.aretrieve(turn.query.as_bundle())
@@ -242,6 +242,12 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
 
     def _get_prompt_modules(self) -> PromptMixinType:
         return {"query": self._queries, "response_synthesizer": self._synthesizer}
+
+
+def _checked(message: object) -> str:
+    if not isinstance(message, str):
+        raise TypeError(f"pass the message as a string, and not a {type(message).__name__}")
+    return message
 
 
 def _delta(shown: str, piece: str) -> ChatResponse:

@@ -149,6 +149,8 @@ def _filter(condition: str, known: dict[str, list[Any]]) -> MetadataFilter | Met
     value: Any = wanted
     if same:
         value = int(same[0]) if isinstance(same[0], bool) else same[0]  # filters take no bool; True equals 1
+        if isinstance(value, (dict, list)):
+            raise ValueError(f"--filter {condition!r}: filter by texts, numbers or items of lists")
     elif values and all(type(one) in (int, float) for one in values):
         try:
             value = float(wanted)

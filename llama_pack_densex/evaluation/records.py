@@ -71,7 +71,7 @@ class Record:
         value = self.fields.get(name)
         if isinstance(value, str):
             try:
-                parts = json.loads(value) if value.lstrip().startswith("[") else value.split("|")
+                parts = _parsed(value) if value.lstrip().startswith("[") else value.split("|")
             except json.JSONDecodeError:
                 parts = [value]
             value = [part.strip() if isinstance(part, str) else part for part in parts]
@@ -135,7 +135,7 @@ def read_json(path: Path) -> Any:
     """
     with open_text(path) as stream:
         try:
-            return json.load(stream)
+            return _parsed(stream.read())
         except json.JSONDecodeError as error:
             raise DatasetError(f"{path}, line {error.lineno}: expected JSON ({error.msg})") from error
 
@@ -163,13 +163,20 @@ def open_text(path: Path) -> Iterator[TextIO]:
         raise DatasetError(f"{path}: expected gzip, since its name ends in .gz ({error})") from error
 
 
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise json.JSONDecodeError("it is nested too deeply", text, 0) from None
+
+
 def _line_records(path: Path) -> Iterator[Record]:
     with open_text(path) as stream:
         for number, line in enumerate(stream, 1):
             if line.strip():
                 where = f"{path}, line {number}"
                 try:
-                    yield object_record(json.loads(line), where)
+                    yield object_record(_parsed(line), where)
                 except json.JSONDecodeError as error:
                     raise DatasetError(f"{where}: expected a JSON object ({error.msg})") from error
 

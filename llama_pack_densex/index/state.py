@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import shutil
 import threading
 import uuid
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import astuple, dataclass, replace
 from datetime import timedelta
+from errno import ENOSPC
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -38,6 +40,8 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_FULL = re.compile(r"\(os error (28|112)\)")  # as LanceDB says it
+_MAKE_ROOM = "the disk is full. What the index has stays, and kept replies do: free some space, and run the same again"
 _REBUILD = "empty the vector store, and index the documents again"
 
 
@@ -159,13 +163,20 @@ class CommittedIndex(NodeIndex):
         Raises:
             IndexInUseError: There is another writer.
             InvalidIndexError: The index was made anew since it was opened.
+            OSError: The disk is full; what was committed stays.
         """
         folder = self._folder
-        with self._threads, nullcontext() if folder is None else folder.lock.held():
-            if folder is not None:
-                self._catch_up(folder)
-            self.settle_words(None if folder is None else folder.data)
-            yield
+        try:
+            with self._threads, nullcontext() if folder is None else folder.lock.held():
+                if folder is not None:
+                    self._catch_up(folder)
+                self.settle_words(None if folder is None else folder.data)
+                yield
+        except (OSError, RuntimeError) as error:
+            if getattr(error, "errno", None) != ENOSPC and not _FULL.search(str(error)):
+                raise
+            where = None if folder is None else str(folder.path)
+            raise OSError(ENOSPC, _MAKE_ROOM, where) from error
 
     @contextmanager
     def _changing(self) -> Iterator[None]:

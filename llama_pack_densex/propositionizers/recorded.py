@@ -113,7 +113,7 @@ def _read_recordings(path: Path) -> dict[tuple[str, ...], PropositionSet]:
                 exactly = _exact_key(record["text"], str(record.get("title", "")), str(record.get("section", "")))
                 before = recorded.get(exactly) or recorded.get(exactly[:1]) or PropositionSet(())
                 made = _joined(before, record)
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                 raise ValueError(
                     f'{path}, line {number}: expected a JSON object with "text" (a string) and "propositions" or '
                     f'"questions" (lists of strings), and as "status" nothing or {", ".join(get_args(Status))}; mend '
@@ -219,6 +219,8 @@ def _is_half(line: bytes) -> bool:
         json.loads(line)
     except ValueError as error:
         return not line.rstrip().endswith(b"}") or "Unterminated string" in str(error)
+    except RecursionError:
+        return False
     return False
 
 
@@ -226,5 +228,5 @@ def _text_in(line: bytes) -> str:
     """The passage of a line; empty where the line is damaged."""
     try:
         return str(json.loads(line.decode("utf-8-sig"))["text"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return ""

@@ -9,6 +9,7 @@ import pyarrow.parquet
 import pytest
 
 from llama_pack_densex.evaluation.datasets import DatasetError, languages_of, read_dataset, read_questions
+from llama_pack_densex.evaluation.records import read_records
 from tests.conftest import DATA
 from tests.evaluation.published import EVALUATION_DATA, needs_published_data
 
@@ -86,6 +87,16 @@ class TestSquad:
         (tmp_path / "s.json").write_text('{"data": [\n1,,\n]}', encoding="utf-8")
         with pytest.raises(DatasetError, match=r"s\.json, line 2: expected JSON"):
             read_dataset(tmp_path / "s.json")
+
+    @pytest.mark.parametrize("name", ["s.json", "s.jsonl", "s.csv"])
+    def test_what_is_nested_without_end_is_no_record(self, tmp_path: Path, name: str) -> None:
+        deep = "[" * 100_000
+        (tmp_path / name).write_text(f"question,answers\nWhere?,{deep}" if name == "s.csv" else deep, encoding="utf-8")
+        if name == "s.csv":
+            assert next(read_records(tmp_path / name)).answers() == (deep,)
+        else:
+            with pytest.raises(DatasetError, match=r"line 1: expected .* \(it is nested too deeply\)"):
+                read_dataset(tmp_path / name)
 
     @needs_published_data
     @pytest.mark.parametrize(
