@@ -148,7 +148,7 @@ def _short(text: str) -> str:
 _LATIN = "A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u1e00-\u1eff"
 _NUMERAL = "[〇零一二三四五六七八九十百千万億兆]"
 _TOKEN = re.compile(
-    rf"(?P<latin>[{_LATIN}]+(?:['’][{_LATIN}]+)*(?:(?<=\b[A-Z])\.(?:[A-Z]\.)+)?)"
+    rf"(?P<latin>[{_LATIN}]+(?:['’][{_LATIN}]+)*(?:(?<=\b[A-Z])(?:\.[A-Z])+\b\.?)?)"
     rf"|(?P<number>(?:\d+(?:,\d{{3}})*(?:\.\d+)?|{_NUMERAL})+)"
     r"|(?P<katakana>[ァ-ヺー]+(?:[・=][ァ-ヺー]+)*)"
     rf"|(?P<kanji>(?:(?!{_NUMERAL}+[年月日時分秒人名歳回位番勝敗戦階度倍円頭枚本件種個社校隻号冊章条巻点票席部棟層町村个つかカヶ]"
@@ -218,6 +218,7 @@ class _Context(_Text):
         # "In the nineteenth century" is said where a year is.
         self.pairs |= {(value // 100 + 1, "century") for value in self.values if 1000 <= value < 2200}
         later = {value for value, _ in self.pairs} - self.values
+        self.next_days = {value for value in later if value <= 31}
         self.known = later | _Text(f"{passage.title}\n{passage.section}").values  # true wherever it stands
         self.values |= later
         self.bare_days = {one.values[0] for one in self.numbers if one.unit == "日" and not one.labels}
@@ -259,6 +260,9 @@ class _Context(_Text):
         """Whether a label stands before other numbers, and never before this one or before none."""
         others = self.labels.get(label, set())
         if number.unit == "日" and number.values[0] in self.bare_days:  # of the month that was named before
+            return False
+        days = {float(one) for one in number.labels if one.isdecimal()}  # whose year may be named before them
+        if not self.next_days.isdisjoint(number.values) or not others.isdisjoint(days):
             return False
         bare = rf"(?<![\w.,]){re.escape(label)}(?!(?:[ -]|, )?\d)(?![{_LATIN}\d])"
         return bool(others) and others.isdisjoint(number.values) and not re.search(bare, self.plain)
@@ -383,8 +387,10 @@ _SPELLED = {
     for word in f"{found[1]} {found[1].title()}".split()
 }
 _HUNDRED = re.compile(r" and \w+ hundred\b")  # of one hundred and two hundred
-_NEXT_YEAR = re.compile(r"翌年|明けた|(?:next|following) year|\b(?:a|one) year later")
+_NEXT_YEAR = re.compile(r"翌年|明けた|(?:next|following) year|\b(?:a|one) year (?:later|after)", re.IGNORECASE)
 _NEXT_DAY = re.compile(r"翌[日朝]|(?:next|following) (?:day|morning|evening)|\bday (?:later|after)")
+_BEFORE = 200  # characters before a sentence, to which "in the same year" points
+_SAME_DATE = re.compile(r"\b(?:same|that|these|those) (?:year|month|day|date)s?\b", re.IGNORECASE)
 _LABEL = re.compile(
     rf"(?:((?<![{_LATIN}])[A-Z][{_LATIN}]*)(?: |-|, |)(?:(\d{{1,2}})(?: |, ))?|((?<!\d)\d{{1,2}})(?: |, )|(\d+月))\Z"
 )
@@ -450,7 +456,8 @@ def _in_its_place(number: _Number, text: _Text, said_by: str, context: _Context)
     if is_named or not number.is_plain or not context.known.isdisjoint(number.values):
         return ""
     source = _source(said_by)
-    if not source.values.isdisjoint(number.values):
+    before = context.plain.partition(source.plain)[0][-_BEFORE:] if _SAME_DATE.search(source.plain) else ""
+    if not (source.values | _source(before).values).isdisjoint(number.values):
         return ""
     others = (one for one in source.numbers if one.is_plain and one.counts == number.counts)
     return next((one.shown for one in others if text.values.isdisjoint(one.values)), "")
@@ -608,14 +615,18 @@ _POINTING = re.compile(
 )
 # "It is known that", "It was in 1850 that", "It rained": nothing is meant. "It" of "It has three floors" is.
 _EXPLETIVE = re.compile(
-    r"it (?:(?:is|was|has been|had been|became|remains|seems|appears|would be|may be|can be) "
-    r"(?:now |also |not |still |often |generally |widely |sometimes |usually |very |more |un)*"
+    r"those (?:\w+ ){0,2}(?:who|whose|that|which)\b"
+    r"|it (?:(?:now |also |then |later |still )?"
+    r"(?:is|was|has been|had been|became|remains|seems|appears|would be|may be|can be) "
+    r"(?:now |also |not |still |often |generally |widely |sometimes |usually |very |more |later |already |long |un)*"
     r"(?:(?:possible|likely|clear|true|known|said|believed|estimated|thought|argued|claimed|reported|important|difficult"
     r"|easy|hard|necessary|common|rare|assumed|agreed|decided|suggested|hoped|expected|alleged|certain|recognized"
-    r"|considered|held|hypothesized|proposed|speculated|noted|suspected|customary)\b"
+    r"|considered|held|hypothesized|proposed|speculated|noted|suspected|customary|usual|too (?:late|early|soon))\b"
+    r"|(?:implied|shown|found|feared|rumou?red|announced|observed|understood|established|documented) that\b"
     r"|(?:only |because |(?:in|on|at|by|during|under|through|from|with|after|until) ).* (?:that|when)\b"
     r"|(?-i:[A-Z]).* (?:that|who|whom)\b|(?:likely |possible )?that\b)"
     r"|(?:seems|appears|follows|happened|turned out) (?:\w+ )?that\b"
+    r"|took (?:[\w'-]+ )*?(?:years?|months|weeks|days|hours|decades|centuries|time) .*?(?:to|before|until)\b"
     r"|(?:(?:is|was|had been|has been) )?(?:rain|snow|hail|thunder)(?:s|ed|ing|y)?\b)",
     re.IGNORECASE,
 )

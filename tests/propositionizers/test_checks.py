@@ -85,6 +85,32 @@ def test_what_it_does_not_say_is_named(passage: Passage, proposition: str, named
     assert f'"{named}"' in findings[0].reason
 
 
+SALE = Passage(
+    "In 1925 a con man sold the tower. In the same year a car maker began to use it, his name was on it until 1934. "
+    "In October 1953 Ida Brandvold left; on December 12 her men reached the U.S at last. They left on May 16. The "
+    "next day they landed. In 2019 a diver came down. A year later he came again.",
+    title="Karsted Lighthouse",
+)
+
+
+@pytest.mark.parametrize(
+    ("proposition", "is_said"),
+    [
+        ("A car maker began to use Karsted Lighthouse in 1925.", True),
+        ("A car maker began to use Karsted Lighthouse in 1953.", False),
+        ("Ida Brandvold's men reached the United States on December 12, 1953.", True),
+        ("Ida Brandvold's men reached the United States on December 12, 1934.", False),
+        ("Ida Brandvold's men reached the United Kingdom.", False),
+        ("Ida Brandvold's men landed on May 17.", True),
+        ("Ida Brandvold's men landed on May 18.", False),
+        ("A diver came to Karsted Lighthouse again in 2020.", True),
+        ("A diver came to Karsted Lighthouse again in 2021.", False),
+    ],
+)
+def test_a_date_may_be_said_by_another_one(proposition: str, is_said: bool) -> None:
+    assert (found(SALE, proposition) == []) == is_said
+
+
 def test_a_name_that_is_not_there_is_reported_once() -> None:
     texts = ["Karsted Lighthouse was sold to Wexford Lines.", "Wexford Lines painted Karsted Lighthouse."]
     assert found(TOWER, *texts) == [("grounding", 0), ("grounding", 0)]  # Wexford, Lines
@@ -97,6 +123,9 @@ def test_a_name_that_is_not_there_is_reported_once() -> None:
         (TOWER, "In March 1874, it was begun."),
         (TOWER, "This French gallery was the second one."),
         (TOWER, "Their scaffolding was washed away."),
+        (TOWER, "It took the French keepers home."),
+        (TOWER, "It was found in March 1874."),
+        (TOWER, "Those keepers were sent home."),
         (TOWER, "The latter was added by the French."),
         (HORSE, "彼は2019年に生まれた。"),
         (HORSE, "2022年、同馬は星霜記念を勝った。"),
@@ -116,6 +145,13 @@ def test_a_word_that_points_outside_is_found(passage: Passage, proposition: str)
         (TOWER, "It was in March 1874 that work on Karsted Lighthouse began."),
         (TOWER, "There was a second gallery on Karsted Lighthouse."),
         (TOWER, "Ida Brandvold saw her scaffolding washed away."),
+        (TOWER, "It now seems likely that Karsted Lighthouse needs a fog signal."),
+        (TOWER, "It has been implied that storms twice washed the scaffolding away."),
+        (TOWER, "It took Ida Brandvold three years to build Karsted Lighthouse."),
+        (TOWER, "It is not unusual on Karsted Lighthouse that storms wash scaffolding away."),
+        (TOWER, "It was later said of Karsted Lighthouse that storms washed it away."),
+        (TOWER, "It was already too late to send the keepers of Karsted Lighthouse home."),
+        (TOWER, "Those keepers who were sent home numbered twenty-three."),
         (Passage("This American Life is a radio show.", "This American Life"), "This American Life is a radio show."),
         (Passage("『この世界の片隅に』は漫画である。"), "『この世界の片隅に』は漫画である。"),
         (Passage("この世界の片隅には漫画である。", "この世界の片隅に"), "この世界の片隅には漫画である。"),
