@@ -51,7 +51,7 @@ NEEDS_LLM = {
 """What is answered to "summarise that" and the like where there is no LLM, by language."""
 
 _ALIKE_LEAD = 0.5  # of the question's words
-_DOTS = re.compile(r"(?:[.．…‥・·] ?){5,}")  # that lead to the number of a page
+_DOTS = re.compile(r"(?:[.．…‥・·] ?){5,}|(?: [.．]){2,} *\d*\Z")  # that lead to the number of a page
 _NUMBERED = re.compile(r"\d+(?:\.\d+)+")  # as an entry of a table of contents, and the next one
 _BREAK = re.compile(rf"(?<=[{UNSPACED}、。])\s*\n\s*(?=[{UNSPACED}「『（])")
 

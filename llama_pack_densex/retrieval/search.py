@@ -17,7 +17,7 @@ from llama_index.core.callbacks import CallbackManager
 from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index.core.vector_stores.types import MetadataFilters, VectorStoreQuery
 
-from llama_pack_densex.propositionizers.language import is_cjk, sendable, telling_words
+from llama_pack_densex.propositionizers.language import is_cjk, sendable, telling_words, tokenize
 from llama_pack_densex.retrieval.hits import MIN_FETCH, PassageHit, SearchResult, collapse
 from llama_pack_densex.retrieval.trust import LanguageTrust, trust_in
 from llama_pack_densex.stores.filters import Passing
@@ -49,6 +49,15 @@ _NOTHING = SearchResult((), exhausted=True, share=0.0)  # what an empty question
 _MOST_PASSAGES = 1_000  # named where their units are asked for
 _SPARE = 8  # passages that are fetched beyond those asked for, to see whether others score as much as the last one
 _PAIRS_READ = 1_000  # passages with a single character that are looked at for the words that it is in
+
+
+# Japanese words that ask, as English stop words do: rare in documents, they would find those that ask something else.
+_ASKING = frozenset(
+    tokenize(
+        "とは何ですか 何でしょうか 何の 何が 何を 何に 何は ますか どのくらい どれくらい どのように どうすれば どうやって "
+        "どんな どこですか いつですか なぜですか だれですか 誰ですか いくらですか いくつですか てください"
+    )
+)
 
 
 class UnitRetriever(BaseRetriever):
@@ -332,6 +341,7 @@ def find_by_words(
         The passages, of equal ones first that with the smaller id; of their units, equal ones in reading order.
     """
     asked = words.tokens(question)
+    asked = [token for token in asked if token not in _ASKING] or asked
     lone = {token for token in asked if words.pairs and len(token) == 1 and is_cjk(token)}
     others = [token for token in asked if token not in lone]
     best, there, more = _best(now, asked, k, passing)

@@ -127,6 +127,18 @@ def test_questions_of_a_table_of_contents_are_no_answers() -> None:
     assert without_footnotes(str(pack.run("Where does Karsted lie?"))) == documents[1].text
 
 
+def test_a_japanese_question_is_not_about_the_words_that_ask() -> None:
+    documents = [
+        Document(text="5.1 リリースとは何ですか、どうやって数えるのですか . . 12"),
+        Document(text="移植作業とは何ですか、何の作業ですか、どこですか。"),
+        Document(text="ＮＭＵは、担当者でない者のアップロードの略である。"),
+    ]
+    pack = DenseXRetrievalPack(documents, proposition_llm="none", query_llm="none", embed_model="none")
+    answer = pack.run("NMU とは何ですか")
+    assert answer.source_nodes[0].text == documents[2].text
+    assert without_footnotes(str(answer)).startswith(documents[2].text)
+
+
 def test_a_sentence_of_several_lines_is_quoted_on_one() -> None:
     text = "霧浜灯台の塔は、技師の佐伯が設計したものであるが、今のものは鉄筋コン\nクリートで建て直されている。"
     pack = DenseXRetrievalPack([Document(text=text)], proposition_llm="none", query_llm="none", embed_model="none")
