@@ -7,17 +7,20 @@ import signal
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import certifi
 import hypothesis
 import pytest
-from llama_index.core import Document, Settings
 
 from tests.integration.servers import Servers
 
 # A shell that starts a job in the background has it ignore Ctrl-C, which some tests send themselves.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+if TYPE_CHECKING:  # the process that only hands out tests imports neither it nor the package
+    from llama_index.core import Document
 
 DATA = Path(__file__).parent.parent / "data"
 
@@ -72,21 +75,28 @@ SLOW: dict[str, tuple[str, ...]] = {
     "tests/test_readme.py::*": ("*README.md]",),
 }
 
-# What shares a fixture that is dear: it is run by one process, where several run the tests.
+STORES = ("chroma", "faiss", "lancedb", "milvus", "postgres", "qdrant")
+
+# Where several processes run the tests, one runs those of a file, and these together: they share what is dear.
+# README.md takes long, so it is to come early: what is of many tests does.
 TOGETHER = {
-    "tests/evaluation/test_compare_report.py::*": "report",
-    "tests/evaluation/test_proposition_scores.py::*": "bert",
-    "tests/ingestion/test_estimate.py::*": "estimate",
-    "tests/ingestion/test_pipeline_workers.py::*": "workers",
+    **{f"tests/integration/stores/*[[]{store}*": store for store in STORES},
+    "tests/evaluation/test_proposition_scores.py::*": "torch",
     "tests/ingestion/test_ray.py::*": "ray",
-    "tests/propositionizers/test_seq2seq.py::*": "seq2seq",
-    "tests/stores/foreign/test_chroma*::*": "chroma-server",
+    "tests/propositionizers/test_seq2seq.py::*": "torch",
+    "tests/retrieval/test_reranking.py::*": "torch",
+    "tests/serving/test_page_browser.py::*": "page",
+    "tests/stores/foreign/test_chroma*::*": "chroma",
     "tests/stores/foreign/test_docstore.py::*": "postgres",
     "tests/stores/foreign/test_postgres.py::*": "postgres",
     "tests/stores/test_urls.py::*": "postgres",
+    "tests/test_cli_inside.py::*": "torch",
     "tests/test_ingestion.py::*": "ingestion",
     "tests/test_ingestion_resume.py::*": "ingestion",
-    "tests/test_stand_in_llm.py::*": "stand-in",
+    "tests/test_models.py::*": "torch",
+    "tests/test_notebooks.py::*": "pages",
+    "tests/test_readme.py::*": "pages",
+    "tests/test_retrievers_by_name.py::*": "torch",
 }
 
 # No test depends on luck: the same examples each time. HYPOTHESIS_PROFILE=nightly tries more of them.
@@ -97,19 +107,45 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is slow, and what belongs together."""
+    """Mark what is slow."""
     for item in items:
-        for pattern, kept in SLOW.items():
-            if fnmatchcase(item.nodeid, pattern) and not any(fnmatchcase(item.nodeid, each) for each in kept):
-                item.add_marker(pytest.mark.slow)
-        for pattern, group in TOGETHER.items():
-            if fnmatchcase(item.nodeid, pattern):
-                item.add_marker(pytest.mark.xdist_group(group))
+        if is_slow(item.nodeid):
+            item.add_marker(pytest.mark.slow)
+
+
+@pytest.hookimpl(tryfirst=True, optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give each process whole groups; the marks of pytest-xdist 3.8 for that do nothing with pytest 9.2."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Groups(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return together(nodeid)
+
+    return Groups(config, log) if config.getvalue("dist") == "loadgroup" else None
+
+
+def is_slow(test: str) -> bool:
+    """Whether a test is named among the slow ones."""
+    return any(
+        fnmatchcase(test, pattern) and not any(fnmatchcase(test, each) for each in kept)
+        for pattern, kept in SLOW.items()
+    )
+
+
+def together(test: str) -> str:
+    """What is the same for tests that one process is to run; those that take long may be run by any."""
+    for pattern, group in TOGETHER.items():
+        if fnmatchcase(test, pattern):
+            return group
+    return test if is_slow(test) else test.partition("::")[0]
 
 
 @pytest.fixture(autouse=True)
 def _nothing_configured(monkeypatch: pytest.MonkeyPatch) -> None:
     """No key, no hub, and Settings as a new process has them; whatever a test sets is gone after it."""
+    from llama_index.core import Settings
+
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     for name in ("_llm", "_embed_model", "_callback_manager", "_node_parser", "_transformations"):
@@ -127,6 +163,8 @@ def servers() -> Iterator[Servers]:
 @pytest.fixture
 def documents() -> list[Document]:
     """Three short documents, two in English and one in Japanese."""
+    from llama_index.core import Document
+
     return [
         Document(
             id_="tides",

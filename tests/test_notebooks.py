@@ -24,7 +24,6 @@ from tests.openai_server import OpenAIServer, asked_content
 REPOSITORY = Path(__file__).parent.parent
 NOTEBOOKS = REPOSITORY / "notebooks"
 QUICKSTARTS = ["quickstart.ipynb", "quickstart_ja.ipynb"]
-pytestmark = pytest.mark.xdist_group("notebooks")
 slow = pytest.mark.slow
 COMPARISON, WALKTHROUGH = "compare_with_sentence_window.ipynb", "auto_merging_walkthrough.ipynb"
 NAMES = sorted([*QUICKSTARTS, COMPARISON, WALKTHROUGH])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ from llama_pack_densex.models import RETRIEVERS, embed_model_identity, resolve_e
 from llama_pack_densex.stores.manifest import InvalidIndexError
 from tests.test_cli import run, run_json
 
-transformers = pytest.importorskip("transformers", reason="the extra [huggingface] is not installed")
-pytest.importorskip("llama_index.embeddings.huggingface", reason="the extra [huggingface] is not installed")
-torch = pytest.importorskip("torch")
+# not imported by each process that collects the tests: that takes seconds
+pytestmark = pytest.mark.skipif(
+    find_spec("sentence_transformers") is None, reason="the extra [huggingface] is not installed"
+)
 
 TEXTS = ["a lamp", "the tide rises twice a day, and falls", "", "湖の面積 lake 670", "word " * 400]
 SIZES = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
@@ -28,12 +30,16 @@ VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *LETTERS, *(f"##{one
 
 
 def make_tokenizer(folder: Path) -> None:
+    import transformers
+
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "vocab.txt").write_text("\n".join(VOCABULARY), encoding="utf-8")
     transformers.BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder)
 
 
 def make_bert(folder: Path) -> Path:
+    import transformers
+
     make_tokenizer(folder)
     config = transformers.BertConfig(vocab_size=len(VOCABULARY), max_position_embeddings=64, **SIZES)
     transformers.BertModel(config).save_pretrained(folder)
@@ -41,6 +47,8 @@ def make_bert(folder: Path) -> Path:
 
 
 def make_distilbert(folder: Path) -> Path:
+    import transformers
+
     make_tokenizer(folder)
     sizes = {"dim": 8, "n_layers": 1, "n_heads": 2, "hidden_dim": 8, "max_position_embeddings": 64}
     config = transformers.DistilBertConfig(vocab_size=len(VOCABULARY), **sizes)
@@ -49,6 +57,8 @@ def make_distilbert(folder: Path) -> Path:
 
 
 def make_dpr(folder: Path, kind: str) -> Path:
+    import transformers
+
     make_tokenizer(folder)
     config = transformers.DPRConfig(vocab_size=len(VOCABULARY), max_position_embeddings=64, **SIZES)
     getattr(transformers, kind)(config).save_pretrained(folder)
@@ -78,6 +88,9 @@ def named(name: str) -> BaseEmbedding:
 
 def states(folder: Path, text: str, kind: str = "AutoModel") -> Any:
     """What a model makes of one text, without padding."""
+    import torch
+    import transformers
+
     tokens = transformers.AutoTokenizer.from_pretrained(folder)(
         text, truncation=True, max_length=64, return_tensors="pt", return_token_type_ids=False
     )
@@ -128,6 +141,7 @@ def test_questions_and_texts_have_encoders_of_their_own(name: str, saved_as: str
 
 def test_what_a_sentence_transformer_says_of_itself_holds(tmp_path: Path) -> None:
     """GTR: mean, a dense layer, length 1."""
+    import torch
     from sentence_transformers.models import Dense, Normalize
 
     dense = Dense(8, 4, bias=False, activation_function=torch.nn.Identity())

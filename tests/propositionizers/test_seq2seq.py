@@ -8,6 +8,7 @@ import pickle
 import shutil
 import sys
 from copy import deepcopy
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -31,8 +32,10 @@ from tests.openai_server import OpenAIServer, held
 from tests.test_cli import run, run_json
 from tests.tiny_seq2seq import learned_passages, make_model, make_tokenizer, save_propositionizer
 
-pytest.importorskip("transformers", reason="the extra [huggingface] is not installed")
-pytest.importorskip("torch", reason="the extra [huggingface] is not installed")
+# not imported by each process that collects the tests: that takes seconds
+pytestmark = pytest.mark.skipif(
+    find_spec("transformers") is None or find_spec("torch") is None, reason="the extra [huggingface] is not installed"
+)
 
 KNOWN = learned_passages()
 PASSAGES = [Passage(text, title="Food") for text in KNOWN]

@@ -18,7 +18,6 @@ from tests.serving.running import SlowProvider, served
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.xdist_group("page"),
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here (Debian's package: chromium)"),
 ]
 

@@ -33,11 +33,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Expect the stores' limits, let each store's checks share its packs, and call slow what is not for every day."""
+    """Expect the stores' limits, and call slow what is not for every day."""
     for item in items:
         if (kind := _kind_of(item)) is None:
             continue
-        item.add_marker(pytest.mark.xdist_group(kind.slug))
         if not _is_for_every_day(kind, item.callspec.params):  # type: ignore[attr-defined]
             item.add_marker(pytest.mark.slow)
         if reason := kind.limits.get(getattr(item, "originalname", item.name)):
