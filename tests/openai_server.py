@@ -235,7 +235,9 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    wbufsize = -1  # a reply is sent at once: where its head is by itself, the body waits 40 ms for the head to be noticed
+    wbufsize = (
+        -1
+    )  # a reply is sent at once: where its head is by itself, the body waits 40 ms for the head to be noticed
     server: _Server
 
     def do_GET(self) -> None:

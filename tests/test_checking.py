@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import uuid
 from pathlib import Path
@@ -20,6 +19,7 @@ from llama_pack_densex.index.upkeep import check_index, compact_index
 from llama_pack_densex.stores.folder import IndexFolder, IndexInUseError
 from llama_pack_densex.stores.lance import LanceVectorStore
 from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest
+from tests.another_process import run_program
 from tests.searching import ENGLISH, JAPANESE, ShortEmbedding, documents, sources
 
 SHELF = MetadataFilters(filters=[MetadataFilter(key="shelf", value=1, operator=FilterOperator.NE)])
@@ -253,9 +253,9 @@ except Exception as error:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no such limit on Windows")
 def test_a_system_that_cannot_open_a_file_is_not_called_damage(index: Path) -> None:
-    command = [sys.executable, "-c", OUT_OF_DESCRIPTORS, str(index)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    name, anew = done.stdout.split()
+    code, output, errors = run_program(OUT_OF_DESCRIPTORS, index)
+    assert code == 0, errors
+    name, anew = output.split()
     assert name != "InvalidIndexError"
     assert anew == "False"
 

@@ -358,13 +358,10 @@ def test_a_pack_and_its_ingestion_print_for_people(tmp_path: Path) -> None:
     assert "Time" in lines
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
-    [
-        ["inspect"],
-        pytest.param(["export"], marks=pytest.mark.slow),
-        pytest.param(["query", "琵琶湖", "--filter", "lang=ja"], marks=pytest.mark.slow),
-    ],
+    [["inspect"], ["export"], ["query", "琵琶湖", "--filter", "lang=ja"]],
     ids=lambda arguments: str(arguments[0]),
 )
 def test_what_is_in_an_index_can_be_piped_in_any_locale(index: Path, arguments: list[str]) -> None:

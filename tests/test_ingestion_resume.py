@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 import sys
@@ -23,6 +22,7 @@ from llama_pack_densex.llm.cache import ReplyCache
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, SECTION_KEY, TITLE_KEY
 from llama_pack_densex.stores.folder import REPLIES_FILE, REPORT_FILE
 from llama_pack_densex.stores.manifest import is_index
+from tests.another_process import forks
 from tests.searching import ShortEmbedding
 from tests.stand_in_llm import StandInLLM, digest
 
@@ -100,12 +100,7 @@ def provider() -> Iterator[StandInLLM]:
 
 def started(work: Callable[[str, Path], None], url: str, folder: Path) -> BaseProcess:
     """Start a process; what takes long to import is imported once for all of them."""
-    processes = multiprocessing.get_context("forkserver")
-    # not LanceDB, whose threads do not survive a fork
-    processes.set_forkserver_preload(
-        ["llama_index.llms.openai", "llama_pack_densex.propositionizers.llm", "nltk", "pyarrow.dataset", "typer"]
-    )
-    process = processes.Process(target=work, args=(url, folder), daemon=True)
+    process = forks().Process(target=work, args=(url, folder), daemon=True)
     process.start()
     return process
 

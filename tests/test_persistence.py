@@ -17,6 +17,7 @@ from llama_index.llms.openai import OpenAI
 from llama_pack_densex import DenseXRetrievalPack, RecordedPropositionizer, SentencePropositionizer
 from llama_pack_densex.retrieval.hits import matched_units
 from llama_pack_densex.stores.manifest import InvalidIndexError
+from tests.another_process import run_program
 from tests.embedding import TrigramEmbedding
 from tests.node_parsers.test_ids import Shouting
 from tests.openai_server import OpenAIServer, Reply
@@ -76,11 +77,11 @@ def test_another_process_answers_the_same(documents: list[Document], tmp_path: P
     program = (
         "import sys\nfrom llama_pack_densex import DenseXRetrievalPack\n"
         "pack = DenseXRetrievalPack.load(sys.argv[1])\n"
-        "sys.stdout.reconfigure(encoding='utf-8')\nfor query in sys.argv[2:]: print(pack.run(query))"
+        "for query in sys.argv[2:]: print(pack.run(query))"
     )
-    command = [sys.executable, "-c", program, str(tmp_path / "索引"), *QUERIES]
-    done = subprocess.run(command, capture_output=True, check=True)
-    assert done.stdout.decode("utf-8").splitlines() == "\n".join(str(pack.run(query)) for query in QUERIES).splitlines()
+    code, output, errors = run_program(program, tmp_path / "索引", *QUERIES)
+    assert code == 0, errors
+    assert output.splitlines() == "\n".join(str(pack.run(query)) for query in QUERIES).splitlines()
 
 
 def test_an_index_made_by_an_llm_is_loaded_without_one_call(documents: list[Document], tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 import uuid
 
 from hypothesis import given
@@ -10,6 +8,7 @@ from llama_index.core import Document
 
 from llama_pack_densex import HierarchicalPropositionNodeParser, PropositionNodeParser
 from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
+from tests.another_process import run_program
 
 TEXT = "Rain fell. Rain fell. The match was called off.\n\nRain fell."
 
@@ -90,7 +89,8 @@ def test_ids_are_the_same_in_another_process() -> None:
         f"document = Document(text={TEXT!r}, id_='a', metadata={{'b': 1, 'a': ['x', {{'y': None}}]}})\n"
         "print([node.node_id for node in PropositionNodeParser().get_nodes_from_documents([document])])"
     )
-    other = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+    code, other, errors = run_program(program)
+    assert code == 0, errors
     document = Document(text=TEXT, id_="a", metadata={"a": ["x", {"y": None}], "b": 1})
     assert other.strip() == str(ids(document))
 

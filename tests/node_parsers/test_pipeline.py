@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -22,6 +20,7 @@ from llama_pack_densex import (
 )
 from llama_pack_densex.node_parsers.parsers import PropositionIngestionCache
 from llama_pack_densex.node_parsers.topics import TopicNodeParser
+from tests.another_process import run_program
 from tests.conftest import DATA
 from tests.embedding import TrigramEmbedding
 from tests.openai_server import OpenAIServer
@@ -166,10 +165,10 @@ def test_pickled_parsers_work_in_another_process(documents: list[Document], tmp_
         "    nodes = parser.get_nodes_from_documents([Document(id_='x', text=sys.argv[2])])\n"
         "    print([node.node_id for node in nodes])"
     )
-    command = [sys.executable, "-c", program, str(tmp_path / "parsers"), documents[1].text]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    code, output, errors = run_program(program, tmp_path / "parsers", documents[1].text)
+    assert code == 0, errors
     here = [parser.get_nodes_from_documents([Document(id_="x", text=documents[1].text)]) for parser in parsers]
-    assert done.stdout.splitlines() == [str([node.node_id for node in nodes]) for nodes in here]
+    assert output.splitlines() == [str([node.node_id for node in nodes]) for nodes in here]
 
 
 def test_a_pickled_client_is_rebuilt_from_the_environment_or_names_what_is_missing(

@@ -6,8 +6,6 @@ import copy
 import json
 import os
 import pickle
-import subprocess
-import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ from openai import OpenAI as OpenAIClient
 from llama_pack_densex.llm.cache import ReplyCache
 from llama_pack_densex.propositionizers.base import Passage
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
+from tests.another_process import run_program
 from tests.openai_server import OpenAIServer, held
 
 KEY = "sk-proj-A1b2C3d4E5f6G7h8"
@@ -46,21 +45,13 @@ def openai(**settings: Any) -> OpenAI:
     return OpenAI(**{"model": "gpt-4o-mini", "api_key": KEY, "max_retries": 0, "temperature": 0.3, **settings})
 
 
-def in_another_process(pickled: bytes, tmp_path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    file = tmp_path / "propositionizer.pickle"
-    file.write_bytes(pickled)
-    code = f"""
-import json, pickle
+UNPICKLING = """
+import json, pickle, sys
 from llama_pack_densex.propositionizers.base import Passage
-asking = pickle.load(open({str(file)!r}, "rb"))
-(made,) = asking.propositionize([Passage({PASSAGE.text!r}, "Miso")])
+asking = pickle.load(open(sys.argv[1], "rb"))
+(made,) = asking.propositionize([Passage(sys.argv[2], "Miso")])
 print(json.dumps([made.texts, made.status, asking.fingerprint, asking.max_concurrency]))
 """
-    variables = {name: value for name, value in os.environ.items() if name != "OPENAI_API_KEY"} | environment
-    root = Path(__file__).parents[2]
-    return subprocess.run(
-        [sys.executable, "-c", code], cwd=root, env=variables, capture_output=True, text=True, timeout=120
-    )
 
 
 def test_nothing_serialised_holds_a_secret() -> None:
@@ -88,9 +79,11 @@ def test_the_dictionary_says_what_the_output_depends_on() -> None:
 def test_a_pickled_one_works_elsewhere_with_the_key_from_the_environment(tmp_path: Path) -> None:
     with OpenAIServer(held(RIGHT)) as server:
         asking = LLMPropositionizer(openai(api_base=server.url), max_concurrency=3)
-        done = in_another_process(pickle.dumps(asking), tmp_path, OPENAI_API_KEY="sk-of-the-other-process")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == [["Miso is a salty seasoning."], "ok", asking.fingerprint, 3]
+        file = tmp_path / "propositionizer.pickle"
+        file.write_bytes(pickle.dumps(asking))
+        code, output, errors = run_program(UNPICKLING, file, PASSAGE.text, OPENAI_API_KEY="sk-of-the-other-process")
+    assert code == 0, errors
+    assert json.loads(output) == [["Miso is a salty seasoning."], "ok", asking.fingerprint, 3]
     assert server.requests[0].headers["Authorization"] == "Bearer sk-of-the-other-process"
     assert server.requests[0].body["temperature"] == 0.3
 

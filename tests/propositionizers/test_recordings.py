@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
+import re
 import sys
 import threading
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -107,13 +109,17 @@ def test_what_is_wrong_with_a_line_is_said_without_its_text(tmp_path: Path) -> N
     assert "4711" not in "".join(traceback.format_exception(raised.value))
 
 
-FULL_DISK = """
-import resource, sys
-from llama_pack_densex.propositionizers.base import Passage, PropositionSet
-from llama_pack_densex.propositionizers.recorded import append_recording
-resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
-append_recording(sys.argv[1], Passage("Miso is salty."), PropositionSet(("Miso is salty.",)))
-"""
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """Have no file grow beyond a size meanwhile."""
+    import resource
+
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a limit stands in for a full disk")
@@ -122,9 +128,8 @@ def test_a_line_that_the_disk_has_no_room_for_is_an_error_and_leaves_no_half(tmp
     append_recording(file, Passage("It is salty."), PropositionSet(("Miso is salty.",)))
     before = file.read_bytes()
     assert len(before) < 100
-    ended = subprocess.run([sys.executable, "-c", FULL_DISK, str(file)], capture_output=True, text=True)
-    assert "OSError" in ended.stderr
-    assert str(file) in ended.stderr
+    with files_of_at_most(100), pytest.raises(OSError, match=re.escape(str(file))):
+        append_recording(file, Passage("Miso is salty."), PropositionSet(("Miso is salty.",)))
     assert file.read_bytes() == before
 
 
