@@ -72,13 +72,11 @@ SLOW: dict[str, tuple[str, ...]] = {
     "tests/test_kills*.py::*": (),
     "tests/test_notebooks.py::test_a_question_is_answered*": (),
     "tests/test_persistence.py::test_*kill*": (),
-    "tests/test_readme.py::*": ("*README.md]",),
 }
 
 STORES = ("chroma", "faiss", "lancedb", "milvus", "postgres", "qdrant")
 
 # Where several processes run the tests, one runs those of a file, and these together: they share what is dear.
-# README.md takes long, so it is to come early: what is of many tests does.
 TOGETHER = {
     **{f"tests/integration/stores/*[[]{store}*": store for store in STORES},
     "tests/evaluation/test_proposition_scores.py::*": "torch",
@@ -98,9 +96,8 @@ TOGETHER = {
     "tests/test_ingestion.py::*": "ingestion",
     "tests/test_ingestion_resume.py::*": "ingestion",
     "tests/test_models.py::*": "torch",
-    "tests/test_notebooks.py::*": "pages",
     "tests/test_persistence.py::*": "forks",
-    "tests/test_readme.py::*": "pages",
+    "tests/test_readme.py::test_the_code_of_the_readme*": "torch",
     "tests/test_retrievers_by_name.py::*": "torch",
 }
 

@@ -151,13 +151,13 @@ def test_faults_come_in_their_shares_and_are_the_same_in_every_run() -> None:
     shares = {"rate_limited": 0.15, "server_error": 0.15, "reset": 0.1, "malformed": 0.1, "cut_off": 0.1}
     with StandInLLM(faults=Faults(**shares), seed=3) as server:
         runs = []
-        for texts in (numbered(400), numbered(400)[::-1]):
+        for texts in (numbered(200), numbered(200)[::-1]):
             asyncio.run(ask_all(server, texts))
             runs.append({entry.digests: entry.kind for entry in server.log()})
             server.reset()
     assert runs[0] == runs[1]
     kinds = Counter(runs[0].values())
-    assert all(abs(kinds[kind] / 400 - share) < 0.06 for kind, share in (shares | {"ok": 0.4}).items())
+    assert all(abs(kinds[kind] / 200 - share) < 0.06 for kind, share in (shares | {"ok": 0.4}).items())
 
 
 def test_a_passage_that_went_wrong_may_go_right_when_it_is_asked_for_again() -> None:

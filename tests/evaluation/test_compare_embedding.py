@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,7 +21,7 @@ def test_vectors_are_the_models_whatever_was_asked_before(batches: list[list[str
     for texts in batches:
         expected = [model._embed(text) for text in texts]
         for made, right in zip(cached.get_text_embedding_batch(texts), expected, strict=True):
-            assert made == pytest.approx(right, abs=1e-6)
+            np.testing.assert_allclose(made, right, rtol=0, atol=1e-6)
     assert model.embedded == len({text for texts in batches for text in texts})
 
 
