@@ -307,17 +307,21 @@ def test_nobody_waits_for_the_rates_once_the_key_is_refused(way: str, arguments:
 @BOTH
 def test_nobody_waits_for_the_next_try_once_the_key_is_refused(way: str) -> None:
     later = Reply("later", status=429, headers={"Retry-After": "600"})
+    all_are_there, told = threading.Barrier(8), threading.Semaphore(0)
 
     def respond(body: dict[str, Any]) -> Reply:
+        all_are_there.wait(40)  # after the first refusal no other request would come
         if asked_content(body) != PASSAGES[3].text:
+            told.release()
             return later
-        until = time.monotonic() + 30
-        while len(server.requests) < 8 and time.monotonic() < until:
-            time.sleep(0.01)
+        for _ in range(7):
+            told.acquire(timeout=40)
         return BAD_KEY
 
-    with OpenAIServer(respond) as server, pytest.raises(PropositionizerError, match="check the key"):
-        in_time(way, propositionizer(server.url, max_concurrency=8), PASSAGES[:8])
+    with OpenAIServer(respond) as server:
+        asking = LLMPropositionizer(llm_of(server.url, timeout=60), max_retries=0, max_concurrency=8)
+        with pytest.raises(PropositionizerError, match="check the key"):
+            in_time(way, asking, PASSAGES[:8])
 
 
 def test_after_an_error_the_next_run_need_not_wait_for_the_places_of_the_last() -> None:

@@ -25,6 +25,7 @@ from tests.waiting import interrupted, wait_until
 PASSAGES = list(made_up(60, japanese=0.5))
 BAD_KEY = Reply("Incorrect API key provided.", status=401, code="invalid_api_key")
 ROOT = Path(__file__).parents[2]
+BEFORE: list[threading.Thread] = []
 AHEAD = 600  # some hundreds: as many passages as may be read ahead with a small concurrency
 
 
@@ -45,8 +46,14 @@ def right_texts(passages: list[Passage]) -> list[list[str]]:
     return [propositions_of(passage.text) for passage in passages]
 
 
+@pytest.fixture(autouse=True)
+def _threads_of_earlier_tests() -> None:
+    BEFORE[:] = threading.enumerate()
+
+
 def own_threads() -> list[str]:
-    names = [thread.name for thread in threading.enumerate()]
+    """Those that this test has started, whatever an earlier one that failed has left."""
+    names = [thread.name for thread in threading.enumerate() if thread not in BEFORE]
     return [name for name in names if name.startswith(("llm requests", "kept replies"))]
 
 
