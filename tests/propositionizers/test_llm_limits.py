@@ -25,6 +25,7 @@ from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from tests.made_up_passages import InstantLLM, made_up
 from tests.openai_server import OpenAIServer, Reply, asked_content, in_turn
 from tests.stand_in_llm import Faults, StandInLLM, propositions_of
+from tests.waiting import wait_until
 
 PASSAGES = list(made_up(40, japanese=0.5))
 BROKEN = Reply("The server had an error.", status=500)
@@ -254,10 +255,20 @@ def test_a_server_that_is_down_stops_the_run(way: str) -> None:
     assert 8 <= len(server.requests) <= 8 + 4
 
 
-def test_a_reply_in_between_shows_that_the_server_is_up() -> None:
+def test_a_reply_in_between_shows_that_the_server_is_up(tmp_path: Path) -> None:
     good = {PASSAGES[7].text, PASSAGES[15].text, PASSAGES[23].text}
-    with OpenAIServer(lambda body: right(body) if asked_content(body) in good else BROKEN) as server:
-        made = propositionizer(server.url, max_concurrency=1).propositionize(PASSAGES[:31])
+    first, made_of_it = {passage.text for passage in PASSAGES[:7]}, tmp_path / "propositions.jsonl"
+
+    def respond(body: dict[str, Any]) -> Reply:
+        if asked_content(body) in good:
+            return right(body)
+        # the first good reply is read beside further requests, and twenty passages without one would end the run
+        wait_until(lambda: asked_content(body) in first or (made_of_it.exists() and made_of_it.stat().st_size > 0))
+        return BROKEN
+
+    with OpenAIServer(respond) as server:
+        asking = propositionizer(server.url, max_concurrency=1, record_to=made_of_it)
+        made = asking.propositionize(PASSAGES[:31])
     assert [n for n, one in enumerate(made) if one.status == "ok"] == [7, 15, 23]
 
 
