@@ -4,8 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 TWO_PROCESSES := -m pytest -n 2 --dist loadgroup
-# one core for each process: some libraries would take all there are
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python $(TWO_PROCESSES)
+# One core for each process: some libraries would take all there are. What processes of the tests import is compiled once.
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python $(TWO_PROCESSES)
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 CORE_VERSIONS := lowest 0.14.20 newest
 

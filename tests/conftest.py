@@ -79,7 +79,9 @@ STORES = ("chroma", "faiss", "lancedb", "milvus", "postgres", "qdrant")
 # Where several processes run the tests, one runs those of a file, and these together: they share what is dear.
 TOGETHER = {
     **{f"tests/integration/stores/*[[]{store}*": store for store in STORES},
+    "tests/evaluation/test_proposition_scores.py::test_nothing*": "forks",
     "tests/evaluation/test_proposition_scores.py::*": "torch",
+    "tests/evaluation/test_trulens.py::*": "forks",
     "tests/ingestion/test_ray.py::*": "ray",
     "tests/node_parsers/test_ids.py::*": "forks",
     "tests/node_parsers/test_pipeline.py::*": "forks",

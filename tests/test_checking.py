@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import uuid
 from pathlib import Path
@@ -26,12 +27,18 @@ SHELF = MetadataFilters(filters=[MetadataFilter(key="shelf", value=1, operator=F
 MODELS: dict[str, Any] = {"proposition_llm": "none", "query_llm": "none"}
 
 
-@pytest.fixture(params=["recursive", "auto_merging"])
-def index(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    folder = tmp_path / "index"
+@pytest.fixture(scope="module", params=["recursive", "auto_merging"])
+def new_index(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("new") / "index"
     corpus = documents(ENGLISH, JAPANESE)
     DenseXRetrievalPack(corpus, persist_dir=folder, embed_model=ShortEmbedding(), mode=request.param, **MODELS)
     return folder
+
+
+@pytest.fixture
+def index(new_index: Path, tmp_path: Path) -> Path:
+    """A copy of the new index that a test may change."""
+    return shutil.copytree(new_index, tmp_path / "index")
 
 
 def load(folder: Path) -> DenseXRetrievalPack:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -54,11 +55,17 @@ class Telling(Propositionizer):
         return {}
 
 
-@pytest.fixture
-def index(tmp_path: Path) -> Path:
-    folder = tmp_path / "index"
+@pytest.fixture(scope="module")
+def new_index(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("new") / "index"
     DenseXRetrievalPack(DOCUMENTS, propositionizer=Telling(), embed_model="none", query_llm="none", persist_dir=folder)
     return folder
+
+
+@pytest.fixture
+def index(new_index: Path, tmp_path: Path) -> Path:
+    """A copy of the new index that a test may change."""
+    return shutil.copytree(new_index, tmp_path / "index")
 
 
 def shown(folder: Path, *options: str) -> list[str]:

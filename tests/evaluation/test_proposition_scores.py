@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from llama_pack_densex import SentencePropositionizer
 from llama_pack_densex.evaluation import BertScoreSimilarity, EmbeddingSimilarity, score_propositions
 from llama_pack_densex.evaluation.propositions import set_score
+from tests.another_process import run_program
 from tests.conftest import DATA
 from tests.embedding import TrigramEmbedding
 from tests.test_cli import run, run_process
@@ -117,7 +116,8 @@ def test_nothing_is_imported_that_is_not_needed() -> None:
         "import sys, llama_pack_densex.cli.compare, llama_pack_densex.evaluation.propositions\n"
         "assert not {'lancedb', 'torch', 'bert_score', 'transformers'} & set(sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", program], check=True)
+    code, _, errors = run_program(program)
+    assert code == 0, errors
 
 
 # BERTScore

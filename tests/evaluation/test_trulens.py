@@ -7,8 +7,6 @@ import logging
 import os
 import socket
 import sqlite3
-import subprocess
-import sys
 import warnings
 from collections import Counter
 from importlib.util import find_spec
@@ -19,6 +17,7 @@ import pytest
 
 from llama_pack_densex import SentencePropositionizer, Strategy, compare
 from llama_pack_densex.evaluation.report import Report
+from tests.another_process import run_program
 from tests.evaluation.comparing import small_set
 from tests.evaluation.judges import judging, kind_of, openai
 from tests.evaluation.test_answers import TRIAD, cited, triad
@@ -171,11 +170,11 @@ def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
 
 
 def test_importing_the_module_imports_no_trulens() -> None:
-    code = (
+    program = (
         "import sys, llama_pack_densex.evaluation.trulens; print([name for name in sys.modules if 'trulens.' in name])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    code, output, errors = run_program(program)
+    assert (code, output.strip()) == (0, "[]"), errors
 
 
 @pytest.mark.skipif(find_spec("trulens") is not None, reason="TruLens is installed")
