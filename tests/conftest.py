@@ -109,6 +109,15 @@ hypothesis.settings.register_profile("nightly", max_examples=300, deadline=None,
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave files unread that have slow tests only, where these are not wanted: Ray takes a second to import."""
+    file = f"tests/{collection_path.relative_to(Path(__file__).parent).as_posix()}"
+    patterns = (pattern for pattern, kept in SLOW.items() if pattern.endswith(".py::*") and not kept)
+    if config.option.markexpr != "not slow":
+        return None
+    return any(fnmatchcase(f"{file}::", pattern) for pattern in patterns) or None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what is slow."""
