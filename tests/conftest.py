@@ -92,6 +92,7 @@ TOGETHER = {
     "tests/stores/foreign/test_chroma*::*": "chroma",
     "tests/stores/foreign/test_docstore.py::*": "postgres",
     "tests/stores/foreign/test_postgres.py::*": "postgres",
+    "tests/stores/test_lock.py::*": "forks",
     "tests/stores/test_urls.py::*": "postgres",
     "tests/test_checking.py::*": "forks",
     "tests/test_cli_inside.py::*": "torch",

@@ -1,34 +1,32 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 import time
+from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import pytest
 
 from llama_pack_densex.stores.folder import IndexInUseError, WriterLock
+from tests.another_process import forks
 
-_HOLDER = """
-import sys, time
-from pathlib import Path
-from llama_pack_densex.stores.folder import WriterLock
-with WriterLock(Path(sys.argv[1])).held():
-    print("held", flush=True)
-    time.sleep(60)
-"""
+
+def hold(folder: Path, is_held: Event) -> None:
+    with WriterLock(folder).held():
+        is_held.set()
+        time.sleep(600)
 
 
 def test_a_second_writer_is_told_which_process_writes_until_that_is_killed(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", _HOLDER, str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "held\n"
-        in_use = pytest.raises(IndexInUseError, match=f"process {holder.pid} .*one writer at a time")
-        with in_use, WriterLock(tmp_path).held():
-            pass
-        holder.kill()
+    is_held = forks().Event()
+    holder = forks().Process(target=hold, args=(tmp_path, is_held), daemon=True)
+    holder.start()
+    assert is_held.wait(120)
+    in_use = pytest.raises(IndexInUseError, match=f"process {holder.pid} .*one writer at a time")
+    with in_use, WriterLock(tmp_path).held():
+        pass
+    holder.kill()
+    holder.join()
     with WriterLock(tmp_path).held():
         pass
 
