@@ -130,11 +130,11 @@ def test_questions_of_a_table_of_contents_are_no_answers() -> None:
 def test_a_japanese_question_is_not_about_the_words_that_ask() -> None:
     documents = [
         Document(text="5.1 リリースとは何ですか、どうやって数えるのですか . . 12"),
-        Document(text="移植作業とは何ですか、何の作業ですか、どこですか。"),
+        Document(text="移植とは何ですか、どのくらいですか、どこですか。"),
         Document(text="ＮＭＵは、担当者でない者のアップロードの略である。"),
     ]
     pack = DenseXRetrievalPack(documents, proposition_llm="none", query_llm="none", embed_model="none")
-    answer = pack.run("NMU とは何ですか")
+    answer = pack.run("NMU とは何ですか、どのくらいですか")
     assert answer.source_nodes[0].text == documents[2].text
     assert without_footnotes(str(answer)).startswith(documents[2].text)
 
