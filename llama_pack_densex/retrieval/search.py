@@ -54,7 +54,7 @@ _PAIRS_READ = 1_000  # passages with a single character that are looked at for t
 # Japanese words that ask, as English stop words do: rare in documents, they would find those that ask something else.
 _ASKING = frozenset(
     tokenize(
-        "とは何ですか 何でしょうか 何の 何が 何を 何に 何は ますか どのくらい どれくらい どのように どうすれば "
+        "とは何ですか 何でしょうか 何の 何が 何を 何に 何は ますか どのくらいですか どれくらい どのように どうすれば "
         "どうやって どんな どこですか いつですか なぜですか だれですか 誰ですか いくらですか いくつですか てください"
     )
 )
