@@ -8,6 +8,7 @@ import gc
 import json
 import logging
 import stat
+import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,10 +17,13 @@ from typing import Any
 import pytest
 from llama_index.core import Document, SimpleDirectoryReader
 from llama_index.core.bridge.pydantic import Field
+from llama_index.core.instrumentation import get_dispatcher
+from llama_index.core.instrumentation.event_handlers import BaseEventHandler
 from llama_index.llms.openai import OpenAI
 
 from llama_pack_densex import DenseXRetrievalPack, LLMPropositionizer
 from llama_pack_densex.propositionizers.base import BudgetExceededError, PropositionizerError
+from llama_pack_densex.propositionizers.llm import PropositionizingEndEvent
 from llama_pack_densex.stores.folder import REPORT_FILE
 from tests.ingestion.reports import IngestionReport, read_report
 from tests.made_up_passages import InstantLLM
@@ -214,18 +218,35 @@ def test_an_interrupted_run_leaves_an_index_that_the_next_run_completes(tmp_path
     assert pack.ingestion.documents == {"unchanged": len(there), "done": 700 - len(there)}
 
 
+class Ended(BaseEventHandler):
+    """Counts the passages whose propositions are ready."""
+
+    count: Any = Field(default_factory=lambda: threading.Semaphore(0))
+
+    def handle(self, event: Any, **kwargs: Any) -> None:
+        if isinstance(event, PropositionizingEndEvent):
+            self.count.release()
+
+
 def test_an_interruption_while_the_llm_is_waited_for_keeps_what_was_answered(
     server: OpenAIServer, tmp_path: Path
 ) -> None:
+    ended, dispatcher = Ended(), get_dispatcher()
+
     def interrupting(body: dict[str, Any]) -> Reply:
         if len(server.requests) == 20:
+            assert all(ended.count.acquire(timeout=60) for _ in range(19))  # replies are checked a moment later
             _thread.interrupt_main()
             return Reply(echo(body), delay=0.5)
         return Reply(echo(body))
 
     server.responder = interrupting
-    with pytest.raises(KeyboardInterrupt):
-        pack_of(numbered(40), tmp_path / "index", propositionizer=asking(server.url, max_concurrency=1))
+    dispatcher.add_event_handler(ended)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            pack_of(numbered(40), tmp_path / "index", propositionizer=asking(server.url, max_concurrency=1))
+    finally:
+        dispatcher.event_handlers.remove(ended)
     answered = {seen.content for seen in server.requests[:19]}
     assert 0 < DenseXRetrievalPack.load(tmp_path / "index").counts().documents < 20
     server.responder = echo
