@@ -7,13 +7,13 @@ import re
 import shutil
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import astuple, dataclass, replace
 from datetime import timedelta
 from errno import ENOSPC
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode
@@ -37,8 +37,6 @@ from llama_pack_densex.stores.words import Words, note_of, words_in
 from llama_pack_densex.wiring import Given, embed_model_for
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 _FULL = re.compile(r"\(os error (28|112)\)")  # as LanceDB says it
 _MAKE_ROOM = "the disk is full. What the index has stays, and kept replies do: free some space, and run the same again"
@@ -124,16 +122,14 @@ class CommittedIndex(NodeIndex):
     def __init__(self, folder: IndexFolder | None, current: Manifest | None, *of_nodes: Any) -> None:
         super().__init__(*of_nodes)
         self._folder, self.current = folder, current
+        self._place = None if folder is None else folder.data
         self._following = threading.Lock()
         self._threads = threading.RLock()  # those that write wait for one another, as they do by a folder's lock
         if folder is not None and isinstance(self.store, LanceNodes):
             self.store.read_by, self.store.change_in = self.reading, self._changing
 
-    def reading(self, read: Callable[[], T]) -> T:
-        """Read; from what is in the folder now, where the version that was opened, or all of that index, is gone."""
-        if self._folder is not None and not self._folder.data.is_dir() and is_index(self._folder.path):
-            self._follow()
-        return super().reading(read)
+    def _is_replaced(self) -> bool:
+        return self._folder is not None and is_index(self._folder.path)
 
     def _follow(self) -> bool:
         """Go on with the index's current state, as who reads it; also where it was made anew by the same model.
@@ -148,6 +144,7 @@ class CommittedIndex(NodeIndex):
             is_alike = here and (here.vector_store, here.embed_model) == (there.vector_store, there.embed_model)
             if here and is_alike and self.store.version and there.data != here.data:
                 self._folder.data, self._spare_of = self._folder.path / there.data, ""
+                self._place = self._folder.data
             else:
                 self._check_same(self._folder, there)
             if there != here:

@@ -61,6 +61,7 @@ class NodeIndex:
         self.embed_model = embed_model
         self.missing_links = 0
         self.changed = False
+        self._place: Path | None = None  # where a folder has the data; None where there is no folder
         self.words = words
         self.beside = WordsBeside(None if isinstance(self.store, LanceNodes) else words)
         self._spare, self._spare_of = WordsBeside(words), ""  # for which version of a LanceDB table that lacks them
@@ -215,13 +216,19 @@ class NodeIndex:
             self.beside.compact()
 
     def reading(self, read: Callable[[], T]) -> T:
-        """Read; from the current version, where the one that was opened is gone."""
+        """Read; from the current version, where the one that was opened, or all of its index, is gone."""
+        if self._place is not None and not self._place.is_dir() and self._is_replaced():
+            self._follow()  # what was read before may still be answered from memory
         try:
             return read()
         except VersionGoneError:
             if not self._follow():
                 raise
             return read()
+
+    def _is_replaced(self) -> bool:
+        """Whether the index was made anew in its place."""
+        return False
 
     def _follow(self) -> bool:
         """Go on with the current version of the store where the one that was opened is gone; whether it is known."""
