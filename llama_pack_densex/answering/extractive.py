@@ -11,7 +11,7 @@ from llama_index.core.schema import NodeWithScore, QueryBundle
 
 from llama_pack_densex.answering.citations import CitedAnswer, Source, in_language, share_held, without_footnotes
 from llama_pack_densex.answering.synthesizer import Asked, SourcedSynthesizer
-from llama_pack_densex.propositionizers.language import UNSPACED, detect_language, telling_words, tokenize
+from llama_pack_densex.propositionizers.language import detect_language, on_one_line, telling_words, tokenize
 from llama_pack_densex.propositionizers.sentences import find_regions, segment
 from llama_pack_densex.retrieval.context import Budget, Fact, assemble_context, count_words, rank_facts
 from llama_pack_densex.retrieval.hits import MatchedUnit
@@ -53,7 +53,6 @@ NEEDS_LLM = {
 _ALIKE_LEAD = 0.5  # of the question's words
 _DOTS = re.compile(r"(?:[.．…‥・·] ?){5,}|(?: [.．]){2,} *\d*\Z")  # that lead to the number of a page
 _NUMBERED = re.compile(r"\d+(?:\.\d+)+")  # as an entry of a table of contents, and the next one
-_BREAK = re.compile(rf"(?<=[{UNSPACED}、。])\s*\n\s*(?=[{UNSPACED}「『（])")
 
 
 class ExtractiveSynthesizer(SourcedSynthesizer):
@@ -88,9 +87,11 @@ def extract(question: str, nodes: Sequence[NodeWithScore], words: int = ANSWER_W
     """The best propositions of retrieved nodes, word for word, as a text with footnotes.
 
     Each passage gives a paragraph, in which its propositions stand in its own order; the passage of the best one comes
-    first. None says what another says. A node that no proposition found is quoted from its beginning.
+    first. None says what another says. A node that no proposition found is quoted from its beginning. What stands below
+    a heading or question that is worded as the question comes before the best proposition.
 
     Args:
+        question: The question.
         nodes: What was retrieved; the first has the footnote `[^1]`.
         words: How long it may be, where it is no list; one proposition is quoted even if it alone is longer.
 
@@ -101,11 +102,10 @@ def extract(question: str, nodes: Sequence[NodeWithScore], words: int = ANSWER_W
     paragraphs: dict[str, list[Fact]] = {}
     taken = 0.0
     chosen: list[Fact] = []
-    facts = rank_facts(nodes)
+    facts, asked = rank_facts(nodes), dict.fromkeys(telling_words(tokenize(question)), 1.0)
     stating = [fact for fact in facts if not _states_nothing(fact.unit.text)]
-    least = share_held(_weights(question), stating[0].unit.text) if stating else 0.0
-    leads = [fact for share, fact in _below_leads(question, nodes) if share > least]
-    ranked = [*leads, *stating] or facts
+    least = share_held(asked, stating[0].unit.text) if stating else 0.0
+    ranked = [*_below_leads(asked, nodes, least), *stating] or facts
     for fact in ranked:
         length, best = count_words(fact.unit.text), ranked[0]
         is_listed = fact.unit.score >= _AS_GOOD * best.unit.score and _is_alike(fact, best)
@@ -121,32 +121,36 @@ def extract(question: str, nodes: Sequence[NodeWithScore], words: int = ANSWER_W
     return "\n\n".join(_paragraph(facts, numbers[node_id]) for node_id, facts in paragraphs.items())
 
 
-def _below_leads(question: str, nodes: Sequence[NodeWithScore]) -> list[tuple[float, Fact]]:
-    """What stands below headings and questions in the documents that share half of the question's words, and more.
+def _below_leads(asked: Mapping[str, float], nodes: Sequence[NodeWithScore], least: float) -> list[Fact]:
+    """What stands below headings and questions in the documents that hold half of the words of a question.
+
+    Args:
+        asked: The question's words, with what each counts.
+        nodes: What was retrieved.
+        least: The share of them that the best proposition holds, which a heading or question has to exceed.
 
     Returns:
-        That, up to the next of them, with the share; the largest share first.
+        That, up to the next heading or question; first what stands below the one with the largest share.
     """
-    asked, found = _weights(question), list[tuple[float, Fact]]()
+    found: list[Fact] = []
     for source in nodes:
         text, offset = source.node.get_content(), getattr(source.node, "start_char_idx", None) or 0
         parts = [(one, text[one.start : one.end]) for one in segment(text)]
         leads = [place for place, (one, said) in enumerate(parts) if one.kind == "heading" or _states_nothing(said)]
         for place, after in pairwise([*leads, len(parts)]):
-            share = share_held(asked, parts[place][1])
-            below = parts[place + 1][1] if after > place + 1 else ""
-            if share >= _ALIKE_LEAD and below and not (_NUMBERED.match(below) and _NUMBERED.match(parts[place][1])):
-                start, end = parts[place + 1][0].start, parts[place + 1][0].end
-                for one, _ in parts[place + 2 : after]:
-                    end = one.end if count_words(text[start : one.end]) <= ANSWER_WORDS else end
-                span = offset + start, offset + end
-                unit = MatchedUnit(source.node.node_id, text[start:end], share, "sentence", "", span=span)
-                found.append((share, Fact(unit, source)))
-    return sorted(found, key=lambda one: -one[0])
-
-
-def _weights(question: str) -> dict[str, float]:
-    return dict.fromkeys(telling_words(tokenize(question)), 1.0)
+            (_, lead), below = parts[place], parts[place + 1 : after]
+            share = share_held(asked, lead)
+            if not below or share < _ALIKE_LEAD or share <= least:
+                continue
+            if _NUMBERED.match(lead) and _NUMBERED.match(below[0][1]):
+                continue
+            start, end = below[0][0].start, below[0][0].end
+            for one, _ in below[1:]:
+                end = one.end if count_words(text[start : one.end]) <= ANSWER_WORDS else end
+            span = offset + start, offset + end
+            unit = MatchedUnit(source.node.node_id, text[start:end], share, "sentence", "", span=span)
+            found.append(Fact(unit, source))
+    return sorted(found, key=lambda fact: -fact.unit.score)
 
 
 def _states_nothing(text: str) -> bool:
@@ -168,7 +172,7 @@ def _paragraph(facts: Sequence[Fact], number: int) -> str:
 def _flowing(text: str) -> str:
     """A sentence of several lines on one; tables and code stay as they are."""
     is_block = "\n" not in text or any(part.kind == "block" for part in find_regions(text))
-    return text if is_block else " ".join(_BREAK.sub("", text).split())
+    return text if is_block else on_one_line(text)
 
 
 def _is_said_by(fact: Fact, other: Fact) -> bool:

@@ -17,9 +17,12 @@ _KATAKANA_RANGES = "ァ-ヺー-ヿㇰ-ㇿ"
 # A character class for regular expressions: Han with its iteration marks, kana with the prolonged sound mark, Hangul;
 # scripts whose words spaces do not part, or part together with their particles.
 CJK = f"{_HAN_RANGES}ぁ-ゖゝ-ゟ{_KATAKANA_RANGES}가-힣"
-UNSPACED = f"{_HAN_RANGES}ぁ-ゖゝ-ゟ{_KATAKANA_RANGES}"
+_UNSPACED = f"{_HAN_RANGES}ぁ-ゖゝ-ゟ{_KATAKANA_RANGES}"
 # The end of a line of 16 characters and more amid Chinese or Japanese: of shorter ones, as in a list, each is a word.
-_WRAP = re.compile(rf"(?<=[^\n]{{15}}[{UNSPACED}])[^\S\n]*\n[^\S\n]*(?=[{UNSPACED}])")
+_WRAP = re.compile(rf"(?<=[^\n]{{15}}[{_UNSPACED}])[^\S\n]*\n[^\S\n]*(?=[{_UNSPACED}])")
+_WIDE = r"[\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef]"
+_BREAK_IN_WIDE_TEXT = re.compile(rf"(?<={_WIDE})[ \t]*[\r\n]\s*(?={_WIDE})")
+_SPACE = re.compile(r"[ \t\r\n\f\v\xa0]+")
 _TOKEN = re.compile(rf"[{CJK}]+|[^\W_{CJK}]+")
 _HIRAGANA = re.compile("[ぁ-ゖゝ-ゟ]")
 _IS_CJK = re.compile(f"[{CJK}]")
@@ -69,6 +72,11 @@ def runs(text: str) -> list[str]:
 def unwrapped(text: str) -> str:
     """A text whose Chinese or Japanese words are whole where the end of a line parts them, as in plain text and PDF."""
     return _WRAP.sub("", text) if "\n" in text else text
+
+
+def on_one_line(text: str) -> str:
+    """A text with single spaces for white space; a line's end between wide characters, as of Japanese, is nothing."""
+    return _SPACE.sub(" ", _BREAK_IN_WIDE_TEXT.sub("", text)).strip(" ")
 
 
 def normal(text: str) -> str:

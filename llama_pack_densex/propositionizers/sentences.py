@@ -430,8 +430,8 @@ _HEADING = re.compile(
     r"(?P<hashes>#{1,6})[ \t\u3000]+(?P<atx>\S.*)"
     r"|(?P<signs>={1,6})[ \t]*(?P<wiki>[^=\s](?:.*[^=\s])?)[ \t]*(?P=signs)"
 )
-_UNDERLINE = re.compile(r"([-=~^\"*#+])\1{2,}")
-_LEVELS = {"=": 1, "*": 1, "#": 1, "-": 2, "~": 3, "+": 3, "^": 4, '"': 5}
+_UNDERLINE = re.compile(r"([-=~^\"*#])\1{2,}")
+_LEVELS = {"=": 1, "*": 1, "#": 1, "-": 2, "~": 3, "^": 4, '"': 5}
 # Numbers of two parts and more, those of chapters and sections, and marks; "# apt-get update" below a line is a prompt.
 _TOLD = re.compile(
     r"(?:\d{1,3}(?:\.\d{1,3}){1,4}\.?[ \t\xa0\u3000]+(?![a-z])(?=[^\W\d_]|[\"“”‘「『(（\[])"

@@ -11,6 +11,8 @@ from bs4 import BeautifulSoup
 from bs4.dammit import EncodingDetector
 from bs4.element import Tag
 
+from llama_pack_densex.propositionizers.language import on_one_line
+
 # what a browser does not show, what repeats on every page of a site, and readings set above kanji
 _DROPPED = (
     "title", "script", "style", "noscript", "template", "svg", "canvas", "iframe", "object", "nav", "footer", "button",
@@ -38,9 +40,6 @@ _ENDS = {
 
 # Marks that no text has: the end of a block, a line break, a block that is ready, and the end of a list item's number.
 _END, _BREAK, _READY, _ITEM = "\ufdd0", "\ufdd1", "\ufdd2", "\ufdd3"
-_WIDE = r"[\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef]"
-_BREAK_IN_WIDE_TEXT = re.compile(rf"(?<={_WIDE})[ \t]*[\r\n]\s*(?={_WIDE})")
-_SPACE = re.compile(r"[ \t\r\n\f\v\xa0]+")
 
 
 class _Page(BeautifulSoup):
@@ -58,7 +57,7 @@ class _Page(BeautifulSoup):
 def html_to_text(html: str) -> tuple[str, str]:
     """A page's title and text: headings as `#`, list items as `-` and `1.`, tables with pipes, code in fences."""
     soup = _Page(html, "html.parser")
-    title = _inline(soup.title.get_text()) if soup.title else ""
+    title = on_one_line(soup.title.get_text()) if soup.title else ""
     for tag in soup.select(", ".join(_DROPPED)):
         tag.extract()
     ready: list[str] = []
@@ -94,7 +93,7 @@ def declared_encoding(data: bytes) -> str | None:
 
 def _put_before_definition(term: Tag) -> None:
     """Begin a definition with its term, since neither says anything alone."""
-    below, name = term.find_next_sibling(["dt", "dd"]), _inline(term.get_text())
+    below, name = term.find_next_sibling(["dt", "dd"]), on_one_line(term.get_text())
     if not name or not isinstance(below, Tag) or below.name == "dt":
         return
     for first in below.find_all(string=re.compile(r"\S"), limit=1):
@@ -126,7 +125,7 @@ def _blocks(text: str, ready: list[str]) -> Iterator[str]:
         if rest.startswith(_READY):
             yield ready[int(rest.removeprefix(_READY))]
             continue
-        lines = filter(None, map(_inline, rest.split(_BREAK)))
+        lines = filter(None, map(on_one_line, rest.split(_BREAK)))
         if block := f"\n{' ' * len(mark)}".join(lines):
             yield mark + block
             mark = " " * len(mark)
@@ -157,29 +156,25 @@ def _pipe_table(table: Tag) -> str:
     width = max((x for _, x in grid), default=0) + 1
     lines = [[grid.get((y, x), "") for x in range(width)] for y in range(len(rows))]
     lines = [line for line in lines if any(line)]
-    lines = list(map(list, zip(*(column for column in zip(*lines, strict=True) if any(column)), strict=True)))
-    width = len(lines[0]) if lines else 0
+    filled = [x for x in range(width) if any(line[x] for line in lines)]
+    lines = [[line[x] for x in filled] for line in lines]
     is_line = len(lines) < 2 and not table.th
-    if width < 2 or is_line or any(len(cell) > _LONGEST_CELL for line in lines for cell in line):
+    if len(filled) < 2 or is_line or any(len(cell) > _LONGEST_CELL for line in lines for cell in line):
         return ""  # it only lays out the page
-    lines.insert(1, ["---"] * width)
+    lines.insert(1, ["---"] * len(filled))
     pipes = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    caption = _inline(table.caption.get_text()) if table.caption else ""
+    caption = on_one_line(table.caption.get_text()) if table.caption else ""
     return f"{caption}\n\n{pipes}" if caption else pipes
 
 
 def _flat(tag: Tag) -> str:
     """The text of a tag in one line; words of different lines do not run together."""
-    return _inline(tag.get_text(" " if tag.find(["br", "p", "li", "div"]) else ""))
+    return on_one_line(tag.get_text(" " if tag.find(["br", "p", "li", "div"]) else ""))
 
 
 def _span(cell: Tag, attribute: str) -> int:
     value = str(cell.get(attribute, "1"))
     return min(max(int(value), 1), _MAX_SPAN) if value.isdecimal() else 1
-
-
-def _inline(text: str) -> str:
-    return _SPACE.sub(" ", _BREAK_IN_WIDE_TEXT.sub("", text)).strip(" ")
 
 
 def _is_item(block: str) -> bool:

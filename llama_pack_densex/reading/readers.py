@@ -175,9 +175,8 @@ def _html(file: Path) -> _Parts:
 
 _PDFIUM = threading.Lock()  # it may be used by one thread at a time
 _HYPHEN = re.compile(r"[\x02\ufffe](\S*) ?")  # what PDFium puts for one that parts a word at the end of a line
-_NO_TITLE = re.compile(
-    r"(?i)^(?:microsoft |untitled|無題|名称未設定)|\.\w{2,5}$"
-)  # but what a program made up of a file
+# A title that a program made up, of a file's name for one.
+_NO_TITLE = re.compile(r"(?i)^(?:microsoft |untitled|無題|名称未設定)|\.\w{2,5}$")
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\ufffe\uffff]")  # broken fonts leave them, and stores do not take NUL
 
 
