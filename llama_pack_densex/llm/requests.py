@@ -55,8 +55,12 @@ _AT_MOST = 1.15  # times what it took in the last minute
 _SLOWER, _FASTER = 0.9, 1.02
 _SLOWEST = 0.05  # requests a second
 _FIRST_WAIT, _SHORT_WAIT, _LONGEST_WAIT = 0.5, 8.0, 60.0  # seconds after a refusal that does not say how long
-# Refusals by a limit, and not now and then by chance: so many in a row, or such a share of those that came back last.
-_IN_A_ROW_BY_LIMIT, _SHARE_BY_LIMIT, _LATELY = 5, 0.2, 128
+# Refusals are by a limit, and not by chance, where they are a larger share of those that came back last, or so many in
+# a row that there is hardly such a chance.
+_BY_CHANCE, _LATELY, _HARDLY = 0.2, 128, 1 / 3000
+# Those that meet requests at less than half the pace that the server took over a minute are by chance: so many of them
+# tell its share, and what exceeds that half as much again is a limit. What it takes for one has it trust that less.
+_SLOW, _SLOW_ONES, _MORE, _TRUST = 0.5, 16, 1.5, 0.97
 _PATIENCE = 16  # times the requests in flight: after so many that were taken, one more at a time is tried at the latest
 MOST_WAIT = 900.0
 """Seconds: a server that takes nothing for so long is not waited for."""
@@ -424,7 +428,8 @@ class Limits:
     Where a server refuses, nothing is sent until the moment that it told, or for a growing time if it told none. What
     it took in the last minute then says how fast the next ones go: a little faster with each that is taken, slower with
     each that is refused. No more are in flight than it has proved to take, and one more now and then to try. A refusal
-    among many answers says nothing of a limit, and holds up that request alone.
+    among many answers says nothing of a limit, and holds up that request alone; nor do those that are as many at any
+    pace.
 
     Args:
         max_concurrency: The most requests in flight, at least 1.
@@ -455,6 +460,8 @@ class Limits:
         self._timer: asyncio.TimerHandle | None = None
         self._taken: deque[float] = deque()  # when requests came back that the server had taken
         self._refused: deque[bool] = deque(maxlen=_LATELY)  # whether it had refused those that came back
+        self._refused_slow: deque[bool] = deque(maxlen=_SLOW_ONES)  # the same of those that left slowly
+        self._by_chance, self._most = _BY_CHANCE, 0.0  # a share; the most that it took in a minute, a second
         self._rate = math.inf  # requests a second, as far as the server's refusals tell
         self._since = self._last_taken = math.inf  # the first from when the first request left
         self._quiet, self._patience, self._proven, self._refused_in_a_row = 0, 1, 0, 0
@@ -520,6 +527,8 @@ class Limits:
         if used_tokens is not None:
             self._tokens_paid_until += self._seconds(used_tokens) - self._seconds(sent.tokens)
         self._refused.append(refused)
+        if sent.is_slow:
+            self._refused_slow.append(refused)
         if taken:
             self._note_taken(sent)
         elif refused:
@@ -549,6 +558,7 @@ class Limits:
         sent.departed = now
         self._in_flight.add(sent)
         sent.in_flight = len(self._in_flight)
+        sent.is_slow = self._rate < _SLOW * self._most
         self._since = min(self._since, now)
         self._last_taken = min(self._last_taken, now)
         self._next = max(self._next, now - _LATE) + max(self._interval, 1 / self._rate)
@@ -565,6 +575,7 @@ class Limits:
         self._taken.append(now)
         while self._taken[0] < now - _MEMORY:
             self._taken.popleft()
+        self._most = max(self._most, len(self._taken) / _MEMORY)
         at_once = min(sent.in_flight, len(self._in_flight) + 1)  # some may have come back before the server had it
         if at_once > self._proven:
             self._proven, self._patience = at_once, 1
@@ -579,10 +590,16 @@ class Limits:
         if sent.in_flight > max(self._proven, len(self._in_flight)):
             self._concurrency = max(1, self._proven, len(self._in_flight))
             self._patience, self._quiet = min(2 * self._patience, _PATIENCE), 0
-        if not all(lately[-_IN_A_ROW_BY_LIMIT:]) and sum(lately) < _SHARE_BY_LIMIT * len(lately):
+        if len(slow := self._refused_slow) == _SLOW_ONES and not all(slow):
+            self._by_chance = max(self._by_chance, min(_MORE * sum(slow) / len(slow), 0.9))
+            self._rate, self._most = math.inf, len(self._taken) / _MEMORY
+            slow.clear()
+        in_a_row = math.ceil(math.log(_HARDLY) / math.log(self._by_chance))
+        if not all(lately[-in_a_row:]) and sum(lately) < self._by_chance * len(lately):
             return  # one now and then, at whatever pace, waits alone: if all did, they would come to a standstill
         if sent.departed >= self._adjusted:  # else it left before the last refusal was known, and says nothing new
             self._adjusted = now
+            self._by_chance = max(_BY_CHANCE, _TRUST * self._by_chance)
             self._refused_in_a_row += 1
             if all(lately[-2:]):  # else the pace is not far from what the server takes
                 taken = (len(self._taken) + len(self._in_flight) + 1) / min(max(now - self._since, 1.0), _MEMORY)
@@ -605,12 +622,14 @@ class Sent:
         departure: Done when it may go.
         departed: When that was.
         in_flight: How many it made with those that were on their way.
+        is_slow: Whether it left at a pace at which no limit should refuse it.
     """
 
     tokens: int
     departure: asyncio.Future[None]
     departed: float = math.inf
     in_flight: int = 0
+    is_slow: bool = False
 
 
 # What they may use

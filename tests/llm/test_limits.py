@@ -146,6 +146,35 @@ def test_refusals_by_chance_hold_up_those_alone_that_they_meet(
     assert seconds <= 1.5 * count / concurrency + 2 * wait  # a second each; the first and the last wait may be for all
 
 
+@pytest.mark.parametrize("share", [0.25, 0.5])
+@pytest.mark.parametrize(("count", "concurrency"), [(400, 8), (4000, 64)])
+def test_refusals_by_chance_that_are_many_do_not_bring_all_to_a_standstill(
+    count: int, concurrency: int, share: float
+) -> None:
+    server = Server(Chance(share, 1.0), lambda chance: 1.0, "alone")
+    made, seconds = ask(server, count, concurrency)
+    assert all(isinstance(one, Reply) for one in made)
+    assert seconds <= 50 * count / concurrency  # 3 to 12 of these; 20 to 2,000 where they were taken for a limit
+
+
+class Falling:
+    """A limit that becomes lower after some minutes, as where others use it too."""
+
+    def __init__(self, *limits: Allowance, seconds: float) -> None:
+        self._limits, self._seconds = limits, seconds
+
+    def take(self, cost: float, now: float) -> float:
+        return self._limits[now >= self._seconds].take(cost, now)
+
+
+@pytest.mark.parametrize("header", ["", "alone"])
+def test_a_limit_that_falls_is_not_taken_for_chance(header: str) -> None:
+    server = Server(Falling(Bucket(600, 1), Bucket(60, 1), seconds=180), lambda chance: 1.0, header)
+    made, _ = ask(server, 3000, 64)
+    assert all(isinstance(one, Reply) for one in made)
+    assert server.refused <= (server.refused + server.answered) / 3
+
+
 @pytest.mark.parametrize("most", [1, 4, 16])
 def test_a_server_that_takes_only_some_at_a_time_gets_no_more_for_long(most: int) -> None:
     async def main(loop: VirtualLoop) -> tuple[int, float]:
