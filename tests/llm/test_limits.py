@@ -161,10 +161,11 @@ class Falling:
     """A limit that becomes lower after some minutes, as where others use it too."""
 
     def __init__(self, *limits: Allowance, seconds: float) -> None:
-        self._limits, self._seconds = limits, seconds
+        self._limits, self._seconds, self._until = limits, seconds, math.inf
 
     def take(self, cost: float, now: float) -> float:
-        return self._limits[now >= self._seconds].take(cost, now)
+        self._until = min(self._until, now + self._seconds)
+        return self._limits[now >= self._until].take(cost, now)
 
 
 @pytest.mark.parametrize("header", ["", "alone"])
