@@ -11,6 +11,8 @@ from llama_index.core.schema import NodeWithScore, QueryBundle
 
 from llama_pack_densex.answering.citations import CitedAnswer, Source, in_language, share_held, without_footnotes
 from llama_pack_densex.answering.synthesizer import Asked, SourcedSynthesizer
+from llama_pack_densex.propositionizers.base import Passage
+from llama_pack_densex.propositionizers.checks import check_propositions
 from llama_pack_densex.propositionizers.language import detect_language, on_one_line, telling_words, tokenize
 from llama_pack_densex.propositionizers.sentences import find_regions, segment
 from llama_pack_densex.retrieval.context import Budget, Fact, assemble_context, count_words, rank_facts
@@ -86,9 +88,10 @@ class ExtractiveSynthesizer(SourcedSynthesizer):
 def extract(question: str, nodes: Sequence[NodeWithScore], words: int = ANSWER_WORDS) -> str:
     """The best propositions of retrieved nodes, word for word, as a text with footnotes.
 
-    Each passage gives a paragraph, in which its propositions stand in its own order; the passage of the best one comes
-    first. None says what another says. A node that no proposition found is quoted from its beginning. What stands below
-    a heading or question that is worded as the question comes before the best proposition.
+    Each passage gives a paragraph, that of the best proposition first. In it, the best one and those that are worded
+    alike come first, then the others, each in the order of the passage. None says what another says. A node that no
+    proposition found is quoted from its beginning. What stands below a heading or question that is worded as the
+    question comes before the best proposition.
 
     Args:
         question: The question.
@@ -108,10 +111,9 @@ def extract(question: str, nodes: Sequence[NodeWithScore], words: int = ANSWER_W
     ranked = [*_below_leads(asked, nodes, least), *stating] or facts
     for fact in ranked:
         length, best = count_words(fact.unit.text), ranked[0]
-        is_listed = fact.unit.score >= _AS_GOOD * best.unit.score and _is_alike(fact, best)
         if any(_is_said_by(fact, other) for other in chosen):
             continue
-        if fact is best or taken + length <= (LIST_WORDS if is_listed else words):
+        if fact is best or taken + length <= (LIST_WORDS if _is_listed(fact, best) else words):
             chosen.append(fact)
             taken += length
             paragraphs.setdefault(fact.source.node.node_id, []).append(fact)
@@ -159,7 +161,7 @@ def _states_nothing(text: str) -> bool:
 
 
 def _paragraph(facts: Sequence[Fact], number: int) -> str:
-    ordered = sorted(facts, key=lambda fact: fact.unit.span or (0, 0))
+    ordered = sorted(facts, key=lambda fact: (not _goes_with(fact, facts[0]), fact.unit.span or (0, 0)))
     texts = [_flowing(without_footnotes(fact.unit.text).strip()) for fact in ordered]  # a document's own lead elsewhere
     is_japanese = detect_language(texts[0]) == "ja"
     remark = UNVERIFIED["ja" if is_japanese else "en"]
@@ -167,6 +169,16 @@ def _paragraph(facts: Sequence[Fact], number: int) -> str:
         f"{text}{remark if fact.unit.unverified else ''}[^{number}]" for text, fact in zip(texts, ordered, strict=True)
     ]
     return ("" if is_japanese else " ").join(quoted)
+
+
+def _goes_with(fact: Fact, best: Fact) -> bool:
+    """Whether a proposition is listed with the best one, or is the sentence before it, which says who "it" is."""
+    text, span, then = best.unit.text, fact.unit.span, best.unit.span
+    if span is None or then is None or not 0 <= then[0] - span[1] <= 2:
+        return _is_listed(fact, best)
+    return _is_listed(fact, best) or any(
+        finding.kind == "self_containedness" for finding in check_propositions(Passage(text), [text])
+    )
 
 
 def _flowing(text: str) -> str:
@@ -184,10 +196,12 @@ def _is_said_by(fact: Fact, other: Fact) -> bool:
     return is_same or fact.unit.text in other.unit.text
 
 
-def _is_alike(fact: Fact, best: Fact) -> bool:
-    """Whether two propositions of a passage say the same of different things."""
+def _is_listed(fact: Fact, best: Fact) -> bool:
+    """Whether two propositions of a passage, as good as each other, say the same of different things."""
+    if fact.source is not best.source or fact.unit.score < _AS_GOOD * best.unit.score:
+        return False
     tokens, others = set(tokenize(fact.unit.text)), set(tokenize(best.unit.text))
-    return fact.source is best.source and len(tokens & others) >= _ALIKE * min(len(tokens), len(others))
+    return len(tokens & others) >= _ALIKE * min(len(tokens), len(others))
 
 
 def is_answerable(

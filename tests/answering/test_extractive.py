@@ -139,6 +139,31 @@ def test_a_japanese_question_is_not_about_the_words_that_ask() -> None:
     assert without_footnotes(str(answer)).startswith(documents[2].text)
 
 
+@pytest.mark.parametrize(
+    ("text", "question", "begins"),
+    [
+        (
+            "Minot Light was lit in 1860. Minot Light flashes 1-4-3. The granite of Minot Light came from Quincy.",
+            "Where did the granite of Minot Light come from?",
+            "The granite of Minot Light came from Quincy.[^1] Minot Light was lit",
+        ),
+        (
+            "Minot Light has a keeper. It was lit in 1860. The granite of Minot Light came from Quincy.",
+            "When was Minot Light lit?",
+            "Minot Light has a keeper.[^1] It was lit in 1860.",
+        ),
+        (
+            "灯台の歴史は長い。灯台の石は岡山から運ばれた。灯台は1870年に点灯した。",
+            "灯台はいつ点灯したのですか。",
+            "灯台は1870年に点灯した。",
+        ),
+    ],
+)
+def test_an_answer_begins_with_what_answers(text: str, question: str, begins: str) -> None:
+    pack = DenseXRetrievalPack([Document(text=text)], query_llm="none", embed_model="none")
+    assert str(pack.run(question)).startswith(begins)
+
+
 def test_a_sentence_of_several_lines_is_quoted_on_one() -> None:
     text = "霧浜灯台の塔は、技師の佐伯が設計したものであるが、今のものは鉄筋コン\nクリートで建て直されている。"
     pack = DenseXRetrievalPack([Document(text=text)], proposition_llm="none", query_llm="none", embed_model="none")
