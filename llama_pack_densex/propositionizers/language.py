@@ -297,7 +297,10 @@ def _wrong_in_han(text: str, reply: str) -> str | None:
     return "ja" if is_chinese and reply_kana >= 8 and reply_kana * 4 >= reply_han else None
 
 
-_ENGLISH = words("the of and to that with by from which were was his are for this at it had been")
+_ENGLISH = words(
+    "the of and to that with by from which were was his are for this at it had been she he they her their its has have"
+    " not could should would who where when after before between into than about"
+)
 # French, German, Spanish, Italian, Portuguese, Dutch, Swedish, Danish, Polish, without what is an English word too.
 _NOT_ENGLISH = words(
     "le la les des du est et une dans que qui par pour sur aux ses ce cette avec il au der das und ist ein eine von mit"
