@@ -15,7 +15,9 @@ from llama_index.core.base.response.schema import RESPONSE_TYPE
 from llama_index.core.llms import LLM, ChatMessage
 from llama_index.core.memory import BaseMemory
 from llama_index.core.node_parser import NodeParser
-from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle, QueryType
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
+from llama_index.core.schema import BaseComponent, BaseNode, NodeWithScore, QueryBundle, QueryType
+from llama_index.core.storage.docstore import BaseDocumentStore
 from llama_index.core.tools import QueryEngineTool
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters
 from typing_extensions import Self, Unpack
@@ -538,14 +540,29 @@ _DOCUMENTS_NAMED, _NAME_SHOWN = 8, 60  # in a tool's description, of which OpenA
 _CHOSEN = {field.name for field in fields(PackOptions)}
 
 
+_PARTS: dict[str, tuple[type, str]] = {
+    "embed_model": (BaseEmbedding, "an embedding model of LlamaIndex, or the name of one"),
+    "text_splitter": (NodeParser, "a node parser of LlamaIndex"),
+    "node_parser": (NodeParser, "a node parser of this package"),
+    "propositionizer": (BaseComponent, "a propositionizer, such as SentencePropositionizer()"),
+    "docstore": (BaseDocumentStore, "a docstore of LlamaIndex"),
+    "reranker": (BaseNodePostprocessor, "a node postprocessor of LlamaIndex"),
+}
+
+
 def _given(arguments: PackArguments, vector_store: BasePydanticVectorStore | None) -> Given:
     """What the user gave.
 
     Raises:
         TypeError: There is no argument of some name.
+        ValueError: A part is something else than it has to be.
     """
     if unknown := sorted(set(arguments) - PackArguments.__optional_keys__):
         raise TypeError(f"DenseXRetrievalPack got an unexpected keyword argument {unknown[0]!r}")
+    for name, (kind, called) in _PARTS.items():
+        part: Any = arguments.get(name)
+        if not (part is None or isinstance(part, kind) or (name == "embed_model" and isinstance(part, str))):
+            raise ValueError(f"{name} must be {called}, not {part!r}")
     return {**arguments, "vector_store": vector_store}
 
 
