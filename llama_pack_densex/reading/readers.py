@@ -8,6 +8,7 @@ import logging
 import re
 import stat
 import threading
+import unicodedata
 from collections.abc import Sequence
 from contextlib import closing
 from itertools import zip_longest
@@ -94,6 +95,7 @@ def read_file(path: Path, document_id: str) -> list[Document]:
     for number, document in enumerate(documents, 1):
         for key in _SLIDE_KEYS if is_office else ():  # the text once more, in pieces
             document.metadata.pop(key, None)
+        document.metadata["file_name"] = unicodedata.normalize("NFC", path.name)
         is_page = suffix == ".pdf" or (suffix in (".pptx", ".pptm") and len(documents) > 1)
         document.id_ = f"{document_id}#page={number}" if is_page else document_id
     return documents
