@@ -447,7 +447,7 @@ def title_of(document: BaseNode) -> str:
     if file.suffix.lower() in (".md", ".markdown") and document.source_node is None:
         text = document.get_content()
         for heading in find_headings(text)[:1]:
-            return heading_text(text[heading.start : heading.end])
+            return heading_text(text[heading.start : heading.end]) or file.stem
     return file.stem
 
 
@@ -564,7 +564,9 @@ class Outline:
             while path and path[-1].level >= heading.level:
                 path.pop()
             path.append(heading)
-            self._sections.append(", ".join(heading_text(text[above.start : above.end]) for above in path))
+            self._sections.append(
+                ", ".join(filter(None, (heading_text(text[above.start : above.end]) for above in path)))
+            )
 
     def section_at(self, start: int, end: int) -> str:
         """The headings above a passage, outermost first, joined by ", ".
