@@ -23,6 +23,7 @@ _WRAP = re.compile(rf"(?<=[^\n]{{15}}[{_UNSPACED}])[^\S\n]*\n[^\S\n]*(?=[{_UNSPA
 _WIDE = r"[\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef]"
 _BREAK_IN_WIDE_TEXT = re.compile(rf"(?<={_WIDE})[ \t]*[\r\n]\s*(?={_WIDE})")
 _SPACE = re.compile(r"[ \t\r\n\f\v\xa0]+")
+_INVISIBLE = re.compile("[\u00ad\u200b\u2060\ufeff]")  # where a word may break, in pages and what is copied from them
 _TOKEN = re.compile(rf"[{CJK}]+|[^\W_{CJK}]+")
 _HIRAGANA = re.compile("[ぁ-ゖゝ-ゟ]")
 _IS_CJK = re.compile(f"[{CJK}]")
@@ -81,7 +82,7 @@ def on_one_line(text: str) -> str:
 
 def normal(text: str) -> str:
     """A text in one form: full-width is half-width (NFKC), case is folded, and "1,200" is "1200"."""
-    folded = text.lower() if text.isascii() else unicodedata.normalize("NFKC", text).casefold()
+    folded = text.lower() if text.isascii() else unicodedata.normalize("NFKC", _INVISIBLE.sub("", text)).casefold()
     return _DIGIT_GROUPS.sub("", folded) if "," in folded else folded
 
 
