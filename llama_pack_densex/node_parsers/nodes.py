@@ -440,11 +440,11 @@ def split(document: BaseNode, parsers: Sequence[NodeParser]) -> list[BasePiece]:
 
 
 def title_of(document: BaseNode) -> str:
-    """A document's title: "title" in its metadata, else a Markdown file's first heading, else the file's stem."""
+    """A document's title: "title" in its metadata, else the first heading of its markup, else the file's stem."""
     if title := document.metadata.get("title"):
         return ", ".join(map(str, title)) if isinstance(title, (list, tuple)) else str(title)
     file = PurePath(str(document.metadata.get("file_name") or document.metadata.get("file_path") or ""))
-    if file.suffix.lower() in (".md", ".markdown") and document.source_node is None:
+    if file.suffix.lower() in (".md", ".markdown", ".rst", ".html", ".htm", ".xhtml") and document.source_node is None:
         text = document.get_content()
         for heading in find_headings(text)[:1]:
             return heading_text(text[heading.start : heading.end]) or file.stem

@@ -57,7 +57,8 @@ class _Page(BeautifulSoup):
 def html_to_text(html: str) -> tuple[str, str]:
     """A page's title and text: headings as `#`, list items as `-` and `1.`, tables with pipes, code in fences."""
     soup = _Page(html, "html.parser")
-    title = on_one_line(soup.title.get_text()) if soup.title else ""
+    titled = soup.select_one("title:not(svg title)")
+    title = on_one_line(titled.get_text()) if titled else ""
     for tag in soup.select(", ".join(_DROPPED)):
         tag.extract()
     ready: list[str] = []
