@@ -151,7 +151,7 @@ _TOKEN = re.compile(
     rf"(?P<latin>[{_LATIN}]+(?:['’][{_LATIN}]+)*(?:(?<=\b[A-Z])(?:\.[A-Z])+\b\.?)?)"
     rf"|(?P<number>(?:\d+(?:,\d{{3}})*(?:\.\d+)?|{_NUMERAL})+)"
     r"|(?P<katakana>[ァ-ヺー]+(?:[・=][ァ-ヺー]+)*)"
-    rf"|(?P<kanji>(?:(?!{_NUMERAL}+[年月日時分秒人名歳回位番勝敗戦階度倍円頭枚本件種個社校隻号冊章条巻点票席部棟層町村个つかカヶ]"
+    rf"|(?P<kanji>(?:(?!{_NUMERAL}+[年月日時分秒人名歳回位番勝敗戦階度倍円頭枚本件種個社校隻号冊章条巻点票席部棟層町村次个つかカヶ]"
     rf"|(?<=[約约]){_NUMERAL})[々〆㐀-䶿一-鿿豈-﫿])+)"  # 昭和 of 昭和五十年
 )
 _FIGURES = re.compile(r"\d+(?:[.,]\d+)*")
@@ -424,7 +424,7 @@ _COUNTED = [*_UNITS]
 _UNIT = re.compile(rf"(?:st|nd|rd|th)?[ -]?(?:{'|'.join(f'({form})' for form in _UNITS.values())})(?![a-z])")
 _DAY_BEFORE_MONTH = re.compile(rf"(?:st|nd|rd|th)?(?: of)? {_MONTH}\b")
 _DAY_AFTER_MONTH = re.compile(rf"{_MONTH} (?:the )?\Z")
-_COUNTER = re.compile("[つ頭枚本件種個社校隻号代基冊話章条巻作点票席機両駅行列組隊部版棟室里層段周泊字箇か町村]")
+_COUNTER = re.compile("[つ頭枚本件種個社校隻号代基冊話章条巻作点票席機両駅行列組隊部版棟室里層段周泊字箇か町村次]")
 _SIGNS = {"$": "dollar", "£": "pound", "€": "euro", "¥": "yen"}
 
 
@@ -488,6 +488,7 @@ _PEOPLES = {
     "welsh": "wales", "scottish": "scotland", "scots": "scotland", "irish": "ireland", "polish": "poland",
     "swedish": "sweden", "turkish": "turkey", "greek": "greece", "swiss": "switzerland", "british": "britain",
     "american": "america", "americans": "america", "chinese": "china", "japanese": "japan",
+    **{month[:3]: month for month in _MONTHS},
 }  # fmt: skip
 # What begins an English sentence, and what follows a name there.
 _NO_NAMES = words(
@@ -600,7 +601,7 @@ _PAIRS = (
     "管理運営支配担当協力支援労働必要可能重要主要有名一般特別特定独自独立共通実際通常比較同様相当例外作品作者歴史文化"
     "社会経済政治軍事宗教科学自然動物植物生物所要料金営業休業定休年齢身長体重速度温度気温容量定員収容入場見学予約申請提出"
     "期限連絡通知確認登録追加削減改正施行適用義務権利禁止許可違反勤務従業社員職員業務業績売上利益収入支出予算契約合意調理"
-    "料理食材分量手順治療診断症状患者医師服用予防感染合格入学卒業在籍試合得点"
+    "料理食材分量手順治療診断症状患者医師服用予防感染合格入学卒業在籍試合得点職業電話番号"
 )
 _COMMON_KANJI = frozenset(_PAIRS[i : i + 2] for i in range(0, len(_PAIRS), 2))
 _COMMON_KATAKANA = words(
