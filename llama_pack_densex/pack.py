@@ -16,7 +16,7 @@ from llama_index.core.llms import LLM, ChatMessage
 from llama_index.core.memory import BaseMemory
 from llama_index.core.node_parser import NodeParser
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
-from llama_index.core.schema import BaseComponent, BaseNode, NodeWithScore, QueryBundle, QueryType
+from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle, QueryType
 from llama_index.core.storage.docstore import BaseDocumentStore
 from llama_index.core.tools import QueryEngineTool
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters
@@ -31,6 +31,7 @@ from llama_pack_densex.ingestion.progress import display_for
 from llama_pack_densex.ingestion.report import DocumentOutcome, IngestionSummary
 from llama_pack_densex.models import resolve_llm
 from llama_pack_densex.options import OF_THE_INDEX, PackOptions
+from llama_pack_densex.propositionizers.base import Propositionizer
 from llama_pack_densex.retrieval.trust import LanguageTrust
 from llama_pack_densex.stores.folder import REPLIES_FILE, abandon, folder_at
 from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest
@@ -540,14 +541,10 @@ _DOCUMENTS_NAMED, _NAME_SHOWN = 8, 60  # in a tool's description, of which OpenA
 _CHOSEN = {field.name for field in fields(PackOptions)}
 
 
-_PARTS: dict[str, tuple[type, str]] = {
-    "embed_model": (BaseEmbedding, "an embedding model of LlamaIndex, or the name of one"),
-    "text_splitter": (NodeParser, "a node parser of LlamaIndex"),
-    "node_parser": (NodeParser, "a node parser of this package"),
-    "propositionizer": (BaseComponent, "a propositionizer, such as SentencePropositionizer()"),
-    "docstore": (BaseDocumentStore, "a docstore of LlamaIndex"),
-    "reranker": (BaseNodePostprocessor, "a node postprocessor of LlamaIndex"),
-}
+_PARTS: dict[str, tuple[type, ...]] = {
+    "embed_model": (BaseEmbedding, str), "text_splitter": (NodeParser,), "propositionizer": (Propositionizer,),
+    "docstore": (BaseDocumentStore,), "reranker": (BaseNodePostprocessor,), "node_parser": (NodeParser,),
+}  # fmt: skip
 
 
 def _given(arguments: PackArguments, vector_store: BasePydanticVectorStore | None) -> Given:
@@ -559,10 +556,9 @@ def _given(arguments: PackArguments, vector_store: BasePydanticVectorStore | Non
     """
     if unknown := sorted(set(arguments) - PackArguments.__optional_keys__):
         raise TypeError(f"DenseXRetrievalPack got an unexpected keyword argument {unknown[0]!r}")
-    for name, (kind, called) in _PARTS.items():
-        part: Any = arguments.get(name)
-        if not (part is None or isinstance(part, kind) or (name == "embed_model" and isinstance(part, str))):
-            raise ValueError(f"{name} must be {called}, not {part!r}")
+    for name, kinds in _PARTS.items():
+        if (part := arguments.get(name)) is not None and not isinstance(part, kinds):
+            raise ValueError(f"{name} must be a {' or '.join(kind.__name__ for kind in kinds)}, not {part!r}")
     return {**arguments, "vector_store": vector_store}
 
 
