@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
+from llama_pack_densex.reading.readers import decode
+
 
 class DatasetError(ValueError):
     """A dataset is not what it should be; the message names the file, the place in it, and what is expected."""
@@ -147,13 +149,16 @@ def ending(path: Path) -> str:
 
 @contextmanager
 def open_text(path: Path) -> Iterator[TextIO]:
-    """Open a UTF-8 file, packed with gzip or not; a byte order mark is dropped.
+    """Open a UTF-8 file, packed with gzip or not; a byte order mark is dropped. CSV is in what Excel writes, too.
 
     Raises:
         DatasetError: What is read from it turns out not to be UTF-8, or damaged gzip.
         OSError: It cannot be read.
     """
     packed = path.name.lower().endswith(".gz")
+    if path.suffix.lower() == ".csv" and (text := decode(path.read_bytes())) is not None:
+        yield io.StringIO(text, newline="")
+        return
     try:
         with gzip.open(path, "rb") if packed else path.open("rb") as stream:
             yield io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
