@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from llama_pack_densex.reading.readers import decode
-
 
 class DatasetError(ValueError):
     """A dataset is not what it should be; the message names the file, the place in it, and what is expected."""
@@ -156,9 +154,12 @@ def open_text(path: Path) -> Iterator[TextIO]:
         OSError: It cannot be read.
     """
     packed = path.name.lower().endswith(".gz")
-    if path.suffix.lower() == ".csv" and (text := decode(path.read_bytes())) is not None:
-        yield io.StringIO(text, newline="")
-        return
+    if path.suffix.lower() == ".csv":
+        from llama_pack_densex.reading.readers import decode  # which imports much
+
+        if (text := decode(path.read_bytes())) is not None:
+            yield io.StringIO(text, newline="")
+            return
     try:
         with gzip.open(path, "rb") if packed else path.open("rb") as stream:
             yield io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")

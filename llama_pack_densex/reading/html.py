@@ -57,8 +57,7 @@ class _Page(BeautifulSoup):
 def html_to_text(html: str) -> tuple[str, str]:
     """A page's title and text: headings as `#`, list items as `-` and `1.`, tables with pipes, code in fences."""
     soup = _Page(html, "html.parser")
-    titled = soup.select_one("title:not(svg title)")
-    title = on_one_line(titled.get_text()) if titled else ""
+    title = on_one_line(" ".join(one.get_text() for one in soup.select("title:not(svg title)", limit=1)))
     for tag in soup.select(", ".join(_DROPPED)):
         tag.extract()
     ready: list[str] = []
