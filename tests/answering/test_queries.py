@@ -54,7 +54,7 @@ def test_a_missing_subject_comes_from_the_messages_before_and_no_other(
     ("message", "kind"),
     [
         ("", "vague"), ("?", "vague"), ("😀", "vague"), ("That's great, thank you!", "small_talk"),
-        ("なるほど", "small_talk"), ("わかった、ありがとう", "small_talk"), ("はい", "small_talk"),
+        ("なるほど", "small_talk"), ("わかった、ありがとう", "small_talk"),
         ("そうなんですね！", "small_talk"),
         ("Could you translate that into Japanese, please?", "conversation"), ("3行でまとめて", "conversation"),
         ("要点をまとめてください", "conversation"), ("Make it shorter", "conversation"),
