@@ -15,7 +15,9 @@ from llama_index.core.base.response.schema import RESPONSE_TYPE
 from llama_index.core.llms import LLM, ChatMessage
 from llama_index.core.memory import BaseMemory
 from llama_index.core.node_parser import NodeParser
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle, QueryType
+from llama_index.core.storage.docstore import BaseDocumentStore
 from llama_index.core.tools import QueryEngineTool
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters
 from typing_extensions import Self, Unpack
@@ -29,6 +31,7 @@ from llama_pack_densex.ingestion.progress import display_for
 from llama_pack_densex.ingestion.report import DocumentOutcome, IngestionSummary
 from llama_pack_densex.models import resolve_llm
 from llama_pack_densex.options import OF_THE_INDEX, PackOptions
+from llama_pack_densex.propositionizers.base import Propositionizer
 from llama_pack_densex.retrieval.trust import LanguageTrust
 from llama_pack_densex.stores.folder import REPLIES_FILE, abandon, folder_at
 from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest
@@ -538,14 +541,24 @@ _DOCUMENTS_NAMED, _NAME_SHOWN = 8, 60  # in a tool's description, of which OpenA
 _CHOSEN = {field.name for field in fields(PackOptions)}
 
 
+_PARTS: dict[str, tuple[type, ...]] = {
+    "embed_model": (BaseEmbedding, str), "text_splitter": (NodeParser,), "propositionizer": (Propositionizer,),
+    "docstore": (BaseDocumentStore,), "reranker": (BaseNodePostprocessor,), "node_parser": (NodeParser,),
+}  # fmt: skip
+
+
 def _given(arguments: PackArguments, vector_store: BasePydanticVectorStore | None) -> Given:
     """What the user gave.
 
     Raises:
         TypeError: There is no argument of some name.
+        ValueError: A part is something else than it has to be.
     """
     if unknown := sorted(set(arguments) - PackArguments.__optional_keys__):
         raise TypeError(f"DenseXRetrievalPack got an unexpected keyword argument {unknown[0]!r}")
+    for name, kinds in _PARTS.items():
+        if (part := arguments.get(name)) is not None and not isinstance(part, kinds):
+            raise ValueError(f"{name} must be a {' or '.join(kind.__name__ for kind in kinds)}, not {part!r}")
     return {**arguments, "vector_store": vector_store}
 
 

@@ -261,9 +261,12 @@ def test_a_title_is_the_front_matters_the_first_headings_or_the_files(docs: Path
     (docs / "a.md").write_text("---\ntitle: 茶の本\n---\n# Tea\n\nMatcha is ground.", encoding="utf-8")
     (docs / "b.md").write_text("Before it.\n\n## **湖**の話 ##\n\nThe lake is deep.\n\n# Later", encoding="utf-8")
     (docs / "c.txt").write_text("# No heading\n\nRice grows.", encoding="utf-8")
+    (docs / "d.html").write_text("<svg><title>Icon</title></svg><h1>船の話</h1><p>The ship sails.", encoding="utf-8")
+    (docs / "e.rst").write_text("Trains\n======\n\nThe train leaves.", encoding="utf-8")
     run("index", docs, "--to", tmp_path / "index")
     titles = {one["document"]: one["title"] for one in run_json("inspect", tmp_path / "index")["shown"]}
-    assert titles == {"a.md": "茶の本", "b.md": "湖の話", "c.txt": "c", "tea.md": "Tea", "琵琶湖.md": "琵琶湖"}
+    known = {"a.md": "茶の本", "b.md": "湖の話", "c.txt": "c", "d.html": "船の話", "e.rst": "Trains"}
+    assert titles == {**known, "tea.md": "Tea", "琵琶湖.md": "琵琶湖"}
 
 
 def test_what_is_indexed_of_a_file_stays_while_it_cannot_be_read(docs: Path, index: Path) -> None:

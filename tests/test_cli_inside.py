@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -376,3 +377,17 @@ def test_what_is_in_an_index_can_be_piped_in_any_locale(index: Path, arguments: 
     result = run_process(command, index, *others, PYTHONIOENCODING="ascii", PYTHONUTF8="0", LC_ALL="C")
     assert (result.returncode, result.stderr) == (0, "")
     assert "\\u7435" in result.stdout
+
+
+def test_a_file_is_known_by_its_name_however_a_system_writes_it(tmp_path: Path) -> None:
+    """macOS, and archives made there, write ガ as two characters; people, and their questions, as one."""
+    (tmp_path / "docs").mkdir()
+    split = unicodedata.normalize("NFD", "ガイド.md")
+    for name in (split, unicodedata.normalize("NFD", "ポスト.md"), unicodedata.normalize("NFD", "é.md"), "é.md"):
+        (tmp_path / "docs" / name).write_text("灯台の高さは30メートルである。", encoding="utf-8")
+    index = tmp_path / "index"
+    run("index", tmp_path / "docs", "--to", index)
+    found = run_json("query", index, "灯台の高さ", "--filter", "file_name=ガイド.md")["results"]
+    assert [one["document"] for one in found] == ["ガイド.md"]
+    assert "4 unchanged" in run("index", tmp_path / "docs", "--to", index)[1]
+    assert run_json("delete", index, "ポスト.md", split)["deleted"] == ["ポスト.md", "ガイド.md"]

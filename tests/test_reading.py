@@ -337,6 +337,12 @@ def test_shift_jis_and_euc_jp_are_told_apart(text: str) -> None:
     [
         ("Le garçon a mangé des crêpes à la crème brûlée, où l’été s’achève déjà.", "cp1252"),
         ("Die Größe ist müßig.", "latin-1"),
+        ("He said “hello” — it’s €5.", "cp1252"),
+        ("Employees’ expenses are refunded within 30 days. The café in the lobby isn’t included: €120.", "cp1252"),
+        ("It’s late.", "cp1252"),
+        ("20°C ± 2°", "latin-1"),
+        ("Size – 5 µm, © Acme™", "cp1252"),
+        ("Our Tokyo office (東京本社) is open. Ask the 日本 team for details.", "cp932"),
         ("Příliš žluťoučký kůň úpěl ďábelské ódy. Praha je hlavní město České republiky.", "cp1250"),
         ("Первая русская железная дорога была открыта в тысяча восемьсот тридцать седьмом году.", "cp1251"),
         ("Первая русская железная дорога была открыта в тысяча восемьсот тридцать седьмом году.", "koi8-r"),

@@ -249,7 +249,8 @@ def _topics(text: str) -> list[str]:
     """
     marked = dict.fromkeys(found[1] for found in _TOPIC_JA.finditer(unicodedata.normalize("NFKC", text)))
     others = (_ASKS_JA, _ATTRIBUTE_JA)
-    return [topic for topic in marked if _NAME_JA.search(topic) and not any(one.fullmatch(topic) for one in others)]
+    named = (topic for topic in marked if _NAME_JA.search(topic))
+    return [one for one in named if not all(any(kind.fullmatch(part) for kind in others) for part in one.split("と"))]
 
 
 def _kana_topic(text: str) -> str:
@@ -276,7 +277,8 @@ _THANKS = re.compile(
             |perfect|ok(?:ay)?|(?:good)?bye) (?:\ (?:so|very)\ much|\ a\ lot)? (?:[,!.]?\ (?:that|for)\b[\w' ]{0,40})?
     | (?:どうも|本当に|ご?(?:回答|説明|対応))?[、\s]*
       (?:(?:ありがと|有難)う(?:ございま(?:す|した))?|感謝します|助かり(?:ます|ました)|(?:了解|承知)(?:です|しました)?
-      |(?:わか|分か)りました|さよ(?:う)?なら|お疲れ様(?:です|でした)?|サンキュー|なるほど) ) [\s!！.。,、…]*){1,3}""",
+      |(?:わか|分か)(?:りました|った)|さよ(?:う)?なら|お疲れ様(?:です|でした)?|サンキュー|なるほど
+      |すごい(?:です)?ね?|へえ|そう(?:です|なんです)[かね]) ) [\s!！.。,、…]*){1,3}""",
     re.IGNORECASE | re.VERBOSE,
 )
 _ABOUT_CONVERSATION = re.compile(
@@ -345,13 +347,16 @@ _ABOUT = re.compile(r"(?:please )?(?:tell me|explain|describe)\b(?: to me)?(?: a
 _ASKS = re.compile(r"[?？]|か[。\s]*$")
 _THOUGHTS = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL | re.IGNORECASE)
 _ATTRIBUTE_JA = re.compile(
-    r"[全総最]?[長高深広幅重大速][さ度]?|.{0,3}[費料額量率価]|総?[数面]積?|値段|価格|建設|工事|開業|完成|場所|位置|名前|名称|理由|原因"
-    r"|結果|結論|目的|特徴|歴史|人口|種類|役割|意味|期間|時間|時期|時代|[\d０-９]+[年月日]?|今|次|前|後"
+    r"[全総最]?[長高深広幅重大速][さ度]?|.{0,3}[費料額量率価日]|総?[数面]積?|値段|価格|建設|工事|開業|完成|場所|位置|名前|名称|理由"
+    r"|原因|結果|結論|目的|特徴|歴史|人口|種類|役割|意味|期間|時間|時期|時代|[\d０-９]+[年月日]?|今|次|前|後|料金|代金|住所|所在地|連絡先"
+    r"|電話番号|(?:担当|責任|代表|創業|設立|築城|設計|開発|発明|作|著)者|担当|社長|会長|代表|期限|締め?切り?|日程|時刻|方法|手順|手続き?"
+    r"|条件|対象|人数|定員|本社|本店|首都|出身地?|経歴|年齢|身長|体重|最寄り?駅|効果|影響|副作用|利点|欠点|課題|対策|背景|経緯|概要|詳細"
+    r"|内容|構造|仕組み|機能|性能|仕様|材料|成分|由来|語源|別名|売上高?|利益|業績|アクセス|サイズ|メリット|デメリット"
     r"|[ぁ-ん]+(?:さ|かた|の|とき)|ねだん|ひよう|ばしょ|なまえ|りゆう|げんいん|けっか|もくてき|とくちょう|れきし|しゅるい|いみ|きかん|じかん"
     r"|ちがい|きっかけ|いま|きょう|むかし|さいきん|さいしょ|さいご|つぎ|まえ|あと|ほか|ふつう|ほんとう?"
 )
 _REFERS_JA = re.compile(
-    r"それ|これ|その|(?<![どの])この|そこ|ここ|あれ|あの|彼女|彼ら|彼[のはがをにも]|同[社氏年]|当時"
+    r"それ|これ|その|(?<![どの])この|そこ|ここ|あれ|あの|彼女|彼ら|彼[のはがをにも]|同[社氏年校国市書館駅町村島山川寺城店]|当時"
 )
 _ASKS_JA = re.compile(r"いつ|誰|だれ|何\w{0,3}|なに|なん|どこ|どれ|どの\w*|いくら|いくつ|どう|なぜ|どちら")
 _TOPIC_JA = re.compile(r"([\w々ー・]{1,40}?)(?:とは|って|について|には|では|は|が|も|の)(?![ぁ-ん]?$)")

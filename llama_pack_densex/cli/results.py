@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
@@ -276,7 +277,8 @@ def meant(given: Sequence[str], known: Collection[str]) -> list[str]:
         ValueError: There is none of an id; the message names near ones.
     """
     chosen: dict[str, None] = {}
-    for wanted in given:
+    for name in given:
+        wanted = name if name in known else unicodedata.normalize("NFC", name)
         pages = [one for one in sorted(known) if one.startswith(f"{wanted}#page=")]
         found = [wanted] if wanted in known else pages  # "C" is not "C#.md"
         if not found:

@@ -173,7 +173,7 @@ def read_questions(
 
 
 def languages_of(path: str | Path) -> list[str]:
-    """The languages that a file's questions say they are in; none where they do not say.
+    """The languages that a file's questions are in: those that they say, or that their scripts tell, where they differ.
 
     Raises:
         DatasetError: As `read_dataset`.
@@ -182,7 +182,7 @@ def languages_of(path: str | Path) -> list[str]:
     path = Path(path)
     if _is_whole(path):
         return []
-    return sorted({record.text("language", default="") for record in _read_questions(path)} - {""})
+    return sorted({*_languages(list(_read_questions(path)))} - {""})
 
 
 def to_dataset(
@@ -240,15 +240,15 @@ def _with_passages(dataset: EvaluationSet) -> EvaluationSet:
     return replace(dataset, passages=passages)
 
 
-def _language(found: EvaluationSet) -> str:
-    """The language of a set's questions; its documents may be in others.
+def _language(found: EvaluationSet, said: str) -> str:
+    """The language of a set's questions, which may say it; its documents may be in others.
 
     Few words in Latin script are taken for English; another such language has to be said.
     """
     texts = [question.text for question in found.questions[:_LOOKED_AT]]
     around = "\n".join(document.text[:2_000] for document in found.documents[:1])
     told = detect_language("\n".join(texts), around)
-    language = "en" if told in ("latin", "") else told
+    language = said or ("en" if told in ("latin", "") else told)
     others = sum((detect_language(text, around) in WITHOUT_SPACES) != (language in WITHOUT_SPACES) for text in texts)
     if others:
         logger.warning(
@@ -271,7 +271,7 @@ def _checked(found: EvaluationSet, path: Path, name: str | None, language: str |
     if not found.questions:
         raise DatasetError(f"{path}: expected questions with answers, and there are none")
     stem = path.name if path.is_dir() else Path(path.name.removesuffix(".gz")).stem
-    return replace(found, name=name or stem, language=language or found.language or _language(found))
+    return replace(found, name=name or stem, language=_language(found, language or found.language))
 
 
 def _read(path: Path, documents: Path | None, split: str, language: str, *, alone: bool = False) -> EvaluationSet:
@@ -319,12 +319,25 @@ def _in_language(path: Path, asked: Sequence[Record], language: str) -> tuple[li
             f"{path}: its questions are in {' and '.join(sorted(said))}: say which are meant (language=, --language)"
         )
     language = language or next(iter(said), "")
-    meant = [record for record in asked if record.text("language", default=language) == language]
+    meant = [record for record, one in zip(asked, _languages(asked), strict=True) if one in ("", language)]
+    meant = meant or ([] if said else list(asked))
     if asked and not meant:
         raise DatasetError(
             f"{path}: there are no questions in {language!r}; there are some in {', '.join(sorted(said))}"
         )
     return meant, language
+
+
+def _languages(asked: Sequence[Record]) -> list[str]:
+    """What each of a file's questions says that it is in; where none does and some have a script of their own, that."""
+    said = [record.text("language", default="") for record in asked]
+    texts = [record.text("question", "query", default="") for record in asked]
+    around = "\n".join(texts[:_LOOKED_AT])
+    is_whole = any(record.fields.keys() >= set(_JQARA_FIELDS) for record in asked[:1])
+    told = [] if is_whole or any(said) else [detect_language(text, around) for text in texts]
+    if len({one in WITHOUT_SPACES for one in told}) < 2:
+        return said
+    return [one if one in WITHOUT_SPACES else "en" for one in told]
 
 
 # The formats, a function each. Names, and languages that a format does not imply, are `read_dataset`'s.

@@ -147,13 +147,19 @@ def ending(path: Path) -> str:
 
 @contextmanager
 def open_text(path: Path) -> Iterator[TextIO]:
-    """Open a UTF-8 file, packed with gzip or not; a byte order mark is dropped.
+    """Open a UTF-8 file, packed with gzip or not; a byte order mark is dropped. CSV is in what Excel writes, too.
 
     Raises:
         DatasetError: What is read from it turns out not to be UTF-8, or damaged gzip.
         OSError: It cannot be read.
     """
     packed = path.name.lower().endswith(".gz")
+    if path.suffix.lower() == ".csv":
+        from llama_pack_densex.reading.readers import decode  # which imports much
+
+        if (text := decode(path.read_bytes())) is not None:
+            yield io.StringIO(text, newline="")
+            return
     try:
         with gzip.open(path, "rb") if packed else path.open("rb") as stream:
             yield io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")

@@ -440,14 +440,14 @@ def split(document: BaseNode, parsers: Sequence[NodeParser]) -> list[BasePiece]:
 
 
 def title_of(document: BaseNode) -> str:
-    """A document's title: "title" in its metadata, else a Markdown file's first heading, else the file's stem."""
+    """A document's title: "title" in its metadata, else the first heading of its markup, else the file's stem."""
     if title := document.metadata.get("title"):
         return ", ".join(map(str, title)) if isinstance(title, (list, tuple)) else str(title)
     file = PurePath(str(document.metadata.get("file_name") or document.metadata.get("file_path") or ""))
-    if file.suffix.lower() in (".md", ".markdown") and document.source_node is None:
+    if file.suffix.lower() in (".md", ".markdown", ".rst", ".html", ".htm", ".xhtml") and document.source_node is None:
         text = document.get_content()
         for heading in find_headings(text)[:1]:
-            return heading_text(text[heading.start : heading.end])
+            return heading_text(text[heading.start : heading.end]) or file.stem
     return file.stem
 
 
@@ -564,7 +564,9 @@ class Outline:
             while path and path[-1].level >= heading.level:
                 path.pop()
             path.append(heading)
-            self._sections.append(", ".join(heading_text(text[above.start : above.end]) for above in path))
+            self._sections.append(
+                ", ".join(filter(None, (heading_text(text[above.start : above.end]) for above in path)))
+            )
 
     def section_at(self, start: int, end: int) -> str:
         """The headings above a passage, outermost first, joined by ", ".

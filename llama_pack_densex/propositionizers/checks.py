@@ -151,7 +151,7 @@ _TOKEN = re.compile(
     rf"(?P<latin>[{_LATIN}]+(?:['’][{_LATIN}]+)*(?:(?<=\b[A-Z])(?:\.[A-Z])+\b\.?)?)"
     rf"|(?P<number>(?:\d+(?:,\d{{3}})*(?:\.\d+)?|{_NUMERAL})+)"
     r"|(?P<katakana>[ァ-ヺー]+(?:[・=][ァ-ヺー]+)*)"
-    rf"|(?P<kanji>(?:(?!{_NUMERAL}+[年月日時分秒人名歳回位番勝敗戦階度倍円頭枚本件種個社校隻号冊章条巻点票席部棟層町村个つかカヶ]"
+    rf"|(?P<kanji>(?:(?!{_NUMERAL}+[年月日時分秒人名歳回位番勝敗戦階度倍円頭枚本件種個社校隻号冊章条巻点票席部棟層町村次个つかカヶ]"
     rf"|(?<=[約约]){_NUMERAL})[々〆㐀-䶿一-鿿豈-﫿])+)"  # 昭和 of 昭和五十年
 )
 _FIGURES = re.compile(r"\d+(?:[.,]\d+)*")
@@ -212,11 +212,16 @@ class _Context(_Text):
         language = detect_language(passage.text, heads)
         self.language = detect_language(f"{self.plain}\n{stated}", heads) if language == "latin" else language
         self.pairs = {(value, number.unit) for number in self.numbers for value in number.values}
-        for pattern, least, most in ((_NEXT_YEAR, 1000, 2200), (_NEXT_DAY, 1, 31)):
-            if pattern.search(self.plain):
-                self.pairs |= {(value + 1, unit) for value, unit in self.pairs if least <= value < most}
-        # "In the nineteenth century" is said where a year is.
-        self.pairs |= {(value // 100 + 1, "century") for value in self.values if 1000 <= value < 2200}
+        years = {1.0} if _NEXT_YEAR.search(self.plain) else set()
+        for found in _YEARS_ON.finditer(self.plain):
+            sign = -1 if found[2] in ("earlier", "before", "前") else 1
+            years |= {sign * value for value in _Text(found[1]).values}
+        days = {1.0} if _NEXT_DAY.search(self.plain) else set()
+        for steps, least, most in ((years, 1000, 2200), (days, 1, 31)):
+            self.pairs |= {
+                (value + step, unit) for value, unit in self.pairs for step in steps if least <= value < most
+            }
+        self.centuries = {value // 100 + 1 for value in self.values if 1000 <= value < 2200}
         later = {value for value, _ in self.pairs} - self.values
         self.next_days = {value for value in later if value <= 31}
         self.known = later | _Text(f"{passage.title}\n{passage.section}").values  # true wherever it stands
@@ -349,9 +354,12 @@ def _numbers(text: _Text) -> list[_Number]:
         if before and shown.isdecimal() and len(shown) < len(before[1]):  # 1754-63
             values.append(float(before[1][: -len(shown)] + shown))
         is_plain = is_plain or (values != [1.0] and bool(_COUNTER.match(text.plain, last.end())))
+        unit = _unit_of(text.plain, first.start(), last.end())
+        if unit == "時" and text.plain.endswith("午後", 0, first.start()):
+            values.append(values[-1] + 12)
         label = _LABEL.search(text.plain, max(0, first.start() - 30), first.start())
         labels = tuple(one for one in label.groups() if one and one.lower() not in _NO_NAMES) if label else ()
-        event, unit = _EVENT.match(text.plain, last.end()), _unit_of(text.plain, first.start(), last.end())
+        event = _EVENT.match(text.plain, last.end())
         found.append(_Number(tuple(values), unit, labels, event[0] if event else "", shown, is_plain))
     return found
 
@@ -388,6 +396,7 @@ _SPELLED = {
 }
 _HUNDRED = re.compile(r" and \w+ hundred\b")  # of one hundred and two hundred
 _NEXT_YEAR = re.compile(r"翌年|明けた|(?:next|following) year|\b(?:a|one) year (?:later|after)", re.IGNORECASE)
+_YEARS_ON = re.compile(r"([a-z]+|[\d〇一二三四五六七八九十]+)(?: years? |年)(later|after|earlier|before|後|前)")
 _NEXT_DAY = re.compile(r"翌[日朝]|(?:next|following) (?:day|morning|evening)|\bday (?:later|after)")
 _BEFORE = 200  # characters before a sentence, to which "in the same year" points
 _SAME_DATE = re.compile(r"\b(?:same|that|these|those) (?:year|month|day|date)s?\b", re.IGNORECASE)
@@ -402,7 +411,8 @@ _UNITS = {
     "%": "%|percent|per cent|パーセント", "m": "m|met(?:er|re)s?|メートル", "day": "days?",
     "cm": "cm|centimet(?:er|re)s?|センチ(?:メートル)?",
     "km": "km|kilomet(?:er|re)s?|キロメートル|キロ(?!グラム|リットル|ワット)",
-    "mm": "mm|millimet(?:er|re)s?|ミリ(?:メートル)?",
+    "ml": "ml|mL|millilit(?:er|re)s?|ミリリットル", "mg": "mg|milligram(?:me)?s?|ミリグラム",
+    "g": "g|gram(?:me)?s?|グラム", "mm": "mm|millimet(?:er|re)s?|ミリ(?:メートル)?(?!バール|秒)",
     "mile": "miles?|マイル", "foot": "f(?:oo|ee)t|ft|フィート", "kg": "kg|kilogram(?:me)?s?|キログラム",
     "tonne": "tonn?es?|tons?|t|トン", "litre": "lit(?:er|re)s?|リットル", "degree": "°|degrees?|度", "yen": "yen|円",
     "dollar": "dollars?|ドル", "pound": "pounds?|lbs?|ポンド", "euro": "euros?|ユーロ", "hour": "hours?|時間",
@@ -414,7 +424,7 @@ _COUNTED = [*_UNITS]
 _UNIT = re.compile(rf"(?:st|nd|rd|th)?[ -]?(?:{'|'.join(f'({form})' for form in _UNITS.values())})(?![a-z])")
 _DAY_BEFORE_MONTH = re.compile(rf"(?:st|nd|rd|th)?(?: of)? {_MONTH}\b")
 _DAY_AFTER_MONTH = re.compile(rf"{_MONTH} (?:the )?\Z")
-_COUNTER = re.compile("[つ頭枚本件種個社校隻号代基冊話章条巻作点票席機両駅行列組隊部版棟室里層段周泊字箇か町村]")
+_COUNTER = re.compile("[つ頭枚本件種個社校隻号代基冊話章条巻作点票席機両駅行列組隊部版棟室里層段周泊字箇か町村次]")
 _SIGNS = {"$": "dollar", "£": "pound", "€": "euro", "¥": "yen"}
 
 
@@ -432,6 +442,8 @@ def _ungrounded(text: _Text, context: _Context, said_by: str) -> Iterator[tuple[
     """What a proposition says and its passage does not, or not in the sentences that say it; and that in words."""
     for number in text.numbers:
         shown, unit = _short(number.shown), number.unit
+        if unit == "century" and not context.centuries.isdisjoint(number.values):
+            continue  # "in the nineteenth century" is said where a year is
         if context.values.isdisjoint(number.values):
             if number.is_plain or unit:
                 yield shown, f'"{shown}" is not in the passage'
@@ -476,6 +488,7 @@ _PEOPLES = {
     "welsh": "wales", "scottish": "scotland", "scots": "scotland", "irish": "ireland", "polish": "poland",
     "swedish": "sweden", "turkish": "turkey", "greek": "greece", "swiss": "switzerland", "british": "britain",
     "american": "america", "americans": "america", "chinese": "china", "japanese": "japan",
+    **{month[:3]: month for month in _MONTHS},
 }  # fmt: skip
 # What begins an English sentence, and what follows a name there.
 _NO_NAMES = words(
@@ -564,7 +577,7 @@ def _is_unknown_ja(token: re.Match[str], context: _Context) -> bool:
     if token.lastgroup == "katakana":
         *given, surname = re.split("[・=]", run)
         is_given = given and surname in context.plain and not re.search(f"[・=]{surname}", context.plain)
-        return len(run) > 1 and not is_given and _even(run) not in context.katakana
+        return len(run) > 1 and run not in _COMMON_KATAKANA and not is_given and _even(run) not in context.katakana
     if token.lastgroup != "kanji" or len(run) == 1 or _PLACE_JA.match(run):
         return False
     new = "".join(" " if character in context.plain else character for character in run)
@@ -586,9 +599,15 @@ _PAIRS = (
     "会社学校大学研究調査実験観測計画事業活動運動制度法律規定規格基準開催実施開始終了完成建設設立設置結成使用利用着用"
     "発生発見発表発売公開出版所在所属所有位置移動移転変更変化増加減少上昇低下拡大縮小発展成立廃止停止中止継続維持保護"
     "管理運営支配担当協力支援労働必要可能重要主要有名一般特別特定独自独立共通実際通常比較同様相当例外作品作者歴史文化"
-    "社会経済政治軍事宗教科学自然動物植物生物"
+    "社会経済政治軍事宗教科学自然動物植物生物所要料金営業休業定休年齢身長体重速度温度気温容量定員収容入場見学予約申請提出"
+    "期限連絡通知確認登録追加削減改正施行適用義務権利禁止許可違反勤務従業社員職員業務業績売上利益収入支出予算契約合意調理"
+    "料理食材分量手順治療診断症状患者医師服用予防感染合格入学卒業在籍試合得点職業電話番号"
 )
 _COMMON_KANJI = frozenset(_PAIRS[i : i + 2] for i in range(0, len(_PAIRS), 2))
+_COMMON_KATAKANA = words(
+    "レシピ メンバー チーム グループ ルート サイズ タイトル シリーズ シーズン システム サービス データ テーマ タイプ"
+    " レベル リスク コスト スタッフ ルール ページ ケース ポイント トップ デビュー イベント プロジェクト"
+)
 # Places and eras whose characters are in other words too.
 _PLACE_JA = re.compile(
     "北海道|青森|岩手|宮城|秋田|山形|福島|茨城|栃木|群馬|埼玉|千葉|東京|神奈川|新潟|富山|石川|福井|山梨|長野|岐阜|静岡|愛知|三重|滋賀"

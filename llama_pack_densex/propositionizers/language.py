@@ -23,6 +23,7 @@ _WRAP = re.compile(rf"(?<=[^\n]{{15}}[{_UNSPACED}])[^\S\n]*\n[^\S\n]*(?=[{_UNSPA
 _WIDE = r"[\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef]"
 _BREAK_IN_WIDE_TEXT = re.compile(rf"(?<={_WIDE})[ \t]*[\r\n]\s*(?={_WIDE})")
 _SPACE = re.compile(r"[ \t\r\n\f\v\xa0]+")
+_INVISIBLE = re.compile("[\u00ad\u200b\u2060\ufeff]")  # where a word may break, in pages and what is copied from them
 _TOKEN = re.compile(rf"[{CJK}]+|[^\W_{CJK}]+")
 _HIRAGANA = re.compile("[ぁ-ゖゝ-ゟ]")
 _IS_CJK = re.compile(f"[{CJK}]")
@@ -81,7 +82,7 @@ def on_one_line(text: str) -> str:
 
 def normal(text: str) -> str:
     """A text in one form: full-width is half-width (NFKC), case is folded, and "1,200" is "1200"."""
-    folded = text.lower() if text.isascii() else unicodedata.normalize("NFKC", text).casefold()
+    folded = text.lower() if text.isascii() else unicodedata.normalize("NFKC", _INVISIBLE.sub("", text)).casefold()
     return _DIGIT_GROUPS.sub("", folded) if "," in folded else folded
 
 
@@ -297,7 +298,10 @@ def _wrong_in_han(text: str, reply: str) -> str | None:
     return "ja" if is_chinese and reply_kana >= 8 and reply_kana * 4 >= reply_han else None
 
 
-_ENGLISH = words("the of and to that with by from which were was his are for this at it had been")
+_ENGLISH = words(
+    "the of and to that with by from which were was his are for this at it had been she he they her their its has have"
+    " not could should would who where when after before between into than about"
+)
 # French, German, Spanish, Italian, Portuguese, Dutch, Swedish, Danish, Polish, without what is an English word too.
 _NOT_ENGLISH = words(
     "le la les des du est et une dans que qui par pour sur aux ses ce cette avec il au der das und ist ein eine von mit"

@@ -709,7 +709,10 @@ class _PassageRun:
                 if reply.kind in ("too_long", "filtered") and (halves := split_in_two(text)):
                     return await self._ask_for_halves(*halves, before)
                 return [fall_back(text, f"the provider failed ({reply.summary})", reply.kind == "transient")]
-            part, problem, reason = _judge(replace(self._passage, text=text), reply, self._run.asking.questions)
+            is_last = len(reasons) == self._run.asking.max_attempts - 1
+            part, problem, reason = _judge(
+                replace(self._passage, text=text), reply, self._run.asking.questions, is_last
+            )
             if not problem:
                 return [replace(part, reason="; ".join(unique(reasons)))]
             if problem in ("cut", "filtered") and (halves := split_in_two(text)):
@@ -743,9 +746,9 @@ class _PassageRun:
 _MEASURED = ("en", "ja")  # languages in which checks are good enough to change propositions
 
 
-def _judge(passage: Passage, reply: Reply, questions: bool) -> tuple[PropositionSet, str, str]:
+def _judge(passage: Passage, reply: Reply, questions: bool, is_last: bool = False) -> tuple[PropositionSet, str, str]:
     """The propositions in a reply to a passage, the problem with it ("" where it can be used), and that in words."""
-    reading = read_reply(reply.text, finished=reply.finish == "stop", questions=questions)
+    reading = read_reply(reply.text, finished=reply.finish == "stop", questions=questions, is_last=is_last)
     texts, asked = (without_example(found, passage) for found in (reading.texts, reading.questions))
     problem: str = reading.problem or ("" if texts else "empty")
     if reply.finish in ("length", "filtered", "refused"):

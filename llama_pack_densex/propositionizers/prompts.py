@@ -217,11 +217,12 @@ class _UnusableReplyError(Exception):
     """Its argument is the problem."""
 
 
-def read_reply(text: str, *, finished: bool = False, questions: bool = False) -> Reading:
+def read_reply(text: str, *, finished: bool = False, questions: bool = False, is_last: bool = False) -> Reading:
     """Read the propositions out of a reply; never raises.
 
     Thoughts, fences, talk and one wrapping object around an array are taken off, and numbered or dashed lines are read.
-    Nothing is mended: what is mended wrongly looks like propositions, and what is malformed can be asked for again.
+    What is malformed can be asked for again, and is mended only where it was: what is mended wrongly looks like
+    propositions.
 
     Args:
         text: The reply.
@@ -229,11 +230,15 @@ def read_reply(text: str, *, finished: bool = False, questions: bool = False) ->
             last one breaks off is taken for cut.
         questions: Whether the passage's questions were asked for too: a list named like that, or, where the lists have
             no names, what ends in a question mark.
+        is_last: Whether it is not asked for again: a list in other quotation marks and brackets than JSON's is read.
     """
+    text = text.strip().lstrip("\ufeff").strip()
     try:
-        return _read(text.strip().lstrip("\ufeff").strip(), finished, questions)
+        return _read(text, finished, questions)
     except _UnusableReplyError as unusable:
-        return Reading(problem=unusable.args[0])
+        problem: Problem = unusable.args[0]
+    texts = _propositions(_quoted(text)) if is_last and problem == "unreadable" and not questions else ()
+    return Reading(texts, None if texts else problem)
 
 
 def without_example(texts: Iterable[str], passage: Passage) -> tuple[str, ...]:
@@ -316,13 +321,16 @@ def _whole(text: str) -> list[Any] | None:
     return None
 
 
+_THOUGHT = "(?:think(?:ing)?|thoughts?|reasoning|analysis|reflection|scratchpad)"
+_AFTER_THOUGHTS = re.compile(rf".*(?:</{_THOUGHT}>|<\|channel\|>final<\|message\|>)", re.DOTALL)
+
+
 def _without_thoughts(text: str) -> str:
     """Drop the thoughts before the answer, also where a chat template swallowed the opening tag."""
-    starts_with_answer = _START.match(text) is not None
-    _, closing, answer = text.rpartition("</think>")
-    if closing and not starts_with_answer and not re.match(r"[^\[{]*[\"']", answer):
+    thoughts = None if _START.match(text) else _AFTER_THOUGHTS.match(text)
+    if thoughts and not re.match(r"[^\[{]*[\"']", answer := text[thoughts.end() :]):
         return answer.strip()
-    if re.match(r"<think>", text):
+    if re.match(rf"<{_THOUGHT}>|<\|channel\|>", text):
         raise _UnusableReplyError("cut")
     return text
 
@@ -384,13 +392,37 @@ def _listed_in(item: dict[str, Any]) -> list[Any]:
         if nested := [value for value in choice.values() if isinstance(value, (list, dict)) and value]:
             return nested
     strings = [value for value in (named or item).values() if isinstance(value, str)]
-    if len(strings) > 1 and len(named) < len(item):
+    if len(strings) > 1 and len(named) < len(item) and not all(key.isdecimal() for key in item):
         raise _UnusableReplyError("unreadable")
     return list(strings)
 
 
+def _quoted(text: str) -> list[str]:
+    """Texts in quotation marks between brackets; none where it is not certain where one ends."""
+    text = "\n".join(" ".join(line.split()) for line in text.splitlines() if line.strip())
+    if len(text) > _LONGEST or (start := re.search(r"[\[［]\s?([\"'“‘「『])", text)) is None:
+        return []
+    opening = start[1]
+    closing = dict(zip("“‘「『", "”’」』", strict=True)).get(opening, opening)
+    body, _, rest = text[start.end() :].rpartition(closing)
+    texts = re.split(rf"{closing}(?:\s?[,，、]\s?|\n){opening}", body)
+    bare = [re.sub(r"(?<=\w)['’](?=\w)", "", one) for one in texts]  # an apostrophe is no quotation mark
+    is_odd = any(
+        one.count(opening) % 2 if opening == closing else one.count(opening) - one.count(closing) for one in bare
+    )
+    if is_odd or not re.fullmatch(r"\s?[,，、]?\s?[\]］]\W*", rest):
+        return []
+    with suppress(ValueError):  # escapes, as in JSON
+        escaped = (re.sub(r'(?<!\\)"', r"\"", one) for one in texts)
+        texts = [json.loads(f'"{one}"', strict=False) for one in escaped]
+    return texts
+
+
 _BULLET = r"[-*+•●◦–—]\s+|・\s*|[①-⑳]\s*"
-_NUMBER = r"[(（]?[0-9０-９]{1,3}(?:[.)．:]\s+|[）、]\s*|[.．](?=[^\s0-9０-９]))"
+_NUMBER = (
+    r"(?:\*\*)?(?i:(?:proposition|fact|命題) ?)?[(（]?[0-9０-９]{1,3}"
+    r"(?:[.)．:](?:\*\*)?\s+|[）、]\s*|[.．：](?=[^\s0-9０-９*]))"
+)
 _ITEM = re.compile(rf"[ \t]*(?:{_BULLET}|{_NUMBER})(.*)")
 _SENTENCE_END = re.compile(r"""[.!?。！？…．][)\]"'”’」』）]*$""")
 
@@ -403,6 +435,8 @@ def _listed(text: str, finished: bool) -> list[str]:
             items.append(item.group(1).strip())
         elif items and line.startswith(("  ", "\t", "　")) and line.strip():
             items[-1] += " " + line.strip()
+    if items and all(re.fullmatch(r'"[^"]+",?', item) for item in items):
+        items = [item.strip('",') for item in items]
     if items and looks_like_refusal(text):
         raise _UnusableReplyError("refused")
     ended = [bool(_SENTENCE_END.search(item)) for item in items]

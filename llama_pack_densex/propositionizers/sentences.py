@@ -308,7 +308,7 @@ def heading_text(heading: str) -> str:
     line = heading.splitlines()[0].strip()
     if found := _HEADING.fullmatch(line):
         line = found["wiki"] or re.sub(r"\s+#+$", "", found["atx"])
-    return _EMPHASIS.sub(r"\2", line)
+    return _LINK.sub(r"\1", _EMPHASIS.sub(r"\2", _IMAGE.sub("", line))).strip()
 
 
 def _scan(text: str) -> Iterator[Region | list[_Line]]:
@@ -444,6 +444,9 @@ _ARTICLE = re.compile(r"第[\d０-９一二三四五六七八九十百]{1,5}条"
 _PROMPT = re.compile(r"# *[a-z]")
 _LONGER = 4  # columns by which an underline is longer than its heading at most
 _EMPHASIS = re.compile(r"(\*\*|__|`)(.+?)\1")
+_IMAGE = re.compile(r"!\[[^\[\]]*\]\([^()]*\)")
+# A link, what pandoc reads of a heading, and a sign that is no markup.
+_LINK = re.compile(r"\[([^\[\]]*)\]\([^()]*\)|\{[#.][^{}]*\}\Z|\\(?=[!-/:-@\[-`{-~])")
 
 
 def _end_of_heading(lines: list[_Line], i: int, *, goes_on: bool) -> tuple[int, int]:

@@ -150,8 +150,10 @@ def document_ids(files: Sequence[FoundFile], indexed: Mapping[str, str]) -> dict
             names = [_name_with_root(file, folders) for file in same_name]
             if len({*names}) == len(names) and taken.isdisjoint(names):
                 break
-        ids.update(zip((file.path for file in same_name), names, strict=True))
-        taken.update(names)
+        for file, name in zip(same_name, names, strict=True):  # ガ is one character to people, two to macOS
+            composed = unicodedata.normalize("NFC", name)
+            ids[file.path] = name if composed in taken or composed in new else composed
+        taken.update(ids[file.path] for file in same_name)
     return ids
 
 

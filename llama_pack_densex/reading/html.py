@@ -57,7 +57,7 @@ class _Page(BeautifulSoup):
 def html_to_text(html: str) -> tuple[str, str]:
     """A page's title and text: headings as `#`, list items as `-` and `1.`, tables with pipes, code in fences."""
     soup = _Page(html, "html.parser")
-    title = on_one_line(soup.title.get_text()) if soup.title else ""
+    title = on_one_line(" ".join(one.get_text() for one in soup.select("title:not(svg title)", limit=1)))
     for tag in soup.select(", ".join(_DROPPED)):
         tag.extract()
     ready: list[str] = []

@@ -8,6 +8,7 @@ import logging
 import re
 import stat
 import threading
+import unicodedata
 from collections.abc import Sequence
 from contextlib import closing
 from itertools import zip_longest
@@ -94,6 +95,7 @@ def read_file(path: Path, document_id: str) -> list[Document]:
     for number, document in enumerate(documents, 1):
         for key in _SLIDE_KEYS if is_office else ():  # the text once more, in pieces
             document.metadata.pop(key, None)
+        document.metadata["file_name"] = unicodedata.normalize("NFC", path.name)
         is_page = suffix == ".pdf" or (suffix in (".pptx", ".pptm") and len(documents) > 1)
         document.id_ = f"{document_id}#page={number}" if is_page else document_id
     return documents
@@ -224,6 +226,10 @@ def _joined_word(found: re.Match[str]) -> str:
 _READERS = {".pdf": _pdf, ".html": _html, ".htm": _html, ".xhtml": _html, ".csv": _csv, ".tsv": _csv}
 
 
+_TYPOGRAPHIC = frozenset("“”„‘’«»–—…•·€£©®™°±×§µ²³½¼¾\xa0")
+_LETTERS_TO_ONE = 50  # in Czech or Polish, which have these marks too, one letter in twenty is not of ASCII, or more
+
+
 def decode(data: bytes, declared: str | None = None) -> str | None:
     """Decode text.
 
@@ -233,7 +239,7 @@ def decode(data: bytes, declared: str | None = None) -> str | None:
 
     Returns:
         The text, as UTF-8 if it can be, else as what it declares, else in the Japanese encoding that gives kana and
-        common kanji, else in what charset-normalizer takes it for; None where nothing fits.
+        common kanji, else as Windows' English, else in what charset-normalizer takes it for; None where nothing fits.
     """
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return _try(data, "utf-32" if data.startswith(codecs.BOM_UTF32_LE) else "utf-16")
@@ -247,12 +253,21 @@ def decode(data: bytes, declared: str | None = None) -> str | None:
     for encoding in ("cp932", "euc_jp"):  # what has kana in one of them cannot be decoded from the other
         if (text := _try(data, encoding)) and _KANA.search(text) and _japanese_share(text) >= _PLAUSIBLE:
             return text
+    if (text := _try(data, "cp1252")) is not None and _is_plain(text):
+        return text
     guesses = from_bytes(data)
     guess = guesses.best()
     western = next((one for one in guesses if one.encoding == "cp1252"), None)
     if guess is not None and western is not None and western.coherence >= guess.coherence:
         guess = western  # of equals, short texts seem to be in some Baltic code page
     return str(guess) if guess is not None else None
+
+
+def _is_plain(text: str) -> bool:
+    """Whether a text is English or the like: beyond ASCII it has typographic marks, and hardly a letter."""
+    foreign = [character for character in text if ord(character) > 127 and character not in _TYPOGRAPHIC]
+    is_rare = len(foreign) * _LETTERS_TO_ONE <= sum(map(str.isalpha, text)) and all(map(str.isalpha, foreign))
+    return is_rare and not re.search("[“”‘–—][À-ÿ]", text)  # as two bytes of Shift_JIS look
 
 
 def _unmarked_utf_16(data: bytes) -> str | None:

@@ -26,6 +26,14 @@ def test_all_kinds_of_files_give_the_same_records(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("encoding", ["cp932", "utf-8-sig", "utf-16"])
+def test_a_csv_file_may_be_in_what_excel_writes(tmp_path: Path, encoding: str) -> None:
+    text = "question,answers\r\n松本城の観覧料はいくらですか。,1200円\r\n"
+    (tmp_path / "a.csv").write_bytes(text.encode(encoding))
+    (record,) = read_records(tmp_path / "a.csv")
+    assert record.fields == {"question": "松本城の観覧料はいくらですか。", "answers": "1200円"}
+
+
 @pytest.mark.parametrize("mark", [",", ";", "\t"])
 def test_a_csv_file_may_be_divided_as_a_spreadsheet_divides_it(tmp_path: Path, mark: str) -> None:
     (tmp_path / "a.csv").write_text(f'question{mark}answers\n"When; where, why?"{mark}here|there\n', encoding="utf-8")
@@ -39,7 +47,7 @@ def test_a_csv_file_may_be_divided_as_a_spreadsheet_divides_it(tmp_path: Path, m
         ("a.jsonl", b'{"a": 1}\n{"a"\n', "line 2: expected a JSON object"),
         ("a.jsonl", b"[1]\n", "line 1: expected a JSON object, and this is list"),
         ("a.jsonl", b'{"a": "\xff"}\n', "expected UTF-8"),
-        ("a.csv", b"question,answer\na,\xff\n", "expected UTF-8"),
+        ("a.tsv", b"question\tanswer\na\t\xff\n", "expected UTF-8"),
         ("a.jsonl.gz", b"not packed", "expected gzip"),
         ("a.jsonl.gz", gzip.compress(b"{}\n" * 99, mtime=0)[:-12], "expected gzip"),
         ("a.csv", b"question,answer\na\n", "line 2: 1 columns; expected the header's 2"),

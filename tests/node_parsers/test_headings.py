@@ -41,6 +41,8 @@ def test_underlined_headings_are_headings_of_sections_too(underline: str, found:
 def test_a_heading_says_what_it_says_without_markup() -> None:
     text = "# **Tides** and `code` ##\n\n== 歴史 ==\n\nC#\n--\n\n## C#\n\nRain fell."
     assert sections(text)["Rain fell."] == "Tides and code, C#"
+    text = "# ![logo](a.png) Tides\n\n## [![ok](b.svg)](c)\n\n### 1\\. The [moon](d.md) {#moon}\n\nRain fell."
+    assert sections(text)["Rain fell."] == "Tides, 1. The moon"
 
 
 def test_chapters_and_captions_of_articles_are_sections() -> None:

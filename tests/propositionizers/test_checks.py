@@ -111,6 +111,48 @@ def test_a_date_may_be_said_by_another_one(proposition: str, is_said: bool) -> N
     assert (found(SALE, proposition) == []) == is_said
 
 
+RECIPE = Passage(
+    "電話は03-1234-5678。第二次大戦の後、1969年に店を開いた。鶏もも肉250グラムとだし150ミリリットルを5分煮る。営業は午後6時まで、13年後に移転した。",
+    title="青葉亭の親子丼",
+)
+PAINTER = Passage(
+    "Born in Coyoacán to a German father, Ruiz spent her childhood at La Casa Azul. She contracted polio at six, met "
+    "Brandvold on Dec. 5, 1929 and painted 143 works; they parted ten years later.",
+    title="Elena Ruiz",
+)
+
+
+@pytest.mark.parametrize(
+    ("passage", "proposition", "is_said"),
+    [
+        (RECIPE, "青葉亭の親子丼には鶏もも肉250gを使う。", True),
+        (RECIPE, "青葉亭の親子丼には鶏もも肉250mlを使う。", False),
+        (RECIPE, "青葉亭の親子丼のレシピではだしは150mlである。", True),
+        (RECIPE, "青葉亭の親子丼の所要時間は煮るのに5分である。", True),
+        (RECIPE, "青葉亭の電話番号は03-1234-5678である。", True),
+        (RECIPE, "青葉亭の店は第2次大戦の後に開いた。", True),
+        (RECIPE, "青葉亭の店は第1次大戦の後に開いた。", False),
+        (RECIPE, "青葉亭は18時に営業を終える。", True),
+        (RECIPE, "青葉亭は19時に営業を終える。", False),
+        (RECIPE, "青葉亭は1982年に移転した。", True),
+        (RECIPE, "青葉亭は1983年に移転した。", False),
+        (PAINTER, "Elena Ruiz and Brandvold parted in 1939.", True),
+        (PAINTER, "Elena Ruiz and Brandvold parted in 1941.", False),
+        (PAINTER, "Elena Ruiz met Brandvold on December 5, 1929.", True),
+        (PAINTER, "Elena Ruiz met Brandvold on November 5, 1929.", False),
+        (PAINTER, "Elena Ruiz met Halvorsen in 1929.", False),
+        (PAINTER, "Elena Ruiz was born in Bogotá.", False),
+        (PAINTER, "Elena Ruiz contracted polio at 20.", False),
+        (PAINTER, "Elena Ruiz lived in the 20th century.", True),
+        (PAINTER, "Elena Ruiz lived in the 18th century.", False),
+    ],
+)
+def test_numbers_units_and_names_are_compared_by_what_they_mean(
+    passage: Passage, proposition: str, is_said: bool
+) -> None:
+    assert (found(passage, proposition) == []) is is_said
+
+
 def test_a_name_that_is_not_there_is_reported_once() -> None:
     texts = ["Karsted Lighthouse was sold to Wexford Lines.", "Wexford Lines painted Karsted Lighthouse."]
     assert found(TOWER, *texts) == [("grounding", 0), ("grounding", 0)]  # Wexford, Lines

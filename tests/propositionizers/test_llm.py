@@ -194,6 +194,17 @@ def test_a_malformed_reply_is_asked_for_again(style: str) -> None:
     assert (list(made.texts), made.status, len(server.requests)) == (ALL, "repaired", 2)
 
 
+@pytest.mark.parametrize("style", sorted({*MALFORMED} - {"comments"}))
+@BOTH
+def test_a_model_that_writes_lists_in_its_own_way_each_time_loses_nothing(
+    passage: Passage, held_here: dict[str, list[str]], propositions: list[str], style: str
+) -> None:
+    with OpenAIServer(held(held_here, style=STYLES[style])) as server:
+        (made,) = propositionizer(server).propositionize([passage])
+    assert list(made.texts) == propositions
+    assert made.status in ("ok", "repaired")
+
+
 @BOTH
 @pytest.mark.parametrize("finish", ["length", "stop"])
 def test_a_cut_reply_splits_the_passage_and_loses_nothing(

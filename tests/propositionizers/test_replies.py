@@ -38,6 +38,23 @@ def test_what_is_no_list_in_any_notation_is_not_mended(style: str) -> None:
 @pytest.mark.parametrize(
     ("reply", "texts"),
     [
+        ("['It's salty.', 'The \"miso\"', 'isn't']", ["It's salty.", 'The "miso"', "isn't"]),
+        ("［「味噌は「辛い」。」、「赤い。」］", ["味噌は「辛い」。", "赤い。"]),
+        ("[“a “b” c”，“d”]", ["a “b” c", "d"]),
+        ('["a "b" c"\n"d"]', ['a "b" c', "d"]),
+        ('["a "b", "c" d", "e"]', []),  # where does the first one end?
+        ('["a", "caf\\u00e9 \\"b\\""\n"c"]', ["a", 'café "b"', "c"]),
+        ("see [1]", []),
+    ],
+)
+def test_other_quotation_marks_are_read_where_it_is_not_asked_again(reply: str, texts: list[str]) -> None:
+    assert list(read_reply(reply, finished=True, is_last=True).texts) == texts
+    assert read_reply(reply, finished=True).problem == "unreadable"
+
+
+@pytest.mark.parametrize(
+    ("reply", "texts"),
+    [
         ("['It\\'s salty.', 'b c',]", ["It's salty.", "b c"]),
         ('{"a": ["x y"], "b": ["z"]}', ["x y", "z"]),
         ('{"proposition_1": "x y", "proposition_2": "z"}', ["x y", "z"]),
@@ -57,6 +74,12 @@ def test_what_is_no_list_in_any_notation_is_not_mended(style: str) -> None:
             ["The tag <think> opens.", "The tag </think> closes."],
         ),
         ('the thoughts ["x"]\n</think>["a b"]', ["a b"]),
+        ('<thinking>["x"]</thinking>\n["a b"]', ["a b"]),
+        ('<|channel|>analysis<|message|>["x"]<|end|><|channel|>final<|message|>["a b"]', ["a b"]),
+        ('{"1": "a b", "2": "c d"}', ["a b", "c d"]),
+        ("**1.** a b\n**2.** c d", ["a b", "c d"]),
+        ("Proposition 1: a b\n命題2：c d", ["a b", "c d"]),
+        ('- "a b"\n- "c d",', ["a b", "c d"]),
     ],
 )
 def test_what_is_read(reply: str, texts: list[str]) -> None:

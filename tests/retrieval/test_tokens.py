@@ -24,6 +24,7 @@ from llama_pack_densex.stores.words import Words
         ("ＧⅠレース２着", ["gi", "レー", "ース", "レース", "2", "着"]),
         ("The runners were running", ["runner", "run"]),
         ("1,200 metres in 1998", ["1200", "metr", "1998"]),
+        ("data\u00adbase of the \u200b東\u200b京", ["databas", "東京", "東京"]),
         ("iPhone15を買う", ["iphone15", "を買", "買う", "買"]),
         ("서울은 수도", ["서울", "울은", "수도"]),
         ("我爱北京。", ["我爱", "爱北", "北京", "我爱北京"]),
