@@ -489,6 +489,27 @@ def test_a_word_that_the_end_of_a_line_parts_is_whole(tmp_path: Path) -> None:
     assert page.text.split("\n") == ["The documentation", "says", "what is Debian-Edu", "for."]
 
 
+def test_the_running_heads_and_the_numbers_of_pages_are_no_text(tmp_path: Path) -> None:
+    pytest.importorskip("pypdfium2")
+    below = ") Tj 0 -14 Td ("
+    heads = [f"{'Rum' if n > 5 else 'Tea'} in 1859 - {n + 4}" for n in range(12)]
+    sheets = [[head, f"On day {n * n} it rained.", f"Page {n + 1} of 12"] for n, head in enumerate(heads)]
+    file = write(tmp_path / "a.pdf", pdf_bytes([below.join(sheet) for sheet in sheets]))
+    first, *others = (page.text for page in read_file(file, "a.pdf"))
+    assert first.split("\n") == sheets[0]  # once, so that what they say is not lost
+    assert others[5].split("\n") == sheets[6][:2]  # of the next chapter
+    assert [text for n, text in enumerate(others, 1) if n != 6] == [
+        f"On day {n * n} it rained." for n in range(1, 12) if n != 6
+    ]
+
+
+def test_rows_of_figures_at_the_edges_of_pages_are_no_numbers_of_pages(tmp_path: Path) -> None:
+    pytest.importorskip("pypdfium2")
+    rows = [f"{n * n} {n * 7 % 5}" for n in range(8)]
+    pages = read_file(write(tmp_path / "a.pdf", pdf_bytes(rows)), "a.pdf")
+    assert [page.text for page in pages] == rows
+
+
 def test_an_encrypted_pdf_is_an_error_that_says_so(tmp_path: Path) -> None:
     pytest.importorskip("pypdfium2")
     keys = f"/O <{'41' * 32}> /U <{'42' * 32}> /P -4"

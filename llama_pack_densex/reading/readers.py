@@ -177,6 +177,8 @@ _PDFIUM = threading.Lock()  # it may be used by one thread at a time
 _HYPHEN = re.compile(r"[\x02\ufffe](\S*) ?")  # what PDFium puts for one that parts a word at the end of a line
 # A title that a program made up, of a file's name for one.
 _NO_TITLE = re.compile(r"(?i)^(?:microsoft |untitled|無題|名称未設定)|\.\w{2,5}$")
+_RUNNING, _NEAR = 2, 4  # lines that a page's head or foot has, and pages among which one recurs
+_DIGITS = re.compile(r"\d{1,5}")
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\ufffe\uffff]")  # broken fonts leave them, and stores do not take NUL
 
 
@@ -195,13 +197,32 @@ def _pdf(file: Path) -> _Parts:
         with closing(document):
             title, begun, section = document.get_metadata_value("Title").strip(), _sections_begun(document), ""
             of_all = {"title": title} if title and not _NO_TITLE.search(title) else {}
-            for number, page in enumerate(document):
-                text = _HYPHEN.sub(_joined_word, page.get_textpage().get_text_range().replace("\r\n", "\n"))
+            texts = [page.get_textpage().get_text_range().replace("\r\n", "\n") for page in document]
+            for number, text in enumerate(_without_running_lines(texts)):
                 about = {**of_all, "page_label": document.get_page_label(number) or str(number + 1)}
                 about |= {"section": section} if section and number not in begun else {}
                 section = begun.get(number, section)
-                parts.append((_CONTROLS.sub("", text), about))
+                parts.append((_CONTROLS.sub("", _HYPHEN.sub(_joined_word, text)), about))
     return parts
+
+
+def _without_running_lines(pages: Sequence[str]) -> list[str]:
+    """Pages without the heads and feet that recur on those near them, where these have letters but for the first."""
+    left = [page.strip().split("\n") for page in pages]
+    for edge in (0, -1) * _RUNNING:
+        lines = [page[edge].strip() if page else "" for page in left]
+        for i, line in enumerate(lines):
+            near = range(max(i - _NEAR, 0), min(i + _NEAR + 1, len(lines)))
+            same = [j for j in near if j != i and line and _recurs(line, lines[j], j - i)]
+            if len(same) > 2 and (same[0] < i or not re.search(r"[^\W\d]", line)):
+                del left[i][edge]
+    return ["\n".join(page) for page in left]
+
+
+def _recurs(line: str, other: str, pages: int) -> bool:
+    """Whether a line is that of some pages on, but for numbers that count pages."""
+    numbers = zip(_DIGITS.findall(line), _DIGITS.findall(other), strict=False)
+    return _DIGITS.sub("0", line) == _DIGITS.sub("0", other) and all(int(b) - int(a) in (0, pages) for a, b in numbers)
 
 
 def _sections_begun(document: Any) -> dict[int, str]:
