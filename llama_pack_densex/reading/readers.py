@@ -25,10 +25,8 @@ from llama_pack_densex.reading.files import MissingReaderError, UnreadableFileEr
 logger = logging.getLogger(__name__)
 
 _FILES_ADVICE = 'install it with: pip install "llama-pack-densex[files]"'
-_OFFICE = (".docx", ".pptx", ".pptm", ".epub")  # LlamaIndex's own readers serve
-_OFFICE_ADVICE = (
-    "install LlamaIndex's readers with: pip install llama-index-readers-file docx2txt python-pptx EbookLib html2text"
-)
+_SLIDES = (".pptx", ".pptm")  # LlamaIndex's own reader serves
+_SLIDES_ADVICE = "install LlamaIndex's reader with: pip install llama-index-readers-file python-pptx"
 _WHATWG = {  # what browsers take these labels for: pages say the first and are the second
     "iso-8859-1": "cp1252", "iso8859-1": "cp1252", "latin-1": "cp1252", "latin1": "cp1252", "us-ascii": "cp1252",
     "ascii": "cp1252", "iso-8859-9": "cp1254", "gb2312": "gb18030", "gbk": "gb18030", "euc-kr": "cp949",
@@ -64,15 +62,15 @@ def read_file(path: Path, document_id: str) -> list[Document]:
         MissingReaderError: A package is missing; the message says what to install.
     """
     suffix = path.suffix.lower()
-    is_office = suffix in _OFFICE
+    are_slides = suffix in _SLIDES
     try:
         str(path).encode("utf-8")
         if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for
             raise UnreadableFileError(path, "is no regular file")
         extractors: dict[str, BaseReader] = (
-            {} if is_office else {suffix: _AlreadyRead(_READERS.get(suffix, _text)(path))}
+            {} if are_slides else {suffix: _AlreadyRead(_READERS.get(suffix, _text)(path))}
         )
-        if is_office:
+        if are_slides:
             import llama_index.readers.file  # type: ignore[import-not-found]  # noqa: F401  # without it core would take the file for text
         reader = SimpleDirectoryReader(input_files=[path], file_extractor=extractors, raise_on_error=True)
         documents = reader.load_data()
@@ -81,7 +79,7 @@ def read_file(path: Path, document_id: str) -> list[Document]:
     except OSError as error:
         raise UnreadableFileError(path, f"cannot be read: {error.strerror or error}") from error
     except ImportError as error:
-        advice = _OFFICE_ADVICE if is_office else _FILES_ADVICE
+        advice = _SLIDES_ADVICE if are_slides else _FILES_ADVICE
         raise MissingReaderError(path, f"needs more packages ({error}): {advice}") from error
     except UnreadableFileError:
         raise
@@ -92,9 +90,9 @@ def read_file(path: Path, document_id: str) -> list[Document]:
     if not documents:  # the reader of slides logs what is wrong and goes on
         raise UnreadableFileError(path, "cannot be read: it may be damaged; save it anew")
     for number, document in enumerate(documents, 1):
-        for key in _SLIDE_KEYS if is_office else ():  # the text once more, in pieces
+        for key in _SLIDE_KEYS if are_slides else ():  # the text once more, in pieces
             document.metadata.pop(key, None)
-        is_page = suffix == ".pdf" or (suffix in (".pptx", ".pptm") and len(documents) > 1)
+        is_page = suffix == ".pdf" or (are_slides and len(documents) > 1)
         document.id_ = f"{document_id}#page={number}" if is_page else document_id
     return documents
 
@@ -173,10 +171,28 @@ def _html(file: Path) -> _Parts:
     return [(text, {"title": title} if title else {})]
 
 
+def _epub(file: Path) -> _Parts:
+    """A book as one text, with its title."""
+    from llama_pack_densex.reading.archives import book_pages
+    from llama_pack_densex.reading.html import declared_encoding, html_to_text
+
+    title, pages = book_pages(file)
+    texts = [html_to_text(_decoded(file, page, declared_encoding(page)))[1] for page in pages]
+    return [("\n".join(filter(None, texts)), {"title": title} if title else {})]
+
+
+def _docx(file: Path) -> _Parts:
+    """A Word document as Markdown: headings by their styles, items, tables with pipes."""
+    from llama_pack_densex.reading.archives import word_page
+    from llama_pack_densex.reading.html import html_to_text
+
+    title, page = word_page(file)
+    return [(html_to_text(page)[1], _named(title))]
+
+
 _PDFIUM = threading.Lock()  # it may be used by one thread at a time
 _HYPHEN = re.compile(r"[\x02\ufffe](\S*) ?")  # what PDFium puts for one that parts a word at the end of a line
-# A title that a program made up, of a file's name for one.
-_NO_TITLE = re.compile(r"(?i)^(?:microsoft |untitled|無題|名称未設定)|\.\w{2,5}$")
+_NO_TITLE = re.compile(r"(?i)^(?:microsoft |untitled|無題|名称未設定)|\.\w{2,5}$")  # of a file's name, for one
 _RUNNING, _NEAR = 2, 4  # lines that a page's head or foot has, and pages among which one recurs
 _DIGITS = re.compile(r"\d{1,5}")
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\ufffe\uffff]")  # broken fonts leave them, and stores do not take NUL
@@ -195,8 +211,7 @@ def _pdf(file: Path) -> _Parts:
                 raise
             raise UnreadableFileError(file, "is encrypted: save it without a password") from None
         with closing(document):
-            title, begun, section = document.get_metadata_value("Title").strip(), _sections_begun(document), ""
-            of_all = {"title": title} if title and not _NO_TITLE.search(title) else {}
+            of_all, begun, section = _named(document.get_metadata_value("Title")), _sections_begun(document), ""
             texts = [page.get_textpage().get_text_range().replace("\r\n", "\n") for page in document]
             for number, text in enumerate(_without_running_lines(texts)):
                 about = {**of_all, "page_label": document.get_page_label(number) or str(number + 1)}
@@ -204,6 +219,11 @@ def _pdf(file: Path) -> _Parts:
                 section = begun.get(number, section)
                 parts.append((_CONTROLS.sub("", _HYPHEN.sub(_joined_word, text)), about))
     return parts
+
+
+def _named(title: str) -> dict[str, str]:
+    """A title as metadata, but for one that a program made up."""
+    return {"title": title.strip()} if title.strip() and not _NO_TITLE.search(title.strip()) else {}
 
 
 def _without_running_lines(pages: Sequence[str]) -> list[str]:
@@ -242,7 +262,8 @@ def _joined_word(found: re.Match[str]) -> str:
     return f"{'' if found[1][:1].islower() else '-'}{found[1]}\n"
 
 
-_READERS = {".pdf": _pdf, ".html": _html, ".htm": _html, ".xhtml": _html, ".csv": _csv, ".tsv": _csv}
+_READERS = {".pdf": _pdf, ".html": _html, ".htm": _html, ".xhtml": _html, ".csv": _csv, ".tsv": _csv, ".epub": _epub}
+_READERS |= {".docx": _docx, ".docm": _docx}
 
 
 def decode(data: bytes, declared: str | None = None) -> str | None:
