@@ -235,7 +235,7 @@ def _abbreviates(run: str, begin: int, start: int, first: int) -> bool:
         return bool(_NUMBER.match(run, first))
     if word.isdigit():
         return len(word) < 3 and (following in _MONTHS or previous.endswith((":", ";")))
-    if len(word) == 1 and word.isalpha() and not CJK.search(last):
+    if len(word) == 1 and word.isalpha() and not _WIDE.search(last):
         if not word.isupper():
             return word in "vcbdrpnmf" or word.lower() == word.upper()
         is_initial = following.isupper() and run[first + 1 : first + 2] == "."  # J. A. Hobson
@@ -435,8 +435,14 @@ _LEVELS = {"=": 1, "*": 1, "#": 1, "-": 2, "~": 3, "^": 4, '"': 5}
 # Numbers of two parts and more, those of chapters and sections, and marks; "# apt-get update" below a line is a prompt.
 _TOLD = re.compile(
     r"(?:\d{1,3}(?:\.\d{1,3}){1,4}\.?[ \t\xa0\u3000]+(?![a-z])(?=[^\W\d_]|[\"“”‘「『(（\[])"
-    r"|第[\d０-９一二三四五六七八九十百]{1,5}(?P<unit>[編部章節条])|(?P<mark>[■◆▼])[ \u3000]*\S)"
+    r"|第 ?[\d０-９一二三四五六七八九十百]{1,5} ?(?P<unit>[編部章節条])|(?P<mark>[■◆▼])[ \u3000]*\S)"
     r"(?!.*(?:[.．…‥・·] ?){4}).{0,80}|(?P<open>[（【])[^（）【】]{1,40}[）】]"
+)
+# What else tells one between blank lines: numbers of one part, and those that a name of a file or a command follows.
+_ALONE = re.compile(
+    r"(?:(?P<chapter>Chapter|Appendix|Part|Kapitel|Anhang|付録|附录|부록) ?[\dA-Z]{1,4}[.:．：]?[ \t\xa0\u3000]+\S"
+    r"|\d{1,3}(?:\.\d{1,3}){1,4}\.?[ \t\xa0\u3000]+\S|[\d０-９]{1,2}(?:\.[ \t]+|．\s*)[^\W\d_a-z])"
+    r"(?!.*(?:[.．…‥・·] ?){4}).{0,60}"
 )
 _NOT_LAST = ".!。！．｡、，,:：;；"
 _LEVEL_OF = {"編": 1, "部": 1, "章": 1, "節": 2, "条": 3, "■": 2, "【": 2, "◆": 3, "▼": 3, "（": 3}
@@ -462,28 +468,33 @@ def _end_of_heading(lines: list[_Line], i: int, *, goes_on: bool) -> tuple[int, 
 
 def _numbered(lines: list[_Line], i: int) -> int:
     """The level of line i if its number or mark tells a heading, as in PDF, and no entry of a list or of contents."""
-    line, kind = lines[i], _kind(lines[i].text)
-    above, below = lines[i - 1].text if i else "", lines[i + 1] if i + 1 < len(lines) else line
-    follows = below.text or (lines[i + 2].text if i + 2 < len(lines) else "")
-    if not kind or not follows or kind in (_kind(above), _kind(follows)):
+    around = [lines[n].text if 0 <= n < len(lines) else "" for n in range(i - 2, i + 3)]
+    line, above, below, before = lines[i], around[1], around[3], around[0]
+    follows = below or around[4]
+    is_alone = not above and (not below or "\u3000" in lines[i + 1].indent)
+    kind = _kind(line.text, is_alone)
+    if not kind or not follows or kind in (_kind(above), _kind(follows, is_alone)):
         return 0
     if kind == "（" and not _ARTICLE.match(follows):  # the caption of an article of a law
         return 0
+    indent = lines[i + 1 if below else i + 2].indent
+    if kind == "1" and (_LIST_MARKER.match(before) or _LIST_MARKER.match(follows) or "  " in indent):
+        return 0  # an item, or one of several paragraphs
     is_within = (
         _width(above) >= 40 and not _LIST_MARKER.match(above) and not _ends_with(above, _STOPS + ":：0123456789")
     )
-    is_begun = below.text and (_width(line.text) >= 60 or len(below.indent) > len(line.indent) + 1)
+    is_begun = below and (_width(line.text) >= 60 or len(indent) > len(line.indent) + 1)
     if is_within or is_begun:  # a sentence or entry of several lines
         return 0
     return _LEVEL_OF.get(kind) or kind.count(".") + 1
 
 
-def _kind(line: str) -> str:
+def _kind(line: str, is_alone: bool = False) -> str:
     """What tells that a line may be a heading: its number, or a character; empty where nothing does."""
-    found = None if line[-1:] in _NOT_LAST else _TOLD.fullmatch(line)
+    found = None if line[-1:] in _NOT_LAST else _TOLD.fullmatch(line) or (_ALONE.fullmatch(line) if is_alone else None)
     if found is None:
         return ""
-    return next(filter(None, found.groups()), "") or re.sub(r"[^.]", "", line.split()[0].rstrip("."))
+    return next(filter(None, found.groups()), "") or re.sub(r"[^.]", "", line.split()[0].rstrip(".")) or "1"
 
 
 def _underlined(lines: list[_Line], i: int) -> str:
@@ -563,9 +574,9 @@ def _goes_on(above: _Line, below: _Line, margin: int, is_prose: bool) -> bool:
     share, is_cjk = width / margin, CJK.match(above.text[-1])
     marker = _LIST_MARKER.match(below.text)
     if marker:
-        # "…at the age of\n45. He then" is a wrapped sentence and not item 45.
+        # "…at the age of\n45. He then" is a wrapped sentence and not item 45, and bash\n(1) a page of the manual.
         is_wrap = not in_list and width >= 40 and not _ends_with(above.text, _STOPS + ":：")
-        if not is_wrap or marker["number"] in (None, "1", "１", "a", "i", "I"):
+        if not is_wrap or (below.text[0] not in "(（" and marker["number"] in (None, "1", "１", "a", "i", "I")):
             return False
     # A full stop may be an abbreviation's: the rules for sentences decide. Every other terminator is final.
     if _ends_with(above.text, _STOPS.replace(".", "") + ":：") or (letter.islower() and _ends_with(above.text, ".")):
