@@ -19,7 +19,7 @@ from itertools import chain
 from typing import Any, Literal
 
 from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
-from llama_pack_densex.propositionizers.language import words
+from llama_pack_densex.propositionizers.language import LEADER, contents_entries, words
 
 
 def segment(text: str) -> list[Region]:
@@ -52,11 +52,14 @@ def passage_sentences(text: str) -> tuple[str, ...]:
     """Split a passage into the units that stand in for propositions.
 
     Headings are left out: alone they state nothing, and yet match a question about their topic best. So are rules and
-    other lines without a letter or digit. A passage that holds nothing else keeps them, so that every passage that is
-    not blank has a unit.
+    other lines without a letter or digit, and the entries of a table of contents. A passage that holds nothing else
+    keeps them, these as one unit, so that every passage that is not blank has a unit.
     """
-    segments = segment(text)
+    segments, entries = segment(text), contents_entries(text)
     stating = [one for one in segments if one.kind != "heading" and any(map(str.isalnum, text[one.start : one.end]))]
+    stating = [one for one in stating if text[one.start : one.end].splitlines()[-1].strip() not in entries]
+    if entries and not stating:
+        return (text.strip(),)
     return tuple(text[one.start : one.end] for one in stating or segments)
 
 
@@ -195,8 +198,8 @@ def _ends_sentence(run: str, begin: int, stop: re.Match[str], end: int, opener: 
     letter, before = run[first : first + 1], run[start - 1 : start]
     if not letter:
         return after == len(run)
-    if before in ("[", "(", "［", "（"):
-        return False  # "[...]" is an omission, "(?)" a doubt
+    if before in ("[", "(", "［", "（") or (letter.isdigit() and run[start - 2 : start] == ". "):
+        return False  # "[...]" is an omission, "(?)" a doubt, and ". . . 7" leads to a page
     is_apart, is_cjk, is_marker = after > end, bool(CJK.match(letter)), bool(_MARKER.fullmatch(run, begin, start))
     is_quoted = 0 <= opener < start  # in "。（笑）", what was opened after the terminator says nothing about it
     # "（かもしれない。）" or "(who?)" in the middle of a sentence does not end it.
@@ -512,6 +515,7 @@ def _underlined(lines: list[_Line], i: int) -> str:
 
 
 _RULE = re.compile(r"(?:([-*_=~#+─━—–・])[ \t]*)\1(?:[ \t]*\1)+")
+_LED = re.compile(rf"{LEADER}\S{{1,9}}\Z")
 _LIST_MARKER = re.compile(
     r"[-*+–—][ \t\u3000]+"
     r"|[•‣◦▪▫●○■□◆◇►▶➢✓✔※・･·](?![・･·])\s*"
@@ -567,7 +571,12 @@ def _goes_on(above: _Line, below: _Line, margin: int, is_prose: bool) -> bool:
     is_indented = len(below.indent) > len(above.indent) + 1 or (
         "\u3000" in below.indent and "\u3000" not in above.indent
     )
-    is_rule = _RULE.fullmatch(above.text) or _RULE.fullmatch(below.text) or _FENCE.fullmatch(below.text)
+    is_rule = (
+        _RULE.fullmatch(above.text)
+        or _LED.search(above.text)
+        or _RULE.fullmatch(below.text)
+        or _FENCE.fullmatch(below.text)
+    )
     if (is_indented and not in_list) or (above.text[0] == ">") != (below.text[0] == ">") or is_rule:
         return False
     width, letter = _width(above.text), _first_letter(below.text)

@@ -23,7 +23,16 @@ from typing import Any
 import pyarrow as pa
 from llama_index.core.schema import BaseNode
 
-from llama_pack_densex.propositionizers.language import CJK, is_cjk, runs, sendable, tokenize, unwrapped, words_of
+from llama_pack_densex.propositionizers.language import (
+    CJK,
+    contents_entries,
+    is_cjk,
+    runs,
+    sendable,
+    tokenize,
+    unwrapped,
+    words_of,
+)
 from llama_pack_densex.stores.lance_table import (
     ALL,
     IN_MEMORY,
@@ -127,9 +136,13 @@ class Words:
         return [token for token in ("\ue000".join(token.split()) for token in whole) if token]
 
     def of(self, record: NodeRecord) -> str | None:
-        """A node's own words; None for one that is not searched by words."""
-        searched = record.granularity == "passage" or record.passage_id
-        return " ".join(self.tokens(record.text)) if searched else None
+        """A node's own words, but for those of a table of contents; None for one that is not searched by words."""
+        if record.granularity != "passage" and not record.passage_id:
+            return None
+        text, entries = record.text, contents_entries(record.text)
+        if entries:  # they hold the words of what they lead to, and nothing else
+            text = "\n".join(line for line in text.split("\n") if line.strip() not in entries)
+        return " ".join(self.tokens(text))
 
     def of_passage(self, own: str, stated: Iterable[str]) -> str:
         """The words that a passage is found by.

@@ -161,6 +161,7 @@ LINES = {
     "a wrap before the section of a manual": (
         "The rules are the same that are told in the manual page of bash\n(1) and in its own. |They are short."
     ),
+    "entries of contents": "1.1 The tower . . . . . . . . 5\n|1.2 The lamp of Karsted and its keeper . . . . . . 17",
     "items in brackets": "There are three of them on the long table over there:\n|(1) apples;\n|(2) pears.",
     "a wrapped Korean word": (
         "1994년은 데비안 프로젝트를 정비하여 제대로 동작하기 시작했\n다. |1994년에는 공식적인 릴리스가 없다."
