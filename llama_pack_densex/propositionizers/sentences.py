@@ -458,13 +458,14 @@ _EMPHASIS = re.compile(r"(\*\*|__|`)(.+?)\1")
 def _end_of_heading(lines: list[_Line], i: int, *, goes_on: bool) -> tuple[int, int]:
     """The line after the heading that is line i, and its level; i and 0 where it is none.
 
-    A line of dashes below prose that goes on is a rule, not what makes a heading of the last line.
+    A line of dashes below prose that goes on is a rule, not what makes a heading of the last line; what ends a frame of
+    AsciiDoc is none either.
     """
     found = _HEADING.fullmatch(lines[i].text)
     if found and len(lines[i].indent) < 4 and not (_PROMPT.match(lines[i].text) and i and lines[i - 1].text):
         return i + 1, len(found["hashes"] or found["signs"])
     sign = _underlined(lines, i)
-    if sign and not (sign == "-" and goes_on):
+    if sign and not (goes_on and (sign == "-" or _ends_with(lines[i].text, _STOPS))):
         return i + 2, _LEVELS[sign]
     return (i + 1, level) if (level := _numbered(lines, i)) else (i, 0)
 
@@ -511,7 +512,7 @@ def _underlined(lines: list[_Line], i: int) -> str:
         return ""
     is_alone = i == 0 or not lines[i - 1].text or _RULE.fullmatch(lines[i - 1].text)
     is_exact = is_alone and 0 <= len(below) - _width(text) <= _LONGER and text[-1] not in ":："
-    return below[0] if is_exact or (below[0] in "=-" and not _LIST_MARKER.match(text)) else ""
+    return below[0] if is_exact or (below[0] in "=-" and text[0] != "[" and not _LIST_MARKER.match(text)) else ""
 
 
 _RULE = re.compile(r"(?:([-*_=~#+─━—–・])[ \t]*)\1(?:[ \t]*\1)+")

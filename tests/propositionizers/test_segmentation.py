@@ -284,6 +284,11 @@ def test_headings_of_restructured_text_open_no_block_of_code() -> None:
     ]
 
 
+def test_a_frame_of_asciidoc_makes_no_headings() -> None:
+    text = "First\n-----\n\n[NOTE]\n==============\nIt is a lamp that nobody\nhas ever lit.\n==============\n\nThe end."
+    assert [text[found.start : found.end] for found in segment(text) if found.kind == "heading"] == ["First\n-----"]
+
+
 PAGE_JA = """\
 2.2 プログラムの選定
 おそらく、作成したいパッケージを選んだことと思います。まず最初にしなければならないことは、ディストリビ
