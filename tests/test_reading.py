@@ -592,6 +592,7 @@ def test_a_damaged_pdf_is_an_error_that_names_the_file(tmp_path: Path) -> None:
 def test_html_becomes_text_without_scripts_styles_and_navigation(tmp_path: Path) -> None:
     source = "<style>p{}</style><nav>Home</nav><p>Rain &amp; <b>wind</b>.</p><script>x()</script><footer>2020</footer>"
     source += "<div style='color:red;Display: none'><p>Snow.</div><p hidden>Hail."
+    source += '<div class="x toc"><p>Contents<ul><li>Rain<li>Wind</ul></div>'
     assert html(tmp_path, source) == "Rain & wind.\n"
 
 
