@@ -95,7 +95,7 @@ def compared(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", text).split())
 
 
-def contents_entries(text: str) -> frozenset[str]:
+def contents_of(text: str) -> frozenset[str]:
     """The numbered lines of a table of contents, whose dots lead to pages: unlike prices, their numbers never fall."""
     found = list(_ENTRY.finditer(text))
     pages = [int(one[1]) for one in found if one[1]]

@@ -19,7 +19,7 @@ from itertools import chain
 from typing import Any, Literal
 
 from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
-from llama_pack_densex.propositionizers.language import LEADER, contents_entries, words
+from llama_pack_densex.propositionizers.language import LEADER, contents_of, words
 
 
 def segment(text: str) -> list[Region]:
@@ -55,7 +55,7 @@ def passage_sentences(text: str) -> tuple[str, ...]:
     other lines without a letter or digit, and the entries of a table of contents. A passage that holds nothing else
     keeps them, these as one unit, so that every passage that is not blank has a unit.
     """
-    segments, entries = segment(text), contents_entries(text)
+    segments, entries = segment(text), contents_of(text)
     stating = [one for one in segments if one.kind != "heading" and any(map(str.isalnum, text[one.start : one.end]))]
     stating = [one for one in stating if text[one.start : one.end].splitlines()[-1].strip() not in entries]
     if entries and not stating:

@@ -29,8 +29,8 @@ def book_pages(file: Path) -> tuple[str, list[bytes]]:
         return title.strip(), [archive.read(posixpath.normpath(posixpath.join(folder, page))) for page in pages]
 
 
-def word_page(file: Path) -> tuple[str, str]:
-    """The title of a Word document, and its text and footnotes, without what repeats on each of its pages."""
+def word_pages(file: Path) -> tuple[str, list[bytes]]:
+    """The title of a Word document, and its text and its notes, without what repeats on each of its pages."""
     with ZipFile(file) as archive:
         names = archive.namelist()
         styles = _part(archive, "word/styles.xml") if "word/styles.xml" in names else Element("none")
@@ -42,7 +42,7 @@ def word_page(file: Path) -> tuple[str, str]:
             tags[identity] = f"h{found[1] or 1}" if found else _tag(style, based)
         kept = [name for name in ("word/document.xml", "word/footnotes.xml", "word/endnotes.xml") if name in names]
         title = _part(archive, "docProps/core.xml").findtext("{*}title") if "docProps/core.xml" in names else ""
-        return (title or "").strip(), "".join(_html(_part(archive, name), tags) for name in kept)
+        return (title or "").strip(), [_html(_part(archive, name), tags).encode() for name in kept]
 
 
 def _part(archive: ZipFile, name: str) -> Element:

@@ -171,23 +171,14 @@ def _html(file: Path) -> _Parts:
     return [(text, {"title": title} if title else {})]
 
 
-def _epub(file: Path) -> _Parts:
-    """A book as one text, with its title."""
-    from llama_pack_densex.reading.archives import book_pages
+def _archive(file: Path) -> _Parts:
+    """A book or a Word document as one text, with its title."""
+    from llama_pack_densex.reading.archives import book_pages, word_pages
     from llama_pack_densex.reading.html import declared_encoding, html_to_text
 
-    title, pages = book_pages(file)
+    title, pages = (book_pages if file.suffix.lower() == ".epub" else word_pages)(file)
     texts = [html_to_text(_decoded(file, page, declared_encoding(page)))[1] for page in pages]
-    return [("\n".join(filter(None, texts)), {"title": title} if title else {})]
-
-
-def _docx(file: Path) -> _Parts:
-    """A Word document as Markdown: headings by their styles, items, tables with pipes."""
-    from llama_pack_densex.reading.archives import word_page
-    from llama_pack_densex.reading.html import html_to_text
-
-    title, page = word_page(file)
-    return [(html_to_text(page)[1], _named(title))]
+    return [("\n".join(filter(None, texts)), _named(title))]
 
 
 _PDFIUM = threading.Lock()  # it may be used by one thread at a time
@@ -262,8 +253,8 @@ def _joined_word(found: re.Match[str]) -> str:
     return f"{'' if found[1][:1].islower() else '-'}{found[1]}\n"
 
 
-_READERS = {".pdf": _pdf, ".html": _html, ".htm": _html, ".xhtml": _html, ".csv": _csv, ".tsv": _csv, ".epub": _epub}
-_READERS |= {".docx": _docx, ".docm": _docx}
+_READERS = {".pdf": _pdf, ".html": _html, ".htm": _html, ".xhtml": _html, ".csv": _csv, ".tsv": _csv}
+_READERS |= dict.fromkeys((".docx", ".docm", ".epub"), _archive)
 
 
 def decode(data: bytes, declared: str | None = None) -> str | None:

@@ -23,16 +23,7 @@ from typing import Any
 import pyarrow as pa
 from llama_index.core.schema import BaseNode
 
-from llama_pack_densex.propositionizers.language import (
-    CJK,
-    contents_entries,
-    is_cjk,
-    runs,
-    sendable,
-    tokenize,
-    unwrapped,
-    words_of,
-)
+from llama_pack_densex.propositionizers.language import CJK, contents_of, runs, sendable, tokenize, unwrapped, words_of
 from llama_pack_densex.stores.lance_table import (
     ALL,
     IN_MEMORY,
@@ -139,7 +130,7 @@ class Words:
         """A node's own words, but for those of a table of contents; None for one that is not searched by words."""
         if record.granularity != "passage" and not record.passage_id:
             return None
-        text, entries = record.text, contents_entries(record.text)
+        text, entries = record.text, contents_of(record.text)
         if entries:  # they hold the words of what they lead to, and nothing else
             text = "\n".join(line for line in text.split("\n") if line.strip() not in entries)
         return " ".join(self.tokens(text))
@@ -372,7 +363,7 @@ class SudachiTokenizer:
                 if morpheme.part_of_speech()[0] in CONTENT_WORDS and _is_japanese(morpheme.surface()):
                     tokens.append(morpheme.normalized_form().casefold())
         for run in runs(text):
-            tokens.extend(_tokens_of_hangul(run) if is_cjk(run[0]) else words_of(run))
+            tokens.extend(_tokens_of_hangul(run) if _HAS_CJK.match(run) else words_of(run))
         return tokens
 
     def _analyser(self) -> Any:
