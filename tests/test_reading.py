@@ -408,7 +408,7 @@ def test_a_word_file_keeps_headings_items_and_tables(tmp_path: Path) -> None:
     ]
     file = archive(
         tmp_path / "a.docx",
-        word__document=word("".join(body)),
+        word__document2=word("".join(body)),  # as the server's Word names it
         word__styles=word("".join(styles), "styles"),
         word__header1=word(paragraph("Confidential"), "hdr"),
         word__footnotes=word(f"<w:footnote>{paragraph('Since 1859.')}</w:footnote>", "footnotes"),
@@ -427,9 +427,11 @@ def test_a_book_is_read_in_the_order_of_its_pages_without_contents_and_readings(
     opening = "<h1>開港</h1><p><ruby>函館<rt>はこだて</rt></ruby>の港は<br/>1859年に開かれた。</p>"
     package = """<package xmlns="http://www.idpf.org/2007/opf" xmlns:dc="http://purl.org/dc/elements/1.1/">
         <metadata><dc:title>港</dc:title></metadata>
-        <manifest><item id="b" href="text/b%20b.xhtml"/><item id="a" href="text/a.xhtml"/>
+        <manifest><item id="i" href="map.svg" media-type="image/svg+xml"/>
+        <item id="b" href="text/b%20b.xhtml"/><item id="a" href="text/a.xhtml"/>
         <item id="n" href="n.xhtml" properties="nav"/></manifest>
-        <spine><itemref idref="n"/><itemref idref="a"/><itemref idref="b"/></spine></package>"""
+        <spine><itemref idref="n"/><itemref idref="i"/><itemref idref="lost"/>
+        <itemref idref="a"/><itemref idref="b"/></spine></package>"""
     file = archive(
         tmp_path / "a.epub",
         **{

@@ -13,6 +13,7 @@ from zipfile import ZipFile
 _AS_HTML = {"tab": " ", "br": "<br>", "cr": "<br>", "noBreakHyphen": "-"}
 _TAGS = {"tbl": "table", "tr": "tr", "tc": "td"}
 _UNSEEN = ("del", "moveFrom", "rt", "Fallback", "pPr")  # what was deleted, readings above kanji, what is there twice
+_PARTS = ("document", "footnotes", "endnotes")
 _HEADING = re.compile(r"(?i)title|heading (\d)")
 
 
@@ -21,9 +22,11 @@ def book_pages(file: Path) -> tuple[str, list[bytes]]:
     with ZipFile(file) as archive:
         place = _part(archive, "META-INF/container.xml").find(".//{*}rootfile").attrib["full-path"]  # type: ignore[union-attr]
         package = _part(archive, place)
-        items = {item.get("id"): item for item in package.iterfind("{*}manifest/{*}item")}
-        read = [items[one.get("idref")] for one in package.iterfind("{*}spine/{*}itemref")]
-        pages = [unquote(item.attrib["href"]) for item in read if "nav" not in item.get("properties", "").split()]
+        listed = package.iterfind("{*}manifest/{*}item")
+        items = {item.get("id"): item for item in listed if "html" in item.get("media-type", "html")}
+        read = [items.get(one.get("idref"), Element("none")) for one in package.iterfind("{*}spine/{*}itemref")]
+        read = [item for item in read if "nav" not in item.get("properties", "").split()]
+        pages = [unquote(item.attrib["href"]) for item in read if "href" in item.attrib]
         folder = posixpath.dirname(place)
         title = package.findtext("{*}metadata/{*}title") or ""
         return title.strip(), [archive.read(posixpath.normpath(posixpath.join(folder, page))) for page in pages]
@@ -39,10 +42,11 @@ def word_pages(file: Path) -> tuple[str, list[bytes]]:
             identity = next((value for key, value in style.items() if key.endswith("styleId")), "")
             based = tags.get(_value(style, "{*}basedOn"), "")
             found = _HEADING.fullmatch(_value(style, "{*}name"))
-            tags[identity] = f"h{found[1] or 1}" if found else _tag(style, based)
-        kept = [name for name in ("word/document.xml", "word/footnotes.xml", "word/endnotes.xml") if name in names]
+            tags[identity] = f"h{min(int(found[1] or 1), 6)}" if found else _tag(style, based)
+        kept = [one for kind in _PARTS for one in names if re.fullmatch(rf"word/{kind}\d*\.xml", one)]
+        pages = [_html(_part(archive, name), tags).encode() for name in kept or ["word/document.xml"]]
         title = _part(archive, "docProps/core.xml").findtext("{*}title") if "docProps/core.xml" in names else ""
-        return (title or "").strip(), [_html(_part(archive, name), tags).encode() for name in kept]
+        return (title or "").strip(), pages
 
 
 def _part(archive: ZipFile, name: str) -> Element:
