@@ -52,7 +52,9 @@ MANUALS = {
 LEAST = 12  # characters of a sentence that is looked for
 ANSWER = 40  # characters of an answer that are looked for
 _MARK = re.compile(r"^\s*(?:[-・•*–+]|\^?\[\d+\]|\d{1,2}\.)\s*")
-_NUMBER = re.compile(r"^(?:第?[\dA-Z]+(?:\.\d+)*\.?[章節部]?|(?:Chapter|Appendix|付録)[\dA-Z]+\.?)")
+_NUMBER = re.compile(
+    r"^(?:(?:Chapter|Appendix|付録|附录|第)(?:\d+|[A-Z])\.?[章節部]?|(?:\d+|[A-Z](?=\.\d))(?:\.\d+)*\.?(?=[^\d]))"
+)
 
 
 def squeezed(text: str) -> str:

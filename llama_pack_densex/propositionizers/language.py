@@ -29,8 +29,7 @@ _IS_CJK = re.compile(f"[{CJK}]")
 # The prolonged sound mark stands in hiragana words too, where it begins no katakana word. Longer runs of Han are
 # clauses in Chinese.
 _WORD = re.compile(f"(?!ー)[{_KATAKANA_RANGES}]+|(?<![{_HAN_RANGES}])[{_HAN_RANGES}]{{1,8}}(?![{_HAN_RANGES}])")
-LEADER = r"(?:[.．…‥・·] ?){5}[ \t]*"
-"""The dots between what stands in a table of contents, or of prices, and its number; a pattern."""
+LEADER = r"(?:[.．…‥・·] ?){5}[ \t]*"  # a pattern of the dots before a number in a table of contents, or of prices
 _ENTRY = re.compile(
     rf"(?m)^[ \t]*(?:\d|[A-Z]\.\d|第|Chapter|Appendix|付録|附录).*?{LEADER}(?:(\d{{1,4}})|[ivxlc]{{1,7}})[ \t\r]*$"
 )

@@ -472,9 +472,9 @@ def _end_of_heading(lines: list[_Line], i: int, *, goes_on: bool) -> tuple[int, 
 
 def _numbered(lines: list[_Line], i: int) -> int:
     """The level of line i if its number or mark tells a heading, as in PDF, and no entry of a list or of contents."""
-    around = [lines[n].text if 0 <= n < len(lines) else "" for n in range(i - 2, i + 3)]
-    line, above, below, before = lines[i], around[1], around[3], around[0]
-    follows = below or around[4]
+    near = (i - 2, i - 1, i + 1, i + 2)
+    before, above, below, second = (lines[n].text if 0 <= n < len(lines) else "" for n in near)
+    line, follows = lines[i], below or second
     is_alone = not above and (not below or "\u3000" in lines[i + 1].indent)
     kind = _kind(line.text, is_alone)
     if not kind or not follows or kind in (_kind(above), _kind(follows, is_alone)):

@@ -22,14 +22,11 @@ def book_pages(file: Path) -> tuple[str, list[bytes]]:
     with ZipFile(file) as archive:
         place = _part(archive, "META-INF/container.xml").find(".//{*}rootfile").attrib["full-path"]  # type: ignore[union-attr]
         package = _part(archive, place)
-        listed = package.iterfind("{*}manifest/{*}item")
-        items = {item.get("id"): item for item in listed if "html" in item.get("media-type", "html")}
-        read = [items.get(one.get("idref"), Element("none")) for one in package.iterfind("{*}spine/{*}itemref")]
-        read = [item for item in read if "nav" not in item.get("properties", "").split()]
-        pages = [unquote(item.attrib["href"]) for item in read if "href" in item.attrib]
-        folder = posixpath.dirname(place)
+        listed = [item for item in package.iterfind("{*}manifest/{*}item") if "nav" not in item.get("properties", "")]
+        pages = {item.get("id"): item.get("href") for item in listed if "html" in item.get("media-type", "html")}
+        read = filter(None, (pages.get(one.get("idref")) for one in package.iterfind("{*}spine/{*}itemref")))
         title = package.findtext("{*}metadata/{*}title") or ""
-        return title.strip(), [archive.read(posixpath.normpath(posixpath.join(folder, page))) for page in pages]
+        return title.strip(), [archive.read(posixpath.normpath(f"{place}/../{unquote(page)}")) for page in read]
 
 
 def word_pages(file: Path) -> tuple[str, list[bytes]]:

@@ -8,6 +8,7 @@ import logging
 import re
 import stat
 import threading
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import closing
 from itertools import zip_longest
@@ -20,6 +21,7 @@ from llama_index.core import SimpleDirectoryReader
 from llama_index.core.readers.base import BaseReader
 from llama_index.core.schema import Document
 
+from llama_pack_densex.propositionizers.language import on_one_line
 from llama_pack_densex.reading.files import MissingReaderError, UnreadableFileError
 
 logger = logging.getLogger(__name__)
@@ -185,6 +187,7 @@ _PDFIUM = threading.Lock()  # it may be used by one thread at a time
 _HYPHEN = re.compile(r"[\x02\ufffe](\S*) ?")  # what PDFium puts for one that parts a word at the end of a line
 _NO_TITLE = re.compile(r"(?i)^(?:microsoft |untitled|無題|名称未設定)|\.\w{2,5}$")  # of a file's name, for one
 _RUNNING, _NEAR = 2, 4  # lines that a page's head or foot has, and pages among which one recurs
+_SECTION = r"(?:[^\W\d_]*[ \t]*[\dA-Z]{1,3}(?:\.\d{1,3})*[.:章節]?\s*)?"  # "Chapter 2", "2.1."
 _DIGITS = re.compile(r"\d{1,5}")
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\ufffe\uffff]")  # broken fonts leave them, and stores do not take NUL
 
@@ -207,8 +210,10 @@ def _pdf(file: Path) -> _Parts:
             for number, text in enumerate(_without_running_lines(texts)):
                 about = {**of_all, "page_label": document.get_page_label(number) or str(number + 1)}
                 about |= {"section": section} if section and number not in begun else {}
-                section = begun.get(number, section)
-                parts.append((_CONTROLS.sub("", _HYPHEN.sub(_joined_word, text)), about))
+                text = _CONTROLS.sub("", _HYPHEN.sub(_joined_word, text))
+                for path in begun.get(number, ()):
+                    text, section = _with_heading(text, path), ", ".join(path)
+                parts.append((text, about))
     return parts
 
 
@@ -236,16 +241,23 @@ def _recurs(line: str, other: str, pages: int) -> bool:
     return _DIGITS.sub("0", line) == _DIGITS.sub("0", other) and all(int(b) - int(a) in (0, pages) for a, b in numbers)
 
 
-def _sections_begun(document: Any) -> dict[int, str]:
-    """The last section that begins on each page, with those that it is in."""
-    begun: dict[int, str] = {}
+def _sections_begun(document: Any) -> dict[int, list[list[str]]]:
+    """The sections that begin on each page, each below those that it is in."""
+    begun: defaultdict[int, list[list[str]]] = defaultdict(list)
     path: list[str] = []
     for bookmark in document.get_toc():
-        path[bookmark.level :] = [bookmark.get_title().strip()]
+        path[bookmark.level :] = [on_one_line(bookmark.get_title())]
         destination = bookmark.get_dest()
-        if destination is not None and (number := destination.get_index()) is not None:
-            begun[number] = ", ".join(filter(None, path))
+        if path[-1] and destination is not None and (number := destination.get_index()) is not None:
+            begun[number].append([*filter(None, path)])
     return begun
+
+
+def _with_heading(text: str, path: Sequence[str]) -> str:
+    """A page with the lines of a section's title, and the number before these, as one heading."""
+    title = r"\s*".join(map(re.escape, "".join(path[-1].split())))
+    marks = "#" * min(len(path), 6)
+    return re.sub(rf"(?m)^{_SECTION}{title}[ \t]*$", lambda found: f"{marks} {on_one_line(found[0])}", text, count=1)
 
 
 def _joined_word(found: re.Match[str]) -> str:

@@ -130,10 +130,9 @@ class Words:
         """A node's own words, but for those of a table of contents; None for one that is not searched by words."""
         if record.granularity != "passage" and not record.passage_id:
             return None
-        text, entries = record.text, contents_of(record.text)
-        if entries:  # they hold the words of what they lead to, and nothing else
-            text = "\n".join(line for line in text.split("\n") if line.strip() not in entries)
-        return " ".join(self.tokens(text))
+        entries = contents_of(record.text)  # which hold the words of what they lead to, and nothing else
+        lines = (line for line in record.text.split("\n") if line.strip() not in entries)
+        return " ".join(self.tokens("\n".join(lines)))
 
     def of_passage(self, own: str, stated: Iterable[str]) -> str:
         """The words that a passage is found by.
