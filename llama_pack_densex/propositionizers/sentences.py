@@ -450,7 +450,7 @@ _ALONE = re.compile(
 _NOT_LAST = ".!。！．｡、，,:：;；"
 _LEVEL_OF = {"編": 1, "部": 1, "章": 1, "節": 2, "条": 3, "■": 2, "【": 2, "◆": 3, "▼": 3, "（": 3}
 _ARTICLE = re.compile(r"第[\d０-９一二三四五六七八九十百]{1,5}条")
-_PROMPT = re.compile(r"# *[a-z]")
+_PROMPT = re.compile(r"# *[a-z]|#.*[.,:;]\Z")  # or a comment
 _LONGER = 4  # columns by which an underline is longer than its heading at most
 _EMPHASIS = re.compile(r"(\*\*|__|`)(.+?)\1")
 

@@ -211,6 +211,7 @@ def _pdf(file: Path) -> _Parts:
                 about = {**of_all, "page_label": document.get_page_label(number) or str(number + 1)}
                 about |= {"section": section} if section and number not in begun else {}
                 text = _CONTROLS.sub("", _HYPHEN.sub(_joined_word, text))
+                text = re.sub("(?m)^#", "    #", text)  # comments of code, which nothing else tells from headings
                 for path in begun.get(number, ()):
                     text, section = _with_heading(text, path), ", ".join(path)
                 parts.append((text, about))

@@ -330,6 +330,7 @@ def test_entries_of_a_table_of_contents_and_what_is_said_of_a_number_are_no_head
         "■ flour\n■ sugar\n■ milk",
         "（笑）\nIt is funny.",
         "We ran this:\n# apt-get update\nIt took a minute.",
+        "We wrote this:\n# The oil of the lamp,\n# in litres.\noil = 3",
     ):
         assert {found.kind for found in segment(text)} == {"sentence"}, text
 
