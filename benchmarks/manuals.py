@@ -52,7 +52,9 @@ MANUALS = {
 LEAST = 12  # characters of a sentence that is looked for
 ANSWER = 40  # characters of an answer that are looked for
 _MARK = re.compile(r"^\s*(?:[-・•*–+]|\^?\[\d+\]|\d{1,2}\.)\s*")
-_NUMBER = re.compile(r"^(?:第?[\dA-Z]+(?:\.\d+)*\.?[章節部]?|(?:Chapter|Appendix|付録)[\dA-Z]+\.?)")
+_NUMBER = re.compile(
+    r"^(?:(?:Chapter|Appendix|付録|附录|第)(?:\d+|[A-Z])\.?[章節部]?|(?:\d+|[A-Z](?=\.\d))(?:\.\d+)*\.?(?=[^\d]))"
+)
 
 
 def squeezed(text: str) -> str:
@@ -128,6 +130,25 @@ def answered(documents: Sequence[Document], asked: Sequence[tuple[str, str]]) ->
     return found / len(asked), sum(answer in letters(str(one)) for one, answer in responses) / len(asked)
 
 
+def section_first(documents: Sequence[Document]) -> float:
+    """The share of headings (200 of them at most) whose passage is found first by what they say."""
+    asked: dict[str, tuple[str, int]] = {}
+    for document in documents:
+        for one in find_headings(document.text):
+            said = re.sub(r"^[\d.\s]+", "", heading_text(document.text[one.start : one.end]))
+            asked.setdefault(said, (document.id_, one.start))
+    pack = DenseXRetrievalPack(documents, proposition_llm="none", query_llm="none", embed_model="none")
+    first = 0
+    headings = [said for said in asked if len(said) > 3]
+    headings = headings[:: len(headings) // 200 + 1]
+    for said in headings:
+        document_id, place = asked[said]
+        for found in pack.retrieve(said)[:1]:
+            start, end = found.node.start_char_idx, found.node.end_char_idx  # type: ignore[attr-defined]
+            first += found.node.ref_doc_id == document_id and start <= place < end
+    return first / max(len(headings), 1)
+
+
 def row(name: str, documents: Sequence[Document], told: tuple[list[str], set[str], list[tuple[str, str]]]) -> str:
     """A row of the table; empty where nothing of what HTML says is in the other form."""
     sentences, headings, asked = told
@@ -146,6 +167,7 @@ def row(name: str, documents: Sequence[Document], told: tuple[list[str], set[str
         f"{len(known & {*found}) / max(len(known), 1):.2f}, {right:.2f}",
         f"{cut(texts, PassageNodeParser(chunk_size=256)):.2f}",
         f"{cut(texts, SentenceSplitter(chunk_size=256, chunk_overlap=0)):.2f}",
+        f"{section_first(documents):.2f}",
     ]
     cells += [f"{share:.2f}" for share in answered(documents, asked)] if name.startswith("FAQ") else ["", ""]
     return f"| {name} | {' | '.join(cells)} |"
@@ -156,8 +178,11 @@ def main() -> None:
     parser.add_argument("--root", type=Path, default=Path("/usr/share"), help="where the packages' files are")
     root = parser.parse_args().root
     logging.disable(logging.WARNING)
-    print("| manual | sentences there | whole | headings: found, right | cut | cut by core | answer found | quoted |")
-    print("|---|---|---|---|---|---|---|---|")
+    print(
+        "| manual | sentences there | whole | headings: found, right | cut | cut by core | section first"
+        " | answer found | quoted |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as temporary:
         for name, (pages, stem) in MANUALS.items():
             told = told_by_html(sorted(root.glob(pages)))

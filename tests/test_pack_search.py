@@ -83,6 +83,22 @@ def test_one_passage_never_fills_every_slot(search: str) -> None:
         assert len(found) == len(set(found)) == min(top_k, 12)
 
 
+def test_a_table_of_contents_does_not_stand_before_what_it_leads_to() -> None:
+    contents = "\n".join(
+        f"2.{n} {title} . . . . . . . . . {n * 7}" for n, title in enumerate(("Lamp", "Wick", "Oil"), 1)
+    )
+    prices = "\n".join(f"1.{n} {title} . . . . . . . . . {60 - n}" for n, title in enumerate(("Rum", "Tea", "Ale"), 1))
+    about = "2.2 Wick\nIt is cut each night by the keeper, who has a pair of scissors for nothing else."
+    pack = DenseXRetrievalPack(
+        [Document(text=text, id_=name) for name, text in (("c", contents), ("p", prices), ("a", about))],
+        proposition_llm="none",
+        embed_model="none",
+    )
+    assert [node.node.ref_doc_id for node in pack.retrieve("wick")] == ["a"]
+    assert [node.node.ref_doc_id for node in pack.retrieve("tea")] == ["p"]  # words and numbers that are of use
+    assert [unit.text for unit in pack.records("proposition") if unit.document_id == "c"] == [contents]
+
+
 @pytest.mark.parametrize("search", SEARCHES)
 def test_a_passage_with_many_units_does_not_crowd_out_the_others_when_merging(search: str) -> None:
     pack = DenseXRetrievalPack(one_long_and_many_short(11), mode="auto_merging", fetch_k=1, **SEARCHES[search])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -377,26 +378,84 @@ def test_a_large_binary_file_is_not_read_whole(tmp_path: Path) -> None:
         read_file(tmp_path / "film.mp4", "film.mp4")
 
 
-def test_a_word_file_is_read_by_llama_indexs_reader_or_the_error_says_what_to_install(tmp_path: Path) -> None:
-    file = tmp_path / "a.docx"
-    with ZipFile(file, "w") as archive:
-        body = "<w:body><w:p><w:r><w:t>Rain fell.</w:t></w:r></w:p></w:body>"
-        space = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
-        archive.writestr("word/document.xml", f'<w:document xmlns:w="{space}">{body}</w:document>')
-    try:
-        import docx2txt  # noqa: F401
-        import llama_index.readers.file  # noqa: F401
-    except ImportError:
-        with pytest.raises(ImportError, match=r"a\.docx needs more packages .*pip install llama-index-readers-file"):
-            read_file(file, "a.docx")
-    else:
-        (document,) = read_file(file, "a.docx")
-        assert (document.id_, document.text.strip()) == ("a.docx", "Rain fell.")
+def archive(path: Path, **parts: str) -> Path:
+    """A zipped file of these parts, whose names have "__" for "/" and no ending where it is ".xml"."""
+    with ZipFile(path, "w") as opened:
+        for name, text in parts.items():
+            opened.writestr(name.replace("__", "/") + ("" if "." in name else ".xml"), text)
+    return path
 
 
-def test_slides_and_books_are_read_by_llama_indexs_readers(tmp_path: Path) -> None:
+def word(body: str, root: str = "document") -> str:
+    return f'<w:{root} xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main">{body}</w:{root}>'
+
+
+def paragraph(text: str, about: str = "") -> str:
+    return f"<w:p><w:pPr>{about}</w:pPr><w:r><w:t>{text}</w:t></w:r></w:p>"
+
+
+def test_a_word_file_keeps_headings_items_and_tables(tmp_path: Path) -> None:
+    pytest.importorskip("bs4")
+    rows = [("Post", "Pay"), ("Clerk", "30,000 &lt;a month&gt;")]
+    cells = ["".join(f"<w:tc>{paragraph(cell)}</w:tc>" for cell in row) for row in rows]
+    ruby = "<w:p><w:r><w:ruby><w:rt><w:t>はこだて</w:t></w:rt><w:rubyBase><w:t>函館</w:t></w:rubyBase></w:ruby>"
+    styles = [
+        '<w:style w:styleId="a1"><w:name w:val="heading 1"/></w:style>',
+        '<w:style w:styleId="b"><w:name w:val="Own"/><w:basedOn w:val="a1"/></w:style>',
+        '<w:style w:styleId="c"><w:pPr><w:numPr><w:numId w:val="7"/></w:numPr></w:pPr></w:style>',
+    ]
+    body = [
+        paragraph("Rules", '<w:pStyle w:val="b"/>'),
+        paragraph("Leave", '<w:outlineLvl w:val="1"/>'),
+        paragraph("Ask.", '<w:pStyle w:val="c"/>'),
+        paragraph("Wait.", '<w:numPr><w:numId w:val="1"/></w:numPr>'),
+        f"<w:tbl>{''.join(f'<w:tr>{row}</w:tr>' for row in cells)}</w:tbl>",
+        f"{ruby}<w:del><w:r><w:t>not</w:t></w:r></w:del></w:r><w:r><w:t>の港。</w:t></w:r></w:p>",
+    ]
+    file = archive(
+        tmp_path / "a.docx",
+        word__document2=word("".join(body)),  # as the server's Word names it
+        word__styles=word("".join(styles), "styles"),
+        word__header1=word(paragraph("Confidential"), "hdr"),
+        word__footnotes=word(f"<w:footnote>{paragraph('Since 1859.')}</w:footnote>", "footnotes"),
+        docProps__core='<c xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>Rules of 2024</dc:title></c>',
+    )
+    (document,) = read_file(file, "a.docx")
+    assert document.text == (
+        "# Rules\n\n## Leave\n\n- Ask.\n- Wait.\n\n| Post | Pay |\n| --- | --- |\n| Clerk | 30,000 <a month> |\n\n"
+        "函館の港。\n\nSince 1859.\n"
+    )
+    assert (document.id_, document.metadata["title"]) == ("a.docx", "Rules of 2024")
+
+
+def test_a_book_is_read_in_the_order_of_its_pages_without_contents_and_readings(tmp_path: Path) -> None:
+    pytest.importorskip("bs4")
+    opening = "<h1>開港</h1><p><ruby>函館<rt>はこだて</rt></ruby>の港は<br/>1859年に開かれた。</p>"
+    package = """<package xmlns="http://www.idpf.org/2007/opf" xmlns:dc="http://purl.org/dc/elements/1.1/">
+        <metadata><dc:title>港</dc:title></metadata>
+        <manifest><item id="i" href="map.svg" media-type="image/svg+xml"/>
+        <item id="b" href="text/b%20b.xhtml"/><item id="a" href="text/a.xhtml"/>
+        <item id="n" href="n.xhtml" properties="nav"/></manifest>
+        <spine><itemref idref="n"/><itemref idref="i"/><itemref idref="lost"/>
+        <itemref idref="a"/><itemref idref="b"/></spine></package>"""
+    file = archive(
+        tmp_path / "a.epub",
+        **{
+            "META-INF__container": '<container><rootfiles><rootfile full-path="OPS/p.opf"/></rootfiles></container>',
+            "OPS__p.opf": package,
+            "OPS__n.xhtml": "<h1>Contents</h1><ol><li>開港</li></ol>",
+            "OPS__text__a.xhtml": f"<title>x</title>{opening}",
+            "OPS__text__b b.xhtml": "<h1>茶</h1><p>Tea was shipped.</p>",
+        },
+    )
+    (document,) = read_file(file, "a.epub")
+    assert document.text == "# 開港\n\n函館の港は\n1859年に開かれた。\n\n# 茶\n\nTea was shipped.\n"
+    assert (document.id_, document.metadata["title"]) == ("a.epub", "港")
+
+
+def test_slides_are_read_by_llama_indexs_reader(tmp_path: Path) -> None:
     pytest.importorskip("llama_index.readers.file")
-    pptx, epub = pytest.importorskip("pptx"), pytest.importorskip("ebooklib.epub")
+    pptx = pytest.importorskip("pptx")
     slides = pptx.Presentation()
     for title, text in (("港の歴史", "函館の港は1859年に開かれた。"), ("Trade", "Tea was shipped.")):
         slide = slides.slides.add_slide(slides.slide_layouts[1])
@@ -409,16 +468,20 @@ def test_slides_and_books_are_read_by_llama_indexs_readers(tmp_path: Path) -> No
         pages[0].metadata.keys() - {"title", "page_label"}
         == read_file(write(tmp_path / "b.md"), "b")[0].metadata.keys()
     )
-    book = epub.EpubBook()
-    chapter = epub.EpubHtml(file_name="1.xhtml", content="<h1>港</h1><p>函館の港は1859年に開かれた。</p>")
-    for item in (chapter, epub.EpubNcx(), epub.EpubNav()):
-        book.add_item(item)
-    book.spine = [chapter]
-    epub.write_epub(tmp_path / "a.epub", book)
-    assert "函館の港は1859年に開かれた。" in read_file(tmp_path / "a.epub", "a.epub")[0].text
-    for name in ("c.docx", "c.pptx", "c.epub"):
-        with pytest.raises(UnreadableFileError, match="may be damaged"):
-            read_file(write(tmp_path / name, b"PK\x03\x04"), name)
+
+
+def test_slides_that_nothing_here_reads_are_an_error_that_says_what_to_install(tmp_path: Path) -> None:
+    if "llama_index.readers.file" in sys.modules or find_spec("llama_index.readers") is not None:
+        pytest.skip("LlamaIndex's reader is installed")
+    with pytest.raises(ImportError, match=r"a\.pptx needs more packages .*pip install llama-index-readers-file"):
+        read_file(write(tmp_path / "a.pptx", b"PK\x03\x04"), "a.pptx")
+
+
+@pytest.mark.parametrize("name", ["c.docx", "c.epub", "c.pptx"])
+def test_a_damaged_archive_is_an_error_that_names_the_file(tmp_path: Path, name: str) -> None:
+    pytest.importorskip("llama_index.readers.file" if name == "c.pptx" else "bs4")
+    with pytest.raises(UnreadableFileError, match="may be damaged"):
+        read_file(write(tmp_path / name, b"PK\x03\x04"), name)
 
 
 @pytest.mark.parametrize(
@@ -481,6 +544,17 @@ def test_a_pdf_page_has_the_title_and_the_section_that_it_is_in(tmp_path: Path) 
     assert [page.metadata.get("section") for page in pages] == [None, None, "Crew", None, "Flight"]
 
 
+def test_what_the_bookmarks_of_a_pdf_name_are_headings(tmp_path: Path) -> None:
+    pytest.importorskip("pypdfium2")
+    lines = ["# Light it.", "#", "2.1 the lamp of", "Karsted", "The lamp of Karsted burns", "oil."]
+    page = ") Tj 0 -14 Td (".join(lines)
+    marks = [("The tower", 0), ("the lamp of Karsted", 1)]
+    file = write(tmp_path / "a.pdf", pdf_bytes(["Chapter 2) Tj 0 -14 Td (The tower", page], bookmarks=marks))
+    first, second = read_file(file, "a.pdf")
+    assert first.text == "# Chapter 2 The tower"
+    assert second.text.split("\n") == ["    # Light it.", "    #", "# 2.1 the lamp of Karsted", *lines[4:]]
+
+
 @pytest.mark.parametrize("title", ["Microsoft Word - a.docx", "report.tex", "Untitled 1"])
 def test_a_title_that_a_program_made_up_is_none(tmp_path: Path, title: str) -> None:
     pytest.importorskip("pypdfium2")
@@ -493,6 +567,27 @@ def test_a_word_that_the_end_of_a_line_parts_is_whole(tmp_path: Path) -> None:
     lines = "The docu-) Tj 0 -14 Td (mentation says) Tj 0 -14 Td (what is Debian-) Tj 0 -14 Td (Edu for."
     (page,) = read_file(write(tmp_path / "a.pdf", pdf_bytes([lines])), "a.pdf")
     assert page.text.split("\n") == ["The documentation", "says", "what is Debian-Edu", "for."]
+
+
+def test_the_running_heads_and_the_numbers_of_pages_are_no_text(tmp_path: Path) -> None:
+    pytest.importorskip("pypdfium2")
+    below = ") Tj 0 -14 Td ("
+    heads = [f"{'Rum' if n > 5 else 'Tea'} in 1859 - {n + 4}" for n in range(12)]
+    sheets = [[head, f"On day {n * n} it rained.", f"Page {n + 1} of 12"] for n, head in enumerate(heads)]
+    file = write(tmp_path / "a.pdf", pdf_bytes([below.join(sheet) for sheet in sheets]))
+    first, *others = (page.text for page in read_file(file, "a.pdf"))
+    assert first.split("\n") == sheets[0]  # once, so that what they say is not lost
+    assert others[5].split("\n") == sheets[6][:2]  # of the next chapter
+    assert [text for n, text in enumerate(others, 1) if n != 6] == [
+        f"On day {n * n} it rained." for n in range(1, 12) if n != 6
+    ]
+
+
+def test_rows_of_figures_at_the_edges_of_pages_are_no_numbers_of_pages(tmp_path: Path) -> None:
+    pytest.importorskip("pypdfium2")
+    rows = [f"{n * n} {n * 7 % 5}" for n in range(8)]
+    pages = read_file(write(tmp_path / "a.pdf", pdf_bytes(rows)), "a.pdf")
+    assert [page.text for page in pages] == rows
 
 
 def test_an_encrypted_pdf_is_an_error_that_says_so(tmp_path: Path) -> None:
@@ -516,6 +611,7 @@ def test_a_damaged_pdf_is_an_error_that_names_the_file(tmp_path: Path) -> None:
 def test_html_becomes_text_without_scripts_styles_and_navigation(tmp_path: Path) -> None:
     source = "<style>p{}</style><nav>Home</nav><p>Rain &amp; <b>wind</b>.</p><script>x()</script><footer>2020</footer>"
     source += "<div style='color:red;Display: none'><p>Snow.</div><p hidden>Hail."
+    source += '<div class="x toc"><p>Contents<ul><li>Rain<li>Wind</ul></div>'
     assert html(tmp_path, source) == "Rain & wind.\n"
 
 

@@ -318,7 +318,7 @@ def _nothing_lost(text: str, made: PropositionSet) -> PropositionSet:
         texts, status = passage_sentences(text), "fallback"
         reason = reason or "the propositionizer returned nothing"
     blocks = (text[part.start : part.end] for part in find_regions(text) if part.kind == "block")
-    missing = dict.fromkeys(block for block in blocks if block not in texts)
+    missing = dict.fromkeys(block for block in blocks if block not in texts and any(map(str.isalnum, block)))
     return PropositionSet((*texts, *missing), status, reason, questions=made.questions)
 
 

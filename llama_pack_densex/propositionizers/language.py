@@ -30,6 +30,10 @@ _IS_CJK = re.compile(f"[{CJK}]")
 # The prolonged sound mark stands in hiragana words too, where it begins no katakana word. Longer runs of Han are
 # clauses in Chinese.
 _WORD = re.compile(f"(?!ー)[{_KATAKANA_RANGES}]+|(?<![{_HAN_RANGES}])[{_HAN_RANGES}]{{1,8}}(?![{_HAN_RANGES}])")
+LEADER = r"(?:[.．…‥・·] ?){5}[ \t]*"  # a pattern of the dots before a number in a table of contents, or of prices
+_ENTRY = re.compile(
+    rf"(?m)^[ \t]*(?:\d|[A-Z]\.\d|第|Chapter|Appendix|付録|附录).*?{LEADER}(?:(\d{{1,4}})|[ivxlc]{{1,7}})[ \t\r]*$"
+)
 _DIGIT_GROUPS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 STOP_WORDS = frozenset(STOPWORDS_EN_PLUS)
 
@@ -89,6 +93,13 @@ def normal(text: str) -> str:
 def compared(text: str) -> str:
     """What texts are alike by: in NFKC, with single spaces."""
     return " ".join(unicodedata.normalize("NFKC", text).split())
+
+
+def contents_of(text: str) -> frozenset[str]:
+    """The numbered lines of a table of contents, whose dots lead to pages: unlike prices, their numbers never fall."""
+    found = list(_ENTRY.finditer(text))
+    pages = [int(one[1]) for one in found if one[1]]
+    return frozenset(one[0].strip() for one in found) if len(found) > 2 and pages == sorted(pages) else frozenset()
 
 
 def words_of(run: str) -> list[str]:

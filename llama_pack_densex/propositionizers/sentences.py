@@ -19,7 +19,7 @@ from itertools import chain
 from typing import Any, Literal
 
 from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
-from llama_pack_densex.propositionizers.language import words
+from llama_pack_densex.propositionizers.language import LEADER, contents_of, words
 
 
 def segment(text: str) -> list[Region]:
@@ -52,11 +52,14 @@ def passage_sentences(text: str) -> tuple[str, ...]:
     """Split a passage into the units that stand in for propositions.
 
     Headings are left out: alone they state nothing, and yet match a question about their topic best. So are rules and
-    other lines without a letter or digit. A passage that holds nothing else keeps them, so that every passage that is
-    not blank has a unit.
+    other lines without a letter or digit, and the entries of a table of contents. A passage that holds nothing else
+    keeps them, these as one unit, so that every passage that is not blank has a unit.
     """
-    segments = segment(text)
+    segments, entries = segment(text), contents_of(text)
     stating = [one for one in segments if one.kind != "heading" and any(map(str.isalnum, text[one.start : one.end]))]
+    stating = [one for one in stating if text[one.start : one.end].splitlines()[-1].strip() not in entries]
+    if entries and not stating:
+        return (text.strip(),)
     return tuple(text[one.start : one.end] for one in stating or segments)
 
 
@@ -195,8 +198,8 @@ def _ends_sentence(run: str, begin: int, stop: re.Match[str], end: int, opener: 
     letter, before = run[first : first + 1], run[start - 1 : start]
     if not letter:
         return after == len(run)
-    if before in ("[", "(", "［", "（"):
-        return False  # "[...]" is an omission, "(?)" a doubt
+    if before in ("[", "(", "［", "（") or (letter.isdigit() and run[start - 2 : start] == ". "):
+        return False  # "[...]" is an omission, "(?)" a doubt, and ". . . 7" leads to a page
     is_apart, is_cjk, is_marker = after > end, bool(CJK.match(letter)), bool(_MARKER.fullmatch(run, begin, start))
     is_quoted = 0 <= opener < start  # in "。（笑）", what was opened after the terminator says nothing about it
     # "（かもしれない。）" or "(who?)" in the middle of a sentence does not end it.
@@ -235,7 +238,7 @@ def _abbreviates(run: str, begin: int, start: int, first: int) -> bool:
         return bool(_NUMBER.match(run, first))
     if word.isdigit():
         return len(word) < 3 and (following in _MONTHS or previous.endswith((":", ";")))
-    if len(word) == 1 and word.isalpha() and not CJK.search(last):
+    if len(word) == 1 and word.isalpha() and not _WIDE.search(last):
         if not word.isupper():
             return word in "vcbdrpnmf" or word.lower() == word.upper()
         is_initial = following.isupper() and run[first + 1 : first + 2] == "."  # J. A. Hobson
@@ -435,13 +438,19 @@ _LEVELS = {"=": 1, "*": 1, "#": 1, "-": 2, "~": 3, "^": 4, '"': 5}
 # Numbers of two parts and more, those of chapters and sections, and marks; "# apt-get update" below a line is a prompt.
 _TOLD = re.compile(
     r"(?:\d{1,3}(?:\.\d{1,3}){1,4}\.?[ \t\xa0\u3000]+(?![a-z])(?=[^\W\d_]|[\"“”‘「『(（\[])"
-    r"|第[\d０-９一二三四五六七八九十百]{1,5}(?P<unit>[編部章節条])|(?P<mark>[■◆▼])[ \u3000]*\S)"
+    r"|第 ?[\d０-９一二三四五六七八九十百]{1,5} ?(?P<unit>[編部章節条])|(?P<mark>[■◆▼])[ \u3000]*\S)"
     r"(?!.*(?:[.．…‥・·] ?){4}).{0,80}|(?P<open>[（【])[^（）【】]{1,40}[）】]"
+)
+# What else tells one between blank lines: numbers of one part, and those that a name of a file or a command follows.
+_ALONE = re.compile(
+    r"(?:(?P<chapter>Chapter|Appendix|Part|Kapitel|Anhang|付録|附录|부록) ?[\dA-Z]{1,4}[.:．：]?[ \t\xa0\u3000]+\S"
+    r"|\d{1,3}(?:\.\d{1,3}){1,4}\.?[ \t\xa0\u3000]+\S|[\d０-９]{1,2}(?:\.[ \t]+|．\s*)[^\W\d_a-z])"
+    r"(?!.*(?:[.．…‥・·] ?){4}).{0,60}"
 )
 _NOT_LAST = ".!。！．｡、，,:：;；"
 _LEVEL_OF = {"編": 1, "部": 1, "章": 1, "節": 2, "条": 3, "■": 2, "【": 2, "◆": 3, "▼": 3, "（": 3}
 _ARTICLE = re.compile(r"第[\d０-９一二三四五六七八九十百]{1,5}条")
-_PROMPT = re.compile(r"# *[a-z]")
+_PROMPT = re.compile(r"# *[a-z]|#.*[.,:;]\Z")  # or a comment
 _LONGER = 4  # columns by which an underline is longer than its heading at most
 _EMPHASIS = re.compile(r"(\*\*|__|`)(.+?)\1")
 _IMAGE = re.compile(r"!\[[^\[\]]*\]\([^()]*\)")
@@ -452,41 +461,47 @@ _LINK = re.compile(r"\[([^\[\]]*)\]\([^()]*\)|\{[#.][^{}]*\}\Z|\\(?=[!-/:-@\[-`{
 def _end_of_heading(lines: list[_Line], i: int, *, goes_on: bool) -> tuple[int, int]:
     """The line after the heading that is line i, and its level; i and 0 where it is none.
 
-    A line of dashes below prose that goes on is a rule, not what makes a heading of the last line.
+    A line of dashes below prose that goes on is a rule, not what makes a heading of the last line; what ends a frame of
+    AsciiDoc is none either.
     """
     found = _HEADING.fullmatch(lines[i].text)
     if found and len(lines[i].indent) < 4 and not (_PROMPT.match(lines[i].text) and i and lines[i - 1].text):
         return i + 1, len(found["hashes"] or found["signs"])
     sign = _underlined(lines, i)
-    if sign and not (sign == "-" and goes_on):
+    if sign and not (goes_on and (sign == "-" or _ends_with(lines[i].text, _STOPS))):
         return i + 2, _LEVELS[sign]
     return (i + 1, level) if (level := _numbered(lines, i)) else (i, 0)
 
 
 def _numbered(lines: list[_Line], i: int) -> int:
     """The level of line i if its number or mark tells a heading, as in PDF, and no entry of a list or of contents."""
-    line, kind = lines[i], _kind(lines[i].text)
-    above, below = lines[i - 1].text if i else "", lines[i + 1] if i + 1 < len(lines) else line
-    follows = below.text or (lines[i + 2].text if i + 2 < len(lines) else "")
-    if not kind or not follows or kind in (_kind(above), _kind(follows)):
+    near = (i - 2, i - 1, i + 1, i + 2)
+    before, above, below, second = (lines[n].text if 0 <= n < len(lines) else "" for n in near)
+    line, follows = lines[i], below or second
+    is_alone = not above and (not below or "\u3000" in lines[i + 1].indent)
+    kind = _kind(line.text, is_alone)
+    if not kind or not follows or kind in (_kind(above), _kind(follows, is_alone)):
         return 0
     if kind == "（" and not _ARTICLE.match(follows):  # the caption of an article of a law
         return 0
+    indent = lines[i + 1 if below else i + 2].indent
+    if kind == "1" and (_LIST_MARKER.match(before) or _LIST_MARKER.match(follows) or "  " in indent):
+        return 0  # an item, or one of several paragraphs
     is_within = (
         _width(above) >= 40 and not _LIST_MARKER.match(above) and not _ends_with(above, _STOPS + ":：0123456789")
     )
-    is_begun = below.text and (_width(line.text) >= 60 or len(below.indent) > len(line.indent) + 1)
+    is_begun = below and (_width(line.text) >= 60 or len(indent) > len(line.indent) + 1)
     if is_within or is_begun:  # a sentence or entry of several lines
         return 0
     return _LEVEL_OF.get(kind) or kind.count(".") + 1
 
 
-def _kind(line: str) -> str:
+def _kind(line: str, is_alone: bool = False) -> str:
     """What tells that a line may be a heading: its number, or a character; empty where nothing does."""
-    found = None if line[-1:] in _NOT_LAST else _TOLD.fullmatch(line)
+    found = None if line[-1:] in _NOT_LAST else _TOLD.fullmatch(line) or (_ALONE.fullmatch(line) if is_alone else None)
     if found is None:
         return ""
-    return next(filter(None, found.groups()), "") or re.sub(r"[^.]", "", line.split()[0].rstrip("."))
+    return next(filter(None, found.groups()), "") or re.sub(r"[^.]", "", line.split()[0].rstrip(".")) or "1"
 
 
 def _underlined(lines: list[_Line], i: int) -> str:
@@ -500,10 +515,11 @@ def _underlined(lines: list[_Line], i: int) -> str:
         return ""
     is_alone = i == 0 or not lines[i - 1].text or _RULE.fullmatch(lines[i - 1].text)
     is_exact = is_alone and 0 <= len(below) - _width(text) <= _LONGER and text[-1] not in ":："
-    return below[0] if is_exact or (below[0] in "=-" and not _LIST_MARKER.match(text)) else ""
+    return below[0] if is_exact or (below[0] in "=-" and text[0] != "[" and not _LIST_MARKER.match(text)) else ""
 
 
 _RULE = re.compile(r"(?:([-*_=~#+─━—–・])[ \t]*)\1(?:[ \t]*\1)+")
+_LED = re.compile(rf"{LEADER}\S{{1,9}}\Z")
 _LIST_MARKER = re.compile(
     r"[-*+–—][ \t\u3000]+"
     r"|[•‣◦▪▫●○■□◆◇►▶➢✓✔※・･·](?![・･·])\s*"
@@ -559,16 +575,21 @@ def _goes_on(above: _Line, below: _Line, margin: int, is_prose: bool) -> bool:
     is_indented = len(below.indent) > len(above.indent) + 1 or (
         "\u3000" in below.indent and "\u3000" not in above.indent
     )
-    is_rule = _RULE.fullmatch(above.text) or _RULE.fullmatch(below.text) or _FENCE.fullmatch(below.text)
+    is_rule = (
+        _RULE.fullmatch(above.text)
+        or _LED.search(above.text)
+        or _RULE.fullmatch(below.text)
+        or _FENCE.fullmatch(below.text)
+    )
     if (is_indented and not in_list) or (above.text[0] == ">") != (below.text[0] == ">") or is_rule:
         return False
     width, letter = _width(above.text), _first_letter(below.text)
     share, is_cjk = width / margin, CJK.match(above.text[-1])
     marker = _LIST_MARKER.match(below.text)
     if marker:
-        # "…at the age of\n45. He then" is a wrapped sentence and not item 45.
+        # "…at the age of\n45. He then" is a wrapped sentence and not item 45, and bash\n(1) a page of the manual.
         is_wrap = not in_list and width >= 40 and not _ends_with(above.text, _STOPS + ":：")
-        if not is_wrap or marker["number"] in (None, "1", "１", "a", "i", "I"):
+        if not is_wrap or (below.text[0] not in "(（" and marker["number"] in (None, "1", "１", "a", "i", "I")):
             return False
     # A full stop may be an abbreviation's: the rules for sentences decide. Every other terminator is final.
     if _ends_with(above.text, _STOPS.replace(".", "") + ":：") or (letter.islower() and _ends_with(above.text, ".")):

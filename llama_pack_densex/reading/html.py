@@ -17,7 +17,7 @@ from llama_pack_densex.propositionizers.language import on_one_line
 _DROPPED = (
     "title", "script", "style", "noscript", "template", "svg", "canvas", "iframe", "object", "nav", "footer", "button",
     "select", "textarea", "dialog", "rt", "rp", "[hidden]", "[role=navigation]", "[role=search]", "a.headerlink",
-    ".navheader", ".navfooter",
+    ".navheader", ".navfooter", "div.toc", "ul.toc", "ol.toc", "dl.toc",
     '[style*="display:none" i]', '[style*="display: none" i]', '[style*="visibility:hidden" i]',
 )  # fmt: skip
 _BLOCKS = [

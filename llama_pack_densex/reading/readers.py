@@ -9,6 +9,7 @@ import re
 import stat
 import threading
 import unicodedata
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import closing
 from itertools import zip_longest
@@ -21,15 +22,14 @@ from llama_index.core import SimpleDirectoryReader
 from llama_index.core.readers.base import BaseReader
 from llama_index.core.schema import Document
 
+from llama_pack_densex.propositionizers.language import on_one_line
 from llama_pack_densex.reading.files import MissingReaderError, UnreadableFileError
 
 logger = logging.getLogger(__name__)
 
 _FILES_ADVICE = 'install it with: pip install "llama-pack-densex[files]"'
-_OFFICE = (".docx", ".pptx", ".pptm", ".epub")  # LlamaIndex's own readers serve
-_OFFICE_ADVICE = (
-    "install LlamaIndex's readers with: pip install llama-index-readers-file docx2txt python-pptx EbookLib html2text"
-)
+_SLIDES = (".pptx", ".pptm")  # LlamaIndex's own reader serves
+_SLIDES_ADVICE = "install LlamaIndex's reader with: pip install llama-index-readers-file python-pptx"
 _WHATWG = {  # what browsers take these labels for: pages say the first and are the second
     "iso-8859-1": "cp1252", "iso8859-1": "cp1252", "latin-1": "cp1252", "latin1": "cp1252", "us-ascii": "cp1252",
     "ascii": "cp1252", "iso-8859-9": "cp1254", "gb2312": "gb18030", "gbk": "gb18030", "euc-kr": "cp949",
@@ -65,15 +65,15 @@ def read_file(path: Path, document_id: str) -> list[Document]:
         MissingReaderError: A package is missing; the message says what to install.
     """
     suffix = path.suffix.lower()
-    is_office = suffix in _OFFICE
+    are_slides = suffix in _SLIDES
     try:
         str(path).encode("utf-8")
         if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for
             raise UnreadableFileError(path, "is no regular file")
         extractors: dict[str, BaseReader] = (
-            {} if is_office else {suffix: _AlreadyRead(_READERS.get(suffix, _text)(path))}
+            {} if are_slides else {suffix: _AlreadyRead(_READERS.get(suffix, _text)(path))}
         )
-        if is_office:
+        if are_slides:
             import llama_index.readers.file  # type: ignore[import-not-found]  # noqa: F401  # without it core would take the file for text
         reader = SimpleDirectoryReader(input_files=[path], file_extractor=extractors, raise_on_error=True)
         documents = reader.load_data()
@@ -82,7 +82,7 @@ def read_file(path: Path, document_id: str) -> list[Document]:
     except OSError as error:
         raise UnreadableFileError(path, f"cannot be read: {error.strerror or error}") from error
     except ImportError as error:
-        advice = _OFFICE_ADVICE if is_office else _FILES_ADVICE
+        advice = _SLIDES_ADVICE if are_slides else _FILES_ADVICE
         raise MissingReaderError(path, f"needs more packages ({error}): {advice}") from error
     except UnreadableFileError:
         raise
@@ -93,10 +93,10 @@ def read_file(path: Path, document_id: str) -> list[Document]:
     if not documents:  # the reader of slides logs what is wrong and goes on
         raise UnreadableFileError(path, "cannot be read: it may be damaged; save it anew")
     for number, document in enumerate(documents, 1):
-        for key in _SLIDE_KEYS if is_office else ():  # the text once more, in pieces
+        for key in _SLIDE_KEYS if are_slides else ():  # the text once more, in pieces
             document.metadata.pop(key, None)
         document.metadata["file_name"] = unicodedata.normalize("NFC", path.name)
-        is_page = suffix == ".pdf" or (suffix in (".pptx", ".pptm") and len(documents) > 1)
+        is_page = suffix == ".pdf" or (are_slides and len(documents) > 1)
         document.id_ = f"{document_id}#page={number}" if is_page else document_id
     return documents
 
@@ -175,10 +175,22 @@ def _html(file: Path) -> _Parts:
     return [(text, {"title": title} if title else {})]
 
 
+def _archive(file: Path) -> _Parts:
+    """A book or a Word document as one text, with its title."""
+    from llama_pack_densex.reading.archives import book_pages, word_pages
+    from llama_pack_densex.reading.html import declared_encoding, html_to_text
+
+    title, pages = (book_pages if file.suffix.lower() == ".epub" else word_pages)(file)
+    texts = [html_to_text(_decoded(file, page, declared_encoding(page)))[1] for page in pages]
+    return [("\n".join(filter(None, texts)), _named(title))]
+
+
 _PDFIUM = threading.Lock()  # it may be used by one thread at a time
 _HYPHEN = re.compile(r"[\x02\ufffe](\S*) ?")  # what PDFium puts for one that parts a word at the end of a line
-# A title that a program made up, of a file's name for one.
-_NO_TITLE = re.compile(r"(?i)^(?:microsoft |untitled|無題|名称未設定)|\.\w{2,5}$")
+_NO_TITLE = re.compile(r"(?i)^(?:microsoft |untitled|無題|名称未設定)|\.\w{2,5}$")  # of a file's name, for one
+_RUNNING, _NEAR = 2, 4  # lines that a page's head or foot has, and pages among which one recurs
+_SECTION = r"(?:[^\W\d_]*[ \t]*[\dA-Z]{1,3}(?:\.\d{1,3})*[.:章節]?\s*)?"  # "Chapter 2", "2.1."
+_DIGITS = re.compile(r"\d{1,5}")
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\ufffe\uffff]")  # broken fonts leave them, and stores do not take NUL
 
 
@@ -195,27 +207,60 @@ def _pdf(file: Path) -> _Parts:
                 raise
             raise UnreadableFileError(file, "is encrypted: save it without a password") from None
         with closing(document):
-            title, begun, section = document.get_metadata_value("Title").strip(), _sections_begun(document), ""
-            of_all = {"title": title} if title and not _NO_TITLE.search(title) else {}
-            for number, page in enumerate(document):
-                text = _HYPHEN.sub(_joined_word, page.get_textpage().get_text_range().replace("\r\n", "\n"))
+            of_all, begun, section = _named(document.get_metadata_value("Title")), _sections_begun(document), ""
+            texts = [page.get_textpage().get_text_range().replace("\r\n", "\n") for page in document]
+            for number, text in enumerate(_without_running_lines(texts)):
                 about = {**of_all, "page_label": document.get_page_label(number) or str(number + 1)}
                 about |= {"section": section} if section and number not in begun else {}
-                section = begun.get(number, section)
-                parts.append((_CONTROLS.sub("", text), about))
+                text = _CONTROLS.sub("", _HYPHEN.sub(_joined_word, text))
+                text = re.sub("(?m)^#", "    #", text)  # comments of code, which nothing else tells from headings
+                for path in begun.get(number, ()):
+                    text, section = _with_heading(text, path), ", ".join(path)
+                parts.append((text, about))
     return parts
 
 
-def _sections_begun(document: Any) -> dict[int, str]:
-    """The last section that begins on each page, with those that it is in."""
-    begun: dict[int, str] = {}
+def _named(title: str) -> dict[str, str]:
+    """A title as metadata, but for one that a program made up."""
+    return {"title": title.strip()} if title.strip() and not _NO_TITLE.search(title.strip()) else {}
+
+
+def _without_running_lines(pages: Sequence[str]) -> list[str]:
+    """Pages without the heads and feet that recur on those near them, where these have letters but for the first."""
+    left = [page.strip().split("\n") for page in pages]
+    for edge in (0, -1) * _RUNNING:
+        lines = [page[edge].strip() if page else "" for page in left]
+        for i, line in enumerate(lines):
+            near = range(max(i - _NEAR, 0), min(i + _NEAR + 1, len(lines)))
+            same = [j for j in near if j != i and line and _recurs(line, lines[j], j - i)]
+            if len(same) > 2 and (same[0] < i or not re.search(r"[^\W\d]", line)):
+                del left[i][edge]
+    return ["\n".join(page) for page in left]
+
+
+def _recurs(line: str, other: str, pages: int) -> bool:
+    """Whether a line is that of some pages on, but for numbers that count pages."""
+    numbers = zip(_DIGITS.findall(line), _DIGITS.findall(other), strict=False)
+    return _DIGITS.sub("0", line) == _DIGITS.sub("0", other) and all(int(b) - int(a) in (0, pages) for a, b in numbers)
+
+
+def _sections_begun(document: Any) -> dict[int, list[list[str]]]:
+    """The sections that begin on each page, each below those that it is in."""
+    begun: defaultdict[int, list[list[str]]] = defaultdict(list)
     path: list[str] = []
     for bookmark in document.get_toc():
-        path[bookmark.level :] = [bookmark.get_title().strip()]
+        path[bookmark.level :] = [on_one_line(bookmark.get_title())]
         destination = bookmark.get_dest()
-        if destination is not None and (number := destination.get_index()) is not None:
-            begun[number] = ", ".join(filter(None, path))
+        if path[-1] and destination is not None and (number := destination.get_index()) is not None:
+            begun[number].append([*filter(None, path)])
     return begun
+
+
+def _with_heading(text: str, path: Sequence[str]) -> str:
+    """A page with the lines of a section's title, and the number before these, as one heading."""
+    title = r"\s*".join(map(re.escape, "".join(path[-1].split())))
+    marks = "#" * min(len(path), 6)
+    return re.sub(rf"(?m)^{_SECTION}{title}[ \t]*$", lambda found: f"{marks} {on_one_line(found[0])}", text, count=1)
 
 
 def _joined_word(found: re.Match[str]) -> str:
@@ -224,6 +269,7 @@ def _joined_word(found: re.Match[str]) -> str:
 
 
 _READERS = {".pdf": _pdf, ".html": _html, ".htm": _html, ".xhtml": _html, ".csv": _csv, ".tsv": _csv}
+_READERS |= dict.fromkeys((".docx", ".docm", ".epub"), _archive)
 
 
 _TYPOGRAPHIC = frozenset("“”„‘’«»–—…•·€£©®™°±×§µ²³½¼¾\xa0")

@@ -23,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 from llama_index.core.schema import BaseNode
 
-from llama_pack_densex.propositionizers.language import CJK, is_cjk, runs, sendable, tokenize, unwrapped, words_of
+from llama_pack_densex.propositionizers.language import CJK, contents_of, runs, sendable, tokenize, unwrapped, words_of
 from llama_pack_densex.stores.lance_table import (
     ALL,
     IN_MEMORY,
@@ -127,9 +127,12 @@ class Words:
         return [token for token in ("\ue000".join(token.split()) for token in whole) if token]
 
     def of(self, record: NodeRecord) -> str | None:
-        """A node's own words; None for one that is not searched by words."""
-        searched = record.granularity == "passage" or record.passage_id
-        return " ".join(self.tokens(record.text)) if searched else None
+        """A node's own words, but for those of a table of contents; None for one that is not searched by words."""
+        if record.granularity != "passage" and not record.passage_id:
+            return None
+        entries = contents_of(record.text)  # which hold the words of what they lead to, and nothing else
+        lines = (line for line in record.text.split("\n") if line.strip() not in entries)
+        return " ".join(self.tokens("\n".join(lines)))
 
     def of_passage(self, own: str, stated: Iterable[str]) -> str:
         """The words that a passage is found by.
@@ -359,7 +362,7 @@ class SudachiTokenizer:
                 if morpheme.part_of_speech()[0] in CONTENT_WORDS and _is_japanese(morpheme.surface()):
                     tokens.append(morpheme.normalized_form().casefold())
         for run in runs(text):
-            tokens.extend(_tokens_of_hangul(run) if is_cjk(run[0]) else words_of(run))
+            tokens.extend(_tokens_of_hangul(run) if _HAS_CJK.match(run) else words_of(run))
         return tokens
 
     def _analyser(self) -> Any:

@@ -141,6 +141,12 @@ def test_tables_and_code_stay_whole_as_units_of_their_own() -> None:
         assert code in texts
 
 
+def test_a_block_without_letters_is_no_unit() -> None:
+    document = Document(text="The tower is high.\n\n```\n+---+\n```\n\nIt is old.")
+    nodes = PropositionNodeParser().get_nodes_from_documents([document])
+    assert [node.get_content() for node in of(nodes, "proposition")] == ["The tower is high.", "It is old."]
+
+
 def test_html_can_be_the_base_parser() -> None:
     pytest.importorskip("bs4")
     document = Document(text="<html><body><h1>Rain</h1><p>Rain fell. It was cold.</p></body></html>")

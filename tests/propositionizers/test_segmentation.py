@@ -158,6 +158,14 @@ LINES = {
     "a wrap before a number": (
         "He was still living there with his mother at the age of\n45. |He then moved to the coast."
     ),
+    "a wrap before the section of a manual": (
+        "The rules are the same that are told in the manual page of bash\n(1) and in its own. |They are short."
+    ),
+    "entries of contents": "1.1 The tower . . . . . . . . 5\n|1.2 The lamp of Karsted and its keeper . . . . . . 17",
+    "items in brackets": "There are three of them on the long table over there:\n|(1) apples;\n|(2) pears.",
+    "a wrapped Korean word": (
+        "1994년은 데비안 프로젝트를 정비하여 제대로 동작하기 시작했\n다. |1994년에는 공식적인 릴리스가 없다."
+    ),
     "a blank line": "The first paragraph has no full stop and is quite long\n\n|and the second begins in lower case",
     "fields": "Name: John Smith\n|Age: 45\n|City: Rome",
     "an address": "John Smith\n|12 Main Road\n|London",
@@ -225,6 +233,7 @@ HEADINGS = [
     "1.4. Can I install it?",
     "4.1　「塔」の高さ",
     "第3章 総則",
+    "第 8 章 更新软件包",
     "第二条（定義）",
     "【概要】",
     "■ 議題1：新製品",
@@ -241,6 +250,29 @@ def test_heading_is_a_segment_of_its_own(heading: str) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "heading",
+    ["1. The lamp", "２．目的", "Chapter 2. The lamp", "付録 A. 用語", "3.1.2. /etc/lamp : Its switch", "5.8. lamps"],
+)
+def test_a_line_between_blank_ones_is_a_heading_by_its_number_alone(heading: str) -> None:
+    text = f"It ends here.\n\n{heading}\n\nThe text follows.\nIt goes on."
+    assert [text[found.start : found.end] for found in segment(text) if found.kind == "heading"] == [heading]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1. Fill the lamp\n\n2. Light it\n\nThe lamp is lit.",
+        "1. Fill the lamp\n\n   It takes oil.\n\n2. Light it\n\n   The lamp is lit.",
+        "1. Fill the lamp with oil.\n\nIt is heavy.",
+        "1.1. lamps\n\n1.2. oils\n\n1.3. wicks",
+        "Chapter 2 of the book is about the lamp.\n\nIt is long.",
+    ],
+)
+def test_a_line_between_blank_ones_that_is_an_item_or_says_something_is_no_heading(text: str) -> None:
+    assert {found.kind for found in segment(text)[:-1]} == {"sentence"}
+
+
 def test_headings_of_restructured_text_open_no_block_of_code() -> None:
     text = "First\n~~~~~\n\nOne. Two.\n\nSecond\n~~~~~~\n\nThree."
     assert [(found.kind, found.level, text[found.start : found.end]) for found in segment(text)] == [
@@ -250,6 +282,11 @@ def test_headings_of_restructured_text_open_no_block_of_code() -> None:
         ("heading", 3, "Second\n~~~~~~"),
         ("sentence", 0, "Three."),
     ]
+
+
+def test_a_frame_of_asciidoc_makes_no_headings() -> None:
+    text = "First\n-----\n\n[NOTE]\n==============\nIt is a lamp that nobody\nhas ever lit.\n==============\n\nThe end."
+    assert [text[found.start : found.end] for found in segment(text) if found.kind == "heading"] == ["First\n-----"]
 
 
 PAGE_JA = """\
@@ -293,6 +330,7 @@ def test_entries_of_a_table_of_contents_and_what_is_said_of_a_number_are_no_head
         "■ flour\n■ sugar\n■ milk",
         "（笑）\nIt is funny.",
         "We ran this:\n# apt-get update\nIt took a minute.",
+        "We wrote this:\n# The oil of the lamp,\n# in litres.\noil = 3",
     ):
         assert {found.kind for found in segment(text)} == {"sentence"}, text
 
