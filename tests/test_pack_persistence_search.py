@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import llama_index.core
 import pytest
 
 from llama_pack_densex import DenseXRetrievalPack
@@ -229,6 +230,16 @@ def test_what_is_known_of_languages_is_remembered(tmp_path: Path) -> None:
     assert Manifest.read(tmp_path / "index").languages == first
     loaded.persist(tmp_path / "copy")
     assert Manifest.read(tmp_path / "copy").languages == first
+
+
+def test_an_index_that_is_only_searched_reads_no_tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build("hybrid", tmp_path / "index")
+    monkeypatch.setattr(llama_index.core, "global_tokenizer", None)  # where core keeps the one that it has read
+    loaded = load("hybrid", tmp_path / "index")
+    assert loaded.run("将棋の駒").source_nodes
+    assert llama_index.core.global_tokenizer is None
+    loaded.insert(SNOW)
+    assert llama_index.core.global_tokenizer is not None
 
 
 def test_a_copy_has_its_own_words(tmp_path: Path) -> None:

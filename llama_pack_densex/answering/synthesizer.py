@@ -8,11 +8,13 @@ from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mappi
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from inspect import signature
 from typing import Any
 
 from llama_index.core.base.response.schema import RESPONSE_TYPE, AsyncStreamingResponse, Response, StreamingResponse
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.callbacks.schema import CBEventType, EventPayload
+from llama_index.core.indices.prompt_helper import PromptHelper
 from llama_index.core.instrumentation import get_dispatcher  # type: ignore[attr-defined]
 from llama_index.core.instrumentation.events.synthesis import SynthesizeEndEvent, SynthesizeStartEvent
 from llama_index.core.llms import LLM, MockLLM
@@ -23,7 +25,7 @@ from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle, Qu
 
 from llama_pack_densex.answering.citations import NOT_FOUND, CitedAnswer, Source, in_language, numbered
 from llama_pack_densex.answering.conversation import Query, by_rules
-from llama_pack_densex.llm.usage import count_tokens
+from llama_pack_densex.llm.usage import count_tokens, tokens_of
 from llama_pack_densex.propositionizers.language import detect_language, sendable
 from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
 
@@ -57,6 +59,7 @@ PROMPT_KEY = "text_qa_template"
 JAPANESE_PROMPT_KEY = "japanese_text_qa_template"
 
 _RULES = 400  # tokens of a prompt besides documents and question
+_HELPERS = [name for name in signature(BaseSynthesizer).parameters if name.endswith("prompt_helper")]
 
 logger = logging.getLogger(__name__)
 dispatcher = get_dispatcher(__name__)
@@ -111,7 +114,9 @@ class SourcedSynthesizer(BaseSynthesizer):
     ) -> None:
         self.context = context if context is not None else PropositionContextPostprocessor()
         self._given: dict[str, BasePromptTemplate] = {}
-        super().__init__(llm=llm or MockLLM(), callback_manager=callback_manager, streaming=streaming)
+        # core's own read the tokenizer; nothing here repacks prompts
+        helpers: dict[str, Any] = dict.fromkeys(_HELPERS, PromptHelper(tokenizer=tokens_of))
+        super().__init__(llm=llm or MockLLM(), callback_manager=callback_manager, streaming=streaming, **helpers)
 
     @abstractmethod
     def _ask(self, query: QueryBundle, nodes: list[NodeWithScore], conversation: str) -> Asked:

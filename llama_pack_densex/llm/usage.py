@@ -189,9 +189,14 @@ def count_messages(messages: Messages) -> int:
 
 @lru_cache(maxsize=32)  # the instructions are the same for all passages
 def count_tokens(text: str) -> int:
-    """The tokens of a text, by core's tokenizer."""
-    tokens, parts = get_tokenizer(), range(0, len(text), _TOLD_AT_ONCE)
-    return sum(len(tokens(text[start : start + _TOLD_AT_ONCE])) for start in parts)
+    """The number of tokens of a text."""
+    parts = range(0, len(text), _TOLD_AT_ONCE)
+    return sum(len(tokens_of(text[start : start + _TOLD_AT_ONCE])) for start in parts)
+
+
+def tokens_of(text: str) -> list[Any]:
+    """The tokens of a text by core's tokenizer, which is read when it is first asked for: 50 MB, half a second."""
+    return get_tokenizer()(text)
 
 
 def attribute(source: Any, name: str) -> Any:

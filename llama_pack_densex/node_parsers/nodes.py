@@ -28,6 +28,7 @@ from llama_index.core.schema import (
     TextNode,
 )
 
+from llama_pack_densex.llm.usage import tokens_of
 from llama_pack_densex.node_parsers.metadata import (
     ANSWERS_KEY,
     BOOKKEEPING_KEYS,
@@ -614,7 +615,8 @@ class PassageNodeParser(SentenceSplitter):
     """
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(**{"chunk_overlap": 0, "chunking_tokenizer_fn": _sentences_under_headings, **settings})
+        ours = {"chunk_overlap": 0, "chunking_tokenizer_fn": _sentences_under_headings, "tokenizer": tokens_of}
+        super().__init__(**{**ours, **settings})
 
     @classmethod
     def class_name(cls) -> str:

@@ -344,17 +344,19 @@ def find_by_words(
     asked = [token for token in asked if token not in _ASKING] or asked
     lone = {token for token in asked if words.pairs and len(token) == 1 and is_cjk(token)}
     others = [token for token in asked if token not in lone]
-    best, there, more = _best(now, asked, k, passing)
-    if lone and {*there}.isdisjoint(others) and not _best(now, others, 1, passing)[0]:
+    best, more = _best(now, asked, k, passing)
+    there = _words_of(now, best[:1])
+    if lone and there.isdisjoint(others) and not _best(now, others, 1, passing)[0]:
         # a single character may be hidden in the pairs of others; where nothing else is known, these are asked for
         asked = [*asked, *_words_with(now, lone)]
-        best, there, more = _best(now, asked, k, passing)
+        best, more = _best(now, asked, k, passing)
+        there = _words_of(now, best[:1])
     if not best:
         return _NOTHING
     units: defaultdict[str, list[FoundNode]] = defaultdict(list)
     if {*granularity} - {"passage"}:
         named = is_any_of("passage_id", [passage.id for passage in best]) if len(best) <= _MOST_PASSAGES else ""
-        for unit in now.match(" ".join(asked), UNIT_WORDS, None, named)[0]:
+        for unit in now.match(" ".join(asked), UNIT_WORDS, None, named):
             if unit.score > 0 and unit.granularity in granularity:
                 units[unit.passage_id].append(unit)
     hits = tuple(PassageHit(passage.id, passage.score, tuple(units[passage.id])) for passage in best)
@@ -363,23 +365,27 @@ def find_by_words(
 
 def _best(
     now: TableVersion, asked: Sequence[str], passages: int, passing: Passing | None
-) -> tuple[list[FoundNode], list[str], bool]:
-    """The best passages, the words of the first, and whether there are more."""
+) -> tuple[list[FoundNode], bool]:
+    """The best passages, and whether there are more."""
     if not asked or passages <= 0 or (passing is not None and not passing.ids):
-        return [], [], False
+        return [], False
     limit = passages + _SPARE
     condition = is_of_any(passing, "id") if passing is not None else ""
     if passing is not None and not condition:
         limit = passing.fetched(limit)
     while True:
-        rows, words = now.match(" ".join(asked), PASSAGE_WORDS, limit, condition, and_words=True)
+        rows = now.match(" ".join(asked), PASSAGE_WORDS, limit, condition)
         found = [row for row in rows if row.score > 0 and (passing is None or row.id in passing.ids)]
         found.sort(key=lambda row: (-row.score, row.id))
         # of equal scores LanceDB returns any: one that is out of reach must not be as good as the last one returned
         if len(rows) < limit or (len(found) > passages and found[passages - 1].score > rows[-1].score):
-            first = words[rows.index(found[0])].split(" ") if found else []
-            return found[:passages], first, len(found) > passages
+            return found[:passages], len(found) > passages
         limit *= 4
+
+
+def _words_of(now: TableVersion, passages: Sequence[FoundNode]) -> set[str]:
+    held = now.contents([passage.id for passage in passages], PASSAGE_WORDS)
+    return {word for text in held.values() for word in text.split(" ")}
 
 
 def _words_with(now: TableVersion, characters: set[str]) -> list[str]:
@@ -392,9 +398,9 @@ def _words_with(now: TableVersion, characters: set[str]) -> list[str]:
     return list(pairs)
 
 
-def _share(asked: Sequence[str], lone: Collection[str], passage_words: Sequence[str]) -> float:
+def _share(asked: Sequence[str], lone: Collection[str], there: Collection[str]) -> float:
     """The share of a question's words that a passage has, from 0 to 1; see `telling_words`."""
-    there, tokens = set(passage_words), telling_words(asked)
+    tokens = telling_words(asked)
     held = [token in there or (token in lone and any(token in word for word in there)) for token in tokens]
     return sum(held) / len(tokens)
 

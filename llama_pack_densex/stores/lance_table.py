@@ -3,10 +3,9 @@
 Every change is another version. What keeps a growing table fast are its indices, and few large files instead of many.
 From some 20,000 rows on embeddings have an index, IVF_SQ: one byte a number. Of 57,500 made-up ones it finds 0.99 of
 the ten nearest in half the time and a quarter of the space of IVF_FLAT (which finds 0.997), and with it the right
-passage comes first for one question of SQuAD in 1,299 less. Of 1,000,000 embeddings of 384 dimensions it takes half a
-minute and 1 GB of memory to make on two cores and finds 0.99; IVF_HNSW_SQ with 8 partitions takes seven times as long
-to make, half as much space again, and has to be read as a whole before the first answer. LanceDB joins small partitions
-when it completes an index: of a million there were 36 in the end, and to search all of them takes 20 ms.
+passage comes first for one question of SQuAD in 1,299 less. Of 1,000,000 embeddings of 384 dimensions it takes ten
+seconds and 1 GB of memory to make on two cores and finds 0.98 in 16 ms; IVF_HNSW_SQ with 8 partitions takes twenty
+times as long to make, half as much space again, and has to be read as a whole before the first answer.
 
 Rows that are written later are compared one by one until so many have gathered that they are added to the index, as a
 segment of it. Once there are several segments, the index is made anew.
@@ -47,8 +46,9 @@ PASSAGE_WORDS, UNIT_WORDS = "passage_words", "unit_words"
 NOTE = b"densex_words"
 """The key in a table's schema of what is said of these columns."""
 
-NPROBES = 100
-"""Partitions of the vector index that a question is compared with."""
+NPROBES = 20, 100
+"""The fewest and the most partitions of the vector index that a question is compared with; in between, four of five: of
+a million made-up embeddings that finds as many of the ten nearest as all do."""
 # of so many the index of words is read at once (1.5 kB a row), not word by word as they are asked
 _ROWS_WARMED = 100_000
 
@@ -77,6 +77,7 @@ class TableVersion:
         self._connection = connection
         self._opening = threading.Lock()
         self._read: _Directory | None = None
+        self._begun: set[str] = set()  # by what it was searched
         if version:
             with self.reading():
                 self.table = LOOP.run(connection.open_table(TABLE, version=version))
@@ -131,9 +132,7 @@ class TableVersion:
         _give_back()
         return not lacking
 
-    def match(
-        self, words: str, column: str, limit: int | None, condition: str = "", and_words: bool = False
-    ) -> tuple[list[FoundNode], list[str]]:
+    def match(self, words: str, column: str, limit: int | None, condition: str = "") -> list[FoundNode]:
         """The nodes that have any of some words in a column, best first; of equal ones the older.
 
         Args:
@@ -141,17 +140,12 @@ class TableVersion:
             column: A column of words.
             limit: How many of the best; None means all.
             condition: Only rows that meet it; empty means all.
-            and_words: Whether to read what they have in the column too, which is quicker here than afterwards.
-
-        Returns:
-            The nodes, and what they have in the column.
         """
         if self.table is None:
-            return [], []
+            return []
         search = self.table.query().nearest_to_text(MatchQuery(words, column))
-        limit, also = self.rows if limit is None else limit, [column] if and_words else []
         try:
-            rows, scores, *there = self._best(search, "_score", limit, condition, *also)
+            rows, scores = self._best(search, "_score", self.rows if limit is None else limit, condition)
         except VersionGoneError:
             raise
         except InvalidIndexError as error:
@@ -159,19 +153,20 @@ class TableVersion:
                 f"the index in {self.uri} cannot be searched by words: a file in it is damaged or missing. "
                 "`densex check DIR --repair` says what else is, and makes the index of words anew."
             ) from error
-        return self._directory.found(rows, scores.tolist()), there[0].tolist() if there else []
+        return self._directory.found(rows, scores.tolist())
 
-    def contents(self, node_ids: Iterable[str]) -> dict[str, str]:
-        """What some nodes have in the column "node", by id."""
-        distinct, columns = list(dict.fromkeys(node_ids)), ["id", "node"]
+    def contents(self, node_ids: Iterable[str], column: str = "node") -> dict[str, str]:
+        """What some nodes have in a column, by id."""
+        distinct = list(dict.fromkeys(node_ids))
+        if not distinct:
+            return {}
         places = None if self._read is None else self._read.rows_of(distinct)
         if places is None:
-            return dict(self.values(columns, is_any_of("id", distinct)))
-        if not places:
-            return {}
+            return dict(self.values(["id", column], is_any_of("id", distinct)))
         with self.reading():
-            rows = LOOP.run(self.table.take_row_ids(places).select(columns).to_arrow())
-        return dict(zip(*(rows[name].to_pylist() for name in columns), strict=True))
+            found = LOOP.run(self.table.take_row_ids(places).with_row_id().select([column]).to_arrow())
+        ids = dict(zip(places, distinct, strict=True))
+        return dict(zip(map(ids.__getitem__, found["_rowid"].to_pylist()), found[column].to_pylist(), strict=True))
 
     def nearest(
         self, embedding: Sequence[float] | None, limit: int, condition: str = "", exactly: bool = False
@@ -194,7 +189,9 @@ class TableVersion:
         check_question(embedding, self.dimension)
         search = self.table.query().nearest_to(list(embedding)).column("vector").distance_type("cosine")
         exactly = exactly or "vector" not in self._indexed
-        search = search.bypass_vector_index() if exactly else search.nprobes(NPROBES)
+        fewest, most = NPROBES
+        probes = min(max(fewest, self.rows * 4 // (5 * ROWS_A_PARTITION)), most)
+        search = search.bypass_vector_index() if exactly else search.nprobes(probes)
         rows, distances = self._best(search, "_distance", limit, condition)
         if len(rows) < min(limit, self.rows) and not exactly:  # the partitions that were searched have no more
             return self.nearest(embedding, limit, condition, exactly=True)
@@ -202,15 +199,18 @@ class TableVersion:
         cosines = np.clip(1.0 - distances[told].astype(np.float64), -1, 1).tolist()
         return self._directory.found(rows[told], cosines, cosines)
 
-    def _best(self, search: Any, column: str, limit: int, condition: str, *also: str) -> list[npt.NDArray[Any]]:
-        """The places of the best rows, their scores or distances, and other columns of them; best first."""
+    def _best(self, search: Any, column: str, limit: int, condition: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """The places of the best rows, and their scores or distances; best first."""
         search = search.where(condition) if condition else search
-        search = search.with_row_id().select([column, *also]).limit(max(1, min(limit, self.rows)))
+        search = search.with_row_id().select([column]).limit(max(1, min(limit, self.rows)))
         with self.reading():
             found = LOOP.run(search.to_arrow())
-        rows, values, *others = (found[name].to_numpy() for name in ("_rowid", column, *also))
+        if column not in self._begun:  # LanceDB has read an index for it
+            self._begun.add(column)
+            _give_back()
+        rows, values = found["_rowid"].to_numpy(), found[column].to_numpy()
         order = np.lexsort((rows, values if column == "_distance" else -values))
-        return [values_of[order] for values_of in (rows, values, *others)]
+        return rows[order], values[order]
 
     @cached_property
     def rows(self) -> int:
@@ -305,8 +305,10 @@ class _Directory:
         while some := list(islice(parts, _BATCHES_AT_ONCE)):
             columns = pa.concat_tables([columns, _combined(pa.Table.from_batches(some, schema))])
         columns = _combined(columns)
+        rows = columns["_rowid"].to_numpy()
+        if (rows[1:] < rows[:-1]).any():
+            columns = columns.sort_by("_rowid")
         self._rows: npt.NDArray[np.uint64] = columns["_rowid"].to_numpy()
-        self._order = np.argsort(self._rows)
         self._ids = columns["id"].combine_chunks()
         granularities, passages = (columns[name].combine_chunks() for name in _LINKS[1:])
         self._granularities: list[str] = granularities.dictionary.to_pylist()
@@ -321,7 +323,7 @@ class _Directory:
         self, rows: npt.NDArray[np.uint64], scores: Iterable[float], cosines: Iterable[float | None] = repeat(None)
     ) -> list[FoundNode]:
         """The nodes in some rows, with their scores and, where that is what these are, cosines."""
-        places = self._order[np.searchsorted(self._rows, rows, sorter=self._order)]
+        places = np.searchsorted(self._rows, rows)
         passages = self._passage_of[places]
         ids, leads_to = self._ids.take(places).to_pylist(), self._passages.take(passages).to_pylist()
         if len(self._known) > _MOST_KNOWN:
@@ -575,8 +577,8 @@ def _batched(rows: pa.Table) -> pa.Table:
     return pa.Table.from_batches(rows.to_batches(max_chunksize=ROWS_A_BATCH), rows.schema)
 
 
-ROWS_A_PARTITION = 1024
-"""Of the vector index, a hundred partitions of which are searched: with half as many the same time finds less."""
+ROWS_A_PARTITION = 32_768
+"""Of the vector index: LanceDB's own size, to which it joins smaller ones whenever it completes an index."""
 ROWS_WITH_INDEX = 20_000
 """From so many rows on there are indices of embeddings and ids; fewer are read through in some 20 ms."""
 MOST_UNINDEXED = 4096
@@ -622,8 +624,7 @@ def keep_up(table: Any, midway: bool = False) -> bool:
         made_anew = vectors is not None and due and int(vectors.num_segments or 0) >= MOST_SEGMENTS
         if made_anew or (vectors is None and "vector" in columns and rows >= ROWS_WITH_INDEX):
             settle(table)
-            partitions = max(1, rows // ROWS_A_PARTITION)
-            config = IvfSq(distance_type="cosine", num_partitions=partitions, sample_rate=64, max_iterations=10)
+            config = IvfSq("cosine", sample_rate=64, max_iterations=10, target_partition_size=ROWS_A_PARTITION)
             table.create_index("vector", config=config, replace=True)
             due = True
     if due:
