@@ -84,10 +84,10 @@ def test_one_passage_never_fills_every_slot(search: str) -> None:
 
 
 def test_a_table_of_contents_does_not_stand_before_what_it_leads_to() -> None:
-    contents = "\n".join(
-        f"2.{n} {title} . . . . . . . . . {n * 7}" for n, title in enumerate(("Lamp", "Wick", "Oil"), 1)
-    )
-    prices = "\n".join(f"1.{n} {title} . . . . . . . . . {60 - n}" for n, title in enumerate(("Rum", "Tea", "Ale"), 1))
+    titles = ("Lamp", "Wick", "Oil", "Door", "Stairs")
+    contents = "\n".join(f"2.{n} {title} . . . . . . . . . {n * 7}" for n, title in enumerate(titles, 1))
+    drinks = ("Rum", "Tea", "Ale", "Gin", "Mead")
+    prices = "\n".join(f"1.{n} {title} . . . . . . . . . {60 - n}" for n, title in enumerate(drinks, 1))
     about = "2.2 Wick\nIt is cut each night by the keeper, who has a pair of scissors for nothing else."
     pack = DenseXRetrievalPack(
         [Document(text=text, id_=name) for name, text in (("c", contents), ("p", prices), ("a", about))],
