@@ -88,8 +88,8 @@ class ExtractiveSynthesizer(SourcedSynthesizer):
 def extract(question: str, nodes: Sequence[NodeWithScore], words: int = ANSWER_WORDS) -> str:
     """The best propositions of retrieved nodes, word for word, as a text with footnotes.
 
-    Each passage gives a paragraph, that of the best proposition first. In it, the best one and those that are worded
-    alike come first, then the others, each in the order of the passage. None says what another says. A node that no
+    Each passage gives a paragraph, that of the best proposition first. In it, the best one and those that are about as
+    good come first, then the others, each in the order of the passage. None says what another says. A node that no
     proposition found is quoted from its beginning. What stands below a heading or question that is worded as the
     question comes before the best proposition.
 
@@ -111,9 +111,10 @@ def extract(question: str, nodes: Sequence[NodeWithScore], words: int = ANSWER_W
     ranked = [*_below_leads(asked, nodes, least), *stating] or facts
     for fact in ranked:
         length, best = count_words(fact.unit.text), ranked[0]
+        is_listed = fact.unit.score >= _AS_GOOD * best.unit.score and _is_alike(fact, best)
         if any(_is_said_by(fact, other) for other in chosen):
             continue
-        if fact is best or taken + length <= (LIST_WORDS if _is_listed(fact, best) else words):
+        if fact is best or taken + length <= (LIST_WORDS if is_listed else words):
             chosen.append(fact)
             taken += length
             paragraphs.setdefault(fact.source.node.node_id, []).append(fact)
@@ -161,7 +162,7 @@ def _states_nothing(text: str) -> bool:
 
 
 def _paragraph(facts: Sequence[Fact], number: int) -> str:
-    ordered = sorted(facts, key=lambda fact: (not _goes_with(fact, facts[0]), fact.unit.span or (0, 0)))
+    ordered = sorted(facts, key=lambda fact: (not _goes_first(fact, facts[0]), fact.unit.span or (0, 0)))
     texts = [_flowing(without_footnotes(fact.unit.text).strip()) for fact in ordered]  # a document's own lead elsewhere
     is_japanese = detect_language(texts[0]) == "ja"
     remark = UNVERIFIED["ja" if is_japanese else "en"]
@@ -171,14 +172,14 @@ def _paragraph(facts: Sequence[Fact], number: int) -> str:
     return ("" if is_japanese else " ").join(quoted)
 
 
-def _goes_with(fact: Fact, best: Fact) -> bool:
-    """Whether a proposition is listed with the best one, or is the sentence before it, which says who "it" is."""
+def _goes_first(fact: Fact, best: Fact) -> bool:
+    """Whether a proposition is about as good as the best one, or is the sentence before it, which says who "it" is."""
     text, span, then = best.unit.text, fact.unit.span, best.unit.span
+    if fact.unit.score >= _AS_GOOD * best.unit.score:
+        return True
     if span is None or then is None or not 0 <= then[0] - span[1] <= 2:
-        return _is_listed(fact, best)
-    return _is_listed(fact, best) or any(
-        finding.kind == "self_containedness" for finding in check_propositions(Passage(text), [text])
-    )
+        return False
+    return any(finding.kind == "self_containedness" for finding in check_propositions(Passage(text), [text]))
 
 
 def _flowing(text: str) -> str:
@@ -196,12 +197,10 @@ def _is_said_by(fact: Fact, other: Fact) -> bool:
     return is_same or fact.unit.text in other.unit.text
 
 
-def _is_listed(fact: Fact, best: Fact) -> bool:
-    """Whether two propositions of a passage, as good as each other, say the same of different things."""
-    if fact.source is not best.source or fact.unit.score < _AS_GOOD * best.unit.score:
-        return False
+def _is_alike(fact: Fact, best: Fact) -> bool:
+    """Whether two propositions of a passage say the same of different things."""
     tokens, others = set(tokenize(fact.unit.text)), set(tokenize(best.unit.text))
-    return len(tokens & others) >= _ALIKE * min(len(tokens), len(others))
+    return fact.source is best.source and len(tokens & others) >= _ALIKE * min(len(tokens), len(others))
 
 
 def is_answerable(

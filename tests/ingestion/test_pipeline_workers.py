@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,7 @@ def environment_key(monkeypatch: pytest.MonkeyPatch) -> None:
 def start_method(request: pytest.FixtureRequest) -> Iterator[str]:
     """The way in which `arun` starts processes: Linux forks up to Python 3.13."""
     multiprocessing.set_start_method(request.param, force=True)
+    forkserver._forkserver._stop()  # one that began earlier has another environment
     yield request.param
     multiprocessing.set_start_method(None, force=True)
 
