@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -161,7 +161,7 @@ def _pair_brackets(run: str) -> tuple[dict[int, int], list[tuple[int, int]]]:
     """
     opening: dict[int, int] = {}
     stack: list[tuple[str, int]] = []
-    pending: Counter[str] = Counter()
+    pending: defaultdict[str, int] = defaultdict(int)
     for found in _BRACKET.finditer(run):
         mark, position = found[0], found.start()
         closes = _CLOSERS.get(mark)
