@@ -203,11 +203,13 @@ def _ingest(
         for batch in workers.run(store.due(documents, shard_size)):
             shard.append(batch)
             if sum(len(batch.documents) for batch in shard) >= shard_size:
-                yield store.write(next(numbers), shard)
-                shard = []
-    except Exception:
-        if shard:
-            yield store.write(next(numbers), shard)  # what the other workers finished before is kept
+                written, shard = store.write(next(numbers), shard), []
+                yield written
+    except BaseException as error:
+        if shard:  # what the workers finished before is kept, at Ctrl-C too
+            written = store.write(next(numbers), shard)
+            if isinstance(error, Exception):
+                yield written
         raise
     else:
         if shard or store.unchanged:

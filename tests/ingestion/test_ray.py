@@ -11,7 +11,7 @@ import signal
 import stat
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import signature
@@ -309,6 +309,17 @@ def test_a_second_start_goes_on_where_the_first_one_stopped(tmp_path: Path) -> N
     assert stored(tmp_path) == in_one_process(PropositionNodeParser(), lamps(16)).keys()
 
 
+def test_what_was_finished_before_an_interruption_is_kept(tmp_path: Path) -> None:
+    def interrupted() -> Iterator[Document]:
+        yield from lamps(12)[:8]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        shards(interrupted(), tmp_path, batch_size=3, shard_size=4)  # while the next batch is read
+    there = LanceVectorStore(tmp_path / "store").get_nodes()
+    assert {node.ref_doc_id for node in there} == {document.id_ for document in lamps(12)[:3]}
+
+
 def test_where_nothing_changed_nothing_is_done(folder: Path) -> None:
     given = [*lamps(15), Document(id_="blank", text="")]
     assert shards(given, folder) == [ShardResult(0, 0, 16, {}, 0, 0, Usage())]
@@ -408,7 +419,7 @@ def asked_again(server: OpenAIServer) -> list[Seen]:
     return list(again.values())
 
 
-def shards(given: list[Document], folder: Path, embed_model: Any = None, **options: Any) -> list[ShardResult]:
+def shards(given: Iterable[Document], folder: Path, embed_model: Any = None, **options: Any) -> list[ShardResult]:
     """Ingest into the store in a folder."""
     store = LanceVectorStore(folder / "store")
     parser = options.pop("parser", PropositionNodeParser())
