@@ -645,6 +645,8 @@ def test_the_loading_of_a_model_is_not_drawn(docs: Path, tmp_path: Path) -> None
 
 def test_the_version_is_that_of_the_package() -> None:
     assert run("--version") == (0, f"densex {version('llama-pack-densex')}\n")
+    as_module = [sys.executable, "-m", "llama_pack_densex", "--version"]
+    assert subprocess.check_output(as_module, text=True) == f"densex {version('llama-pack-densex')}\n"
 
 
 def test_a_failure_prints_nothing_on_stdout_and_no_traceback(tmp_path: Path) -> None:
