@@ -580,18 +580,14 @@ def evaluate(
 def score(
     qrels: Annotated[Path, _option("--qrels FILE", "Relevance labels: TREC text, BEIR's TSV, or ranx's JSON.")],
     runs: Annotated[list[Path], _option("--run FILE", "A run: TREC text, or ranx's JSON or lz4. Give it once a run.")],
-    metrics: Annotated[
-        list[str] | None,
-        _option("--metric", "hit, recall, precision, mrr, map or ndcg, each @k. Default: ndcg@10, mrr@10."),
-    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Score runs against relevance labels, and compare them pair by pair."""
+    """Score runs against relevance labels by nDCG@10 and MRR@10, and compare them pair by pair."""
     from llama_pack_densex.cli.compare import print_scores
-    from llama_pack_densex.evaluation.runs import METRICS, score_runs
+    from llama_pack_densex.evaluation.runs import score_runs
 
     with waiting("Scoring"):
-        report = score_runs(qrels, runs, tuple(dict.fromkeys(metrics or METRICS)))
+        report = score_runs(qrels, runs)
     print_json(report) if as_json else print_scores(report)
 
 
