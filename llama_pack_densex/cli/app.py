@@ -7,9 +7,10 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from functools import wraps
 from importlib.metadata import version as installed_version
 from pathlib import Path
-from typing import Annotated, Any, ParamSpec, cast
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -24,12 +25,7 @@ _STRICTNESS = ("off", "flag", "repair")
 _PAGE = 10  # passages that are shown: some screens
 _UNITS = ("proposition", "sentence", "passage", "question")
 _LEAST_SAMPLE = 5
-_LIMITS = (
-    "questions", "strictness", "max_concurrency", "requests_per_minute", "tokens_per_minute", "max_cost",
-    "max_tokens_total", "prices",
-)  # fmt: skip
-"""The options that become arguments of `LLMPropositionizer`."""
-P = ParamSpec("P")
+_MODELS = ("llm", "query_llm", "reader_model", "judge_model", "embed_model")
 
 app = typer.Typer(
     name="densex",
@@ -45,9 +41,30 @@ batch = typer.Typer(
 app.add_typer(batch, name="batch")
 
 
-def _command(of: typer.Typer = app, name: str | None = None) -> Callable[[Callable[P, None]], Callable[P, None]]:
+def _command(of: typer.Typer = app, name: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """A command, whose failures end it with a message; its name is the function's."""
-    return lambda function: of.command(name)(session()(function))
+
+    def made(function: Callable[..., None]) -> Callable[..., None]:
+        @wraps(function)
+        @session()
+        def run(**options: Any) -> None:
+            function(**_served(options))
+
+        return of.command(name)(run)
+
+    return made
+
+
+def _served(options: dict[str, Any]) -> dict[str, Any]:
+    """A command's options, where the names of models have the address of their server."""
+    if options.get("api_base") is None:
+        return options
+    names = {option: options[option] for option in _MODELS if options.get(option) is not None}
+    if {*names.values()} <= {"none"}:
+        raise ValueError("--api-base needs a model that is served there: name one, as openai-like:qwen3:8b")
+    from llama_pack_densex.llm.names import with_address
+
+    return options | dict(zip(names, with_address(names.values(), options["api_base"]), strict=True))
 
 
 def _option(usage: str, help: str, **more: Any) -> Any:
@@ -182,7 +199,6 @@ def main(
 
 @_command()
 def index(
-    context: typer.Context,
     paths: Paths,
     to: Annotated[str, _option("--to DIR|URL", _HELP_TO)],
     propositionizer: Annotated[
@@ -211,23 +227,20 @@ def index(
     ingestion_report.json: after a stop, the same command goes on where it was. With a URL there is no such folder:
     documents that were whole are in the store, the others are asked for again.
     """
-    limits = _limits(context)
-    for_llm = [*limits, *(["llm"] if llm is not None else [])]
+    from llama_pack_densex.cli.choices import Choices
+    from llama_pack_densex.cli.ingest import index_paths
+
+    choices = Choices.of(locals())
+    for_llm = [*choices.limits, *(["llm"] if llm is not None else [])]
     hands_over = llm is not None and (propositionizer or "").startswith("seq2seq")
     if for_llm and propositionizer not in (None, "llm") and not hands_over:
         raise typer.BadParameter("it is for --propositionizer llm", param_hint=f"--{for_llm[0].replace('_', '-')}")
-    from llama_pack_densex.cli.choices import Choices, FileChoice
-    from llama_pack_densex.cli.ingest import index_paths
-
-    llm, embed_model = _served(api_base, llm, embed_model)
-    choices = Choices(propositionizer, mode, embed_model, llm, tuple(granularity or ()), limits)
-    if not index_paths(paths, to, choices, FileChoice(include or (), exclude or (), strict)):
+    if not index_paths(paths, to, choices):
         raise typer.Exit(1)
 
 
 @_command()
 def estimate(
-    context: typer.Context,
     paths: Annotated[
         list[Path],
         typer.Argument(help="Folders and files, as for index; or a dataset, as for compare.", metavar="PATH"),
@@ -260,12 +273,10 @@ def estimate(
         raise typer.BadParameter(f"it must be 0, or {_LEAST_SAMPLE} or more", param_hint="--sample")
     if sample and llm == "none":
         raise typer.BadParameter("without an LLM there is nothing to ask for", param_hint="--sample")
-    from llama_pack_densex.cli.choices import Choices, FileChoice
+    from llama_pack_densex.cli.choices import Choices
     from llama_pack_densex.cli.ingest import estimate_paths, print_estimate
 
-    asked, embed_model = _served(api_base, llm, embed_model)
-    choices = Choices("llm", mode, embed_model, asked, tuple(granularity or ()), _limits(context))
-    found = estimate_paths(paths, to, choices, FileChoice(include or (), exclude or ()), sample)
+    found = estimate_paths(paths, to, Choices.of(locals()), sample)
     print_json(found) if as_json else print_estimate(found)
 
 
@@ -293,9 +304,8 @@ def query(
     from llama_pack_densex.cli.results import answer_question, make_reranker, metadata_filters, print_answer
 
     with waiting("Searching"):
-        (named,) = _served(api_base, query_llm)
         reranker = None if rerank is None else make_reranker(argument(rerank))
-        pack = IndexPlace.of(place).open_to_ask(query_llm=named, mode=mode, context=context, reranker=reranker)
+        pack = IndexPlace.of(place).open_to_ask(query_llm=query_llm, mode=mode, context=context, reranker=reranker)
         chosen = metadata_filters(pack, filters)
         answer = answer_question(pack, argument(question), top_k, chosen, cast(Any, context))
     advice = " (for a written one name an LLM with --query-llm, or set OPENAI_API_KEY)" if query_llm is None else ""
@@ -319,8 +329,7 @@ def chat(
     from llama_pack_densex.cli.results import metadata_filters
 
     with waiting("Opening"):
-        (named,) = _served(api_base, query_llm)
-        pack = IndexPlace.of(place).open_to_ask(query_llm=named)
+        pack = IndexPlace.of(place).open_to_ask(query_llm=query_llm)
         engine = pack.as_chat_engine(top_k, metadata_filters(pack, filters))
     if not talk(engine):
         raise typer.Exit(1)
@@ -364,9 +373,8 @@ def serve(
 
     with listen(host, port, token) as listening:
         with waiting("Opening the index"):
-            (named,) = _served(api_base, query_llm)
             where = IndexPlace.of(place)
-            pack = where.open_to_ask(query_llm=named)
+            pack = where.open_to_ask(query_llm=query_llm)
             allowed, path = allow_host or (), Path(where.name)
             name = (path.resolve() if path.name in ("", "..") else path).name or "densex"
             web = make_app(pack, token, hosts=allowed, requests_per_minute=rate, name=name)
@@ -509,7 +517,6 @@ def compare(
     from llama_pack_densex.llm.names import OPENAI_MODEL, named_llm
 
     names = None if strategies is None else [name.strip() for name in strategies.split(",") if name.strip()]
-    llm, reader_model, judge_model, embed_model = _served(api_base, llm, reader_model, judge_model, embed_model)
     resolve_strategies(names)  # says now what is wrong with them
     asks_llm = propositionizer == "llm"
     made = None
@@ -567,8 +574,7 @@ def evaluate(
     from llama_pack_densex.cli.evaluate import evaluate_index
     from llama_pack_densex.cli.places import IndexPlace
 
-    answers, reader, judge = _served(api_base, query_llm, reader_model, judge_model)
-    models = {"answers": answers, "reader": reader, "judge": judge}
+    models = {"answers": query_llm, "reader": reader_model, "judge": judge_model}
     options = {"similarity_top_k": top_k, "trulens": trulens, "max_questions": limit}
     how: dict[str, Any] = {"out": out, "max_cost": max_cost, "language": language, "as_json": as_json}
     where = IndexPlace.of(place)
@@ -626,7 +632,6 @@ def score_propositions_(
 
 @_command(batch, "export")
 def export_requests(
-    context: typer.Context,
     paths: Paths,
     to: Annotated[Path, _option("--to DIR", "The index's folder; it need not be there yet.")],
     out: Annotated[Path, _option("--out FOLDER", "Where the request files go, a folder.")],
@@ -648,12 +653,11 @@ def export_requests(
     Nothing is asked and no key is needed. The files hold the documents' text, and only you can read them.
     """
     from llama_pack_densex.cli.batch import export_paths, print_export
-    from llama_pack_densex.cli.choices import Choices, FileChoice
+    from llama_pack_densex.cli.choices import Choices
 
-    choices = Choices(mode=mode, llm=llm, limits=_limits(context))
-    choice = FileChoice(include or (), exclude or (), strict)
-    report = export_paths(paths, to, out, choices, choice, requests_per_file, force)
-    globs = (("--include", choice.include), ("--exclude", choice.exclude))
+    choices = Choices.of(locals())
+    report = export_paths(paths, to, out, choices, requests_per_file, force)
+    globs = (("--include", choices.include), ("--exclude", choices.exclude))
     options = [part for option, some in globs for glob in some for part in (option, glob)]
     options += ["--strict"] if strict else []
     options += ["--mode", mode] if mode else []
@@ -682,18 +686,3 @@ def import_(
     print_json(report) if as_json else print_import(report, str(to))
     if not report.imported and not report.already_there:
         raise typer.Exit(1)
-
-
-def _limits(context: typer.Context) -> dict[str, Any]:
-    return {name: value for name in _LIMITS if (value := context.params.get(name)) is not None}
-
-
-def _served(api_base: str | None, *names: str | None) -> list[str | None]:
-    """The names of models, with the address of their server."""
-    if api_base is None:
-        return list(names)
-    if {*names} <= {None, "none"}:
-        raise ValueError("--api-base needs a model that is served there: name one, as openai-like:qwen3:8b")
-    from llama_pack_densex.llm.names import with_address
-
-    return with_address(names, api_base)

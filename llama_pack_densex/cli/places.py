@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from llama_index.core.schema import Document
 
-from llama_pack_densex.cli.choices import FileChoice
+from llama_pack_densex.cli.choices import Choices
 from llama_pack_densex.cli.output import one_line, progress, warn
 from llama_pack_densex.evaluation.datasets import DatasetError, read_dataset
 from llama_pack_densex.index.state import about
@@ -169,7 +169,7 @@ class PathDocuments:
         paths: Folders, files and datasets.
         leave_out: Folders not to read.
         indexed: The files that are in the index by path, with their ids.
-        choice: Which files are read.
+        choices: Which files are read.
 
     Attributes:
         ids: The ids of the documents with text, as far as they were read.
@@ -185,16 +185,16 @@ class PathDocuments:
         paths: Sequence[Path],
         leave_out: Sequence[Path] = (),
         indexed: Mapping[str, str] | None = None,
-        choice: FileChoice = FileChoice(),  # noqa: B008 (it is frozen)
+        choices: Choices = Choices(),  # noqa: B008 (it is frozen)
     ) -> None:
         self.ids: set[str] = set()
         self.blank: list[str] = []
-        self._choice, self._number = choice, 0
+        self._strict, self._number = choices.strict, 0
         self._read: IO[bytes] | None = None
         datasets = {path: found for path in paths if (found := _dataset(path)) is not None}
         self._of_datasets = [document for found in datasets.values() for document in found]
         others = [path for path in paths if path not in datasets]
-        below = find_files(others, leave_out, choice.include, choice.exclude, indexed or {})
+        below = find_files(others, leave_out, choices.include, choices.exclude, indexed or {})
         self._files, self.unreadable, self._other_kinds = below
         self._names = document_ids(self._files, indexed or {})
 
@@ -223,7 +223,7 @@ class PathDocuments:
         for document in self._from_files():
             pickle.dump(document, read)
         self._read = read
-        if self._choice.strict and self.unreadable:
+        if self._strict and self.unreadable:
             named = "".join(f"\n- {one_line(str(one))}" for one in self.unreadable)
             raise ValueError(f"nothing is done, since {len(self.unreadable)} cannot be read (--strict):{named}")
         self.report()

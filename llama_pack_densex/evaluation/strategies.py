@@ -98,7 +98,7 @@ def _passages(corpus: Corpus) -> list[BaseNode]:
 
 
 class _FastVectorStore(SimpleVectorStore):
-    """Core's store; vectors are made an array of length 1 once, and not again for each question. It takes no filters."""
+    """Core's store; its vectors become an array once, and not for each question. It knows no filters."""
 
     _vectors: Any = PrivateAttr(default=None)
 
