@@ -510,40 +510,35 @@ def compare(
     if judge_model and not reader_model:
         raise typer.BadParameter("it needs --reader-model", param_hint="--judge-model")
     from llama_pack_densex.cli.choices import Choices
-    from llama_pack_densex.cli.compare import print_report, said_once, shown_progress
+    from llama_pack_densex.cli.compare import by_language, print_report, said_once, shown_progress
     from llama_pack_densex.evaluation.compare import compare as run
-    from llama_pack_densex.evaluation.datasets import languages_of, read_dataset
+    from llama_pack_densex.evaluation.datasets import read_dataset
     from llama_pack_densex.evaluation.strategies import resolve_strategies
     from llama_pack_densex.llm.names import OPENAI_MODEL, named_llm
 
     names = None if strategies is None else [name.strip() for name in strategies.split(",") if name.strip()]
     resolve_strategies(names)  # says now what is wrong with them
-    asks_llm = propositionizer == "llm"
-    made = None
-    if propositionizer is not None:
-        limits = {"max_cost": max_cost} if asks_llm and max_cost is not None else {}
-        made = Choices(propositionizer, llm=llm if asks_llm else None, limits=limits).make_propositionizer()
-    languages: list[str | None] = [language] if language is not None else [*languages_of(dataset)] or [None]
-    for each in languages:
-        alone = len(languages) == 1
+    if propositionizer == "llm":
+        llm = llm or OPENAI_MODEL
+    models = {"llm": llm, "reader_llm": reader_model, "judge_llm": judge_model}
+    llms: dict[str, Any] = {use: named_llm(name) for use, name in models.items() if name not in (None, "none")}
+    made = None if propositionizer is None else Choices.of(locals()).make_propositionizer()
+    for each, folder in by_language(dataset, language, out):
         with shown_progress() as tell, said_once("llama_pack_densex.index.state"):
-            name = None if alone else f"{dataset.stem} ({each})"
+            name = None if each == language else f"{dataset.stem} ({each})"
             report = run(
                 read_dataset(dataset, documents, name=name, language=each, max_questions=limit),
                 strategies=names,
                 embed_model=embed_model,
                 propositionizer=made,
-                llm=named_llm(llm or OPENAI_MODEL) if asks_llm or llm not in (None, "none") else None,
-                reader_llm=None if reader_model in (None, "none") else named_llm(reader_model),
-                judge_llm=None if judge_model in (None, "none") else named_llm(judge_model),
+                **llms,
                 trulens=trulens,
                 context_k=top_k,
                 cache_dir=out,
                 max_cost=max_cost,
                 progress=tell,
             )
-        written = [] if out is None else report.write(out if alone or each is None else out / each)
-        print_report(report, written)
+        print_report(report, [] if folder is None else report.write(folder))
 
 
 @_command()
@@ -576,9 +571,8 @@ def evaluate(
 
     models = {"answers": query_llm, "reader": reader_model, "judge": judge_model}
     options = {"similarity_top_k": top_k, "trulens": trulens, "max_questions": limit}
-    how: dict[str, Any] = {"out": out, "max_cost": max_cost, "language": language, "as_json": as_json}
     where = IndexPlace.of(place)
-    if not evaluate_index(where, questions, models, options, only_estimate=estimate, **how):
+    if not evaluate_index(where, questions, language, models, options, out, max_cost, estimate, as_json):
         raise typer.Exit(1)
 
 
