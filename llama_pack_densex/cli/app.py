@@ -434,8 +434,6 @@ def demo(
         Path | None, _option("DIR", "The repository's data folder. Default: the one beside the package.")
     ] = None,
     mode: Annotated[str, _choice("MODE", _MODES, _HELP_MODE)] = "recursive",
-    embed_model: Annotated[str, _option("MODEL", _HELP_EMBED_MODEL)] = "none",
-    verbose: Annotated[bool, _option("--verbose", "List the questions that were missed.")] = False,
 ) -> None:
     """Index the repository's documents in memory, answer four questions, and count how many of 60 it can answer.
 
@@ -443,7 +441,7 @@ def demo(
     """
     from llama_pack_densex.cli.results import show_demo
 
-    show_demo(data, mode, embed_model, verbose)
+    show_demo(data, mode)
 
 
 @_command()
@@ -502,9 +500,6 @@ def compare(
     out: Out = None,
     language: Language = None,
     limit: Limit = None,
-    top_k: Annotated[
-        int | None, _option("K", "Nodes that are read. Default: each strategy's own number.", min=1)
-    ] = None,
 ) -> None:
     """Compare ways of retrieving, LlamaIndex's and ours, on a dataset or on your own documents and questions."""
     if judge_model and not reader_model:
@@ -533,7 +528,6 @@ def compare(
                 propositionizer=made,
                 **llms,
                 trulens=trulens,
-                context_k=top_k,
                 cache_dir=out,
                 max_cost=max_cost,
                 progress=tell,

@@ -73,7 +73,6 @@ def compare(
     reader_llm: LLM | None = None,
     judge_llm: LLM | None = None,
     trulens: str | Path | None = None,
-    context_k: int | None = None,
     depth: int = 20,
     language: str | None = None,
     cache_dir: str | Path | None = None,
@@ -105,8 +104,6 @@ def compare(
             default context, by LlamaIndex's own prompt. None means that nothing is judged.
         trulens: An SQLite file, made if it is not there: TruLens judges in place of LlamaIndex's evaluators, asking
             `judge_llm`, and keeps answers and verdicts there, each strategy a version of the app "densex".
-        context_k: How many retrieved nodes are read, in place of the strategies' own defaults. Retrievers that decide
-            themselves (auto-merging) keep to theirs.
         depth: How many distinct results the metrics of rankings look at; metrics of more are not given.
         language: "en", "ja", ... Default: what the dataset says, or the questions tell.
         cache_dir: A folder to keep embeddings and the replies of `llm` and `reader_llm` in for the next comparison.
@@ -129,8 +126,6 @@ def compare(
     if trulens is not None and judge_llm is None:
         raise ValueError("TruLens needs a judge: pass judge_llm (--judge-model)")
     chosen = resolve_strategies(strategies)
-    if context_k is not None:
-        chosen = [replace(strategy, context_k=context_k) for strategy in chosen]
     dataset = to_dataset(documents, questions, language)
     if strategies is None:
         has_candidates = any(question.candidates for question in dataset.questions)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import json
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -83,7 +81,7 @@ class Record:
 
 
 def read_records(path: Path) -> Iterator[Record]:
-    """Read a file's records by its name's ending, which may be followed by ".gz"; but for JSON, one at a time.
+    """Read a file's records by its name's ending; but for JSON, one at a time.
 
     A JSON file must be a list of objects. CSV and TSV files have a header.
 
@@ -91,7 +89,7 @@ def read_records(path: Path) -> Iterator[Record]:
         DatasetError: The file is damaged, or its ending is not known.
         OSError: It cannot be read.
     """
-    kind = ending(path)
+    kind = path.suffix.lower()
     if kind == ".parquet":
         yield from _parquet_records(path)
     elif kind in (".jsonl", ".ndjson"):
@@ -116,7 +114,7 @@ def read_records(path: Path) -> Iterator[Record]:
 def read_rows(path: Path) -> Iterator[tuple[str, list[str]]]:
     """Read the rows of a CSV or TSV file without a header of its own, as (where it stands, fields)."""
     with open_text(path) as stream:
-        rows = csv.reader(stream, delimiter="\t" if ending(path) == ".tsv" else _divider(path))
+        rows = csv.reader(stream, delimiter="\t" if path.suffix.lower() == ".tsv" else _divider(path))
         start = 1
         try:
             for row in rows:
@@ -140,20 +138,14 @@ def read_json(path: Path) -> Any:
             raise DatasetError(f"{path}, line {error.lineno}: expected JSON ({error.msg})") from error
 
 
-def ending(path: Path) -> str:
-    """A file name's ending in lower case, without ".gz"."""
-    return Path(path.name.lower().removesuffix(".gz")).suffix
-
-
 @contextmanager
 def open_text(path: Path) -> Iterator[TextIO]:
-    """Open a UTF-8 file, packed with gzip or not; a byte order mark is dropped. CSV is in what Excel writes, too.
+    """Open a UTF-8 file; a byte order mark is dropped. CSV is in what Excel writes, too.
 
     Raises:
-        DatasetError: What is read from it turns out not to be UTF-8, or damaged gzip.
+        DatasetError: What is read from it turns out not to be UTF-8.
         OSError: It cannot be read.
     """
-    packed = path.name.lower().endswith(".gz")
     if path.suffix.lower() == ".csv":
         from llama_pack_densex.reading.readers import decode  # which imports much
 
@@ -161,12 +153,10 @@ def open_text(path: Path) -> Iterator[TextIO]:
             yield io.StringIO(text, newline="")
             return
     try:
-        with gzip.open(path, "rb") if packed else path.open("rb") as stream:
-            yield io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            yield stream
     except UnicodeDecodeError as error:
         raise DatasetError(f"{path}: expected UTF-8 ({error.reason} at byte {error.start})") from error
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DatasetError(f"{path}: expected gzip, since its name ends in .gz ({error})") from error
 
 
 def _parsed(text: str) -> Any:
