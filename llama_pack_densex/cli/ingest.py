@@ -85,15 +85,16 @@ def _print_index(
     summary, counts = pack.ingestion, pack.counts()
     assert summary is not None
     states = summary.documents
-    done = {"indexed": states.get("done", 0) + states.get("changed", 0), "unchanged": states.get("unchanged", 0)}
-    rare = {
+    done = {
+        "indexed": states.get("done", 0) + states.get("changed", 0),
+        "unchanged": states.get("unchanged", 0),
         "removed": states.get("deleted", 0),
         "without text": len(documents.blank),
         "unreadable, skipped": len(documents.unreadable),
         "failed": states.get("failed", 0),
     }
-    done |= {what: number for what, number in rare.items() if number}
-    write(f"Documents: {', '.join(f'{number} {what}' for what, number in done.items())}.")
+    shown = [f"{number} {what}" for what, number in done.items() if number or what in ("indexed", "unchanged")]
+    write(f"Documents: {', '.join(shown)}.")
     if summary.requests.usage.requests or pack.failed_documents:
         write()
         _print_ingestion(summary, pack.failed_documents, report)

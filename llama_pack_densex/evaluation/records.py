@@ -60,7 +60,7 @@ class Record:
         return tuple(dict.fromkeys(text for text in value if text.strip()))
 
     def answers(self) -> tuple[str, ...]:
-        """The field `answers` or `answer`: a list, a text that holds a JSON list, or a text divided at each "|".
+        """The field `answers` or `answer`: a list, or a text divided at each "|".
 
         Raises:
             DatasetError: It is something else.
@@ -68,11 +68,7 @@ class Record:
         name = "answers" if self.fields.get("answers") is not None else "answer"
         value = self.fields.get(name)
         if isinstance(value, str):
-            try:
-                parts = _parsed(value) if value.lstrip().startswith("[") else value.split("|")
-            except json.JSONDecodeError:
-                parts = [value]
-            value = [part.strip() if isinstance(part, str) else part for part in parts]
+            value = [part.strip() for part in value.split("|")]
         return Record({name: value}, self.where).texts(name)
 
     def error(self, problem: str) -> DatasetError:
