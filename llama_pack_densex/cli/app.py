@@ -17,7 +17,7 @@ import typer
 from llama_pack_densex.cli.output import argument, one_line, print_json, session, waiting, write
 
 _KINDS = "llm, sentence, recorded:FILE or seq2seq[:MODEL]"
-_KIND = re.compile(r"llm|sentence|recorded:.+|seq2seq(:.+)?")
+_KIND = r"llm|sentence|recorded:.+|seq2seq(:.+)?"
 _MODES = ("recursive", "auto_merging")
 _CONTEXTS = ("propositions+passages", "propositions", "passages", "window")
 _STATUSES = ("ok", "repaired", "fallback")
@@ -82,27 +82,23 @@ def _option(usage: str, help: str, **more: Any) -> Any:
 
 def _choice(usage: str, names: Sequence[str], help: str) -> Any:
     """An option that takes names, one of them or several."""
-
-    def check(value: Any) -> Any:
-        if isinstance(value, str) and value.replace("-", "_") in names:  # auto-merging too
-            return value.replace("-", "_")
-        wrong = {value} if isinstance(value, str) else set(value or ())
-        if wrong := wrong - set(names):
-            raise typer.BadParameter(f"{wrong.pop()!r} is not one of {', '.join(names)}")
-        return value
-
-    return _option(usage, help, callback=check)
+    known = "|".join(map(re.escape, names)).replace("_", "[-_]")  # auto-merging too
+    return _checked(usage, known, f"one of {', '.join(names)}", help)
 
 
 def _made_by(help: str) -> Any:
     """An option that takes what makes propositions."""
+    return _checked("KIND", _KIND, _KINDS, f"{_KINDS}. {help}")
 
-    def check(value: str | None) -> str | None:
-        if value is None or _KIND.fullmatch(value):
-            return value
-        raise typer.BadParameter(f"{value!r} is not {_KINDS}")
 
-    return _option("KIND", f"{_KINDS}. {help}", callback=check)
+def _checked(usage: str, known: str, said: str, help: str) -> Any:
+    def check(value: Any) -> Any:
+        for one in [value] if isinstance(value, str) else value or ():
+            if not re.fullmatch(known, one):
+                raise typer.BadParameter(f"{one!r} is not {said}")
+        return value
+
+    return _option(usage, help, callback=check)
 
 
 def _llm(usage: str, what: str, remark: str = "") -> Any:
@@ -605,7 +601,7 @@ def score_propositions_(
     if bert_score is not None and embed_model is not None:
         raise typer.BadParameter("give one of --embed-model and --bert-score", param_hint="--bert-score")
     is_file = Path(predicted).exists()
-    if not is_file and not _KIND.fullmatch(predicted):
+    if not is_file and not re.fullmatch(_KIND, predicted):
         raise typer.BadParameter(f"{predicted!r} is no file, and not {_KINDS}", param_hint="--predicted")
     from llama_pack_densex.cli.choices import Choices
     from llama_pack_densex.cli.compare import print_proposition_scores
