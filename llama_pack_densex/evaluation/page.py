@@ -155,39 +155,17 @@ def _json(value: Any) -> str:
 
 
 def _for_script(report: Mapping[str, Any], bars: Mapping[str, list[str]], first: Sequence[str]) -> dict[str, Any]:
-    """What the page's script draws and lists; each found text once, however many strategies found it."""
-    lengths, unit = report["settings"]["lengths"], report["dataset"]["length_unit"]
-    curve = [f"answer_recall@{length}" for length in lengths]
+    """The report as the page's script reads it: each found text is there once, however many strategies found it."""
     texts: dict[tuple[str, str, str], int] = {}
     strategies = []
     for strategy in report["strategies"]:
-        metrics, intervals = strategy["metrics"], strategy["intervals"]
         found = [question["found"][strategy["name"]] for question in report["questions"]]
         columns = {field: [each[field] for each in found] for field in ("rank", "gold_rank", "words")}
         columns["answer"] = [each.get("answer", "") for each in found]
         columns["text"] = [texts.setdefault((each["text"], each["source"], each["unit"]), len(texts)) for each in found]
-        strategies.append(
-            {
-                "name": strategy["name"],
-                "ours": strategy["ours"],
-                "other": strategy["name"] not in first,
-                "curve": [metrics.get(key) for key in curve],
-                "bounds": [intervals.get(key) for key in curve],
-                "bars": {
-                    key: [metrics.get(key), *(intervals.get(key) or (None, None))]
-                    for keys in bars.values()
-                    for key in keys
-                },
-                "found": columns,
-            }
-        )
-    questions = [
-        {key: question[key] for key in ("id", "question", "answers", "document")} for question in report["questions"]
-    ]
-    return {
-        "language": report["dataset"]["language"], "unit": unit, "gold": report["dataset"]["gold"],
-        "lengths": lengths, "bars": bars, "strategies": strategies, "questions": questions, "texts": list(texts),
-    }  # fmt: skip
+        strategies.append({**strategy, "other": strategy["name"] not in first, "found": columns})
+    questions = [{**question, "found": None} for question in report["questions"]]
+    return {**report, "bars": bars, "strategies": strategies, "questions": questions, "texts": list(texts)}
 
 
 def _shown_first(report: Mapping[str, Any], headline: Sequence[Mapping[str, Any]]) -> list[str]:
