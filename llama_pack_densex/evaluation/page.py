@@ -20,10 +20,10 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup  # what jinja2 escapes with
 
 from llama_pack_densex.evaluation.judging import SHOWN
+from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES
 
 NOT_GIVEN = "–"
 
-_LANGUAGES = {"en": "English", "ja": "Japanese", "zh": "Chinese", "ko": "Korean"}
 _GROUPS = {
     "recall": "Answer string in the first k passages",
     "gold": "{gold} in the first k",
@@ -74,7 +74,7 @@ def render(report: Mapping[str, Any]) -> str:
     return environment.get_template("page.html").render(
         report,
         unit=unit,
-        language=_LANGUAGES.get(report["dataset"]["language"], report["dataset"]["language"]),
+        language=LANGUAGE_NAMES.get(report["dataset"]["language"], report["dataset"]["language"]),
         policy=_policy(style, script),
         style=Markup(style),
         script=Markup(script),
