@@ -135,7 +135,7 @@ _HELP_QUESTIONS = (
 _HELP_STRICTNESS = "Propositions that checks find fault with: flag (the default), repair (ask once more), or off."
 _HELP_OF_INDEX = f"{_HELP_EMBED_MODEL} Default: the index's; at first {_DEFAULT_EMBED_MODEL}"
 
-Paths = Annotated[list[Path], typer.Argument(help="Folders, files (text, Markdown, HTML, PDF), datasets.", metavar="PATH")]
+Paths = Annotated[list[Path], typer.Argument(help="Folders, files (text, HTML, PDF, ...), datasets.", metavar="PATH")]
 Place = Annotated[str, typer.Argument(help="The index's folder, or its store's URL.", metavar="DIR|URL")]
 Folder = Annotated[Path, typer.Argument(help="The index's folder.", metavar="DIR")]
 Json = Annotated[bool, _option("--json", "Print JSON.")]
