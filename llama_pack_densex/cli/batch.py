@@ -80,7 +80,6 @@ def export_paths(
     for path in paths:
         if path.is_dir() and out.resolve().is_relative_to(path.resolve()):
             raise ValueError(f"{out} is below {path}, and its files would be indexed: give a folder elsewhere")
-    documents = PathDocuments(paths, leave_out=[to], choices=choices)
     if manifest is not None and {"proposition", "question"}.isdisjoint(manifest.granularity):
         raise ValueError(f"{to} is searched by {' and '.join(manifest.granularity)}: it needs no propositions")
     name = choices.llm or OPENAI_MODEL
@@ -91,7 +90,7 @@ def export_paths(
     propositionizer = LLMPropositionizer(llm, **choices.limits)
     if (to / REPLIES_FILE).exists():
         propositionizer = propositionizer.keeping_replies(to / REPLIES_FILE)
-    documents.survey()
+    documents = PathDocuments(paths, leave_out=[to], choices=choices)
     with request_files(out, force=force, max_requests=requests_per_file) as files:
         parser, prices = choices.node_parser(manifest, propositionizer), choices.limits.get("prices")
         found = export_requests(documents, parser, files, prices=prices, indexed=document_hashes(to, manifest))

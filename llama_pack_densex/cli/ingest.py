@@ -54,7 +54,6 @@ def index_paths(paths: Sequence[Path], to: str, choices: Choices) -> bool:
     leave_out = [] if place.folder is None else [place.folder]
     files = dict(_file_of(document_id, record) for document_id, record in indexed.items() if record.file)
     documents = PathDocuments(paths, leave_out, files, choices)
-    documents.survey()
     gone = _gone(indexed, paths, documents)
     if not documents and len(gone) in (0, len(indexed)):
         given = ", ".join(str(path) for path in paths)
@@ -170,7 +169,6 @@ def estimate_paths(paths: Sequence[Path], to: Path | None, choices: Choices, sam
         sample=sample,
         indexed=document_hashes(to, manifest),
     )
-    documents.report()
     if not found.documents and not found.unchanged_documents and not found.broken_documents:
         raise ValueError(f"{', '.join(map(str, paths))}: there is no file to read")
     return found
