@@ -17,6 +17,7 @@ from llama_index.core.schema import Document
 from llama_pack_densex.evaluation.records import (
     DatasetError,
     Record,
+    ending,
     object_record,
     open_text,
     read_json,
@@ -36,7 +37,7 @@ logger = logging.getLogger(__name__)
 Span = tuple[int, int]
 
 _GAP = "\n\n"
-_DATA_ENDINGS = (".json", ".jsonl", ".csv", ".tsv", ".parquet")
+_DATA_ENDINGS = (".json", ".jsonl", ".csv", ".tsv", ".parquet", ".gz")
 _LOOKED_AT = 50  # questions, to tell the language
 _JQARA_FIELDS = ("q_id", "question", "passage_row_id", "text", "label")
 
@@ -111,6 +112,7 @@ def read_dataset(
     *,
     name: str | None = None,
     language: str | None = None,
+    split: str = "test",
     max_questions: int | None = None,
 ) -> EvaluationSet:
     """Read a dataset; its format is seen from its content.
@@ -129,6 +131,7 @@ def read_dataset(
         documents: What the questions are about, where it is not in the dataset.
         name: What reports call the set. Default: the file's or folder's name.
         language: "en", "ja", ... Default: told from the questions. Of questions that say theirs, only those are asked.
+        split: Of a BEIR folder: "test", "dev" or "train".
         max_questions: Keep the first so many.
 
     Raises:
@@ -140,7 +143,7 @@ def read_dataset(
     for each in (path, given):
         if each is not None and not each.exists():
             raise FileNotFoundError(f"{each}: there is no such file or folder")
-    found = _checked(_read(path, given, language or ""), path, name, language)
+    found = _checked(_read(path, given, split, language or ""), path, name, language)
     return replace(found, questions=found.questions[:max_questions])
 
 
@@ -162,7 +165,7 @@ def read_questions(
     """
     if isinstance(questions, (str, Path)):
         path = Path(questions)
-        found = _checked(_read(path, None, language or "", alone=True), path, None, language)
+        found = _checked(_read(path, None, "test", language or "", alone=True), path, None, language)
     else:
         found = _checked(EvaluationSet("", "", [], _given(questions, None)), Path("questions"), None, language)
     kept = [replace(one, document_id="", span=None, candidates=()) for one in found.questions[:max_questions]]
@@ -267,15 +270,15 @@ def _checked(found: EvaluationSet, path: Path, name: str | None, language: str |
             raise DatasetError(f"{path}: the {what} id {twice!r} occurs twice")
     if not found.questions:
         raise DatasetError(f"{path}: expected questions with answers, and there are none")
-    name = name or (path.name if path.is_dir() else path.stem)
-    return replace(found, name=name, language=_language(found, language or found.language))
+    stem = path.name if path.is_dir() else Path(path.name.removesuffix(".gz")).stem
+    return replace(found, name=name or stem, language=_language(found, language or found.language))
 
 
-def _read(path: Path, documents: Path | None, language: str, *, alone: bool = False) -> EvaluationSet:
+def _read(path: Path, documents: Path | None, split: str, language: str, *, alone: bool = False) -> EvaluationSet:
     """Read what is there; of questions alone, the documents are not looked for where only these are wanted."""
     if path.is_dir():
-        if (path / "corpus.jsonl").exists() and (path / "queries.jsonl").exists():
-            return _read_beir(path)
+        if _file(path, "corpus.jsonl").exists() and _file(path, "queries.jsonl").exists():
+            return _read_beir(path, split)
         files = sorted(path.glob("*.parquet"))
         if not files:
             raise DatasetError(
@@ -396,16 +399,22 @@ def _read_passages(records: Iterable[Record]) -> EvaluationSet:
     return EvaluationSet("", "", documents, questions, passages)
 
 
-def _read_beir(folder: Path) -> EvaluationSet:
-    """A BEIR folder: a document is a passage; the questions are those of the test split, which has labels for them."""
-    relevance = read_qrels(folder / "qrels" / "test.tsv")
+def _read_beir(folder: Path, split: str) -> EvaluationSet:
+    """A BEIR folder: a document is a passage; the questions are those that the split has labels for."""
+    labels_of = {file.stem: file for file in sorted((folder / "qrels").glob("*.tsv"))}
+    if split not in labels_of:
+        raise DatasetError(
+            f"{folder / 'qrels' / split}.tsv: expected the labels of the split {split!r} here; the splits that are "
+            f"there: {', '.join(labels_of) or 'none'}"
+        )
+    relevance = read_qrels(labels_of[split])
     documents = {
         record.text("_id", "id"): _document(
             record.text("_id", "id"), record.text("text"), record.text("title", default="")
         )
-        for record in read_records(folder / "corpus.jsonl")
+        for record in read_records(_file(folder, "corpus.jsonl"))
     }
-    asked = {record.text("_id", "id"): record for record in read_records(folder / "queries.jsonl")}
+    asked = {record.text("_id", "id"): record for record in read_records(_file(folder, "queries.jsonl"))}
     labelled = {document for labels in relevance.values() for document in labels}
     for what, named, there, file in (
         ("document", labelled, documents.keys(), "corpus.jsonl"),
@@ -509,7 +518,7 @@ def _passage_of_corpus(record: Record) -> tuple[str, str, str]:
 
 def _read_questions(path: Path) -> Iterator[Record]:
     """Records; of a CSV or TSV file without a header, as DPR's *.qa.csv, questions with a list as Python writes it."""
-    if path.suffix.lower() not in (".csv", ".tsv") or "question" in next(read_rows(path), ("", []))[1]:
+    if ending(path) not in (".csv", ".tsv") or "question" in next(read_rows(path), ("", []))[1]:
         yield from read_records(path)
         return
     for where, row in read_rows(path):
@@ -625,9 +634,14 @@ def _items(record: Record, name: str) -> Iterator[Record]:
         yield object_record(item, f"{record.where}{'.' if ']' in record.where else ', '}{name}[{number}]")
 
 
+def _file(folder: Path, name: str) -> Path:
+    """A file of a folder, packed or not; where there is neither, the name of the one that is not packed."""
+    return next((file for file in (folder / name, folder / f"{name}.gz") if file.is_file()), folder / name)
+
+
 def _is_whole(path: Path) -> bool:
     """Whether it is a dataset with its documents, a folder or one JSON object, and no file of records."""
-    if path.is_dir() or path.suffix.lower() != ".json":
+    if path.is_dir() or ending(path) != ".json":
         return path.is_dir()
     with open_text(path) as stream:
         return stream.read(4096).lstrip().startswith("{")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -60,7 +62,7 @@ class Record:
         return tuple(dict.fromkeys(text for text in value if text.strip()))
 
     def answers(self) -> tuple[str, ...]:
-        """The field `answers` or `answer`: a list, or a text divided at each "|".
+        """The field `answers` or `answer`: a list, a text that holds a JSON list, or a text divided at each "|".
 
         Raises:
             DatasetError: It is something else.
@@ -68,7 +70,11 @@ class Record:
         name = "answers" if self.fields.get("answers") is not None else "answer"
         value = self.fields.get(name)
         if isinstance(value, str):
-            value = [part.strip() for part in value.split("|")]
+            try:
+                parts = _parsed(value) if value.lstrip().startswith("[") else value.split("|")
+            except json.JSONDecodeError:
+                parts = [value]
+            value = [part.strip() if isinstance(part, str) else part for part in parts]
         return Record({name: value}, self.where).texts(name)
 
     def error(self, problem: str) -> DatasetError:
@@ -77,7 +83,7 @@ class Record:
 
 
 def read_records(path: Path) -> Iterator[Record]:
-    """Read a file's records by its name's ending; but for JSON, one at a time.
+    """Read a file's records by its name's ending, which may be followed by ".gz"; but for JSON, one at a time.
 
     A JSON file must be a list of objects. CSV and TSV files have a header.
 
@@ -85,7 +91,7 @@ def read_records(path: Path) -> Iterator[Record]:
         DatasetError: The file is damaged, or its ending is not known.
         OSError: It cannot be read.
     """
-    kind = path.suffix.lower()
+    kind = ending(path)
     if kind == ".parquet":
         yield from _parquet_records(path)
     elif kind in (".jsonl", ".ndjson"):
@@ -110,7 +116,7 @@ def read_records(path: Path) -> Iterator[Record]:
 def read_rows(path: Path) -> Iterator[tuple[str, list[str]]]:
     """Read the rows of a CSV or TSV file without a header of its own, as (where it stands, fields)."""
     with open_text(path) as stream:
-        rows = csv.reader(stream, delimiter="\t" if path.suffix.lower() == ".tsv" else _divider(path))
+        rows = csv.reader(stream, delimiter="\t" if ending(path) == ".tsv" else _divider(path))
         start = 1
         try:
             for row in rows:
@@ -134,14 +140,20 @@ def read_json(path: Path) -> Any:
             raise DatasetError(f"{path}, line {error.lineno}: expected JSON ({error.msg})") from error
 
 
+def ending(path: Path) -> str:
+    """A file name's ending in lower case, without ".gz"."""
+    return Path(path.name.lower().removesuffix(".gz")).suffix
+
+
 @contextmanager
 def open_text(path: Path) -> Iterator[TextIO]:
-    """Open a UTF-8 file; a byte order mark is dropped. CSV is in what Excel writes, too.
+    """Open a UTF-8 file, packed with gzip or not; a byte order mark is dropped. CSV is in what Excel writes, too.
 
     Raises:
-        DatasetError: What is read from it turns out not to be UTF-8.
+        DatasetError: What is read from it turns out not to be UTF-8, or damaged gzip.
         OSError: It cannot be read.
     """
+    packed = path.name.lower().endswith(".gz")
     if path.suffix.lower() == ".csv":
         from llama_pack_densex.reading.readers import decode  # which imports much
 
@@ -149,10 +161,12 @@ def open_text(path: Path) -> Iterator[TextIO]:
             yield io.StringIO(text, newline="")
             return
     try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            yield stream
+        with gzip.open(path, "rb") if packed else path.open("rb") as stream:
+            yield io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
     except UnicodeDecodeError as error:
         raise DatasetError(f"{path}: expected UTF-8 ({error.reason} at byte {error.start})") from error
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DatasetError(f"{path}: expected gzip, since its name ends in .gz ({error})") from error
 
 
 def _parsed(text: str) -> Any:

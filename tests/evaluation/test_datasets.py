@@ -224,10 +224,9 @@ class TestBEIR:
         assert found.relevance == {"1": {"b": 1, "c": 2}}
         assert (found.name, len(found.documents)) == ("scifact", 4)
 
-    def test_labels_that_are_not_there_are_named(self, folder: Path) -> None:
-        (folder / "qrels" / "test.tsv").unlink()
-        with pytest.raises(FileNotFoundError, match=r"test\.tsv"):
-            read_dataset(folder)
+    def test_a_missing_split_is_named_with_those_that_are_there(self, folder: Path) -> None:
+        with pytest.raises(DatasetError, match="the split 'dev' here; the splits that are there: test"):
+            read_dataset(folder, split="dev")
 
     def test_a_label_of_an_unknown_document_is_named(self, folder: Path) -> None:
         _write(folder / "corpus.jsonl", [{"_id": "b", "text": "x"}])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -14,6 +15,7 @@ def test_all_kinds_of_files_give_the_same_records(tmp_path: Path) -> None:
     rows = [{"question": "灯りは？", "answer": "赤"}, {"question": "Tea, or\ncoffee?", "answer": '"tea"'}]
     (tmp_path / "a.json").write_text(json.dumps(rows), encoding="utf-8")
     (tmp_path / "a.jsonl").write_text("\n\n".join(json.dumps(row) for row in rows), encoding="utf-8-sig")
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress((tmp_path / "a.jsonl").read_bytes()))
     (tmp_path / "a.csv").write_text('question,answer\n灯りは？,赤\n"Tea, or\ncoffee?","""tea"""\n', encoding="utf-8")
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
     for file in sorted(tmp_path.iterdir()):
@@ -46,6 +48,8 @@ def test_a_csv_file_may_be_divided_as_a_spreadsheet_divides_it(tmp_path: Path, m
         ("a.jsonl", b"[1]\n", "line 1: expected a JSON object, and this is list"),
         ("a.jsonl", b'{"a": "\xff"}\n', "expected UTF-8"),
         ("a.tsv", b"question\tanswer\na\t\xff\n", "expected UTF-8"),
+        ("a.jsonl.gz", b"not packed", "expected gzip"),
+        ("a.jsonl.gz", gzip.compress(b"{}\n" * 99, mtime=0)[:-12], "expected gzip"),
         ("a.csv", b"question,answer\na\n", "line 2: 1 columns; expected the header's 2"),
         ("a.parquet", b"no parquet at all", "expected a Parquet file"),
         ("a.json", b'{"a": 1}', "expected a JSON list"),
