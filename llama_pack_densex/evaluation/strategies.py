@@ -108,8 +108,9 @@ class _FastVectorStore(SimpleVectorStore):
             vectors = np.array([*known.values()])
             self._vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
         asked = np.array(query.query_embedding)
-        similarities = self._vectors @ (asked / np.linalg.norm(asked))
-        best = np.argsort(-similarities, kind="stable")[: query.similarity_top_k]
+        # without their last digits, so that equal texts are equal hits; of these the last comes first, in every run
+        similarities = np.round(self._vectors @ (asked / np.linalg.norm(asked)), 12)
+        best = np.argsort(similarities, kind="stable")[::-1][: query.similarity_top_k]
         ids = [*known]
         return VectorStoreQueryResult(similarities=similarities[best].tolist(), ids=[ids[place] for place in best])
 
