@@ -20,9 +20,6 @@ from llama_pack_densex.propositionizers.seq2seq import PROPOSITIONIZER, Seq2SeqP
 from llama_pack_densex.stores.manifest import Manifest
 from llama_pack_densex.wiring import Given, make_node_parser
 
-_RECORDED = "recorded:"
-
-
 _LIMITS = (
     "questions", "strictness", "max_concurrency", "requests_per_minute", "tokens_per_minute", "max_cost",
     "max_tokens_total", "prices",
@@ -99,12 +96,12 @@ class Choices:
         Raises:
             ValueError: As `pack_arguments`.
         """
-        if self.propositionizer is not None and self.propositionizer.startswith(_RECORDED):
-            return RecordedPropositionizer(Path(self.propositionizer.removeprefix(_RECORDED)))
-        kind, _, model = (self.propositionizer or "").partition(":")
+        kind, _, named = (self.propositionizer or "").partition(":")
+        if kind == "recorded":
+            return RecordedPropositionizer(Path(named))
         if kind == "seq2seq":
             otherwise = None if self.llm in (None, NONE) else LLMPropositionizer(llm=self.llm, **self.limits)
-            return Seq2SeqPropositionizer(model or PROPOSITIONIZER, otherwise=otherwise)
+            return Seq2SeqPropositionizer(named or PROPOSITIONIZER, otherwise=otherwise)
         sentences = SentencePropositionizer()
         if self.propositionizer == "sentence" or (self.propositionizer is None and self.llm == NONE):
             return sentences
