@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import operator
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, TypeVar, cast
@@ -19,10 +20,10 @@ from llama_pack_densex.evaluation.datasets import EvaluationSet
 from llama_pack_densex.evaluation.models import KeptLLM
 from llama_pack_densex.llm.usage import RequestFigures, count_tokens
 from llama_pack_densex.node_parsers.nodes import title_of
-from llama_pack_densex.propositionizers.alignment import align
 from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
+from llama_pack_densex.propositionizers.language import tokenize
 from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
-from llama_pack_densex.propositionizers.sentences import SentencePropositionizer, passage_sentences
+from llama_pack_densex.propositionizers.sentences import SentencePropositionizer, passage_sentences, sentence_spans
 
 T = TypeVar("T")
 
@@ -250,8 +251,8 @@ class Strategy:
 class ChunkPropositionizer(Propositionizer):
     """Gives a chunk the propositions of the passages in it, as if an LLM had read the chunk.
 
-    A passage that was cut in two shares its propositions out: each goes where most of the sentence is that says it, the
-    longest of several. Chunks that overlap can both have it. A chunk that gets none has its sentences, with the
+    A passage that was cut in two shares its propositions out: each goes where most of the sentence is with which it
+    shares the most words. Chunks that overlap can both have it. A chunk that gets none has its sentences, with the
     status "fallback".
     """
 
@@ -281,12 +282,9 @@ class ChunkPropositionizer(Propositionizer):
         for document in dataset.documents:
             placed = []
             for start, end in dataset.passages_of(document):
-                passage, texts = document.text[start:end], next(sets).texts
                 before = len(_bare(document.text[:start]))
-                for text, sources in zip(texts, align(passage, texts), strict=True):
-                    span = max(sources, key=lambda span: span[1] - span[0], default=(0, len(passage)))
-                    begins, ends = (before + len(_bare(passage[:place])) for place in span)
-                    placed.append((begins, ends, text))
+                for begins, ends, text in _with_sentences(next(sets).texts, document.text[start:end]):
+                    placed.append((before + begins, before + ends, text))
             made._articles.append((_bare(document.text), placed))
         return made
 
@@ -308,6 +306,17 @@ class ChunkPropositionizer(Propositionizer):
                 if texts:
                     return PropositionSet(tuple(texts))
         return PropositionSet(passage_sentences(chunk), "fallback", "no recorded proposition is about this chunk")
+
+
+def _with_sentences(propositions: Sequence[str], passage: str) -> Iterator[tuple[int, int, str]]:
+    """Propositions with the places of their sentences in the passage, in characters other than white space."""
+    spans = sentence_spans(passage) or [(0, len(passage))]
+    words = [Counter(tokenize(passage[slice(*span)])) for span in spans]
+    for text in propositions:
+        own = Counter(tokenize(text))
+        shared = [(own & sentence).total() for sentence in words]
+        begins, ends = spans[shared.index(max(shared))]
+        yield len(_bare(passage[:begins])), len(_bare(passage[:ends])), text
 
 
 def _bare(text: str) -> str:
