@@ -14,6 +14,7 @@ from llama_index.core.bridge.pydantic import Field, PrivateAttr
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.constants import DEFAULT_SIMILARITY_TOP_K
 from llama_index.core.extractors import DocumentContextExtractor
+from llama_index.core.indices.query.embedding_utils import get_top_k_embeddings
 from llama_index.core.llms import ChatMessage, MockLLM
 from llama_index.core.node_parser import (
     HierarchicalNodeParser,
@@ -98,21 +99,29 @@ def _passages(corpus: Corpus) -> list[BaseNode]:
 
 
 class _FastVectorStore(SimpleVectorStore):
-    """Core's store; its vectors become an array once, and not for each question. It knows no filters."""
+    """Core's store; the array of vectors and their norms, which that computes for each question, are computed once."""
 
+    _ids: list[str] = PrivateAttr(default_factory=list)
     _vectors: Any = PrivateAttr(default=None)
+    _norms: Any = PrivateAttr(default=None)
 
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
         known = self.data.embedding_dict
-        if self._vectors is None or len(self._vectors) != len(known):
-            vectors = np.array([*known.values()])
-            self._vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        asked_for_all = query.node_ids is None or len(query.node_ids) == len(known)  # an index names all of its nodes
+        if query.query_embedding is None or not asked_for_all or query.filters or not known:
+            return super().query(query, **kwargs)
+        if len(self._ids) != len(known):
+            self._ids, self._vectors = list(known), np.array([*known.values()])
+            self._norms = np.array([np.linalg.norm(vector) for vector in self._vectors])
         asked = np.array(query.query_embedding)
-        # without their last digits, so that equal texts are equal hits; of these the last comes first, in every run
-        similarities = np.round(self._vectors @ (asked / np.linalg.norm(asked)), 12)
-        best = np.argsort(similarities, kind="stable")[::-1][: query.similarity_top_k]
-        ids = [*known]
-        return VectorStoreQueryResult(similarities=similarities[best].tolist(), ids=[ids[place] for place in best])
+        # vector by vector, as core does: a product of matrices rounds otherwise, and near hits would change places
+        products = np.array([np.dot(asked, vector) for vector in self._vectors])
+        similarities = (products / (np.linalg.norm(asked) * self._norms))[:, np.newaxis]
+        top_k = query.similarity_top_k
+        found, ids = get_top_k_embeddings(
+            query.query_embedding, similarities, lambda _, computed: float(computed[0]), top_k, self._ids
+        )
+        return VectorStoreQueryResult(similarities=found, ids=ids)
 
 
 def _index(nodes: Sequence[BaseNode], corpus: Corpus) -> VectorStoreIndex:
@@ -222,8 +231,12 @@ def _dense_x(corpus: Corpus) -> Built:
     sets = propositionizer.propositionize(
         [Passage(chunk.get_content(), titles.get(chunk.ref_doc_id or "", "")) for chunk in chunks]
     )
-    found = zip(chunks, sets, strict=True)
-    units = [IndexNode(text=text, index_id=chunk.node_id) for chunk, made in found for text in made.texts]
+    # of equal hits the store returns the one with the greatest id: chosen, the same run gives the same report
+    units = [
+        IndexNode(id_=f"{place:06}-{number:06}", text=text, index_id=chunk.node_id)
+        for place, (chunk, made) in enumerate(zip(chunks, sets, strict=True))
+        for number, text in enumerate(made.texts)
+    ]
     nodes: list[BaseNode] = [*chunks, *units]
     index = _index(nodes, corpus)
     by_id = {node.node_id: node for node in nodes}
