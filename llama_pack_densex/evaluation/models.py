@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -81,10 +81,11 @@ class CachedEmbedding(BaseEmbedding):
 
     def embed_queries(self, queries: Sequence[str]) -> None:
         """Embed questions beforehand, `num_workers` of the model at a time."""
-        self._vectors("query", queries)
+        with ThreadPoolExecutor(self._inner.num_workers or 1) as threads:
+            self._vectors("query", queries, lambda some: list(threads.map(self._inner.get_query_embedding, some)))
 
     def _get_query_embedding(self, query: str) -> list[float]:
-        return self._vectors("query", [query])[0]
+        return self._vectors("query", [query], lambda some: [self._inner.get_query_embedding(text) for text in some])[0]
 
     async def _aget_query_embedding(self, query: str) -> list[float]:
         return await asyncio.to_thread(self._get_query_embedding, query)
@@ -94,12 +95,14 @@ class CachedEmbedding(BaseEmbedding):
 
     def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
         self._requested += texts
-        return self._vectors("text", texts)
+        return self._vectors("text", texts, self._inner.get_text_embedding_batch)
 
     async def _aget_text_embeddings(self, texts: list[str]) -> list[list[float]]:
         return await asyncio.to_thread(self._get_text_embeddings, texts)
 
-    def _vectors(self, kind: Literal["query", "text"], texts: Sequence[str]) -> list[list[float]]:
+    def _vectors(
+        self, kind: str, texts: Sequence[str], embed: Callable[[list[str]], list[list[float]]]
+    ) -> list[list[float]]:
         keys = [self._key(kind, text) for text in texts]
         known: dict[bytes, bytes] = {}
         for some in iter_batch(dict.fromkeys(keys), _BATCH):
@@ -112,7 +115,7 @@ class CachedEmbedding(BaseEmbedding):
             self._step(0, len(missing))
         for done, some in enumerate(iter_batch(missing, _BATCH)):
             started = time.perf_counter()
-            vectors = self._embed(kind, [wanted[key] for key in some])
+            vectors = embed([wanted[key] for key in some])
             self.seconds += time.perf_counter() - started
             made = {key: np.asarray(vector, _FLOAT).tobytes() for key, vector in zip(some, vectors, strict=True)}
             with self._using_database("embeddings cannot be kept there"), self._database:
@@ -121,12 +124,6 @@ class CachedEmbedding(BaseEmbedding):
             if self._step is not None:
                 self._step(_BATCH * done + len(some), len(missing))
         return [np.frombuffer(known[key], _FLOAT).tolist() for key in keys]
-
-    def _embed(self, kind: Literal["query", "text"], texts: list[str]) -> list[list[float]]:
-        if kind == "text":
-            return self._inner.get_text_embedding_batch(texts)
-        with ThreadPoolExecutor(self._inner.num_workers or 1) as threads:
-            return list(threads.map(self._inner.get_query_embedding, texts))
 
     def _key(self, kind: str, text: str) -> bytes:
         return hashlib.sha256(f"{self._salt}\n{kind}\n{text}".encode("utf-8", "surrogatepass")).digest()
