@@ -587,7 +587,6 @@ def test_compacting_says_what_an_index_takes_up_and_what_was_saved(index: Path) 
 
 def test_a_file_is_read_once(docs: Path) -> None:
     documents = PathDocuments([docs])
-    documents.survey()
     for file in docs.iterdir():
         file.unlink()
     assert {document.id_ for document in documents} == {"tea.md", "琵琶湖.md"}

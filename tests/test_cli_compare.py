@@ -90,7 +90,7 @@ def test_it_fits_into_80_columns(squad: Path) -> None:
 
 def test_strategies_and_questions_can_be_chosen(tmp_path: Path) -> None:
     squad = write_squad(tmp_path, "en")
-    arguments = ("--embed-model", "none", "--strategies", "bm25, densex-sentences", "--limit", "2", "--top-k", "1")
+    arguments = ("--embed-model", "none", "--strategies", "bm25, densex-sentences", "--limit", "2")
     code, output = run("compare", squad, *arguments)
     assert code == 0
     assert "2 questions" in output

@@ -24,16 +24,15 @@ def test_it_answers_in_two_languages_and_counts_its_answers(mode: str, least: in
     assert int(found[1]) >= least
 
 
-def test_it_fails_where_too_few_answers_are_found_and_lists_the_questions(tmp_path: Path) -> None:
+def test_it_fails_where_too_few_answers_are_found(tmp_path: Path) -> None:
     shutil.copytree(DATA, tmp_path / "data")
     questions = (tmp_path / "data" / "questions.jsonl").read_text(encoding="utf-8")
     records = [{**json.loads(line), "answers": ["not there"]} for line in questions.splitlines()]
     lines = "\n".join(json.dumps(record) for record in records)
     (tmp_path / "data" / "questions.jsonl").write_text(lines, encoding="utf-8")
-    code, output = run("demo", "--data", tmp_path / "data", "--verbose")
+    code, output = run("demo", "--data", tmp_path / "data")
     assert code == 1
     assert "0 of 60" in output
-    assert "(not there)" in output.partition("Answers not found")[2]
 
 
 def test_missing_data_is_an_error_that_says_where_it_is(tmp_path: Path) -> None:

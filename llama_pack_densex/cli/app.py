@@ -7,16 +7,17 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from functools import wraps
 from importlib.metadata import version as installed_version
 from pathlib import Path
-from typing import Annotated, Any, ParamSpec, cast
+from typing import Annotated, Any, cast
 
 import typer
 
 from llama_pack_densex.cli.output import argument, one_line, print_json, session, waiting, write
 
 _KINDS = "llm, sentence, recorded:FILE or seq2seq[:MODEL]"
-_KIND = re.compile(r"llm|sentence|recorded:.+|seq2seq(:.+)?")
+_KIND = r"llm|sentence|recorded:.+|seq2seq(:.+)?"
 _MODES = ("recursive", "auto_merging")
 _CONTEXTS = ("propositions+passages", "propositions", "passages", "window")
 _STATUSES = ("ok", "repaired", "fallback")
@@ -24,12 +25,7 @@ _STRICTNESS = ("off", "flag", "repair")
 _PAGE = 10  # passages that are shown: some screens
 _UNITS = ("proposition", "sentence", "passage", "question")
 _LEAST_SAMPLE = 5
-_LIMITS = (
-    "questions", "strictness", "max_concurrency", "requests_per_minute", "tokens_per_minute", "max_cost",
-    "max_tokens_total", "prices",
-)  # fmt: skip
-"""The options that become arguments of `LLMPropositionizer`."""
-P = ParamSpec("P")
+_MODELS = ("llm", "query_llm", "reader_model", "judge_model", "embed_model")
 
 app = typer.Typer(
     name="densex",
@@ -45,9 +41,30 @@ batch = typer.Typer(
 app.add_typer(batch, name="batch")
 
 
-def _command(of: typer.Typer = app, name: str | None = None) -> Callable[[Callable[P, None]], Callable[P, None]]:
+def _command(of: typer.Typer = app, name: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """A command, whose failures end it with a message; its name is the function's."""
-    return lambda function: of.command(name)(session()(function))
+
+    def made(function: Callable[..., None]) -> Callable[..., None]:
+        @wraps(function)
+        @session()
+        def run(**options: Any) -> None:
+            function(**_served(options))
+
+        return of.command(name)(run)
+
+    return made
+
+
+def _served(options: dict[str, Any]) -> dict[str, Any]:
+    """A command's options, where the names of models have the address of their server."""
+    if options.get("api_base") is None:
+        return options
+    names = {option: options[option] for option in _MODELS if options.get(option) is not None}
+    if {*names.values()} <= {"none"}:
+        raise ValueError("--api-base needs a model that is served there: name one, as openai-like:qwen3:8b")
+    from llama_pack_densex.llm.names import with_address
+
+    return options | dict(zip(names, with_address(names.values(), options["api_base"]), strict=True))
 
 
 def _option(usage: str, help: str, **more: Any) -> Any:
@@ -65,27 +82,23 @@ def _option(usage: str, help: str, **more: Any) -> Any:
 
 def _choice(usage: str, names: Sequence[str], help: str) -> Any:
     """An option that takes names, one of them or several."""
-
-    def check(value: Any) -> Any:
-        if isinstance(value, str) and value.replace("-", "_") in names:  # auto-merging too
-            return value.replace("-", "_")
-        wrong = {value} if isinstance(value, str) else set(value or ())
-        if wrong := wrong - set(names):
-            raise typer.BadParameter(f"{wrong.pop()!r} is not one of {', '.join(names)}")
-        return value
-
-    return _option(usage, help, callback=check)
+    known = "|".join(map(re.escape, names)).replace("_", "[-_]")  # auto-merging too
+    return _checked(usage, known, f"one of {', '.join(names)}", help)
 
 
 def _made_by(help: str) -> Any:
     """An option that takes what makes propositions."""
+    return _checked("KIND", _KIND, _KINDS, f"{_KINDS}. {help}")
 
-    def check(value: str | None) -> str | None:
-        if value is None or _KIND.fullmatch(value):
-            return value
-        raise typer.BadParameter(f"{value!r} is not {_KINDS}")
 
-    return _option("KIND", f"{_KINDS}. {help}", callback=check)
+def _checked(usage: str, known: str, said: str, help: str) -> Any:
+    def check(value: Any) -> Any:
+        for one in [value] if isinstance(value, str) else value or ():
+            if not re.fullmatch(known, one):
+                raise typer.BadParameter(f"{one!r} is not {said}")
+        return value
+
+    return _option(usage, help, callback=check)
 
 
 def _llm(usage: str, what: str, remark: str = "") -> Any:
@@ -122,7 +135,7 @@ _HELP_QUESTIONS = (
 _HELP_STRICTNESS = "Propositions that checks find fault with: flag (the default), repair (ask once more), or off."
 _HELP_OF_INDEX = f"{_HELP_EMBED_MODEL} Default: the index's; at first {_DEFAULT_EMBED_MODEL}"
 
-Paths = Annotated[list[Path], typer.Argument(help="Folders and files: text, Markdown, HTML, PDF.", metavar="PATH")]
+Paths = Annotated[list[Path], typer.Argument(help="Folders, files (text, HTML, PDF, ...), datasets.", metavar="PATH")]
 Place = Annotated[str, typer.Argument(help="The index's folder, or its store's URL.", metavar="DIR|URL")]
 Folder = Annotated[Path, typer.Argument(help="The index's folder.", metavar="DIR")]
 Json = Annotated[bool, _option("--json", "Print JSON.")]
@@ -182,7 +195,6 @@ def main(
 
 @_command()
 def index(
-    context: typer.Context,
     paths: Paths,
     to: Annotated[str, _option("--to DIR|URL", _HELP_TO)],
     propositionizer: Annotated[
@@ -211,27 +223,21 @@ def index(
     ingestion_report.json: after a stop, the same command goes on where it was. With a URL there is no such folder:
     documents that were whole are in the store, the others are asked for again.
     """
-    limits = _limits(context)
-    for_llm = [*limits, *(["llm"] if llm is not None else [])]
+    from llama_pack_densex.cli.choices import Choices
+    from llama_pack_densex.cli.ingest import index_paths
+
+    choices = Choices.of(locals())
+    for_llm = [*choices.limits, *(["llm"] if llm is not None else [])]
     hands_over = llm is not None and (propositionizer or "").startswith("seq2seq")
     if for_llm and propositionizer not in (None, "llm") and not hands_over:
         raise typer.BadParameter("it is for --propositionizer llm", param_hint=f"--{for_llm[0].replace('_', '-')}")
-    from llama_pack_densex.cli.choices import Choices, FileChoice
-    from llama_pack_densex.cli.ingest import index_paths
-
-    llm, embed_model = _served(api_base, llm, embed_model)
-    choices = Choices(propositionizer, mode, embed_model, llm, tuple(granularity or ()), limits)
-    if not index_paths(paths, to, choices, FileChoice(include or (), exclude or (), strict)):
+    if not index_paths(paths, to, choices):
         raise typer.Exit(1)
 
 
 @_command()
 def estimate(
-    context: typer.Context,
-    paths: Annotated[
-        list[Path],
-        typer.Argument(help="Folders and files, as for index; or a dataset, as for compare.", metavar="PATH"),
-    ],
+    paths: Paths,
     to: Annotated[
         Path | None, _option("--to DIR", "An index's folder: its documents and replies do not count.")
     ] = None,
@@ -260,12 +266,10 @@ def estimate(
         raise typer.BadParameter(f"it must be 0, or {_LEAST_SAMPLE} or more", param_hint="--sample")
     if sample and llm == "none":
         raise typer.BadParameter("without an LLM there is nothing to ask for", param_hint="--sample")
-    from llama_pack_densex.cli.choices import Choices, FileChoice
+    from llama_pack_densex.cli.choices import Choices
     from llama_pack_densex.cli.ingest import estimate_paths, print_estimate
 
-    asked, embed_model = _served(api_base, llm, embed_model)
-    choices = Choices("llm", mode, embed_model, asked, tuple(granularity or ()), _limits(context))
-    found = estimate_paths(paths, to, choices, FileChoice(include or (), exclude or ()), sample)
+    found = estimate_paths(paths, to, Choices.of(locals()), sample)
     print_json(found) if as_json else print_estimate(found)
 
 
@@ -293,9 +297,8 @@ def query(
     from llama_pack_densex.cli.results import answer_question, make_reranker, metadata_filters, print_answer
 
     with waiting("Searching"):
-        (named,) = _served(api_base, query_llm)
         reranker = None if rerank is None else make_reranker(argument(rerank))
-        pack = IndexPlace.of(place).open_to_ask(query_llm=named, mode=mode, context=context, reranker=reranker)
+        pack = IndexPlace.of(place).open_to_ask(query_llm=query_llm, mode=mode, context=context, reranker=reranker)
         chosen = metadata_filters(pack, filters)
         answer = answer_question(pack, argument(question), top_k, chosen, cast(Any, context))
     advice = " (for a written one name an LLM with --query-llm, or set OPENAI_API_KEY)" if query_llm is None else ""
@@ -319,8 +322,7 @@ def chat(
     from llama_pack_densex.cli.results import metadata_filters
 
     with waiting("Opening"):
-        (named,) = _served(api_base, query_llm)
-        pack = IndexPlace.of(place).open_to_ask(query_llm=named)
+        pack = IndexPlace.of(place).open_to_ask(query_llm=query_llm)
         engine = pack.as_chat_engine(top_k, metadata_filters(pack, filters))
     if not talk(engine):
         raise typer.Exit(1)
@@ -364,9 +366,8 @@ def serve(
 
     with listen(host, port, token) as listening:
         with waiting("Opening the index"):
-            (named,) = _served(api_base, query_llm)
             where = IndexPlace.of(place)
-            pack = where.open_to_ask(query_llm=named)
+            pack = where.open_to_ask(query_llm=query_llm)
             allowed, path = allow_host or (), Path(where.name)
             name = (path.resolve() if path.name in ("", "..") else path).name or "densex"
             web = make_app(pack, token, hosts=allowed, requests_per_minute=rate, name=name)
@@ -426,8 +427,6 @@ def demo(
         Path | None, _option("DIR", "The repository's data folder. Default: the one beside the package.")
     ] = None,
     mode: Annotated[str, _choice("MODE", _MODES, _HELP_MODE)] = "recursive",
-    embed_model: Annotated[str, _option("MODEL", _HELP_EMBED_MODEL)] = "none",
-    verbose: Annotated[bool, _option("--verbose", "List the questions that were missed.")] = False,
 ) -> None:
     """Index the repository's documents in memory, answer four questions, and count how many of 60 it can answer.
 
@@ -435,7 +434,7 @@ def demo(
     """
     from llama_pack_densex.cli.results import show_demo
 
-    show_demo(data, mode, embed_model, verbose)
+    show_demo(data, mode)
 
 
 @_command()
@@ -494,49 +493,39 @@ def compare(
     out: Out = None,
     language: Language = None,
     limit: Limit = None,
-    top_k: Annotated[
-        int | None, _option("K", "Nodes that are read. Default: each strategy's own number.", min=1)
-    ] = None,
 ) -> None:
     """Compare ways of retrieving, LlamaIndex's and ours, on a dataset or on your own documents and questions."""
     if judge_model and not reader_model:
         raise typer.BadParameter("it needs --reader-model", param_hint="--judge-model")
     from llama_pack_densex.cli.choices import Choices
-    from llama_pack_densex.cli.compare import print_report, said_once, shown_progress
+    from llama_pack_densex.cli.compare import by_language, print_report, said_once, shown_progress
     from llama_pack_densex.evaluation.compare import compare as run
-    from llama_pack_densex.evaluation.datasets import languages_of, read_dataset
+    from llama_pack_densex.evaluation.datasets import read_dataset
     from llama_pack_densex.evaluation.strategies import resolve_strategies
     from llama_pack_densex.llm.names import OPENAI_MODEL, named_llm
 
     names = None if strategies is None else [name.strip() for name in strategies.split(",") if name.strip()]
-    llm, reader_model, judge_model, embed_model = _served(api_base, llm, reader_model, judge_model, embed_model)
     resolve_strategies(names)  # says now what is wrong with them
-    asks_llm = propositionizer == "llm"
-    made = None
-    if propositionizer is not None:
-        limits = {"max_cost": max_cost} if asks_llm and max_cost is not None else {}
-        made = Choices(propositionizer, llm=llm if asks_llm else None, limits=limits).make_propositionizer()
-    languages: list[str | None] = [language] if language is not None else [*languages_of(dataset)] or [None]
-    for each in languages:
-        alone = len(languages) == 1
+    if propositionizer == "llm":
+        llm = llm or OPENAI_MODEL
+    models = {"llm": llm, "reader_llm": reader_model, "judge_llm": judge_model}
+    llms: dict[str, Any] = {use: named_llm(name) for use, name in models.items() if name not in (None, "none")}
+    made = None if propositionizer is None else Choices.of(locals()).make_propositionizer()
+    for each, folder in by_language(dataset, language, out):
         with shown_progress() as tell, said_once("llama_pack_densex.index.state"):
-            name = None if alone else f"{dataset.stem} ({each})"
+            name = None if each == language else f"{dataset.stem} ({each})"
             report = run(
                 read_dataset(dataset, documents, name=name, language=each, max_questions=limit),
                 strategies=names,
                 embed_model=embed_model,
                 propositionizer=made,
-                llm=named_llm(llm or OPENAI_MODEL) if asks_llm or llm not in (None, "none") else None,
-                reader_llm=None if reader_model in (None, "none") else named_llm(reader_model),
-                judge_llm=None if judge_model in (None, "none") else named_llm(judge_model),
+                **llms,
                 trulens=trulens,
-                context_k=top_k,
                 cache_dir=out,
                 max_cost=max_cost,
                 progress=tell,
             )
-        written = [] if out is None else report.write(out if alone or each is None else out / each)
-        print_report(report, written)
+        print_report(report, [] if folder is None else report.write(folder))
 
 
 @_command()
@@ -567,12 +556,10 @@ def evaluate(
     from llama_pack_densex.cli.evaluate import evaluate_index
     from llama_pack_densex.cli.places import IndexPlace
 
-    answers, reader, judge = _served(api_base, query_llm, reader_model, judge_model)
-    models = {"answers": answers, "reader": reader, "judge": judge}
+    models = {"answers": query_llm, "reader": reader_model, "judge": judge_model}
     options = {"similarity_top_k": top_k, "trulens": trulens, "max_questions": limit}
-    how: dict[str, Any] = {"out": out, "max_cost": max_cost, "language": language, "as_json": as_json}
     where = IndexPlace.of(place)
-    if not evaluate_index(where, questions, models, options, only_estimate=estimate, **how):
+    if not evaluate_index(where, questions, language, models, options, out, max_cost, estimate, as_json):
         raise typer.Exit(1)
 
 
@@ -580,18 +567,14 @@ def evaluate(
 def score(
     qrels: Annotated[Path, _option("--qrels FILE", "Relevance labels: TREC text, BEIR's TSV, or ranx's JSON.")],
     runs: Annotated[list[Path], _option("--run FILE", "A run: TREC text, or ranx's JSON or lz4. Give it once a run.")],
-    metrics: Annotated[
-        list[str] | None,
-        _option("--metric", "hit, recall, precision, mrr, map or ndcg, each @k. Default: ndcg@10, mrr@10."),
-    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Score runs against relevance labels, and compare them pair by pair."""
+    """Score runs against relevance labels by nDCG@10 and MRR@10, and compare them pair by pair."""
     from llama_pack_densex.cli.compare import print_scores
-    from llama_pack_densex.evaluation.runs import METRICS, score_runs
+    from llama_pack_densex.evaluation.runs import score_runs
 
     with waiting("Scoring"):
-        report = score_runs(qrels, runs, tuple(dict.fromkeys(metrics or METRICS)))
+        report = score_runs(qrels, runs)
     print_json(report) if as_json else print_scores(report)
 
 
@@ -615,7 +598,7 @@ def score_propositions_(
     if bert_score is not None and embed_model is not None:
         raise typer.BadParameter("give one of --embed-model and --bert-score", param_hint="--bert-score")
     is_file = Path(predicted).exists()
-    if not is_file and not _KIND.fullmatch(predicted):
+    if not is_file and not re.fullmatch(_KIND, predicted):
         raise typer.BadParameter(f"{predicted!r} is no file, and not {_KINDS}", param_hint="--predicted")
     from llama_pack_densex.cli.choices import Choices
     from llama_pack_densex.cli.compare import print_proposition_scores
@@ -630,7 +613,6 @@ def score_propositions_(
 
 @_command(batch, "export")
 def export_requests(
-    context: typer.Context,
     paths: Paths,
     to: Annotated[Path, _option("--to DIR", "The index's folder; it need not be there yet.")],
     out: Annotated[Path, _option("--out FOLDER", "Where the request files go, a folder.")],
@@ -652,12 +634,11 @@ def export_requests(
     Nothing is asked and no key is needed. The files hold the documents' text, and only you can read them.
     """
     from llama_pack_densex.cli.batch import export_paths, print_export
-    from llama_pack_densex.cli.choices import Choices, FileChoice
+    from llama_pack_densex.cli.choices import Choices
 
-    choices = Choices(mode=mode, llm=llm, limits=_limits(context))
-    choice = FileChoice(include or (), exclude or (), strict)
-    report = export_paths(paths, to, out, choices, choice, requests_per_file, force)
-    globs = (("--include", choice.include), ("--exclude", choice.exclude))
+    choices = Choices.of(locals())
+    report = export_paths(paths, to, out, choices, requests_per_file, force)
+    globs = (("--include", choices.include), ("--exclude", choices.exclude))
     options = [part for option, some in globs for glob in some for part in (option, glob)]
     options += ["--strict"] if strict else []
     options += ["--mode", mode] if mode else []
@@ -686,18 +667,3 @@ def import_(
     print_json(report) if as_json else print_import(report, str(to))
     if not report.imported and not report.already_there:
         raise typer.Exit(1)
-
-
-def _limits(context: typer.Context) -> dict[str, Any]:
-    return {name: value for name in _LIMITS if (value := context.params.get(name)) is not None}
-
-
-def _served(api_base: str | None, *names: str | None) -> list[str | None]:
-    """The names of models, with the address of their server."""
-    if api_base is None:
-        return list(names)
-    if {*names} <= {None, "none"}:
-        raise ValueError("--api-base needs a model that is served there: name one, as openai-like:qwen3:8b")
-    from llama_pack_densex.llm.names import with_address
-
-    return with_address(names, api_base)

@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.filesize import decimal
 from rich.text import Text
 
-from llama_pack_densex.cli.choices import Choices, FileChoice
+from llama_pack_densex.cli.choices import Choices
 from llama_pack_densex.cli.output import many, one_line, plain, stdout, waiting, warn, write
 from llama_pack_densex.cli.places import IndexPlace, PathDocuments, document_hashes
 from llama_pack_densex.ingestion.batch import ImportReport, RequestFile, export_requests, import_results, request_files
@@ -57,9 +57,8 @@ def export_paths(
     to: Path,
     out: Path,
     choices: Choices,
-    choice: FileChoice,
-    requests_per_file: int = 50_000,
-    force: bool = False,
+    requests_per_file: int,
+    force: bool,
 ) -> ExportReport:
     """Write request files for the documents of some paths.
 
@@ -67,8 +66,7 @@ def export_paths(
         paths: Folders, files and datasets.
         to: The index's folder, which need not exist: what is in it is left out.
         out: Where the request files go.
-        choices: What will make the index: a model, a mode, whether there are questions, and prices.
-        choice: Which files are read.
+        choices: What will make the index: a model, a mode, whether there are questions, prices, and of which files.
         requests_per_file: The most requests in a file.
         force: Whether to replace the files of an earlier export.
 
@@ -82,7 +80,6 @@ def export_paths(
     for path in paths:
         if path.is_dir() and out.resolve().is_relative_to(path.resolve()):
             raise ValueError(f"{out} is below {path}, and its files would be indexed: give a folder elsewhere")
-    documents = PathDocuments(paths, leave_out=[to], choice=choice)
     if manifest is not None and {"proposition", "question"}.isdisjoint(manifest.granularity):
         raise ValueError(f"{to} is searched by {' and '.join(manifest.granularity)}: it needs no propositions")
     name = choices.llm or OPENAI_MODEL
@@ -93,7 +90,7 @@ def export_paths(
     propositionizer = LLMPropositionizer(llm, **choices.limits)
     if (to / REPLIES_FILE).exists():
         propositionizer = propositionizer.keeping_replies(to / REPLIES_FILE)
-    documents.survey()
+    documents = PathDocuments(paths, leave_out=[to], choices=choices)
     with request_files(out, force=force, max_requests=requests_per_file) as files:
         parser, prices = choices.node_parser(manifest, propositionizer), choices.limits.get("prices")
         found = export_requests(documents, parser, files, prices=prices, indexed=document_hashes(to, manifest))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -20,27 +20,15 @@ from llama_pack_densex.propositionizers.seq2seq import PROPOSITIONIZER, Seq2SeqP
 from llama_pack_densex.stores.manifest import Manifest
 from llama_pack_densex.wiring import Given, make_node_parser
 
-_RECORDED = "recorded:"
-
-
-@dataclass(frozen=True)
-class FileChoice:
-    """Which files are read.
-
-    Args:
-        include: Globs of files to read though they are code or data by their names.
-        exclude: Globs of files not to read.
-        strict: Whether files that cannot be read are refused, in place of being skipped.
-    """
-
-    include: Sequence[str] = ()
-    exclude: Sequence[str] = ()
-    strict: bool = False
+_LIMITS = (
+    "questions", "strictness", "max_concurrency", "requests_per_minute", "tokens_per_minute", "max_cost",
+    "max_tokens_total", "prices",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Choices:
-    """What would make an index; None and empty mean the index's own, or the default.
+    """What would make an index, and of which files; None and empty mean the index's own, or the default.
 
     Args:
         propositionizer: "llm", "sentence", "recorded:FILE", "seq2seq" or "seq2seq:MODEL".
@@ -49,14 +37,31 @@ class Choices:
         llm: What the pack takes as `proposition_llm`, a name or "none".
         granularity: The units to search.
         limits: Arguments of `LLMPropositionizer`: what it keeps to, and how it asks.
+        include: Globs of files to read though they are code or data by their names.
+        exclude: Globs of files not to read.
+        strict: Whether files that cannot be read are refused, in place of being skipped.
     """
 
     propositionizer: str | None = None
     mode: str | None = None
     embed_model: str | None = None
     llm: str | None = None
-    granularity: tuple[str, ...] = ()
+    granularity: Sequence[str] = ()
     limits: Mapping[str, Any] = field(default_factory=dict)
+    include: Sequence[str] = ()
+    exclude: Sequence[str] = ()
+    strict: bool = False
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Choices:
+        """The choices among a command's options.
+
+        Args:
+            options: By their names; those that were not given are None.
+        """
+        given = {name: value for name, value in options.items() if value is not None}
+        chosen = {each.name: given[each.name] for each in fields(cls) if each.name in given}
+        return cls(**chosen, limits={name: given[name] for name in _LIMITS if name in given})
 
     def pack_arguments(self, manifest: Manifest | None) -> dict[str, Any]:
         """The pack's arguments.
@@ -91,12 +96,12 @@ class Choices:
         Raises:
             ValueError: As `pack_arguments`.
         """
-        if self.propositionizer is not None and self.propositionizer.startswith(_RECORDED):
-            return RecordedPropositionizer(Path(self.propositionizer.removeprefix(_RECORDED)))
-        kind, _, model = (self.propositionizer or "").partition(":")
+        kind, _, named = (self.propositionizer or "").partition(":")
+        if kind == "recorded":
+            return RecordedPropositionizer(Path(named))
         if kind == "seq2seq":
             otherwise = None if self.llm in (None, NONE) else LLMPropositionizer(llm=self.llm, **self.limits)
-            return Seq2SeqPropositionizer(model or PROPOSITIONIZER, otherwise=otherwise)
+            return Seq2SeqPropositionizer(named or PROPOSITIONIZER, otherwise=otherwise)
         sentences = SentencePropositionizer()
         if self.propositionizer == "sentence" or (self.propositionizer is None and self.llm == NONE):
             return sentences

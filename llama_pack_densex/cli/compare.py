@@ -104,6 +104,20 @@ def _legend(report: Report) -> Iterator[str]:
         yield f"*: differs from {first}, p < {_SIGNIFICANT} (paired randomisation test)."
 
 
+def by_language(questions: Path, language: str | None, out: Path | None) -> list[tuple[str | None, Path | None]]:
+    """The languages to ask in, each with the folder of its report.
+
+    Args:
+        questions: A file or dataset; where its questions are in several languages, each has a report below `out`.
+        language: The one to ask in.
+        out: Where reports go.
+    """
+    from llama_pack_densex.evaluation.datasets import languages_of
+
+    several = [] if language is not None else languages_of(questions)
+    return [(one, out and out / one) for one in several] if len(several) > 1 else [(language, out)]
+
+
 @contextmanager
 def shown_progress() -> Iterator[Callable[[str, int, int], None]]:
     """What to call with what is being done, how much of it is done, and how much there is."""

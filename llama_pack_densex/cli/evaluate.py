@@ -11,11 +11,10 @@ from typing import Any
 
 from rich.table import Column
 
-from llama_pack_densex.cli.compare import print_report, shown_progress
+from llama_pack_densex.cli.compare import by_language, print_report, shown_progress
 from llama_pack_densex.cli.output import one_line, print_heading, print_json, print_table, write
 from llama_pack_densex.cli.places import IndexPlace
 from llama_pack_densex.evaluation.compare import REPLIES, evaluate
-from llama_pack_densex.evaluation.datasets import languages_of
 from llama_pack_densex.evaluation.models import KeptLLM
 from llama_pack_densex.evaluation.report import Report
 from llama_pack_densex.ingestion.progress import money
@@ -31,12 +30,11 @@ _STAND_INS = {"answers": "word " * 60, "reader": "word " * 5, "judge": _VERDICT}
 def evaluate_index(
     place: IndexPlace,
     questions: Path,
+    language: str | None,
     models: Mapping[str, str | None],
     options: Mapping[str, Any],
-    *,
     out: Path | None,
     max_cost: float | None,
-    language: str | None,
     only_estimate: bool,
     as_json: bool,
 ) -> bool:
@@ -45,56 +43,51 @@ def evaluate_index(
     Args:
         place: The index.
         questions: The questions.
+        language: Of the questions; None means each that they are in.
         models: The names of the LLMs for "answers", "reader" and "judge"; None and "none" are not asked.
         options: `similarity_top_k` (the pack's), `trulens` and `max_questions` (of `evaluate`).
         out: Where replies are kept, and the report goes.
         max_cost: US dollars that each of the LLMs may use.
-        language: Of the questions; None means each that they say they are in.
         only_estimate: Whether nothing is asked.
         as_json: Whether JSON is printed: by language, where there are several.
 
     Returns:
         Whether something came of all that LLMs were asked for.
     """
-    said: list[str | None] = [*(languages_of(questions) if language is None else [language])]
     if models["answers"] is None and os.environ.get("OPENAI_API_KEY"):
         models = {**models, "answers": OPENAI_MODEL}
-    found: dict[str, Any] = {}
+    named = {role: name for role, name in models.items() if name is not None and name != NONE}
+    replies = out and out / REPLIES
+    found: dict[str | None, Any] = {}
     complete = True
-    for each in said or [None]:
-        asked = _llms(models, None if out is None else out / REPLIES, max_cost, only_estimate)
-        report = (_estimate if only_estimate else _run)(place, questions, asked, {**options, "language": each})
-        folder = out if out is None or each is None or len(said) < 2 else out / each
-        written = [] if folder is None or only_estimate else report.write(folder)
-        figures = {role: llm.figures for role, llm in asked.items()}
-        found[str(each)] = {role: asdict(one) for role, one in figures.items()} if only_estimate else _flat(report)
-        one = report.strategies[0]
-        lost = [] if only_estimate else [name for name in one.failed if one.metrics.get(name) is None]
-        complete = complete and not lost
-        if as_json:
-            continue
-        if len(said) > 1:
+    for each, folder in by_language(questions, language, out):
+        options = {**options, "language": each}
+        if each != language and not as_json:
             print_heading(str(each))
-        if not only_estimate:
-            print_report(report, written)
-        if lost:
-            write(f"All failed for: {', '.join(lost)}.")
-        _print_requests(figures, only_estimate)
+        if only_estimate:
+            kept = replies if replies is not None and replies.exists() else None
+            asked = {
+                role: KeptLLM(named_llm(name, asked=False), kept, stand_in=_STAND_INS[role])
+                for role, name in named.items()
+            }
+            _estimate(place, questions, asked, options)
+            found[each] = {role: asdict(llm.figures) for role, llm in asked.items()}
+        else:
+            asked = {role: KeptLLM(named_llm(name), replies, max_cost) for role, name in named.items()}
+            report = _run(place, questions, asked, options)
+            found[each] = _flat(report)
+            written = [] if folder is None else report.write(folder)
+            lost = [name for name in found[each]["failed"] if name not in found[each]]
+            complete = complete and not lost
+            if not as_json:
+                print_report(report, written)
+            if lost and not as_json:
+                write(f"All failed for: {', '.join(lost)}.")
+        if not as_json:
+            _print_requests({role: llm.figures for role, llm in asked.items()}, only_estimate)
     if as_json:
-        print_json(found if len(said) > 1 else next(iter(found.values())))
+        print_json(found.get(language, found))
     return complete
-
-
-def _llms(
-    models: Mapping[str, str | None], replies: Path | None, max_cost: float | None, dry: bool
-) -> dict[str, KeptLLM]:
-    file = None if dry and replies is not None and not replies.exists() else replies
-    cost, stand_ins = (None, _STAND_INS) if dry else (max_cost, {})
-    return {
-        role: KeptLLM(named_llm(name, asked=not dry), file, cost, stand_in=stand_ins.get(role))
-        for role, name in models.items()
-        if name is not None and name != NONE
-    }
 
 
 def _run(place: IndexPlace, questions: Path, asked: Mapping[str, KeptLLM], options: Mapping[str, Any]) -> Report:
@@ -105,16 +98,15 @@ def _run(place: IndexPlace, questions: Path, asked: Mapping[str, KeptLLM], optio
         return evaluate(pack, questions, name=place.name, progress=tell, **given)
 
 
-def _estimate(place: IndexPlace, questions: Path, asked: Mapping[str, KeptLLM], options: Mapping[str, Any]) -> Report:
+def _estimate(place: IndexPlace, questions: Path, asked: Mapping[str, KeptLLM], options: Mapping[str, Any]) -> None:
     """Run with what stands in for LLMs; where answers are not there yet, quotations are judged in their place."""
     before = {role: llm for role, llm in asked.items() if role != "judge"}
-    report = _run(place, questions, before, {**options, "trulens": None})
+    _run(place, questions, before, {**options, "trulens": None})
     if "judge" in asked:
         is_new = "answers" in asked and asked["answers"].figures.usage.requests > 0
         after = {role: llm for role, llm in asked.items() if role == "judge" or (role == "answers" and not is_new)}
         with TemporaryDirectory() as folder:
             _run(place, questions, after, {**options, "trulens": options["trulens"] and Path(folder, "trulens.sqlite")})
-    return report
 
 
 def _flat(report: Report) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.table import Column
 from rich.text import Text
 
-from llama_pack_densex.cli.choices import Choices, FileChoice
+from llama_pack_densex.cli.choices import Choices
 from llama_pack_densex.cli.output import figures, logged_progress, many, one_line, print_table, warn, write
 from llama_pack_densex.cli.places import IndexPlace, PathDocuments, document_hashes
 from llama_pack_densex.cli.results import print_statuses
@@ -29,15 +29,14 @@ from llama_pack_densex.stores.manifest import Manifest
 from llama_pack_densex.stores.node_store import DocumentRecord
 
 
-def index_paths(paths: Sequence[Path], to: str | Path, choices: Choices, choice: FileChoice) -> bool:
+def index_paths(paths: Sequence[Path], to: str, choices: Choices) -> bool:
     """Index the files below some paths, and print what came of it.
 
     Args:
         paths: Folders and files.
         to: The index's folder, or a vector store's URL. If it holds an index, changed documents are replaced in it,
             and those of files and pages that are gone from `paths` are removed.
-        choices: What makes the index.
-        choice: Which files are read. What is in the index of files that cannot be read stays.
+        choices: What makes the index. What is in it of files that cannot be read stays.
 
     Returns:
         Whether no document failed.
@@ -54,8 +53,7 @@ def index_paths(paths: Sequence[Path], to: str | Path, choices: Choices, choice:
     indexed = pack.documents() if pack else {}
     leave_out = [] if place.folder is None else [place.folder]
     files = dict(_file_of(document_id, record) for document_id, record in indexed.items() if record.file)
-    documents = PathDocuments(paths, leave_out, files, choice)
-    documents.survey()
+    documents = PathDocuments(paths, leave_out, files, choices)
     gone = _gone(indexed, paths, documents)
     if not documents and len(gone) in (0, len(indexed)):
         given = ", ".join(str(path) for path in paths)
@@ -86,15 +84,16 @@ def _print_index(
     summary, counts = pack.ingestion, pack.counts()
     assert summary is not None
     states = summary.documents
-    done = {"indexed": states.get("done", 0) + states.get("changed", 0), "unchanged": states.get("unchanged", 0)}
-    rare = {
+    done = {
+        "indexed": states.get("done", 0) + states.get("changed", 0),
+        "unchanged": states.get("unchanged", 0),
         "removed": states.get("deleted", 0),
         "without text": len(documents.blank),
         "unreadable, skipped": len(documents.unreadable),
         "failed": states.get("failed", 0),
     }
-    done |= {what: number for what, number in rare.items() if number}
-    write(f"Documents: {', '.join(f'{number} {what}' for what, number in done.items())}.")
+    shown = [f"{number} {what}" for what, number in done.items() if number or what in ("indexed", "unchanged")]
+    write(f"Documents: {', '.join(shown)}.")
     if summary.requests.usage.requests or pack.failed_documents:
         write()
         _print_ingestion(summary, pack.failed_documents, report)
@@ -137,9 +136,7 @@ def _gone(indexed: Mapping[str, DocumentRecord], paths: Sequence[Path], document
     return gone
 
 
-def estimate_paths(
-    paths: Sequence[Path], to: Path | None, choices: Choices, choice: FileChoice, sample: int = 0
-) -> Estimate:
+def estimate_paths(paths: Sequence[Path], to: Path | None, choices: Choices, sample: int) -> Estimate:
     """Estimate what it takes to index the documents of files and datasets.
 
     Args:
@@ -147,7 +144,6 @@ def estimate_paths(
         to: The folder of an index, which need not exist: what is in it does not count, and the replies of a sample are
             kept in it.
         choices: What would make the index; its LLM is "none" for sentences.
-        choice: Which files are read.
         sample: Passages to ask for.
 
     Raises:
@@ -164,7 +160,7 @@ def estimate_paths(
     parser = choices.node_parser(manifest, propositionizer)
     if manifest is not None and manifest.propositionizer != propositionizer.fingerprint:
         warn(f"the propositions in {one_line(str(to))} were made otherwise, so that all documents count as new")
-    documents = PathDocuments(paths, leave_out=[] if to is None else [to], choice=choice)
+    documents = PathDocuments(paths, leave_out=[] if to is None else [to], choices=choices)
     found = estimate(
         documents,
         parser,
@@ -173,7 +169,6 @@ def estimate_paths(
         sample=sample,
         indexed=document_hashes(to, manifest),
     )
-    documents.report()
     if not found.documents and not found.unchanged_documents and not found.broken_documents:
         raise ValueError(f"{', '.join(map(str, paths))}: there is no file to read")
     return found

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from llama_index.core.schema import Document
 
-from llama_pack_densex.cli.choices import FileChoice
+from llama_pack_densex.cli.choices import Choices
 from llama_pack_densex.cli.output import one_line, progress, warn
 from llama_pack_densex.evaluation.datasets import DatasetError, read_dataset
 from llama_pack_densex.index.state import about
@@ -21,7 +21,7 @@ from llama_pack_densex.index.upkeep import delete_documents
 from llama_pack_densex.llm.cache import ReplyCache
 from llama_pack_densex.models import NONE, resolve_embed_model
 from llama_pack_densex.pack import DenseXRetrievalPack
-from llama_pack_densex.reading import UnreadableFileError, document_ids, find_files, read_file
+from llama_pack_densex.reading import FoundFile, UnreadableFileError, document_ids, find_files, read_file
 from llama_pack_densex.stores.folder import REPLIES_FILE, IndexFolder
 from llama_pack_densex.stores.index import NodeIndex, node_store
 from llama_pack_densex.stores.lance import LanceNodes
@@ -29,7 +29,7 @@ from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest, is_in
 from llama_pack_densex.stores.urls import MissingIndexError, is_store_url, open_url, redacted
 
 _FAISS = "faiss://"  # everything of it is in a folder
-_IN_MEMORY = 32 * 2**20  # bytes of documents that a survey keeps there; more of them go to a file without a name
+_IN_MEMORY = 32 * 2**20  # bytes of documents that are kept there; more of them go to a file without a name
 
 
 @dataclass(frozen=True)
@@ -163,21 +163,22 @@ def document_hashes(folder: Path | None, manifest: Manifest | None) -> set[str]:
 class PathDocuments:
     """The documents with text of folders, files and datasets, one after the other.
 
-    A file is read once: as the documents are gone through, or before that by `survey`. What cannot be read is skipped.
+    All of them are read at once: what cannot be read is said, and skipped, before anything is paid for.
 
     Args:
         paths: Folders, files and datasets.
         leave_out: Folders not to read.
         indexed: The files that are in the index by path, with their ids.
-        choice: Which files are read.
+        choices: Which files are read.
 
     Attributes:
-        ids: The ids of the documents with text, as far as they were read.
+        ids: The ids of the documents with text.
         blank: Those of the documents without.
         unreadable: The files and folders that cannot be read.
 
     Raises:
         OSError: A path does not exist.
+        ValueError: There are files that cannot be read, and they are not to be skipped; all of them are named.
     """
 
     def __init__(
@@ -185,27 +186,34 @@ class PathDocuments:
         paths: Sequence[Path],
         leave_out: Sequence[Path] = (),
         indexed: Mapping[str, str] | None = None,
-        choice: FileChoice = FileChoice(),  # noqa: B008 (it is frozen)
+        choices: Choices = Choices(),  # noqa: B008 (it is frozen)
     ) -> None:
+        datasets = {path: found for path in paths if (found := _dataset(path)) is not None}
+        others = [path for path in paths if path not in datasets]
+        files, self.unreadable, other_kinds = find_files(
+            others, leave_out, choices.include, choices.exclude, indexed or {}
+        )
         self.ids: set[str] = set()
         self.blank: list[str] = []
-        self._choice, self._number = choice, 0
-        self._read: IO[bytes] | None = None
-        datasets = {path: found for path in paths if (found := _dataset(path)) is not None}
-        self._of_datasets = [document for found in datasets.values() for document in found]
-        others = [path for path in paths if path not in datasets]
-        below = find_files(others, leave_out, choice.include, choice.exclude, indexed or {})
-        self._files, self.unreadable, self._other_kinds = below
-        self._names = document_ids(self._files, indexed or {})
+        self._number = 0
+        self._read = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 (it lasts as long as this object)
+        for document in chain(*datasets.values(), self._read_files(files, document_ids(files, indexed or {}))):
+            if document.text.strip():
+                self.ids.add(document.id_)
+                self._number += 1
+                pickle.dump(document, self._read)
+            else:
+                self.blank.append(document.id_)
+        if choices.strict and self.unreadable:
+            named = "".join(f"\n- {one_line(str(one))}" for one in self.unreadable)
+            raise ValueError(f"nothing is done, since {len(self.unreadable)} cannot be read (--strict):{named}")
+        self._warn(other_kinds)
 
     def __len__(self) -> int:
-        """How many there are, as far as they were read."""
+        """How many there are."""
         return self._number
 
     def __iter__(self) -> Iterator[Document]:
-        if self._read is None:
-            yield from self._from_files()
-            return
         place = 0
         for _ in range(self._number):
             self._read.seek(place)  # somebody else may go through them too
@@ -213,47 +221,23 @@ class PathDocuments:
             place = self._read.tell()
             yield document
 
-    def survey(self) -> None:
-        """Read all of them now: what cannot be read is said before anything is paid for.
-
-        Raises:
-            ValueError: There are files that cannot be read, and they are not to be skipped; all of them are named.
-        """
-        read = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 (it lasts as long as this object)
-        for document in self._from_files():
-            pickle.dump(document, read)
-        self._read = read
-        if self._choice.strict and self.unreadable:
-            named = "".join(f"\n- {one_line(str(one))}" for one in self.unreadable)
-            raise ValueError(f"nothing is done, since {len(self.unreadable)} cannot be read (--strict):{named}")
-        self.report()
-
-    def report(self) -> None:
+    def _warn(self, other_kinds: Sequence[Path]) -> None:
         """Warn of what is not read."""
         for unreadable in self.unreadable:
             warn(f"skipped: {one_line(str(unreadable))}")
-        if self._other_kinds:
-            kinds = Counter(path.suffix or path.name for path in self._other_kinds)
+        if other_kinds:
+            kinds = Counter(path.suffix or path.name for path in other_kinds)
             counted = ", ".join(f"{number:,} {one_line(kind)}" for kind, number in kinds.most_common())
             advice = f"--include '*{one_line(next(iter(kinds)))}' reads such files too"
             warn(f"left out as code or data, not prose: {counted} ({advice})")
         for document_id in self.blank:
             warn(f"no text in {one_line(document_id)}")
 
-    def _from_files(self) -> Iterator[Document]:
-        for document in chain(self._of_datasets, self._read_files()):
-            if document.text.strip():
-                self.ids.add(document.id_)
-                self._number += 1
-                yield document
-            else:
-                self.blank.append(document.id_)
-
-    def _read_files(self) -> Iterator[Document]:
+    def _read_files(self, files: Sequence[FoundFile], ids: Mapping[Path, str]) -> Iterator[Document]:
         with progress("Reading files") as bar:
-            for file in bar.track(self._files):
+            for file in bar.track(files):
                 try:
-                    yield from read_file(file.path, self._names[file.path])
+                    yield from read_file(file.path, ids[file.path])
                 except UnreadableFileError as error:
                     self.unreadable.append(error)
 

@@ -29,6 +29,7 @@ from llama_pack_densex.evaluation.report import COMPARED, Report
 from llama_pack_densex.evaluation.significance import Comparison, bootstrap_interval, randomisation_test
 from llama_pack_densex.evaluation.strategies import resolve_strategies
 from llama_pack_densex.evaluation.strategy import Built, Corpus, Spent, Strategy, StrategyUnavailable
+from llama_pack_densex.ingestion.report import describe
 from llama_pack_densex.llm.errors import Failure, LLMError
 from llama_pack_densex.models import NONE, embed_model_identity, resolve_embed_model
 from llama_pack_densex.node_parsers.nodes import title_of
@@ -48,7 +49,6 @@ READER_LENGTHS = (100, 200, 500)
 REPLIES = "replies.sqlite"
 """Where replies are kept in a report's folder."""
 _EMBEDDINGS = "embeddings.sqlite"
-_SHOWN = 300  # characters of an error in a report
 _OURS = "densex"
 _RESAMPLES = 1_000  # of a metric's questions, of which there are many
 _PACKAGES = (
@@ -73,7 +73,6 @@ def compare(
     reader_llm: LLM | None = None,
     judge_llm: LLM | None = None,
     trulens: str | Path | None = None,
-    context_k: int | None = None,
     depth: int = 20,
     language: str | None = None,
     cache_dir: str | Path | None = None,
@@ -105,8 +104,6 @@ def compare(
             default context, by LlamaIndex's own prompt. None means that nothing is judged.
         trulens: An SQLite file, made if it is not there: TruLens judges in place of LlamaIndex's evaluators, asking
             `judge_llm`, and keeps answers and verdicts there, each strategy a version of the app "densex".
-        context_k: How many retrieved nodes are read, in place of the strategies' own defaults. Retrievers that decide
-            themselves (auto-merging) keep to theirs.
         depth: How many distinct results the metrics of rankings look at; metrics of more are not given.
         language: "en", "ja", ... Default: what the dataset says, or the questions tell.
         cache_dir: A folder to keep embeddings and the replies of `llm` and `reader_llm` in for the next comparison.
@@ -129,8 +126,6 @@ def compare(
     if trulens is not None and judge_llm is None:
         raise ValueError("TruLens needs a judge: pass judge_llm (--judge-model)")
     chosen = resolve_strategies(strategies)
-    if context_k is not None:
-        chosen = [replace(strategy, context_k=context_k) for strategy in chosen]
     dataset = to_dataset(documents, questions, language)
     if strategies is None:
         has_candidates = any(question.candidates for question in dataset.questions)
@@ -176,7 +171,6 @@ def compare(
         )
         observed, skipped = run.observe_all(chosen)
         for found in observed:
-            found.scores |= judging.score(dataset, found.findings, found.in_passages, depth)
             run.ask(found)
     tell("Testing differences", 0, 1)
     return _report(dataset, observed, skipped, settings)
@@ -237,7 +231,6 @@ class _Observed(Judged):
 
     strategy: Strategy
     findings: dict[str, Finding]
-    in_passages: bool
     cost: report.Cost
     spent: Spent
     asked: Asked | None
@@ -281,9 +274,7 @@ class _Run:
                 continue
             except Exception as error:  # whatever a retriever or a server raises; told here and in the report
                 logger.warning("%s failed (%s); it is left out.", strategy.name, type(error).__name__)
-                said = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
-                said = said if len(said) <= _SHOWN else f"{said[: _SHOWN - 1]}…"
-                skipped.append(report.Skipped(strategy.name, f"it failed: {said}"))
+                skipped.append(report.Skipped(strategy.name, f"it failed: {describe(error)}"))
                 failures.append(error)
                 continue
             observed.append(found)
@@ -346,9 +337,8 @@ class _Run:
         asked = None if built.query_engine is None else answers.by_engine(built.query_engine)
         if asked is None and self.reader is not None and self.judged_by is not None:
             asked = answers.reading(read, self.reader)
-        return _Observed(
-            strategy=strategy, findings=findings, in_passages=in_passages, cost=cost, spent=spent, asked=asked
-        )
+        scores = judging.score(corpus.dataset, findings, in_passages, corpus.depth)
+        return _Observed(strategy=strategy, findings=findings, scores=scores, cost=cost, spent=spent, asked=asked)
 
     def ask(self, found: _Observed) -> None:
         """Have LLMs read what a strategy found, answer from it, and judge the answers."""

@@ -415,7 +415,7 @@ def score(dataset: EvaluationSet, findings: Mapping[str, Finding], in_passages: 
         asked = {question.id for question in dataset.questions}
         labels = {key: labelled for key, labelled in dataset.relevance.items() if key in asked}
         rankings = {key: findings[key].documents for key in labels}
-        scores |= rank_metrics(labels, rankings, (f"mrr@{ranked}", f"ndcg@{ranked}"))
+        scores |= rank_metrics(labels, rankings, ranked)
     else:  # of the gold passage, the only right result
         ranks = {key: found.gold_rank if _within(found.gold_rank, ranked) else None for key, found in placed.items()}
         scores[f"mrr@{ranked}"] = {key: 1 / rank if rank else 0.0 for key, rank in ranks.items()}

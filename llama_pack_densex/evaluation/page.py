@@ -20,10 +20,10 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup  # what jinja2 escapes with
 
 from llama_pack_densex.evaluation.judging import SHOWN
+from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES
 
 NOT_GIVEN = "–"
 
-_LANGUAGES = {"en": "English", "ja": "Japanese", "zh": "Chinese", "ko": "Korean"}
 _GROUPS = {
     "recall": "Answer string in the first k passages",
     "gold": "{gold} in the first k",
@@ -74,7 +74,7 @@ def render(report: Mapping[str, Any]) -> str:
     return environment.get_template("page.html").render(
         report,
         unit=unit,
-        language=_LANGUAGES.get(report["dataset"]["language"], report["dataset"]["language"]),
+        language=LANGUAGE_NAMES.get(report["dataset"]["language"], report["dataset"]["language"]),
         policy=_policy(style, script),
         style=Markup(style),
         script=Markup(script),
@@ -155,39 +155,17 @@ def _json(value: Any) -> str:
 
 
 def _for_script(report: Mapping[str, Any], bars: Mapping[str, list[str]], first: Sequence[str]) -> dict[str, Any]:
-    """What the page's script draws and lists; each found text once, however many strategies found it."""
-    lengths, unit = report["settings"]["lengths"], report["dataset"]["length_unit"]
-    curve = [f"answer_recall@{length}" for length in lengths]
+    """The report as the page's script reads it: each found text is there once, however many strategies found it."""
     texts: dict[tuple[str, str, str], int] = {}
     strategies = []
     for strategy in report["strategies"]:
-        metrics, intervals = strategy["metrics"], strategy["intervals"]
         found = [question["found"][strategy["name"]] for question in report["questions"]]
         columns = {field: [each[field] for each in found] for field in ("rank", "gold_rank", "words")}
         columns["answer"] = [each.get("answer", "") for each in found]
         columns["text"] = [texts.setdefault((each["text"], each["source"], each["unit"]), len(texts)) for each in found]
-        strategies.append(
-            {
-                "name": strategy["name"],
-                "ours": strategy["ours"],
-                "other": strategy["name"] not in first,
-                "curve": [metrics.get(key) for key in curve],
-                "bounds": [intervals.get(key) for key in curve],
-                "bars": {
-                    key: [metrics.get(key), *(intervals.get(key) or (None, None))]
-                    for keys in bars.values()
-                    for key in keys
-                },
-                "found": columns,
-            }
-        )
-    questions = [
-        {key: question[key] for key in ("id", "question", "answers", "document")} for question in report["questions"]
-    ]
-    return {
-        "language": report["dataset"]["language"], "unit": unit, "gold": report["dataset"]["gold"],
-        "lengths": lengths, "bars": bars, "strategies": strategies, "questions": questions, "texts": list(texts),
-    }  # fmt: skip
+        strategies.append({**strategy, "other": strategy["name"] not in first, "found": columns})
+    questions = [{**question, "found": None} for question in report["questions"]]
+    return {**report, "bars": bars, "strategies": strategies, "questions": questions, "texts": list(texts)}
 
 
 def _shown_first(report: Mapping[str, Any], headline: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -5,10 +5,8 @@ Nothing here needs LlamaIndex, which takes seconds to import.
 
 from __future__ import annotations
 
-import gzip
 import json
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -19,8 +17,7 @@ from typing import Any
 
 from llama_pack_densex.evaluation.significance import Comparison, Interval, bootstrap_interval, randomisation_test
 
-_LZ4 = b'\x04"M\x18'
-_GZIP = b"\x1f\x8b"
+_PACKED = {b"\x1f\x8b": "gzip", b'\x04"M\x18': "lz4"}
 
 Run = dict[str, dict[str, float]]
 """Question id to document id to score, in the order of the file."""
@@ -31,11 +28,6 @@ Qrels = dict[str, dict[str, int]]
 Scores = dict[str, dict[str, float]]
 """Metric name to question id to value. A question that has no value for a metric, because its reader failed, is not
 there: it counts neither as a zero nor as a success."""
-
-METRICS = ("ndcg@10", "mrr@10")
-"""What JQaRA reports."""
-_NAME = re.compile(r"(hit|recall|precision|mrr|map|ndcg)@([1-9]\d*)")
-_MEASURES = {"hit": "Success", "recall": "R", "precision": "P", "mrr": "RR", "map": "AP", "ndcg": "nDCG"}
 
 
 @dataclass(frozen=True)
@@ -72,16 +64,15 @@ class ScoreReport:
     comparisons: list[Comparison]
 
 
-def score_runs(qrels: Path, runs: Sequence[Path], metrics: Sequence[str] = METRICS) -> ScoreReport:
-    """Score run files, as JQaRA's evaluator does.
+def score_runs(qrels: Path, runs: Sequence[Path]) -> ScoreReport:
+    """Score run files by nDCG@10 and MRR@10, as JQaRA's evaluator does.
 
     Args:
         qrels: The labels; see `read_qrels`.
         runs: The runs; see `read_run`. What has the same score is ranked in the order of the file.
-        metrics: What `rank_metrics` knows.
 
     Raises:
-        ValueError: A file is not what it should be, a metric is not known, or a run has none of the questions.
+        ValueError: A file is not what it should be, or a run has none of the questions.
         OSError: A file cannot be read.
         ImportError: ir-measures is not installed, or cbor2 for an lz4 file.
     """
@@ -94,7 +85,7 @@ def score_runs(qrels: Path, runs: Sequence[Path], metrics: Sequence[str] = METRI
         rankings = {key: sorted(run[key], key=run[key].__getitem__, reverse=True) for key in labels if key in run}
         if not rankings:
             raise ValueError(f"{path}: it has none of the questions that have labels; is it a run of another dataset?")
-        values[name], answered[name] = rank_metrics(labels, rankings, metrics), len(rankings)
+        values[name], answered[name] = rank_metrics(labels, rankings), len(rankings)
     return ScoreReport(
         qrels=str(qrels),
         questions=len(labels),
@@ -109,41 +100,37 @@ def score_runs(qrels: Path, runs: Sequence[Path], metrics: Sequence[str] = METRI
         ],
         comparisons=[
             Comparison(metric, first, second, *randomisation_test(ours[metric], theirs[metric]))
-            for metric in metrics
+            for metric in ("ndcg@10", "mrr@10")
             for (first, ours), (second, theirs) in combinations(values.items(), 2)
         ],
     )
 
 
 def rank_metrics(
-    relevance: Mapping[str, Mapping[str, int]], rankings: Mapping[str, Sequence[str]], names: Sequence[str]
+    relevance: Mapping[str, Mapping[str, int]], rankings: Mapping[str, Sequence[str]], k: int = 10
 ) -> Scores:
-    """Score rankings of ids against relevance labels, with ir-measures (TREC's own code behind it).
+    """Score rankings of ids against relevance labels by `ndcg@k` and `mrr@k`, with ir-measures (TREC's code behind it).
 
     Args:
         relevance: Question id to id to label, above 0 for what is relevant. All of these questions are scored.
         rankings: Question id to ids, best first. An id counts once, where it first stands; a question without a
             ranking, or with an empty one, scores 0.
-        names: Any of `hit@k`, `recall@k`, `precision@k`, `mrr@k`, `map@k` and `ndcg@k`. `recall@k` is the share of
-            a question's relevant ids that is among the first k, `hit@k` whether there is one.
+        k: How many of the first ids are looked at.
 
     Raises:
-        ValueError: A name is none of these.
         ImportError: ir-measures is not installed.
     """
-    measures = {name: _measure(name) for name in names}
+    library = require("ir_measures", "ir-measures", "scoring rankings")
+    names = {library.nDCG @ k: f"ndcg@{k}", library.RR @ k: f"mrr@{k}"}
     labels = {question: dict(labelled) for question, labelled in relevance.items() if labelled}
     found = {
         question: {item: float(-rank) for rank, item in enumerate(dict.fromkeys(rankings[question]))}
         for question in labels
         if rankings.get(question)
     }
-    values: Scores = {name: dict.fromkeys(relevance, 0.0) for name in names}
-    if labels:
-        names_of = {str(measure): name for name, measure in measures.items()}
-        library = require("ir_measures", "ir-measures", "scoring rankings")
-        for result in library.iter_calc(list(measures.values()), labels, found):
-            values[names_of[str(result.measure)]][result.query_id] = float(result.value)
+    values: Scores = {name: dict.fromkeys(relevance, 0.0) for name in names.values()}
+    for result in library.iter_calc([*names], labels, found) if labels else ():
+        values[names[result.measure]][result.query_id] = float(result.value)
     return values
 
 
@@ -202,21 +189,16 @@ def _entries(path: Path, columns: int, value: int, expected: str) -> Iterator[tu
 
 def _unpack(path: Path) -> tuple[bytes, bool]:
     """A file's content, and whether it is ranx's CBOR: what it packs with lz4, twice, itself and as it writes."""
-    data = path.read_bytes()
-    if data.startswith(_GZIP):
-        try:
-            return gzip.decompress(data), False
-        except (OSError, EOFError) as error:
-            raise ValueError(f"{path}: the gzip data is damaged ({error})") from error
-    is_packed = data.startswith(_LZ4)
-    while data.startswith(_LZ4):
+    data, is_cbor = path.read_bytes(), False
+    while packed := next((kind for mark, kind in _PACKED.items() if data.startswith(mark)), ""):
         import pyarrow
 
         try:
-            data = pyarrow.input_stream(pyarrow.BufferReader(data), compression="lz4").read()
+            data = pyarrow.input_stream(pyarrow.BufferReader(data), compression=packed).read()
         except OSError as error:
-            raise ValueError(f"{path}: the lz4 data is damaged ({error})") from error
-    return data, is_packed
+            raise ValueError(f"{path}: the {packed} data is damaged ({error})") from error
+        is_cbor = packed == "lz4"
+    return data, is_cbor
 
 
 def _mapping_entries(path: Path, data: bytes, is_cbor: bool) -> Iterator[tuple[str, str, str, Any]]:
@@ -292,12 +274,3 @@ def require(module: str, package: str, purpose: str, extra: str = "evaluation") 
         raise ImportError(
             f'{purpose} needs the package {package}: install it with: pip install "llama-pack-densex[{extra}]"'
         ) from error
-
-
-def _measure(name: str) -> object:
-    found = _NAME.fullmatch(name)
-    if found is None:
-        known = ", ".join(f"{kind}@k" for kind in _MEASURES)
-        raise ValueError(f"there is no metric {name!r}: use any of {known}, with a number for k")
-    library = require("ir_measures", "ir-measures", "scoring rankings")
-    return getattr(library, _MEASURES[found[1]]) @ int(found[2])

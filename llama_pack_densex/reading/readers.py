@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import json
 import logging
+import posixpath
 import re
 import stat
 import threading
@@ -12,9 +13,13 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import closing
+from html import escape
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
+from xml.etree.ElementTree import Element, fromstring
+from zipfile import ZipFile
 
 import yaml
 from charset_normalizer import from_bytes
@@ -177,12 +182,80 @@ def _html(file: Path) -> _Parts:
 
 def _archive(file: Path) -> _Parts:
     """A book or a Word document as one text, with its title."""
-    from llama_pack_densex.reading.archives import book_pages, word_pages
     from llama_pack_densex.reading.html import declared_encoding, html_to_text
 
-    title, pages = (book_pages if file.suffix.lower() == ".epub" else word_pages)(file)
+    title, pages = (_book_pages if file.suffix.lower() == ".epub" else _word_pages)(file)
     texts = [html_to_text(_decoded(file, page, declared_encoding(page)))[1] for page in pages]
     return [("\n".join(filter(None, texts)), _named(title))]
+
+
+_AS_HTML = {"tab": " ", "br": "<br>", "cr": "<br>", "noBreakHyphen": "-"}
+_TAGS = {"tbl": "table", "tr": "tr", "tc": "td"}
+_UNSEEN = ("del", "moveFrom", "rt", "Fallback", "pPr")  # what was deleted, readings above kanji, what is there twice
+_PARTS = ("document", "footnotes", "endnotes")
+_HEADING_STYLE = re.compile(r"(?i)title|heading (\d)")
+
+
+def _book_pages(file: Path) -> tuple[str, list[bytes]]:
+    """The title of an EPUB, and its pages in the order of reading, but for its contents."""
+    with ZipFile(file) as archive:
+        place = _part(archive, "META-INF/container.xml").find(".//{*}rootfile").attrib["full-path"]  # type: ignore[union-attr]
+        package = _part(archive, place)
+        listed = [item for item in package.iterfind("{*}manifest/{*}item") if "nav" not in item.get("properties", "")]
+        pages = {item.get("id"): item.get("href") for item in listed if "html" in item.get("media-type", "html")}
+        read = filter(None, (pages.get(one.get("idref")) for one in package.iterfind("{*}spine/{*}itemref")))
+        title = package.findtext("{*}metadata/{*}title") or ""
+        return title.strip(), [archive.read(posixpath.normpath(f"{place}/../{unquote(page)}")) for page in read]
+
+
+def _word_pages(file: Path) -> tuple[str, list[bytes]]:
+    """The title of a Word document, and its text and its notes, without what repeats on each of its pages."""
+    with ZipFile(file) as archive:
+        names = archive.namelist()
+        styles = _part(archive, "word/styles.xml") if "word/styles.xml" in names else Element("none")
+        tags: dict[str, str] = {}
+        for style in styles.iterfind("{*}style"):
+            identity = next((value for key, value in style.items() if key.endswith("styleId")), "")
+            based = tags.get(_value(style, "{*}basedOn"), "")
+            found = _HEADING_STYLE.fullmatch(_value(style, "{*}name"))
+            tags[identity] = f"h{min(int(found[1] or 1), 6)}" if found else _tag(style, based)
+        kept = [one for kind in _PARTS for one in names if re.fullmatch(rf"word/{kind}\d*\.xml", one)]
+        pages = [_as_html(_part(archive, name), tags).encode() for name in kept or ["word/document.xml"]]
+        title = _part(archive, "docProps/core.xml").findtext("{*}title") if "docProps/core.xml" in names else ""
+        return (title or "").strip(), pages
+
+
+def _part(archive: ZipFile, name: str) -> Element:
+    return fromstring(archive.read(name))
+
+
+def _value(element: Element, path: str) -> str:
+    """The `val` of what is there below an element, whose prefix is another one in strict files."""
+    found = element.find(path)
+    return "" if found is None else next((value for key, value in found.items() if key.endswith("}val")), "")
+
+
+def _tag(element: Element, otherwise: str) -> str:
+    """The HTML tag of a paragraph, or of a style of paragraphs."""
+    level = _value(element, "{*}pPr/{*}outlineLvl")
+    if level and int(level) < 6:
+        return f"h{int(level) + 1}"
+    is_item = _value(element, "{*}pPr/{*}numPr/{*}numId") not in ("", "0")
+    return "li" if is_item and not otherwise.startswith("h") else otherwise
+
+
+def _as_html(element: Element, tags: dict[str, str]) -> str:
+    name = element.tag.rpartition("}")[2]
+    if name in _UNSEEN or name in _AS_HTML:
+        return _AS_HTML.get(name, "")
+    if name == "t":
+        return escape(element.text or "")
+    inside = "".join(_as_html(child, tags) for child in element)
+    tag = _TAGS.get(name, "")
+    if name == "p":
+        tag = _tag(element, tags.get(_value(element, "{*}pPr/{*}pStyle"), "")) or "p"
+    across = _value(element, "{*}tcPr/{*}gridSpan") or "1"
+    return f'<{tag} colspan="{across}">{inside}</{tag}>' if tag else inside
 
 
 _PDFIUM = threading.Lock()  # it may be used by one thread at a time

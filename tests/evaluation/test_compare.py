@@ -261,7 +261,7 @@ def test_a_language_can_be_chosen() -> None:
 
 def test_a_strategy_that_fails_is_left_out_and_the_others_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     def fail(corpus: Corpus) -> BaseRetriever:
-        raise RuntimeError("the server is down")
+        raise RuntimeError("the server is down, sk-very-secret-key")
 
     class Late(_Always):
         """Fails at the third question."""
@@ -273,10 +273,10 @@ def test_a_strategy_that_fails_is_left_out_and_the_others_are_reported(caplog: p
 
     report = run([Strategy("first", fail), "bm25", Strategy("late", Late("The Moon"))])
     assert [strategy.name for strategy in report.strategies] == ["bm25"]
-    assert {left.name: left.reason for left in report.skipped} == {
-        "first": "it failed: RuntimeError: the server is down",
-        "late": "it failed: TimeoutError",
-    }
+    first, late = report.skipped
+    assert (first.name, late.name, late.reason) == ("first", "late", "it failed: TimeoutError")
+    assert first.reason.startswith("it failed: RuntimeError: the server is down")
+    assert "very-secret" not in report.to_json()
     assert "first failed (RuntimeError)" in caplog.text
 
 

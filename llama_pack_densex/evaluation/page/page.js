@@ -1,6 +1,11 @@
 "use strict";
 // Texts from documents and questions are put in by textContent and never by innerHTML.
 const data = JSON.parse(document.getElementById("data").textContent);
+for (const strategy of data.strategies) {
+  const keys = data.settings.lengths.map((length) => `answer_recall@${length}`);
+  strategy.curve = keys.map((key) => strategy.metrics[key] ?? null);
+  strategy.bounds = keys.map((key) => strategy.intervals[key]);
+}
 const get = (id) => document.getElementById(id);
 const all = (selector, within = document) => [...within.querySelectorAll(selector)];
 
@@ -139,15 +144,15 @@ const buttons = all("#legend button");
 const slider = get("length");
 const tip = get("tip");
 const fromZero = get("from-zero");
-const longest = Math.max(...data.lengths, 0);
+const longest = Math.max(...data.settings.lengths, 0);
 const measured = longest > 0 && data.strategies.some(({ curve }) => curve.some((value) => value !== null));
 const shown = (strategy) => buttons[strategy].getAttribute("aria-pressed") === "true";
-const within = (place) => `${data.lengths[place].toLocaleString("en")} ${data.unit}`;
+const within = (place) => `${data.settings.lengths[place].toLocaleString("en")} ${data.dataset.length_unit}`;
 let frame = null; // of the plot that is drawn: its element, and where its axes are
 
 /** Where the axis begins when not at 0: below the values at two fifths of the largest l, so that near lines are told apart. */
 function startOfAxis() {
-  const place = data.lengths.findIndex((length) => length >= longest * 0.4);
+  const place = data.settings.lengths.findIndex((length) => length >= longest * 0.4);
   const values = data.strategies.map(({ curve }) => curve[place]).filter((value) => value !== null && value !== undefined);
   return values.length ? Math.min(0.9, Math.floor(Math.min(...values) * 10) / 10) : 0;
 }
@@ -166,15 +171,15 @@ function drawCurves() {
   const clip = draw("clipPath", { id: "above" }, draw("rect", { x: left - 9, y: 0, width: right - left + 18, height: bottom }));
   const crosshair = draw("path", { class: "crosshair" });
   const axes = draw("g", {}, ...axesOf(across, down, low, { left, right, top, bottom }));
-  axes.append(letters((left + right) / 2, height - 8, `${data.unit} of context read (l)`, "middle", "soft"));
+  axes.append(letters((left + right) / 2, height - 8, `${data.dataset.length_unit} of context read (l)`, "middle", "soft"));
   const lines = data.strategies.flatMap(({ curve }, strategy) => {
-    const points = curve.map((value, place) => [data.lengths[place], value]).filter(([, value]) => value !== null);
+    const points = curve.map((value, place) => [data.settings.lengths[place], value]).filter(([, value]) => value !== null);
     if (!points.length || !isListed(strategy)) return [];
     const clipped = lineOf(looks[strategy], points.map(([x, y]) => [across(x), down(y)]), { "clip-path": "url(#above)" });
     const markers = points.filter(([, y]) => y >= low).map(([x, y]) => markerOf(looks[strategy], across(x), down(y)));
     return [series("line", strategy, clipped, ...markers)];
   });
-  const title = `Answer recall by ${data.unit} of context, ${lines.length} strategies`;
+  const title = `Answer recall by ${data.dataset.length_unit} of context, ${lines.length} strategies`;
   const plot = canvas(width, height, title, draw("defs", {}, clip), axes, crosshair, ...lines);
   if (labels) plot.append(...endLabels(across, down, low, { right, top, bottom }, room));
   for (const kind of ["pointermove", "pointerdown"]) plot.addEventListener(kind, hover);
@@ -198,8 +203,8 @@ function axesOf(across, down, low, { left, right, top, bottom }) {
     parts.push(draw("path", { class: "grid", d: `M${left} ${down(level).toFixed(1)}H${right}` }));
     parts.push(letters(left - 8, down(level) + 4, String(Number(level.toFixed(2))).padEnd(3, level % 1 ? "0" : ".0"), "end", "soft"));
   }
-  const every = Math.max(1, Math.ceil((data.lengths.length - 1) / Math.max(1, (right - left) / 56)));
-  for (const length of data.lengths.filter((_, place) => place % every === 0)) {
+  const every = Math.max(1, Math.ceil((data.settings.lengths.length - 1) / Math.max(1, (right - left) / 56)));
+  for (const length of data.settings.lengths.filter((_, place) => place % every === 0)) {
     parts.push(draw("path", { class: "axis", d: `M${across(length)} ${bottom}v5` }));
     parts.push(letters(across(length), bottom + 19, length.toLocaleString("en"), "middle", "soft"));
   }
@@ -211,7 +216,7 @@ function axesOf(across, down, low, { left, right, top, bottom }) {
 function endLabels(across, down, low, { right, top, bottom }, room) {
   const ends = data.strategies.flatMap(({ curve }, strategy) => {
     const last = curve.findLastIndex((value) => value !== null);
-    return last < 0 || !isListed(strategy) ? [] : [{ strategy, x: across(data.lengths[last]), y: down(Math.max(curve[last], low)) }];
+    return last < 0 || !isListed(strategy) ? [] : [{ strategy, x: across(data.settings.lengths[last]), y: down(Math.max(curve[last], low)) }];
   }).sort((one, two) => one.y - two.y);
   const gap = Math.min(14, (bottom - top) / Math.max(1, ends.length - 1));
   let before = top - gap;
@@ -236,7 +241,7 @@ function readAt(place) {
     button.querySelector("output").textContent = share(data.strategies[strategy].curve[place]);
   });
   if (!frame) return;
-  const x = frame.left + ((frame.right - frame.left) * data.lengths[place]) / longest;
+  const x = frame.left + ((frame.right - frame.left) * data.settings.lengths[place]) / longest;
   frame.crosshair.setAttribute("d", `M${x} ${frame.top}V${frame.bottom}`);
 }
 
@@ -250,7 +255,7 @@ function hover(event) {
   const scale = frame.width / box.width;
   const { left, right, top, bottom, low } = frame;
   const length = (((event.clientX - box.left) * scale - left) / (right - left)) * longest;
-  const place = nearest(data.lengths.map((at) => Math.abs(at - length)));
+  const place = nearest(data.settings.lengths.map((at) => Math.abs(at - length)));
   const value = low + ((bottom - (event.clientY - box.top) * scale) / (bottom - top)) * (1 - low);
   const strategy = nearest(data.strategies.map(({ curve }, number) => {
     return shown(number) && isListed(number) && curve[place] !== null ? Math.abs(curve[place] - value) : Infinity;
@@ -290,7 +295,7 @@ for (const button of all("[data-show]")) {
   });
 }
 slider.addEventListener("input", () => readAt(Number(slider.value)));
-slider.value = nearest(data.lengths.map((length) => Math.abs(length - 100)));
+slider.value = nearest(data.settings.lengths.map((length) => Math.abs(length - 100)));
 if (startOfAxis() === 0) fromZero.closest("label").remove(); // it begins at 0 already
 fromZero.addEventListener("change", drawCurves);
 if (!measured) for (const part of all("#recall-by-words, nav [href='#recall-by-words']")) part.hidden = true;
@@ -320,8 +325,9 @@ function drawBars(place) {
   place.replaceChildren(canvas(width, panel.height * Math.ceil(keys.length / beside), title, ...parts));
 }
 
-function barOf({ name, ours, bars }, key, left, middle, full) {
-  const [value, low, high] = bars[key];
+function barOf({ name, ours, metrics, intervals }, key, left, middle, full) {
+  const value = metrics[key] ?? null;
+  const [low, high] = intervals[key] ?? [];
   if (value === null) return letters(left, middle + 4, "– not given", "start", "soft");
   const bar = { x: left, y: middle - 7, height: 14 };
   const [start, end] = [left + full * (low ?? value), left + full * (high ?? value)];

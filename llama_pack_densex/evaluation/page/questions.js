@@ -1,14 +1,14 @@
 /* Questions: what each strategy found. All are in the data, one page of them in the document. */
 
 const PAGE = 20;
-const gold = data.gold === "document" ? "a passage of the right document" : "the gold passage";
+const gold = data.dataset.gold === "document" ? "a passage of the right document" : "the gold passage";
 const measures = [
   { label: "an answer in the first result", field: "rank", limit: 1 },
   { label: "an answer in the first 5 results", field: "rank", limit: 5 },
   { label: "an answer in the first 20 results", field: "rank", limit: 20 },
   { label: `${gold} first`, field: "gold_rank", limit: 1 },
   { label: `${gold} in the first 5`, field: "gold_rank", limit: 5 },
-  ...[50, 100, 200, 500].map((limit) => ({ label: `an answer within ${limit} ${data.unit}`, field: "words", limit })),
+  ...[50, 100, 200, 500].map((limit) => ({ label: `an answer within ${limit} ${data.dataset.length_unit}`, field: "words", limit })),
 ].filter(({ field }) => field === "gold_rank" || !data.questions.length || data.questions.some(({ answers }) => answers.length));
 const bands = { rank: [1, 5, 20], gold_rank: [1, 5, 20], words: [50, 100, 200, 500] };
 const fields = { search: get("search"), measure: get("measure"), which: get("which"), order: get("order"), a: get("strategy-a"), b: get("strategy-b") };
@@ -87,14 +87,14 @@ function turnTo(page) {
 function questionItem(item) {
   const answers = make("p", { className: "answers", textContent: item.answers.length ? "Answer: " : "No answer given" });
   item.answers.forEach((answer, place) => {
-    answers.append(place ? " / " : "", make("b", { textContent: answer, lang: data.language }));
+    answers.append(place ? " / " : "", make("b", { textContent: answer, lang: data.dataset.language }));
   });
   answers.append(` · ${[item.document, item.id].filter(Boolean).join(" · ")}`);
   const details = make("details", {}, make("summary", { textContent: "What each found first" }));
   details.addEventListener("toggle", () => {
     if (details.open && details.children.length === 1) details.append(...hits(item));
   });
-  const title = make("h3", { textContent: item.question, lang: data.language });
+  const title = make("h3", { textContent: item.question, lang: data.dataset.language });
   return make("li", {}, title, answers, outcome(item), details);
 }
 
@@ -139,14 +139,14 @@ function hits(item) {
     if (isListed(strategy)) groups.set(entry.text, [...(groups.get(entry.text) ?? []), strategy]);
   });
   const said = item.found.flatMap(({ answer }, strategy) => (answer && isListed(strategy) ? [make("div", { className: "hit" },
-    make("p", { lang: data.language }, ...marked(answer, item.answers)), make("p", { className: "by" }, chip(strategy, ": answered")))] : []));
+    make("p", { lang: data.dataset.language }, ...marked(answer, item.answers)), make("p", { className: "by" }, chip(strategy, ": answered")))] : []));
   return said.concat([...groups].map(([number, strategies]) => {
     const [text, source, unit] = data.texts[number];
     const chips = strategies.map((strategy) => chip(strategy, `: ${inWords(item.found[strategy])}`));
-    const body = make("p", { lang: data.language });
+    const body = make("p", { lang: data.dataset.language });
     if (text) body.append(...marked(text, item.answers));
     else body.textContent = "Nothing.";
-    const by = unit ? [make("p", { className: "unit" }, "Found by: ", make("span", { lang: data.language }, ...marked(unit, item.answers)))] : [];
+    const by = unit ? [make("p", { className: "unit" }, "Found by: ", make("span", { lang: data.dataset.language }, ...marked(unit, item.answers)))] : [];
     return make("div", { className: "hit" }, ...by, body,
       make("p", { className: "source", textContent: source }), make("p", { className: "by" }, ...chips));
   }));
@@ -154,13 +154,13 @@ function hits(item) {
 
 function inWords({ rank, gold_rank: right, words: length }) {
   const parts = [rank === null ? "no answer found" : `answer in result ${rank}`];
-  if (right !== null) parts.push(`${data.gold === "document" ? "right document" : "gold"} in ${right}`);
-  if (length !== null) parts.push(`after ${length.toLocaleString("en")} ${data.unit}`);
+  if (right !== null) parts.push(`${data.dataset.gold === "document" ? "right document" : "gold"} in ${right}`);
+  if (length !== null) parts.push(`after ${length.toLocaleString("en")} ${data.dataset.length_unit}`);
   return parts.join(", ");
 }
 
 function marked(text, answers) {
-  const joined = ["ja", "zh", "th", "lo", "km", "my"].includes(data.language); // answers stand anywhere, spaces or not
+  const joined = ["ja", "zh", "th", "lo", "km", "my"].includes(data.dataset.language); // answers stand anywhere, spaces or not
   const escape = (part) => part.replace(/[\\^$.*+?()[\]{}|\/]/g, "\\$&");
   const patterns = answers.filter((answer) => answer.trim()).map((answer) => {
     const parts = joined ? [...answer.replace(/\s/g, "")] : answer.trim().split(/\s+/);
@@ -168,7 +168,7 @@ function marked(text, answers) {
   });
   if (!patterns.length) return [text];
   patterns.sort((one, two) => two.length - one.length); // of answers that contain each other the longest is marked
-  const whole = joined || data.language === "ko" ? ["", ""] : ["(?<![\\p{L}\\p{N}])", "(?![\\p{L}\\p{N}])"];
+  const whole = joined || data.dataset.language === "ko" ? ["", ""] : ["(?<![\\p{L}\\p{N}])", "(?![\\p{L}\\p{N}])"];
   return text.split(new RegExp(`${whole[0]}(${patterns.join("|")})${whole[1]}`, "giu"))
     .map((part, place) => (place % 2 ? make("mark", { textContent: part }) : part));
 }
