@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from base64 import b64encode
+from email.message import EmailMessage
 from importlib.util import find_spec
 from pathlib import Path
 from zipfile import ZipFile
@@ -451,6 +453,36 @@ def test_a_book_is_read_in_the_order_of_its_pages_without_contents_and_readings(
     (document,) = read_file(file, "a.epub")
     assert document.text == "# 開港\n\n函館の港は\n1859年に開かれた。\n\n# 茶\n\nTea was shipped.\n"
     assert (document.id_, document.metadata["title"]) == ("a.epub", "港")
+
+
+def test_a_mail_is_its_text_with_subject_sender_and_date(tmp_path: Path) -> None:
+    sent = EmailMessage()
+    sent["Subject"], sent["From"], sent["To"] = "灯台の見学について", "鶴田 綾子 <ada@example.jp>", "bo@example.jp"
+    sent["Date"] = "Wed, 1 May 2024 09:30:00 +0900"
+    sent.set_content("見学は五月十日です。\n", charset="iso-2022-jp")
+    sent.add_alternative("<p>見学は<b>五月十日</b>です。</p>", subtype="html")
+    sent.add_attachment(b"%PDF-\0", maintype="application", subtype="pdf", filename="地図.pdf")
+    (read,) = read_file(write(tmp_path / "見学.eml", sent.as_bytes()), "見学.eml")
+    assert read.text == (
+        "# 灯台の見学について\n\nFrom: 鶴田 綾子 <ada@example.jp>\nTo: bo@example.jp\nDate: 2024-05-01 09:30:00+09:00\n"
+        "Attached: 地図.pdf\n\n見学は五月十日です。\n"
+    )
+    told = {key: read.metadata[key] for key in ("title", "from", "to", "date")}
+    assert told == {
+        "title": "灯台の見学について", "from": "鶴田 綾子 <ada@example.jp>", "to": "bo@example.jp",
+        "date": "2024-05-01 09:30:00+09:00",
+    }  # fmt: skip
+
+
+def test_a_mailbox_is_a_document_a_message(tmp_path: Path) -> None:
+    ended = "From ada@example.jp Wed May  1 09:30:00 2024\n"
+    subject = f"=?ISO-2022-JP?B?{b64encode('会議'.encode('iso-2022-jp')).decode()}?="
+    kind = "Content-Type: text/html; charset=utf-8\nContent-Transfer-Encoding: quoted-printable"
+    quoted = f"Subject: {subject}\n{kind}\n\n"
+    box = f"{ended}{quoted}<p>It opens at=\n ten, caf=C3=A9 at nine.</p>\n\n{ended}Date: never\n\nFrom here on.\n"
+    first, second = read_file(write(tmp_path / "in.mbox", box), "in.mbox")
+    assert (first.id_, first.text) == ("in.mbox#page=1", "# 会議\n\nIt opens at ten, café at nine.\n")
+    assert (second.id_, second.text) == ("in.mbox#page=2", "Date: never\n\nFrom here on.\n")
 
 
 def test_slides_are_read_by_llama_indexs_reader(tmp_path: Path) -> None:
