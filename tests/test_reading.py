@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from base64 import b64encode
@@ -472,6 +473,32 @@ def test_a_mail_is_its_text_with_subject_sender_and_date(tmp_path: Path) -> None
         "title": "灯台の見学について", "from": "鶴田 綾子 <ada@example.jp>", "to": "bo@example.jp",
         "date": "2024-05-01 09:30:00+09:00",
     }  # fmt: skip
+
+
+def test_subtitles_are_what_is_said(tmp_path: Path) -> None:
+    cues = "1\n00:00:01,000 --> 00:00:04,200\nWelcome to Karsted\nLighthouse. It was\n\n"
+    cues += "2\n00:00:04,500 --> 00:00:09,000\n<i>built in 1874.</i>\n"
+    (read,) = read_file(write(tmp_path / "talk.srt", cues), "talk.srt")
+    assert read.text == "Welcome to Karsted Lighthouse. It was built in 1874."
+    cues = "WEBVTT\n\nNOTE by hand\nof mine\n\n00:01.000 --> 00:04.000 align:start\n<v 案内係>この塔は1871年に\n\n"
+    cues += "00:04.500 --> 00:08.000\n点灯しました。\n"
+    (read,) = read_file(write(tmp_path / "字幕.vtt", cues.replace("\n", "\r\n")), "字幕.vtt")
+    assert read.text == "案内係: この塔は1871年に点灯しました。"
+
+
+def test_subtitles_without_sentences_stay_lines(tmp_path: Path) -> None:
+    cues = "".join(f"00:0{n}.000 --> 00:0{n}.900\nlamp {n} is lit\n\n" for n in range(5))
+    (read,) = read_file(write(tmp_path / "talk.vtt", f"WEBVTT\n\n{cues}"), "talk.vtt")
+    assert read.text.split("\n") == [f"lamp {n} is lit" for n in range(5)]
+
+
+def test_a_notebook_is_its_cells_without_what_they_put_out(tmp_path: Path) -> None:
+    cells = [
+        {"cell_type": "markdown", "source": ["# Harbour\n", "412 ships came."]},
+        {"cell_type": "code", "source": "ships.mean()", "outputs": [{"data": {"image/png": "iVBORw0KGgo"}}]},
+    ]
+    (read,) = read_file(write(tmp_path / "a.ipynb", json.dumps({"cells": cells})), "a.ipynb")
+    assert read.text == "# Harbour\n412 ships came.\n\n```\nships.mean()\n```"
 
 
 def test_a_mailbox_is_a_document_a_message(tmp_path: Path) -> None:

@@ -212,6 +212,26 @@ def _mail(file: Path) -> _Parts:
     return parts
 
 
+_CUE = re.compile(r"(?m)^(?:\S.*\n)?[\d:.,]{5,} --> .*$")
+_ABOUT_CUES = re.compile(r"(?m)^(?:\ufeff?WEBVTT|NOTE|STYLE|REGION)\b.*(?:\n.+)*")
+
+
+def _subtitles(file: Path) -> _Parts:
+    """What is said, by whom where that is told, and not when; as a text where sentences end somewhere."""
+    text = _ABOUT_CUES.sub("", _decoded(file, _bytes(file)).replace("\r\n", "\n"))
+    named = re.sub(r"<[^<>]*>", "", re.sub(r"<v[.\w]* ([^<>]*)>", r"\1: ", text))
+    cues = [*filter(None, map(on_one_line, _CUE.split(named)))]
+    text, ends = "\n".join(cues), sum(cue[-1] in ".?!。？！" for cue in cues)
+    return [(on_one_line(text) if 4 * ends > len(cues) else text, {})]
+
+
+def _notebook(file: Path) -> _Parts:
+    """The cells of a Jupyter notebook, without what they put out."""
+    cells = json.loads(_decoded(file, _bytes(file)))["cells"]
+    texts = [("".join(cell["source"]), cell["cell_type"] == "code") for cell in cells]
+    return [("\n\n".join(f"```\n{text}\n```" if is_code else text for text, is_code in texts), {})]
+
+
 _PDFIUM = threading.Lock()  # it may be used by one thread at a time
 _HYPHEN = re.compile(r"[\x02\ufffe](\S*) ?")  # what PDFium puts for one that parts a word at the end of a line
 _NO_TITLE = re.compile(r"(?i)^(?:microsoft |untitled|無題|名称未設定)|\.\w{2,5}$")  # of a file's name, for one
@@ -297,6 +317,7 @@ def _joined_word(found: re.Match[str]) -> str:
 
 _READERS = {".pdf": _pdf, ".html": _html, ".htm": _html, ".xhtml": _html, ".csv": _csv, ".tsv": _csv}
 _READERS |= {".docx": _archive, ".docm": _archive, ".epub": _archive, ".eml": _mail, ".mbox": _mail}
+_READERS |= {".srt": _subtitles, ".vtt": _subtitles, ".ipynb": _notebook}
 
 
 _TYPOGRAPHIC = frozenset("“”„‘’«»–—…•·€£©®™°±×§µ²³½¼¾\xa0")
