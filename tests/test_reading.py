@@ -113,6 +113,8 @@ OTHER_KINDS = [
     "設定.yaml",
     "x.tsv",
     "n.ipynb",
+    "logo.PNG",
+    "song.mp3",
 ]
 PROSE = [
     "議事録.txt",
