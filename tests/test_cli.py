@@ -158,7 +158,7 @@ def test_the_index_may_lie_among_the_documents(docs: Path) -> None:
 @pytest.fixture
 def faulty(docs: Path) -> Path:
     """Three files that cannot be read, and some that are no prose."""
-    (docs / "photo.jpg").write_bytes(b"\xff\xd8\xff\xe0\0\x10JFIF\0")
+    (docs / "minutes.doc").write_bytes(b"\xff\xd8\xff\xe0\0\x10JFIF\0")
     (docs / "壊れた.txt").write_bytes(b"\0\0")
     (docs / "gone.md").symlink_to("nowhere")
     (docs / "main.py").write_text("print('tea')", encoding="utf-8")
@@ -170,7 +170,7 @@ def faulty(docs: Path) -> Path:
 def test_what_cannot_be_read_is_named_and_skipped(faulty: Path, tmp_path: Path) -> None:
     code, output = run("index", faulty, "--to", tmp_path / "index")
     assert code == 0
-    for reason in ("photo.jpg is no text", "壊れた.txt is no text", "gone.md cannot be read: No such file"):
+    for reason in ("minutes.doc is no text", "壊れた.txt is no text", "gone.md cannot be read: No such file"):
         assert any("Warning: skipped: " in line and reason in line for line in output.splitlines())
     assert "left out as code or data, not prose: " in output
     assert all(kind in output for kind in ("1 .py", "1 .jsonl", "1 .csv"))
@@ -181,7 +181,7 @@ def test_what_cannot_be_read_is_named_and_skipped(faulty: Path, tmp_path: Path) 
 def test_strict_refuses_what_cannot_be_read_before_anything_is_indexed(faulty: Path, tmp_path: Path) -> None:
     code, output = run("index", faulty, "--to", tmp_path / "index", "--strict")
     assert code == 1
-    for reason in ("photo.jpg is no text", "壊れた.txt is no text", "gone.md cannot be read: No such file"):
+    for reason in ("minutes.doc is no text", "壊れた.txt is no text", "gone.md cannot be read: No such file"):
         assert reason in output
     assert not (tmp_path / "index").exists()
     run("index", faulty, "--to", tmp_path / "index")
@@ -248,13 +248,13 @@ def test_an_estimate_and_a_batch_read_the_same_files(faulty: Path, tmp_path: Pat
     assert "--include '*.csv' --exclude 'tea.*'" in output
     shutil.rmtree(tmp_path / "out")
     code, output = run("batch", "export", faulty, *out, "--strict")
-    assert (code, "photo.jpg is no text" in output, (tmp_path / "out").exists()) == (1, True, False)
+    assert (code, "minutes.doc is no text" in output, (tmp_path / "out").exists()) == (1, True, False)
 
 
 def test_where_nothing_can_be_read_that_is_the_error(tmp_path: Path) -> None:
-    (tmp_path / "photo.jpg").write_bytes(b"\xff\xd8\xff\xe0\0\x10JFIF\0")
-    code, output = run("index", tmp_path / "photo.jpg", "--to", tmp_path / "index")
-    assert (code, "photo.jpg: no file could be read" in output, (tmp_path / "index").exists()) == (1, True, False)
+    (tmp_path / "minutes.doc").write_bytes(b"\xff\xd8\xff\xe0\0\x10JFIF\0")
+    code, output = run("index", tmp_path / "minutes.doc", "--to", tmp_path / "index")
+    assert (code, "minutes.doc: no file could be read" in output, (tmp_path / "index").exists()) == (1, True, False)
 
 
 def test_a_title_is_the_front_matters_the_first_headings_or_the_files(docs: Path, tmp_path: Path) -> None:
@@ -604,7 +604,7 @@ def test_what_looks_like_a_dataset_and_cannot_be_read_is_skipped_too(docs: Path,
 
 
 def test_a_wrong_url_is_not_taken_for_an_index_that_is_not_there_yet(docs: Path, tmp_path: Path) -> None:
-    (docs / "photo.jpg").write_bytes(b"\xff\xd8\xff\xe0\0\x10JFIF\0")  # it would be named if files were read before
+    (docs / "minutes.doc").write_bytes(b"\xff\xd8\xff\xe0\0\x10JFIF\0")  # it would be named if files were read before
     code, output = run("index", docs, "--to", f"chroma://{tmp_path / 'chroma'}?colour=red")
     assert code == 1
     assert "unknown option 'colour'" in " ".join(output.split())

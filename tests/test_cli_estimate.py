@@ -137,7 +137,7 @@ def test_a_sample_needs_a_key_and_enough_passages(folder: Path) -> None:
 
 
 def test_a_file_that_cannot_be_read_is_left_out_and_said(folder: Path) -> None:
-    (folder / "picture.png").write_bytes(b"\x89PNG\0\0")
+    (folder / "picture.txt").write_bytes(b"\x89PNG\0\0")
     code, output = run("estimate", folder)
     assert code == 0
     assert "skipped: " in output

@@ -4,6 +4,7 @@ import logging
 import math
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -589,3 +590,22 @@ def test_what_a_caller_does_to_retrieved_units_does_not_reach_the_next_one() -> 
     for hit in units.retrieve("lamp"):
         hit.node.metadata["seen"] = True
     assert not any("seen" in hit.node.metadata for hit in units.retrieve("lamp"))
+
+
+def test_the_embeddings_of_a_long_document_take_few_bytes_a_number() -> None:
+    grown: list[int] = []
+
+    class Long(TrigramEmbedding):
+        def _embed(self, text: str) -> list[float]:
+            if not tracemalloc.is_tracing():
+                tracemalloc.start()
+            grown.append(tracemalloc.get_traced_memory()[0])
+            return [number / 7 for number in range(250)]
+
+    text = "\n\n".join(f"Lamp {number} is lit." for number in range(2_500))
+    try:
+        DenseXRetrievalPack([Document(text=text)], "none", "none", Long(), granularity=("proposition",))
+    finally:
+        tracemalloc.stop()
+    assert len(grown) > 2_500
+    assert grown[-1] < 16 * 250 * len(grown)  # a list of numbers has 32 each

@@ -107,6 +107,14 @@ def test_a_passage_with_many_units_does_not_crowd_out_the_others_when_merging(se
     assert len(set(sources(found))) > 5
 
 
+@pytest.mark.parametrize(
+    ("said", "asked"), [("Köln liegt am Rhein.", "Koln"), ("Cafe Kowloon", "café"), ("廣島", "広島"), ("広島", "廣島")]
+)
+def test_words_are_found_without_their_accents_and_in_old_kanji(said: str, asked: str) -> None:
+    pack = DenseXRetrievalPack(documents({"a": said, "b": "Miso is salty."}), "none", "none", "none")
+    assert sources(pack.retrieve(asked)) == ["a"]
+
+
 def test_identical_passages_of_one_document_are_all_found() -> None:
     text = "\n\n\n".join(["The lamp is red and hangs in the old hall by the sea, where the keeper lit it."] * 30)
     pack = DenseXRetrievalPack([Document(text=text)], embed_model=ShortEmbedding(), text_splitter=short_passages())

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+from base64 import b64encode
+from email.message import EmailMessage
 from importlib.util import find_spec
 from pathlib import Path
 from zipfile import ZipFile
@@ -110,6 +113,8 @@ OTHER_KINDS = [
     "設定.yaml",
     "x.tsv",
     "n.ipynb",
+    "logo.PNG",
+    "song.mp3",
 ]
 PROSE = [
     "議事録.txt",
@@ -451,6 +456,62 @@ def test_a_book_is_read_in_the_order_of_its_pages_without_contents_and_readings(
     (document,) = read_file(file, "a.epub")
     assert document.text == "# 開港\n\n函館の港は\n1859年に開かれた。\n\n# 茶\n\nTea was shipped.\n"
     assert (document.id_, document.metadata["title"]) == ("a.epub", "港")
+
+
+def test_a_mail_is_its_text_with_subject_sender_and_date(tmp_path: Path) -> None:
+    sent = EmailMessage()
+    sent["Subject"], sent["From"], sent["To"] = "灯台の見学について", "鶴田 綾子 <ada@example.jp>", "bo@example.jp"
+    sent["Date"] = "Wed, 1 May 2024 09:30:00 +0900"
+    sent.set_content("見学は五月十日です。\n", charset="iso-2022-jp")
+    sent.add_alternative("<p>見学は<b>五月十日</b>です。</p>", subtype="html")
+    sent.add_attachment(b"%PDF-\0", maintype="application", subtype="pdf", filename="地図.pdf")
+    (read,) = read_file(write(tmp_path / "見学.eml", sent.as_bytes()), "見学.eml")
+    assert read.text == (
+        "# 灯台の見学について\n\nFrom: 鶴田 綾子 <ada@example.jp>\nTo: bo@example.jp\nDate: 2024-05-01 09:30:00+09:00\n"
+        "Attached: 地図.pdf\n\n見学は五月十日です。\n"
+    )
+    told = {key: read.metadata[key] for key in ("title", "from", "to", "date")}
+    assert told == {
+        "title": "灯台の見学について", "from": "鶴田 綾子 <ada@example.jp>", "to": "bo@example.jp",
+        "date": "2024-05-01 09:30:00+09:00",
+    }  # fmt: skip
+
+
+def test_subtitles_are_what_is_said(tmp_path: Path) -> None:
+    cues = "1\n00:00:01,000 --> 00:00:04,200\nWelcome to Karsted\nLighthouse. It was\n\n"
+    cues += "2\n00:00:04,500 --> 00:00:09,000\n<i>built in 1874.</i>\n"
+    (read,) = read_file(write(tmp_path / "talk.srt", cues), "talk.srt")
+    assert read.text == "Welcome to Karsted Lighthouse. It was built in 1874."
+    cues = "WEBVTT\n\nNOTE by hand\nof mine\n\n00:01.000 --> 00:04.000 align:start\n<v 案内係>この塔は1871年に\n\n"
+    cues += "00:04.500 --> 00:08.000\n点灯しました。\n"
+    (read,) = read_file(write(tmp_path / "字幕.vtt", cues.replace("\n", "\r\n")), "字幕.vtt")
+    assert read.text == "案内係: この塔は1871年に点灯しました。"
+
+
+def test_subtitles_without_sentences_stay_lines(tmp_path: Path) -> None:
+    cues = "".join(f"00:0{n}.000 --> 00:0{n}.900\nlamp {n} is lit\n\n" for n in range(5))
+    (read,) = read_file(write(tmp_path / "talk.vtt", f"WEBVTT\n\n{cues}"), "talk.vtt")
+    assert read.text.split("\n") == [f"lamp {n} is lit" for n in range(5)]
+
+
+def test_a_notebook_is_its_cells_without_what_they_put_out(tmp_path: Path) -> None:
+    cells = [
+        {"cell_type": "markdown", "source": ["# Harbour\n", "412 ships came."]},
+        {"cell_type": "code", "source": "ships.mean()", "outputs": [{"data": {"image/png": "iVBORw0KGgo"}}]},
+    ]
+    (read,) = read_file(write(tmp_path / "a.ipynb", json.dumps({"cells": cells})), "a.ipynb")
+    assert read.text == "# Harbour\n412 ships came.\n\n```\nships.mean()\n```"
+
+
+def test_a_mailbox_is_a_document_a_message(tmp_path: Path) -> None:
+    ended = "From ada@example.jp Wed May  1 09:30:00 2024\n"
+    subject = f"=?ISO-2022-JP?B?{b64encode('会議'.encode('iso-2022-jp')).decode()}?="
+    kind = "Content-Type: text/html; charset=utf-8\nContent-Transfer-Encoding: quoted-printable"
+    quoted = f"Subject: {subject}\n{kind}\n\n"
+    box = f"{ended}{quoted}<p>It opens at=\n ten, caf=C3=A9 at nine.</p>\n\n{ended}Date: never\n\nFrom here on.\n"
+    first, second = read_file(write(tmp_path / "in.mbox", box), "in.mbox")
+    assert (first.id_, first.text) == ("in.mbox#page=1", "# 会議\n\nIt opens at ten, café at nine.\n")
+    assert (second.id_, second.text) == ("in.mbox#page=2", "Date: never\n\nFrom here on.\n")
 
 
 def test_slides_are_read_by_llama_indexs_reader(tmp_path: Path) -> None:

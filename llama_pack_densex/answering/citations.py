@@ -26,6 +26,8 @@ NOT_FOUND = {
 """What is answered where the documents do not hold the answer, by language."""
 NO_SOURCE = {"en": " (no source)", "ja": "（出典なし）"}
 """What is written behind a sentence without a footnote, by language."""
+CUT_OFF = {"en": " (the answer was cut off)", "ja": "（回答は途中で切れています）"}
+"""What is written behind an answer that the LLM's limit of tokens cut off, by language."""
 
 SUPPORTED = 0.5
 """The share of a sentence's telling words that its sources have to hold."""
@@ -41,7 +43,8 @@ _OTHERS = (
     r"|(?<=[.。!?！？」』])[⁰¹²³⁴-⁹]+(?:[, ]{1,2}[⁰¹²³⁴-⁹]+)*"
 )
 _CITED = re.compile(f"{_FOOTNOTE.pattern}|{_OTHERS}")
-_BEHIND = re.compile("|".join([_NUMBERS, *map(re.escape, NO_SOURCE.values())]))  # what belongs to the sentence before
+_MARKS = map(re.escape, [*NO_SOURCE.values(), *CUT_OFF.values()])
+_BEHIND = re.compile("|".join([_NUMBERS, *_MARKS]))  # what belongs to the sentence before
 _DEFINITION = re.compile(r"\n[ \t]*\[\^\d+\]:[^\n]*")
 _OWN = re.compile(r"\[\^([^\]\n]{0,40})\]")  # a footnote in a document; what takes its place is as long
 _LEADS_ON = re.compile(r"\A\s*#|[:：][\s*_]*\Z")  # a heading, or "They are:", states nothing
@@ -153,7 +156,8 @@ class CitedAnswer:
     """An answer as it comes: footnotes that lead nowhere are taken out, sentences without any are marked.
 
     Nothing is shown before the first footnote that leads somewhere, so that an answer without any can be replaced by
-    `NOT_FOUND` where the sources do not say it either. What was shown is never taken back.
+    `NOT_FOUND` where the sources do not say it either. What was shown is never taken back. Who sets `is_cut` before the
+    end has it said behind the answer.
 
     Args:
         question: The question; its language is that of what is written here.
@@ -165,7 +169,7 @@ class CitedAnswer:
     def __init__(self, question: str, sources: Sequence[Source], checked: bool = True) -> None:
         self.sources = {source.number: source for source in sources}
         self.outcome: Outcome = "answered"
-        self.text = ""
+        self.text, self.is_cut = "", False
         self._question, self._checked = question, checked
         self._raw = "\n"  # what has come and may be half a footnote, from where a line may begin
         self._held = ""  # what is not shown yet
@@ -191,14 +195,15 @@ class CitedAnswer:
         """Return what was left to show at the end."""
         if not self._has_begun and self._raw.lstrip().startswith(_THINK):  # it was cut off
             self._raw = ""
-        rest = self._mark(self._clean(self._raw).rstrip()) + self._mark_of(self._begun)
+        cut = in_language(CUT_OFF, self._question) if self.is_cut else ""
+        rest = self._mark(self._clean(self._raw).rstrip()) + (cut or self._mark_of(self._begun))
         self._begun = ""
         whole = plain_answer(self._held + rest)
         if self.text or (whole not in ("", *NOT_FOUND.values()) and (self._cites or self._is_said(whole))):
             self._cites = True
             return self._show(rest)
         self.outcome, self._held = "not_found", ""
-        self.text = in_language(NOT_FOUND, self._question)
+        self.text = in_language(NOT_FOUND, self._question) + cut
         return self.text
 
     @property
@@ -211,8 +216,8 @@ class CitedAnswer:
         return bool(self.text or self._held)
 
     def metadata(self) -> dict[str, Any]:
-        """What a response says about its sources: `citations`, `sentences`, `markdown` and `outcome`, as JSON."""
-        return described(self.text, self.sources.values(), self.outcome)
+        """What a response says about itself: `citations`, `sentences`, `markdown`, `outcome`, `cut_off`, as JSON."""
+        return {**described(self.text, self.sources.values(), self.outcome), "cut_off": self.is_cut}
 
     def _clean(self, text: str) -> str:
         def valid(found: re.Match[str]) -> str:

@@ -158,7 +158,7 @@ def _below_leads(asked: Mapping[str, float], nodes: Sequence[NodeWithScore], lea
 
 def _states_nothing(text: str) -> bool:
     """Whether a sentence is a question or an entry of a table of contents, which states nothing."""
-    return text.endswith(("?", "？")) or _DOTS.search(text) is not None
+    return text.rstrip("*_").endswith(("?", "？")) or _DOTS.search(text) is not None
 
 
 def _paragraph(facts: Sequence[Fact], number: int) -> str:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from inspect import signature
-from typing import Any
+from typing import Any, Literal
 
 from llama_index.core.base.response.schema import RESPONSE_TYPE, AsyncStreamingResponse, Response, StreamingResponse
 from llama_index.core.callbacks import CallbackManager
@@ -25,7 +25,8 @@ from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle, Qu
 
 from llama_pack_densex.answering.citations import NOT_FOUND, CitedAnswer, Source, in_language, numbered
 from llama_pack_densex.answering.conversation import Query, by_rules
-from llama_pack_densex.llm.usage import count_tokens, tokens_of
+from llama_pack_densex.llm.usage import Response as LLMResponse
+from llama_pack_densex.llm.usage import count_tokens, finish_reason, text_of, tokens_of
 from llama_pack_densex.propositionizers.language import detect_language, sendable
 from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
 
@@ -82,10 +83,17 @@ class Asked:
         cited.outcome = "small_talk" if query.kind == "small_talk" else "vague"
         return cls(cited, quoted=query.reply)
 
+    def take(self, response: LLMResponse, text: str) -> str:
+        """Take in what the LLM said, and return what can be shown now."""
+        self.cited.is_cut = self.cited.is_cut or finish_reason(response) == "length"
+        return self.cited.add(text)
+
     def finish(self) -> str:
         """Return the last of the answer, once the LLM has ended, and say in the metadata what was cited."""
-        if self.prompt is not None and self.cited.is_blank:
-            logger.warning("The LLM replied with nothing (refused, filtered or cut off?); that counts as not found.")
+        if self.cited.is_cut:
+            logger.warning("The LLM's limit of tokens cut its answer off: give it more (max_tokens).")
+        elif self.prompt is not None and self.cited.is_blank:
+            logger.warning("The LLM replied with nothing (refused or filtered?); that counts as not found.")
         last = self.cited.add(self.quoted) + self.cited.close()
         self.metadata.update(self.cited.metadata())
         return last
@@ -188,22 +196,33 @@ class SourcedSynthesizer(BaseSynthesizer):
             yield asked, ended
 
     def _stream(self, asked: Asked, kwargs: dict[str, Any]) -> Generator[str, None, None]:
-        if asked.prompt is not None and not self._streaming:
-            yield asked.cited.add(self._llm.predict(asked.prompt, **asked.values, **kwargs))
-        elif asked.prompt is not None:
-            for delta in self._llm.stream(asked.prompt, **asked.values, **kwargs):
-                if shown := asked.cited.add(delta or ""):
+        if asked.prompt is not None:
+            said = self._send("", asked.prompt, asked.values | kwargs)
+            for response in said if self._streaming else (said,):
+                if shown := asked.take(response, self._said(response)):
                     yield shown
         yield asked.finish()
 
     async def _astream(self, asked: Asked, kwargs: dict[str, Any]) -> AsyncGenerator[str, None]:
-        if asked.prompt is not None and not self._streaming:
-            yield asked.cited.add(await self._llm.apredict(asked.prompt, **asked.values, **kwargs))
-        elif asked.prompt is not None:
-            async for delta in await self._llm.astream(asked.prompt, **asked.values, **kwargs):
-                if shown := asked.cited.add(delta or ""):
-                    yield shown
+        if asked.prompt is not None:
+            said = await self._send("a", asked.prompt, asked.values | kwargs)
+            if not self._streaming:
+                yield asked.take(said, self._said(said))
+            else:
+                async for response in said:
+                    if shown := asked.take(response, self._said(response)):
+                        yield shown
         yield asked.finish()
+
+    def _send(self, prefix: Literal["", "a"], prompt: BasePromptTemplate, values: dict[str, Any]) -> Any:
+        """Ask as core's `predict` and `stream` do, which drop why the LLM ended."""
+        ask = f"{prefix}stream_" if self._streaming else prefix
+        if self._llm.metadata.is_chat_model:
+            return getattr(self._llm, f"{ask}chat")(self._llm._get_messages(prompt, **values))
+        return getattr(self._llm, f"{ask}complete")(self._llm._get_prompt(prompt, **values), formatted=True)
+
+    def _said(self, response: LLMResponse) -> str:
+        return (response.delta or "") if self._streaming else self._llm._parse_output(text_of(response))
 
 
 class CitedSynthesizer(SourcedSynthesizer):
@@ -217,7 +236,7 @@ class CitedSynthesizer(SourcedSynthesizer):
     not fit into the LLM's context window are left out, the last ones first.
 
     The prompts, `text_qa_template` and `japanese_text_qa_template`, can be replaced. An answer to a prompt of your own
-    is not marked or replaced.
+    is not marked or replaced, unless it was cut off.
 
     Args:
         llm: The LLM.

@@ -341,7 +341,8 @@ def mcp(place: Place) -> None:
         where = IndexPlace.of(place)
         server = make_mcp_server(where.open_to_ask(query_llm="none"))
         write(f"{one_line(where.name)} is served over standard input and output; Ctrl-C ends it.")
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # the thread that waits for a line would have Ctrl-C wait too
+    for stop in (signal.SIGINT, signal.SIGTERM):  # the thread that waits for a line would have them wait too
+        signal.signal(stop, signal.SIG_DFL)
     server.run("stdio")
 
 

@@ -11,11 +11,13 @@ import json
 import logging
 import os
 import re
+import signal
 import sys
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import asdict
+from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -178,6 +180,8 @@ def print_json(result: DataclassInstance | dict[str, Any], indent: int | None = 
 def session() -> Iterator[None]:
     """Run a command: failures that a user can do something about end it with one message and exit code 1.
 
+    SIGTERM, by which Docker, Kubernetes and systemd stop a program, ends it as Ctrl-C does, with exit code 143.
+
     Garbage is collected less often than Python does, and not at the end of the process: torch and LanceDB make millions
     of objects as they are imported, and looking through them again and again took a third of the time of a question.
     """
@@ -188,6 +192,9 @@ def session() -> Iterator[None]:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # what it cannot encode (Japanese in ASCII) is shown as its code
             stream.reconfigure(errors="backslashreplace")
+    is_ours = current_thread() is main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if is_ours:
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     muted = {logger: logger.level for logger in map(logging.getLogger, _NOISY)}
     for logger in muted:
         logger.setLevel(logging.CRITICAL)
@@ -201,6 +208,8 @@ def session() -> Iterator[None]:
         raise typer.Exit(1) from None
     finally:
         gc.set_threshold(*often)
+        if is_ours:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
         for logger, level in muted.items():
             logger.setLevel(level)
 

@@ -63,7 +63,7 @@ class Reply:
     @classmethod
     def of(cls, response: Response, messages: Messages) -> Reply:
         """What a model answered to messages, as LlamaIndex returns it."""
-        text, sent = _text_of(response), messages[-1].content if messages else ""
+        text, sent = text_of(response), messages[-1].content if messages else ""
         if sent and isinstance(response, CompletionResponse):
             text = text.rpartition(sent)[2]  # some models send the prompt back before the answer
         return cls(text, finish_reason(response), usage_of(response, messages))
@@ -150,11 +150,12 @@ def usage_of(response: Response, messages: Messages) -> Usage:
                 sent += cached + (_number(place, _WRITTEN) or 0)
             # what is in the total alone are thoughts: Google's and xAI's
             received = max(received or 0, (_number(place, _TOTAL) or 0) - sent)
-        return Usage(1, sent, received or count_tokens(_text_of(response)), min(cached, sent))
-    return Usage(1, count_messages(messages), count_tokens(_text_of(response)))
+        return Usage(1, sent, received or count_tokens(text_of(response)), min(cached, sent))
+    return Usage(1, count_messages(messages), count_tokens(text_of(response)))
 
 
-def _text_of(response: Response) -> str:
+def text_of(response: Response) -> str:
+    """What a model said in a response, as LlamaIndex returns it."""
     return (response.message.content if isinstance(response, ChatResponse) else response.text) or ""
 
 
@@ -174,7 +175,7 @@ def finish_reason(response: Any) -> Finish:
     if attribute(attribute(first, "message"), "refusal"):
         return "refused"
     extras = (attribute(response, "additional_kwargs"), attribute(message, "additional_kwargs"))
-    for source in (first, raw, attribute(raw, "details"), attribute(raw, "incomplete_details"), *extras):
+    for source in (first, raw, *(attribute(raw, name) for name in ("details", "incomplete_details", "delta")), *extras):
         for name in _FINISH_NAMES:
             value = attribute(source, name)
             if known := _FINISHES.get(str(attribute(value, "name") or value).lower().rpartition(".")[2]):

@@ -149,19 +149,20 @@ _LATIN = "A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u1e00-\u1eff"
 _NUMERAL = "[〇零一二三四五六七八九十百千万億兆]"
 _TOKEN = re.compile(
     rf"(?P<latin>[{_LATIN}]+(?:['’][{_LATIN}]+)*(?:(?<=\b[A-Z])(?:\.[A-Z])+\b\.?)?)"
-    rf"|(?P<number>(?:\d+(?:,\d{{3}})*(?:\.\d+)?|{_NUMERAL})+)"
+    rf"|(?P<number>(?:\d+(?:,\d{{3}})*(?:\.\d+)?|(?!四半期){_NUMERAL})+)"
     r"|(?P<katakana>[ァ-ヺー]+(?:[・=][ァ-ヺー]+)*)"
     rf"|(?P<kanji>(?:(?!{_NUMERAL}+[年月日時分秒人名歳回位番勝敗戦階度倍円頭枚本件種個社校隻号冊章条巻点票席部棟層町村次个つかカヶ]"
     rf"|(?<=[約约]){_NUMERAL})[々〆㐀-䶿一-鿿豈-﫿])+)"  # 昭和 of 昭和五十年
 )
 _FIGURES = re.compile(r"\d+(?:[.,]\d+)*")
 _TERM = re.compile(rf"{_FIGURES.pattern}|[{_LATIN}]+|[ァ-ヺー]+")
-# How one says degrees, and by which power a unit is: left out.
+# How one says degrees, which quarter it is, and by which power a unit is: left out.
 _SCALE = re.compile(
     rf"(?:(?<=°)[CF]|(?<=degrees )(?:Celsius|Fahrenheit|C|F))(?![{_LATIN}])|[摂華]氏(?=\d)|(?<=[ckm\d ]m)[23](?!\d)"
+    rf"|(?<![{_LATIN}])Q(?=[1-4](?!\d))|第(?=[1-4一二三四]四半期)|(?<=[1-4一二三四])四半期"
     r"|(?:square|cubic) (?=\w*m(?:et(?:er|re)s?|iles?)?\b|f[oe][oe]t)|[平立]方(?=[キメセミ])"
 )
-_SCALED = ("°", "degrees ", "氏", "m2", "m3", "square ", "cubic ", "平方", "立方")
+_SCALED = ("°", "degrees ", "氏", "m2", "m3", "square ", "cubic ", "平方", "立方", "Q", "四半期")
 
 
 class _Text:
@@ -222,10 +223,13 @@ class _Context(_Text):
                 (value + step, unit) for value, unit in self.pairs for step in steps if least <= value < most
             }
         self.centuries = {value // 100 + 1 for value in self.values if 1000 <= value < 2200}
+        self.decades = {value // 10 for value in self.values}
+        halves = {value for said, value in _HALVES.items() if re.search(said, self.plain, re.IGNORECASE)}
+        self.pairs |= {(value, "") for value in halves}
         later = {value for value, _ in self.pairs} - self.values
         self.next_days = {value for value in later if value <= 31}
-        self.known = later | _Text(f"{passage.title}\n{passage.section}").values  # true wherever it stands
-        self.values |= later
+        self.known = later | _Text(f"{passage.title}\n{passage.section}").values | halves  # true anywhere
+        self.values |= later | halves
         self.bare_days = {one.values[0] for one in self.numbers if one.unit == "日" and not one.labels}
         self.labels: defaultdict[str, set[float]] = defaultdict(set)
         for number in self.numbers:
@@ -357,6 +361,10 @@ def _numbers(text: _Text) -> list[_Number]:
         unit = _unit_of(text.plain, first.start(), last.end())
         if unit == "時" and text.plain.endswith("午後", 0, first.start()):
             values.append(values[-1] + 12)
+        if unit == "年" and (era := _ERAS.get(text.plain[max(0, first.start() - 2) : first.start()])):
+            values.append(values[-1] + era)
+        if text.plain.startswith("割", last.end()) and unit == "%":
+            values = [10 * value for value in values]
         label = _LABEL.search(text.plain, max(0, first.start() - 30), first.start())
         labels = tuple(one for one in label.groups() if one and one.lower() not in _NO_NAMES) if label else ()
         event = _EVENT.match(text.plain, last.end())
@@ -395,6 +403,11 @@ _SPELLED = {
     for word in f"{found[1]} {found[1].title()}".split()
 }
 _HUNDRED = re.compile(r" and \w+ hundred\b")  # of one hundred and two hundred
+_HALVES = {
+    "half(?: an|-) ?hour|半時間": 30.0, "half a year|半年": 6.0, "half a century|半世紀": 50.0, "half a dozen": 6.0,
+    "half a million": 5e5, "half a billion": 5e8,
+}  # fmt: skip
+_ERAS = {"明治": 1867, "大正": 1911, "昭和": 1925, "平成": 1988, "令和": 2018}
 _NEXT_YEAR = re.compile(r"翌年|明けた|(?:next|following) year|\b(?:a|one) year (?:later|after)", re.IGNORECASE)
 _YEARS_ON = re.compile(r"([a-z]+|[\d〇一二三四五六七八九十]+)(?: years? |年)(later|after|earlier|before|後|前)")
 _NEXT_DAY = re.compile(r"翌[日朝]|(?:next|following) (?:day|morning|evening)|\bday (?:later|after)")
@@ -408,7 +421,8 @@ _RANGE = re.compile(r"(\d+)[-\u2010-\u2015/~\u301c]\Z")
 _MONTH = "(January|February|March|April|May|June|July|August|September|October|November|December)"
 _MONTHS = words(_MONTH[1:-1].lower().replace("|", " "))
 _UNITS = {
-    "%": "%|percent|per cent|パーセント", "m": "m|met(?:er|re)s?|メートル", "day": "days?",
+    "%": "%|percent|per cent|パーセント|割(?!合)", "decade": "(?<=0)s|年代", "day": "days?",
+    "m": "m|met(?:er|re)s?|メートル",
     "cm": "cm|centimet(?:er|re)s?|センチ(?:メートル)?",
     "km": "km|kilomet(?:er|re)s?|キロメートル|キロ(?!グラム|リットル|ワット)",
     "ml": "ml|mL|millilit(?:er|re)s?|ミリリットル", "mg": "mg|milligram(?:me)?s?|ミリグラム",
@@ -444,6 +458,8 @@ def _ungrounded(text: _Text, context: _Context, said_by: str) -> Iterator[tuple[
         shown, unit = _short(number.shown), number.unit
         if unit == "century" and not context.centuries.isdisjoint(number.values):
             continue  # "in the nineteenth century" is said where a year is
+        if unit == "decade" and not context.decades.isdisjoint(value // 10 for value in number.values):
+            continue
         if context.values.isdisjoint(number.values):
             if number.is_plain or unit:
                 yield shown, f'"{shown}" is not in the passage'
@@ -526,8 +542,11 @@ def _is_inflected(word: str, other: str) -> bool:
 
 def _unknown_names(text: _Text, context: _Context) -> Iterator[str]:
     if context.language == "ja":
-        yield from (found[0] for found in _PLACE_JA.finditer(text.plain) if found[0] not in context.plain)
-        yield from (token[0] for token in text.tokens if _is_unknown_ja(token, context))
+        is_told = any(not context.values.isdisjoint(number.values[1:]) for number in text.numbers)  # 2024 as 令和6年
+        told = {*_ERAS, "午後"} if is_told else set()
+        places = {found[0] for found in _PLACE_JA.finditer(text.plain)} - told
+        yield from sorted(place for place in places if place not in context.plain)
+        yield from (one[0] for one in text.tokens if one[0] not in told and _is_unknown_ja(one, context))
     elif context.language == "en":
         yield from (token[0] for i, token in enumerate(text.tokens) if _is_unknown_en(text, i, context))
 

@@ -531,6 +531,8 @@ _LIST_MARKER = re.compile(
 _LONE_MARKER = re.compile(
     r"[(（]?(?:[0-9０-９]{1,3}(?:\.[0-9]{1,3}){0,4}|[A-Za-z]|[ivxIVX]{1,5})[)）]?[.．)）]|[-*+•●■・①-⓿]"
 )
+# What begins a line of a conversation or a log: when it was said, or by whom.
+_SAID = re.compile(r"[\[(<]?(?:\d{4}[-/.]\d\d?[-/.]\d\d?[ T,]*)?\d{1,2}:\d\d|[A-Z][\w.'’ -]{0,30}: ")
 _STOPS = ".!?。！？｡．…؟۔।॥։።။"
 _QUOTES = "\"'”’»)］」』）］】〉》｣*_]"
 CJK = re.compile("[\u3005-\u3007\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]")
@@ -580,6 +582,7 @@ def _goes_on(above: _Line, below: _Line, margin: int, is_prose: bool) -> bool:
         or _LED.search(above.text)
         or _RULE.fullmatch(below.text)
         or _FENCE.fullmatch(below.text)
+        or (_SAID.match(above.text) and _SAID.match(below.text))
     )
     if (is_indented and not in_list) or (above.text[0] == ">") != (below.text[0] == ">") or is_rule:
         return False

@@ -9,6 +9,7 @@ from collections import defaultdict, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from mimetypes import guess_type
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from llama_pack_densex.stores.manifest import is_index
 _PROSE = {"text", "markdown", "restructuredtext", "html", "tex", "org", "email", "groff", "jmespath"}
 # Of these not all of its versions know.
 _DATA = (".csv", ".tsv", ".jsonl", ".ndjson", ".ipynb", ".geojson", ".lock", ".map", ".conf", ".svelte")
+_UNREAD = ("image/", "audio/", "video/", "font/")  # a page has many, and each would be warned of
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,8 @@ def _matches(name: str, globs: Sequence[str]) -> bool:
 
 
 def _is_prose(path: Path) -> bool:
-    if path.suffix.lower() in _DATA:
+    kind, _ = guess_type(path.name, strict=False)
+    if path.suffix.lower() in _DATA or (kind or "").startswith(_UNREAD):
         return False
     lexer = find_lexer_class_for_filename(path.name) or find_lexer_class_for_filename(path.name.lower())
     return lexer is None or not _PROSE.isdisjoint(lexer.aliases)

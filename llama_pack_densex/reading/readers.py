@@ -12,7 +12,10 @@ import threading
 import unicodedata
 from collections import defaultdict
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
+from email import message_from_bytes
+from email.policy import default
+from email.utils import parsedate_to_datetime
 from html import escape
 from itertools import zip_longest
 from pathlib import Path
@@ -27,7 +30,7 @@ from llama_index.core import SimpleDirectoryReader
 from llama_index.core.readers.base import BaseReader
 from llama_index.core.schema import Document
 
-from llama_pack_densex.propositionizers.language import on_one_line
+from llama_pack_densex.propositionizers.language import on_one_line, sendable
 from llama_pack_densex.reading.files import MissingReaderError, UnreadableFileError
 
 logger = logging.getLogger(__name__)
@@ -54,12 +57,12 @@ _PLAUSIBLE = 0.8  # share of common characters; what is right has nearly all, wh
 
 
 def read_file(path: Path, document_id: str) -> list[Document]:
-    """Read a file through core's `SimpleDirectoryReader`: text, Markdown, HTML, PDF, CSV, Word, PowerPoint or EPUB.
+    """Read a file through core's `SimpleDirectoryReader`: text, Markdown, HTML, PDF, CSV, Word, PowerPoint, EPUB, mail.
 
     Args:
         path: The file.
         document_id: The id of its document; a PDF becomes one document a page, with `#page=1` and so on after it, and
-            slides are counted like pages.
+            slides and the messages of a mailbox are counted like pages.
 
     Returns:
         The documents, with the metadata and the excluded keys that `SimpleDirectoryReader` gives them, and those of a
@@ -101,7 +104,7 @@ def read_file(path: Path, document_id: str) -> list[Document]:
         for key in _SLIDE_KEYS if are_slides else ():  # the text once more, in pieces
             document.metadata.pop(key, None)
         document.metadata["file_name"] = unicodedata.normalize("NFC", path.name)
-        is_page = suffix == ".pdf" or (are_slides and len(documents) > 1)
+        is_page = suffix in (".pdf", ".mbox") or (are_slides and len(documents) > 1)
         document.id_ = f"{document_id}#page={number}" if is_page else document_id
     return documents
 
@@ -258,6 +261,50 @@ def _as_html(element: Element, tags: dict[str, str]) -> str:
     return f'<{tag} colspan="{across}">{inside}</{tag}>' if tag else inside
 
 
+def _mail(file: Path) -> _Parts:
+    """The messages of a mail file or a mailbox, each with its subject for a title; what is attached is named."""
+    from llama_pack_densex.reading.html import html_to_text
+
+    parts: _Parts = []
+    for data in filter(None, re.split(rb"(?:\A|\n\r?\n)From \S.*\d{4}\s*\n", file.read_bytes())):
+        message = message_from_bytes(data, policy=default)
+        about = {key: sendable(on_one_line(str(message[key] or ""))) for key in ("subject", "from", "to", "date")}
+        with suppress(TypeError, ValueError):  # a date that is none stays as it is
+            about["date"] = parsedate_to_datetime(about["date"]).isoformat(" ")
+        text, body = "", message.get_body(("plain", "html"))
+        if body is not None and isinstance(content := body.get_payload(decode=True), bytes):
+            text = _decoded(file, content, body.get_content_charset())
+            text = html_to_text(text)[1] if body.get_content_subtype() == "html" else text
+        names = [sendable(name) for part in message.walk() if (name := part.get_filename())]
+        said = {**about, "attached": ", ".join(names)}
+        title = said.pop("subject")
+        head = "\n".join(f"{key.capitalize()}: {value}" for key, value in said.items() if value)
+        about |= {"title": about.pop("subject"), "page_label": str(len(parts) + 1) * (file.suffix.lower() == ".mbox")}
+        known = {key: value for key, value in about.items() if value}
+        parts.append(("\n\n".join(filter(None, (title and f"# {title}", head, text))), known))
+    return parts
+
+
+_CUE = re.compile(r"(?m)^(?:\S.*\n)?[\d:.,]{5,} --> .*$")
+_ABOUT_CUES = re.compile(r"(?m)^(?:\ufeff?WEBVTT|NOTE|STYLE|REGION)\b.*(?:\n.+)*")
+
+
+def _subtitles(file: Path) -> _Parts:
+    """What is said, by whom where that is told, and not when; as a text where sentences end somewhere."""
+    text = _ABOUT_CUES.sub("", _decoded(file, _bytes(file)).replace("\r\n", "\n"))
+    named = re.sub(r"<[^<>]*>", "", re.sub(r"<v[.\w]* ([^<>]*)>", r"\1: ", text))
+    cues = [*filter(None, map(on_one_line, _CUE.split(named)))]
+    text, ends = "\n".join(cues), sum(cue[-1] in ".?!。？！" for cue in cues)
+    return [(on_one_line(text) if 4 * ends > len(cues) else text, {})]
+
+
+def _notebook(file: Path) -> _Parts:
+    """The cells of a Jupyter notebook, without what they put out."""
+    cells = json.loads(_decoded(file, _bytes(file)))["cells"]
+    texts = [("".join(cell["source"]), cell["cell_type"] == "code") for cell in cells]
+    return [("\n\n".join(f"```\n{text}\n```" if is_code else text for text, is_code in texts), {})]
+
+
 _PDFIUM = threading.Lock()  # it may be used by one thread at a time
 _HYPHEN = re.compile(r"[\x02\ufffe](\S*) ?")  # what PDFium puts for one that parts a word at the end of a line
 _NO_TITLE = re.compile(r"(?i)^(?:microsoft |untitled|無題|名称未設定)|\.\w{2,5}$")  # of a file's name, for one
@@ -342,7 +389,8 @@ def _joined_word(found: re.Match[str]) -> str:
 
 
 _READERS = {".pdf": _pdf, ".html": _html, ".htm": _html, ".xhtml": _html, ".csv": _csv, ".tsv": _csv}
-_READERS |= dict.fromkeys((".docx", ".docm", ".epub"), _archive)
+_READERS |= {".docx": _archive, ".docm": _archive, ".epub": _archive, ".eml": _mail, ".mbox": _mail}
+_READERS |= {".srt": _subtitles, ".vtt": _subtitles, ".ipynb": _notebook}
 
 
 _TYPOGRAPHIC = frozenset("“”„‘’«»–—…•·€£©®™°±×§µ²³½¼¾\xa0")

@@ -149,6 +149,7 @@ class Answer(BaseModel):
     answer: str = Field(description="The answer, with footnotes.")
     markdown: str = Field(description="The same with the sources below.")
     outcome: Outcome
+    cut_off: bool = Field(description="Whether the LLM's limit of tokens ended it.")
     sentences: list[Sentence]
     citations: list[Citation]
     passages: list[Passage] = Field(description="What was retrieved, the best first.")

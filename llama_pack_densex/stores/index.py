@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode, MetadataMode
 from llama_index.core.storage.docstore import BaseDocumentStore
@@ -37,6 +37,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _NODES_READ_AT_ONCE = 500
+_EMBEDDED_AT_ONCE = 2_048
 _MOST_ANSWERS = 3  # where others keep writing
 
 
@@ -254,17 +255,10 @@ class NodeIndex:
         missing = [node for node in nodes if node.embedding is None]
         if self.embed_model is not None and missing:
             searched = [node for node in missing if node.metadata.get(GRANULARITY_KEY) != "section"]
-            texts = [node.get_content(metadata_mode=MetadataMode.EMBED) for node in searched]
-            embeddings = self.embed_model.get_text_embedding_batch(texts)
-            if len(embeddings) != len(texts):  # none of them is sure to be of its text
-                raise ValueError(
-                    f"the embedding model returned {len(embeddings)} embeddings for {len(texts)} texts, of which the "
-                    f"first is of document {searched[0].ref_doc_id!r}"
-                )
-            for node, embedding in zip(searched, embeddings, strict=True):
-                node.embedding = embedding
+            for start in range(0, len(searched), _EMBEDDED_AT_ONCE):
+                self._embed_some(self.embed_model, searched[start : start + _EMBEDDED_AT_ONCE])
         made = {node.node_id: node.embedding for node in nodes if node.embedding is not None}
-        wrong = next((node for node in nodes if not math.isfinite(sum(made.get(node.node_id, ())))), None)
+        wrong = next((node for node in nodes if not np.isfinite(np.sum(made.get(node.node_id, ())))), None)
         if wrong is not None:
             raise ValueError(
                 f"the embedding of a text of document {wrong.ref_doc_id!r} has numbers that are not finite, with which "
@@ -274,6 +268,21 @@ class NodeIndex:
         for node in missing:
             if node.embedding is None and dimension:  # nobody searches sections, but stores want one of each node
                 node.embedding = nowhere(dimension)
+
+    def _embed_some(self, embed_model: BaseEmbedding, nodes: Sequence[BaseNode]) -> None:
+        texts = [node.get_content(metadata_mode=MetadataMode.EMBED) for node in nodes]
+        embeddings = embed_model.get_text_embedding_batch(texts)
+        if len(embeddings) != len(texts):  # none of them is sure to be of its text
+            raise ValueError(
+                f"the embedding model returned {len(embeddings)} embeddings for {len(texts)} texts, of which the first "
+                f"is of document {nodes[0].ref_doc_id!r}"
+            )
+        for node, embedding in zip(nodes, embeddings, strict=True):
+            if isinstance(self.store, LanceNodes):
+                # of a long document, Python's numbers are most of the memory; pydantic would make them anew
+                object.__setattr__(node, "embedding", np.asarray(embedding, np.float32))
+            else:
+                node.embedding = embedding
 
 
 def _piece(node: BaseNode) -> tuple[str, str | None]:

@@ -122,9 +122,27 @@ PAINTER = Passage(
 )
 
 
+FERRY = Passage("In Q3 of 1994 the ferry took half an hour, with half a million guests.", title="Skar Ferry")
+FIRM = Passage("第3四半期の売上の3割が輸出である。令和6年に移転した。開店は14:30である。", title="霧浜電機")
+
+
 @pytest.mark.parametrize(
     ("passage", "proposition", "is_said"),
     [
+        (FERRY, "Skar Ferry took 30 minutes in the third quarter of 1994.", True),
+        (FERRY, "Skar Ferry took 40 minutes.", False),
+        (FERRY, "Skar Ferry had half a million guests in the second quarter of 1994.", False),
+        (FERRY, "Skar Ferry had 500,000 guests in the 1990s.", True),
+        (FERRY, "Skar Ferry had 500,000 guests in the 1980s.", False),
+        (FIRM, "霧浜電機のQ3の売上の30%が輸出である。", True),
+        (FIRM, "霧浜電機のQ2の売上の3割が輸出である。", False),
+        (FIRM, "霧浜電機の売上の40%が輸出である。", False),
+        (FIRM, "霧浜電機は2024年に移転した。", True),
+        (FIRM, "霧浜電機は2020年代に移転した。", True),
+        (FIRM, "霧浜電機は2023年に移転した。", False),
+        (FIRM, "霧浜電機は平成6年に移転した。", False),
+        (FIRM, "霧浜電機の開店は午後2時30分である。", True),
+        (Passage("霧浜電機は1975年に、3割の人と移転した。"), "霧浜電機は昭和50年に移転した。", True),
         (RECIPE, "青葉亭の親子丼には鶏もも肉250gを使う。", True),
         (RECIPE, "青葉亭の親子丼には鶏もも肉250mlを使う。", False),
         (RECIPE, "青葉亭の親子丼のレシピではだしは150mlである。", True),

@@ -197,6 +197,13 @@ LINES = {
     "a Japanese list": "・猫\n|・犬。|鳥。\n|●魚",
     "a Japanese numbered list": "１．概要\n|２．方法\n|（３）結果",
     "a bullet sign": "• One\n|• Two",
+    "lines of a conversation": (
+        "Ada: the deploy failed last night because the disk was full\n|Bo: how full was it before that?\n|Ada: nearly"
+    ),
+    "lines with the time": (
+        "[10:03] ada: the deploy failed last night because the disk of db-2 was full\n|[10:04] bo: how full was it?"
+    ),
+    "a time at the end of a wrap": "The meeting of the whole harbour board starts in the hall at\n10:30. |All come.",
     "a hanging indent": "- This item is long enough that it had to be wrapped\n  over two lines.\n|- Next",
     "a list after a sentence": "We need two things:\n|- time\n|- money",
     "a marker alone on its line": "1.\nOpen it.\n|2.\nClose it.",

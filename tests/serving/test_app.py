@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -196,7 +197,11 @@ def test_an_index_that_is_made_anew_in_its_place_is_served(
             assert [passage["document"] for passage in found] == ["anew"]
 
 
-def test_densex_serve_serves_until_it_is_stopped(documents: list[Document], tmp_path: Path) -> None:
+@pytest.mark.skipif(os.name == "nt", reason="there are no such signals")
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_densex_serve_serves_until_it_is_stopped(
+    documents: list[Document], tmp_path: Path, stop: signal.Signals
+) -> None:
     DenseXRetrievalPack(documents, "none", "none", "none", persist_dir=tmp_path / "index")
     command = [sys.executable, "-u", "-c", "from llama_pack_densex.cli import app; app()", "serve"]
     options = [".", "--port", "0", "--query-llm", "none", "--token", "open-sesame"]
@@ -212,9 +217,9 @@ def test_densex_serve_serves_until_it_is_stopped(documents: list[Document], tmp_
             assert client.post("/retrieve", json=body).status_code == 401
             found = client.post("/retrieve", json=body, headers={"Authorization": "Bearer open-sesame"})
             assert found.json()["passages"]
-        process.send_signal(signal.SIGINT)
+        process.send_signal(stop)
         rest, errors = process.communicate(timeout=120)
-        assert (process.returncode, rest, errors) == (130, "", "")
+        assert (process.returncode, rest, errors) == (128 + stop, "", "")
 
 
 def test_without_the_extra_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -238,8 +238,8 @@ async def test_a_failure_says_what_to_do_and_quotes_nothing(caplog: pytest.LogCa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ending", ["end of input", "Ctrl-C"])
-def test_nothing_but_the_protocol_is_on_standard_output(index: Path, ending: str) -> None:
+@pytest.mark.parametrize("ending", [None, signal.SIGINT, signal.SIGTERM])
+def test_nothing_but_the_protocol_is_on_standard_output(index: Path, ending: signal.Signals | None) -> None:
     about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
     asked = {"name": "search", "arguments": {"question": "Zzyzx"}}  # finds nothing, of which a warning is logged
     lines = [
@@ -258,8 +258,8 @@ def test_nothing_but_the_protocol_is_on_standard_output(index: Path, ending: str
         answers = []
         while not answers or answers[-1].get("id") != 2:
             answers.append(json.loads(process.stdout.readline()))
-        if ending == "Ctrl-C":
-            process.send_signal(signal.SIGINT)
+        if ending is not None:
+            process.send_signal(ending)
             assert process.wait(30) != 0
         else:
             process.stdin.close()
