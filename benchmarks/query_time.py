@@ -42,7 +42,8 @@ from llama_pack_densex.propositionizers.language import tokenize
 from llama_pack_densex.propositionizers.sentences import passage_sentences
 from llama_pack_densex.retrieval.hits import MIN_FETCH
 from llama_pack_densex.retrieval.search import HEAD_PASSAGES, HEAD_UNITS, LexicalUnitRetriever
-from llama_pack_densex.stores.index import NodeIndex, node_store
+from llama_pack_densex.stores.foreign import adapter_for
+from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.words import Words
 
 DIMENSION = 384
@@ -201,7 +202,7 @@ def searches(dense: DenseXRetrievalPack, hybrid: DenseXRetrievalPack, top_k: int
     assert dense.vector_index is not None
     store = dense.vector_index.vector_store
     table = store.client.open_table("nodes")
-    index = NodeIndex(node_store(store), dense.get_modules()["embed_model"], words=Words.by("bigrams"))
+    index = NodeIndex(adapter_for(store), dense.get_modules()["embed_model"], words=Words.by("bigrams"))
     lexical = LexicalUnitRetriever(index=index, granularity=("proposition", "sentence", "passage"))
     units = max(MIN_FETCH, 5 * top_k)
 

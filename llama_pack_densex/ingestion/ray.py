@@ -22,7 +22,8 @@ from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARI
 from llama_pack_densex.node_parsers.nodes import is_random_id, title_of
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser, holds_key
 from llama_pack_densex.propositionizers.base import Propositionizer
-from llama_pack_densex.stores.index import NodeIndex, node_store
+from llama_pack_densex.stores.foreign import adapter_for
+from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.node_store import NodeStore
 
 try:
@@ -153,7 +154,7 @@ def ingest_shards(
     """
     _require_positive(shard_size=shard_size)
     stages = ray_transformations(parser, embed_model, **options)
-    return _ingest(_ShardStore(parser, node_store(vector_store), Ledger(ledger)), stages, documents, shard_size)
+    return _ingest(_ShardStore(parser, adapter_for(vector_store), Ledger(ledger)), stages, documents, shard_size)
 
 
 class Ledger:
