@@ -206,9 +206,9 @@ def make_retriever(
     candidates = top_k if reranker is None else max(options.rerank_k or max(MIN_CANDIDATES, 5 * top_k), top_k)
     retriever = PropositionRecursiveRetriever if options.mode == "recursive" else PropositionAutoMergingRetriever
     of_mode = {} if options.mode == "recursive" else {"simple_ratio_thresh": options.simple_ratio_thresh}
-    of_store = (
-        {"mode": VectorStoreQueryMode.HYBRID, "alpha": options.dense_weight} if options.hybrid == "store" else None
-    )
+    of_store: dict[str, Any] | None = None
+    if options.hybrid == "store":
+        of_store = {"mode": VectorStoreQueryMode.HYBRID, "alpha": options.dense_weight}
     weight = dense_weight(trust, options.dense_weight, options.languages) if options.hybrid is True else None
     found = retriever(
         UnitRetriever(nodes, options.granularity, filters, weight, of_store, callback_manager()),

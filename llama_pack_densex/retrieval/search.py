@@ -133,13 +133,12 @@ class UnitRetriever(BaseRetriever):
         passages = "passage" in self._searched
         limit = max(k + 4 + (k // 8 if passages else k // 2), LEAST_UNITS if passages else 0)
         while True:
-            of_store = (
-                {} if self._of_store is None else {**self._of_store, "sparse_top_k": limit, "hybrid_top_k": limit}
-            )
-            about: dict[str, Any] = {"query_str": query.query_str, "filters": self._filters, **of_store}
+            about: dict[str, Any] = {"query_str": query.query_str, "filters": self._filters}
+            if self._of_store:
+                about |= {**self._of_store, "sparse_top_k": limit, "hybrid_top_k": limit}
             found = self._index.search(VectorStoreQuery(query.embedding, limit, **about))
             units = [node for node in found if node.granularity in self._searched]
-            if self._of_store is None and units and units[0].similarity is None:
+            if not self._of_store and units and units[0].similarity is None:
                 units = [node._replace(similarity=node.score) for node in units]
             nothing_left = len(found) < limit
             if len(units) >= k or nothing_left:
