@@ -71,9 +71,9 @@ class PropositionRecursiveRetriever(RecursiveRetriever):
                 return []  # a larger round follows; what that finds is read in one batch
             for some in (hits[:top_k], hits[top_k:]):  # passages, and the units that found them, in one batch
                 units = [unit.id for hit in some for unit in hit.units]
-                contents = self._index.read([hit.passage_id for hit in some], units)
-                read.update(contents.nodes)
-                records.update(contents.records)
+                nodes, shown = self._index.read([hit.passage_id for hit in some], units)
+                read.update(nodes)
+                records.update(shown)
                 lost = {hit.passage_id for hit in hits[:top_k]} - read.keys()
                 if not lost:
                     break
@@ -168,15 +168,15 @@ class PropositionAutoMergingRetriever(AutoMergingRetriever):
         search = partial(self._units.search, query_bundle)
         results = gather(search, self._similarity_top_k, self._fetch_k, arrange)
         units = [unit.id for result in results for unit in result.units]
-        contents = self._index.read([result.node_id for result in results if not result.whole], units)
-        read.update(contents.nodes)
+        nodes, records = self._index.read([result.node_id for result in results if not result.whole], units)
+        read.update(nodes)
         missing.update({result.node_id for result in results} - read.keys())
         there = [result for result in results if result.node_id in read]
         for result in there if self._verbose else ():
             if result.whole and result.units:  # the lines that core's AutoMergingRetriever prints
                 print(f"> Merging {len(result.units)} nodes into parent node.\n> Parent node id: {result.node_id}.")
                 print(f"> Parent node text: {read[result.node_id].get_content()[:100]}\n")
-        return [with_matches(read[one.node_id], one.score, one.units, contents.records) for one in there], missing
+        return [with_matches(read[one.node_id], one.score, one.units, records) for one in there], missing
 
 
 @dataclass(frozen=True)

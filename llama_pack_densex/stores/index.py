@@ -151,12 +151,12 @@ class NodeIndex:
 
     def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
         """Read nodes in one batch; ids that are not there are left out."""
-        return self.read(node_ids, []).nodes
+        return self.read(node_ids, [])[0]
 
     def read(self, node_ids: Sequence[str], record_ids: Sequence[str]) -> Contents:
         """Read some nodes whole and others in short, in one batch; ids that are not there are left out."""
         if not node_ids and not record_ids:  # several vector stores return everything for an empty list
-            return Contents({}, {})
+            return {}, {}
         return self.reading(lambda: self.store.read(node_ids, record_ids))
 
     def all_nodes(self, granularity: str | None = None) -> Iterator[BaseNode]:
