@@ -276,7 +276,7 @@ def test_an_index_without_propositions_is_whole(granularity: Any, tmp_path: Path
 
 
 @pytest.mark.parametrize("mode", ["recursive", "auto_merging"])
-def test_nodes_of_another_parser_are_whole_documents(mode: Any, tmp_path: Path) -> None:
+def test_documents_that_were_given_in_pieces_are_whole(mode: Any, tmp_path: Path) -> None:
     pieces = SentenceWindowNodeParser().get_nodes_from_documents(documents(ENGLISH))
     DenseXRetrievalPack(pieces, persist_dir=tmp_path / "index", embed_model=ShortEmbedding(), mode=mode, **MODELS)
     assert check_index(tmp_path / "index", repair=True).faults == ()

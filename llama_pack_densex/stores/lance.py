@@ -8,7 +8,7 @@ cannot hold nodes without embeddings, which lexical search needs.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import starmap
 from pathlib import Path
@@ -203,7 +203,7 @@ class LanceNodes(NodeTable, NodeStore):
         """The version of the table that is read and written on top of; "0" where there is no table yet."""
         return str(self.now.version)
 
-    def replace(self, document_ids: Sequence[str], nodes: Sequence[BaseNode]) -> None:
+    def replace(self, document_ids: Sequence[str], nodes: Sequence[BaseNode], growing: Collection[str] = ()) -> None:
         if nodes:
             rows = to_rows(nodes)
             self.write(rows if self.words is None else self.words.added_to(rows), document_ids)

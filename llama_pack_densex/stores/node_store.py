@@ -9,7 +9,7 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from pathlib import Path
@@ -107,7 +107,7 @@ class NodeStore(ABC):
         return type(self.vector_store).__name__  # several integrations leave `class_name` to their base class
 
     @abstractmethod
-    def replace(self, document_ids: Sequence[str], nodes: Sequence[BaseNode]) -> None:
+    def replace(self, document_ids: Sequence[str], nodes: Sequence[BaseNode], growing: Collection[str] = ()) -> None:
         """Make `nodes` the nodes of these documents, and write them, replacing those whose ids are there.
 
         After a stop in between, `documents` does not have the hash of a document that is not whole.
@@ -116,6 +116,7 @@ class NodeStore(ABC):
             document_ids: Documents of which the store may have nodes that are to go.
             nodes: All nodes of some documents, document by document; they have their embeddings, or none has. None:
                 the documents are deleted.
+            growing: Documents whose other nodes stay.
         """
 
     @abstractmethod

@@ -12,7 +12,7 @@ import re
 import threading
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import blake2b
@@ -262,13 +262,13 @@ class WordsBeside:
             if self._table.uri != IN_MEMORY:  # what a stop leaves half written names no state
                 (Path(self._table.uri) / _STATE).write_text(state, encoding="utf-8")
 
-    def replace(self, document_ids: Sequence[str], nodes: Sequence[BaseNode]) -> None:
+    def replace(self, document_ids: Sequence[str], nodes: Sequence[BaseNode], growing: Collection[str] = ()) -> None:
         """Note a change, after it was made in the store; see `NodeStore.replace`."""
         with self._changing:
             if self._table is None:
                 return
             records = [NodeRecord.of(node) for node in nodes]
-            gone = sorted({*document_ids, *(record.document_id for record in records)})
+            gone = sorted({*document_ids, *(record.document_id for record in records)} - {*growing})
             if records:
                 self._table.write(self._rows(records), gone)
             else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeVar, get_args
@@ -136,13 +136,13 @@ class StoreAlone(NodeStore):
             self._known = self._describe()
         return self._known
 
-    def replace(self, document_ids: Sequence[str], nodes: Sequence[BaseNode]) -> None:
+    def replace(self, document_ids: Sequence[str], nodes: Sequence[BaseNode], growing: Collection[str] = ()) -> None:
         # of each document the first base node: seen from behind, the last one
         first = {node.ref_doc_id: node.node_id for node in reversed(nodes) if DOCUMENT_HASH_KEY in node.metadata}
         heads = set(first.values())
         wires = {n.node_id: to_wire(n, head=n.node_id in heads, taken=self.taken_keys) for n in nodes}
         # of documents that a kill left half written there may be rows although nobody knows of the documents
-        known = self._members_of([*document_ids, *(node.ref_doc_id or "" for node in nodes)])
+        known = self._members_of([*document_ids, *({node.ref_doc_id or "" for node in nodes} - {*growing})])
         with self._changing():  # in this order, so that no half document counts as whole at any moment
             self._each(self._drop, [node_id for node_id, is_head in known.items() if is_head])
             self._each(self._put, [wire for node_id, wire in wires.items() if node_id not in heads])

@@ -6,7 +6,7 @@ import json
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -105,12 +105,12 @@ class DocstoreNodes(NodeStore):
             if not file.name.endswith(self._kept) and file.stat().st_mtime <= latest:
                 file.unlink()
 
-    def replace(self, document_ids: Sequence[str], nodes: Sequence[BaseNode]) -> None:
+    def replace(self, document_ids: Sequence[str], nodes: Sequence[BaseNode], growing: Collection[str] = ()) -> None:
         wires = self._wires(nodes)
         by_document: defaultdict[str, list[BaseNode]] = defaultdict(list)
         for node in nodes:
             by_document[node.ref_doc_id or ""].append(node)
-        before = self._node_ids([*document_ids, *by_document])
+        before = self._node_ids([*document_ids, *(by_document.keys() - {*growing})])
         affected = list(dict.fromkeys([*before, *by_document]))
         if not affected:
             return

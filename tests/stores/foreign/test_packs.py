@@ -259,25 +259,29 @@ def kept(pack: DenseXRetrievalPack) -> list[str]:
     return sorted(node.get_content() for node in pack.nodes("passage"))
 
 
-WELLS = {"metadata": {"file_path": "/wells.txt"}}
+SOURCES: list[dict[str, Any]] = [{"id_": "wells"}, {"metadata": {"file_path": "/wells.txt"}}]
 
 
 @pytest.mark.parametrize("make", [lambda: None, SimpleVectorStore, chroma, qdrant])
-def test_nodes_of_another_parser_are_documents(make: Callable[[], Any]) -> None:
-    given = nodes_of_wells(9, "in town", **WELLS)
+@pytest.mark.parametrize("source", SOURCES)
+def test_nodes_of_another_parser_are_documents_in_pieces(make: Callable[[], Any], source: dict[str, Any]) -> None:
+    given = nodes_of_wells(9, "in town", **source)
     pack = DenseXRetrievalPack(given[:5], vector_store=make(), **OPTIONS)
     for node in given[5:]:
         pack.insert(node)
     assert kept(pack) == sorted(node.get_content() for node in given)
-    assert set(pack.documents()) == {node.node_id for node in given}
     assert "Well 7" in pack.retrieve("Is well 7 in town deep?", 1)[0].text
-    changed = nodes_of_wells(9, "by the sea", **WELLS)
+    changed = nodes_of_wells(9, "by the sea", **source)
     pack.refresh(changed)
     assert kept(pack) == sorted(node.get_content() for node in changed)
 
 
+def parsed_anew(node: BaseNode) -> BaseNode:
+    return node.model_copy(update={"id_": str(uuid.uuid4())})
+
+
 @pytest.mark.parametrize("make", [lambda: None, SimpleVectorStore, chroma, qdrant])
-@pytest.mark.parametrize("named", [lambda node: node, lambda node: node.node_id])
+@pytest.mark.parametrize("named", [lambda node: node, lambda node: node.node_id, parsed_anew])
 @pytest.mark.parametrize("mode", ["recursive", "auto_merging"])
 def test_a_node_of_another_parser_is_deleted_alone(
     make: Callable[[], Any], named: Callable[[BaseNode], Any], mode: Any, tmp_path: Path
@@ -291,22 +295,25 @@ def test_a_node_of_another_parser_is_deleted_alone(
     assert pack.missing_links == 0
     assert pack.delete(named(given[1])) == 0
     assert pack.delete(given[2:]) == 2
-    assert kept(pack) == sorted([given[0].get_content(), OTHER.text])
+    assert pack.delete(["wells"]) == 1
+    assert kept(pack) == [OTHER.text]
 
 
 @pytest.mark.parametrize("make", [lambda: None, SimpleVectorStore, chroma, qdrant])
-@pytest.mark.parametrize("source", [{"id_": "wells"}, WELLS])
+@pytest.mark.parametrize("source", SOURCES)
 def test_unchanged_nodes_of_another_parser_are_left_alone(make: Callable[[], Any], source: dict[str, Any]) -> None:
     given, other = nodes_of_wells(3, "in town", **source), nodes_of_wells(2, "by the sea", id_="sea")
     pack = DenseXRetrievalPack([*given, OTHER, *other], vector_store=make(), **OPTIONS)
     again = nodes_of_wells(3, "in town", **source)
     assert pack.refresh(iter([*other, OTHER, *again])) == [False] * 6
     assert kept(pack) == sorted(node.get_content() for node in (*given, OTHER, *other))
+    assert pack.refresh([*again[:2], *other]) == [True, True, False, False]
+    assert kept(pack) == sorted(node.get_content() for node in (*again[:2], OTHER, *other))
 
 
-@pytest.mark.parametrize("make", [lambda: None, chroma])
-def test_more_nodes_of_another_parser_than_are_written_at_a_time(make: Callable[[], Any]) -> None:
-    given = nodes_of_wells(1_000, "in town", **WELLS)
+@pytest.mark.parametrize(("make", "source"), [(lambda: None, SOURCES[1]), (chroma, SOURCES[0])])
+def test_a_document_in_more_pieces_than_are_written_at_a_time(make: Callable[[], Any], source: dict[str, Any]) -> None:
+    given = nodes_of_wells(1_000, "in town", **source)
     pack = DenseXRetrievalPack(given, vector_store=make(), embed_model=MockEmbedding(embed_dim=2), query_llm="none")
     assert pack.counts().propositions == 2_000
     assert kept(pack) == sorted(node.get_content() for node in given)
