@@ -262,7 +262,7 @@ class NodeIndex:
             else:
                 self._check_same(folder, there)
             if there != here:
-                self.store.reopen(there.version, str(folder.data))
+                self.store.reload(folder.data, there.version)
                 self.beside.reopen(folder.data, there.version)
                 self.current = there
 

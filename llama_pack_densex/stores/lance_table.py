@@ -438,15 +438,15 @@ class NodeTable:
                         table.delete(ALL)
             self._follow()
 
-    def reopen(self, version: str, folder: str) -> None:
+    def reload(self, folder: Path, version: str) -> None:
         """Read another version, which another process made, or another table in its place; nothing is written.
 
         Raises:
             InvalidIndexError: The version is not there any more.
         """
         with self._writing:
-            if folder != self.uri:
-                NodeTable.__init__(self, folder, int(version))
+            if str(folder) != self.uri:
+                NodeTable.__init__(self, str(folder), int(version))
             elif int(version) != self.now.version:
                 self.now = self._at(int(version))
 

@@ -67,13 +67,10 @@ class NodeStore(ABC):
         return ""
 
     def reload(self, folder: Path, version: str) -> None:  # noqa: B027  # most stores have nothing to do
-        """Read the state that `persist` wrote into a folder by this name; for stores that keep files there."""
+        """Read this state, which is kept in a folder, whoever wrote it; for stores that keep files there."""
 
     def roll_back(self, version: str) -> None:  # noqa: B027  # most stores have nothing to do
         """Go on from this state, and leave out what was written after it; for stores that tell their state."""
-
-    def reopen(self, version: str, folder: str) -> None:  # noqa: B027  # most stores have nothing to do
-        """Read this state, which another process made in a folder; for stores that tell their state."""
 
     def maintain(self, midway: bool = False) -> bool:
         """Do what keeps the store quick and small, if it is due; whether the store's state is another one now.

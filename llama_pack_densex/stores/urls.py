@@ -167,6 +167,8 @@ def open_url(url: str, dimension: int | None) -> BasePydanticVectorStore:
             f"{redacted(url)} is no store that is known: use one of {known}, or a folder's path for the embedded one"
         )
     address = _postgres_address(url) if scheme == "postgresql" else _address(url, servers=scheme != "faiss")
+    if address.path is not None and dimension is None and not address.path.exists():
+        raise address.missing()
     try:
         return _OPENERS[scheme](address, dimension)
     except ImportError as error:
@@ -232,8 +234,6 @@ def _open_chroma(address: StoreAddress, dimension: int | None) -> BasePydanticVe
     from llama_index.vector_stores.chroma import ChromaVectorStore
 
     path = address.path
-    if path is not None and dimension is None and not (path / "chroma.sqlite3").is_file():
-        raise address.missing()
     with address.reaching("" if path is None else _TORN):
         client: Any
         if path is not None:
@@ -259,8 +259,6 @@ def _open_qdrant(address: StoreAddress, dimension: int | None) -> BasePydanticVe
     from llama_index.vector_stores.qdrant import QdrantVectorStore
     from qdrant_client import AsyncQdrantClient, QdrantClient
 
-    if address.path is not None and dimension is None and not address.path.is_dir():
-        raise address.missing()
     asynchronous: Any = None
     with address.reaching():
         if address.path is not None:
@@ -280,8 +278,6 @@ def _open_milvus(address: StoreAddress, dimension: int | None) -> BasePydanticVe
     if address.path is not None:
         if address.path.suffix != ".db":
             raise ValueError(f"{address.name}: the file of Milvus Lite must end in .db; a server needs a port")
-        if dimension is None and not address.path.exists():
-            raise address.missing()
         address.path.parent.mkdir(parents=True, exist_ok=True)
     place = {"uri": str(address.path or address.http), "token": f"{address.user}:{address.password}".strip(":")}
     with address.reaching():
