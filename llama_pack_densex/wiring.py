@@ -35,8 +35,12 @@ from llama_pack_densex.propositionizers.base import Propositionizer
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
 from llama_pack_densex.retrieval.context import ContextMode, PropositionContextPostprocessor
-from llama_pack_densex.retrieval.reranking import MIN_CANDIDATES, RerankingRetriever
-from llama_pack_densex.retrieval.retrievers import PropositionAutoMergingRetriever, PropositionRecursiveRetriever
+from llama_pack_densex.retrieval.retrievers import (
+    MIN_CANDIDATES,
+    PropositionAutoMergingRetriever,
+    PropositionRecursiveRetriever,
+    RerankingRetriever,
+)
 from llama_pack_densex.retrieval.search import UnitRetriever, dense_weight
 from llama_pack_densex.retrieval.trust import LanguageTrust
 from llama_pack_densex.stores.index import NodeIndex
