@@ -234,6 +234,8 @@ def _open_chroma(address: StoreAddress, dimension: int | None) -> BasePydanticVe
     from llama_index.vector_stores.chroma import ChromaVectorStore
 
     path = address.path
+    if path is not None and dimension is None and not (path / "chroma.sqlite3").is_file():  # which it would make
+        raise address.missing()
     with address.reaching("" if path is None else _TORN):
         client: Any
         if path is not None:
