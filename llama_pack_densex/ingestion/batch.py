@@ -214,6 +214,7 @@ class ImportReport:
             does not say); or "filtered" and "too_long" for requests that the provider did not take.
         usage: What the imported ones used.
         cost: What they cost by the Batch API; None where a model's price is not known.
+        models: The models that answered.
     """
 
     lines: int
@@ -223,6 +224,7 @@ class ImportReport:
     outcomes: dict[str, int]
     usage: Usage
     cost: float | None
+    models: tuple[str, ...]
 
 
 def import_results(files: Sequence[Path], cache: ReplyCache, prices: PriceTable) -> ImportReport:
@@ -263,6 +265,7 @@ def import_results(files: Sequence[Path], cache: ReplyCache, prices: PriceTable)
         outcomes=dict(outcomes.most_common()),
         usage=sum(usage.values(), NOTHING),
         cost=sum(costs) if len(costs) == len(usage) else None,
+        models=tuple(sorted(filter(None, usage))),
     )
 
 
