@@ -41,8 +41,9 @@ from llama_pack_densex.propositionizers.base import PropositionSet
 from llama_pack_densex.propositionizers.language import tokenize
 from llama_pack_densex.propositionizers.sentences import passage_sentences
 from llama_pack_densex.retrieval.hits import MIN_FETCH
-from llama_pack_densex.retrieval.search import HEAD_PASSAGES, HEAD_UNITS, LexicalUnitRetriever
-from llama_pack_densex.stores.index import NodeIndex, node_store
+from llama_pack_densex.retrieval.search import HEAD_PASSAGES, HEAD_UNITS, UnitRetriever
+from llama_pack_densex.stores.foreign import adapter_for
+from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.words import Words
 
 DIMENSION = 384
@@ -201,8 +202,8 @@ def searches(dense: DenseXRetrievalPack, hybrid: DenseXRetrievalPack, top_k: int
     assert dense.vector_index is not None
     store = dense.vector_index.vector_store
     table = store.client.open_table("nodes")
-    index = NodeIndex(node_store(store), dense.get_modules()["embed_model"], words=Words.by("bigrams"))
-    lexical = LexicalUnitRetriever(index=index, granularity=("proposition", "sentence", "passage"))
+    index = NodeIndex(adapter_for(store), dense.get_modules()["embed_model"], words=Words.by("bigrams"))
+    lexical = UnitRetriever(index=index, granularity=("proposition", "sentence", "passage"))
     units = max(MIN_FETCH, 5 * top_k)
 
     def raw(k: int) -> Callable[[QueryBundle], object]:
@@ -221,7 +222,7 @@ def searches(dense: DenseXRetrievalPack, hybrid: DenseXRetrievalPack, top_k: int
     yield Search(f"plain query, k={units}", plain(units), f"plain query, k={top_k}")
     yield Search(f"plain query, k={HEAD_UNITS}", plain(HEAD_UNITS), f"plain query, k={top_k}")
     yield Search(f"pack, dense, {top_k} passages", pack(dense), f"plain query, k={top_k}")
-    yield Search("search by words alone", lambda q: lexical.search(q, max(units, HEAD_PASSAGES)))
+    yield Search("search by words alone", lambda q: lexical.by_words(q, max(units, HEAD_PASSAGES)))
     yield Search(f"pack, hybrid, {top_k} passages", pack(hybrid), f"pack, dense, {top_k} passages")
     for which, condition in FILTERS.items():
         filters = MetadataFilters(filters=[condition])

@@ -126,16 +126,17 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         show_progress: bool = False,
         **settings: Unpack[PackSettings],
     ) -> None:
-        arguments: PackArguments = {
+        arguments: Given = {
             "proposition_llm": proposition_llm,
             "query_llm": query_llm,
             "embed_model": embed_model,
             "text_splitter": text_splitter,
             "similarity_top_k": similarity_top_k,
             "streaming": streaming,
+            "vector_store": vector_store,
             **settings,
         }
-        given = _given(arguments, vector_store)
+        given = _given(arguments)
         options = _options(None, given)
         folder = None if persist_dir is None else folder_at(persist_dir)
         was_there = folder is not None and folder.exists()
@@ -151,27 +152,21 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             raise
 
     @classmethod
-    def load(
-        cls,
-        persist_dir: str | Path,
-        *,
-        vector_store: BasePydanticVectorStore | None = None,
-        **arguments: Unpack[PackArguments],
-    ) -> Self:
+    def load(cls, persist_dir: str | Path, **arguments: Unpack[Given]) -> Self:
         """Open an index that was persisted; nothing is asked of an LLM or embedded for its documents.
 
         Args:
             persist_dir: The folder.
-            vector_store: The user's own, where the nodes are in one.
-            **arguments: Those of the constructor. `mode`, `similarity_top_k`, `granularity`, `hybrid`, `dense_weight`,
-                `embed_metadata` and `llm_metadata` are what the index was made with, unless they are given.
+            **arguments: Those of the constructor: `vector_store` where the nodes are in one of the user's own. `mode`,
+                `similarity_top_k`, `granularity`, `hybrid`, `dense_weight`, `embed_metadata` and `llm_metadata` are
+                what the index was made with, unless they are given.
 
         Raises:
             InvalidIndexError: The folder is no index, is damaged, or was made with another embedding model.
             ValueError: An argument is out of range.
         """
         Manifest.read(folder_at(persist_dir))  # says so where there is no index, before anything is made
-        given = _given(arguments, vector_store)
+        given = _given(arguments)
         return cls._over(open_store(persist_dir, given), given)
 
     @classmethod
@@ -191,7 +186,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
                 model.
             ValueError: An argument is out of range.
         """
-        given = _given(arguments, vector_store)
+        given = _given({**arguments, "vector_store": vector_store})
         return cls._over(open_store(None, given), given)
 
     @classmethod
@@ -547,19 +542,19 @@ _PARTS: dict[str, tuple[type, ...]] = {
 }  # fmt: skip
 
 
-def _given(arguments: PackArguments, vector_store: BasePydanticVectorStore | None) -> Given:
-    """What the user gave.
+def _given(given: Given) -> Given:
+    """What the user gave, checked.
 
     Raises:
         TypeError: There is no argument of some name.
         ValueError: A part is something else than it has to be.
     """
-    if unknown := sorted(set(arguments) - PackArguments.__optional_keys__):
+    if unknown := sorted(set(given) - Given.__optional_keys__):
         raise TypeError(f"DenseXRetrievalPack got an unexpected keyword argument {unknown[0]!r}")
     for name, kinds in _PARTS.items():
-        if (part := arguments.get(name)) is not None and not isinstance(part, kinds):
+        if (part := given.get(name)) is not None and not isinstance(part, kinds):
             raise ValueError(f"{name} must be a {' or '.join(kind.__name__ for kind in kinds)}, not {part!r}")
-    return {**arguments, "vector_store": vector_store}
+    return given
 
 
 def _options(manifest: Manifest | None, given: Given) -> PackOptions:

@@ -35,15 +35,13 @@ from llama_pack_densex.propositionizers.base import Propositionizer
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
 from llama_pack_densex.retrieval.context import ContextMode, PropositionContextPostprocessor
-from llama_pack_densex.retrieval.reranking import MIN_CANDIDATES, RerankingRetriever
-from llama_pack_densex.retrieval.retrievers import PropositionAutoMergingRetriever, PropositionRecursiveRetriever
-from llama_pack_densex.retrieval.search import (
-    DenseUnitRetriever,
-    HybridUnitRetriever,
-    LexicalUnitRetriever,
-    UnitRetriever,
-    dense_weight,
+from llama_pack_densex.retrieval.retrievers import (
+    MIN_CANDIDATES,
+    PropositionAutoMergingRetriever,
+    PropositionRecursiveRetriever,
+    RerankingRetriever,
 )
+from llama_pack_densex.retrieval.search import UnitRetriever, dense_weight
 from llama_pack_densex.retrieval.trust import LanguageTrust
 from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest
@@ -212,8 +210,12 @@ def make_retriever(
     candidates = top_k if reranker is None else max(options.rerank_k or max(MIN_CANDIDATES, 5 * top_k), top_k)
     retriever = PropositionRecursiveRetriever if options.mode == "recursive" else PropositionAutoMergingRetriever
     of_mode = {} if options.mode == "recursive" else {"simple_ratio_thresh": options.simple_ratio_thresh}
+    of_store: dict[str, Any] | None = None
+    if options.hybrid == "store":
+        of_store = {"mode": VectorStoreQueryMode.HYBRID, "alpha": options.dense_weight}
+    weight = dense_weight(trust, options.dense_weight, options.languages) if options.hybrid is True else None
     found = retriever(
-        make_unit_retriever(options, nodes, trust, filters),
+        UnitRetriever(nodes, options.granularity, filters, weight, of_store, callback_manager()),
         nodes,
         candidates,
         fetch_k=options.fetch_k,
@@ -225,26 +227,6 @@ def make_retriever(
         return found
     by_units = options.rerank == "proposition"
     return RerankingRetriever(found, nodes, reranker, top_k, by_units, callback_manager())
-
-
-def make_unit_retriever(
-    options: PackOptions, nodes: NodeIndex, trust: Mapping[str, LanguageTrust], filters: MetadataFilters | None
-) -> UnitRetriever:
-    """What searches the units: by embeddings and by words where there is an embedding model, else by words."""
-    common: dict[str, Any] = {
-        "index": nodes,
-        "granularity": options.granularity,
-        "filters": filters,
-        "callback_manager": callback_manager(),
-    }
-    if options.hybrid == "store":
-        of_store = {"mode": VectorStoreQueryMode.HYBRID, "alpha": options.dense_weight}
-        return DenseUnitRetriever(of_store=of_store, **common)
-    if nodes.embed_model is None:
-        return LexicalUnitRetriever(**common)
-    if not options.hybrid:
-        return DenseUnitRetriever(**common)
-    return HybridUnitRetriever(dense_weight(trust, options.dense_weight, options.languages), **common)
 
 
 def make_synthesizer(options: PackOptions, trust: Mapping[str, LanguageTrust], llm: LLM | None) -> SourcedSynthesizer:

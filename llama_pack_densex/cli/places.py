@@ -16,14 +16,14 @@ from llama_index.core.schema import Document
 from llama_pack_densex.cli.choices import Choices
 from llama_pack_densex.cli.output import one_line, progress, warn
 from llama_pack_densex.evaluation.datasets import DatasetError, read_dataset
-from llama_pack_densex.index.state import about
 from llama_pack_densex.index.upkeep import delete_documents
 from llama_pack_densex.llm.cache import ReplyCache
 from llama_pack_densex.models import NONE, resolve_embed_model
 from llama_pack_densex.pack import DenseXRetrievalPack
 from llama_pack_densex.reading import FoundFile, UnreadableFileError, document_ids, find_files, read_file
 from llama_pack_densex.stores.folder import REPLIES_FILE, IndexFolder
-from llama_pack_densex.stores.index import NodeIndex, node_store
+from llama_pack_densex.stores.foreign import adapter_for
+from llama_pack_densex.stores.index import NodeIndex, about
 from llama_pack_densex.stores.lance import LanceNodes
 from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest, is_index
 from llama_pack_densex.stores.urls import MissingIndexError, is_store_url, open_url, redacted
@@ -63,7 +63,7 @@ class IndexPlace:
         if self.folder is not None:
             return Manifest.read(self.folder) if is_index(self.folder) else None
         try:
-            return about(node_store(open_url(self.url, None)))
+            return about(adapter_for(open_url(self.url, None)))
         except MissingIndexError:
             return None
 
@@ -128,7 +128,7 @@ class IndexPlace:
         if self.folder is not None:
             manifest = Manifest.read(self.folder)
             return manifest, NodeIndex(IndexFolder(self.folder).open(manifest))
-        store = node_store(open_url(self.url, None))
+        store = adapter_for(open_url(self.url, None))
         found = about(store)
         if found is None:
             raise InvalidIndexError(f"there is no index at {self.name}: make one with `densex index PATH --to URL`")

@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import logging
-import re
-import shutil
-import threading
-import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import astuple, dataclass, replace
-from datetime import timedelta
-from errno import ENOSPC
 from pathlib import Path
-from typing import Any
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode
@@ -28,19 +21,15 @@ from llama_pack_densex.options import OF_THE_INDEX, PackOptions
 from llama_pack_densex.propositionizers.base import PropositionizerError
 from llama_pack_densex.retrieval.trust import LanguageTrust, TrustMeter
 from llama_pack_densex.stores.folder import REPORT_FILE, IndexFolder, folder_at
-from llama_pack_densex.stores.index import NodeIndex, node_store
+from llama_pack_densex.stores.foreign import adapter_for
+from llama_pack_densex.stores.index import NodeIndex, about, new_name
 from llama_pack_densex.stores.lance import LanceNodes, LanceVectorStore
-from llama_pack_densex.stores.manifest import OLD_VERSIONS, InvalidIndexError, Manifest, is_index
+from llama_pack_densex.stores.manifest import Manifest, is_index
 from llama_pack_densex.stores.node_store import NodeStore
-from llama_pack_densex.stores.words import FOLDER as WORDS
 from llama_pack_densex.stores.words import Words, note_of, words_in
 from llama_pack_densex.wiring import Given, embed_model_for
 
 logger = logging.getLogger(__name__)
-
-_FULL = re.compile(r"\(os error (28|112)\)")  # as LanceDB says it
-_MAKE_ROOM = "the disk is full. What the index has stays, and kept replies do: free some space, and run the same again"
-_REBUILD = "empty the vector store, and index the documents again"
 
 
 @dataclass(frozen=True)
@@ -89,178 +78,8 @@ def open_store(persist_dir: str | Path | None, given: Given) -> Opened:
     if folder is not None:
         data = folder.create()
         vector_store = vector_store if vector_store is not None else LanceVectorStore(data, version=0)
-    store = node_store(vector_store, given.get("docstore"))
+    store = adapter_for(vector_store, given.get("docstore"))
     return Opened(store, folder, about(store), "")
-
-
-def about(store: NodeStore) -> Manifest | None:
-    """What a vector store says about the index in it.
-
-    Raises:
-        InvalidIndexError: That is damaged, or of another version of this package.
-    """
-    text = store.read_about()
-    return None if text is None else Manifest.parsed(text, f"the index in the {store.name}", _REBUILD)
-
-
-class CommittedIndex(NodeIndex):
-    """An index whose nodes, and the words of a store that keeps none, are brought from one state to the next.
-
-    In a folder, the manifest names the version of the store and what made the index. What a writer that was stopped
-    had written after its last commit is left out by the next one in the embedded store. Other stores keep it, so the
-    next writer compares the words with them. Without a folder, the store alone says what made it.
-
-    Args:
-        folder: The folder, created or opened; None where there is none.
-        current: The manifest; None where there is no index yet.
-        *of_nodes: What `NodeIndex` takes.
-
-    Attributes:
-        current: What is committed.
-    """
-
-    def __init__(self, folder: IndexFolder | None, current: Manifest | None, *of_nodes: Any) -> None:
-        super().__init__(*of_nodes)
-        self._folder, self.current = folder, current
-        self._place = None if folder is None else folder.data
-        self._following = threading.Lock()
-        self._threads = threading.RLock()  # those that write wait for one another, as they do by a folder's lock
-        if folder is not None and isinstance(self.store, LanceNodes):
-            self.store.read_by, self.store.change_in = self.reading, self._changing
-
-    def _is_replaced(self) -> bool:
-        return self._folder is not None and is_index(self._folder.path)
-
-    def _follow(self) -> bool:
-        """Go on with the index's current state, as who reads it; also where it was made anew by the same model.
-
-        Raises:
-            InvalidIndexError: It was removed, or made anew otherwise, or this state cannot be read either.
-        """
-        if self._folder is None:  # what lasts in memory is never gone
-            return False
-        with self._following:
-            there, here = Manifest.read(self._folder.path), self.current
-            is_alike = here and (here.vector_store, here.embed_model) == (there.vector_store, there.embed_model)
-            if here and is_alike and self.store.version and there.data != here.data:
-                self._folder.data, self._spare_of = self._folder.path / there.data, ""
-                self._place = self._folder.data
-            else:
-                self._check_same(self._folder, there)
-            if there != here:
-                self.store.reopen(there.version, str(self._folder.data))
-                self.beside.reopen(self._folder.data, there.version)
-                self.current = there
-        return True
-
-    @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Be the only writer, from the index's current state on, whoever made that.
-
-        Raises:
-            IndexInUseError: There is another writer.
-            InvalidIndexError: The index was made anew since it was opened.
-            OSError: The disk is full; what was committed stays.
-        """
-        folder = self._folder
-        try:
-            with self._threads, nullcontext() if folder is None else folder.lock.held():
-                if folder is not None:
-                    self._catch_up(folder)
-                self.settle_words(None if folder is None else folder.data)
-                yield
-        except (OSError, RuntimeError) as error:
-            if getattr(error, "errno", None) != ENOSPC and not _FULL.search(str(error)):
-                raise
-            where = None if folder is None else str(folder.path)
-            raise OSError(ENOSPC, _MAKE_ROOM, where) from error
-
-    @contextmanager
-    def _changing(self) -> Iterator[None]:
-        """Keep what LlamaIndex's own index changes."""
-        with self.writing():
-            yield
-            if self.current is not None:
-                self.commit(self.current)
-
-    def commit(self, about: Manifest, midway: bool = False) -> None:
-        """Make what is in the store the index's state; documents that are all blank make no index.
-
-        Args:
-            about: What made the index; its data and version do not matter.
-            midway: Whether more will be written at once. Then nothing is committed without a folder, nor of a store
-                that has no transactions.
-        """
-        folder, store = self._folder, self.store
-        if midway and (folder is None or not (store.atomic or self.current is None)):
-            store.maintain(midway)
-            return
-        if self.current is None and store.is_empty():
-            return
-        manifest = self._write(about)
-        maintained = store.maintain(midway)
-        if maintained:
-            self.changed = True
-            manifest = self._write(about)
-        if folder is not None and (maintained or not midway):
-            store.clean(OLD_VERSIONS)
-            folder.clean(manifest)
-
-    def commit_anew(self, about: Manifest) -> None:
-        """Write everything anew, commit that as `commit` does, and leave nothing of what was deleted."""
-        self.compact()
-        if self._folder is not None and self.beside.words is None:
-            shutil.rmtree(self._folder.data / WORDS, ignore_errors=True)  # which nobody keeps in step here
-        self.commit(about)
-        self.store.clean(timedelta(0))
-
-    def _write(self, about: Manifest) -> Manifest:
-        folder, store = self._folder, self.store
-        version = store.version or (self.current.version if self.current and not self.changed else _new_name())
-        manifest = replace(about, data=folder.data.name if folder is not None else "", version=version)
-        if manifest != self.current:
-            store.write_about(manifest.as_text())
-            if folder is not None:
-                store.persist(folder.data, version)
-                manifest.write(folder.path)
-            self.changed = False
-            self.current = manifest
-        self.beside.done(version)
-        return manifest
-
-    def _begin(self) -> None:
-        """Note where stores that have no transactions and the words of their nodes may be left apart by a stop."""
-        if not self.store.atomic and self.current is not None:
-            self.beside.begin()
-            self.store.write_about(replace(self.current, version=_new_name()).as_text())
-
-    def _catch_up(self, folder: IndexFolder) -> None:
-        there = Manifest.read(folder.path) if is_index(folder.path) else None
-        self._check_same(folder, there)
-        if there is None:
-            return
-        if self.current is not None and there.version != self.current.version and not self.store.version:
-            self.store.reload(folder.data, there.version)
-        self.store.roll_back(there.version)
-        if there != self.current:
-            self.beside.reopen(folder.data, there.version)
-        self.current = there
-        now = about(self.store)
-        if not self.store.atomic and (now is None or now.version != there.version):
-            # a writer was stopped, or another one keeps its folder elsewhere: the words may lack what it wrote
-            self.changed = True
-            self.beside.forget()
-
-    def _check_same(self, folder: IndexFolder, there: Manifest | None) -> None:
-        if (there.data if there else "") != (self.current.data if self.current else ""):
-            raise InvalidIndexError(
-                f"the index in {folder.path} was removed or made anew since it was opened: load it again"
-            )
-
-
-def _new_name() -> str:
-    """A name for the state of a store that does not tell its own."""
-    return uuid.uuid4().hex
 
 
 class PackIndex:
@@ -299,7 +118,7 @@ class PackIndex:
             )
         there = manifest if folder is None or is_index(folder.path) else None
         words = _words_for(options, given, opened, embed_model)
-        self.nodes = CommittedIndex(folder, there, opened.store, embed_model, words)
+        self.nodes = NodeIndex(opened.store, embed_model, words, folder, there)
         if folder is not None:
             self.nodes.beside.reopen(folder.data, opened.state)
         self._trust = TrustMeter(LanguageTrust(*known) for known in manifest.languages) if manifest else TrustMeter()
@@ -420,11 +239,12 @@ class PackIndex:
         folder = IndexFolder(path)
         with folder.lock.held():
             data, store = folder.create(), self.nodes.store
-            version = self.nodes.reading(lambda: store.copy_to(data, _new_name()))
+            version = self.nodes.reading(lambda: store.copy_to(data, new_name()))
             manifest = replace(self._about(), data=data.name, version=version)
             store.write_about(manifest.as_text())
             manifest.write(folder.path)
-            self.nodes.beside.copy_to(data, version, store.records)
+            if not isinstance(store, LanceNodes):
+                self.nodes.beside.copy_to(data, version, store.records)
             folder.clean(manifest)
 
     def _commit(self, midway: bool = False) -> None:

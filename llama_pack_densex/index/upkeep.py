@@ -12,7 +12,6 @@ from pathlib import Path
 
 from llama_index.core.schema import IndexNode
 
-from llama_pack_densex.index.state import CommittedIndex
 from llama_pack_densex.llm.cache import ReplyCache
 from llama_pack_densex.models import embed_model_identity
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY, STATUS_KEY
@@ -86,15 +85,15 @@ def check_index(path: str | Path, repair: bool = False) -> CheckReport:
 
 
 @contextmanager
-def _opened(path: str | Path, to_write: bool = True) -> Iterator[tuple[CommittedIndex, Manifest]]:
+def _opened(path: str | Path, to_write: bool = True) -> Iterator[tuple[NodeIndex, Manifest]]:
     folder = IndexFolder(folder_at(path))
     manifest = Manifest.read(folder.path)
-    nodes = CommittedIndex(folder, manifest, folder.open(manifest))
+    nodes = NodeIndex(folder.open(manifest), folder=folder, current=manifest)
     with nodes.writing() if to_write else nullcontext():
         yield nodes, nodes.current or manifest
 
 
-def _mended(nodes: CommittedIndex, about: Manifest, report: CheckReport) -> CheckReport:
+def _mended(nodes: NodeIndex, about: Manifest, report: CheckReport) -> CheckReport:
     removed = sorted({document_id for fault in report.faults for document_id in fault.documents})
     nodes.replace(removed, [])
     if isinstance(nodes.store, LanceNodes):

@@ -84,7 +84,6 @@ class Estimate:
         model: The name of the LLM that is asked; "" where none is.
         requests: Requests to it.
         input_tokens: Tokens sent to it.
-        cached_input_tokens: Those of them that the provider will have cached, as far as a sample showed it.
         output_tokens: Tokens that come back.
         price: The model's price; None where it is not known.
         cost: US dollars; None where the price is not known.
@@ -117,7 +116,6 @@ class Estimate:
     model: str = ""
     requests: int = 0
     input_tokens: int = 0
-    cached_input_tokens: int = 0
     output_tokens: int = 0
     price: Price | None = None
     cost: float | None = 0.0
@@ -174,13 +172,13 @@ def estimate(
     survey = _Survey(parser, asker, sample, on_question)
     survey.add(documents, indexed)
     found, total = survey.found, survey.known + survey.corrected()
-    for name in ("requests", "input_tokens", "cached_input_tokens", "output_tokens", "propositions", "questions"):
+    for name in ("requests", "input_tokens", "output_tokens", "propositions", "questions"):
         setattr(found, name, round(getattr(total, name)))
     found.units = round(total.base_nodes + total.propositions + total.sentences + total.questions)
     if asker is not None:
         found.model = parser.propositionizer.figures.model
         found.price = price_of(found.model, table, asker.llm)
-    usage = Usage(found.requests, found.input_tokens, found.output_tokens, found.cached_input_tokens)
+    usage = Usage(found.requests, found.input_tokens, found.output_tokens)
     if found.requests or (asker is None and survey.expected != _Figures()):  # what is asked, or what nobody can price
         found.cost = None if found.price is None else found.price.of(usage)
         found.cost_batch = None if found.price is None else found.price.of(usage, batch=True)
@@ -199,7 +197,6 @@ class _Figures:
 
     requests: float = 0.0
     input_tokens: float = 0.0
-    cached_input_tokens: float = 0.0
     output_tokens: float = 0.0
     base_nodes: float = 0.0
     propositions: float = 0.0
@@ -254,7 +251,7 @@ class _Survey:
     def corrected(self) -> _Figures:
         """What was expected, as the propositions of the sample correct it, which are asked for."""
         if len(self._drawn) < ENOUGH:
-            return replace(self.expected, cached_input_tokens=0.0)  # nothing is known of what the provider caches
+            return self.expected
         before = self._parser.propositionizer.figures
         sets = self._parser.propositionizer.propositionize(self._drawn)
         figures = self._parser.propositionizer.figures.since(before)
@@ -266,7 +263,7 @@ class _Survey:
             reply = count_tokens(json.dumps([*made_of_it.texts, *made_of_it.questions], ensure_ascii=False))
             made += replace(self._units(one, made_of_it), output_tokens=reply)
         if figures.usage.requests and not figures.cache_hits:  # what earlier replies used is not known any more
-            made += _Figures(figures.usage.requests, figures.usage.input_tokens, figures.usage.cached_input_tokens)
+            made += _Figures(figures.usage.requests, figures.usage.input_tokens)
             made = replace(made, output_tokens=figures.usage.output_tokens)
         else:
             made = replace(made, requests=expected.requests, input_tokens=expected.input_tokens)
@@ -341,8 +338,7 @@ class _Survey:
 
 
 def _asked(question: Question) -> _Figures:
-    tokens = count_messages(question.messages)
-    return _Figures(requests=1, input_tokens=tokens, cached_input_tokens=tokens)
+    return _Figures(requests=1, input_tokens=count_messages(question.messages))
 
 
 def _add_time(found: Estimate, asker: LLMPropositionizer) -> None:

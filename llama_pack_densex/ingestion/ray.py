@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, islice
 from pathlib import Path
 from typing import Any, cast
@@ -22,7 +22,8 @@ from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARI
 from llama_pack_densex.node_parsers.nodes import is_random_id, title_of
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser, holds_key
 from llama_pack_densex.propositionizers.base import Propositionizer
-from llama_pack_densex.stores.index import NodeIndex, node_store
+from llama_pack_densex.stores.foreign import adapter_for
+from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.node_store import NodeStore
 
 try:
@@ -30,6 +31,7 @@ try:
     from llama_index.ingestion.ray import RayTransformComponent
     from ray import cloudpickle
     from ray.data import ActorPoolStrategy
+    from ray.util import ActorPool
 except ImportError as error:
     raise ImportError('this needs Ray; install it with: pip install "llama-pack-densex[ray]"') from error
 
@@ -153,7 +155,7 @@ def ingest_shards(
     """
     _require_positive(shard_size=shard_size)
     stages = ray_transformations(parser, embed_model, **options)
-    return _ingest(_ShardStore(parser, node_store(vector_store), Ledger(ledger)), stages, documents, shard_size)
+    return _ingest(_ShardStore(parser, adapter_for(vector_store), Ledger(ledger)), stages, documents, shard_size)
 
 
 class Ledger:
@@ -188,8 +190,10 @@ class Ledger:
 
 @dataclass(frozen=True)
 class _Batch:
+    """What became of some documents, with what is wrong with those that failed, and what that used."""
+
     documents: list[Document]
-    nodes: list[BaseNode]
+    nodes: Sequence[BaseNode]
     failed: dict[str, str]
     usage: Usage
 
@@ -286,29 +290,24 @@ class _Workers:
         self._sizes: list[int] = [options.pop("compute").min_size for options in self._options]
         self._batch_size, *_ = (options.pop("batch_size") for options in self._options)
         self._started: dict[tuple[int, int], Any] = {}
+        self._turns = count()  # of those that embed
 
     def run(self, documents: Iterator[Document]) -> Iterator[_Batch]:
         """Make nodes of documents, and return batches of them as they are finished."""
-        under_way: dict[Any, tuple[int, list[Document], Any]] = {}
-        turns = count()
+        # what the pool gives out are turns, not actors, so that each of these has several and is started when it is due
+        pool: Any = ActorPool(list(range(self._sizes[0] * _BATCHES_A_WORKER)))
+        while batch := list(islice(documents, self._batch_size)):
+            if not pool.has_free():
+                yield pool.get_next_unordered()
+            pool.submit(self._send, batch)
+        while pool.has_next():
+            yield pool.get_next_unordered()
 
-        def feed(parser: int) -> None:
-            batch = list(islice(documents, self._batch_size))
-            if not batch:
-                return
-            nodes, *about = self._actor(0, parser).parse.options(num_returns=3).remote(batch)
-            turn = next(turns)
-            for stage, size in enumerate(self._sizes[1:], 1):
-                nodes = self._actor(stage, turn % size).embed.remote(nodes)
-            under_way[nodes] = parser, batch, about
-
-        for parser in [*range(self._sizes[0])] * _BATCHES_A_WORKER:
-            feed(parser)
-        while under_way:
-            (finished,), _ = ray.wait(list(under_way))
-            parser, batch, about = under_way.pop(finished)
-            yield _Batch(batch, *ray.get([finished, *about]))
-            feed(parser)
+    def _send(self, turn: int, batch: list[Document]) -> Any:
+        made = self._actor(0, turn % self._sizes[0]).parse.remote(batch)
+        for stage, size in enumerate(self._sizes[1:], 1):
+            made = self._actor(stage, next(self._turns) % size).embed.remote(made)
+        return made
 
     def stop(self) -> None:
         """End the actors."""
@@ -326,17 +325,18 @@ class _Worker:
     def __init__(self, make: bytes) -> None:
         self._stage = MadeInWorker(make=make)
 
-    def parse(self, documents: Sequence[Document]) -> tuple[list[BaseNode], dict[str, str], Usage]:
-        """Make nodes of documents; what is wrong with those that failed; and what that used."""
+    def parse(self, documents: list[Document]) -> _Batch:
+        """Make nodes of documents."""
         parser = cast(BasePropositionNodeParser, self._stage.made)
         before = parser.propositionizer.usage
         parsed = list(parser.stream(documents))
         failed = {one.document.id_: describe(one.error, one.document.get_content()) for one in parsed if one.error}
-        return [node for one in parsed for node in one.nodes], failed, parser.propositionizer.usage - before
+        nodes = [node for one in parsed for node in one.nodes]
+        return _Batch(documents, nodes, failed, parser.propositionizer.usage - before)
 
-    def embed(self, nodes: Sequence[BaseNode]) -> Sequence[BaseNode]:
+    def embed(self, batch: _Batch) -> _Batch:
         """Embed nodes."""
-        return self._stage(nodes)
+        return replace(batch, nodes=self._stage(batch.nodes))
 
 
 class MadeInWorker(TransformComponent):

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
 from typing import Literal
@@ -48,14 +47,12 @@ class PassageFallback:
         passage: Its number in the document, from 1.
         start: Where it begins in the document's text; None where that is not known.
         end: Where it ends.
-        status: "fallback".
         reason: Why its propositions could not be had. It never holds the passage's text.
     """
 
     passage: int
     start: int | None
     end: int | None
-    status: str
     reason: str
 
 
@@ -101,7 +98,6 @@ class IngestionSummary:
         statuses: Those passages by status: "ok", "repaired" and "fallback".
         fallback_reasons: The most frequent reasons of fallbacks, with their numbers.
         requests: What the requests came to.
-        version: The version of llama-pack-densex.
         findings: What checks found wrong with the propositions, by kind.
         report: Where the report with every document was written; "" where there is none. The report itself has not.
     """
@@ -117,7 +113,6 @@ class IngestionSummary:
     statuses: dict[str, int]
     fallback_reasons: dict[str, int]
     requests: RequestFigures
-    version: str
     findings: dict[str, int] = field(default_factory=dict)
     report: str = field(default="", compare=False)
 
@@ -249,10 +244,6 @@ class Watch:
         return self._propositionizer.figures.since(self._before)
 
     def _summed_up(self, why_stopped: str) -> IngestionSummary:
-        try:
-            ours = version("llama-pack-densex")
-        except PackageNotFoundError:  # run from a copied folder
-            ours = "unknown"
         return IngestionSummary(
             state="stopped" if why_stopped else "finished",
             why_stopped=why_stopped,
@@ -265,7 +256,6 @@ class Watch:
             statuses=dict(self._statuses),
             fallback_reasons=dict(self._reasons.most_common(_REASONS)),
             requests=self._figures(),
-            version=ours,
             findings=dict(self._findings.most_common()),
             report="" if self._report is None else str(self._report.path),
         )
@@ -316,7 +306,7 @@ def _outcome(parsed: ParsedDocument, replaced: bool) -> DocumentOutcome:
     nodes = [node for node in parsed.nodes if isinstance(node, TextNode)]
     passages = [node for node in nodes if node.metadata[GRANULARITY_KEY] == "passage"]
     fallbacks = [
-        PassageFallback(number, node.start_char_idx, node.end_char_idx, "fallback", _plain(node.metadata[REASON_KEY]))
+        PassageFallback(number, node.start_char_idx, node.end_char_idx, _plain(node.metadata[REASON_KEY]))
         for number, node in enumerate(passages, 1)
         if node.metadata.get(STATUS_KEY) == "fallback"
     ]

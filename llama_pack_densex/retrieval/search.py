@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -61,15 +59,24 @@ _ASKING = frozenset(
 
 
 class UnitRetriever(BaseRetriever):
-    """Finds units, and the passages they lead to.
+    """Finds units, and the passages they lead to: by embeddings, by words (BM25), or by both, fused by relative score.
 
     As a LlamaIndex retriever it returns the units, passage by passage, and a passage itself where that was found
     without any. Our recursive and auto-merging retrievers use `search`, which also says whether there is more to find.
 
+    Where both are asked (see `fuse`), the side by words counts as far as words go: by the share of the question's words
+    that its best passage holds, so that a passage with one of ten words is no better than it is. A question none of
+    whose words occurs is answered by the embeddings alone.
+
     Args:
-        index: The nodes.
+        index: The nodes. Without an embedding model they are searched by words alone.
         granularity: The units that are searched.
         filters: Only nodes whose metadata pass are searched; None means all.
+        dense_weight: The embeddings' share for a question, from 0 to 1; None leaves it to the words. At 0 only words
+            decide, and the question is not even embedded unless they find nothing; at 1 only embeddings, as for all
+            questions where this is None.
+        of_store: How the vector store is asked in its own hybrid mode, by fields of `VectorStoreQuery`; None means by
+            the embedding alone.
         callback_manager: LlamaIndex's, as for each of its retrievers.
     """
 
@@ -78,12 +85,15 @@ class UnitRetriever(BaseRetriever):
         index: NodeIndex,
         granularity: Sequence[str] = ("proposition",),
         filters: MetadataFilters | None = None,
+        dense_weight: Callable[[str], float | None] | None = None,
+        of_store: Mapping[str, Any] | None = None,
         callback_manager: CallbackManager | None = None,
     ) -> None:
         self._index, self._searched, self._filters = index, tuple(granularity), filters
+        self._dense_weight = dense_weight if dense_weight is not None else lambda question: 1.0
+        self._of_store = of_store
         super().__init__(callback_manager=callback_manager)
 
-    @abstractmethod
     def search(self, query: QueryBundle, k: int) -> SearchResult:
         """Search once.
 
@@ -91,9 +101,74 @@ class UnitRetriever(BaseRetriever):
             query: The question; its embedding is filled in where one is needed and missing.
             k: Units to look for.
         """
+        if self._index.embed_model is None:
+            return self.by_words(query, k)
+        weight = self._dense_weight(query.query_str)
+        if weight == 1:
+            return self.by_embedding(query, k)
+        by_words = self.by_words(query, max(k, HEAD_PASSAGES))
+        if weight == 0 and by_words.passages:
+            return by_words
+        units = max(k, DENSE_UNITS)
+        by_meaning = self.by_embedding(query, units)
+        while len(by_meaning.passages) < HEAD_PASSAGES and not by_meaning.exhausted:  # few passages with many units
+            units *= 2
+            by_meaning = self.by_embedding(query, units)
+        if not by_words.passages:
+            return by_meaning
+        fused = fuse(by_meaning.passages, by_words.passages, 1 / (1 + by_words.share) if weight is None else weight)
+        return SearchResult(fused, by_meaning.exhausted and by_words.exhausted)
+
+    def by_embedding(self, query: QueryBundle, k: int) -> SearchResult:
+        """Find the units whose embeddings are nearest to the question's.
+
+        The store holds other nodes beside the searched units. They are fetched too and dropped: filters by granularity
+        slow some stores down fiftyfold.
+        """
+        if query.embedding is None:
+            if not query.embedding_strs:
+                return _NOTHING
+            query.embedding = self._embed_model.get_agg_embedding_from_queries(_embeddable(query))
+        # other nodes are dropped: there is a passage for every few units, and a section for every few passages
+        passages = "passage" in self._searched
+        limit = max(k + 4 + (k // 8 if passages else k // 2), LEAST_UNITS if passages else 0)
+        while True:
+            about: dict[str, Any] = {"query_str": query.query_str, "filters": self._filters}
+            if self._of_store:
+                about |= {**self._of_store, "sparse_top_k": limit, "hybrid_top_k": limit}
+            found = self._index.search(VectorStoreQuery(query.embedding, limit, **about))
+            units = [node for node in found if node.granularity in self._searched]
+            if not self._of_store and units and units[0].similarity is None:
+                units = [node._replace(similarity=node.score) for node in units]
+            nothing_left = len(found) < limit
+            if len(units) >= k or nothing_left:
+                hits = collapse(units[:k], units if passages else ())
+                return SearchResult(hits, exhausted=nothing_left and len(units) <= k)
+            limit *= 2
+
+    def by_words(self, query: QueryBundle, k: int) -> SearchResult:
+        """Find passages by BM25, and rank the units of each found passage among themselves.
+
+        BM25 is that of LanceDB's full-text index over our tokens: the textbook's, with k1 1.2 and b 0.75, over the rows
+        that have words in a column. The index knows how words are told.
+        """
+        words = self._index.words
+        assert words is not None, "an index without words is not searched by words"
+
+        def find() -> SearchResult:
+            passing = self._index.store.passing(self._filters)
+            return find_by_words(self._index.words_now(), words, query.query_str, k, self._searched, passing)
+
+        found = self._index.reading(find)
+        if not found.passages:
+            logger.warning("No word of the question occurs in the searched passages: nothing is found by words.")
+        return found
 
     async def prepare(self, query: QueryBundle) -> None:
         """Embed a question, if it will be searched by embeddings, without blocking the event loop."""
+        is_due = self._index.embed_model is not None and query.embedding is None and query.embedding_strs
+        if is_due and self._dense_weight(query.query_str) != 0:
+            query.embedding = await self._embed_model.aget_agg_embedding_from_queries(_embeddable(query))
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         found = [
@@ -108,122 +183,10 @@ class UnitRetriever(BaseRetriever):
         await self.prepare(query_bundle)
         return await asyncio.to_thread(self._retrieve, query_bundle)
 
-
-class DenseUnitRetriever(UnitRetriever):
-    """Finds the units whose embeddings are nearest to the question's.
-
-    The store holds other nodes beside the searched units. They are fetched too and dropped: filters by granularity
-    slow some stores down fiftyfold.
-
-    Args:
-        *args: What `UnitRetriever` takes.
-        of_store: How the vector store is asked in its own hybrid mode, by fields of `VectorStoreQuery`; None means by
-            the embedding alone.
-        **kwargs: What `UnitRetriever` takes.
-    """
-
-    def __init__(self, *args: Any, of_store: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
-        self._of_store = of_store
-        super().__init__(*args, **kwargs)
-
-    async def prepare(self, query: QueryBundle) -> None:
-        if query.embedding is None and query.embedding_strs:
-            query.embedding = await self._embed_model.aget_agg_embedding_from_queries(_embeddable(query))
-
-    def search(self, query: QueryBundle, k: int) -> SearchResult:
-        if query.embedding is None:
-            if not query.embedding_strs:
-                return _NOTHING
-            query.embedding = self._embed_model.get_agg_embedding_from_queries(_embeddable(query))
-        # other nodes are dropped: there is a passage for every few units, and a section for every few passages
-        passages = "passage" in self._searched
-        limit = max(k + 4 + (k // 8 if passages else k // 2), LEAST_UNITS if passages else 0)
-        while True:
-            found = self._index.search(self._question(query, limit))
-            units = [node for node in found if node.granularity in self._searched]
-            if self._of_store is None and units and units[0].similarity is None:
-                units = [node._replace(similarity=node.score) for node in units]
-            nothing_left = len(found) < limit
-            if len(units) >= k or nothing_left:
-                hits = collapse(units[:k], units if passages else ())
-                return SearchResult(hits, exhausted=nothing_left and len(units) <= k)
-            limit *= 2
-
     @property
     def _embed_model(self) -> BaseEmbedding:
         assert self._index.embed_model is not None, "dense search needs an index with an embedding model"
         return self._index.embed_model
-
-    def _question(self, query: QueryBundle, limit: int) -> VectorStoreQuery:
-        question = VectorStoreQuery(query.embedding, limit, query_str=query.query_str, filters=self._filters)
-        if self._of_store is None:
-            return question
-        return replace(question, sparse_top_k=limit, hybrid_top_k=limit, **self._of_store)
-
-
-class LexicalUnitRetriever(UnitRetriever):
-    """Finds passages by BM25, and ranks the units of each found passage among themselves.
-
-    BM25 is that of LanceDB's full-text index over our tokens: the textbook's, with k1 1.2 and b 0.75, over the rows
-    that have words in a column. Takes what `UnitRetriever` takes; the index knows how words are told.
-    """
-
-    def search(self, query: QueryBundle, k: int) -> SearchResult:
-        words = self._index.words
-        assert words is not None, "an index without words is not searched by words"
-
-        def find() -> SearchResult:
-            passing = self._index.store.passing(self._filters)
-            return find_by_words(self._index.words_now(), words, query.query_str, k, self._searched, passing)
-
-        found = self._index.reading(find)
-        if not found.passages:
-            logger.warning("No word of the question occurs in the searched passages: nothing is found by words.")
-        return found
-
-
-class HybridUnitRetriever(UnitRetriever):
-    """Fuses dense search of the units with BM25 over their passages, by relative score (see `fuse`).
-
-    The side by words counts as far as words go: by the share of the question's words that its best passage holds, so
-    that a passage with one of ten words is no better than it is. A question none of whose words occurs is answered by
-    the dense side alone.
-
-    Args:
-        dense_weight: The dense side's share for a question, from 0 to 1; None leaves it to the words. At 0 only words
-            decide, and the question is not even embedded unless they find nothing; at 1 only embeddings.
-        **kwargs: What both sides take, and `UnitRetriever`.
-    """
-
-    def __init__(self, dense_weight: Callable[[str], float | None], **kwargs: Any) -> None:
-        self._dense, self._lexical = DenseUnitRetriever(**kwargs), LexicalUnitRetriever(**kwargs)
-        self._dense_weight = dense_weight
-        super().__init__(**kwargs)
-
-    async def prepare(self, query: QueryBundle) -> None:
-        if self._dense_weight(query.query_str) != 0:
-            await self._dense.prepare(query)
-
-    def search(self, query: QueryBundle, k: int) -> SearchResult:
-        weight = self._dense_weight(query.query_str)
-        if weight == 1:
-            return self._dense.search(query, k)
-        by_words = self._lexical.search(query, max(k, HEAD_PASSAGES))
-        if weight == 0 and by_words.passages:
-            return by_words
-        by_meaning = self._search_dense(query, k)
-        if not by_words.passages:
-            return by_meaning
-        fused = fuse(by_meaning.passages, by_words.passages, 1 / (1 + by_words.share) if weight is None else weight)
-        return SearchResult(fused, by_meaning.exhausted and by_words.exhausted)
-
-    def _search_dense(self, query: QueryBundle, k: int) -> SearchResult:
-        units = max(k, DENSE_UNITS)
-        found = self._dense.search(query, units)
-        while len(found.passages) < HEAD_PASSAGES and not found.exhausted:  # few passages with many units
-            units *= 2
-            found = self._dense.search(query, units)
-        return found
 
 
 def dense_weight(

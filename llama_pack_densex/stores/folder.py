@@ -17,7 +17,7 @@ from llama_index.core.storage.docstore import BaseDocumentStore
 from llama_index.core.vector_stores.simple import SimpleVectorStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
-from llama_pack_densex.stores.index import node_store
+from llama_pack_densex.stores.foreign import adapter_for
 from llama_pack_densex.stores.lance import LanceNodes, LanceVectorStore
 from llama_pack_densex.stores.manifest import FILE, InvalidIndexError, Manifest, is_index
 from llama_pack_densex.stores.node_store import NodeStore
@@ -94,7 +94,7 @@ class IndexFolder:
 
             vector_store = exact_store(1) if manifest.vector_store.startswith("Faiss") else SimpleVectorStore()
         try:
-            store = node_store(vector_store, docstore)
+            store = adapter_for(vector_store, docstore)
             store.reload(self.data, manifest.version)
         except ValueError as error:
             raise InvalidIndexError(str(error)) from error

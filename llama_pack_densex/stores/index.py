@@ -1,25 +1,31 @@
-"""One index over the store that its nodes are in."""
+"""One index over the store that its nodes are in, brought from one whole state to the next."""
 
 from __future__ import annotations
 
 import logging
+import re
+import shutil
+import threading
+import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from datetime import timedelta
+from errno import ENOSPC
 from itertools import chain, islice
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode, MetadataMode
-from llama_index.core.storage.docstore import BaseDocumentStore
-from llama_index.core.vector_stores.types import BasePydanticVectorStore, VectorStoreQuery
+from llama_index.core.vector_stores.types import VectorStoreQuery
 
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY
 from llama_pack_densex.node_parsers.nodes import PIECE, piece_of
-from llama_pack_densex.stores.lance import LanceNodes, LanceVectorStore
+from llama_pack_densex.stores.folder import IndexFolder
+from llama_pack_densex.stores.lance import LanceNodes
 from llama_pack_densex.stores.lance_table import TableVersion, same_dimension
-from llama_pack_densex.stores.manifest import VersionGoneError
+from llama_pack_densex.stores.manifest import OLD_VERSIONS, InvalidIndexError, Manifest, VersionGoneError, is_index
 from llama_pack_densex.stores.node_store import (
     Contents,
     DocumentRecord,
@@ -30,6 +36,7 @@ from llama_pack_densex.stores.node_store import (
     check_question,
     nowhere,
 )
+from llama_pack_densex.stores.words import FOLDER as WORDS
 from llama_pack_densex.stores.words import Words, WordsBeside
 
 logger = logging.getLogger(__name__)
@@ -39,35 +46,53 @@ T = TypeVar("T")
 _NODES_READ_AT_ONCE = 500
 _EMBEDDED_AT_ONCE = 2_048
 _MOST_ANSWERS = 3  # where others keep writing
+_FULL = re.compile(r"\(os error (28|112)\)")  # as LanceDB says it
+_MAKE_ROOM = "the disk is full. What the index has stays, and kept replies do: free some space, and run the same again"
+_REBUILD = "empty the vector store, and index the documents again"
 
 
 class NodeIndex:
     """All nodes of a corpus, of all granularities: embedded and written together, read back by id in one batch.
 
+    In a folder, the manifest names the version of the store and what made the index. What a writer that was stopped
+    had written after its last commit is left out by the next one in the embedded store. Other stores keep it, so the
+    next writer compares the words with them. Without a folder, the store alone says what made it.
+
     Args:
         store: Where the nodes are; None means an embedded one in memory.
         embed_model: Embeds nodes; None for an embedded store that is searched lexically, and where nothing is written.
         words: How the words are told that passages are found by; None where they are not searched by words.
+        folder: The folder, created or opened; None where there is none.
+        current: The manifest; None where there is no index yet.
 
     Attributes:
         missing_links: How often a found unit led to a node that is not in the index, since this object was made.
-        beside: The words, where the store does not have them itself; else nothing.
-        changed: Whether something was written; who has made that lasting sets it back.
+        beside: The words, where the store does not have them itself.
+        changed: Whether something was written that is not committed.
+        current: What is committed.
     """
 
     def __init__(
-        self, store: NodeStore | None = None, embed_model: BaseEmbedding | None = None, words: Words | None = None
+        self,
+        store: NodeStore | None = None,
+        embed_model: BaseEmbedding | None = None,
+        words: Words | None = None,
+        folder: IndexFolder | None = None,
+        current: Manifest | None = None,
     ) -> None:
         self.store = store if store is not None else LanceNodes()
-        self.embed_model = embed_model
+        self.embed_model, self.words, self.current = embed_model, words, current
         self.missing_links = 0
         self.changed = False
-        self._place: Path | None = None  # where a folder has the data; None where there is no folder
-        self.words = words
-        self.beside = WordsBeside(None if isinstance(self.store, LanceNodes) else words)
-        self._spare, self._spare_of = WordsBeside(words), ""  # for which version of a LanceDB table that lacks them
-        if words is not None and isinstance(self.store, LanceNodes):
-            self.store.words = words
+        self.beside = WordsBeside(words)
+        self._beside_of = ""  # for which version of a LanceDB table that lacks them
+        self._folder = folder
+        self._following = threading.Lock()
+        self._threads = threading.RLock()  # those that write wait for one another, as they do by a folder's lock
+        if isinstance(self.store, LanceNodes):
+            self.store.words = words if words is not None else self.store.words
+            if folder is not None:
+                self.store.read_by, self.store.change_in = self.reading, self._changing
 
     def records(self, granularity: str | None = None) -> Iterator[NodeRecord]:
         """All nodes in short, or those of one granularity."""
@@ -122,36 +147,31 @@ class NodeIndex:
     def words_now(self) -> TableVersion:
         """The table of words as the nodes are now; for an index that is searched by words."""
         assert self.words is not None, "an index without words is not searched by words"
-        if not isinstance(self.store, LanceNodes):
-            return self.beside.now(self.store.records)
-        now = self.store.searched_by_words
-        if now is not None:
-            return now
-        if self._spare_of != self.store.version:
-            self._spare, self._spare_of = WordsBeside(self.words), self.store.version
-        return self._spare.now(self.store.records)
+        if isinstance(self.store, LanceNodes):
+            if (now := self.store.searched_by_words) is not None:
+                return now
+            if self._beside_of != self.store.version:
+                self.beside.forget()
+                self._beside_of = self.store.version
+        return self.beside.now(self.store.records)
 
-    def settle_words(self, folder: Path | None) -> None:
-        """Bring the words in step with the nodes; for who writes to the index.
-
-        Args:
-            folder: The index folder's data, where words are kept that the store does not keep; None where it has none.
-        """
+    def _settle_words(self) -> None:
+        """Bring the words in step with the nodes, in the store or beside it; without a folder, these wait."""
         if isinstance(self.store, LanceNodes):
             before = self.store.version
             self.store.make_words()
             self.changed = self.changed or self.store.version != before
-        elif folder is not None:
-            self.beside.settle(folder, self.store.records)
+        elif self._folder is not None:
+            self.beside.settle(self._folder.data, self.store.records)
 
     def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
         """Read nodes in one batch; ids that are not there are left out."""
-        return self.read(node_ids, []).nodes
+        return self.read(node_ids, [])[0]
 
     def read(self, node_ids: Sequence[str], record_ids: Sequence[str]) -> Contents:
         """Read some nodes whole and others in short, in one batch; ids that are not there are left out."""
         if not node_ids and not record_ids:  # several vector stores return everything for an empty list
-            return Contents({}, {})
+            return {}, {}
         return self.reading(lambda: self.store.read(node_ids, record_ids))
 
     def all_nodes(self, granularity: str | None = None) -> Iterator[BaseNode]:
@@ -218,31 +238,139 @@ class NodeIndex:
 
     def reading(self, read: Callable[[], T]) -> T:
         """Read; from the current version, where the one that was opened, or all of its index, is gone."""
-        if self._place is not None and not self._place.is_dir() and self._is_replaced():
-            self._follow()  # what was read before may still be answered from memory
+        folder = self._folder
+        if folder is not None and not folder.data.is_dir() and is_index(folder.path):
+            self._follow(folder)  # what was read before may still be answered from memory
         try:
             return read()
         except VersionGoneError:
-            if not self._follow():
+            if folder is None:  # what lasts in memory is never gone
                 raise
+            self._follow(folder)
             return read()
 
-    def _is_replaced(self) -> bool:
-        """Whether the index was made anew in its place."""
-        return False
+    def _follow(self, folder: IndexFolder) -> None:
+        """Go on with the index's current state, as who reads it; also where it was made anew by the same model.
 
-    def _follow(self) -> bool:
-        """Go on with the current version of the store where the one that was opened is gone; whether it is known."""
-        return False
+        Raises:
+            InvalidIndexError: It was removed, or made anew otherwise, or this state cannot be read either.
+        """
+        with self._following:
+            there, here = Manifest.read(folder.path), self.current
+            is_alike = here and (here.vector_store, here.embed_model) == (there.vector_store, there.embed_model)
+            if here and is_alike and self.store.version and there.data != here.data:
+                folder.data = folder.path / there.data
+            else:
+                self._check_same(folder, there)
+            if there != here:
+                self.store.reload(folder.data, there.version)
+                self.beside.reopen(folder.data, there.version)
+                self.current = there
 
-    def _begin(self) -> None:
-        """A change follows, which a stop may leave half done."""
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Be the only writer, from the index's current state on, whoever made that.
+
+        Raises:
+            IndexInUseError: There is another writer.
+            InvalidIndexError: The index was made anew since it was opened.
+            OSError: The disk is full; what was committed stays.
+        """
+        folder = self._folder
+        try:
+            with self._threads, nullcontext() if folder is None else folder.lock.held():
+                if folder is not None:
+                    self._catch_up(folder)
+                self._settle_words()
+                yield
+        except (OSError, RuntimeError) as error:
+            if getattr(error, "errno", None) != ENOSPC and not _FULL.search(str(error)):
+                raise
+            where = None if folder is None else str(folder.path)
+            raise OSError(ENOSPC, _MAKE_ROOM, where) from error
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Keep what LlamaIndex's own index changes."""
+        with self.writing():
+            yield
+            if self.current is not None:
+                self.commit(self.current)
+
+    def commit(self, about: Manifest, midway: bool = False) -> None:
+        """Make what is in the store the index's state; documents that are all blank make no index.
+
+        Args:
+            about: What made the index; its data and version do not matter.
+            midway: Whether more will be written at once. Then nothing is committed without a folder, nor of a store
+                that has no transactions.
+        """
+        folder, store = self._folder, self.store
+        if midway and (folder is None or not (store.atomic or self.current is None)):
+            store.maintain(midway)
+            return
+        if self.current is None and store.is_empty():
+            return
+        manifest = self._write(about)
+        maintained = store.maintain(midway)
+        if maintained:
+            self.changed = True
+            manifest = self._write(about)
+        if folder is not None and (maintained or not midway):
+            store.clean(OLD_VERSIONS)
+            folder.clean(manifest)
+
+    def commit_anew(self, about: Manifest) -> None:
+        """Write everything anew, commit that as `commit` does, and leave nothing of what was deleted."""
+        self.compact()
+        if self._folder is not None and self.words is None:
+            shutil.rmtree(self._folder.data / WORDS, ignore_errors=True)  # which nobody keeps in step here
+        self.commit(about)
+        self.store.clean(timedelta(0))
+
+    def _write(self, about: Manifest) -> Manifest:
+        folder, store = self._folder, self.store
+        version = store.version or (self.current.version if self.current and not self.changed else new_name())
+        manifest = replace(about, data=folder.data.name if folder is not None else "", version=version)
+        if manifest != self.current:
+            store.write_about(manifest.as_text())
+            if folder is not None:
+                store.persist(folder.data, version)
+                manifest.write(folder.path)
+            self.changed = False
+            self.current = manifest
+        self.beside.done(version)
+        return manifest
+
+    def _catch_up(self, folder: IndexFolder) -> None:
+        there = Manifest.read(folder.path) if is_index(folder.path) else None
+        self._check_same(folder, there)
+        if there is None:
+            return
+        if self.current is not None and there.version != self.current.version and not self.store.version:
+            self.store.reload(folder.data, there.version)
+        self.store.roll_back(there.version)
+        if there != self.current:
+            self.beside.reopen(folder.data, there.version)
+        self.current = there
+        now = about(self.store)
+        if not self.store.atomic and (now is None or now.version != there.version):
+            # a writer was stopped, or another one keeps its folder elsewhere: the words may lack what it wrote
+            self.changed = True
+            self.beside.forget()
+
+    def _check_same(self, folder: IndexFolder, there: Manifest | None) -> None:
+        if (there.data if there else "") != (self.current.data if self.current else ""):
+            raise InvalidIndexError(
+                f"the index in {folder.path} was removed or made anew since it was opened: load it again"
+            )
 
     @contextmanager
     def _change(self) -> Iterator[None]:
-        """Change the store, and the words beside it."""
-        if not self.changed:
-            self._begin()
+        """Change the store, and the words beside it, which a stop may leave half done."""
+        if not self.changed and not self.store.atomic and self.current is not None:
+            self.beside.begin()
+            self.store.write_about(replace(self.current, version=new_name()).as_text())
         try:
             yield
         except BaseException:
@@ -289,17 +417,16 @@ def _piece(node: BaseNode) -> tuple[str, str | None]:
     return piece_of(str(node.metadata.get(DOCUMENT_HASH_KEY, "")))
 
 
-def node_store(vector_store: BasePydanticVectorStore | None, docstore: BaseDocumentStore | None = None) -> NodeStore:
-    """The store of an index that is kept in a LlamaIndex vector store.
+def about(store: NodeStore) -> Manifest | None:
+    """What a vector store says about the index in it.
 
-    Args:
-        vector_store: None means an embedded one in memory.
-        docstore: Used where the vector store cannot give nodes back.
+    Raises:
+        InvalidIndexError: That is damaged, or of another version of this package.
     """
-    if vector_store is None:
-        return LanceNodes()
-    if isinstance(vector_store, LanceVectorStore):
-        return vector_store.nodes
-    from llama_pack_densex.stores.foreign import adapter_for
+    text = store.read_about()
+    return None if text is None else Manifest.parsed(text, f"the index in the {store.name}", _REBUILD)
 
-    return adapter_for(vector_store, docstore)
+
+def new_name() -> str:
+    """A name for the state of a store that does not tell its own."""
+    return uuid.uuid4().hex

@@ -251,14 +251,12 @@ class LanceNodes(NodeTable, NodeStore):
             self.compact(lambda rows: words.added_to(rows, stated))
 
     def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
-        return self.read(node_ids, ()).nodes
+        return self.read(node_ids, ())[0]
 
     def read(self, node_ids: Sequence[str], record_ids: Sequence[str]) -> Contents:
         contents = self.now.contents([*node_ids, *record_ids])
-        return Contents(
-            {node_id: to_node(contents[node_id]) for node_id in node_ids if node_id in contents},
-            {node_id: to_record(contents[node_id]) for node_id in record_ids if node_id in contents},
-        )
+        nodes = {node_id: to_node(contents[node_id]) for node_id in node_ids if node_id in contents}
+        return nodes, {node_id: to_record(contents[node_id]) for node_id in record_ids if node_id in contents}
 
     def search(self, question: VectorStoreQuery) -> list[FoundNode]:
         now, limit = self.now, question.similarity_top_k

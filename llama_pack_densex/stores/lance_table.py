@@ -18,7 +18,7 @@ import errno
 import re
 import threading
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cached_property
@@ -79,9 +79,8 @@ class TableVersion:
         self._read: _Directory | None = None
         self._begun: set[str] = set()  # by what it was searched
         if version:
-            with self.reading():
-                self.table = LOOP.run(connection.open_table(TABLE, version=version))
-                self.schema = LOOP.run(self.table.schema())
+            self.table = self._run(connection.open_table(TABLE, version=version))
+            self.schema = self._run(self.table.schema())
 
     @property
     def dimension(self) -> int | None:
@@ -90,10 +89,7 @@ class TableVersion:
 
     def count(self, condition: str | None = None) -> int:
         """How many rows there are."""
-        if self.table is None:
-            return 0
-        with self.reading():
-            return int(LOOP.run(self.table.count_rows(condition)))
+        return 0 if self.table is None else int(self._run(self.table.count_rows(condition)))
 
     def scan(self, columns: Sequence[str], condition: str | None = None) -> Iterator[pa.RecordBatch]:
         """Some columns of all rows, or of those that meet a condition, a batch at a time."""
@@ -125,9 +121,9 @@ class TableVersion:
         indexed = self._indexed
         if not {PASSAGE_WORDS, UNIT_WORDS} <= indexed.keys():
             return False
-        with suppress(InvalidIndexError), self.reading():  # what is damaged is told by the search
+        with suppress(InvalidIndexError):  # what is damaged is told by the search
             for column in (PASSAGE_WORDS, UNIT_WORDS) if self.rows <= _ROWS_WARMED else ():
-                LOOP.run(self.table.prewarm_index(indexed[column]))
+                self._run(self.table.prewarm_index(indexed[column]))
         lacking = self.count(f"granularity = 'passage' AND {PASSAGE_WORDS} IS NULL")
         _give_back()
         return not lacking
@@ -163,8 +159,7 @@ class TableVersion:
         places = None if self._read is None else self._read.rows_of(distinct)
         if places is None:
             return dict(self.values(["id", column], is_any_of("id", distinct)))
-        with self.reading():
-            found = LOOP.run(self.table.take_row_ids(places).with_row_id().select([column]).to_arrow())
+        found = self._run(self.table.take_row_ids(places).with_row_id().select([column]).to_arrow())
         ids = dict(zip(places, distinct, strict=True))
         return dict(zip(map(ids.__getitem__, found["_rowid"].to_pylist()), found[column].to_pylist(), strict=True))
 
@@ -203,8 +198,7 @@ class TableVersion:
         """The places of the best rows, and their scores or distances; best first."""
         search = search.where(condition) if condition else search
         search = search.with_row_id().select([column]).limit(max(1, min(limit, self.rows)))
-        with self.reading():
-            found = LOOP.run(search.to_arrow())
+        found = self._run(search.to_arrow())
         if column not in self._begun:  # LanceDB has read an index for it
             self._begun.add(column)
             _give_back()
@@ -228,8 +222,11 @@ class TableVersion:
     @cached_property
     def _indexed(self) -> dict[str, str]:
         """The columns that have an index, with its name."""
+        return {index.columns[0]: index.name for index in self._run(self.table.list_indices())}
+
+    def _run(self, asked: Coroutine[Any, Any, Any]) -> Any:
         with self.reading():
-            return {index.columns[0]: index.name for index in LOOP.run(self.table.list_indices())}
+            return LOOP.run(asked)
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -438,15 +435,15 @@ class NodeTable:
                         table.delete(ALL)
             self._follow()
 
-    def reopen(self, version: str, folder: str) -> None:
+    def reload(self, folder: Path, version: str) -> None:
         """Read another version, which another process made, or another table in its place; nothing is written.
 
         Raises:
             InvalidIndexError: The version is not there any more.
         """
         with self._writing:
-            if folder != self.uri:
-                NodeTable.__init__(self, folder, int(version))
+            if str(folder) != self.uri:
+                NodeTable.__init__(self, str(folder), int(version))
             elif int(version) != self.now.version:
                 self.now = self._at(int(version))
 

@@ -67,13 +67,10 @@ class NodeStore(ABC):
         return ""
 
     def reload(self, folder: Path, version: str) -> None:  # noqa: B027  # most stores have nothing to do
-        """Read the state that `persist` wrote into a folder by this name; for stores that keep files there."""
+        """Read this state, which is kept in a folder, whoever wrote it; for stores that keep files there."""
 
     def roll_back(self, version: str) -> None:  # noqa: B027  # most stores have nothing to do
         """Go on from this state, and leave out what was written after it; for stores that tell their state."""
-
-    def reopen(self, version: str, folder: str) -> None:  # noqa: B027  # most stores have nothing to do
-        """Read this state, which another process made in a folder; for stores that tell their state."""
 
     def maintain(self, midway: bool = False) -> bool:
         """Do what keeps the store quick and small, if it is due; whether the store's state is another one now.
@@ -126,10 +123,8 @@ class NodeStore(ABC):
     def read(self, node_ids: Sequence[str], record_ids: Sequence[str]) -> Contents:
         """Read some nodes whole and others in short, in one batch."""
         fetched = self.fetch(list(dict.fromkeys([*node_ids, *record_ids])))
-        return Contents(
-            {node_id: fetched[node_id] for node_id in node_ids if node_id in fetched},
-            {node_id: NodeRecord.of(fetched[node_id]) for node_id in record_ids if node_id in fetched},
-        )
+        nodes = {node_id: fetched[node_id] for node_id in node_ids if node_id in fetched}
+        return nodes, {node_id: NodeRecord.of(fetched[node_id]) for node_id in record_ids if node_id in fetched}
 
     @abstractmethod
     def search(self, question: VectorStoreQuery) -> list[FoundNode]:
@@ -271,6 +266,9 @@ class NodeRecord:
         )
 
 
+Contents = tuple[dict[str, BaseNode], dict[str, NodeRecord]]
+"""Some nodes whole and others in short, by id."""
+
 # Nothing is searched by the other two, which are told of nodes that are read.
 RECORD_COLUMNS = tuple(field.name for field in fields(NodeRecord) if field.name not in ("span", "unverified"))
 
@@ -331,19 +329,6 @@ class FoundNode(NamedTuple):
     def leads_to(self) -> str:
         """The id of the passage that is read where this node was found; of a passage, its own."""
         return self.passage_id or self.id
-
-
-@dataclass(frozen=True)
-class Contents:
-    """What is read of some nodes in one batch.
-
-    Args:
-        nodes: Whole nodes by id.
-        records: Others in short, by id.
-    """
-
-    nodes: dict[str, BaseNode]
-    records: dict[str, NodeRecord]
 
 
 @dataclass(frozen=True)

@@ -167,6 +167,8 @@ def open_url(url: str, dimension: int | None) -> BasePydanticVectorStore:
             f"{redacted(url)} is no store that is known: use one of {known}, or a folder's path for the embedded one"
         )
     address = _postgres_address(url) if scheme == "postgresql" else _address(url, servers=scheme != "faiss")
+    if address.path is not None and dimension is None and not address.path.exists():
+        raise address.missing()
     try:
         return _OPENERS[scheme](address, dimension)
     except ImportError as error:
@@ -232,7 +234,7 @@ def _open_chroma(address: StoreAddress, dimension: int | None) -> BasePydanticVe
     from llama_index.vector_stores.chroma import ChromaVectorStore
 
     path = address.path
-    if path is not None and dimension is None and not (path / "chroma.sqlite3").is_file():
+    if path is not None and dimension is None and not (path / "chroma.sqlite3").is_file():  # which it would make
         raise address.missing()
     with address.reaching("" if path is None else _TORN):
         client: Any
@@ -259,8 +261,6 @@ def _open_qdrant(address: StoreAddress, dimension: int | None) -> BasePydanticVe
     from llama_index.vector_stores.qdrant import QdrantVectorStore
     from qdrant_client import AsyncQdrantClient, QdrantClient
 
-    if address.path is not None and dimension is None and not address.path.is_dir():
-        raise address.missing()
     asynchronous: Any = None
     with address.reaching():
         if address.path is not None:
@@ -280,8 +280,6 @@ def _open_milvus(address: StoreAddress, dimension: int | None) -> BasePydanticVe
     if address.path is not None:
         if address.path.suffix != ".db":
             raise ValueError(f"{address.name}: the file of Milvus Lite must end in .db; a server needs a port")
-        if dimension is None and not address.path.exists():
-            raise address.missing()
         address.path.parent.mkdir(parents=True, exist_ok=True)
     place = {"uri": str(address.path or address.http), "token": f"{address.user}:{address.password}".strip(":")}
     with address.reaching():
@@ -302,7 +300,6 @@ def _open_postgres(address: StoreAddress, dimension: int | None) -> BasePydantic
     """Open a table of PostgreSQL with pgvector."""
     import sqlalchemy as sa
     from llama_index.vector_stores.postgres import PGVectorStore
-    from pgvector.sqlalchemy import HALFVEC
     from sqlalchemy.dialects.postgresql import JSONB
     from sqlalchemy.ext.asyncio import create_async_engine
 
@@ -325,9 +322,7 @@ def _open_postgres(address: StoreAddress, dimension: int | None) -> BasePydantic
             raise address.missing()
     size = columns["embedding"].dim if columns else dimension
     address.check(metric, size, dimension)
-    is_half = isinstance(columns.get("embedding"), HALFVEC)
-    hnsw: dict[str, Any] = {"hnsw_m": 16, "hnsw_ef_construction": 64, "hnsw_ef_search": 100}
-    hnsw["hnsw_dist_method"] = f"{'halfvec' if is_half else 'vector'}_cosine_ops"
+    hnsw = {"hnsw_m": 16, "hnsw_ef_construction": 64, "hnsw_ef_search": 100, "hnsw_dist_method": "vector_cosine_ops"}
     store: BasePydanticVectorStore = PGVectorStore(
         engine=engine,
         async_engine=create_async_engine(asynchronous.set(drivername="postgresql+asyncpg")),
@@ -336,7 +331,6 @@ def _open_postgres(address: StoreAddress, dimension: int | None) -> BasePydantic
         perform_setup=dimension is not None,
         initialization_fail_on_error=True,
         use_jsonb=not columns or isinstance(columns["metadata_"], JSONB),
-        use_halfvec=is_half,
         hnsw_kwargs=hnsw if size is not None and size <= _HNSW_DIMENSIONS else None,
     )
     return store

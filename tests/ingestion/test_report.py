@@ -52,7 +52,6 @@ SUMMARY = IngestionSummary(
     statuses={"ok": 7950, "repaired": 41, "fallback": 9},
     fallback_reasons={"the reply was refused": 5, "the reply was cut off twice": 3},
     requests=RequestFigures(Usage(8120, 5_431_020, 3_212_100, 1_200_000), 4.1234, "USD", 5000, 12, 3, "gpt-4o-mini"),
-    version="0.1.0",
 )
 
 
@@ -222,7 +221,7 @@ def test_a_fallback_is_told_with_its_place(path: Path) -> None:
     with watch_of(path) as watch:
         watch.done(parsed(TIDES, "refused"), replaced=False)
     (outcome,) = read_report(path).documents
-    assert outcome.fallbacks == (PassageFallback(2, None, None, "fallback", "refused"),)
+    assert outcome.fallbacks == (PassageFallback(2, None, None, "refused"),)
 
 
 def test_a_summary_is_told_in_a_few_rows() -> None:

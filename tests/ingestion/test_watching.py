@@ -93,7 +93,7 @@ def test_a_passage_that_fell_back_is_reported_with_its_place_and_reason(
         watch.done(parsed(Document(id_="港", text=text), asking(server)), replaced=False)
     (outcome,) = read_report(path).documents
     (fallback,) = outcome.fallbacks
-    assert fallback == PassageFallback(1, 0, len(text), "fallback", fallback.reason)
+    assert fallback == PassageFallback(1, 0, len(text), fallback.reason)
     assert "content filter" in fallback.reason
     assert "Sentences stand in for propositions in 1 of 1 passages" in caplog.text
     assert "content filter stopped the reply (1)" in caplog.text

@@ -12,7 +12,7 @@ from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 from llama_pack_densex.retrieval.context import assemble_context, choose_facts, count_words, rank_facts
 from llama_pack_densex.retrieval.hits import collapse, matched_units
 from llama_pack_densex.retrieval.retrievers import PropositionAutoMergingRetriever, PropositionRecursiveRetriever
-from llama_pack_densex.retrieval.search import DenseUnitRetriever, LexicalUnitRetriever, UnitRetriever
+from llama_pack_densex.retrieval.search import UnitRetriever
 from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.node_store import FoundNode
 from llama_pack_densex.stores.words import Words
@@ -40,9 +40,7 @@ def build(
         parser.base_parser.chunk_size = 35
     index = NodeIndex(embed_model=TrigramEmbedding() if kind == "dense" else None, words=Words.by("bigrams"))
     index.replace([], parser.get_nodes_from_documents(documents or many_documents()))
-    if kind == "dense":
-        return DenseUnitRetriever(index), index
-    return LexicalUnitRetriever(index=index), index
+    return UnitRetriever(index), index
 
 
 built = functools.cache(build)

@@ -140,7 +140,7 @@ def test_a_store_that_was_emptied_answers_everything(nodes: LanceNodes) -> None:
     nodes.clean(timedelta(0))
     assert ids_found(nodes, "a/1", 3) == []
     assert ids_found(nodes, "a/1", 3, one_of("n", [1])) == []
-    assert nodes.read(["a/p"], ["a/1"]).records == {}
+    assert nodes.read(["a/p"], ["a/1"]) == ({}, {})
     assert nodes.vector_store.query(VectorStoreQuery(vector_of("a/1"), 3, doc_ids=["a"])).ids == []
 
 
@@ -154,11 +154,11 @@ def test_a_store_that_was_emptied_takes_embeddings_of_another_dimension(nodes: L
 def test_nodes_and_records_are_read_together(nodes: LanceNodes) -> None:
     parts = [*document("a", tags=["ä", "二"]), *document("b")]
     nodes.replace([], parts)
-    contents = nodes.read(["b/p", "gone", "a/p"], ["a/0", "a/p", "gone"])
-    assert list(contents.nodes) == ["b/p", "a/p"]
-    assert contents.nodes["a/p"].metadata == parts[0].metadata
-    assert contents.records == {"a/0": NodeRecord.of(parts[1]), "a/p": NodeRecord.of(parts[0])}
-    assert nodes.read([], []).nodes == {}
+    whole, records = nodes.read(["b/p", "gone", "a/p"], ["a/0", "a/p", "gone"])
+    assert list(whole) == ["b/p", "a/p"]
+    assert whole["a/p"].metadata == parts[0].metadata
+    assert records == {"a/0": NodeRecord.of(parts[1]), "a/p": NodeRecord.of(parts[0])}
+    assert nodes.read([], []) == ({}, {})
 
 
 def test_records_of_one_granularity(nodes: LanceNodes) -> None:

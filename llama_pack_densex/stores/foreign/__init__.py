@@ -8,6 +8,7 @@ from importlib import import_module
 from llama_index.core.storage.docstore import BaseDocumentStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
+from llama_pack_densex.stores.lance import LanceNodes, LanceVectorStore
 from llama_pack_densex.stores.node_store import NodeStore
 
 # of the stores' classes, by name, since importing an integration needs the store's own packages
@@ -21,17 +22,19 @@ _MODULES = {
 }
 
 
-def adapter_for(vector_store: BasePydanticVectorStore, docstore: BaseDocumentStore | None = None) -> NodeStore:
-    """The adapter for a store of LlamaIndex.
+def adapter_for(vector_store: BasePydanticVectorStore | None, docstore: BaseDocumentStore | None = None) -> NodeStore:
+    """The store of an index that is kept in a vector store of LlamaIndex.
 
     Args:
-        vector_store: Any but our own `LanceVectorStore`.
+        vector_store: None means an embedded one in memory.
         docstore: Where the nodes are kept if the store keeps no text, cannot return nodes, or is one that nothing is
             known of; others need none.
 
     Raises:
         ValueError: It is none, or LlamaIndex's own `LanceDBVectorStore`.
     """
+    if vector_store is None:
+        return LanceNodes()
     if not isinstance(vector_store, BasePydanticVectorStore):
         raise ValueError(f"vector_store must be a vector store of LlamaIndex, not a {type(vector_store).__name__}")
     for name in (cls.__name__ for cls in type(vector_store).__mro__):
@@ -45,6 +48,8 @@ def adapter_for(vector_store: BasePydanticVectorStore, docstore: BaseDocumentSto
             adapters = import_module(f"{__name__}.{_MODULES[name]}")
             adapter: Callable[..., NodeStore] = getattr(adapters, f"{_MODULES[name].capitalize()}Nodes")
             return adapter(vector_store, docstore) if _MODULES[name] == "faiss" else adapter(vector_store)
+    if isinstance(vector_store, LanceVectorStore):
+        return vector_store.nodes
     gives_back = type(vector_store).get_nodes is not BasePydanticVectorStore.get_nodes
     if docstore is None and vector_store.stores_text and gives_back:
         from llama_pack_densex.stores.foreign.alone import StoreAlone

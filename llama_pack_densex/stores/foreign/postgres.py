@@ -15,9 +15,8 @@ from llama_index.core.vector_stores.utils import node_to_metadata_dict
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 from llama_pack_densex.stores.foreign.alone import Measured, StoreAlone
-from llama_pack_densex.stores.foreign.wire import CONTENT_KEY, HEAD_KEY, LEADS_TO, Condition, Row
+from llama_pack_densex.stores.foreign.wire import CONTENT_KEY, LEADS_TO, Condition, Row
 
 _LEAST_CANDIDATES = 200  # of an HNSW search: with as many as are asked for, few of the nearest are found
 _MOST_CANDIDATES = 1000  # pgvector's HNSW index looks at no more of them
@@ -93,14 +92,6 @@ class PostgresNodes(StoreAlone):
         asked = sa.select(table.node_id, table.metadata_, table.text).where(self._is_any_of(node_ids))
         with self._engine.connect() as connection:
             return [Row(*row) for row in connection.execute(asked)]
-
-    def _members(self, document_ids: Sequence[str]) -> Iterable[Row]:
-        keys = (GRANULARITY_KEY, HEAD_KEY)
-        asked = sa.select(self._table.c.node_id, *(self._table.c.metadata_[key] for key in keys)).where(
-            self._value("ref_doc_id").in_(document_ids)
-        )
-        with self._engine.connect() as connection:
-            return [Row(row[0], dict(zip(keys, row[1:], strict=True))) for row in connection.execute(asked)]
 
     def _drop(self, node_ids: Sequence[str]) -> None:
         self._session.execute(sa.delete(self._table).where(self._is_any_of(node_ids)))

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 import pytest
+from llama_index.core.schema import BaseNode
+from llama_index.core.vector_stores.simple import SimpleVectorStore
 
 from llama_pack_densex.stores.foreign import adapter_for
 from llama_pack_densex.stores.foreign.alone import StoreAlone
@@ -52,10 +55,18 @@ def test_llama_index_s_own_lancedb_store_is_refused() -> None:
 
 def test_a_store_that_does_not_find_what_was_written_is_refused() -> None:
     with pytest.raises(ValueError, match="does not return nodes by document"):
-        adapter_for(LanceVectorStore()).replace([], TEA)
+        StoreAlone(LanceVectorStore()).replace([], TEA)
 
 
 def test_a_store_that_nothing_is_known_of_is_used_with_a_docstore_where_one_is_given() -> None:
     from llama_index.core.storage.docstore import SimpleDocumentStore
 
-    assert isinstance(adapter_for(LanceVectorStore(), SimpleDocumentStore()), DocstoreNodes)
+    class OtherStore(SimpleVectorStore):
+        """Of a class that no adapter is for; it gives nodes back."""
+
+        stores_text: bool = True
+
+        def get_nodes(self, *args: Any, **kwargs: Any) -> list[BaseNode]:
+            return []
+
+    assert isinstance(adapter_for(OtherStore(), SimpleDocumentStore()), DocstoreNodes)
