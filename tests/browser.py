@@ -6,7 +6,7 @@ import base64
 import fcntl
 import json
 import os
-import select
+import selectors
 import shutil
 import subprocess
 import time
@@ -135,12 +135,14 @@ class Page:
                 return received["result"]  # type: ignore[no-any-return]
 
     def _receive(self, deadline: float) -> dict[str, Any]:
-        while b"\0" not in self._buffer:
-            ready, _, _ = select.select([self._incoming], [], [], max(0.0, deadline - time.monotonic()))
-            read = os.read(self._incoming, 1 << 20) if ready else b""
-            if not read:
-                raise TimeoutError("the browser did not answer" if not ready else "the browser has ended")
-            self._buffer += read
+        with selectors.DefaultSelector() as watched:
+            watched.register(self._incoming, selectors.EVENT_READ)
+            while b"\0" not in self._buffer:
+                ready = watched.select(max(0.0, deadline - time.monotonic()))
+                read = os.read(self._incoming, 1 << 20) if ready else b""
+                if not read:
+                    raise TimeoutError("the browser did not answer" if not ready else "the browser has ended")
+                self._buffer += read
         message, _, self._buffer = self._buffer.partition(b"\0")
         return json.loads(message)  # type: ignore[no-any-return]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import select
+import selectors
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -65,10 +65,12 @@ class SlowProvider:
                     self.send_header("Content-Type", "text/event-stream")
                     self.end_headers()
                     self._send(first)
-                while not provider.go_on.wait(0.02):
-                    if select.select([self.connection], [], [], 0)[0]:
-                        provider.hung_up.set()
-                        return
+                with selectors.DefaultSelector() as watched:
+                    watched.register(self.connection, selectors.EVENT_READ)
+                    while not provider.go_on.wait(0.02):
+                        if watched.select(0):
+                            provider.hung_up.set()
+                            return
                 if body.get("stream"):
                     self._send(rest, "stop")
                     self.wfile.write(b"data: [DONE]\n\n")

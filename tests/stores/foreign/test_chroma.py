@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,12 +29,16 @@ class TestChromaInMemory(AloneChecks):
 
 class TestChromaInAFolder(AloneChecks):
     @pytest.fixture
-    def opened(self, tmp_path: Path) -> Open:
-        def opened() -> object:
-            client = chromadb.PersistentClient(str(tmp_path))
-            return chroma.ChromaVectorStore(client.get_or_create_collection("nodes"))
+    def opened(self, tmp_path: Path) -> Iterator[Open]:
+        clients = []
 
-        return opened  # type: ignore[return-value]
+        def opened() -> Any:
+            clients.append(chromadb.PersistentClient(str(tmp_path)))
+            return chroma.ChromaVectorStore(clients[-1].get_or_create_collection("nodes"))
+
+        yield opened
+        for client in clients:  # each keeps some files open
+            client.close()
 
 
 class TestChromaOnAServer(AloneChecks):
