@@ -512,6 +512,7 @@ def test_a_mailbox_is_a_document_a_message(tmp_path: Path) -> None:
     first, second = read_file(write(tmp_path / "in.mbox", box), "in.mbox")
     assert (first.id_, first.text) == ("in.mbox#page=1", "# 会議\n\nIt opens at ten, café at nine.\n")
     assert (second.id_, second.text) == ("in.mbox#page=2", "Date: never\n\nFrom here on.\n")
+    assert [read.text for read in read_file(write(tmp_path / "empty.mbox", ""), "empty.mbox")] == [""]
 
 
 def test_slides_are_read_by_llama_indexs_reader(tmp_path: Path) -> None:

@@ -282,7 +282,7 @@ def _mail(file: Path) -> _Parts:
         about |= {"title": about.pop("subject"), "page_label": str(len(parts) + 1) * (file.suffix.lower() == ".mbox")}
         known = {key: value for key, value in about.items() if value}
         parts.append(("\n\n".join(filter(None, (title and f"# {title}", head, text))), known))
-    return parts
+    return parts or [("", {})]
 
 
 _CUE = re.compile(r"(?m)^(?:\S.*\n)?[\d:.,]{5,} --> .*$")
