@@ -311,13 +311,13 @@ def test_a_second_start_goes_on_where_the_first_one_stopped(tmp_path: Path) -> N
 
 def test_what_was_finished_before_an_interruption_is_kept(tmp_path: Path) -> None:
     def interrupted() -> Iterator[Document]:
-        yield from lamps(12)[:8]
+        yield from lamps(16)[:14]  # of five batches two are finished when the last one is read
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        shards(interrupted(), tmp_path, batch_size=3, shard_size=4)  # while the next batch is read
+        shards(interrupted(), tmp_path, batch_size=3, shard_size=7)
     there = LanceVectorStore(tmp_path / "store").get_nodes()
-    assert {node.ref_doc_id for node in there} == {document.id_ for document in lamps(12)[:3]}
+    assert {node.ref_doc_id for node in there} == {document.id_ for document in lamps(16)[:6]}
 
 
 def test_where_nothing_changed_nothing_is_done(folder: Path) -> None:
