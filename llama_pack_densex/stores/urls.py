@@ -300,6 +300,7 @@ def _open_postgres(address: StoreAddress, dimension: int | None) -> BasePydantic
     """Open a table of PostgreSQL with pgvector."""
     import sqlalchemy as sa
     from llama_index.vector_stores.postgres import PGVectorStore
+    from pgvector.sqlalchemy import HALFVEC
     from sqlalchemy.dialects.postgresql import JSONB
     from sqlalchemy.ext.asyncio import create_async_engine
 
@@ -322,7 +323,9 @@ def _open_postgres(address: StoreAddress, dimension: int | None) -> BasePydantic
             raise address.missing()
     size = columns["embedding"].dim if columns else dimension
     address.check(metric, size, dimension)
-    hnsw = {"hnsw_m": 16, "hnsw_ef_construction": 64, "hnsw_ef_search": 100, "hnsw_dist_method": "vector_cosine_ops"}
+    is_half = isinstance(columns.get("embedding"), HALFVEC)
+    hnsw: dict[str, Any] = {"hnsw_m": 16, "hnsw_ef_construction": 64, "hnsw_ef_search": 100}
+    hnsw["hnsw_dist_method"] = f"{'halfvec' if is_half else 'vector'}_cosine_ops"
     store: BasePydanticVectorStore = PGVectorStore(
         engine=engine,
         async_engine=create_async_engine(asynchronous.set(drivername="postgresql+asyncpg")),
@@ -331,6 +334,7 @@ def _open_postgres(address: StoreAddress, dimension: int | None) -> BasePydantic
         perform_setup=dimension is not None,
         initialization_fail_on_error=True,
         use_jsonb=not columns or isinstance(columns["metadata_"], JSONB),
+        use_halfvec=is_half,
         hnsw_kwargs=hnsw if size is not None and size <= _HNSW_DIMENSIONS else None,
     )
     return store
