@@ -151,6 +151,10 @@ class NodeIndex:
             if (now := self.store.searched_by_words) is not None:
                 return now
             if self._beside_of != self.store.version:
+                logger.warning(
+                    "The words in the index are another tokenizer's, or an earlier version's: they are told anew, in "
+                    "memory, at each start until the index is changed (pack.compact() does so, or indexing again)."
+                )
                 self.beside.forget()
                 self._beside_of = self.store.version
         return self.beside.now(self.store.records)
