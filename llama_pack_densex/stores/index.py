@@ -164,6 +164,7 @@ class NodeIndex:
         if isinstance(self.store, LanceNodes):
             before = self.store.version
             self.store.make_words()
+            self.beside.forget()  # what was told in memory meanwhile
             self.changed = self.changed or self.store.version != before
         elif self._folder is not None:
             self.beside.settle(self._folder.data, self.store.records)
