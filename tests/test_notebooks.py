@@ -68,14 +68,16 @@ def execute(
 
 
 def shown(cell: Any) -> str:
-    parts = []
+    """What a cell shows, as it is read: a kernel sends what is printed in as many pieces as its clock makes of it."""
+    text = ""
     for output in cell.outputs:
         if output.get("name") == "stdout":
-            parts.append(output.text)
+            text += output.text
         elif "data" in output:
             data = output.data
-            parts.append(data.get("text/markdown") or data.get("text/html") or data["text/plain"])
-    return "\n".join(parts)
+            value = data.get("text/markdown") or data.get("text/html") or data["text/plain"]
+            text += ("\n" if text and not text.endswith("\n") else "") + value + "\n"
+    return text
 
 
 @pytest.fixture(scope="module")
