@@ -159,10 +159,10 @@ _TERM = re.compile(rf"{_FIGURES.pattern}|[{_LATIN}]+|[ァ-ヺー]+")
 # How one says degrees, which quarter it is, and by which power a unit is: left out.
 _SCALE = re.compile(
     rf"(?:(?<=°)[CF]|(?<=degrees )(?:Celsius|Fahrenheit|C|F))(?![{_LATIN}])|[摂華]氏(?=\d)|(?<=[ckm\d ]m)[23](?!\d)"
-    rf"|(?<![{_LATIN}])Q(?=[1-4](?!\d))|第(?=[1-4一二三四]四半期)|(?<=[1-4一二三四])四半期"
+    rf"|(?<![{_LATIN}])Q(?=[1-4](?!\d))|第(?=[1-4一二三四]四半期)|(?<=[1-4一二三四])四半期|(?<=\d):00(?![\d:])"
     r"|(?:square|cubic) (?=\w*m(?:et(?:er|re)s?|iles?)?\b|f[oe][oe]t)|[平立]方(?=[キメセミ])"
 )
-_SCALED = ("°", "degrees ", "氏", "m2", "m3", "square ", "cubic ", "平方", "立方", "Q", "四半期")
+_SCALED = ("°", "degrees ", "氏", "m2", "m3", "square ", "cubic ", "平方", "立方", "Q", "四半期", ":00")
 
 
 class _Text:
@@ -174,7 +174,7 @@ class _Text:
     """
 
     def __init__(self, text: str) -> None:
-        self.plain = unicodedata.normalize("NFKC", unwrapped(text))
+        self.plain = unicodedata.normalize("NFKC", unwrapped(text)).replace("元年", "1年")
         if any(mark in self.plain for mark in _SCALED):
             self.plain = _SCALE.sub("", self.plain)
         self.tokens = list(_TOKEN.finditer(self.plain))
@@ -359,7 +359,8 @@ def _numbers(text: _Text) -> list[_Number]:
             values.append(float(before[1][: -len(shown)] + shown))
         is_plain = is_plain or (values != [1.0] and bool(_COUNTER.match(text.plain, last.end())))
         unit = _unit_of(text.plain, first.start(), last.end())
-        if unit == "時" and text.plain.endswith("午後", 0, first.start()):
+        said = f"{text.plain[max(0, first.start() - 2) : first.start()]}{unit}"
+        if said == "午後時" or _AFTERNOON.match(text.plain, last.end()):
             values.append(values[-1] + 12)
         if unit == "年" and (era := _ERAS.get(text.plain[max(0, first.start() - 2) : first.start()])):
             values.append(values[-1] + era)
@@ -408,6 +409,7 @@ _HALVES = {
     "half a million": 5e5, "half a billion": 5e8,
 }  # fmt: skip
 _ERAS = {"明治": 1867, "大正": 1911, "昭和": 1925, "平成": 1988, "令和": 2018}
+_AFTERNOON = re.compile(r"(?::\d\d)? ?p\.?m\b")
 _NEXT_YEAR = re.compile(r"翌年|明けた|(?:next|following) year|\b(?:a|one) year (?:later|after)", re.IGNORECASE)
 _YEARS_ON = re.compile(r"([a-z]+|[\d〇一二三四五六七八九十]+)(?: years? |年)(later|after|earlier|before|後|前)")
 _NEXT_DAY = re.compile(r"翌[日朝]|(?:next|following) (?:day|morning|evening)|\bday (?:later|after)")
