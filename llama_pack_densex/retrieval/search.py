@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -30,17 +31,17 @@ LEAST_UNITS = 100
 """Units that are looked through for the passages of those that are wanted, whose own similarity counts too: among 20
 the right passage came first for 2 of 100 questions less."""
 
-DENSE_UNITS = 300
-"""Units that the dense side of a hybrid search is asked for at first: among 100, half the questions of SQuAD have fewer
-passages than the scale of relative scores needs, among 300 one in 160, which then costs another search."""
+DENSE_UNITS = 160
+"""Units that the dense side of a hybrid search is asked for at first: among 160, one question of SQuAD in 13 has fewer
+passages than the scale of relative scores needs, which then costs another search."""
 
-HEAD_PASSAGES = 30
+HEAD_PASSAGES = 25
 """Passages of each side between whose best and last score the scale of relative scores lies.
 
 Of 20 to 50, all within a question in a hundred of one another; a fixed number keeps a ranking as it is when more is
 fetched."""
 
-HEAD_UNITS = 100
+HEAD_UNITS = 80
 """The same for units, of which a passage has several."""
 
 _NOTHING = SearchResult((), exhausted=True, share=0.0)  # what an empty question finds: there is nothing to embed in it
@@ -106,11 +107,13 @@ class UnitRetriever(BaseRetriever):
         weight = self._dense_weight(query.query_str)
         if weight == 1:
             return self.by_embedding(query, k)
+        units = max(k, DENSE_UNITS)
+        # the store looks for the nearest while the words are looked for, if they will be needed
+        near = partial(self.by_embedding, query, units) if weight == 0 else self._begin_by_embedding(query, units)
         by_words = self.by_words(query, max(k, HEAD_PASSAGES))
         if weight == 0 and by_words.passages:
             return by_words
-        units = max(k, DENSE_UNITS)
-        by_meaning = self.by_embedding(query, units)
+        by_meaning = near()
         while len(by_meaning.passages) < HEAD_PASSAGES and not by_meaning.exhausted:  # few passages with many units
             units *= 2
             by_meaning = self.by_embedding(query, units)
@@ -125,26 +128,40 @@ class UnitRetriever(BaseRetriever):
         The store holds other nodes beside the searched units. They are fetched too and dropped: filters by granularity
         slow some stores down fiftyfold.
         """
+        return self._begin_by_embedding(query, k)()
+
+    def _begin_by_embedding(self, query: QueryBundle, k: int) -> Callable[[], SearchResult]:
         if query.embedding is None:
             if not query.embedding_strs:
-                return _NOTHING
+                return lambda: _NOTHING
             query.embedding = self._embed_model.get_agg_embedding_from_queries(_embeddable(query))
-        # other nodes are dropped: there is a passage for every few units, and a section for every few passages
-        passages = "passage" in self._searched
-        limit = max(k + 4 + (k // 8 if passages else k // 2), LEAST_UNITS if passages else 0)
-        while True:
+        embedding = query.embedding
+
+        def begin(limit: int) -> Callable[[], list[FoundNode]]:
             about: dict[str, Any] = {"query_str": query.query_str, "filters": self._filters}
             if self._of_store:
                 about |= {**self._of_store, "sparse_top_k": limit, "hybrid_top_k": limit}
-            found = self._index.search(VectorStoreQuery(query.embedding, limit, **about))
-            units = [node for node in found if node.granularity in self._searched]
-            if not self._of_store and units and units[0].similarity is None:
-                units = [node._replace(similarity=node.score) for node in units]
-            nothing_left = len(found) < limit
-            if len(units) >= k or nothing_left:
-                hits = collapse(units[:k], units if passages else ())
-                return SearchResult(hits, exhausted=nothing_left and len(units) <= k)
-            limit *= 2
+            return self._index.begin_search(VectorStoreQuery(embedding, limit, **about))
+
+        # other nodes are dropped: there is a passage for every few units, and a section for every few passages
+        passages = "passage" in self._searched
+        asked = max(k + 4 + (k // 8 if passages else k // 2), LEAST_UNITS if passages else 0)
+        begun = begin(asked)
+
+        def wait() -> SearchResult:
+            found, limit = begun(), asked
+            while True:
+                units = [node for node in found if node.granularity in self._searched]
+                if not self._of_store and units and units[0].similarity is None:
+                    units = [node._replace(similarity=node.score) for node in units]
+                nothing_left = len(found) < limit
+                if len(units) >= k or nothing_left:
+                    hits = collapse(units[:k], units if passages else ())
+                    return SearchResult(hits, exhausted=nothing_left and len(units) <= k)
+                limit *= 2
+                found = begin(limit)()
+
+        return wait
 
     def by_words(self, query: QueryBundle, k: int) -> SearchResult:
         """Find passages by BM25, and rank the units of each found passage among themselves.
@@ -308,8 +325,8 @@ def find_by_words(
     lone = {token for token in asked if words.pairs and len(token) == 1 and is_cjk(token)}
     others = [token for token in asked if token not in lone]
     best, more = _best(now, asked, k, passing)
-    there = _words_of(now, best[:1])
-    if lone and there.isdisjoint(others) and not _best(now, others, 1, passing)[0]:
+    there = _words_of(now, best[:1])  # read while the units are searched
+    if lone and there().isdisjoint(others) and not _best(now, others, 1, passing)[0]:
         # a single character may be hidden in the pairs of others; where nothing else is known, these are asked for
         asked = [*asked, *_words_with(now, lone)]
         best, more = _best(now, asked, k, passing)
@@ -323,7 +340,7 @@ def find_by_words(
             if unit.score > 0 and unit.granularity in granularity:
                 units[unit.passage_id].append(unit)
     hits = tuple(PassageHit(passage.id, passage.score, tuple(units[passage.id])) for passage in best)
-    return SearchResult(hits, not more, _share([*others, *lone], lone, there))
+    return SearchResult(hits, not more, _share([*others, *lone], lone, there()))
 
 
 def _best(
@@ -346,9 +363,9 @@ def _best(
         limit *= 4
 
 
-def _words_of(now: TableVersion, passages: Sequence[FoundNode]) -> set[str]:
-    held = now.contents([passage.id for passage in passages], PASSAGE_WORDS)
-    return {word for text in held.values() for word in text.split(" ")}
+def _words_of(now: TableVersion, passages: Sequence[FoundNode]) -> Callable[[], set[str]]:
+    held = now.begin_contents([passage.id for passage in passages], PASSAGE_WORDS)
+    return lambda: {word for text in held().values() for word in text.split(" ")}
 
 
 def _words_with(now: TableVersion, characters: set[str]) -> list[str]:

@@ -12,7 +12,8 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from errno import ENOSPC
-from itertools import chain, islice
+from functools import partial
+from itertools import chain, islice, repeat
 from typing import Any, TypeVar
 
 import numpy as np
@@ -133,16 +134,26 @@ class NodeIndex:
             return []  # without going through the whole index
         return [one for one in self.records("passage") if piece_of(one.document_hash)[1] in piece_ids]
 
-    def search(self, question: VectorStoreQuery) -> list[FoundNode]:
-        """The nodes nearest to a question, of any granularity, in short; of equal ones in the order of their ids.
+    def begin_search(self, question: VectorStoreQuery) -> Callable[[], list[FoundNode]]:
+        """Look for the nodes nearest to a question while something else is done; what is returned waits for them.
+
+        They are of any granularity, in short; of equal ones in the order of their ids.
 
         Args:
             question: An embedding, how many nodes, filters by metadata; for a vector store of the user's own also its
                 mode.
         """
         check_question(question.query_embedding, self.store.dimension)
-        # stores order equal ones by when they were written, or not at all
-        return sorted(self.reading(lambda: self.store.search(question)), key=lambda node: (-node.score, node.id))
+        begun = self.reading(lambda: self.store.begin_search(question))
+
+        def wait() -> list[FoundNode]:
+            tries: Iterator[Callable[[], list[FoundNode]]] = chain(
+                [begun], repeat(partial(self.store.search, question))
+            )
+            # stores order equal ones by when they were written, or not at all
+            return sorted(self.reading(lambda: next(tries)()), key=lambda node: (-node.score, node.id))
+
+        return wait
 
     def words_now(self) -> TableVersion:
         """The table of words as the nodes are now; for an index that is searched by words."""

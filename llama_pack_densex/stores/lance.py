@@ -259,18 +259,27 @@ class LanceNodes(NodeTable, NodeStore):
         return nodes, {node_id: to_record(contents[node_id]) for node_id in record_ids if node_id in contents}
 
     def search(self, question: VectorStoreQuery) -> list[FoundNode]:
-        now, limit = self.now, question.similarity_top_k
+        return self.begin_search(question)()
+
+    def begin_search(self, question: VectorStoreQuery) -> Callable[[], list[FoundNode]]:
+        now, embedding, limit = self.now, question.query_embedding, question.similarity_top_k
         passing = self.passing(question.filters)
         if passing is None:
-            return now.nearest(question.query_embedding, limit)
+            return now.begin_nearest(embedding, limit)
         condition = is_of_any(passing, "passage_id", "id")
         asked = limit if condition else passing.fetched(limit)
-        while True:
-            found = now.nearest(question.query_embedding, asked, condition)
-            kept = [node for node in found if node.leads_to in passing.ids]
-            if len(kept) >= limit or len(found) < asked:
-                return kept[:limit]
-            asked *= 4
+        begun = now.begin_nearest(embedding, asked, condition)
+
+        def wait() -> list[FoundNode]:
+            found, looked_for = begun(), asked
+            while True:
+                kept = [node for node in found if node.leads_to in passing.ids]
+                if len(kept) >= limit or len(found) < looked_for:
+                    return kept[:limit]
+                looked_for *= 4
+                found = now.nearest(embedding, looked_for, condition)
+
+        return wait
 
     def records(self, granularity: str | None = None) -> Iterator[NodeRecord]:
         condition = _OURS if granularity is None else f"granularity = {quote(granularity)}"

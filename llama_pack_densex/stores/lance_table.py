@@ -13,6 +13,7 @@ segment of it. Once there are several segments, the index is made anew.
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import errno
 import re
@@ -141,7 +142,7 @@ class TableVersion:
             return []
         search = self.table.query().nearest_to_text(MatchQuery(words, column))
         try:
-            rows, scores = self._best(search, "_score", self.rows if limit is None else limit, condition)
+            rows, scores = self._begin_best(search, "_score", self.rows if limit is None else limit, condition)()
         except VersionGoneError:
             raise
         except InvalidIndexError as error:
@@ -153,20 +154,36 @@ class TableVersion:
 
     def contents(self, node_ids: Iterable[str], column: str = "node") -> dict[str, str]:
         """What some nodes have in a column, by id."""
+        return self.begin_contents(node_ids, column)()
+
+    def begin_contents(self, node_ids: Iterable[str], column: str = "node") -> Callable[[], dict[str, str]]:
+        """The same, which LanceDB reads while something else is done; what is returned waits for it."""
         distinct = list(dict.fromkeys(node_ids))
-        if not distinct:
-            return {}
         places = None if self._read is None else self._read.rows_of(distinct)
-        if places is None:
-            return dict(self.values(["id", column], is_any_of("id", distinct)))
-        found = self._run(self.table.take_row_ids(places).with_row_id().select([column]).to_arrow())
-        ids = dict(zip(places, distinct, strict=True))
-        return dict(zip(map(ids.__getitem__, found["_rowid"].to_pylist()), found[column].to_pylist(), strict=True))
+        if not distinct or places is None:
+            return lambda: dict(self.values(["id", column], is_any_of("id", distinct))) if distinct else {}
+        rows = self.table.take_row_ids(places).with_row_id().select([column])
+        begun = self._begin(rows.to_arrow())
+
+        def wait() -> dict[str, str]:
+            found = begun()
+            ids = dict(zip(places, distinct, strict=True))
+            return dict(zip(map(ids.__getitem__, found["_rowid"].to_pylist()), found[column].to_pylist(), strict=True))
+
+        return wait
 
     def nearest(
         self, embedding: Sequence[float] | None, limit: int, condition: str = "", exactly: bool = False
     ) -> list[FoundNode]:
+        """See `begin_nearest`."""
+        return self.begin_nearest(embedding, limit, condition, exactly)()
+
+    def begin_nearest(
+        self, embedding: Sequence[float] | None, limit: int, condition: str = "", exactly: bool = False
+    ) -> Callable[[], list[FoundNode]]:
         """The nodes nearest to an embedding by cosine, nearest first; of equal ones the older.
+
+        LanceDB looks for them while something else is done; what is returned waits for it.
 
         Args:
             embedding: Of the table's dimension.
@@ -178,7 +195,7 @@ class TableVersion:
             ValueError: There is no embedding, or it has another dimension.
         """
         if self.table is None or limit <= 0 or (self.dimension is None and not self.rows):
-            return []
+            return list
         if embedding is None or self.dimension is None:
             raise ValueError("a vector query needs a query embedding, and a store whose nodes have embeddings")
         check_question(embedding, self.dimension)
@@ -187,24 +204,36 @@ class TableVersion:
         fewest, most = NPROBES
         probes = min(max(fewest, self.rows * 4 // (5 * ROWS_A_PARTITION)), most)
         search = search.bypass_vector_index() if exactly else search.nprobes(probes)
-        rows, distances = self._best(search, "_distance", limit, condition)
-        if len(rows) < min(limit, self.rows) and not exactly:  # the partitions that were searched have no more
-            return self.nearest(embedding, limit, condition, exactly=True)
-        told = np.isfinite(distances)
-        cosines = np.clip(1.0 - distances[told].astype(np.float64), -1, 1).tolist()
-        return self._directory.found(rows[told], cosines, cosines)
+        begun = self._begin_best(search, "_distance", limit, condition)
 
-    def _best(self, search: Any, column: str, limit: int, condition: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        def wait() -> list[FoundNode]:
+            rows, distances = begun()
+            if len(rows) < min(limit, self.rows) and not exactly:  # the partitions that were searched have no more
+                return self.nearest(embedding, limit, condition, exactly=True)
+            told = np.isfinite(distances)
+            cosines = np.clip(1.0 - distances[told].astype(np.float64), -1, 1).tolist()
+            return self._directory.found(rows[told], cosines, cosines)
+
+        return wait
+
+    def _begin_best(
+        self, search: Any, column: str, limit: int, condition: str
+    ) -> Callable[[], tuple[npt.NDArray[Any], npt.NDArray[Any]]]:
         """The places of the best rows, and their scores or distances; best first."""
         search = search.where(condition) if condition else search
         search = search.with_row_id().select([column]).limit(max(1, min(limit, self.rows)))
-        found = self._run(search.to_arrow())
-        if column not in self._begun:  # LanceDB has read an index for it
-            self._begun.add(column)
-            _give_back()
-        rows, values = found["_rowid"].to_numpy(), found[column].to_numpy()
-        order = np.lexsort((rows, values if column == "_distance" else -values))
-        return rows[order], values[order]
+        begun = self._begin(search.to_arrow())
+
+        def wait() -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+            found = begun()
+            if column not in self._begun:  # LanceDB has read an index for it
+                self._begun.add(column)
+                _give_back()
+            rows, values = found["_rowid"].to_numpy(), found[column].to_numpy()
+            order = np.lexsort((rows, values if column == "_distance" else -values))
+            return rows[order], values[order]
+
+        return wait
 
     @cached_property
     def rows(self) -> int:
@@ -224,9 +253,17 @@ class TableVersion:
         """The columns that have an index, with its name."""
         return {index.columns[0]: index.name for index in self._run(self.table.list_indices())}
 
+    def _begin(self, asked: Coroutine[Any, Any, Any]) -> Callable[[], Any]:
+        begun = asyncio.run_coroutine_threadsafe(asked, LOOP.loop)
+
+        def wait() -> Any:
+            with self.reading():
+                return begun.result()
+
+        return wait
+
     def _run(self, asked: Coroutine[Any, Any, Any]) -> Any:
-        with self.reading():
-            return LOOP.run(asked)
+        return self._begin(asked)()
 
     @contextmanager
     def reading(self) -> Iterator[None]:

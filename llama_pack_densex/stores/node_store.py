@@ -9,9 +9,10 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
@@ -134,6 +135,10 @@ class NodeStore(ABC):
             question: An embedding, how many nodes, filters by metadata; for some stores also its mode. Fewer nodes
                 are returned only where there are no more that pass the filters.
         """
+
+    def begin_search(self, question: VectorStoreQuery) -> Callable[[], list[FoundNode]]:
+        """The same, while something else is done where the store can; what is returned waits for it."""
+        return partial(self.search, question)
 
     @abstractmethod
     def records(self, granularity: str | None = None) -> Iterator[NodeRecord]:

@@ -322,4 +322,4 @@ class AloneChecks:
         wrong = question("tea")
         wrong.query_embedding = [1.0, 0.0]
         with pytest.raises(ValueError, match="another embedding model"):
-            index.search(wrong)
+            index.begin_search(wrong)
