@@ -115,14 +115,16 @@ class Words:
         Raises:
             TypeError: The tokenizer returned something else than strings.
         """
-        tokens = self.split(text)
-        if isinstance(tokens, str) or not all(isinstance(token, str) for token in tokens):
+        split: Any = self.split(text)
+        tokens = list(split) if isinstance(split, Iterable) and not isinstance(split, str) else [split, None]
+        try:
+            joined = " ".join(tokens)
+        except TypeError as error:
             raise TypeError(
                 f"the tokenizer {self.name} must return a sequence of strings: it takes a text, and returns its tokens"
-            )
-        joined = " ".join(tokens)
-        if joined.split() == list(tokens) and sendable(joined) == joined:
-            return list(tokens)
+            ) from error
+        if joined.split() == tokens and sendable(joined) == joined:
+            return tokens
         whole = (token.encode("utf-8", "backslashreplace").decode("utf-8") for token in tokens)
         return [token for token in ("\ue000".join(token.split()) for token in whole) if token]
 

@@ -227,7 +227,11 @@ def test_tokens_of_any_kind_are_found(odd: str) -> None:
     assert searched(odd).share == 1.0
 
 
-@pytest.mark.parametrize("wrong", ["a string", [1, 2], [None]])
+def test_a_tokenizer_may_return_a_generator() -> None:
+    assert Words.by(lambda text: (word for word in text.split())).tokens("a fox") == ["a", "fox"]  # type: ignore[arg-type, return-value]
+
+
+@pytest.mark.parametrize("wrong", ["a string", [1, 2], [None], None])
 def test_a_tokenizer_must_return_strings(wrong: object) -> None:
     with pytest.raises(TypeError, match=r"must return a sequence of strings"):
         Words.by(lambda text: wrong).tokens("fox")  # type: ignore[arg-type, return-value]
