@@ -31,17 +31,17 @@ LEAST_UNITS = 100
 """Units that are looked through for the passages of those that are wanted, whose own similarity counts too: among 20
 the right passage came first for 2 of 100 questions less."""
 
-DENSE_UNITS = 160
-"""Units that the dense side of a hybrid search is asked for at first: among 160, one question of SQuAD in 13 has fewer
-passages than the scale of relative scores needs, which then costs another search."""
+DENSE_UNITS = 200
+"""Units that the dense side of a hybrid search is asked for at first: among 200, one question of SQuAD in 11 has fewer
+passages than the scale of relative scores needs, which then costs another search; of 300, one in 140."""
 
-HEAD_PASSAGES = 25
+HEAD_PASSAGES = 30
 """Passages of each side between whose best and last score the scale of relative scores lies.
 
 Of 20 to 50, all within a question in a hundred of one another; a fixed number keeps a ranking as it is when more is
 fetched."""
 
-HEAD_UNITS = 80
+HEAD_UNITS = 100
 """The same for units, of which a passage has several."""
 
 _NOTHING = SearchResult((), exhausted=True, share=0.0)  # what an empty question finds: there is nothing to embed in it
