@@ -34,7 +34,7 @@ from llama_pack_densex.options import OF_THE_INDEX, PackOptions
 from llama_pack_densex.propositionizers.base import Propositionizer
 from llama_pack_densex.retrieval.trust import LanguageTrust
 from llama_pack_densex.stores.folder import REPLIES_FILE, abandon, folder_at
-from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest
+from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest, while_it_changes
 from llama_pack_densex.stores.node_store import DocumentRecord, IndexCounts, NodeRecord
 from llama_pack_densex.wiring import Given, PackArguments, PackSettings
 
@@ -165,9 +165,9 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             InvalidIndexError: The folder is no index, is damaged, or was made with another embedding model.
             ValueError: An argument is out of range.
         """
-        Manifest.read(folder_at(persist_dir))  # says so where there is no index, before anything is made
         given = _given(arguments)
-        return cls._over(open_store(persist_dir, given), given)
+        # which says so where there is no index, before anything is made
+        return while_it_changes(folder_at(persist_dir), lambda: cls._over(open_store(persist_dir, given), given))
 
     @classmethod
     def from_vector_store(cls, vector_store: BasePydanticVectorStore, **arguments: Unpack[PackArguments]) -> Self:

@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from llama_index.core import Document, Settings
@@ -16,6 +18,7 @@ from llama_index.llms.openai import OpenAI
 
 from llama_pack_densex import DenseXRetrievalPack, RecordedPropositionizer, SentencePropositionizer
 from llama_pack_densex.retrieval.hits import matched_units
+from llama_pack_densex.stores import lance_table
 from llama_pack_densex.stores.manifest import InvalidIndexError
 from tests.another_process import run_program
 from tests.embedding import TrigramEmbedding
@@ -190,6 +193,42 @@ def test_llama_indexs_own_index_goes_on_beside_another_writer(other: str, tmp_pa
     writer.insert(Document(id_="fog", text="Fog rose."))
     assert {*pack.documents(), "hail", "fog"} == {"rain", "snow", "hail", "fog"}
     assert {"rain", "snow", "fog"} <= set(DenseXRetrievalPack.load(tmp_path, embed_model=model).documents())
+
+
+@pytest.mark.parametrize("asked_before", [False, True])
+@pytest.mark.parametrize("model", ["none", TrigramEmbedding()])
+def test_a_version_whose_files_go_one_by_one_is_not_called_damaged(
+    model: Any, asked_before: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: Any = {"embed_model": model, "query_llm": "none", "dense_weight": 0.5 if model != "none" else None}
+    rain = Document(id_="rain", text="Rain fell. It fell all night.")
+    writer = DenseXRetrievalPack([rain], persist_dir=tmp_path, **options)
+    reader = DenseXRetrievalPack.load(tmp_path, **options)
+    if asked_before:
+        assert reader.retrieve("Where did rain fall?")[0].node.ref_doc_id == "rain"
+    earlier = [*tmp_path.glob("data-*/nodes.lance/data/*"), *tmp_path.glob("data-*/nodes.lance/_indices/*/*")]
+
+    def only_these(table: Any, older_than: timedelta) -> None:
+        for file in earlier:
+            file.unlink(missing_ok=True)
+
+    writer.insert(Document(id_="hail", text="Hail fell on the hill."))
+    monkeypatch.setattr(lance_table.NodeTable, "clean", only_these)  # as it is while LanceDB removes a version
+    writer.compact()
+    assert earlier
+    assert not any(file.exists() for file in earlier)
+    assert {hit.node.ref_doc_id for hit in reader.retrieve("Where did hail fall? Rain?")} == {"rain", "hail"}
+    assert set(reader.documents()) == {"rain", "hail"}
+    assert reader.counts().passages == 2
+
+
+def test_what_is_damaged_is_called_so(tmp_path: Path) -> None:
+    DenseXRetrievalPack([Document(text="Rain fell.")], persist_dir=tmp_path, embed_model="none", query_llm="none")
+    reader = DenseXRetrievalPack.load(tmp_path, query_llm="none")
+    for file in tmp_path.glob("data-*/nodes.lance/data/*"):
+        file.unlink()
+    with pytest.raises(InvalidIndexError, match="is damaged or missing"):
+        reader.retrieve("Where did rain fall?")
 
 
 def test_persist_without_a_folder_says_so(documents: list[Document]) -> None:

@@ -19,7 +19,7 @@ from llama_pack_densex.node_parsers.nodes import PIECE
 from llama_pack_densex.stores.folder import REPLIES_FILE, IndexFolder, folder_at
 from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.lance import LanceNodes
-from llama_pack_densex.stores.manifest import Manifest
+from llama_pack_densex.stores.manifest import Manifest, VersionGoneError, while_it_changes
 from llama_pack_densex.stores.node_store import IndexCounts
 
 UNITS = ("proposition", "sentence", "question")
@@ -79,9 +79,17 @@ def check_index(path: str | Path, repair: bool = False) -> CheckReport:
         InvalidIndexError: It is no index, or so damaged that it cannot be opened.
         IndexInUseError: It is to be mended, and somebody is writing to it.
     """
-    with _opened(path, to_write=repair) as (nodes, about):
-        report = CheckReport(str(path), nodes.store.counts(), tuple(_faults(nodes, about)))
-        return _mended(nodes, about, report) if repair and report.faults else report
+
+    def check() -> CheckReport:
+        with _opened(path, to_write=repair) as (nodes, about):
+            report = CheckReport(str(path), nodes.store.counts(), tuple(_faults(nodes, about)))
+            if report.sound or repair:
+                return report if report.sound else _mended(nodes, about, report)
+        if Manifest.read(folder_at(path)) != about:
+            raise VersionGoneError(f"{path} was changed while it was checked")
+        return report
+
+    return while_it_changes(folder_at(path), check)
 
 
 @contextmanager

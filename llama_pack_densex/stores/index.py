@@ -12,8 +12,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from errno import ENOSPC
-from functools import partial
-from itertools import chain, islice, repeat
+from itertools import chain, islice
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,7 +25,7 @@ from llama_pack_densex.node_parsers.nodes import PIECE, piece_of
 from llama_pack_densex.stores.folder import IndexFolder
 from llama_pack_densex.stores.lance import LanceNodes
 from llama_pack_densex.stores.lance_table import TableVersion, same_dimension
-from llama_pack_densex.stores.manifest import OLD_VERSIONS, InvalidIndexError, Manifest, VersionGoneError, is_index
+from llama_pack_densex.stores.manifest import OLD_VERSIONS, InvalidIndexError, Manifest, is_index, while_it_changes
 from llama_pack_densex.stores.node_store import (
     Contents,
     DocumentRecord,
@@ -147,11 +146,12 @@ class NodeIndex:
         begun = self.reading(lambda: self.store.begin_search(question))
 
         def wait() -> list[FoundNode]:
-            tries: Iterator[Callable[[], list[FoundNode]]] = chain(
-                [begun], repeat(partial(self.store.search, question))
-            )
+            try:
+                found = begun()
+            except InvalidIndexError:  # of a version that may be gone by now
+                found = self.reading(lambda: self.store.search(question))
             # stores order equal ones by when they were written, or not at all
-            return sorted(self.reading(lambda: next(tries)()), key=lambda node: (-node.score, node.id))
+            return sorted(found, key=lambda node: (-node.score, node.id))
 
         return wait
 
@@ -254,16 +254,21 @@ class NodeIndex:
 
     def reading(self, read: Callable[[], T]) -> T:
         """Read; from the current version, where the one that was opened, or all of its index, is gone."""
-        folder = self._folder
+        folder, state = self._folder, self.store.state
         if folder is not None and not folder.data.is_dir() and is_index(folder.path):
             self._follow(folder)  # what was read before may still be answered from memory
         try:
             return read()
-        except VersionGoneError:
-            if folder is None:  # what lasts in memory is never gone
+        except InvalidIndexError:
+            # what lasts in memory is never gone, and what is current is damaged; another thread may have gone on
+            if folder is None or (Manifest.read(folder.path) == self.current and self.store.state is state):
                 raise
+
+        def read_current() -> T:
             self._follow(folder)
             return read()
+
+        return while_it_changes(folder.path, read_current)
 
     def _follow(self, folder: IndexFolder) -> None:
         """Go on with the index's current state, as who reads it; also where it was made anew by the same model.

@@ -6,11 +6,15 @@ import json
 import os
 import shlex
 import uuid
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import TypeAdapter
+
+T = TypeVar("T")
 
 SCHEMA = 4
 """The version of the layout, of folders and of what stores keep, that this code reads and writes."""
@@ -130,6 +134,24 @@ class Manifest:
 def is_index(folder: Path) -> bool:
     """Whether a folder holds an index."""
     return os.path.isfile(folder / FILE)  # False where the folder may not be entered
+
+
+def while_it_changes(folder: Path, read: Callable[[], T]) -> T:
+    """Read an index, again where that fails and another state of it is the current one by then.
+
+    Of a version that goes, the files go one by one, so that it may seem damaged meanwhile.
+
+    Raises:
+        InvalidIndexError: The state that is current cannot be read either.
+    """
+    there = Manifest.read(folder)
+    while True:
+        try:
+            return read()
+        except InvalidIndexError:
+            before, there = there, Manifest.read(folder)
+            if there == before:
+                raise
 
 
 def write_whole(file: Path, text: str) -> None:
