@@ -255,14 +255,16 @@ class NodeIndex:
     def reading(self, read: Callable[[], T]) -> T:
         """Read; from the current version, where the one that was opened, or all of its index, is gone."""
         folder, state = self._folder, self.store.state
-        if folder is not None and not folder.data.is_dir() and is_index(folder.path):
-            self._follow(folder)  # what was read before may still be answered from memory
-        try:
-            return read()
-        except InvalidIndexError:
-            # what lasts in memory is never gone, and what is current is damaged; another thread may have gone on
-            if folder is None or (Manifest.read(folder.path) == self.current and self.store.state is state):
-                raise
+        # where it is gone, what was read before may still be answered from memory
+        if folder is None or folder.data.is_dir() or not is_index(folder.path):
+            try:
+                return read()
+            except InvalidIndexError:
+                # what lasts in memory is never gone, and what is current is damaged; another thread may have gone on
+                if folder is None or not is_index(folder.path):
+                    raise
+                if Manifest.read(folder.path) == self.current and self.store.state is state:
+                    raise
 
         def read_current() -> T:
             self._follow(folder)
