@@ -83,9 +83,9 @@ def check_index(path: str | Path, repair: bool = False) -> CheckReport:
     def check() -> CheckReport:
         with _opened(path, to_write=repair) as (nodes, about):
             report = CheckReport(str(path), nodes.store.counts(), tuple(_faults(nodes, about)))
-            if report.sound or repair:
-                return report if report.sound else _mended(nodes, about, report)
-        if Manifest.read(folder_at(path)) != about:
+            if repair and report.faults:
+                return _mended(nodes, about, report)
+        if report.faults and Manifest.read(folder_at(path)) != about:
             raise VersionGoneError(f"{path} was changed while it was checked")
         return report
 

@@ -359,8 +359,8 @@ def _numbers(text: _Text) -> list[_Number]:
             values.append(float(before[1][: -len(shown)] + shown))
         is_plain = is_plain or (values != [1.0] and bool(_COUNTER.match(text.plain, last.end())))
         unit = _unit_of(text.plain, first.start(), last.end())
-        said = f"{text.plain[max(0, first.start() - 2) : first.start()]}{unit}"
-        if said == "午後時" or _AFTERNOON.match(text.plain, last.end()):
+        is_afternoon = unit == "時" and text.plain.endswith("午後", 0, first.start())
+        if is_afternoon or _AFTERNOON.match(text.plain, last.end()):
             values.append(values[-1] + 12)
         if unit == "年" and (era := _ERAS.get(text.plain[max(0, first.start() - 2) : first.start()])):
             values.append(values[-1] + era)

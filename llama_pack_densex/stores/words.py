@@ -116,7 +116,8 @@ class Words:
             TypeError: The tokenizer returned something else than strings.
         """
         split: Any = self.split(text)
-        tokens = list(split) if isinstance(split, Iterable) and not isinstance(split, str) else [split, None]
+        is_several = isinstance(split, Iterable) and not isinstance(split, str)
+        tokens: list[Any] = list(split) if is_several else [None]  # which cannot be joined
         try:
             joined = " ".join(tokens)
         except TypeError as error:
