@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
+from functools import cache
 from itertools import islice
 from typing import Any
 
@@ -108,11 +108,11 @@ class UnitRetriever(BaseRetriever):
         if weight == 1:
             return self.by_embedding(query, k)
         units = max(k, DENSE_UNITS)
-        # the store looks for the nearest while the words are looked for, if they will be needed
-        near = partial(self.by_embedding, query, units) if weight == 0 else self._begin_by_embedding(query, units)
-        by_words = self.by_words(query, max(k, HEAD_PASSAGES))
-        if weight == 0 and by_words.passages:
-            return by_words
+        if weight == 0:
+            by_words = self.by_words(query, max(k, HEAD_PASSAGES))
+            return by_words if by_words.passages else self.by_embedding(query, units)
+        near = cache(self._begin_by_embedding(query, units))  # the store looks for them while it looks for the words
+        by_words = self.by_words(query, max(k, HEAD_PASSAGES), meanwhile=near)
         by_meaning = near()
         while len(by_meaning.passages) < HEAD_PASSAGES and not by_meaning.exhausted:  # few passages with many units
             units *= 2
@@ -163,8 +163,8 @@ class UnitRetriever(BaseRetriever):
 
         return wait
 
-    def by_words(self, query: QueryBundle, k: int) -> SearchResult:
-        """Find passages by BM25, and rank the units of each found passage among themselves.
+    def by_words(self, query: QueryBundle, k: int, meanwhile: Callable[[], object] = lambda: None) -> SearchResult:
+        """Find passages by BM25, and rank the units of each found passage among themselves; see `find_by_words`.
 
         BM25 is that of LanceDB's full-text index over our tokens: the textbook's, with k1 1.2 and b 0.75, over the rows
         that have words in a column. The index knows how words are told.
@@ -174,7 +174,7 @@ class UnitRetriever(BaseRetriever):
 
         def find() -> SearchResult:
             passing = self._index.store.passing(self._filters)
-            return find_by_words(self._index.words_now(), words, query.query_str, k, self._searched, passing)
+            return find_by_words(self._index.words_now(), words, query.query_str, k, self._searched, passing, meanwhile)
 
         found = self._index.reading(find)
         if not found.passages:
@@ -305,7 +305,13 @@ def _fused(
 
 
 def find_by_words(
-    now: TableVersion, words: Words, question: str, k: int, granularity: Collection[str], passing: Passing | None = None
+    now: TableVersion,
+    words: Words,
+    question: str,
+    k: int,
+    granularity: Collection[str],
+    passing: Passing | None = None,
+    meanwhile: Callable[[], object] = lambda: None,
 ) -> SearchResult:
     """Find passages by BM25, and rank each found passage's units among themselves.
 
@@ -316,6 +322,7 @@ def find_by_words(
         k: How many passages to return at most.
         granularity: The granularities of the units to return.
         passing: The passages to search; None means all.
+        meanwhile: What is to be done while the units are searched; not done where no passage is found.
 
     Returns:
         The passages, of equal ones first that with the smaller id; of their units, equal ones in reading order.
@@ -336,7 +343,9 @@ def find_by_words(
     units: defaultdict[str, list[FoundNode]] = defaultdict(list)
     if {*granularity} - {"passage"}:
         named = is_any_of("passage_id", [passage.id for passage in best]) if len(best) <= _MOST_PASSAGES else ""
-        for unit in now.match(" ".join(asked), UNIT_WORDS, None, named):
+        begun = now.begin_match(" ".join(asked), UNIT_WORDS, None, named)
+        meanwhile()
+        for unit in begun():
             if unit.score > 0 and unit.granularity in granularity:
                 units[unit.passage_id].append(unit)
     hits = tuple(PassageHit(passage.id, passage.score, tuple(units[passage.id])) for passage in best)

@@ -130,7 +130,15 @@ class TableVersion:
         return not lacking
 
     def match(self, words: str, column: str, limit: int | None, condition: str = "") -> list[FoundNode]:
+        """See `begin_match`."""
+        return self.begin_match(words, column, limit, condition)()
+
+    def begin_match(
+        self, words: str, column: str, limit: int | None, condition: str = ""
+    ) -> Callable[[], list[FoundNode]]:
         """The nodes that have any of some words in a column, best first; of equal ones the older.
+
+        LanceDB looks for them while something else is done; what is returned waits for it.
 
         Args:
             words: The words, with spaces between them; one that occurs twice counts twice.
@@ -139,18 +147,23 @@ class TableVersion:
             condition: Only rows that meet it; empty means all.
         """
         if self.table is None:
-            return []
+            return list
         search = self.table.query().nearest_to_text(MatchQuery(words, column))
-        try:
-            rows, scores = self._begin_best(search, "_score", self.rows if limit is None else limit, condition)()
-        except VersionGoneError:
-            raise
-        except InvalidIndexError as error:
-            raise InvalidIndexError(
-                f"the index in {self.uri} cannot be searched by words: a file in it is damaged or missing. "
-                "`densex check DIR --repair` says what else is, and makes the index of words anew."
-            ) from error
-        return self._directory.found(rows, scores.tolist())
+        begun = self._begin_best(search, "_score", self.rows if limit is None else limit, condition)
+
+        def wait() -> list[FoundNode]:
+            try:
+                rows, scores = begun()
+            except VersionGoneError:
+                raise
+            except InvalidIndexError as error:
+                raise InvalidIndexError(
+                    f"the index in {self.uri} cannot be searched by words: a file in it is damaged or missing. "
+                    "`densex check DIR --repair` says what else is, and makes the index of words anew."
+                ) from error
+            return self._directory.found(rows, scores.tolist())
+
+        return wait
 
     def contents(self, node_ids: Iterable[str], column: str = "node") -> dict[str, str]:
         """What some nodes have in a column, by id."""
@@ -318,7 +331,7 @@ def _is_of_the_system(error: BaseException) -> bool:
 _LINKS = ("id", "granularity", "passage_id")
 _BATCHES_AT_ONCE = 64
 _NUMBERED = pa.dictionary(pa.int32(), pa.string())
-_MOST_KNOWN = 100_000  # places of found nodes that are remembered
+_MOST_KNOWN = 4_000  # places of found nodes that are remembered, twice: a question finds 700, and more slow it down
 
 
 class _Directory:
@@ -352,6 +365,7 @@ class _Directory:
         places = pc.fill_null(pc.index_in(self._passages, value_set=self._ids.take(bases)), -1).to_numpy()
         self._passage_rows = np.append(self._rows[bases].astype(np.int64), -1)[places]  # -1: it is not there
         self._known: dict[str, int] = {}
+        self._known_before: dict[str, int] = {}
 
     def found(
         self, rows: npt.NDArray[np.uint64], scores: Iterable[float], cosines: Iterable[float | None] = repeat(None)
@@ -361,7 +375,7 @@ class _Directory:
         passages = self._passage_of[places]
         ids, leads_to = self._ids.take(places).to_pylist(), self._passages.take(passages).to_pylist()
         if len(self._known) > _MOST_KNOWN:
-            self._known = {}
+            self._known_before, self._known = self._known, {}
         self._known.update(zip(leads_to, self._passage_rows[passages].tolist(), strict=True))
         self._known.update(zip(ids, rows.tolist(), strict=True))
         granularities = map(self._granularities.__getitem__, self._granularity_of[places].tolist())
@@ -369,8 +383,8 @@ class _Directory:
 
     def rows_of(self, node_ids: Sequence[str]) -> list[int] | None:
         """The places of nodes that were found lately, or are the passages of such; None where one is not."""
-        known = self._known
-        places = [known.get(node_id, -1) for node_id in node_ids]
+        known, before = self._known, self._known_before
+        places = [known[node_id] if node_id in known else before.get(node_id, -1) for node_id in node_ids]
         return None if -1 in places else places
 
 
