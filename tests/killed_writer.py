@@ -16,7 +16,6 @@ from pathlib import Path
 from llama_index.core import Document
 
 from llama_pack_densex import DenseXRetrievalPack
-from llama_pack_densex.index import state
 from llama_pack_densex.stores import lance_table
 from tests.searching import ShortEmbedding
 
@@ -66,9 +65,9 @@ def read_journal(path: Path) -> tuple[dict[int, int], dict[int, set[int]]]:
 
 def lower_thresholds() -> None:
     """Have compaction and index building run after every few writes."""
-    state._COMMITS_BEFORE_TIDYING = 3
     lance_table.MOST_MERGED = 300
-    lance_table.MOST_FRAGMENTS, lance_table.MOST_UNINDEXED, lance_table.ROWS_A_PARTITION = 4, 100, 64
+    lance_table.MOST_FRAGMENTS = lance_table.MOST_FRAGMENTS_MIDWAY = 4
+    lance_table.MOST_UNINDEXED, lance_table.ROWS_A_PARTITION = 100, 64
     lance_table.ROWS_WITH_INDEX = 300
 
 

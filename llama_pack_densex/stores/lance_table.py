@@ -427,6 +427,8 @@ class NodeTable:
         # somebody knows the version to go back to after a stop half-way, or there is nothing left after one
         self._keeps_versions = self.pinned or uri == IN_MEMORY
         self._writing = threading.RLock()
+        self._changed_to: int | None = None  # the version that was made here last
+        self._ids: npt.NDArray[np.int64] | None = None  # what the ids in it hash to, and some that were deleted, sorted
         self._settled: int | None = None  # the version after which there is nothing to compact or to index
         self.now = self._at(_number(self._open()) if version is None else version)
 
@@ -444,18 +446,20 @@ class NodeTable:
             if table is None or not table.count_rows():
                 # the indices of words before the rows, so that no stop leaves rows without them
                 empty, mode = rows.schema.empty_table(), "create" if table is None else "overwrite"
-                written = self.connection.create_table(TABLE, empty, mode=mode)
-                keep_up(written)
-                written.add(_batched(rows))
+                made = self.connection.create_table(TABLE, empty, mode=mode)
+                keep_up(made)
+                made.add(_batched(rows))
+                self._ids = None
                 return
             same_dimension({dimension_in(table.schema), dimension_in(rows.schema)})
             rows = _batched(fitted(rows, table.schema))
-            ids, gone = is_any_of("id", rows["id"].to_pylist()), is_any_of("document_id", document_ids)
+            ids = rows["id"].to_pylist()
+            are_there, gone = self._are_there(table, ids), is_any_of("document_id", document_ids)
             others_go = bool(document_ids and table.count_rows(gone))
             if others_go and self._keeps_versions and table.count_rows() > MOST_MERGED:
-                table.delete(f"{gone} OR {ids}")
+                table.delete(f"{gone} OR {is_any_of('id', ids)}")
                 table.add(rows)
-            elif others_go or table.count_rows(ids):
+            elif others_go or are_there:
                 merge = table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
                 (merge.when_not_matched_by_source_delete(gone) if others_go else merge).execute(rows)
             else:
@@ -582,6 +586,8 @@ class NodeTable:
         with self._writing:
             table = self._open()
             before = _number(table)
+            if before != self._changed_to:
+                self._ids = None
             if self.pinned and before != self.now.version:
                 raise InvalidIndexError(
                     f"the index in {self.uri} was written to since version {self.now.version} of its table, which is "
@@ -595,6 +601,22 @@ class NodeTable:
                 raise
             finally:
                 self._follow()
+                self._changed_to = self.now.version
+
+    def _are_there(self, table: Any, ids: Sequence[str]) -> bool:
+        """Whether there are rows with some ids, which are written next.
+
+        For rows that no index has yet LanceDB reads all of their ids. So who writes once more remembers them.
+        """
+        if self._ids is not None or self._changed_to == _number(table):
+            known = _hashes(node_id for (node_id,) in self.now.values(["id"])) if self._ids is None else self._ids
+            added = _hashes(ids)
+            places = known.searchsorted(added)
+            are_new = (known.searchsorted(added, "right") == places).all()
+            self._ids = np.insert(known, places, added)
+            if are_new:
+                return False
+        return bool(table.count_rows(is_any_of("id", ids)))
 
     def _follow(self) -> None:
         version = _number(self._open())
@@ -621,6 +643,10 @@ def _number(table: Any) -> int:
     return 0 if table is None else int(table.version)
 
 
+def _hashes(ids: Iterable[str]) -> npt.NDArray[np.int64]:
+    return np.sort(np.fromiter(map(hash, ids), np.int64))
+
+
 def _batched(rows: pa.Table) -> pa.Table:
     return pa.Table.from_batches(rows.to_batches(max_chunksize=ROWS_A_BATCH), rows.schema)
 
@@ -635,6 +661,8 @@ MOST_SEGMENTS = 8
 """Parts of the vector index, each of which is searched."""
 MOST_FRAGMENTS = 64
 """Files of rows; a hundred thousand rows may have another ten."""
+MOST_FRAGMENTS_MIDWAY = 1_000
+"""The same while much is written: of two million nodes."""
 _FOREVER = timedelta(days=36500)
 _LAST_NUMBER = 2**64 - 1  # LanceDB counts the files of versions down from it
 _WORDS = FTS(
@@ -648,8 +676,8 @@ def keep_up(table: Any, midway: bool = False) -> bool:
 
     Args:
         table: LanceDB's.
-        midway: Whether more will be written at once: then only what would slow the writing down is done, and the words
-            are indexed where there are twice as many.
+        midway: Whether more will be written at once: then only what would slow the writing down is done. Every merging
+            writes all rows and indices anew, which at each doubling was a fifth of the time of building.
 
     Returns:
         Whether anything but that was done.
@@ -659,22 +687,25 @@ def keep_up(table: Any, midway: bool = False) -> bool:
     for column in sorted({PASSAGE_WORDS, UNIT_WORDS} & columns - indexed.keys()):
         table.create_index(column, config=_WORDS)
     fragments = int(table.stats()["fragment_stats"]["num_fragments"])
-    due: bool = fragments > MOST_FRAGMENTS + rows // 10_000
-    unindexed = {column: int(index.num_unindexed_rows or 0) for column, index in indexed.items()}
-    due = due or unindexed.get(PASSAGE_WORDS, 0) > (max(MOST_UNINDEXED, rows // 2) if midway else rows // 25)
-    if not midway:
-        lacking = [name for name in ("id", "passage_id", "document_id") if name not in indexed]
-        for column in lacking if rows >= ROWS_WITH_INDEX else ():
-            table.create_index(column, config=BTree())
-            due = True
-        vectors = indexed.get("vector")
-        due = due or unindexed.get("vector", 0) > max(MOST_UNINDEXED, rows // 25)
-        made_anew = vectors is not None and due and int(vectors.num_segments or 0) >= MOST_SEGMENTS
-        if made_anew or (vectors is None and "vector" in columns and rows >= ROWS_WITH_INDEX):
+    if midway:
+        due = fragments > MOST_FRAGMENTS_MIDWAY
+        if due:
             settle(table)
-            config = IvfSq("cosine", sample_rate=64, max_iterations=10, target_partition_size=ROWS_A_PARTITION)
-            table.create_index("vector", config=config, replace=True)
-            due = True
+        return due
+    lacking = [name for name in ("id", "passage_id", "document_id") if name not in indexed]
+    lacking, vectors = (lacking if rows >= ROWS_WITH_INDEX else []), indexed.get("vector")
+    due = bool(lacking) or fragments > MOST_FRAGMENTS + rows // 10_000
+    for column, most in ((PASSAGE_WORDS, rows // 25), ("vector", max(MOST_UNINDEXED, rows // 25))):
+        due = due or (column in indexed and int(indexed[column].num_unindexed_rows or 0) > most)
+    lacks_vectors = vectors is None and "vector" in columns and rows >= ROWS_WITH_INDEX
+    due = due or lacks_vectors
+    if due:
+        settle(table)  # before there are indices, which merging changes too
+    for column in lacking:
+        table.create_index(column, config=BTree())
+    if lacks_vectors or (vectors is not None and due and int(vectors.num_segments or 0) >= MOST_SEGMENTS):
+        config = IvfSq("cosine", sample_rate=64, max_iterations=10, target_partition_size=ROWS_A_PARTITION)
+        table.create_index("vector", config=config, replace=True)
     if due:
         settle(table)
     return due

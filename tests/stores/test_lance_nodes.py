@@ -78,6 +78,7 @@ def soon_indexed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lance_table, "ROWS_WITH_INDEX", 400)
     monkeypatch.setattr(lance_table, "MOST_UNINDEXED", 40)
     monkeypatch.setattr(lance_table, "MOST_FRAGMENTS", 8)
+    monkeypatch.setattr(lance_table, "MOST_FRAGMENTS_MIDWAY", 8)
     monkeypatch.setattr(lance_table, "ROWS_A_PARTITION", 32)
 
 
@@ -106,6 +107,28 @@ def test_replacing_is_one_step_from_version_to_version(tmp_path: Path) -> None:
     assert int(nodes.version) == int(before) + 1
     nodes.replace([], document("b"))
     assert int(nodes.version) == int(before) + 2
+
+
+def test_who_writes_once_more_still_replaces_what_is_there(tmp_path: Path) -> None:
+    nodes, others = LanceVectorStore(tmp_path).nodes, LanceVectorStore(tmp_path).nodes
+    for name in "abab":
+        nodes.replace([], document(name))
+    others.replace([], document("c"))
+    for name in "cdca":
+        nodes.replace([], document(name))
+    others.replace([], document("e"))
+    nodes.replace(["a"], [])
+    for name in "eabe":
+        nodes.replace([], document(name))
+    nodes.compact()
+    nodes.replace([], document("e"))
+    assert sorted(record.id for record in nodes.records()) == sorted(
+        n.node_id for one in "abcde" for n in document(one)
+    )
+    nodes.vector_store.clear()
+    for name in "aabeb":
+        nodes.replace([], document(name))
+    assert sorted(record.id for record in nodes.records()) == sorted(n.node_id for one in "abe" for n in document(one))
 
 
 def test_nothing_in_place_of_documents_removes_them(nodes: LanceNodes) -> None:
