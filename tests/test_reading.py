@@ -670,6 +670,16 @@ def test_a_damaged_pdf_is_an_error_that_names_the_file(tmp_path: Path) -> None:
 # HTML
 
 
+def test_menus_above_the_first_heading_are_left_out_and_other_lists_of_links_are_not(tmp_path: Path) -> None:
+    menu = "<ul><li><a href=/>Home</a> <li><a href=/d>Docs</a><ol><li><a href=/e>FAQ</a></ol></ul>"
+    cards = "<ul><li><a href=/1><h2>Rain</h2>It falls.</a></ul>"
+    told = "<ul><li><a href=/n>News</a> of May</ul>"
+    links = "- Home\n- Docs\n  1. FAQ\n"
+    assert html(tmp_path, f"<p>Index</p>{menu}") == f"Index\n\n{links}"
+    site = html(tmp_path, f"<div>{menu}</div>{told}{cards}{menu}")
+    assert site.replace("\n\n", "\n") == f"- News of May\n## Rain\n- It falls.\n{links}"
+
+
 def test_html_becomes_text_without_scripts_styles_and_navigation(tmp_path: Path) -> None:
     source = "<style>p{}</style><nav>Home</nav><p>Rain &amp; <b>wind</b>.</p><script>x()</script><footer>2020</footer>"
     source += "<div style='color:red;Display: none'><p>Snow.</div><p hidden>Hail."

@@ -17,7 +17,7 @@ from llama_pack_densex.propositionizers.language import on_one_line
 _DROPPED = (
     "title", "script", "style", "noscript", "template", "svg", "canvas", "iframe", "object", "nav", "footer", "button",
     "select", "textarea", "dialog", "rt", "rp", "[hidden]", "[role=navigation]", "[role=search]", "a.headerlink",
-    ".navheader", ".navfooter", "div.toc", "ul.toc", "ol.toc", "dl.toc",
+    ".navheader", ".navfooter", "#toc", "div.toc", "ul.toc", "ol.toc", "dl.toc",
     '[style*="display:none" i]', '[style*="display: none" i]', '[style*="visibility:hidden" i]',
 )  # fmt: skip
 _BLOCKS = [
@@ -60,6 +60,7 @@ def html_to_text(html: str) -> tuple[str, str]:
     title = on_one_line(" ".join(one.get_text() for one in soup.select("title:not(svg title)", limit=1)))
     for tag in soup.select(", ".join(_DROPPED)):
         tag.extract()
+    _drop_menus(soup)
     ready: list[str] = []
 
     def put(tag: Tag, block: str) -> None:
@@ -89,6 +90,17 @@ def html_to_text(html: str) -> tuple[str, str]:
 def declared_encoding(data: bytes) -> str | None:
     """The encoding that a page names in its head."""
     return EncodingDetector.find_declared_encoding(data, is_html=True)
+
+
+def _drop_menus(soup: Tag) -> None:
+    """Drop the lists above the first heading in which there is nothing but links: a site has them on every page."""
+    heading = soup.find(_HEADINGS)
+    if isinstance(heading, Tag):
+        around = {id(tag) for tag in heading.parents}
+        for menu in heading.find_all_previous(_LISTS):
+            said = menu.find_all(string=re.compile(r"\S"))
+            if id(menu) not in around and all(text.find_parent("a") for text in said):
+                menu.extract()
 
 
 def _put_before_definition(term: Tag) -> None:
