@@ -85,6 +85,7 @@ class NodeIndex:
         self.missing_links = 0
         self.changed = False
         self.beside = WordsBeside(words)
+        self._is_new = False  # whether it is being written for the first time
         self._beside_of = ""  # for which version of a LanceDB table that lacks them
         self._folder = folder
         self._following = threading.Lock()
@@ -304,6 +305,7 @@ class NodeIndex:
             with self._threads, nullcontext() if folder is None else folder.lock.held():
                 if folder is not None:
                     self._catch_up(folder)
+                self._is_new = self.current is None
                 self._settle_words()
                 yield
         except (OSError, RuntimeError) as error:
@@ -340,7 +342,8 @@ class NodeIndex:
             self.changed = True
             manifest = self._write(about)
         if folder is not None and (maintained or not midway):
-            store.clean(OLD_VERSIONS)
+            # who reads a new index while it is written goes on with its current version
+            store.clean(timedelta(0) if self._is_new else OLD_VERSIONS)
             folder.clean(manifest)
 
     def commit_anew(self, about: Manifest) -> None:
