@@ -97,9 +97,8 @@ def _drop_menus(soup: Tag) -> None:
     heading = soup.find(_HEADINGS)
     if isinstance(heading, Tag):
         around = {id(tag) for tag in heading.parents}
-        for menu in heading.find_all_previous(_LISTS):
-            said = menu.find_all(string=re.compile(r"\S"))
-            if id(menu) not in around and all(text.find_parent("a") for text in said):
+        for menu in [tag for tag in heading.find_all_previous(_LISTS) if id(tag) not in around]:
+            if all(text.find_parent("a") for text in menu.find_all(string=re.compile(r"\S"))):
                 menu.extract()
 
 

@@ -331,7 +331,7 @@ def _is_of_the_system(error: BaseException) -> bool:
 _LINKS = ("id", "granularity", "passage_id")
 _BATCHES_AT_ONCE = 64
 _NUMBERED = pa.dictionary(pa.int32(), pa.string())
-_MOST_KNOWN = 4_000  # places of found nodes that are remembered, twice: a question finds 700, and more slow it down
+_MOST_KNOWN = 8_000  # places of found nodes that are remembered, twice: a question finds 700, and more slow it down
 
 
 class _Directory:
@@ -692,18 +692,19 @@ def keep_up(table: Any, midway: bool = False) -> bool:
         if due:
             settle(table)
         return due
-    lacking = [name for name in ("id", "passage_id", "document_id") if name not in indexed]
-    lacking, vectors = (lacking if rows >= ROWS_WITH_INDEX else []), indexed.get("vector")
+    wanted = ("id", "passage_id", "document_id", "vector") if rows >= ROWS_WITH_INDEX else ()
+    lacking = [column for column in wanted if column in columns - indexed.keys()]
+    unindexed = {column: int(index.num_unindexed_rows or 0) for column, index in indexed.items()}
     due = bool(lacking) or fragments > MOST_FRAGMENTS + rows // 10_000
-    for column, most in ((PASSAGE_WORDS, rows // 25), ("vector", max(MOST_UNINDEXED, rows // 25))):
-        due = due or (column in indexed and int(indexed[column].num_unindexed_rows or 0) > most)
-    lacks_vectors = vectors is None and "vector" in columns and rows >= ROWS_WITH_INDEX
-    due = due or lacks_vectors
+    due = due or unindexed.get(PASSAGE_WORDS, 0) > rows // 25
+    due = due or unindexed.get("vector", 0) > max(MOST_UNINDEXED, rows // 25)
     if due:
         settle(table)  # before there are indices, which merging changes too
     for column in lacking:
-        table.create_index(column, config=BTree())
-    if lacks_vectors or (vectors is not None and due and int(vectors.num_segments or 0) >= MOST_SEGMENTS):
+        if column != "vector":
+            table.create_index(column, config=BTree())
+    segments = int(indexed["vector"].num_segments or 0) if "vector" in indexed else 0
+    if "vector" in lacking or (due and segments >= MOST_SEGMENTS):
         config = IvfSq("cosine", sample_rate=64, max_iterations=10, target_partition_size=ROWS_A_PARTITION)
         table.create_index("vector", config=config, replace=True)
     if due:
