@@ -29,6 +29,7 @@ _HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
 _LISTS, _CELLS = ["ol", "ul"], ["td", "th"]
 _LONGEST_CELL = 1_000  # characters
 _MAX_SPAN = 100  # of a table cell
+_DEEPEST_LIST = 50  # of lists within lists
 # What a tag ends where that was left open, unless one of the others was opened inside of it.
 _ENDS = {
     "li": (["li"], [*_LISTS, "table"]),
@@ -116,15 +117,18 @@ def _put_before_definition(term: Tag) -> None:
 
 def _mark_items(soup: Tag) -> None:
     numbers: Counter[int] = Counter()  # of the last item of each list
+    depths = {id(None): -1}
+    for inner in soup.find_all(_LISTS):
+        depths[id(inner)] = min(depths[id(inner.find_parent(_LISTS))] + 1, _DEEPEST_LIST)
     for item in soup.find_all("li"):
-        lists = item.find_parents(_LISTS)
+        around = item.find_parent(_LISTS)
         mark = "-"
-        if lists and lists[0].name == "ol":
-            numbers[id(lists[0])] += 1
-            start = str(lists[0].get("start", "1"))
+        if isinstance(around, Tag) and around.name == "ol":
+            numbers[id(around)] += 1
+            start = str(around.get("start", "1"))
             first = int(start) if start.lstrip("-").isdecimal() else 1
-            mark = f"{first - 1 + numbers[id(lists[0])]}."
-        item.insert(0, f"{_END}{'  ' * (len(lists) - 1)}{mark} {_ITEM}")
+            mark = f"{first - 1 + numbers[id(around)]}."
+        item.insert(0, f"{_END}{'  ' * depths[id(around)]}{mark} {_ITEM}")
         item.append(f"{_END}{_ITEM}")
 
 
