@@ -19,6 +19,7 @@ from llama_index.llms.openai import OpenAI
 from llama_pack_densex import DenseXRetrievalPack, RecordedPropositionizer, SentencePropositionizer
 from llama_pack_densex.retrieval.hits import matched_units
 from llama_pack_densex.stores import lance_table
+from llama_pack_densex.stores.foreign import docstore
 from llama_pack_densex.stores.manifest import InvalidIndexError
 from tests.another_process import run_program
 from tests.embedding import TrigramEmbedding
@@ -220,6 +221,23 @@ def test_a_version_whose_files_go_one_by_one_is_not_called_damaged(
     assert {hit.node.ref_doc_id for hit in reader.retrieve("Where did hail fall? Rain?")} == {"rain", "hail"}
     assert set(reader.documents()) == {"rain", "hail"}
     assert reader.counts().passages == 2
+
+
+def test_files_that_go_while_an_index_is_opened_are_not_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    models: Any = {"embed_model": TrigramEmbedding(), "query_llm": "none"}
+    given = {"persist_dir": tmp_path, "vector_store": SimpleVectorStore(), **models}
+    writer = DenseXRetrievalPack([Document(id_="rain", text="Rain fell. It fell all night.")], **given)
+    read_part = docstore.read_part
+
+    def read_late(*args: Any) -> Any:
+        if not writer.documents().keys() & {"hail"}:
+            writer.insert(Document(id_="hail", text="Hail fell on the hill."))
+            writer.compact()
+        return read_part(*args)
+
+    monkeypatch.setattr(docstore, "read_part", read_late)
+    reader = DenseXRetrievalPack.load(tmp_path, vector_store=SimpleVectorStore(), **models)
+    assert {hit.node.ref_doc_id for hit in reader.retrieve("Where did hail fall? Rain?")} == {"rain", "hail"}
 
 
 def test_what_is_damaged_is_called_so(tmp_path: Path) -> None:

@@ -343,7 +343,7 @@ class NodeIndex:
             manifest = self._write(about)
         if folder is not None and (maintained or not midway):
             # who reads a new index while it is written goes on with its current version
-            store.clean(timedelta(0) if self._is_new else OLD_VERSIONS)
+            store.clean(timedelta(0) if self._is_new and store.atomic else OLD_VERSIONS)
             folder.clean(manifest)
 
     def commit_anew(self, about: Manifest) -> None:
