@@ -18,6 +18,7 @@ MAX_BODY = 2**20  # bytes: the longest question with the longest history, howeve
 _AT_ONCE = 200  # requests that are answered or wait for a thread; further ones are told to come back
 _MAX_READ = 16 * MAX_BODY  # of a body that is too large, so that its sender gets to read why it is refused
 _BODY_SECONDS = 30.0  # in which a body has to arrive
+_DRAIN_SECONDS = 2.0  # the same where the request is refused
 _CLIENTS = 10_000  # that are remembered, before those that owe nothing are forgotten
 _BURST_SECONDS = 15.0  # of a client's rate that it may use up at once
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([\w.-]+))(?::\d{1,5})?", re.ASCII)
@@ -94,34 +95,42 @@ class Guard:
                 MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
+        async def refuse(why: HTTPException) -> None:
+            # the rest of a body that was not read would be taken for the next request
+            headers = {**(why.headers or {}), "Connection": "close"}
+            await JSONResponse({"detail": why.detail}, why.status_code, headers)(scope, receive, send_guarded)
+
+        headers = Headers(scope=scope)
+        if (why := self._refusal(scope, headers)) is not None:
+            await _drain(headers, receive)
+            await refuse(why)
+            return
         self._active += 1
         try:
-            self._check(scope, Headers(scope=scope))
-            body = await _read_body(Headers(scope=scope), receive)
+            body = await _read_body(headers, receive)
         except HTTPException as refused:
-            # the rest of a body that was not read would be taken for the next request
-            headers = {**(refused.headers or {}), "Connection": "close"}
-            await JSONResponse({"detail": refused.detail}, refused.status_code, headers)(scope, receive, send_guarded)
+            await refuse(refused)
         else:
             if body is not None:
                 await self._answer(scope, body, receive, send_guarded)
         finally:
             self._active -= 1
 
-    def _check(self, scope: Scope, headers: Headers) -> None:
+    def _refusal(self, scope: Scope, headers: Headers) -> HTTPException | None:
         host, origin = headers.get("host", ""), headers.get("origin")
         if not self._is_ours(host):
-            raise HTTPException(421, "The server is not known by this Host; name it with --allow-host.")
+            return HTTPException(421, "The server is not known by this Host; name it with --allow-host.")
         if origin is not None and origin.partition("://")[2].lower() != host.lower():
-            raise HTTPException(403, "Requests from other sites' pages are refused.")
+            return HTTPException(403, "Requests from other sites' pages are refused.")
         if wait := self._rate.wait(str((scope.get("client") or ("",))[0])):
-            raise HTTPException(429, "Too many requests.", {"Retry-After": str(int(wait) + 1)})
+            return HTTPException(429, "Too many requests.", {"Retry-After": str(int(wait) + 1)})
         if self._token is not None and not self._public.fullmatch(scope["path"]):
             kind, _, given = headers.get("authorization", "").partition(" ")
             if kind.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), self._token.encode()):
-                raise HTTPException(401, "The request needs the server's token.", {"WWW-Authenticate": "Bearer"})
-        if self._active > _AT_ONCE:
-            raise HTTPException(503, "The server is busy.", {"Retry-After": "5"})
+                return HTTPException(401, "The request needs the server's token.", {"WWW-Authenticate": "Bearer"})
+        if self._active >= _AT_ONCE:
+            return HTTPException(503, "The server is busy.", {"Retry-After": "5"})
+        return None
 
     def _is_ours(self, host: str) -> bool:
         parts = _HOST.fullmatch(host)
@@ -174,6 +183,16 @@ async def _read_body(headers: Headers, receive: Receive) -> bytes | None:
             raise too_large
         return bytes(body)
     raise HTTPException(408, f"The request did not arrive within {_BODY_SECONDS:.0f} seconds.")
+
+
+async def _drain(headers: Headers, receive: Receive) -> None:
+    """Take the body of a request that is refused: a connection that is closed before is reset, and nobody reads why."""
+    size, more = 0, "expect" not in headers  # who expects leave to send it sends nothing
+    with anyio.move_on_after(_DRAIN_SECONDS):
+        while more and size <= _MAX_READ:
+            message = await receive()
+            size += len(message.get("body", b""))
+            more = message.get("more_body", False)
 
 
 def _is_address(name: str) -> bool:

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -205,9 +206,9 @@ def test_densex_serve_serves_until_it_is_stopped(
     DenseXRetrievalPack(documents, "none", "none", "none", persist_dir=tmp_path / "index")
     command = [sys.executable, "-u", "-c", "from llama_pack_densex.cli import app; app()", "serve"]
     options = [".", "--port", "0", "--query-llm", "none", "--token", "open-sesame"]
-    with subprocess.Popen(
-        [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path / "index"
-    ) as process:
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([*command, *options], cwd=tmp_path / "index", **pipes) as process, ExitStack() as stack:
+        stack.callback(process.kill)  # it would be waited for
         assert process.stdout is not None
         line = process.stdout.readline()
         assert line.startswith("Serving . on http://127.0.0.1:")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -38,6 +40,18 @@ def server() -> Iterator[httpx.Client]:
 def locked() -> Iterator[httpx.Client]:
     with served(_pack(), TOKEN, hosts=["Search.Example"]) as client:
         yield client
+
+
+def test_who_is_refused_before_all_is_sent_reads_why(locked: httpx.Client) -> None:
+    head = b"POST /retrieve HTTP/1.1\r\nHost: localhost\r\nContent-Length: 21\r\n\r\n"
+    with socket.create_connection((locked.base_url.host, locked.base_url.port)) as connection:
+        connection.sendall(head)
+        for part in (b'{"question":', b' "Rain?"}'):
+            time.sleep(0.2)  # a server that did not wait for it would have closed the connection by now
+            connection.sendall(part)
+        told = b"".join(iter(lambda: connection.recv(4096), b""))
+    assert told.startswith(b"HTTP/1.1 401 ")
+    assert b"server's token" in told
 
 
 def _refused(response: httpx.Response, status: int) -> str:
