@@ -331,7 +331,7 @@ def _is_of_the_system(error: BaseException) -> bool:
 _LINKS = ("id", "granularity", "passage_id")
 _BATCHES_AT_ONCE = 64
 _NUMBERED = pa.dictionary(pa.int32(), pa.string())
-_MOST_KNOWN = 8_000  # places of found nodes that are remembered, twice: a question finds 700, and more slow it down
+_MOST_KNOWN = 4_000  # places of found nodes that are remembered, twice: a question finds 700, and more slow it down
 
 
 class _Directory:
