@@ -612,9 +612,9 @@ class NodeTable:
             known = _hashes(node_id for (node_id,) in self.now.values(["id"])) if self._ids is None else self._ids
             added = _hashes(ids)
             places = known.searchsorted(added)
-            are_new = (known.searchsorted(added, "right") == places).all()
-            self._ids = np.insert(known, places, added)
-            if are_new:
+            is_new = known.searchsorted(added, "right") == places
+            self._ids = np.insert(known, places[is_new], added[is_new])
+            if is_new.all():
                 return False
         return bool(table.count_rows(is_any_of("id", ids)))
 
