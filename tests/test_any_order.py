@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import random
 from collections.abc import Iterable, Iterator
@@ -28,7 +27,6 @@ SENTENCES = [
     "Of the bridge {}, {} parts are old. ",
     "蔵の識別{}号には樽が{}個あります。",
 ]
-WORDS = (f"zq{number}x" for number in itertools.count())
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ class Written:
 
 
 def sentence(choice: random.Random) -> tuple[str, str]:
-    word = next(WORDS)
+    word = f"zq{choice.randrange(10**9)}x"
     return word, choice.choice(SENTENCES).format(word, choice.randint(1, 999))
 
 
