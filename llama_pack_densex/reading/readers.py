@@ -11,13 +11,14 @@ import stat
 import threading
 import unicodedata
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
+from datetime import date, time, timedelta
 from email import message_from_bytes
 from email.policy import default
 from email.utils import parsedate_to_datetime
 from html import escape
-from itertools import zip_longest
+from itertools import repeat, zip_longest
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -37,6 +38,7 @@ logger = logging.getLogger(__name__)
 
 _FILES_ADVICE = 'install it with: pip install "llama-pack-densex[files]"'
 _SLIDES = (".pptx", ".pptm")  # LlamaIndex's own reader serves
+_SHEETS = (".xlsx", ".xlsm")
 _SLIDES_ADVICE = "install LlamaIndex's reader with: pip install llama-index-readers-file python-pptx"
 _WHATWG = {  # what browsers take these labels for: pages say the first and are the second
     "iso-8859-1": "cp1252", "iso8859-1": "cp1252", "latin-1": "cp1252", "latin1": "cp1252", "us-ascii": "cp1252",
@@ -49,7 +51,7 @@ _SLIDE_KEYS = ("text_sections", "tables", "charts", "images", "notes", "extracti
 _MOST_ALIASES = 20  # in front matter: of a few lines, some more make gigabytes
 _BINARY = 8192  # bytes that tell a large binary file from text before it is read
 _NO_TEXT = (
-    "is no text (it has NUL characters): only text, Markdown, HTML, PDF, Word, PowerPoint and EPUB files can be read; "
+    "is no text (it has NUL characters): only text, Markdown, HTML, PDF, .docx, .xlsx, .pptx and EPUB can be read; "
     "convert it, or leave it out"
 )
 _KANA = re.compile("[ぁ-ゖァ-ヺ]")
@@ -57,12 +59,12 @@ _PLAUSIBLE = 0.8  # share of common characters; what is right has nearly all, wh
 
 
 def read_file(path: Path, document_id: str) -> list[Document]:
-    """Read a file through core's `SimpleDirectoryReader`: text, Markdown, HTML, PDF, CSV, Word, PowerPoint, EPUB, mail.
+    """Read a file through core's `SimpleDirectoryReader`: text, Markdown, HTML, PDF, CSV, Office files, EPUB, mail.
 
     Args:
         path: The file.
         document_id: The id of its document; a PDF becomes one document a page, with `#page=1` and so on after it, and
-            slides and the messages of a mailbox are counted like pages.
+            slides and the messages of a mailbox are counted like pages. A sheet's name is its page.
 
     Returns:
         The documents, with the metadata and the excluded keys that `SimpleDirectoryReader` gives them, and those of a
@@ -97,15 +99,17 @@ def read_file(path: Path, document_id: str) -> list[Document]:
     except Exception as error:  # what is damaged fails anywhere in a reader, with any kind of error
         wrong = type(error.__cause__ or error).__name__  # not its message, which may quote the text
         kind = " as a PDF" if suffix == ".pdf" else ""
-        raise UnreadableFileError(path, f"cannot be read{kind} ({wrong}): it may be damaged; save it anew") from error
+        advice = "it may be damaged or encrypted; save it anew, without a password"
+        raise UnreadableFileError(path, f"cannot be read{kind} ({wrong}): {advice}") from error
     if not documents:  # the reader of slides logs what is wrong and goes on
         raise UnreadableFileError(path, "cannot be read: it may be damaged; save it anew")
     for number, document in enumerate(documents, 1):
         for key in _SLIDE_KEYS if are_slides else ():  # the text once more, in pieces
             document.metadata.pop(key, None)
         document.metadata["file_name"] = unicodedata.normalize("NFC", path.name)
-        is_page = suffix in (".pdf", ".mbox") or (are_slides and len(documents) > 1)
-        document.id_ = f"{document_id}#page={number}" if is_page else document_id
+        is_page = suffix in (".pdf", ".mbox", *_SHEETS) or (are_slides and len(documents) > 1)
+        label = document.metadata["page_label"] if suffix in _SHEETS else number
+        document.id_ = f"{document_id}#page={label}" if is_page else document_id
     return documents
 
 
@@ -165,8 +169,52 @@ def _csv(file: Path) -> _Parts:
         rows[-1].append(" ".join((cell[1][1:-1].replace('""', '"') + cell[2]).split()).replace("|", r"\|"))
         if cell[3] != delimiter:
             rows.append([])
-    names, *rows = [row for row in rows if any(row)] or [[]]
-    return [("\n\n\n".join(_row_table(names, row) for row in rows), {})]
+    return [(_rows_text(rows, repeat(True)), {})]
+
+
+def _sheets(file: Path) -> _Parts:
+    """The sheets of an Excel file, each below its name, like CSV; what a merged cell says, each of its rows says."""
+    from openpyxl import load_workbook  # type: ignore[import-untyped]
+
+    parts: _Parts = []
+    for sheet in load_workbook(file, data_only=True).worksheets:
+        for span in sheet.merged_cells.ranges:
+            sheet._cells |= dict.fromkeys(span.cells, sheet.cell(span.min_row, span.min_col))
+        sheet._cells = {place: cell for place, cell in sheet._cells.items() if cell.value is not None}  # of a million
+        rows = [*sheet.rows]
+        marked = [{bool(one.font.b or one.fill.fill_type) for one in row if one.value is not None} for row in rows]
+        may_name = [row == {True} or not any(map(any, marked)) for row in marked]  # of a form, only labels are marked
+        text = _rows_text([[*map(_shown, row)] for row in rows], may_name)
+        parts.append((text and f"# {sheet.title}\n\n{text}", {"page_label": sheet.title}))
+    return parts
+
+
+def _shown(cell: Any) -> str:
+    value = "" if cell.value is None else cell.value
+    if isinstance(value, date) and "月" in cell.number_format:
+        value = f"{value.year}年{value.month}月{value.day}日"
+    elif isinstance(value, date | time | timedelta):
+        value = re.sub(r"( 00:00)?:00\Z", "", str(value))
+    elif isinstance(value, int | float) and "%" in cell.number_format:
+        value = f"{value * 100:.15g}%"
+    elif isinstance(value, float):
+        value = f"{value:.15g}"
+    return on_one_line(str(value)).replace("|", r"\|")
+
+
+def _rows_text(rows: Sequence[Sequence[str]], may_name: Iterable[bool]) -> str:
+    """Rows below the first one that may name columns, or below two of these; titles and notes are lines."""
+    names, blocks = list[str](), list[str]()
+    most = max((len({*row} - {""}) for row in rows), default=0)
+    for row, is_name in zip(rows, may_name, strict=False):
+        said = [*dict.fromkeys(filter(None, row))]
+        if is_name and not names and len(said) > 1 and 2 * len(said) > most:
+            names = [*row]
+        elif {one == cell for one, cell in zip(names, row, strict=False) if one and names.count(one) == 1} == {True}:
+            names = [" ".join(dict.fromkeys(filter(None, both))) for both in zip_longest(names, row, fillvalue="")]
+        else:
+            blocks.append(_row_table(names, row) if names and len(said) > 1 else " ".join(said))
+    return "\n\n\n".join(filter(None, blocks))
 
 
 def _row_table(names: Sequence[str], row: Sequence[str]) -> str:
@@ -390,7 +438,7 @@ def _joined_word(found: re.Match[str]) -> str:
 
 _READERS = {".pdf": _pdf, ".html": _html, ".htm": _html, ".xhtml": _html, ".csv": _csv, ".tsv": _csv}
 _READERS |= {".docx": _archive, ".docm": _archive, ".epub": _archive, ".eml": _mail, ".mbox": _mail}
-_READERS |= {".srt": _subtitles, ".vtt": _subtitles, ".ipynb": _notebook}
+_READERS |= {".srt": _subtitles, ".vtt": _subtitles, ".ipynb": _notebook, **dict.fromkeys(_SHEETS, _sheets)}
 
 
 _TYPOGRAPHIC = frozenset("“”„‘’«»–—…•·€£©®™°±×§µ²³½¼¾\xa0")
