@@ -360,7 +360,7 @@ _RUNNING, _NEAR = 2, 4  # lines that a page's head or foot has, and pages among 
 _SECTION = r"(?:[^\W\d_]*[ \t]*[\dA-Z]{1,3}(?:\.\d{1,3})*[.:章節]?\s*)?"  # "Chapter 2", "2.1."
 _DIGITS = re.compile(r"\d{1,5}")
 # "Question 2", and not "Page 2" or "Handbook 2 / 10".
-_LABEL = re.compile(r"(?i)(?!(?:page|p|seite|ページ|頁)\b)([^\d.:：]*[^\W\d])[ .#-]{0,2}\d+(?!\d| ?(?:/|of\b|頁|ページ))")
+_LABEL = re.compile(r"(?i)(?!(?:page|p|seite|頁)\b)([^\d.:：]*[^\W\d])[ .#-]{0,2}\d+(?!\d| ?(?:/|of\b|頁|ページ))")
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\ufffe\uffff]")  # broken fonts leave them, and stores do not take NUL
 
 
