@@ -172,7 +172,8 @@ def _paragraph(facts: Sequence[Fact], number: int) -> str:
     quoted = [
         f"{text}{remark if fact.unit.unverified else ''}[^{number}]" for text, fact in zip(texts, ordered, strict=True)
     ]
-    return ("" if is_japanese else " ").join(quoted)
+    between = "\n\n" if any("\n" in text for text in texts) else "" if is_japanese else " "  # a table ends at that
+    return between.join(quoted)
 
 
 def _goes_first(fact: Fact, best: Fact) -> bool:

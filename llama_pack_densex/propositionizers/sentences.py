@@ -205,7 +205,7 @@ def _ends_sentence(run: str, begin: int, stop: re.Match[str], end: int, opener: 
     is_quoted = 0 <= opener < start  # in "。（笑）", what was opened after the terminator says nothing about it
     # "（かもしれない。）" or "(who?)" in the middle of a sentence does not end it.
     if is_quoted and run[end - 1] in ")）" and opener > begin and mark != ".":
-        return is_apart and is_cjk
+        return is_apart and is_cjk and not _AFTER_QUOTATION.match(run, after)
     if not mark.strip(_DOTS) and (len(mark) > 1 or mark in "…‥"):
         return letter.isupper() and (is_apart or mark[0] in "…‥" or len(mark) > 2)
     if mark in ".．" and not is_apart:  # "です.次", but "３．５", "図１．２" and "J.リーグ"

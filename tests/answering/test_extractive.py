@@ -127,6 +127,14 @@ def test_a_question_in_a_document_is_quoted_with_its_answer(document: str, quest
     assert answer in without_footnotes(str(pack.run(question)))
 
 
+def test_each_table_that_is_quoted_is_a_paragraph() -> None:
+    rows = [f"| 商品 | {name} |\n| --- | --- |\n| 価格 | {price}円 |" for name, price in (("煎茶", 500), ("番茶", 300))]
+    pack = DenseXRetrievalPack(
+        [Document(text="\n\n\n".join(rows))], proposition_llm="none", query_llm="none", embed_model="none"
+    )
+    assert str(pack.run("煎茶の価格は")) == f"{rows[0]}[^1]\n\n{rows[1]}[^1]"
+
+
 def test_a_footnote_of_a_document_is_quoted_without_its_mark() -> None:
     documents = [Document(text="The lamp burns oil.[^1]\n\n[^1]: Whale oil was dear in Karsted.")]
     pack = DenseXRetrievalPack(documents, proposition_llm="none", query_llm="none", embed_model="none")
