@@ -353,6 +353,14 @@ def test_each_row_of_a_sheet_can_be_understood_alone(tmp_path: Path) -> None:
     assert empty.text == ""
 
 
+def test_a_cell_that_is_far_away_costs_no_rows_between(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    book.active["A1"], book.active["XFD1048576"] = "This", "is far."
+    book.save(tmp_path / "a.xlsx")
+    assert read_file(tmp_path / "a.xlsx", "a.xlsx")[0].text == "# Sheet\n\nThis\n\n\nis far."
+
+
 def test_a_form_in_a_sheet_has_no_row_of_names(tmp_path: Path) -> None:
     openpyxl = pytest.importorskip("openpyxl")
     book = openpyxl.Workbook()

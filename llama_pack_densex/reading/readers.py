@@ -10,6 +10,7 @@ import re
 import stat
 import threading
 import unicodedata
+import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
@@ -177,20 +178,25 @@ def _sheets(file: Path) -> _Parts:
     from openpyxl import load_workbook  # type: ignore[import-untyped]
 
     parts: _Parts = []
-    for sheet in load_workbook(file, data_only=True).worksheets:
+    with warnings.catch_warnings():  # of what would not be written again
+        warnings.simplefilter("ignore")
+        book = load_workbook(file, data_only=True)
+    for sheet in book.worksheets:
         for span in sheet.merged_cells.ranges:
             sheet._cells |= dict.fromkeys(span.cells, sheet.cell(span.min_row, span.min_col))
-        sheet._cells = {place: cell for place, cell in sheet._cells.items() if cell.value is not None}  # of a million
-        rows = [*sheet.rows]
-        marked = [{bool(one.font.b or one.fill.fill_type) for one in row if one.value is not None} for row in rows]
-        may_name = [row == {True} or not any(map(any, marked)) for row in marked]  # of a form, only labels are marked
-        text = _rows_text([[*map(_shown, row)] for row in rows], may_name)
+        cells = {place: cell for place, cell in sheet._cells.items() if cell.value is not None}
+        numbers, columns = (sorted({place[side] for place in cells}) for side in (0, 1))
+        rows = [[cells.get((number, column)) for column in columns] for number in numbers]
+        marked = [{bool(cell.font.b or cell.fill.fill_type) for cell in row if cell} for row in rows]
+        is_plain = not any(map(any, marked))
+        may_name = [is_plain or row == {True} for row in marked]  # of a form, only labels are marked
+        text = _rows_text([[_shown(cell) if cell else "" for cell in row] for row in rows], may_name)
         parts.append((text and f"# {sheet.title}\n\n{text}", {"page_label": sheet.title}))
     return parts
 
 
 def _shown(cell: Any) -> str:
-    value = "" if cell.value is None else cell.value
+    value = cell.value
     if isinstance(value, date) and "月" in cell.number_format:
         value = f"{value.year}年{value.month}月{value.day}日"
     elif isinstance(value, date | time | timedelta):
