@@ -310,6 +310,7 @@ def test_titles_and_notes_of_a_table_file_are_lines(tmp_path: Path) -> None:
     assert read_file(write(tmp_path / "a.csv", rows), "a.csv")[0].text == (
         "価格表\n\n\n| 商品 | 煎茶 |\n| --- | --- |\n| 価格 | 500円 |\n| 説明 | 緑色 |\n\n\n※税抜"
     )
+    assert read_file(write(tmp_path / "b.csv", "価格表,\n商品,価格\n"), "b.csv")[0].text == "価格表\n\n\n商品 価格"
 
 
 def test_each_row_of_a_sheet_can_be_understood_alone(tmp_path: Path) -> None:
@@ -325,10 +326,11 @@ def test_each_row_of_a_sheet_can_be_understood_alone(tmp_path: Path) -> None:
         ["緑茶", "煎茶", 500, 550.0, date(2024, 5, 1), 0.07],
         [None, "玉露|上", 0.1 + 0.2, None, datetime(2024, 6, 2), 1],
         ["※予告なく\n変わる。"],
+        [],
     ]
     for row in rows:
         sheet.append(row)
-    for span in ("A1:F1", "A3:A4", "B3:B4", "C3:D3", "E3:E4", "F3:F4", "A5:A6"):
+    for span in ("A1:F1", "A3:A4", "B3:B4", "C3:D3", "E3:E4", "F3:F4", "A5:A6", "A7:F8"):
         sheet.merge_cells(span)
     sheet["E6"].number_format, sheet["F5"].number_format, sheet["F6"].number_format = 'm"月"d"日"', "0%", "0%"
     sheet["H999"].font = openpyxl.styles.Font(bold=True)

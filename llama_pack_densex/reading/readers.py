@@ -210,7 +210,7 @@ def _shown(cell: Any) -> str:
 
 def _rows_text(rows: Sequence[Sequence[str]], may_name: Iterable[bool]) -> str:
     """Rows below the first one that may name columns, or below two of these; titles and notes are lines."""
-    names, blocks = list[str](), list[str]()
+    names, blocks, unused = list[str](), list[str](), True
     most = max((len({*row} - {""}) for row in rows), default=0)
     for row, is_name in zip(rows, may_name, strict=False):
         said = [*dict.fromkeys(filter(None, row))]
@@ -218,9 +218,12 @@ def _rows_text(rows: Sequence[Sequence[str]], may_name: Iterable[bool]) -> str:
             names = [*row]
         elif {one == cell for one, cell in zip(names, row, strict=False) if one and names.count(one) == 1} == {True}:
             names = [" ".join(dict.fromkeys(filter(None, both))) for both in zip_longest(names, row, fillvalue="")]
-        else:
-            blocks.append(_row_table(names, row) if names and len(said) > 1 else " ".join(said))
-    return "\n\n\n".join(filter(None, blocks))
+        elif names and len(said) > 1:
+            blocks.append(_row_table(names, row))
+            unused = False
+        elif said != blocks[-1:]:  # a note whose cell spans rows
+            blocks.append(" ".join(said))
+    return "\n\n\n".join(filter(None, [*blocks, " ".join(filter(None, names)) * unused]))
 
 
 def _row_table(names: Sequence[str], row: Sequence[str]) -> str:
