@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_pack_densex import PropositionNodeParser
+from llama_pack_densex import DenseXRetrievalPack, PropositionNodeParser
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 from llama_pack_densex.reading import UnreadableFileError, document_ids, find_files, read_file
 from llama_pack_densex.reading.readers import decode
@@ -353,6 +353,16 @@ def test_each_row_of_a_sheet_can_be_understood_alone(tmp_path: Path) -> None:
     ]
     assert leave.text == "# 休暇\n\n| 始め | 09:00 |\n| --- | --- |\n| 長さ | 1 day, 6:00 |"
     assert empty.text == ""
+
+
+def test_a_sheet_is_cited_by_its_name_once(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    book.active.title, book.active["A1"] = "Tea", "It was shipped from Karsted."
+    book.save(tmp_path / "a.xlsx")
+    documents = read_file(tmp_path / "a.xlsx", "a.xlsx")
+    pack = DenseXRetrievalPack(documents, proposition_llm="none", query_llm="none", embed_model="none")
+    assert pack.run("What was shipped from Karsted?").metadata["markdown"].endswith("[^1]: a – Tea")
 
 
 def test_a_cell_that_is_far_away_costs_no_rows_between(tmp_path: Path) -> None:
