@@ -263,9 +263,17 @@ def test_a_title_is_the_front_matters_the_first_headings_or_the_files(docs: Path
     (docs / "c.txt").write_text("# No heading\n\nRice grows.", encoding="utf-8")
     (docs / "d.html").write_text("<svg><title>Icon</title></svg><h1>船の話</h1><p>The ship sails.", encoding="utf-8")
     (docs / "e.rst").write_text("Trains\n======\n\nThe train leaves.", encoding="utf-8")
+    (docs / "f.adoc").write_text("= 塔の話\n\n塔は高い。", encoding="utf-8")
     run("index", docs, "--to", tmp_path / "index")
     titles = {one["document"]: one["title"] for one in run_json("inspect", tmp_path / "index")["shown"]}
-    known = {"a.md": "茶の本", "b.md": "湖の話", "c.txt": "c", "d.html": "船の話", "e.rst": "Trains"}
+    known = {
+        "a.md": "茶の本",
+        "b.md": "湖の話",
+        "c.txt": "c",
+        "d.html": "船の話",
+        "e.rst": "Trains",
+        "f.adoc": "塔の話",
+    }
     assert titles == {**known, "tea.md": "Tea", "琵琶湖.md": "琵琶湖"}
 
 

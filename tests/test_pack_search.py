@@ -88,14 +88,16 @@ def test_a_table_of_contents_does_not_stand_before_what_it_leads_to() -> None:
     contents = "\n".join(f"2.{n} {title} . . . . . . . . . {n * 7}" for n, title in enumerate(titles, 1))
     drinks = ("Rum", "Tea", "Ale", "Gin", "Mead")
     prices = "\n".join(f"1.{n} {title} . . . . . . . . . {60 - n}" for n, title in enumerate(drinks, 1))
+    beds = "\n".join(f"{n} {title} . . . . . . . . . {n * 50}" for n, title in enumerate(("Loft", *drinks[1:]), 1))
     about = "2.2 Wick\nIt is cut each night by the keeper, who has a pair of scissors for nothing else."
     pack = DenseXRetrievalPack(
-        [Document(text=text, id_=name) for name, text in (("c", contents), ("p", prices), ("a", about))],
+        [Document(text=text, id_=name) for name, text in (("c", contents), ("p", prices), ("b", beds), ("a", about))],
         proposition_llm="none",
         embed_model="none",
     )
     assert [node.node.ref_doc_id for node in pack.retrieve("wick")] == ["a"]
-    assert [node.node.ref_doc_id for node in pack.retrieve("tea")] == ["p"]  # words and numbers that are of use
+    assert [node.node.ref_doc_id for node in pack.retrieve("rum")] == ["p"]  # words and numbers that are of use
+    assert [node.node.ref_doc_id for node in pack.retrieve("loft")] == ["b"]
     assert [unit.text for unit in pack.records("proposition") if unit.document_id == "c"] == [contents]
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from base64 import b64encode
+from datetime import date, datetime, time, timedelta
 from email.message import EmailMessage
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_pack_densex import PropositionNodeParser
+from llama_pack_densex import DenseXRetrievalPack, PropositionNodeParser
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 from llama_pack_densex.reading import UnreadableFileError, document_ids, find_files, read_file
 from llama_pack_densex.reading.readers import decode
@@ -304,6 +305,86 @@ def test_a_cell_may_be_long_and_a_quotation_mark_that_is_never_closed_costs_no_r
     assert cells == [long.strip(), '5" wide', '"It lies.', "green"]
 
 
+def test_titles_and_notes_of_a_table_file_are_lines(tmp_path: Path) -> None:
+    rows = "価格表,,\n商品,価格,説明\n煎茶,500円,緑色\n※税抜,,\n"
+    assert read_file(write(tmp_path / "a.csv", rows), "a.csv")[0].text == (
+        "価格表\n\n\n| 商品 | 煎茶 |\n| --- | --- |\n| 価格 | 500円 |\n| 説明 | 緑色 |\n\n\n※税抜"
+    )
+    assert read_file(write(tmp_path / "b.csv", "価格表,\n商品,価格\n"), "b.csv")[0].text == "価格表\n\n\n商品 価格"
+
+
+def test_each_row_of_a_sheet_can_be_understood_alone(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    sheet, other = book.active, book.create_sheet("休暇")
+    sheet.title = "価格"
+    rows = [
+        ["2024年度の価格", None, None, None, None, None],
+        [],
+        ["分類", "商品", "価格", None, "発売", "割引"],
+        ["分類", None, "税抜", "税込", None, None],
+        ["緑茶", "煎茶", 500, 550.0, date(2024, 5, 1), 0.07],
+        [None, "玉露|上", 0.1 + 0.2, None, datetime(2024, 6, 2), 1],
+        ["※予告なく\n変わる。"],
+        [],
+    ]
+    for row in rows:
+        sheet.append(row)
+    for span in ("A1:F1", "A3:A4", "B3:B4", "C3:D3", "E3:E4", "F3:F4", "A5:A6", "A7:F8"):
+        sheet.merge_cells(span)
+    sheet["E6"].number_format, sheet["F5"].number_format, sheet["F6"].number_format = 'm"月"d"日"', "0%", "0%"
+    sheet["H999"].font = openpyxl.styles.Font(bold=True)
+    for row in (["始め", "長さ"], [time(9, 0), timedelta(hours=30)]):
+        other.append(row)
+    other.sheet_state = "hidden"
+    book.create_sheet("Empty")
+    book.save(tmp_path / "a.xlsx")
+    prices, leave, empty = read_file(tmp_path / "a.xlsx", "sub/a.xlsx")
+    assert [one.id_ for one in (prices, leave, empty)] == [
+        f"sub/a.xlsx#page={name}" for name in ("価格", "休暇", "Empty")
+    ]
+    assert prices.text.split("\n\n\n") == [
+        "# 価格\n\n2024年度の価格",
+        "| 分類 | 緑茶 |\n| --- | --- |\n| 商品 | 煎茶 |\n| 価格 税抜 | 500 |\n| 価格 税込 | 550 |\n"
+        "| 発売 | 2024-05-01 |\n| 割引 | 7% |",
+        "| 分類 | 緑茶 |\n| --- | --- |\n| 商品 | 玉露\\|上 |\n| 価格 税抜 | 0.3 |\n| 発売 | 2024年6月2日 |\n"
+        "| 割引 | 100% |",
+        "※予告なく変わる。",
+    ]
+    assert leave.text == "# 休暇\n\n| 始め | 09:00 |\n| --- | --- |\n| 長さ | 1 day, 6:00 |"
+    assert empty.text == ""
+
+
+def test_a_sheet_is_cited_by_its_name_once(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    book.active.title, book.active["A1"] = "Tea", "It was shipped from Karsted."
+    book.save(tmp_path / "a.xlsx")
+    documents = read_file(tmp_path / "a.xlsx", "a.xlsx")
+    pack = DenseXRetrievalPack(documents, proposition_llm="none", query_llm="none", embed_model="none")
+    assert pack.run("What was shipped from Karsted?").metadata["markdown"].endswith("[^1]: a – Tea")
+
+
+def test_a_cell_that_is_far_away_costs_no_rows_between(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    book.active["A1"], book.active["XFD1048576"] = "This", "is far."
+    book.save(tmp_path / "a.xlsx")
+    assert read_file(tmp_path / "a.xlsx", "a.xlsx")[0].text == "# Sheet\n\nThis\n\n\nis far."
+
+
+def test_a_form_in_a_sheet_has_no_row_of_names(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for row in (["氏名", "山田太郎", "部署", "総務部"], ["社員番号", 123, "入社日", date(2020, 4, 1)]):
+        book.active.append(row)
+    for label in ("A1", "C1", "A2", "C2"):
+        book.active[label].font = openpyxl.styles.Font(bold=True)
+    book.save(tmp_path / "a.xlsx")
+    (form,) = read_file(tmp_path / "a.xlsx", "a.xlsx")
+    assert form.text == "# Sheet\n\n氏名 山田太郎 部署 総務部\n\n\n社員番号 123 入社日 2020-04-01"
+
+
 def test_rows_are_whole_in_passages_and_units(tmp_path: Path) -> None:
     rows = [f"Lamp {n},It shines. It is no. {n}.,{n} yen" for n in range(200)]
     documents = read_file(write(tmp_path / "a.csv", "\n".join(["name,text,price", *rows])), "a.csv")
@@ -539,9 +620,9 @@ def test_slides_that_nothing_here_reads_are_an_error_that_says_what_to_install(t
         read_file(write(tmp_path / "a.pptx", b"PK\x03\x04"), "a.pptx")
 
 
-@pytest.mark.parametrize("name", ["c.docx", "c.epub", "c.pptx"])
+@pytest.mark.parametrize("name", ["c.docx", "c.epub", "c.pptx", "c.xlsx"])
 def test_a_damaged_archive_is_an_error_that_names_the_file(tmp_path: Path, name: str) -> None:
-    pytest.importorskip("llama_index.readers.file" if name == "c.pptx" else "bs4")
+    pytest.importorskip({"c.pptx": "llama_index.readers.file", "c.xlsx": "openpyxl"}.get(name, "bs4"))
     with pytest.raises(UnreadableFileError, match="may be damaged"):
         read_file(write(tmp_path / name, b"PK\x03\x04"), name)
 
@@ -643,6 +724,16 @@ def test_the_running_heads_and_the_numbers_of_pages_are_no_text(tmp_path: Path) 
     assert [text for n, text in enumerate(others, 1) if n != 6] == [
         f"On day {n * n} it rained." for n in range(1, 12) if n != 6
     ]
+
+
+@pytest.mark.parametrize("label", ["Question {}", "Test case TC-{} (10 points)", "Form No. {}"])
+def test_what_is_counted_as_pages_are_by_chance_stays(tmp_path: Path, label: str) -> None:
+    pytest.importorskip("pypdfium2")
+    sheets = [[label.format(n), f"On day {n * n} it rained.", f"Rules of Karsted {n + 4}"] for n in range(1, 9)]
+    below = ") Tj 0 -14 Td ("
+    file = write(tmp_path / "a.pdf", pdf_bytes(["Rules of Karsted", *map(below.join, sheets)]))
+    pages = [page.text.split("\n") for page in read_file(file, "a.pdf")[1:]]
+    assert pages == [sheets[0], *(sheet[:2] for sheet in sheets[1:])]
 
 
 def test_rows_of_figures_at_the_edges_of_pages_are_no_numbers_of_pages(tmp_path: Path) -> None:

@@ -127,7 +127,8 @@ def placed(span: tuple[int, int] | None) -> dict[str, int | None]:
 def name_of(citation: Mapping[str, Any]) -> str:
     """Where a cited source is, to be read: title, section and page, or the document's id."""
     title, section, page = (str(citation[key]) for key in ("title", "section", "page"))
-    parts = [title, within(section, title), page and f"p. {page}"]
+    at = f"p. {page}" if page not in ("", section) else ""  # both are a sheet's name
+    parts = [title, within(section, title), at]
     return " ".join((" – ".join(filter(None, parts)) or str(citation["document"])).split())
 
 

@@ -53,6 +53,7 @@ NEEDS_LLM = {
 """What is answered to "summarise that" and the like where there is no LLM, by language."""
 
 _ALIKE_LEAD = 0.5  # of the question's words
+_ASKING = ("?", "？", "ですか。", "ますか。", "せんか。", "しょうか。")
 _DOTS = re.compile(r"(?:[.．…‥・·] ?){5,}|(?: [.．]){2,} *\d*\Z")  # that lead to the number of a page
 _NUMBERED = re.compile(r"\d+(?:\.\d+)+")  # as an entry of a table of contents, and the next one
 
@@ -158,18 +159,21 @@ def _below_leads(asked: Mapping[str, float], nodes: Sequence[NodeWithScore], lea
 
 def _states_nothing(text: str) -> bool:
     """Whether a sentence is a question or an entry of a table of contents, which states nothing."""
-    return text.rstrip("*_").endswith(("?", "？")) or _DOTS.search(text) is not None
+    return text.rstrip("*_").endswith(_ASKING) or _DOTS.search(text) is not None
 
 
 def _paragraph(facts: Sequence[Fact], number: int) -> str:
     ordered = sorted(facts, key=lambda fact: (not _goes_first(fact, facts[0]), fact.unit.span or (0, 0)))
-    texts = [_flowing(without_footnotes(fact.unit.text).strip()) for fact in ordered]  # a document's own lead elsewhere
+    texts = [  # without a document's own footnotes, which lead elsewhere
+        _flowing(without_footnotes(fact.unit.text).strip().removeprefix(": ")) for fact in ordered
+    ]
     is_japanese = detect_language(texts[0]) == "ja"
     remark = UNVERIFIED["ja" if is_japanese else "en"]
     quoted = [
         f"{text}{remark if fact.unit.unverified else ''}[^{number}]" for text, fact in zip(texts, ordered, strict=True)
     ]
-    return ("" if is_japanese else " ").join(quoted)
+    between = "\n\n" if any("\n" in text for text in texts) else "" if is_japanese else " "  # a table ends at that
+    return between.join(quoted)
 
 
 def _goes_first(fact: Fact, best: Fact) -> bool:

@@ -64,6 +64,7 @@ _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "llama-pack-densex")
 _INCOMPLETE = "incomplete: "
 PIECE = "piece: "
 """Before the hash and the id of a node that another parser made: of one document there are several."""
+_HEADED = (".md", ".markdown", ".rst", ".adoc", ".asciidoc", ".html", ".htm", ".xhtml")
 _SPACE = re.compile(r"\s*")
 _GAP = re.compile(r"(?<!\s)\s{100000,}")  # of a million, tiktoken says that its stack is used up
 
@@ -445,7 +446,7 @@ def title_of(document: BaseNode) -> str:
     if title := document.metadata.get("title"):
         return ", ".join(map(str, title)) if isinstance(title, (list, tuple)) else str(title)
     file = PurePath(str(document.metadata.get("file_name") or document.metadata.get("file_path") or ""))
-    if file.suffix.lower() in (".md", ".markdown", ".rst", ".html", ".htm", ".xhtml") and document.source_node is None:
+    if file.suffix.lower() in _HEADED and document.source_node is None:
         text = document.get_content()
         for heading in find_headings(text)[:1]:
             return heading_text(text[heading.start : heading.end]) or file.stem

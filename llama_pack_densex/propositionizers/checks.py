@@ -162,6 +162,7 @@ _SCALE = re.compile(
     rf"|(?<![{_LATIN}])Q(?=[1-4](?!\d))|第(?=[1-4一二三四]四半期)|(?<=[1-4一二三四])四半期|(?<=\d):00(?![\d:])"
     r"|(?:square|cubic) (?=\w*m(?:et(?:er|re)s?|iles?)?\b|f[oe][oe]t)|[平立]方(?=[キメセミ])"
 )
+_TENTHS = re.compile(r"([\d一二三四五六七八九]) ?割 ?([\d一二三四五六七八九]) ?分")
 _SCALED = ("°", "degrees ", "氏", "m2", "m3", "square ", "cubic ", "平方", "立方", "Q", "四半期", ":00")
 
 
@@ -177,6 +178,7 @@ class _Text:
         self.plain = unicodedata.normalize("NFKC", unwrapped(text)).replace("元年", "1年")
         if any(mark in self.plain for mark in _SCALED):
             self.plain = _SCALE.sub("", self.plain)
+        self.plain = _TENTHS.sub(lambda found: f"{10 * _value(found[1]) + _value(found[2]):g}%", self.plain)
         self.tokens = list(_TOKEN.finditer(self.plain))
 
     @cached_property
@@ -213,7 +215,7 @@ class _Context(_Text):
         language = detect_language(passage.text, heads)
         self.language = detect_language(f"{self.plain}\n{stated}", heads) if language == "latin" else language
         self.pairs = {(value, number.unit) for number in self.numbers for value in number.values}
-        years = {1.0} if _NEXT_YEAR.search(self.plain) else set()
+        years = {step for step, said in _YEAR_STEPS.items() if re.search(said, self.plain, re.IGNORECASE)}
         for found in _YEARS_ON.finditer(self.plain):
             sign = -1 if found[2] in ("earlier", "before", "前") else 1
             years |= {sign * value for value in _Text(found[1]).values}
@@ -224,12 +226,12 @@ class _Context(_Text):
             }
         self.centuries = {value // 100 + 1 for value in self.values if 1000 <= value < 2200}
         self.decades = {value // 10 for value in self.values}
-        halves = {value for said, value in _HALVES.items() if re.search(said, self.plain, re.IGNORECASE)}
-        self.pairs |= {(value, "") for value in halves}
+        in_words = {value for value, said in _IN_WORDS.items() if re.search(said, self.plain, re.IGNORECASE)}
+        self.pairs |= {(value, "") for value in in_words}
         later = {value for value, _ in self.pairs} - self.values
         self.next_days = {value for value in later if value <= 31}
-        self.known = later | _Text(f"{passage.title}\n{passage.section}").values | halves  # true anywhere
-        self.values |= later | halves
+        self.known = later | _Text(f"{passage.title}\n{passage.section}").values | in_words  # true anywhere
+        self.values |= later | in_words
         self.bare_days = {one.values[0] for one in self.numbers if one.unit == "日" and not one.labels}
         self.labels: defaultdict[str, set[float]] = defaultdict(set)
         for number in self.numbers:
@@ -343,7 +345,7 @@ def _numbers(text: _Text) -> list[_Number]:
             more = _SPELLED.get(token[0])
             if not more or text.plain[last.end() : token.start()] not in (" ", "-", "\u2010", "\u2011", " and "):
                 break
-            if more >= 100:
+            if more >= 100 or token[0] == "dozen":
                 values.append(values[-1] + values[-1] % more * (more - 1))
             elif is_scaled or (20 <= values[-1] < 100 and more < 10):
                 values[-1] += more
@@ -404,13 +406,19 @@ _SPELLED = {
     for word in f"{found[1]} {found[1].title()}".split()
 }
 _HUNDRED = re.compile(r" and \w+ hundred\b")  # of one hundred and two hundred
-_HALVES = {
-    "half(?: an|-) ?hour|半時間": 30.0, "half a year|半年": 6.0, "half a century|半世紀": 50.0, "half a dozen": 6.0,
-    "half a million": 5e5, "half a billion": 5e8,
+_IN_WORDS = {  # what numbers are also said by
+    0.0: "midnight|真夜中", 2.0: r"doubl|fortnight|(?<![\d数何〇一二三四五六七八九十百千万])倍",
+    6.0: "half a (?:year|dozen)|半年|年半", 12.0: r"\bnoon|正午|ダース", 14.0: "fortnight",
+    25.0: "a quarter of|[4四]分の[1一]", 30.0: "half(?: an|-) ?hour|half past|半時間|時間?半",
+    50.0: "half (?:a century|of|the)|半世紀|半[数分額]", 90.0: "hour and a half|one and a half hours|[1一]時間半",
+    5e5: "half a million", 5e8: "half a billion",
 }  # fmt: skip
 _ERAS = {"明治": 1867, "大正": 1911, "昭和": 1925, "平成": 1988, "令和": 2018}
 _AFTERNOON = re.compile(r"(?::\d\d)? ?p\.?m\b")
-_NEXT_YEAR = re.compile(r"翌年|明けた|(?:next|following) year|\b(?:a|one) year (?:later|after)", re.IGNORECASE)
+_YEAR_STEPS = {
+    1.0: r"翌年|明けた|(?:next|following) year|\b(?:a|one) year (?:later|after)",
+    -1.0: "前年|(?:previous|preceding) year", -2.0: "一昨年",
+}  # fmt: skip
 _YEARS_ON = re.compile(r"([a-z]+|[\d〇一二三四五六七八九十]+)(?: years? |年)(later|after|earlier|before|後|前)")
 _NEXT_DAY = re.compile(r"翌[日朝]|(?:next|following) (?:day|morning|evening)|\bday (?:later|after)")
 _BEFORE = 200  # characters before a sentence, to which "in the same year" points
@@ -600,6 +608,8 @@ def _is_unknown_ja(token: re.Match[str], context: _Context) -> bool:
         is_given = given and surname in context.plain and not re.search(f"[・=]{surname}", context.plain)
         return len(run) > 1 and run not in _COMMON_KATAKANA and not is_given and _even(run) not in context.katakana
     if token.lastgroup != "kanji" or len(run) == 1 or _PLACE_JA.match(run):
+        return False
+    if any(value in context.values and re.search(said, run) for value, said in _IN_WORDS.items()):
         return False
     new = "".join(" " if character in context.plain else character for character in run)
     return not _NAME_KANJI.isdisjoint(new) or any(len(part) > 1 and not _is_common(part) for part in new.split())

@@ -123,11 +123,12 @@ def compared(text: str) -> str:
 def contents_of(text: str) -> frozenset[str]:
     """The numbered lines of a table of contents, whose dots lead to pages: of five and more, the numbers never fall.
 
-    Those of prices do, and where they do not by chance, a short list is not lost to search by words.
+    Those of prices do, or are round; where neither is so by chance, a short list is not lost to search by words.
     """
     found = list(_ENTRY.finditer(text))
     pages = [int(one[1]) for one in found if one[1]]
-    return frozenset(one[0].strip() for one in found) if len(found) > 4 and pages == sorted(pages) else frozenset()
+    lead = pages == sorted(pages) and (not pages or any(page % 10 for page in pages))
+    return frozenset(one[0].strip() for one in found) if len(found) > 4 and lead else frozenset()
 
 
 def words_of(run: str) -> list[str]:

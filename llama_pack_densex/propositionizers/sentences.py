@@ -94,6 +94,7 @@ _DOTS = ".…‥・･"
 _TERMINATOR = re.compile(rf"(?:[{_SURE}．.!?…‥]|[・･]{{2,}})+")
 _CLOSING = re.compile(
     r"(?:[\"'”’»›)\]}」』｣）］】〉》〕*_\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]|“(?!\S)|\[\w{0,10} ?\d{1,3}\]"
+    r"|\[\^[^\s\[\]]{1,20}\](?!:)"
     r"| ?[\U0001f1e6-\U0001faff\u2600-\u27bf]|[\ufe0f\u200d]|[♪♡♥☆★])*"
 )
 _GAP = re.compile(r"\s*")
@@ -204,7 +205,7 @@ def _ends_sentence(run: str, begin: int, stop: re.Match[str], end: int, opener: 
     is_quoted = 0 <= opener < start  # in "。（笑）", what was opened after the terminator says nothing about it
     # "（かもしれない。）" or "(who?)" in the middle of a sentence does not end it.
     if is_quoted and run[end - 1] in ")）" and opener > begin and mark != ".":
-        return is_apart and is_cjk
+        return is_apart and is_cjk and not _AFTER_QUOTATION.match(run, after)
     if not mark.strip(_DOTS) and (len(mark) > 1 or mark in "…‥"):
         return letter.isupper() and (is_apart or mark[0] in "…‥" or len(mark) > 2)
     if mark in ".．" and not is_apart:  # "です.次", but "３．５", "図１．２" and "J.リーグ"
@@ -310,7 +311,7 @@ def heading_text(heading: str) -> str:
     """What a heading says, without its markup."""
     line = heading.splitlines()[0].strip()
     if found := _HEADING.fullmatch(line):
-        line = found["wiki"] or re.sub(r"\s+#+$", "", found["atx"])
+        line = found["wiki"] or found["asciidoc"] or re.sub(r"\s+#+$", "", found["atx"])
     return _LINK.sub(r"\1", _EMPHASIS.sub(r"\2", _IMAGE.sub("", line))).strip()
 
 
@@ -431,14 +432,15 @@ def _end_of_block(lines: list[_Line], i: int, fences: dict[int, int]) -> int:
 
 _HEADING = re.compile(
     r"(?P<hashes>#{1,6})[ \t\u3000]+(?P<atx>\S.*)"
-    r"|(?P<signs>={1,6})[ \t]*(?P<wiki>[^=\s](?:.*[^=\s])?)[ \t]*(?P=signs)"
+    r"|(?P<signs>={1,6})(?:[ \t]*(?P<wiki>[^=\s](?:.*[^=\s])?)[ \t]*(?P=signs)|[ \t]+(?P<asciidoc>`?[^\W\d_].*))"
 )
 _UNDERLINE = re.compile(r"([-=~^\"*#])\1{2,}")
 _LEVELS = {"=": 1, "*": 1, "#": 1, "-": 2, "~": 3, "^": 4, '"': 5}
 # Numbers of two parts and more, those of chapters and sections, and marks; "# apt-get update" below a line is a prompt.
 _TOLD = re.compile(
     r"(?:\d{1,3}(?:\.\d{1,3}){1,4}\.?[ \t\xa0\u3000]+(?![a-z])(?=[^\W\d_]|[\"“”‘「『(（\[])"
-    r"|第 ?[\d０-９一二三四五六七八九十百]{1,5} ?(?P<unit>[編部章節条])|(?P<mark>[■◆▼])[ \u3000]*\S)"
+    r"|第 ?[\d０-９一二三四五六七八九十百]{1,5} ?(?P<unit>[編部章節条])|(?P<mark>[■◆▼])[ \u3000]*\S"
+    r"|(?P<end>附)[ \u3000]*則(?=[ \u3000（(]|\Z))"
     r"(?!.*(?:[.．…‥・·] ?){4}).{0,80}|(?P<open>[（【])[^（）【】]{1,40}[）】]"
 )
 # What else tells one between blank lines: numbers of one part, and those that a name of a file or a command follows.
@@ -448,7 +450,7 @@ _ALONE = re.compile(
     r"(?!.*(?:[.．…‥・·] ?){4}).{0,60}"
 )
 _NOT_LAST = ".!。！．｡、，,:：;；"
-_LEVEL_OF = {"編": 1, "部": 1, "章": 1, "節": 2, "条": 3, "■": 2, "【": 2, "◆": 3, "▼": 3, "（": 3}
+_LEVEL_OF = {"編": 1, "部": 1, "章": 1, "附": 1, "節": 2, "条": 3, "■": 2, "【": 2, "◆": 3, "▼": 3, "（": 3}
 _ARTICLE = re.compile(r"第[\d０-９一二三四五六七八九十百]{1,5}条")
 _PROMPT = re.compile(r"# *[a-z]|#.*[.,:;]\Z")  # or a comment
 _LONGER = 4  # columns by which an underline is longer than its heading at most
@@ -464,8 +466,9 @@ def _end_of_heading(lines: list[_Line], i: int, *, goes_on: bool) -> tuple[int, 
     A line of dashes below prose that goes on is a rule, not what makes a heading of the last line; what ends a frame of
     AsciiDoc is none either.
     """
-    found = _HEADING.fullmatch(lines[i].text)
-    if found and len(lines[i].indent) < 4 and not (_PROMPT.match(lines[i].text) and i and lines[i - 1].text):
+    found, above = _HEADING.fullmatch(lines[i].text), lines[i - 1].text if i else ""
+    is_within = above and (_PROMPT.match(lines[i].text) or (found and found["asciidoc"] and above[0] != "["))
+    if found and len(lines[i].indent) < 4 and not is_within:
         return i + 1, len(found["hashes"] or found["signs"])
     sign = _underlined(lines, i)
     if sign and not (goes_on and (sign == "-" or _ends_with(lines[i].text, _STOPS))):

@@ -10,14 +10,16 @@ import re
 import stat
 import threading
 import unicodedata
+import warnings
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
+from datetime import date, time, timedelta
 from email import message_from_bytes
 from email.policy import default
 from email.utils import parsedate_to_datetime
 from html import escape
-from itertools import zip_longest
+from itertools import repeat, zip_longest
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -37,6 +39,7 @@ logger = logging.getLogger(__name__)
 
 _FILES_ADVICE = 'install it with: pip install "llama-pack-densex[files]"'
 _SLIDES = (".pptx", ".pptm")  # LlamaIndex's own reader serves
+_SHEETS = (".xlsx", ".xlsm")
 _SLIDES_ADVICE = "install LlamaIndex's reader with: pip install llama-index-readers-file python-pptx"
 _WHATWG = {  # what browsers take these labels for: pages say the first and are the second
     "iso-8859-1": "cp1252", "iso8859-1": "cp1252", "latin-1": "cp1252", "latin1": "cp1252", "us-ascii": "cp1252",
@@ -49,7 +52,7 @@ _SLIDE_KEYS = ("text_sections", "tables", "charts", "images", "notes", "extracti
 _MOST_ALIASES = 20  # in front matter: of a few lines, some more make gigabytes
 _BINARY = 8192  # bytes that tell a large binary file from text before it is read
 _NO_TEXT = (
-    "is no text (it has NUL characters): only text, Markdown, HTML, PDF, Word, PowerPoint and EPUB files can be read; "
+    "is no text (it has NUL characters): only text, Markdown, HTML, PDF, .docx, .xlsx, .pptx and EPUB can be read; "
     "convert it, or leave it out"
 )
 _KANA = re.compile("[ぁ-ゖァ-ヺ]")
@@ -57,12 +60,12 @@ _PLAUSIBLE = 0.8  # share of common characters; what is right has nearly all, wh
 
 
 def read_file(path: Path, document_id: str) -> list[Document]:
-    """Read a file through core's `SimpleDirectoryReader`: text, Markdown, HTML, PDF, CSV, Word, PowerPoint, EPUB, mail.
+    """Read a file through core's `SimpleDirectoryReader`: text, Markdown, HTML, PDF, CSV, Office files, EPUB, mail.
 
     Args:
         path: The file.
         document_id: The id of its document; a PDF becomes one document a page, with `#page=1` and so on after it, and
-            slides and the messages of a mailbox are counted like pages.
+            slides and the messages of a mailbox are counted like pages. A sheet's name is its page.
 
     Returns:
         The documents, with the metadata and the excluded keys that `SimpleDirectoryReader` gives them, and those of a
@@ -97,15 +100,17 @@ def read_file(path: Path, document_id: str) -> list[Document]:
     except Exception as error:  # what is damaged fails anywhere in a reader, with any kind of error
         wrong = type(error.__cause__ or error).__name__  # not its message, which may quote the text
         kind = " as a PDF" if suffix == ".pdf" else ""
-        raise UnreadableFileError(path, f"cannot be read{kind} ({wrong}): it may be damaged; save it anew") from error
+        advice = "it may be damaged or encrypted; save it anew, without a password"
+        raise UnreadableFileError(path, f"cannot be read{kind} ({wrong}): {advice}") from error
     if not documents:  # the reader of slides logs what is wrong and goes on
         raise UnreadableFileError(path, "cannot be read: it may be damaged; save it anew")
     for number, document in enumerate(documents, 1):
         for key in _SLIDE_KEYS if are_slides else ():  # the text once more, in pieces
             document.metadata.pop(key, None)
         document.metadata["file_name"] = unicodedata.normalize("NFC", path.name)
-        is_page = suffix in (".pdf", ".mbox") or (are_slides and len(documents) > 1)
-        document.id_ = f"{document_id}#page={number}" if is_page else document_id
+        is_page = suffix in (".pdf", ".mbox", *_SHEETS) or (are_slides and len(documents) > 1)
+        label = document.metadata["page_label"] if suffix in _SHEETS else number
+        document.id_ = f"{document_id}#page={label}" if is_page else document_id
     return documents
 
 
@@ -165,8 +170,60 @@ def _csv(file: Path) -> _Parts:
         rows[-1].append(" ".join((cell[1][1:-1].replace('""', '"') + cell[2]).split()).replace("|", r"\|"))
         if cell[3] != delimiter:
             rows.append([])
-    names, *rows = [row for row in rows if any(row)] or [[]]
-    return [("\n\n\n".join(_row_table(names, row) for row in rows), {})]
+    return [(_rows_text(rows, repeat(True)), {})]
+
+
+def _sheets(file: Path) -> _Parts:
+    """The sheets of an Excel file, each below its name, like CSV; what a merged cell says, each of its rows says."""
+    from openpyxl import load_workbook  # type: ignore[import-untyped]
+
+    parts: _Parts = []
+    with warnings.catch_warnings():  # of what would not be written again
+        warnings.simplefilter("ignore")
+        book = load_workbook(file, data_only=True)
+    for sheet in book.worksheets:
+        for span in sheet.merged_cells.ranges:
+            sheet._cells |= dict.fromkeys(span.cells, sheet.cell(span.min_row, span.min_col))
+        cells = {place: cell for place, cell in sheet._cells.items() if cell.value is not None}
+        numbers, columns = (sorted({place[side] for place in cells}) for side in (0, 1))
+        rows = [[cells.get((number, column)) for column in columns] for number in numbers]
+        marked = [{bool(cell.font.b or cell.fill.fill_type) for cell in row if cell} for row in rows]
+        is_plain = not any(map(any, marked))
+        may_name = [is_plain or row == {True} for row in marked]  # of a form, only labels are marked
+        text = _rows_text([[_shown(cell) if cell else "" for cell in row] for row in rows], may_name)
+        parts.append((text and f"# {sheet.title}\n\n{text}", {"page_label": sheet.title}))
+    return parts
+
+
+def _shown(cell: Any) -> str:
+    value = cell.value
+    if isinstance(value, date) and "月" in cell.number_format:
+        value = f"{value.year}年{value.month}月{value.day}日"
+    elif isinstance(value, date | time | timedelta):
+        value = re.sub(r"( 00:00)?:00\Z", "", str(value))
+    elif isinstance(value, int | float) and "%" in cell.number_format:
+        value = f"{value * 100:.15g}%"
+    elif isinstance(value, float):
+        value = f"{value:.15g}"
+    return on_one_line(str(value)).replace("|", r"\|")
+
+
+def _rows_text(rows: Sequence[Sequence[str]], may_name: Iterable[bool]) -> str:
+    """Rows below the first one that may name columns, or below two of these; titles and notes are lines."""
+    names, blocks, unused = list[str](), list[str](), True
+    most = max((len({*row} - {""}) for row in rows), default=0)
+    for row, is_name in zip(rows, may_name, strict=False):
+        said = [*dict.fromkeys(filter(None, row))]
+        if is_name and not names and len(said) > 1 and 2 * len(said) > most:
+            names = [*row]
+        elif {one == cell for one, cell in zip(names, row, strict=False) if one and names.count(one) == 1} == {True}:
+            names = [" ".join(dict.fromkeys(filter(None, both))) for both in zip_longest(names, row, fillvalue="")]
+        elif names and len(said) > 1:
+            blocks.append(_row_table(names, row))
+            unused = False
+        elif said != blocks[-1:]:  # a note whose cell spans rows
+            blocks.append(" ".join(said))
+    return "\n\n\n".join(filter(None, [*blocks, " ".join(filter(None, names)) * unused]))
 
 
 def _row_table(names: Sequence[str], row: Sequence[str]) -> str:
@@ -311,6 +368,8 @@ _NO_TITLE = re.compile(r"(?i)^(?:microsoft |untitled|無題|名称未設定)|\.\
 _RUNNING, _NEAR = 2, 4  # lines that a page's head or foot has, and pages among which one recurs
 _SECTION = r"(?:[^\W\d_]*[ \t]*[\dA-Z]{1,3}(?:\.\d{1,3})*[.:章節]?\s*)?"  # "Chapter 2", "2.1."
 _DIGITS = re.compile(r"\d{1,5}")
+# "Question 2", and not "Page 2" or "Handbook 2 / 10".
+_LABEL = re.compile(r"(?i)(?!(?:page|p|seite|頁)\b)([^\d.:：]*[^\W\d])[ .#-]{0,2}\d+(?!\d| ?(?:/|of\b|頁|ページ))")
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\ufffe\uffff]")  # broken fonts leave them, and stores do not take NUL
 
 
@@ -346,14 +405,21 @@ def _named(title: str) -> dict[str, str]:
 
 
 def _without_running_lines(pages: Sequence[str]) -> list[str]:
-    """Pages without the heads and feet that recur on those near them, where these have letters but for the first."""
+    """Pages without the heads and feet that recur on those near them, where these have letters but for the first.
+
+    Questions and forms that are counted as pages are, stay: what a head has before its number is a title somewhere.
+    """
     left = [page.strip().split("\n") for page in pages]
+    titles = {line.strip().casefold() for page in left for line in page}
     for edge in (0, -1) * _RUNNING:
         lines = [page[edge].strip() if page else "" for page in left]
         for i, line in enumerate(lines):
             near = range(max(i - _NEAR, 0), min(i + _NEAR + 1, len(lines)))
             same = [j for j in near if j != i and line and _recurs(line, lines[j], j - i)]
-            if len(same) > 2 and (same[0] < i or not re.search(r"[^\W\d]", line)):
+            if len(same) < 3 or (same[0] > i and re.search(r"[^\W\d]", line)):
+                continue
+            label = _LABEL.match(line)
+            if not label or lines[same[0]].startswith(label[0]) or label[1].casefold() in titles:
                 del left[i][edge]
     return ["\n".join(page) for page in left]
 
@@ -390,7 +456,7 @@ def _joined_word(found: re.Match[str]) -> str:
 
 _READERS = {".pdf": _pdf, ".html": _html, ".htm": _html, ".xhtml": _html, ".csv": _csv, ".tsv": _csv}
 _READERS |= {".docx": _archive, ".docm": _archive, ".epub": _archive, ".eml": _mail, ".mbox": _mail}
-_READERS |= {".srt": _subtitles, ".vtt": _subtitles, ".ipynb": _notebook}
+_READERS |= {".srt": _subtitles, ".vtt": _subtitles, ".ipynb": _notebook, **dict.fromkeys(_SHEETS, _sheets)}
 
 
 _TYPOGRAPHIC = frozenset("“”„‘’«»–—…•·€£©®™°±×§µ²³½¼¾\xa0")

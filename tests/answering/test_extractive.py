@@ -104,11 +104,18 @@ Which payment methods do you accept?
 Credit cards and bank transfer."""
 
 
+MINUTES_JA = """\
+高橋：見積りは北社が980万円、南社が1,200万円です。
+佐藤：北社の保守費用は年間いくらですか。
+高橋：年間85万円です。"""
+
+
 @pytest.mark.parametrize(
     ("document", "question", "answer"),
     [
         (FAQ_JA, "返品できますか", "A. はい、到着後8日以内に限り承ります。"),
         (FAQ_JA, "送料はいくら？", "A. 全国一律550円です。5,000円以上のお買い上げで無料になります。"),
+        (MINUTES_JA, "北社の保守費用はいくらですか", "高橋：年間85万円です。"),
         (FAQ_EN, "Can I return items?", "Yes, within 30 days of delivery, if it has not been used."),
         (FAQ_EN, "What payment methods are accepted?", "Credit cards and bank transfer."),
     ],
@@ -118,6 +125,20 @@ def test_a_question_in_a_document_is_quoted_with_its_answer(document: str, quest
         [Document(text=document)], proposition_llm="none", query_llm="none", embed_model="none", similarity_top_k=1
     )
     assert answer in without_footnotes(str(pack.run(question)))
+
+
+def test_each_table_that_is_quoted_is_a_paragraph() -> None:
+    rows = [f"| 商品 | {name} |\n| --- | --- |\n| 価格 | {price}円 |" for name, price in (("煎茶", 500), ("番茶", 300))]
+    pack = DenseXRetrievalPack(
+        [Document(text="\n\n\n".join(rows))], proposition_llm="none", query_llm="none", embed_model="none"
+    )
+    assert str(pack.run("煎茶の価格は")) == f"{rows[0]}[^1]\n\n{rows[1]}[^1]"
+
+
+def test_a_footnote_of_a_document_is_quoted_without_its_mark() -> None:
+    documents = [Document(text="The lamp burns oil.[^1]\n\n[^1]: Whale oil was dear in Karsted.")]
+    pack = DenseXRetrievalPack(documents, proposition_llm="none", query_llm="none", embed_model="none")
+    assert str(pack.run("Which oil was dear in Karsted?")).startswith("Whale oil was dear in Karsted.[^1]")
 
 
 def test_questions_of_a_table_of_contents_are_no_answers() -> None:

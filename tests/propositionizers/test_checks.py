@@ -122,6 +122,11 @@ PAINTER = Passage(
 )
 
 
+MEETING = Passage(
+    "2024年、会議は正午に始まり、1時間半続いた。半数が賛成し、三割五分が反対した。売上は倍になった。前年に店を開き、一昨年に工場を建てた。"
+    "6か月で鉛筆を1ダース作る。",
+    title="霧浜電機",
+)
 FERRY = Passage("In Q3 of 1994 the ferry took half an hour, with half a million guests.", title="Skar Ferry")
 FIRM = Passage("第3四半期の売上の3割が輸出である。令和6年に移転した。開店は14:30である。", title="霧浜電機")
 
@@ -160,6 +165,24 @@ FIRM = Passage("第3四半期の売上の3割が輸出である。令和6年に�
         (RECIPE, "青葉亭は19時に営業を終える。", False),
         (RECIPE, "青葉亭は1982年に移転した。", True),
         (RECIPE, "青葉亭は1983年に移転した。", False),
+        (MEETING, "霧浜電機の会議は12時から90分続いた。", True),
+        (MEETING, "霧浜電機の会議は11時に始まった。", False),
+        (MEETING, "霧浜電機の会議は80分続いた。", False),
+        (MEETING, "霧浜電機では50%が賛成し、35%が反対した。", True),
+        (MEETING, "霧浜電機では40%が賛成した。", False),
+        (MEETING, "霧浜電機では45%が反対した。", False),
+        (MEETING, "霧浜電機の売上は2倍になった。", True),
+        (MEETING, "霧浜電機の売上は3倍になった。", False),
+        (MEETING, "霧浜電機は2022年に工場を建て、2023年に店を開いた。", True),
+        (MEETING, "霧浜電機は2021年に工場を建てた。", False),
+        (MEETING, "霧浜電機は半年で鉛筆を12本作る。", True),
+        (MEETING, "霧浜電機は鉛筆を13本作る。", False),
+        (Passage("霧浜電機では50%が12時に賛成した。"), "霧浜電機では半数が正午に賛成した。", True),
+        (Passage("霧浜電機では40%が11時に賛成した。"), "霧浜電機では半数が賛成した。", False),
+        (Passage("霧浜電機では40%が11時に賛成した。"), "霧浜電機では正午に賛成した。", False),
+        (Passage("一昨年、霧浜電機は工場を建てた。"), "霧浜電機は2022年に工場を建てた。", False),
+        (Passage("Skar Ferry took two dozen boats for a fortnight."), "Skar Ferry took 24 boats for two weeks.", True),
+        (Passage("Skar Ferry took two dozen boats for a fortnight."), "Skar Ferry took 25 boats.", False),
         (PAINTER, "Elena Ruiz and Brandvold parted in 1939.", True),
         (PAINTER, "Elena Ruiz and Brandvold parted in 1941.", False),
         (PAINTER, "Elena Ruiz met Brandvold on December 5, 1929.", True),

@@ -62,7 +62,7 @@ ENGLISH = {
     "a sentence in brackets": "He left. |(She stayed.) |Then he came back.",
     "a remark in brackets": "He left (did he?) and came back. |She saw it.",
     "brackets that never close": "He left (she stayed. |Then he came back. |All was well.",
-    "a footnote mark": "It is red.[12] |It was blue.[3][4] |It is old.",
+    "a footnote mark": "It is red.[12] |It was blue.[3][4] |It is old.[^1] |It is high.[^oil]",
     "a product that begins in lower case": "He waited. |iPhone sales rose. |eBay fell.",
     "a text without capitals": "hello there. |how are you? |i am fine, e.g. not ill.",
     "a caption": "Table 1. Results of the trial. |They are good.",
@@ -96,6 +96,7 @@ JAPANESE = {
     "half-width corner brackets": "彼は｢行こう。｣と言った。|去った。",
     "a title in double brackets": "『何が？』という本。|読んだ。",
     "a remark in brackets": "東京（日本の首都。人口が多い。）に行った。|楽しかった。",
+    "a remark in brackets and a space": "疑問 (その答えも!) を集める。|猫がいる。",
     "brackets of mixed width": "東京（首都。大都市。)に行った。|楽しかった。",
     "a sentence in brackets": "猫がいる。|（犬もいる。）|鳥はいない。",
     "lenticular brackets": "【注意。必読。】を読む。|終わり。",
@@ -244,6 +245,10 @@ HEADINGS = [
     "第二条（定義）",
     "【概要】",
     "■ 議題1：新製品",
+    "附　則",
+    "附則（令和6年4月1日）",
+    "== The lamp",
+    "=== `oil` and wicks",
 ]
 
 
@@ -336,6 +341,8 @@ def test_entries_of_a_table_of_contents_and_what_is_said_of_a_number_are_no_head
         "3.5 kg of flour\nMix it with water.",
         "■ flour\n■ sugar\n■ milk",
         "（笑）\nIt is funny.",
+        "Its length is the same as\n== of the other one.",
+        "附則の規定により、塔を閉じる。\nIt is short.",
         "We ran this:\n# apt-get update\nIt took a minute.",
         "We wrote this:\n# The oil of the lamp,\n# in litres.\noil = 3",
     ):

@@ -103,7 +103,7 @@ const below = ({ section, title }) => (title && `${section}, `.startsWith(`${tit
 function whereabouts(place) {
   const parts = [
     below(place),
-    place.page && say("page", place),
+    place.page && place.page !== place.section && say("page", place), // both are a sheet's name
     place.start !== null && say("place", { start: (place.start + 1).toLocaleString(), end: place.end.toLocaleString() }),
     place.title && place.document !== place.title ? place.document : "",
   ];
