@@ -10,7 +10,7 @@ from datetime import date, datetime, time, timedelta
 from email.message import EmailMessage
 from importlib.util import find_spec
 from pathlib import Path
-from zipfile import ZipFile
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 from hypothesis import given
@@ -311,6 +311,17 @@ def test_titles_and_notes_of_a_table_file_are_lines(tmp_path: Path) -> None:
         "価格表\n\n\n| 商品 | 煎茶 |\n| --- | --- |\n| 価格 | 500円 |\n| 説明 | 緑色 |\n\n\n※税抜"
     )
     assert read_file(write(tmp_path / "b.csv", "価格表,\n商品,価格\n"), "b.csv")[0].text == "価格表\n\n\n商品 価格"
+
+
+def test_equal_cells_of_a_row_are_all_read(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for row in (["first", "second"], [5, 5], [None, 7]):
+        book.active.append(row)
+    book.save(tmp_path / "a.xlsx")
+    rows = "| first | 5 |\n| --- | --- |\n| second | 5 |\n\n\n| second | 7 |\n| --- | --- |"
+    assert read_file(tmp_path / "a.xlsx", "a.xlsx")[0].text == f"# Sheet\n\n{rows}"
+    assert read_file(write(tmp_path / "a.csv", "first,second\n5,5\n,7\n"), "a.csv")[0].text == rows
 
 
 def test_each_row_of_a_sheet_can_be_understood_alone(tmp_path: Path) -> None:
@@ -618,6 +629,27 @@ def test_slides_that_nothing_here_reads_are_an_error_that_says_what_to_install(t
         pytest.skip("LlamaIndex's reader is installed")
     with pytest.raises(ImportError, match=r"a\.pptx needs more packages .*pip install llama-index-readers-file"):
         read_file(write(tmp_path / "a.pptx", b"PK\x03\x04"), "a.pptx")
+
+
+def test_what_would_unpack_to_gigabytes_is_not_unpacked(tmp_path: Path) -> None:
+    with ZipFile(tmp_path / "a.docx", "w", ZIP_DEFLATED) as archive, archive.open("word/document.xml", "w") as part:
+        for _ in range(300):
+            part.write(bytes(2**20))
+    with pytest.raises(UnreadableFileError, match="unpacks to more than 256 MB"):
+        read_file(tmp_path / "a.docx", "a.docx")
+
+
+def test_a_sheet_whose_columns_are_merged_as_a_whole_is_refused(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    openpyxl.Workbook().save(tmp_path / "a.xlsx")
+    with ZipFile(tmp_path / "a.xlsx") as whole, ZipFile(tmp_path / "b.xlsx", "w") as merged:
+        for name in whole.namelist():
+            span = b'</sheetData><mergeCells><mergeCell ref="A1:XFD1048576"/></mergeCells>'
+            merged.writestr(
+                name, whole.read(name).replace(b"</sheetData>", span).replace(b"<sheetData />", b"<sheetData>" + span)
+            )
+    with pytest.raises(UnreadableFileError, match="whole columns merged"):
+        read_file(tmp_path / "b.xlsx", "b.xlsx")
 
 
 @pytest.mark.parametrize("name", ["c.docx", "c.epub", "c.pptx", "c.xlsx"])

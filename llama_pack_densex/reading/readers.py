@@ -19,7 +19,7 @@ from email import message_from_bytes
 from email.policy import default
 from email.utils import parsedate_to_datetime
 from html import escape
-from itertools import repeat, zip_longest
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -40,6 +40,9 @@ logger = logging.getLogger(__name__)
 _FILES_ADVICE = 'install it with: pip install "llama-pack-densex[files]"'
 _SLIDES = (".pptx", ".pptm")  # LlamaIndex's own reader serves
 _SHEETS = (".xlsx", ".xlsm")
+_PACKED = (".docx", ".docm", ".epub", *_SLIDES, *_SHEETS)
+_MOST_UNPACKED = 2**28  # bytes of markup: some kilobytes unpack to gigabytes
+_MOST_MERGED = 10**6  # cells, of each of which openpyxl makes an object
 _SLIDES_ADVICE = "install LlamaIndex's reader with: pip install llama-index-readers-file python-pptx"
 _WHATWG = {  # what browsers take these labels for: pages say the first and are the second
     "iso-8859-1": "cp1252", "iso8859-1": "cp1252", "latin-1": "cp1252", "latin1": "cp1252", "us-ascii": "cp1252",
@@ -81,11 +84,13 @@ def read_file(path: Path, document_id: str) -> list[Document]:
         str(path).encode("utf-8")
         if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for
             raise UnreadableFileError(path, "is no regular file")
+        if are_slides:
+            import llama_index.readers.file  # type: ignore[import-not-found]  # noqa: F401  # without it core would take the file for text
+        if suffix in _PACKED:
+            _check_archive(path)
         extractors: dict[str, BaseReader] = (
             {} if are_slides else {suffix: _AlreadyRead(_READERS.get(suffix, _text)(path))}
         )
-        if are_slides:
-            import llama_index.readers.file  # type: ignore[import-not-found]  # noqa: F401  # without it core would take the file for text
         reader = SimpleDirectoryReader(input_files=[path], file_extractor=extractors, raise_on_error=True)
         documents = reader.load_data()
     except UnicodeEncodeError as error:
@@ -170,7 +175,7 @@ def _csv(file: Path) -> _Parts:
         rows[-1].append(" ".join((cell[1][1:-1].replace('""', '"') + cell[2]).split()).replace("|", r"\|"))
         if cell[3] != delimiter:
             rows.append([])
-    return [(_rows_text(rows, repeat(True)), {})]
+    return [(_rows_text((row, [*filter(None, row)], True) for row in rows), {})]
 
 
 def _sheets(file: Path) -> _Parts:
@@ -189,8 +194,14 @@ def _sheets(file: Path) -> _Parts:
         rows = [[cells.get((number, column)) for column in columns] for number in numbers]
         marked = [{bool(cell.font.b or cell.fill.fill_type) for cell in row if cell} for row in rows]
         is_plain = not any(map(any, marked))
-        may_name = [is_plain or row == {True} for row in marked]  # of a form, only labels are marked
-        text = _rows_text([[_shown(cell) if cell else "" for cell in row] for row in rows], may_name)
+        text = _rows_text(
+            (
+                [_shown(cell) if cell else "" for cell in row],
+                [_shown(cell) for cell in dict.fromkeys(row) if cell],
+                is_plain or of_row == {True},  # of a form, only labels are marked
+            )
+            for row, of_row in zip(rows, marked, strict=True)
+        )
         parts.append((text and f"# {sheet.title}\n\n{text}", {"page_label": sheet.title}))
     return parts
 
@@ -208,17 +219,20 @@ def _shown(cell: Any) -> str:
     return on_one_line(str(value)).replace("|", r"\|")
 
 
-def _rows_text(rows: Sequence[Sequence[str]], may_name: Iterable[bool]) -> str:
-    """Rows below the first one that may name columns, or below two of these; titles and notes are lines."""
-    names, blocks, unused = list[str](), list[str](), True
-    most = max((len({*row} - {""}) for row in rows), default=0)
-    for row, is_name in zip(rows, may_name, strict=False):
-        said = [*dict.fromkeys(filter(None, row))]
-        if is_name and not names and len(said) > 1 and 2 * len(said) > most:
-            names = [*row]
+def _rows_text(given: Iterable[tuple[list[str], list[str], bool]]) -> str:
+    """Rows below the first one that may name columns, or below two of these; titles and notes are lines.
+
+    Args:
+        given: Of each row its cells; what they say, of a merged one once; and whether it may name columns.
+    """
+    rows, names, blocks, unused = [*given], list[str](), list[str](), True
+    most = max((len({*said}) for _, said, _ in rows), default=0)
+    for row, said, is_name in rows:
+        if is_name and not names and len(said) > 1 and 2 * len({*said}) > most:
+            names = row
         elif {one == cell for one, cell in zip(names, row, strict=False) if one and names.count(one) == 1} == {True}:
             names = [" ".join(dict.fromkeys(filter(None, both))) for both in zip_longest(names, row, fillvalue="")]
-        elif names and len(said) > 1:
+        elif names and said and (len(said) > 1 or not row[0]):
             blocks.append(_row_table(names, row))
             unused = False
         elif said != blocks[-1:]:  # a note whose cell spans rows
@@ -238,6 +252,24 @@ def _html(file: Path) -> _Parts:
     data = _bytes(file)
     title, text = html_to_text(_decoded(file, data, declared_encoding(data)))
     return [(text, {"title": title} if title else {})]
+
+
+def _check_archive(file: Path) -> None:
+    with ZipFile(file) as archive:
+        pages = [part for part in archive.infolist() if part.filename.endswith(("xml", "html", "htm"))]
+        if sum(page.file_size for page in pages) > _MOST_UNPACKED:
+            raise UnreadableFileError(file, "unpacks to more than 256 MB of markup: divide it, or save it as text")
+        if file.suffix.lower() in _SHEETS:
+            from openpyxl.utils import range_boundaries  # type: ignore[import-untyped]
+
+            sheets = (archive.read(page) for page in pages if "/worksheets/" in page.filename)
+            spans = (found.decode() for sheet in sheets for found in _MERGED.findall(sheet))
+            sides = (range_boundaries(span) for span in spans)
+            if sum((right - left + 1) * (low - high + 1) for left, high, right, low in sides) > _MOST_MERGED:
+                raise UnreadableFileError(file, "has whole columns merged: unmerge them, or save it as CSV")
+
+
+_MERGED = re.compile(rb'mergeCell ref="([^"]+)"')
 
 
 def _archive(file: Path) -> _Parts:
