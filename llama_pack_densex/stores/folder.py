@@ -9,8 +9,9 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 from llama_index.core.storage.docstore import BaseDocumentStore
@@ -146,8 +147,7 @@ class WriterLock:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._threads = threading.RLock()
-        self._lock = FileLock(str(folder / LOCK_FILE), timeout=0, thread_local=False)
+        self._by_process: dict[int, tuple[AbstractContextManager[Any], FileLock]] = {}
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -156,10 +156,13 @@ class WriterLock:
         Raises:
             IndexInUseError: Another writer has it; the message says which.
         """
-        with self._threads:
+        # a forked process neither has its parent's lock nor waits for its threads
+        made = threading.RLock(), FileLock(str(self._folder / LOCK_FILE), timeout=0, thread_local=False)
+        threads, lock = self._by_process.setdefault(os.getpid(), made)
+        with threads:
             self._folder.mkdir(parents=True, exist_ok=True)
             try:
-                self._lock.acquire()
+                lock.acquire()
             except Timeout:
                 raise IndexInUseError(self._said()) from None
             writer = f"process {os.getpid()} on {socket.gethostname()} (since {time.strftime('%Y-%m-%d %H:%M:%S')})"
@@ -169,7 +172,7 @@ class WriterLock:
             finally:
                 with suppress(OSError):
                     (self._folder / WRITER_FILE).unlink()
-                self._lock.release()
+                lock.release()
 
     def _said(self) -> str:
         who = ""
