@@ -241,6 +241,15 @@ def test_files_that_go_while_an_index_is_opened_are_not_missed(tmp_path: Path, m
     assert {hit.node.ref_doc_id for hit in reader.retrieve("Where did hail fall? Rain?")} == {"rain", "hail"}
 
 
+def test_a_copy_that_was_made_while_the_index_was_written_to_is_called_so(tmp_path: Path) -> None:
+    pack = DenseXRetrievalPack([Document(text="Green tea is steamed.")], persist_dir=tmp_path / "index")
+    shutil.copytree(tmp_path / "index", tmp_path / "copy")
+    pack.insert([Document(text="Black tea is oxidised.")])
+    shutil.copy(tmp_path / "index" / "densex.json", tmp_path / "copy")
+    with pytest.raises(InvalidIndexError, match="copied while it was written to"):
+        DenseXRetrievalPack.load(tmp_path / "copy")
+
+
 def test_what_is_damaged_is_called_so(tmp_path: Path) -> None:
     DenseXRetrievalPack([Document(text="Rain fell.")], persist_dir=tmp_path, embed_model="none", query_llm="none")
     reader = DenseXRetrievalPack.load(tmp_path, query_llm="none")
