@@ -85,6 +85,16 @@ def test_a_server_that_answers_with_a_page_is_a_model_that_could_not_be_asked(
     assert "the server's address is right" in " ".join(result.stderr.split())
 
 
+@pytest.mark.parametrize("body", ["<html>Welcome</html>", '{"error": {"message": "overloaded"}}'])
+def test_a_page_in_place_of_a_stream_is_no_answer_that_was_not_found(index: Path, body: str) -> None:
+    with OpenAIServer(lambda _: Reply(body_override=body)) as server:
+        model = f"openai-like:some@{server.url}"
+        pack = DenseXRetrievalPack.load(index, proposition_llm="none", query_llm=model, streaming=True)
+        response = pack.run("Which bay has the highest tides?")
+        with pytest.raises(ConnectionError, match=r"could not be asked.*the server's address is right"):
+            str(response)
+
+
 @pytest.mark.parametrize("command", [["query", "INDEX", "Which bay?"], ["chat", "INDEX"]])
 def test_a_reply_without_choices_is_a_model_that_could_not_be_asked(
     index: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]

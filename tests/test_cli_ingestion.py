@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from llama_pack_densex import DenseXRetrievalPack
 from llama_pack_densex.cli import app
-from llama_pack_densex.stores.folder import REPORT_FILE
+from llama_pack_densex.stores.folder import REPORT_FILE, WriterLock
 from tests.ingestion.reports import read_report
 from tests.openai_server import OpenAIServer, Reply, asked_content
 from tests.searching import ShortEmbedding
@@ -403,23 +403,34 @@ def test_the_same_command_with_more_money_goes_on_where_it_stopped(server: OpenA
     assert len(asked) == len(set(asked)) == 24
 
 
+def test_a_run_that_overlaps_another_says_so_in_one_message(server: OpenAIServer, docs: Path, to: Path) -> None:
+    assert index(docs, "--to", to).exit_code == 0
+    with WriterLock(to).held():
+        result = index(docs, "--to", to)
+    assert result.exit_code == 1
+    assert " ".join(result.output.split()).startswith("Error: ")
+    assert f"is being written to by process {os.getpid()}" in " ".join(result.output.split())
+
+
 @pytest.mark.skipif(os.name == "nt", reason="there are no such signals")
-@pytest.mark.parametrize(("stop", "told"), [(signal.SIGINT, "KeyboardInterrupt"), (signal.SIGTERM, "SystemExit: 143")])
+@pytest.mark.parametrize(
+    ("stop", "told"), [("SIGINT", "KeyboardInterrupt"), ("SIGTERM", "SystemExit: 143"), ("SIGHUP", "SystemExit: 143")]
+)
 def test_an_interruption_leaves_an_index_that_the_next_run_completes(
-    server: OpenAIServer, docs: Path, to: Path, stop: signal.Signals, told: str
+    server: OpenAIServer, docs: Path, to: Path, stop: str, told: str
 ) -> None:
     def interrupting(body: dict[str, Any]) -> Reply:
         if len(server.requests) == 10:
-            os.kill(os.getpid(), stop)
+            os.kill(os.getpid(), signal.Signals[stop])
             return Reply(echo(body), delay=0.5)
         return Reply(echo(body))
 
     many = written(docs, {f"{number:02}.md": f"第{number}の文書である。" for number in range(20)})
     server.responder = interrupting
     result = index(many, "--to", to, "--max-concurrency", "1")
-    assert result.exit_code == 128 + stop
+    assert result.exit_code == (130 if stop == "SIGINT" else 143)
     assert "Traceback" not in result.output
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert {signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)} == {signal.SIG_DFL}
     assert read_report(to / REPORT_FILE).summary.why_stopped == told
     answered = {seen.content for seen in server.requests[:10]}
     server.responder = echo

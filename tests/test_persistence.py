@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import shlex
 import shutil
@@ -240,6 +241,15 @@ def test_files_that_go_while_an_index_is_opened_are_not_missed(tmp_path: Path, m
     assert {hit.node.ref_doc_id for hit in reader.retrieve("Where did hail fall? Rain?")} == {"rain", "hail"}
 
 
+def test_a_copy_that_was_made_while_the_index_was_written_to_is_called_so(tmp_path: Path) -> None:
+    pack = DenseXRetrievalPack([Document(text="Green tea is steamed.")], persist_dir=tmp_path / "index")
+    shutil.copytree(tmp_path / "index", tmp_path / "copy")
+    pack.insert([Document(text="Black tea is oxidised.")])
+    shutil.copy(tmp_path / "index" / "densex.json", tmp_path / "copy")
+    with pytest.raises(InvalidIndexError, match="copied while it was written to"):
+        DenseXRetrievalPack.load(tmp_path / "copy")
+
+
 def test_what_is_damaged_is_called_so(tmp_path: Path) -> None:
     DenseXRetrievalPack([Document(text="Rain fell.")], persist_dir=tmp_path, embed_model="none", query_llm="none")
     reader = DenseXRetrievalPack.load(tmp_path, query_llm="none")
@@ -252,6 +262,29 @@ def test_what_is_damaged_is_called_so(tmp_path: Path) -> None:
 def test_persist_without_a_folder_says_so(documents: list[Document]) -> None:
     with pytest.raises(ValueError, match="say where to"):
         DenseXRetrievalPack(documents).persist()
+
+
+def test_an_index_that_cannot_be_written_to_is_searched_and_says_so(documents: list[Document], tmp_path: Path) -> None:
+    folder = tmp_path / "index"
+    DenseXRetrievalPack(documents, persist_dir=folder)
+    (folder / "writer.lock").unlink(missing_ok=True)
+    (folder / "writer.lock").mkdir()  # in place of rights, which the superuser always has
+    pack = DenseXRetrievalPack.load(folder)
+    assert pack.retrieve(documents[0].text)
+    with pytest.raises(OSError, match="can be searched there, but not made or changed") as raised:
+        pack.insert([Document(text="The harbour was opened in 1859.")])
+    assert raised.value.filename == str(folder)
+
+
+def test_a_disk_that_is_full_when_a_copy_is_made_is_told_as_one(documents: list[Document], tmp_path: Path) -> None:
+    class Full(SimpleVectorStore):
+        def persist(self, *args: Any, **kwargs: Any) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    pack = DenseXRetrievalPack(documents, embed_model=TrigramEmbedding(), vector_store=Full())
+    with pytest.raises(OSError, match=r"the disk is full.*free some space") as raised:
+        pack.persist(tmp_path / "copy")
+    assert raised.value.filename == str(tmp_path / "copy")
 
 
 def test_a_folder_with_other_files_is_not_taken(documents: list[Document], tmp_path: Path) -> None:

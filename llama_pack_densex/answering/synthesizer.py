@@ -74,6 +74,7 @@ class Asked:
     prompt: BasePromptTemplate | None = None
     values: dict[str, Any] = field(default_factory=dict)
     quoted: str = ""
+    is_answered: bool = False
     metadata: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -85,11 +86,20 @@ class Asked:
 
     def take(self, response: LLMResponse, text: str) -> str:
         """Take in what the LLM said, and return what can be shown now."""
+        self.is_answered = True
         self.cited.is_cut = self.cited.is_cut or finish_reason(response) == "length"
         return self.cited.add(text)
 
     def finish(self) -> str:
-        """Return the last of the answer, once the LLM has ended, and say in the metadata what was cited."""
+        """Return the last of the answer, once the LLM has ended, and say in the metadata what was cited.
+
+        Raises:
+            ConnectionError: A stream ended without anything of a reply, as clients read a page in its place.
+        """
+        if self.prompt is not None and not self.is_answered:
+            raise ConnectionError(
+                "the model could not be asked: nothing of a reply came. See whether the server's address is right."
+            )
         if self.cited.is_cut:
             logger.warning("The LLM's limit of tokens cut its answer off: give it more (max_tokens).")
         elif self.prompt is not None and self.cited.is_blank:

@@ -180,7 +180,8 @@ def print_json(result: DataclassInstance | dict[str, Any], indent: int | None = 
 def session() -> Iterator[None]:
     """Run a command: failures that a user can do something about end it with one message and exit code 1.
 
-    SIGTERM, by which Docker, Kubernetes and systemd stop a program, ends it as Ctrl-C does, with exit code 143.
+    SIGTERM, by which Docker, Kubernetes and systemd stop a program, and SIGHUP, which comes when a terminal or a
+    connection is closed, end it as Ctrl-C does, with exit code 143; with `nohup` it goes on.
 
     Garbage is collected less often than Python does, and not at the end of the process: torch and LanceDB make millions
     of objects as they are imported, and looking through them again and again took a third of the time of a question.
@@ -192,9 +193,13 @@ def session() -> Iterator[None]:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # what it cannot encode (Japanese in ASCII) is shown as its code
             stream.reconfigure(errors="backslashreplace")
-    is_ours = current_thread() is main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    if is_ours:
-        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    ends: dict[int, Any] = {signal.SIGTERM: lambda number, _: sys.exit(128 + number)}
+    if hasattr(signal, "SIGHUP"):  # which a server does not know
+        ends[signal.SIGHUP] = lambda *_: signal.raise_signal(signal.SIGTERM)
+    is_main = current_thread() is main_thread()
+    ours = [stop for stop in ends if is_main and signal.getsignal(stop) is signal.SIG_DFL]
+    for stop in ours:
+        signal.signal(stop, ends[stop])
     muted = {logger: logger.level for logger in map(logging.getLogger, _NOISY)}
     for logger in muted:
         logger.setLevel(logging.CRITICAL)
@@ -208,8 +213,8 @@ def session() -> Iterator[None]:
         raise typer.Exit(1) from None
     finally:
         gc.set_threshold(*often)
-        if is_ours:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for stop in ours:
+            signal.signal(stop, signal.SIG_DFL)
         for logger, level in muted.items():
             logger.setLevel(level)
 
@@ -242,11 +247,12 @@ def message_of(error: Exception) -> str | None:
         failure = classify(error, secrets_in_environment())  # without what it may quote of a document
         advice = failure.message or f"{failure.summary}. Try again later, or see whether the server's address is right."
         return f"the model could not be asked: {advice}"
-    if any(kind.__name__ == "PropositionizerError" for kind in type(error).__mro__):  # not imported: that takes seconds
+    ours = {"PropositionizerError", "IndexInUseError"}  # not imported: that takes seconds
+    if not ours.isdisjoint(kind.__name__ for kind in type(error).__mro__):
         return str(error)
     if str(error).startswith(("lance error", "Arrow error")) or type(error).__name__ == "RustPanic":
         said = str(error).partition("\n")[0]  # below that, where in Python
         if "(os error " in said and "(os error 2)" not in said:  # no rights, say, and no file that is missing
-            return f"the system does not let the index be read; see to that, and do not build it anew. ({said})"
+            return f"the system refuses to read or write the index; see to that, and do not build it anew. ({said})"
         return f"the index is damaged and cannot be read; build it anew. ({said})"
     return None

@@ -363,7 +363,7 @@ def _python_list(text: str) -> Any:
 
 
 def _propositions(texts: Iterable[str]) -> tuple[str, ...]:
-    stating = [clean for text in texts if any(map(str.isalnum, clean := sendable(text).strip()))]
+    stating = [clean for text in texts if any(map(str.isalnum, clean := sendable(text.replace("\0", "")).strip()))]
     return unique(stating) if any(map(has_letters, stating)) else ()
 
 

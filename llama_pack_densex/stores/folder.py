@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
+from errno import ENOSPC
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 from llama_index.core.storage.docstore import BaseDocumentStore
@@ -135,6 +138,10 @@ class IndexInUseError(RuntimeError):
     """Another process, or another pack of this one, is writing to an index folder."""
 
 
+_FULL = re.compile(r"\(os error (28|112|122)\)")  # as LanceDB says it; or a user's share of it
+_MAKE_ROOM = "the disk is full. What the index has stays, and kept replies do: free some space, and run the same again"
+
+
 class WriterLock:
     """Held while an index folder is written to; the operating system lets go of it when its process ends.
 
@@ -146,8 +153,7 @@ class WriterLock:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._threads = threading.RLock()
-        self._lock = FileLock(str(folder / LOCK_FILE), timeout=0, thread_local=False)
+        self._by_process: dict[int, tuple[AbstractContextManager[Any], FileLock]] = {}
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -155,21 +161,32 @@ class WriterLock:
 
         Raises:
             IndexInUseError: Another writer has it; the message says which.
+            OSError: The folder may not be written to, or its disk is full; what was committed stays.
         """
-        with self._threads:
-            self._folder.mkdir(parents=True, exist_ok=True)
+        # a forked process neither has its parent's lock nor waits for its threads
+        made = threading.RLock(), FileLock(str(self._folder / LOCK_FILE), timeout=0, thread_local=False)
+        threads, lock = self._by_process.setdefault(os.getpid(), made)
+        with threads:
             try:
-                self._lock.acquire()
+                self._folder.mkdir(parents=True, exist_ok=True)
+                lock.acquire()
             except Timeout:
                 raise IndexInUseError(self._said()) from None
+            except OSError as error:
+                why = f"{error.strerror}: an index can be searched there, but not made or changed"
+                raise OSError(error.errno, why, str(self._folder)) from error
             writer = f"process {os.getpid()} on {socket.gethostname()} (since {time.strftime('%Y-%m-%d %H:%M:%S')})"
             try:
                 (self._folder / WRITER_FILE).write_text(writer, encoding="utf-8")
                 yield
+            except (OSError, RuntimeError) as error:
+                if getattr(error, "errno", None) != ENOSPC and not _FULL.search(str(error)):
+                    raise
+                raise OSError(ENOSPC, _MAKE_ROOM, str(self._folder)) from error
             finally:
                 with suppress(OSError):
                     (self._folder / WRITER_FILE).unlink()
-                self._lock.release()
+                lock.release()
 
     def _said(self) -> str:
         who = ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import shutil
 import threading
 import uuid
@@ -11,7 +10,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
-from errno import ENOSPC
 from itertools import chain, islice
 from typing import Any, TypeVar
 
@@ -46,8 +44,6 @@ T = TypeVar("T")
 _NODES_READ_AT_ONCE = 500
 _EMBEDDED_AT_ONCE = 2_048
 _MOST_ANSWERS = 3  # where others keep writing
-_FULL = re.compile(r"\(os error (28|112)\)")  # as LanceDB says it
-_MAKE_ROOM = "the disk is full. What the index has stays, and kept replies do: free some space, and run the same again"
 _REBUILD = "empty the vector store, and index the documents again"
 
 
@@ -298,21 +294,15 @@ class NodeIndex:
         Raises:
             IndexInUseError: There is another writer.
             InvalidIndexError: The index was made anew since it was opened.
-            OSError: The disk is full; what was committed stays.
+            OSError: As `WriterLock.held`.
         """
         folder = self._folder
-        try:
-            with self._threads, nullcontext() if folder is None else folder.lock.held():
-                if folder is not None:
-                    self._catch_up(folder)
-                self._is_new = self.current is None
-                self._settle_words()
-                yield
-        except (OSError, RuntimeError) as error:
-            if getattr(error, "errno", None) != ENOSPC and not _FULL.search(str(error)):
-                raise
-            where = None if folder is None else str(folder.path)
-            raise OSError(ENOSPC, _MAKE_ROOM, where) from error
+        with self._threads, nullcontext() if folder is None else folder.lock.held():
+            if folder is not None:
+                self._catch_up(folder)
+            self._is_new = self.current is None
+            self._settle_words()
+            yield
 
     @contextmanager
     def _changing(self) -> Iterator[None]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import errno
+import os
 import re
 import threading
 import warnings
@@ -410,14 +411,15 @@ class NodeTable:
             latest, whoever wrote it.
 
     Attributes:
-        now: The version that is read.
         pinned: Whether it was opened at some version, which somebody else keeps.
 
     Raises:
         InvalidIndexError: The version is not there, or a file is damaged.
+        RuntimeError: LanceDB was used in a process that this one was forked from.
     """
 
     def __init__(self, uri: str, version: int | None = None) -> None:
+        _check_process()
         self.uri = uri
         session = lancedb.Session()  # both connections see one table in memory, and what either has read of a file
         self.connection = lancedb.connect(uri, session=session)
@@ -430,7 +432,13 @@ class NodeTable:
         self._changed_to: int | None = None  # the version that was made here last
         self._ids: npt.NDArray[np.int64] | None = None  # what the ids in it hash to, and some that were deleted, sorted
         self._settled: int | None = None  # the version after which there is nothing to compact or to index
-        self.now = self._at(_number(self._open()) if version is None else version)
+        self._now = self._at(_number(self._open()) if version is None else version)
+
+    @property
+    def now(self) -> TableVersion:
+        """The version that is read."""
+        _check_process()
+        return self._now
 
     def write(self, rows: pa.Table, document_ids: Collection[str] = ()) -> None:
         """Write rows, replacing those whose ids are there, and delete the other rows of some documents.
@@ -500,7 +508,7 @@ class NodeTable:
             if str(folder) != self.uri:
                 NodeTable.__init__(self, str(folder), int(version))
             elif int(version) != self.now.version:
-                self.now = self._at(int(version))
+                self._now = self._at(int(version))
 
     def maintain(self, midway: bool = False) -> bool:
         """Do what upkeep of indices and files is due; see `keep_up`.
@@ -621,13 +629,14 @@ class NodeTable:
     def _follow(self) -> None:
         version = _number(self._open())
         if version != self.now.version:
-            self.now = self._at(version)
+            self._now = self._at(version)
 
     def _at(self, version: int) -> TableVersion:
         return TableVersion(self._reading, self.uri, version)
 
     def _open(self) -> Any:
         """The latest version, as it is written to; None where there is no table."""
+        _check_process()
         # a writer that was killed before its first version was whole left none
         there = TABLE in self.connection.list_tables().tables if self.uri == IN_MEMORY else self._versions()
         with TableVersion(self._reading, self.uri, 0).reading():
@@ -636,6 +645,20 @@ class NodeTable:
     def _versions(self) -> list[Path]:
         """The files that LanceDB has of the versions in a folder, one each."""
         return list((Path(self.uri) / f"{TABLE}.lance" / "_versions").glob("*.manifest"))
+
+
+_used_in: set[int] = set()
+
+
+def _check_process() -> None:
+    """Refuse what ends badly: of processes forked from one that had searched, half crashed or waited for ever."""
+    _used_in.add(os.getpid())
+    if len(_used_in) > 1:
+        raise RuntimeError(
+            "this process was forked from one that had opened an index, and LanceDB's threads do not survive a fork. "
+            "Open the index in each worker, and not before the workers are forked (gunicorn without --preload), or "
+            "start them with multiprocessing's 'spawn' or 'forkserver'."
+        )
 
 
 def _number(table: Any) -> int:

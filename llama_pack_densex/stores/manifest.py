@@ -148,8 +148,13 @@ def while_it_changes(folder: Path, read: Callable[[], T]) -> T:
     while True:
         try:
             return read()
-        except InvalidIndexError:
+        except InvalidIndexError as error:
             before, there = there, Manifest.read(folder)
+            if there == before and isinstance(error, VersionGoneError):
+                raise InvalidIndexError(
+                    f"{folder} lacks what its {FILE} names. Was it copied while it was written to? Copy it again while "
+                    "nobody writes, or build it anew."
+                ) from error
             if there == before:
                 raise
 
