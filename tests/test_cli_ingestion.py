@@ -412,7 +412,16 @@ def test_a_run_that_overlaps_another_says_so_in_one_message(server: OpenAIServer
     assert f"is being written to by process {os.getpid()}" in " ".join(result.output.split())
 
 
+@pytest.fixture
+def hangup() -> Iterator[None]:
+    """SIGHUP ends a program, also where the tests are run with `nohup`."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.skipif(os.name == "nt", reason="there are no such signals")
+@pytest.mark.usefixtures("hangup")
 @pytest.mark.parametrize(
     ("stop", "told"), [("SIGINT", "KeyboardInterrupt"), ("SIGTERM", "SystemExit: 143"), ("SIGHUP", "SystemExit: 143")]
 )
