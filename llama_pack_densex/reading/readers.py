@@ -11,7 +11,7 @@ import stat
 import threading
 import unicodedata
 import warnings
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
 from datetime import date, time, timedelta
@@ -226,11 +226,13 @@ def _rows_text(given: Iterable[tuple[list[str], list[str], bool]]) -> str:
         given: Of each row its cells; what they say, of a merged one once; and whether it may name columns.
     """
     rows, names, blocks, unused = [*given], list[str](), list[str](), True
+    own = list[tuple[int, str]]()  # names that one column has
     most = max((len({*said}) for _, said, _ in rows), default=0)
     for row, said, is_name in rows:
         if is_name and not names and len(said) > 1 and 2 * len({*said}) > most:
-            names = row
-        elif {one == cell for one, cell in zip(names, row, strict=False) if one and names.count(one) == 1} == {True}:
+            names, times = row, Counter(row)
+            own = [(place, name) for place, name in enumerate(names) if name and times[name] == 1]
+        elif own and all(row[place : place + 1] == [name] for place, name in own):  # merged with the row above
             names = [" ".join(dict.fromkeys(filter(None, both))) for both in zip_longest(names, row, fillvalue="")]
         elif names and said and (len(said) > 1 or not row[0]):
             blocks.append(_row_table(names, row))
