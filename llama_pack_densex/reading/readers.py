@@ -257,6 +257,7 @@ def _html(file: Path) -> _Parts:
 
 
 def _check_archive(file: Path) -> None:
+    """Refuse what would take gigabytes and minutes to read."""
     with ZipFile(file) as archive:
         pages = [part for part in archive.infolist() if part.filename.endswith(("xml", "html", "htm"))]
         if sum(page.file_size for page in pages) > _MOST_UNPACKED:
@@ -271,7 +272,7 @@ def _check_archive(file: Path) -> None:
                 raise UnreadableFileError(file, "has whole columns merged: unmerge them, or save it as CSV")
 
 
-_MERGED = re.compile(rb'mergeCell ref="([^"]+)"')
+_MERGED = re.compile(rb"mergeCell\s+ref=[\"']([^\"']+)")
 
 
 def _archive(file: Path) -> _Parts:
