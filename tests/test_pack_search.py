@@ -117,6 +117,21 @@ def test_words_are_found_without_their_accents_and_in_old_kanji(said: str, asked
     assert sources(pack.retrieve(asked)) == ["a"]
 
 
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        ("ภูเก็ตเป็นเกาะทางภาคใต้มีชายหาดสวยงาม", "ชายหาด"),
+        ("ရန်ကုန်မြို့သည်အကြီးဆုံးမြို့ဖြစ်သည်။", "ရန်ကုန်"),
+        ("दिल्ली भारत की राजधानी है।", "राजधानी"),
+        ("الْقَاهِرَةُ عَاصِمَةُ مِصْرَ.", "عاصمة مصر"),
+    ],
+)
+def test_words_of_scripts_with_signs_or_without_spaces_are_found_whole(said: str, asked: str) -> None:
+    others = {"b": "เชียงใหม่ตั้งอยู่ทางภาคเหนือ", "c": "मुंबई महाराष्ट्र में है।", "d": "မန္တလေး", "e": "تقع على البحر."}
+    pack = DenseXRetrievalPack(documents({"a": said, **others}), "none", "none", "none")
+    assert sources(pack.retrieve(asked))[0] == "a"
+
+
 def test_identical_passages_of_one_document_are_all_found() -> None:
     text = "\n\n\n".join(["The lamp is red and hangs in the old hall by the sea, where the keeper lit it."] * 30)
     pack = DenseXRetrievalPack([Document(text=text)], embed_model=ShortEmbedding(), text_splitter=short_passages())

@@ -19,11 +19,15 @@ _KATAKANA_RANGES = "ァ-ヺー-ヿㇰ-ㇿ"
 CJK = f"{_HAN_RANGES}ぁ-ゖゝ-ゟ{_KATAKANA_RANGES}가-힣"
 _UNSPACED = f"{_HAN_RANGES}ぁ-ゖゝ-ゟ{_KATAKANA_RANGES}"
 # The end of a line of 16 characters and more amid Chinese or Japanese: of shorter ones, as in a list, each is a word.
+# Thai, Lao, Burmese and Khmer letters and their marks: spaces part their phrases.
+_PHRASED = "\u0e01-\u0e4e\u0e81-\u0ece\u1000-\u103f\u1050-\u108f\u1780-\u17d3"
+_MARKS = "".join(one for one in map(chr, range(0x900, 0x1C00)) if unicodedata.category(one)[0] == "M")  # vowels, mostly
 _WRAP = re.compile(rf"(?<=[^\n]{{15}}[{_UNSPACED}])[^\S\n]*\n[^\S\n]*(?=[{_UNSPACED}])")
 _WIDE = r"[\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef]"
 _BREAK_IN_WIDE_TEXT = re.compile(rf"(?<={_WIDE})[ \t]*[\r\n]\s*(?={_WIDE})")
 _SPACE = re.compile(r"[ \t\r\n\f\v\xa0]+")
-_INVISIBLE = re.compile("[\u00ad\u200b\u2060\ufeff]")  # where a word may break, in pages and what is copied from them
+# Where a word may break, in pages and what is copied from them; what joins letters, or makes an Arabic word longer.
+_INVISIBLE = re.compile("[\u00ad\u0640\u200b\u200d\u2060\ufeff]")
 _OLD = (  # kanji of before 1946, each before today's
     "乘乗亂乱亙亘亞亜佛仏來来假仮傳伝僞偽價価儉倹兒児兩両册冊冱冴凛凜刄刃剩剰劍剣劑剤勞労勳勲勵励勸勧區区卷巻參参"
     "單単嚴厳囑嘱囘回圈圏國国圍囲圓円圖図團団堯尭墮堕壓圧壘塁壞壊壤壌壯壮壹壱壻婿壽寿奧奥奬奨姙妊孃嬢學学寢寝實実"
@@ -37,11 +41,16 @@ _OLD = (  # kanji of before 1946, each before today's
     "邉辺邊辺鄰隣醉酔醫医釀醸釋釈錢銭鎭鎮鐵鉄鑄鋳鑛鉱關関陷陥隨随險険隱隠隸隷雙双雜雑霸覇靈霊靜静顏顔顯顕飮飲餘余"
     "餠餅騷騒驅駆驗験驛駅髓髄體体髙高髮髪鬪闘鷄鶏鹽塩麥麦黏粘默黙點点黨党齊斉齋斎齒歯齡齢龍竜龜亀﨑崎"
 )
-_VARIANT = re.compile(f"[ß-ɏḀ-ỿ\u0300-\u036f{_OLD[::2]}]")
+# Latin and Greek letters with marks, the vowel signs of Hebrew and Arabic with its alef, digits of other scripts.
+_VARIANT = re.compile(
+    "[ß-ɏḀ-ỿ\u0300-\u036fͰ-Ͽἀ-῿\u0591-\u05bd\u05bf-\u05c7\u0622\u0623\u0625\u064b-\u065f\u0670"
+    f"\u0660-\u0669\u06f0-\u06f9\u0966-\u096f\u09e6-\u09ef\u0e50-\u0e59{_OLD[::2]}]"
+)
 _USUAL = dict(zip(_OLD[::2] + "øłđðħŧıæœþ", [*_OLD[1::2], *"olddhti", "ae", "oe", "th"], strict=True))
-_TOKEN = re.compile(rf"[{CJK}]+|[^\W_{CJK}]+")
+_TOKEN = re.compile(rf"[{CJK}]+|[{_PHRASED}]+|[^\W_{CJK}{_PHRASED}]+(?:[{_MARKS}]+[^\W_{CJK}{_PHRASED}]*)*")
 _HIRAGANA = re.compile("[ぁ-ゖゝ-ゟ]")
 _IS_CJK = re.compile(f"[{CJK}]")
+_IS_PAIRED = re.compile(f"[{CJK}{_PHRASED}]")
 # The prolonged sound mark stands in hiragana words too, where it begins no katakana word. Longer runs of Han are
 # clauses in Chinese.
 _WORD = re.compile(f"(?!ー)[{_KATAKANA_RANGES}]+|(?<![{_HAN_RANGES}])[{_HAN_RANGES}]{{1,8}}(?![{_HAN_RANGES}])")
@@ -56,12 +65,12 @@ STOP_WORDS = frozenset(STOPWORDS_EN_PLUS)
 def tokenize(text: str) -> list[str]:
     """Split a text into tokens for BM25.
 
-    Chinese, Japanese and Korean text becomes overlapping pairs of characters, which need no dictionary; each run of
-    katakana or of Han characters counts as a word besides, so that words and names weigh more than the kana between
-    them. (On 741 questions of JSQuAD the pairs alone put the gold passage first for 91.2 %, with the words 92.6 %,
-    the content words of a morphological analyser 91.4 %.) Other text becomes words, English stop words dropped,
-    stemmed as English. Full-width and half-width forms are one (NFKC), and "1,200" is "1200"; neither case nor accents
-    of Latin letters nor old forms of kanji count.
+    Chinese, Japanese and Korean text, and Thai, Lao, Burmese and Khmer, becomes overlapping pairs of characters, which
+    need no dictionary; each run of katakana or of Han characters counts as a word besides, so that words and names
+    weigh more than the kana between them. (On 741 questions of JSQuAD the pairs alone put the gold passage first for
+    91.2 %, with the words 92.6 %, the content words of a morphological analyser 91.4 %.) Other text becomes words,
+    English stop words dropped, stemmed as English. Full-width and half-width forms are one (NFKC), and "1,200" is
+    "1200"; neither case nor accents nor vowel signs that may be left out nor old forms of kanji count.
 
     Args:
         text: Any text.
@@ -71,7 +80,7 @@ def tokenize(text: str) -> list[str]:
     """
     tokens: list[str] = []
     for run in runs(text):
-        if run.isascii() or not is_cjk(run[0]):
+        if run.isascii() or not _IS_PAIRED.match(run):
             if run not in STOP_WORDS:
                 tokens.append(_stem(run))
         elif len(run) == 1:
@@ -83,7 +92,7 @@ def tokenize(text: str) -> list[str]:
 
 
 def runs(text: str) -> list[str]:
-    """The stretches of a text that are all Chinese, Japanese and Korean characters, or all other letters and digits.
+    """The stretches of a text that are of characters to be paired (see `tokenize`), or of other letters and digits.
 
     They are normalised (NFKC, case folded, digits ungrouped), and in their order.
     """
@@ -109,8 +118,10 @@ def normal(text: str) -> str:
 
 
 def _usual(found: re.Match[str]) -> str:
-    """An old kanji as of today, a Latin letter without its marks; those of other scripts tell words apart."""
+    """An old kanji as of today; a letter without the marks that do not tell words apart, as those of Cyrillic do."""
     letter = found[0]
+    if letter.isdecimal():
+        return str(unicodedata.decimal(letter))
     plain = (part for part in unicodedata.normalize("NFD", letter) if not unicodedata.combining(part))
     return _USUAL.get(letter) or "".join(plain)
 
@@ -129,11 +140,6 @@ def contents_of(text: str) -> frozenset[str]:
     pages = [int(one[1]) for one in found if one[1]]
     lead = pages == sorted(pages) and (not pages or any(page % 10 for page in pages))
     return frozenset(one[0].strip() for one in found) if len(found) > 4 and lead else frozenset()
-
-
-def words_of(run: str) -> list[str]:
-    """The tokens of a run of letters and digits: its stem, or nothing where it is an English stop word."""
-    return [] if run in STOP_WORDS else [_stem(run)]
 
 
 def telling_words(tokens: Iterable[str]) -> set[str]:
@@ -190,6 +196,7 @@ LANGUAGE_NAMES = {
     "hebrew": "Hebrew",
     "devanagari": "a language in Devanagari script",
     "thai": "Thai",
+    "other": "a language in another script",
     "latin": "a language in Latin script",
 }
 WITHOUT_SPACES = frozenset(("ja", "zh", "th", "thai", "lo", "km", "my"))
@@ -280,6 +287,8 @@ _GROUPS = {
     "hebrew": r"[\u0590-\u05ff]+",
     "devanagari": r"[\u0900-\u097f]+",
     "thai": r"[\u0e00-\u0e7f]+",
+    # Armenian; Bengali to Sinhala, such as Tamil; Lao, Tibetan, Burmese, Georgian; Ethiopic; Khmer, Mongolian
+    "other": r"[\u0530-\u058f\u0980-\u0dff\u0e80-\u10ff\u1200-\u139f\u1780-\u18af]+",
 }
 _SCRIPTS = {name: re.compile(pattern) for name, pattern in _GROUPS.items()}
 # Latin words among other letters are names and code; three in a row may be a phrase.

@@ -240,9 +240,10 @@ def _abbreviates(run: str, begin: int, start: int, first: int) -> bool:
     if word.isdigit():
         return len(word) < 3 and (following in _MONTHS or previous.endswith((":", ";")))
     if len(word) == 1 and word.isalpha() and not _WIDE.search(last):
+        is_spaced = run[first + 1 : first + 2] == "."  # z. B., J. A. Hobson
         if not word.isupper():
-            return word in "vcbdrpnmf" or word.lower() == word.upper()
-        is_initial = following.isupper() and run[first + 1 : first + 2] == "."  # J. A. Hobson
+            return is_spaced or word in "vcbdrpnmf" or word.lower() == word.upper()
+        is_initial = following.isupper() and is_spaced
         return is_initial or not previous or previous[-1] in ".,;&" or following not in _STARTERS
     return bool(lower in _MAYBE_LAST or _ACRONYM.fullmatch(word) or _CONSONANTS.fullmatch(word)) and (
         following not in _STARTERS

@@ -23,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 from llama_index.core.schema import BaseNode
 
-from llama_pack_densex.propositionizers.language import CJK, contents_of, runs, sendable, tokenize, unwrapped, words_of
+from llama_pack_densex.propositionizers.language import CJK, contents_of, runs, sendable, tokenize, unwrapped
 from llama_pack_densex.stores.lance_table import (
     ALL,
     IN_MEMORY,
@@ -53,7 +53,7 @@ def _qualified_name(function: Callable[..., Any]) -> str:
 SAMPLE = (
     "The Foxes' 1,200 lamps weren't running in 1998-05, i.e. ＦＵＬＬ width; naïve café e-mail a_b x.y@z.org/p?q=1#2 "
     "日本橋の打込みは、引っ越しで食べられなかった。ｶﾀｶﾅとコンピューター、北京是中国的首都。서울은 한국의 수도이다. "
-    "Москва \U0001f600\n\tEnd of running, runner, RUN"
+    "Москва שָׁלוֹם भारत ไทย \U0001f600\n\tEnd of running, runner, RUN"
 )
 """What a tokenizer makes of it tells whether it is the one that an index was made with."""
 
@@ -365,7 +365,7 @@ class SudachiTokenizer:
                 if morpheme.part_of_speech()[0] in CONTENT_WORDS and _is_japanese(morpheme.surface()):
                     tokens.append(morpheme.normalized_form().casefold())
         for run in runs(text):
-            tokens.extend(_tokens_of_hangul(run) if _HAS_CJK.match(run) else words_of(run))
+            tokens.extend(_tokens_of_hangul(run) if _HAS_CJK.match(run) else tokenize(run))
         return tokens
 
     def _analyser(self) -> Any:

@@ -59,6 +59,7 @@ def test_the_title_decides_for_a_list_of_kanji_names() -> None:
         ("The tower was built by Gustave Eiffel in 1889.", ["エッフェル塔は1889年に建てられた。"], "ja"),
         (EIFFEL, ["The tower is in Paris, by the Seine, and it is at the end of the Champ-de-Mars."], "en"),
         ("Москва — столица России и крупнейший город.", ["Moscow is the capital of Russia."], "latin"),
+        ("ঢাকা বাংলাদেশের রাজধানী ও বৃহত্তম শহর।", ["Dhaka is the capital of Bangladesh."], "latin"),
     ],
 )
 def test_another_language_is_found(text: str, propositions: list[str], found: str) -> None:

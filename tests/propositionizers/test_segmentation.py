@@ -75,6 +75,7 @@ ENGLISH = {
     "markup": "This is **bold.** |This is not. |_Yes._",
     "numbers inside a line": "Do this: 1. Open it. |2. Close it.",
     "a German date": "Am 3. Oktober war es kalt. |Danach nicht.",
+    "German abbreviations": "Es wiegt z. B. Drei Kilo. |Gut ist i. d. R. Wenig.",
     "accents": "Él vive en EE.UU. desde 1990. |¿Por qué? |¡No lo sé!",
 }
 
