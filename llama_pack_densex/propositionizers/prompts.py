@@ -293,6 +293,8 @@ def _read(text: str, finished: bool, with_questions: bool) -> Reading:
         values = _without_questions(values, named)
         asked = _propositions(_strings(named, depth=0))
     texts = _propositions(_strings(values, depth=0)) or (() if values else _propositions(_listed(text, finished)))
+    if len(texts) == 1 and "\n" in texts[0]:  # a list as one string
+        texts = _propositions(_listed(texts[0], finished) or texts[0].splitlines())
     if with_questions and not named:
         asked += tuple(one for one in texts if one.endswith(_QUESTION_MARKS))
         texts = tuple(one for one in texts if not one.endswith(_QUESTION_MARKS))
@@ -405,10 +407,11 @@ def _quoted(text: str) -> list[str]:
     opening = start[1]
     closing = dict(zip("“‘「『", "”’」』", strict=True)).get(opening, opening)
     body, _, rest = text[start.end() :].rpartition(closing)
-    texts = re.split(rf"{closing}(?:\s?[,，、]\s?|\n){opening}", body)
+    texts = re.split(rf"{closing}(?:\s?[,，、]\s?|\s){opening}", body)
     bare = [re.sub(r"(?<=\w)['’](?=\w)", "", one) for one in texts]  # an apostrophe is no quotation mark
     is_odd = any(
-        one.count(opening) % 2 if opening == closing else one.count(opening) - one.count(closing) for one in bare
+        "\n" in one or (one.count(opening) % 2 if opening == closing else one.count(opening) - one.count(closing))
+        for one in bare
     )
     if is_odd or not re.fullmatch(r"\s?[,，、]?\s?[\]］]\W*", rest):
         return []
@@ -418,19 +421,20 @@ def _quoted(text: str) -> list[str]:
     return texts
 
 
-_BULLET = r"[-*+•●◦–—]\s+|・\s*|[①-⑳]\s*"
+_BULLET = r"[-*+•●◦–—→]\s+|[・✅✓✔]\s*|[①-⑳]\s*|\(?[a-z]\)\s+"
 _NUMBER = (
     r"(?:\*\*)?(?i:(?:proposition|fact|命題) ?)?[(（]?[0-9０-９]{1,3}"
     r"(?:[.)．:](?:\*\*)?\s+|[）、]\s*|[.．：](?=[^\s0-9０-９*]))"
 )
 _ITEM = re.compile(rf"[ \t]*(?:{_BULLET}|{_NUMBER})(.*)")
+_TAG = re.compile(r"(?i)<(?!/)(?:proposition|fact|statement|claim|item|li)\b[^<>]*>\s*([^<>]*)</[^<>]*>")
 _SENTENCE_END = re.compile(r"""[.!?。！？…．][)\]"'”’」』）]*$""")
 
 
 def _listed(text: str, finished: bool) -> list[str]:
-    """Read numbered or dashed lines; other lines before, between and after them are talk."""
+    """Read numbered or dashed lines, or tagged texts; other lines before, between and after them are talk."""
     items: list[str] = []
-    for line in text.splitlines():
+    for line in _TAG.sub(r"\n- \1\n", text).splitlines():
         if item := _ITEM.fullmatch(line):
             items.append(item.group(1).strip())
         elif items and line.startswith(("  ", "\t", "　")) and line.strip():

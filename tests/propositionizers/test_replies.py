@@ -44,6 +44,8 @@ def test_what_is_no_list_in_any_notation_is_not_mended(style: str) -> None:
         ('["a "b" c"\n"d"]', ['a "b" c', "d"]),
         ('["a "b", "c" d", "e"]', []),  # where does the first one end?
         ('["a", "caf\\u00e9 \\"b\\""\n"c"]', ["a", 'café "b"', "c"]),
+        ('["a" "b c" "d"]', ["a", "b c", "d"]),
+        ('["a", // one\n"b", // two\n"c"]', []),
         ("see [1]", []),
     ],
 )
@@ -81,6 +83,10 @@ def test_other_quotation_marks_are_read_where_it_is_not_asked_again(reply: str, 
         ("**1.** a b\n**2.** c d", ["a b", "c d"]),
         ("Proposition 1: a b\n命題2：c d", ["a b", "c d"]),
         ('- "a b"\n- "c d",', ["a b", "c d"]),
+        ('{"propositions": "- a b\\n- c d"}', ["a b", "c d"]),
+        ('["a b\\nc d"]', ["a b", "c d"]),
+        ("<facts><fact>a b</fact><fact id='2'>\nc d\n</fact></facts>", ["a b", "c d"]),
+        ("Sure:\n→ a b\n✅ c d\nb) e f", ["a b", "c d", "e f"]),
     ],
 )
 def test_what_is_read(reply: str, texts: list[str]) -> None:
