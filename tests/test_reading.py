@@ -297,6 +297,15 @@ def test_each_row_of_a_table_file_can_be_understood_alone(tmp_path: Path, delimi
     )
 
 
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+def test_what_parts_cells_is_told_by_most_lines(tmp_path: Path, delimiter: str) -> None:
+    title = "Prices; all" if delimiter == "," else "Prices, all"
+    rows = [title, delimiter.join(['"Name, or; two"', "Price"]), delimiter.join(["Tea", '"1,50, 2; 3"'])]
+    assert read_file(write(tmp_path / "a.csv", "\n".join(rows)), "a.csv")[0].text.endswith(
+        "\n\n\n| Name, or; two | Tea |\n| --- | --- |\n| Price | 1,50, 2; 3 |"
+    )
+
+
 def test_a_cell_may_be_long_and_a_quotation_mark_that_is_never_closed_costs_no_row(tmp_path: Path) -> None:
     long = "It shines. " * 20_000
     rows = ["name,text", f'Lamp,"{long}"', 'Shade,"5"" wide"', 'Rug,"It lies.', "Tea,green"]
@@ -362,8 +371,99 @@ def test_each_row_of_a_sheet_can_be_understood_alone(tmp_path: Path) -> None:
         "| 割引 | 100% |",
         "※予告なく変わる。",
     ]
-    assert leave.text == "# 休暇\n\n| 始め | 09:00 |\n| --- | --- |\n| 長さ | 1 day, 6:00 |"
+    assert leave.text == "# 休暇\n\n| 始め | 09:00 |\n| --- | --- |\n| 長さ | 30:00 |"
     assert empty.text == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "code", "shown"),
+    [
+        (1234.0, '#,##0"円"', "1,234円"),
+        (500, "¥#,##0;[Red]-¥#,##0", "¥500"),
+        (-13200, "¥#,##0", "-¥13,200"),
+        (-2500, '#,##0;"△"#,##0', "△2,500"),
+        (1234, r'_ ¥* #,##0_ ;_ ¥* -#,##0_ ;_ ¥* "-"_ ;_ @_ ', "¥1,234"),
+        (1234.5, "#,##0.00 [$€-407]", "1,234.50 €"),
+        (-12.5, r"$#,##0.00_);\($#,##0.00\)", "($12.50)"),
+        (0.1234, "0.0%", "12.3%"),
+        (0.125, "0.00", "0.13"),
+        (1.5, "0.0##", "1.5"),
+        (5, '0"kg (100%)"', "5kg (100%)"),
+        (7, '"A-"0000', "A-0007"),
+        (1234000, '#,##0,"千円"', "1,234千円"),
+        (0, '0"個";;"なし"', "なし"),
+        (5, 'General"年度"', "5年度"),
+        ("山田", '@"様"', "山田様"),
+        (1.5, "# ?/?", "1.5"),
+        (50, '[>=1000]0.0,"千";0', "50"),
+        (1234567, "000-0000", "1234567"),
+        (date(2024, 5, 1), 'ggge"年"m"月"d"日"', "令和6年（2024年）5月1日"),
+        (date(2019, 5, 1), r"[$-411]ge\.m\.d", "令和元年（2019年）5月1日"),
+        (date(2024, 5, 1), 'yyyy"年"m"月"', "2024年5月"),
+        (date(2024, 5, 1), 'm"月"d"日"(aaa)', "2024年5月1日(水)"),
+        (datetime(2024, 5, 1, 9, 5), "yyyy/m/d h:mm", "2024/5/1 09:05"),
+        (date(2024, 5, 1), "d-mmm-yy", "May 1, 2024"),
+        (timedelta(hours=176, minutes=30), "[h]:mm", "176:30"),
+    ],
+)
+def test_cells_say_what_excel_shows(tmp_path: Path, value: object, code: str, shown: str) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    book.active.append(["商品", value])
+    book.active["B1"].number_format = code
+    book.save(tmp_path / "a.xlsx")
+    assert read_file(tmp_path / "a.xlsx", "a.xlsx")[0].text == f"# Sheet\n\n商品 {shown}"
+
+
+@pytest.mark.parametrize(
+    ("number", "shown"), [(31, "2024年5月1日"), (55, "2024年5月"), (58, "令和6年（2024年）5月1日")]
+)
+def test_dates_that_were_typed_in_japanese_are_dates(tmp_path: Path, number: int, shown: str) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    book.epoch = openpyxl.utils.datetime.CALENDAR_MAC_1904
+    book.active.append(["発売", date(2024, 5, 1)])
+    book.active["B1"].number_format = "0.00"  # no. 2
+    book.save(tmp_path / "a.xlsx")
+    with ZipFile(tmp_path / "a.xlsx") as whole, ZipFile(tmp_path / "b.xlsx", "w") as typed:
+        for name in whole.namelist():
+            typed.writestr(name, whole.read(name).replace(b'numFmtId="2"', b'numFmtId="%d"' % number))
+    assert read_file(tmp_path / "b.xlsx", "b.xlsx")[0].text == f"# Sheet\n\n発売 {shown}"
+
+
+@pytest.mark.parametrize("is_marked", [False, True])
+def test_tables_below_one_another_have_names_of_their_own(tmp_path: Path, is_marked: bool) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    rows = [["店", "電話"], ["渋谷", "03-1111"], [], ["在庫"], ["商品", "数"], ["煎茶", "12個"], [], ["番茶", "3個"]]
+    rows += [[], ["担当", "役"], ["佐藤", "長"]] if is_marked else []
+    book = openpyxl.Workbook()
+    for row in rows:
+        book.active.append(row)
+    for number in (1, 5, 10) if is_marked else ():
+        for cell in book.active[number]:
+            cell.font = openpyxl.styles.Font(bold=True)
+    book.save(tmp_path / "a.xlsx")
+    blocks = ["| 店 | 渋谷 |\n| --- | --- |\n| 電話 | 03-1111 |", "在庫"]
+    blocks += [
+        f"| 商品 | {name} |\n| --- | --- |\n| 数 | {times} |" for name, times in (("煎茶", "12個"), ("番茶", "3個"))
+    ]
+    blocks += ["| 担当 | 佐藤 |\n| --- | --- |\n| 役 | 長 |"] * is_marked
+    assert read_file(tmp_path / "a.xlsx", "a.xlsx")[0].text == "\n\n\n".join(["# Sheet\n\n" + blocks[0], *blocks[1:]])
+    if not is_marked:
+        table = write(tmp_path / "a.csv", "\n".join(map(",".join, rows)))
+        assert read_file(table, "a.csv")[0].text == "\n\n\n".join(blocks)
+
+
+def test_what_cells_merged_over_several_columns_say_is_read_once(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for number, (name, value) in enumerate([("申請者", "山田"), ("行き先", "大阪"), ("目的", "商談")], 1):
+        book.active[f"A{number}"], book.active[f"D{number}"] = name, value
+        book.active.merge_cells(f"A{number}:C{number}")
+        book.active.merge_cells(f"D{number}:H{number}")
+    book.save(tmp_path / "a.xlsx")
+    rows = "| 申請者 | 行き先 |\n| --- | --- |\n| 山田 | 大阪 |\n\n\n| 申請者 | 目的 |\n| --- | --- |\n| 山田 | 商談 |"
+    assert read_file(tmp_path / "a.xlsx", "a.xlsx")[0].text == f"# Sheet\n\n{rows}"
 
 
 def test_a_sheet_is_cited_by_its_name_once(tmp_path: Path) -> None:

@@ -10,16 +10,13 @@ import re
 import stat
 import threading
 import unicodedata
-import warnings
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from contextlib import closing, suppress
-from datetime import date, time, timedelta
 from email import message_from_bytes
 from email.policy import default
 from email.utils import parsedate_to_datetime
 from html import escape
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -34,6 +31,7 @@ from llama_index.core.schema import Document
 
 from llama_pack_densex.propositionizers.language import on_one_line, sendable
 from llama_pack_densex.reading.files import MissingReaderError, UnreadableFileError
+from llama_pack_densex.reading.tables import Row, rows_text, sheets
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +51,7 @@ _WHATWG = {  # what browsers take these labels for: pages say the first and are 
 _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\r?\n((?:.*\n)*?)(?:\1|\.\.\.)[ \t]*\r?(?:\n|\Z)")
 _SLIDE_KEYS = ("text_sections", "tables", "charts", "images", "notes", "extraction_errors", "extraction_warnings")
 _MOST_ALIASES = 20  # in front matter: of a few lines, some more make gigabytes
+_SAMPLE = 10_000  # characters of a CSV file, of which most lines have what parts its cells
 _BINARY = 8192  # bytes that tell a large binary file from text before it is read
 _NO_TEXT = (
     "is no text (it has NUL characters): only text, Markdown, HTML, PDF, .docx, .xlsx, .pptx and EPUB can be read; "
@@ -166,85 +165,22 @@ def _plain(value: Any) -> Any:
 
 
 def _csv(file: Path) -> _Parts:
-    """A small table of names and values for each row, so that it can be understood alone and is never cut."""
+    """A small table for each row."""
     text = _decoded(file, _bytes(file))
-    delimiter = max(",;\t", key=text.lstrip().partition("\n")[0].count)
+    lines = re.sub('"[^"]*"', "", text.strip()[:_SAMPLE]).split("\n")
+    delimiter = max(",;\t|", key=lambda one: (sum(one in line for line in lines), lines[0].count(one)))
     rows: list[list[str]] = [[]]
     # not by csv, whose cells may have 131,072 characters, more only where that is set for the whole process
-    for cell in re.finditer(rf'("[^"]*(?:""[^"]*)*"|)([^{delimiter}\r\n]*)({delimiter}|\r?\n|\r|\Z)', text):
+    for cell in re.finditer(rf'("[^"]*(?:""[^"]*)*"|)([^{delimiter}\r\n]*)([{delimiter}]|\r?\n|\r|\Z)', text):
         rows[-1].append(" ".join((cell[1][1:-1].replace('""', '"') + cell[2]).split()).replace("|", r"\|"))
         if cell[3] != delimiter:
             rows.append([])
-    return [(_rows_text((row, [*filter(None, row)], True) for row in rows), {})]
+    return [(rows_text(Row(row, [*filter(None, row)]) for row in rows), {})]
 
 
 def _sheets(file: Path) -> _Parts:
-    """The sheets of an Excel file, each below its name, like CSV; what a merged cell says, each of its rows says."""
-    from openpyxl import load_workbook  # type: ignore[import-untyped]
-
-    parts: _Parts = []
-    with warnings.catch_warnings():  # of what would not be written again
-        warnings.simplefilter("ignore")
-        book = load_workbook(file, data_only=True)
-    for sheet in book.worksheets:
-        for span in sheet.merged_cells.ranges:
-            sheet._cells |= dict.fromkeys(span.cells, sheet.cell(span.min_row, span.min_col))
-        cells = {place: cell for place, cell in sheet._cells.items() if cell.value is not None}
-        numbers, columns = (sorted({place[side] for place in cells}) for side in (0, 1))
-        rows = [[cells.get((number, column)) for column in columns] for number in numbers]
-        marked = [{bool(cell.font.b or cell.fill.fill_type) for cell in row if cell} for row in rows]
-        is_plain = not any(map(any, marked))
-        text = _rows_text(
-            (
-                [_shown(cell) if cell else "" for cell in row],
-                [_shown(cell) for cell in dict.fromkeys(row) if cell],
-                is_plain or of_row == {True},  # of a form, only labels are marked
-            )
-            for row, of_row in zip(rows, marked, strict=True)
-        )
-        parts.append((text and f"# {sheet.title}\n\n{text}", {"page_label": sheet.title}))
-    return parts
-
-
-def _shown(cell: Any) -> str:
-    value = cell.value
-    if isinstance(value, date) and "月" in cell.number_format:
-        value = f"{value.year}年{value.month}月{value.day}日"
-    elif isinstance(value, date | time | timedelta):
-        value = re.sub(r"( 00:00)?:00\Z", "", str(value))
-    elif isinstance(value, int | float) and "%" in cell.number_format:
-        value = f"{value * 100:.15g}%"
-    elif isinstance(value, float):
-        value = f"{value:.15g}"
-    return on_one_line(str(value)).replace("|", r"\|")
-
-
-def _rows_text(given: Iterable[tuple[list[str], list[str], bool]]) -> str:
-    """Rows below the first one that may name columns, or below two of these; titles and notes are lines.
-
-    Args:
-        given: Of each row its cells; what they say, of a merged one once; and whether it may name columns.
-    """
-    rows, names, blocks, unused = [*given], list[str](), list[str](), True
-    own = list[tuple[int, str]]()  # names that one column has
-    most = max((len({*said}) for _, said, _ in rows), default=0)
-    for row, said, is_name in rows:
-        if is_name and not names and len(said) > 1 and 2 * len({*said}) > most:
-            names, times = row, Counter(row)
-            own = [(place, name) for place, name in enumerate(names) if name and times[name] == 1]
-        elif own and all(row[place : place + 1] == [name] for place, name in own):  # merged with the row above
-            names = [" ".join(dict.fromkeys(filter(None, both))) for both in zip_longest(names, row, fillvalue="")]
-        elif names and said and (len(said) > 1 or not row[0]):
-            blocks.append(_row_table(names, row))
-            unused = False
-        elif said != blocks[-1:]:  # a note whose cell spans rows
-            blocks.append(" ".join(said))
-    return "\n\n\n".join(filter(None, [*blocks, " ".join(filter(None, names)) * unused]))
-
-
-def _row_table(names: Sequence[str], row: Sequence[str]) -> str:
-    first, *others = [f"| {name} | {cell} |" for name, cell in zip_longest(names, row, fillvalue="") if cell]
-    return "\n".join([first, "| --- | --- |", *others])
+    """The sheets of an Excel file, each below its name."""
+    return [(text and f"# {name}\n\n{text}", {"page_label": name}) for name, text in sheets(file)]
 
 
 def _html(file: Path) -> _Parts:
