@@ -8,7 +8,6 @@ import sys
 from base64 import b64encode
 from datetime import date, datetime, time, timedelta
 from email.message import EmailMessage
-from importlib.util import find_spec
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile
 
@@ -625,6 +624,23 @@ def test_a_word_file_keeps_headings_items_and_tables(tmp_path: Path) -> None:
     assert (document.id_, document.metadata["title"]) == ("a.docx", "Rules of 2024")
 
 
+def test_what_a_merged_cell_of_a_word_file_says_each_of_its_rows_says(tmp_path: Path) -> None:
+    pytest.importorskip("bs4")
+    begun, on = '<w:tcPr><w:vMerge w:val="restart"/></w:tcPr>', "<w:tcPr><w:vMerge/></w:tcPr>"
+    rows = [
+        ("", "区|域", "店"),
+        (begun, "東京", "渋谷"),
+        (on, "", "新宿"),
+        (begun, "大阪|府", "梅田"),
+        (on, "", "堺"),
+    ]
+    cells = [f"<w:tc>{about}{paragraph(first)}</w:tc><w:tc>{paragraph(second)}</w:tc>" for about, first, second in rows]
+    table = f"<w:tbl>{''.join(f'<w:tr>{row}</w:tr>' for row in cells)}</w:tbl>"
+    assert read_file(archive(tmp_path / "a.docx", word__document=word(table)), "a.docx")[0].text == (
+        "| 区\\|域 | 店 |\n| --- | --- |\n| 東京 | 渋谷 |\n| 東京 | 新宿 |\n| 大阪\\|府 | 梅田 |\n| 大阪\\|府 | 堺 |\n"
+    )
+
+
 def test_a_book_is_read_in_the_order_of_its_pages_without_contents_and_readings(tmp_path: Path) -> None:
     pytest.importorskip("bs4")
     opening = "<h1>開港</h1><p><ruby>函館<rt>はこだて</rt></ruby>の港は<br/>1859年に開かれた。</p>"
@@ -707,28 +723,52 @@ def test_a_mailbox_is_a_document_a_message(tmp_path: Path) -> None:
     assert [read.text for read in read_file(write(tmp_path / "empty.mbox", ""), "empty.mbox")] == [""]
 
 
-def test_slides_are_read_by_llama_indexs_reader(tmp_path: Path) -> None:
-    pytest.importorskip("llama_index.readers.file")
-    pptx = pytest.importorskip("pptx")
-    slides = pptx.Presentation()
-    for title, text in (("港の歴史", "函館の港は1859年に開かれた。"), ("Trade", "Tea was shipped.")):
-        slide = slides.slides.add_slide(slides.slide_layouts[1])
-        slide.shapes.title.text, slide.placeholders[1].text = title, text
-    slides.save(tmp_path / "a.pptx")
-    pages = read_file(tmp_path / "a.pptx", "a.pptx")
-    assert [page.id_ for page in pages] == ["a.pptx#page=1", "a.pptx#page=2"]
-    assert "函館の港は1859年に開かれた。" in pages[0].text
-    assert (
-        pages[0].metadata.keys() - {"title", "page_label"}
-        == read_file(write(tmp_path / "b.md"), "b")[0].metadata.keys()
+def test_slides_are_read_below_their_titles_with_tables_charts_diagrams_and_notes(tmp_path: Path) -> None:
+    pytest.importorskip("bs4")
+    spaces = "".join(f' xmlns:{name}="urn:{name}"' for name in ("a", "p", "r", "c", "dgm"))
+
+    def text(said: str) -> str:
+        return f"<p:txBody><a:p><a:pPr><a:t/></a:pPr><a:r><a:t>{said}</a:t></a:r></a:p></p:txBody>"
+
+    def shape(kind: str, said: str) -> str:
+        return f'<p:sp><p:nvSpPr><p:nvPr><p:ph type="{kind}"/></p:nvPr></p:nvSpPr>{text(said)}</p:sp>'
+
+    def links(**targets: str) -> str:
+        return "".join(f'<L Id="{key}" Target="{target}"/>' for key, target in targets.items())
+
+    def row(first: str, second: str, merged: str = "") -> str:
+        return f"<a:tr><a:tc{merged}>{text(first)}</a:tc><a:tc>{text(second)}</a:tc></a:tr>"
+
+    def points(side: str, *values: str) -> str:
+        return f"<c:{side}>{''.join(f'<c:pt><c:v>{value}</c:v></c:pt>' for value in values)}</c:{side}>"
+
+    merged = row("", "600円", ' vMerge="1"')
+    table = f"<a:tbl>{row('型番', '価格')}{row('A-1', '500円')}{merged}</a:tbl>"
+    series = f"<c:ser>{points('tx', '売上')}{points('cat', '4月', '5月')}{points('val', '120', '150')}</c:ser>"
+    parts = {
+        "presentation.xml": '<p:sldIdLst><p:sldId id="9" r:id="b"/><p:sldId id="8" r:id="a"/></p:sldIdLst>',
+        "_rels/presentation.xml.rels": links(a="slides/slide1.xml", b="/ppt/slides/slide2.xml"),
+        "slides/slide1.xml": shape("title", "価格") + shape("body", "税込です。") + shape("sldNum", "2") + table,
+        "slides/_rels/slide1.xml.rels": links(
+            n="../notesSlides/n1.xml", d="../diagrams/data1.xml", c="../charts/chart1.xml"
+        ),
+        "slides/slide2.xml": shape("ctrTitle", "製品の") + f"<p:grpSp>{shape('', '組の中。')}</p:grpSp>",
+        "notesSlides/n1.xml": shape("body", "実物を見せる。"),
+        "charts/chart1.xml": f"<c:title>{text('推移')}</c:title>{series}",
+        "diagrams/data1.xml": f"<dgm:pt>{text('企画')}</dgm:pt>",
+    }
+    with ZipFile(tmp_path / "a.pptx", "w") as archive:
+        for name, part in parts.items():
+            archive.writestr(f"ppt/{name}", f"<x{spaces}>{part}</x>")
+        archive.writestr("docProps/core.xml", "<x><title>PowerPoint プレゼンテーション</title></x>")
+    first, second = read_file(tmp_path / "a.pptx", "a.pptx")
+    assert (first.id_, first.text) == ("a.pptx#page=1", "# 製品の\n\n組の中。\n")
+    assert second.text == (
+        "# 価格\n\n税込です。\n\n| 型番 | 価格 |\n| --- | --- |\n| A-1 | 500円 |\n| A-1 | 600円 |\n\n企画\n\n推移\n\n"
+        "|  | 売上 |\n| --- | --- |\n| 4月 | 120 |\n| 5月 | 150 |\n\n実物を見せる。\n"
     )
-
-
-def test_slides_that_nothing_here_reads_are_an_error_that_says_what_to_install(tmp_path: Path) -> None:
-    if "llama_index.readers.file" in sys.modules or find_spec("llama_index.readers") is not None:
-        pytest.skip("LlamaIndex's reader is installed")
-    with pytest.raises(ImportError, match=r"a\.pptx needs more packages .*pip install llama-index-readers-file"):
-        read_file(write(tmp_path / "a.pptx", b"PK\x03\x04"), "a.pptx")
+    assert second.metadata["page_label"] == "2"
+    assert "title" not in second.metadata
 
 
 def test_what_would_unpack_to_gigabytes_is_not_unpacked(tmp_path: Path) -> None:
@@ -754,7 +794,7 @@ def test_a_sheet_whose_columns_are_merged_as_a_whole_is_refused(tmp_path: Path) 
 
 @pytest.mark.parametrize("name", ["c.docx", "c.epub", "c.pptx", "c.xlsx"])
 def test_a_damaged_archive_is_an_error_that_names_the_file(tmp_path: Path, name: str) -> None:
-    pytest.importorskip({"c.pptx": "llama_index.readers.file", "c.xlsx": "openpyxl"}.get(name, "bs4"))
+    pytest.importorskip({"c.xlsx": "openpyxl"}.get(name, "bs4"))
     with pytest.raises(UnreadableFileError, match="may be damaged"):
         read_file(write(tmp_path / name, b"PK\x03\x04"), name)
 

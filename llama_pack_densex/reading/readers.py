@@ -17,6 +17,7 @@ from email import message_from_bytes
 from email.policy import default
 from email.utils import parsedate_to_datetime
 from html import escape
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -36,12 +37,11 @@ from llama_pack_densex.reading.tables import Row, rows_text, sheets
 logger = logging.getLogger(__name__)
 
 _FILES_ADVICE = 'install it with: pip install "llama-pack-densex[files]"'
-_SLIDES = (".pptx", ".pptm")  # LlamaIndex's own reader serves
+_SLIDES = (".pptx", ".pptm")
 _SHEETS = (".xlsx", ".xlsm")
 _PACKED = (".docx", ".docm", ".epub", *_SLIDES, *_SHEETS)
 _MOST_UNPACKED = 2**28  # bytes of markup: some kilobytes unpack to gigabytes
 _MOST_MERGED = 10**6  # cells, of each of which openpyxl makes an object
-_SLIDES_ADVICE = "install LlamaIndex's reader with: pip install llama-index-readers-file python-pptx"
 _WHATWG = {  # what browsers take these labels for: pages say the first and are the second
     "iso-8859-1": "cp1252", "iso8859-1": "cp1252", "latin-1": "cp1252", "latin1": "cp1252", "us-ascii": "cp1252",
     "ascii": "cp1252", "iso-8859-9": "cp1254", "gb2312": "gb18030", "gbk": "gb18030", "euc-kr": "cp949",
@@ -49,7 +49,6 @@ _WHATWG = {  # what browsers take these labels for: pages say the first and are 
     "big5": "big5hkscs",
 }  # fmt: skip
 _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\r?\n((?:.*\n)*?)(?:\1|\.\.\.)[ \t]*\r?(?:\n|\Z)")
-_SLIDE_KEYS = ("text_sections", "tables", "charts", "images", "notes", "extraction_errors", "extraction_warnings")
 _MOST_ALIASES = 20  # in front matter: of a few lines, some more make gigabytes
 _SAMPLE = 10_000  # characters of a CSV file, of which most lines have what parts its cells
 _BINARY = 8192  # bytes that tell a large binary file from text before it is read
@@ -78,18 +77,13 @@ def read_file(path: Path, document_id: str) -> list[Document]:
         MissingReaderError: A package is missing; the message says what to install.
     """
     suffix = path.suffix.lower()
-    are_slides = suffix in _SLIDES
     try:
         str(path).encode("utf-8")
         if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for
             raise UnreadableFileError(path, "is no regular file")
-        if are_slides:
-            import llama_index.readers.file  # type: ignore[import-not-found]  # noqa: F401  # without it core would take the file for text
         if suffix in _PACKED:
             _check_archive(path)
-        extractors: dict[str, BaseReader] = (
-            {} if are_slides else {suffix: _AlreadyRead(_READERS.get(suffix, _text)(path))}
-        )
+        extractors: dict[str, BaseReader] = {suffix: _AlreadyRead(_READERS.get(suffix, _text)(path))}
         reader = SimpleDirectoryReader(input_files=[path], file_extractor=extractors, raise_on_error=True)
         documents = reader.load_data()
     except UnicodeEncodeError as error:
@@ -97,8 +91,7 @@ def read_file(path: Path, document_id: str) -> list[Document]:
     except OSError as error:
         raise UnreadableFileError(path, f"cannot be read: {error.strerror or error}") from error
     except ImportError as error:
-        advice = _SLIDES_ADVICE if are_slides else _FILES_ADVICE
-        raise MissingReaderError(path, f"needs more packages ({error}): {advice}") from error
+        raise MissingReaderError(path, f"needs more packages ({error}): {_FILES_ADVICE}") from error
     except UnreadableFileError:
         raise
     except Exception as error:  # what is damaged fails anywhere in a reader, with any kind of error
@@ -106,13 +99,9 @@ def read_file(path: Path, document_id: str) -> list[Document]:
         kind = " as a PDF" if suffix == ".pdf" else ""
         advice = "it may be damaged or encrypted; save it anew, without a password"
         raise UnreadableFileError(path, f"cannot be read{kind} ({wrong}): {advice}") from error
-    if not documents:  # the reader of slides logs what is wrong and goes on
-        raise UnreadableFileError(path, "cannot be read: it may be damaged; save it anew")
     for number, document in enumerate(documents, 1):
-        for key in _SLIDE_KEYS if are_slides else ():  # the text once more, in pieces
-            document.metadata.pop(key, None)
         document.metadata["file_name"] = unicodedata.normalize("NFC", path.name)
-        is_page = suffix in (".pdf", ".mbox", *_SHEETS) or (are_slides and len(documents) > 1)
+        is_page = suffix in (".pdf", ".mbox", *_SHEETS, *_SLIDES)
         label = document.metadata["page_label"] if suffix in _SHEETS else number
         document.id_ = f"{document_id}#page={label}" if is_page else document_id
     return documents
@@ -220,9 +209,41 @@ def _archive(file: Path) -> _Parts:
     return [("\n".join(filter(None, texts)), _named(title))]
 
 
+def _slides(file: Path) -> _Parts:
+    """The slides of a presentation, each with its diagrams, charts and notes."""
+    from llama_pack_densex.reading.html import html_to_text
+
+    parts: _Parts = []
+    with ZipFile(file) as archive:
+        places, of_all = _related(archive, "ppt/presentation.xml"), _named(_core_title(archive))
+        shown = _part(archive, "ppt/presentation.xml").iterfind("{*}sldIdLst/{*}sldId")
+        for slide in (places[value] for one in shown for key, value in one.items() if key.endswith("}id")):
+            others = _related(archive, slide).values()
+            read = [slide, *(one for kind in _BESIDE_SLIDES for one in others if kind in one)]
+            text = html_to_text("".join(_as_html(_part(archive, one), {}) for one in read))[1]
+            parts.append((text, {**of_all, "page_label": str(len(parts) + 1)}))
+    return parts
+
+
+def _related(archive: ZipFile, place: str) -> dict[str, str]:
+    """The parts that one of an Office file leads to, by what it calls them."""
+    folder, name = posixpath.split(place)
+    links = f"{folder}/_rels/{name}.rels"
+    found = _part(archive, links) if links in archive.namelist() else Element("none")
+    inside = {one.get("Id", ""): one.get("Target", "") for one in found if one.get("TargetMode") != "External"}
+    return {key: posixpath.normpath(posixpath.join("/", folder, target))[1:] for key, target in inside.items()}
+
+
+def _core_title(archive: ZipFile) -> str:
+    is_told = "docProps/core.xml" in archive.namelist()
+    return ((_part(archive, "docProps/core.xml").findtext("{*}title") if is_told else "") or "").strip()
+
+
+_BESIDE_SLIDES = ("/diagrams/data", "/charts/chart", "/notesSlides/")
 _AS_HTML = {"tab": " ", "br": "<br>", "cr": "<br>", "noBreakHyphen": "-"}
 _TAGS = {"tbl": "table", "tr": "tr", "tc": "td"}
 _UNSEEN = ("del", "moveFrom", "rt", "Fallback", "pPr")  # what was deleted, readings above kanji, what is there twice
+_ON_EACH_SLIDE = ("sldNum", "dt", "ftr")
 _PARTS = ("document", "footnotes", "endnotes")
 _HEADING_STYLE = re.compile(r"(?i)title|heading (\d)")
 
@@ -252,8 +273,7 @@ def _word_pages(file: Path) -> tuple[str, list[bytes]]:
             tags[identity] = f"h{min(int(found[1] or 1), 6)}" if found else _tag(style, based)
         kept = [one for kind in _PARTS for one in names if re.fullmatch(rf"word/{kind}\d*\.xml", one)]
         pages = [_as_html(_part(archive, name), tags).encode() for name in kept or ["word/document.xml"]]
-        title = _part(archive, "docProps/core.xml").findtext("{*}title") if "docProps/core.xml" in names else ""
-        return (title or "").strip(), pages
+        return _core_title(archive), pages
 
 
 def _part(archive: ZipFile, name: str) -> Element:
@@ -281,12 +301,23 @@ def _as_html(element: Element, tags: dict[str, str]) -> str:
         return _AS_HTML.get(name, "")
     if name == "t":
         return escape(element.text or "")
+    if name == "ser":  # of a chart
+        found = (element.iterfind(f"{{*}}{side}//{{*}}v") for side in ("cat", "tx", "val"))
+        names, title, values = ([value.text or "" for value in some] for some in found)
+        rows = zip_longest(["", *names], title + values, fillvalue="")
+        return f"<table>{''.join(f'<tr><td>{escape(a)}</td><td>{escape(b)}</td></tr>' for a, b in rows)}</table>"
+    held = element.find("{*}nvSpPr/{*}nvPr/{*}ph") if name == "sp" else None
+    kind = "" if held is None else held.get("type", "")
+    if kind in _ON_EACH_SLIDE:
+        return ""
     inside = "".join(_as_html(child, tags) for child in element)
-    tag = _TAGS.get(name, "")
+    tag = "h1" if kind in ("title", "ctrTitle") else _TAGS.get(name, "")
     if name == "p":
         tag = _tag(element, tags.get(_value(element, "{*}pPr/{*}pStyle"), "")) or "p"
     across = _value(element, "{*}tcPr/{*}gridSpan") or "1"
-    return f'<{tag} colspan="{across}">{inside}</{tag}>' if tag else inside
+    below = element.find("{*}tcPr/{*}vMerge")
+    is_below = "vMerge" in element.attrib or (below is not None and "restart" not in below.attrib.values())
+    return f'<{tag} colspan="{across}"{" merged" * is_below}>{inside}</{tag}>' if tag else inside
 
 
 def _mail(file: Path) -> _Parts:
@@ -335,7 +366,8 @@ def _notebook(file: Path) -> _Parts:
 
 _PDFIUM = threading.Lock()  # it may be used by one thread at a time
 _HYPHEN = re.compile(r"[\x02\ufffe](\S*) ?")  # what PDFium puts for one that parts a word at the end of a line
-_NO_TITLE = re.compile(r"(?i)^(?:microsoft |untitled|無題|名称未設定)|\.\w{2,5}$")  # of a file's name, for one
+# Of a file's name, for one.
+_NO_TITLE = re.compile(r"(?i)^(?:microsoft |powerpoint |untitled|無題|名称未設定)|\.\w{2,5}$")
 _RUNNING, _NEAR = 2, 4  # lines that a page's head or foot has, and pages among which one recurs
 _SECTION = r"(?:[^\W\d_]*[ \t]*[\dA-Z]{1,3}(?:\.\d{1,3})*[.:章節]?\s*)?"  # "Chapter 2", "2.1."
 _DIGITS = re.compile(r"\d{1,5}")
@@ -427,7 +459,8 @@ def _joined_word(found: re.Match[str]) -> str:
 
 _READERS = {".pdf": _pdf, ".html": _html, ".htm": _html, ".xhtml": _html, ".csv": _csv, ".tsv": _csv}
 _READERS |= {".docx": _archive, ".docm": _archive, ".epub": _archive, ".eml": _mail, ".mbox": _mail}
-_READERS |= {".srt": _subtitles, ".vtt": _subtitles, ".ipynb": _notebook, **dict.fromkeys(_SHEETS, _sheets)}
+_READERS |= {".srt": _subtitles, ".vtt": _subtitles, ".ipynb": _notebook}
+_READERS |= {**dict.fromkeys(_SHEETS, _sheets), **dict.fromkeys(_SLIDES, _slides)}
 
 
 _TYPOGRAPHIC = frozenset("“”„‘’«»–—…•·€£©®™°±×§µ²³½¼¾\xa0")
