@@ -83,7 +83,7 @@ def rows_text(rows: Iterable[Row]) -> str:
     return "\n\n\n".join(filter(None, [*blocks, " ".join(filter(None, names)) * unused]))
 
 
-_FIGURE = re.compile(r"[^\w\s]*\d[\d.,:/-]*(?![年月日期度])\W*\w{0,3}")  # "500円", and not "4月"
+_FIGURE = re.compile(r"[^\w\s]*\d[\d.,:/-]*(?![年月日期度QH])\W*\w{0,3}")  # "500円", and not "4月"
 
 
 def _names_others(row: Sequence[str], below: Row, is_marked: bool) -> bool:
@@ -136,7 +136,7 @@ def formatted(value: Any, code: str) -> str:
     of_sign = 1 if value < 0 else 2 if value == 0 else 0  # positive, negative, zero
     section = sections[of_sign] if of_sign < len(sections) else sections[0]
     if "General" in section:
-        return section.replace("General", plain).translate(_BACK)
+        return section.replace("General", plain.lstrip("-") if len(sections) > 1 else plain).translate(_BACK)
     places = _PLACES.findall(section)
     if len(places) > 1 or re.search("@|/|E[+-]", section):
         return plain
