@@ -625,6 +625,52 @@ def test_a_word_file_keeps_headings_items_and_tables(tmp_path: Path) -> None:
     assert (document.id_, document.metadata["title"]) == ("a.docx", "Rules of 2024")
 
 
+def test_the_numbers_that_word_shows_before_paragraphs_are_read(tmp_path: Path) -> None:
+    pytest.importorskip("bs4")
+    levels = [
+        ("decimal", "第%1条", 5),
+        ("lowerRoman", "%1.%2", 1),
+        ("japaneseCounting", "（%3）", 1),
+        ("bullet", "※", 1),
+    ]
+    shown = "".join(
+        f'<w:lvl><w:start w:val="{start}"/><w:numFmt w:val="{form}"/><w:lvlText w:val="{text}"/></w:lvl>'
+        for form, text, start in levels
+    )
+    anew = '<w:lvlOverride><w:startOverride w:val="5"/></w:lvlOverride>'
+    lists = "".join(
+        f'<w:num w:numId="{number}"><w:abstractNumId w:val="9"/>{begun}</w:num>'
+        for number, begun in ((1, ""), (2, ""), (3, anew))
+    )
+
+    def item(text: str, level: int, number: int = 1, about: str = "") -> str:
+        place = f'<w:ilvl w:val="{level}"/><w:numId w:val="{number}"/>'
+        return paragraph(text, f"{about}<w:numPr>{place}</w:numPr>")
+
+    heading = '<w:pStyle w:val="a"/>'
+    body = [paragraph("Pay", heading), item("Due.", 1), item("Late.", 1), item("Never.", 2), item("Or so.", 3)]
+    body += [
+        paragraph("Leave", heading),
+        item("Asked.", 1, 2),
+        item("Other", 0, 3),
+        paragraph("End.", heading + '<w:numPr><w:numId w:val="0"/></w:numPr>'),
+    ]
+    file = archive(
+        tmp_path / "a.docx",
+        word__document=word("".join(body)),
+        word__styles=word(
+            '<w:style w:styleId="a"><w:name w:val="heading 1"/><w:pPr><w:numPr><w:numId w:val="1"/></w:numPr></w:pPr>'
+            "</w:style>",
+            "styles",
+        ),
+        word__numbering=word(f'<w:abstractNum w:abstractNumId="9">{shown}</w:abstractNum>{lists}', "numbering"),
+    )
+    assert read_file(file, "a.docx")[0].text == (
+        "# 第5条 Pay\n\n5.i Due.\n\n5.ii Late.\n\n（一） Never.\n\n- Or so.\n\n# 第6条 Leave\n\n6.i Asked.\n\n"
+        "第5条 Other\n\n# End.\n"
+    )
+
+
 def test_what_a_merged_cell_of_a_word_file_says_each_of_its_rows_says(tmp_path: Path) -> None:
     pytest.importorskip("bs4")
     begun, on = '<w:tcPr><w:vMerge w:val="restart"/></w:tcPr>', "<w:tcPr><w:vMerge/></w:tcPr>"

@@ -122,7 +122,7 @@ def _mark_items(soup: Tag) -> None:
         depths[id(inner)] = min(depths[id(inner.find_parent(_LISTS))] + 1, _DEEPEST_LIST)
     for item in soup.find_all("li"):
         around = item.find_parent(_LISTS)
-        mark = "-"
+        mark = item.get("number") or "-"  # Word's
         if isinstance(around, Tag) and around.name == "ol":
             numbers[id(around)] += 1
             start = str(around.get("start", "1"))

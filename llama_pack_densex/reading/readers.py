@@ -11,7 +11,7 @@ import stat
 import threading
 import unicodedata
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from email import message_from_bytes
 from email.policy import default
@@ -19,6 +19,7 @@ from email.utils import parsedate_to_datetime
 from html import escape
 from itertools import zip_longest
 from pathlib import Path
+from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 from urllib.parse import unquote
 from xml.etree.ElementTree import Element, fromstring
@@ -264,16 +265,65 @@ def _word_pages(file: Path) -> tuple[str, list[bytes]]:
     """The title of a Word document, and its text and its notes, without what repeats on each of its pages."""
     with ZipFile(file) as archive:
         names = archive.namelist()
-        styles = _part(archive, "word/styles.xml") if "word/styles.xml" in names else Element("none")
+        styles, numbering = (
+            _part(archive, name) if name in names else Element("none")
+            for name in ("word/styles.xml", "word/numbering.xml")
+        )
         tags: dict[str, str] = {}
+        placed: dict[str, tuple[str, int]] = {}
         for style in styles.iterfind("{*}style"):
-            identity = next((value for key, value in style.items() if key.endswith("styleId")), "")
-            based = tags.get(_value(style, "{*}basedOn"), "")
+            identity, based = _attribute(style, "styleId"), _value(style, "{*}basedOn")
             found = _HEADING_STYLE.fullmatch(_value(style, "{*}name"))
-            tags[identity] = f"h{min(int(found[1] or 1), 6)}" if found else _tag(style, based)
+            tags[identity] = f"h{min(int(found[1] or 1), 6)}" if found else _tag(style, tags.get(based, ""))
+            placed[identity] = _place_in_list(style, placed.get(based, ("", 0)))
         kept = [one for kind in _PARTS for one in names if re.fullmatch(rf"word/{kind}\d*\.xml", one)]
-        pages = [_as_html(_part(archive, name), tags).encode() for name in kept or ["word/document.xml"]]
-        return _core_title(archive), pages
+        pages = [_part(archive, name) for name in kept or ["word/document.xml"]]
+        _number_paragraphs(pages[0], placed, numbering)
+        return _core_title(archive), [_as_html(page, tags).encode() for page in pages]
+
+
+def _number_paragraphs(page: Element, placed: Mapping[str, tuple[str, int]], numbering: Element) -> None:
+    """Give paragraphs, as attributes, the numbers that Word shows before them.
+
+    Args:
+        page: The paragraphs.
+        placed: The list of each style, and the level in it.
+        numbering: Word's lists.
+    """
+    kinds = {_attribute(one, "abstractNumId"): one.findall("{*}lvl") for one in numbering.iterfind("{*}abstractNum")}
+    lists = {_attribute(one, "numId"): one for one in numbering.iterfind("{*}num")}
+    counted: defaultdict[str, list[int]] = defaultdict(list)
+    for paragraph in page.iterfind(".//{*}p"):
+        by_style = placed.get(_value(paragraph, "{*}pPr/{*}pStyle"), ("", 0))
+        identity, depth = _place_in_list(paragraph, by_style)
+        used = lists.get(identity, Element("none"))
+        kind = _value(used, "{*}abstractNumId")
+        levels = kinds.get(kind, [])[: depth + 1]
+        if len(levels) > depth and paragraph.find(".//{*}t") is not None:
+            counts = counted[kind if used.find("{*}lvlOverride") is None else f"{kind} {identity}"]  # begun anew
+            goes_on, firsts = len(counts) > depth, [int(_value(level, "{*}start") or 1) for level in levels]
+            counts[:] = [*counts[: depth + 1], *firsts[len(counts) :]]
+            counts[depth] += goes_on
+            number = _value(levels[depth], "{*}lvlText")
+            for place, (count, level) in enumerate(zip(counts, levels, strict=True), 1):
+                ordinals = _ORDINALS.get(_value(level, "{*}numFmt"), "")
+                number = number.replace(f"%{place}", ordinals[count - 1] if 0 < count <= len(ordinals) else str(count))
+            if "%" in _value(levels[depth], "{*}lvlText"):  # else it is a bullet
+                paragraph.set("number", number)
+
+
+def _place_in_list(element: Element, otherwise: tuple[str, int]) -> tuple[str, int]:
+    """Word's list that a paragraph, or a style of paragraphs, is in, and the level in it."""
+    own = "{*}pPr/{*}numPr/{*}"
+    return _value(element, f"{own}numId") or otherwise[0], int(_value(element, f"{own}ilvl") or otherwise[1])
+
+
+_KANJI, _ROMAN = "一二三四五六七八九十", ("i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix", "x", "xi", "xii")
+_ORDINALS: dict[str, Sequence[str]] = {  # others are figures
+    "upperLetter": ascii_uppercase, "lowerLetter": ascii_lowercase, "aiueoFullWidth": "アイウエオカキクケコサシスセソ",
+    "upperRoman": [one.upper() for one in _ROMAN], "lowerRoman": _ROMAN,
+    "japaneseCounting": [*_KANJI, *(f"十{one}" for one in _KANJI[:-1]), "二十"],
+}  # fmt: skip
 
 
 def _part(archive: ZipFile, name: str) -> Element:
@@ -283,7 +333,11 @@ def _part(archive: ZipFile, name: str) -> Element:
 def _value(element: Element, path: str) -> str:
     """The `val` of what is there below an element, whose prefix is another one in strict files."""
     found = element.find(path)
-    return "" if found is None else next((value for key, value in found.items() if key.endswith("}val")), "")
+    return "" if found is None else _attribute(found, "val")
+
+
+def _attribute(element: Element, name: str) -> str:
+    return next((value for key, value in element.items() if key.endswith(f"}}{name}")), "")
 
 
 def _tag(element: Element, otherwise: str) -> str:
@@ -313,7 +367,10 @@ def _as_html(element: Element, tags: dict[str, str]) -> str:
     inside = "".join(_as_html(child, tags) for child in element)
     tag = "h1" if kind in ("title", "ctrTitle") else _TAGS.get(name, "")
     if name == "p":
-        tag = _tag(element, tags.get(_value(element, "{*}pPr/{*}pStyle"), "")) or "p"
+        tag, number = _tag(element, tags.get(_value(element, "{*}pPr/{*}pStyle"), "")) or "p", element.get("number", "")
+        if tag == "li":
+            return f'<li number="{escape(number)}">{inside}</li>'
+        inside = f"{escape(number)} {inside}"
     across = _value(element, "{*}tcPr/{*}gridSpan") or "1"
     below = element.find("{*}tcPr/{*}vMerge")
     is_below = "vMerge" in element.attrib or (below is not None and "restart" not in below.attrib.values())
