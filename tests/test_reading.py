@@ -625,6 +625,17 @@ def test_a_word_file_keeps_headings_items_and_tables(tmp_path: Path) -> None:
     assert (document.id_, document.metadata["title"]) == ("a.docx", "Rules of 2024")
 
 
+def test_the_contents_of_a_word_file_are_left_out(tmp_path: Path) -> None:
+    pytest.importorskip("bs4")
+    entries = "".join(paragraph(f"Chapter {number} {number}", '<w:pStyle w:val="T1"/>') for number in range(9))
+    file = archive(
+        tmp_path / "a.docx",
+        word__document=word(entries + paragraph("Ask first.")),
+        word__styles=word('<w:style w:styleId="T1"><w:name w:val="toc 1"/></w:style>', "styles"),
+    )
+    assert read_file(file, "a.docx")[0].text == "Ask first.\n"
+
+
 def test_the_numbers_that_word_shows_before_paragraphs_are_read(tmp_path: Path) -> None:
     pytest.importorskip("bs4")
     levels = [
@@ -770,6 +781,18 @@ def test_a_mailbox_is_a_document_a_message(tmp_path: Path) -> None:
     assert [read.text for read in read_file(write(tmp_path / "empty.mbox", ""), "empty.mbox")] == [""]
 
 
+def test_a_page_that_a_browser_saved_whole_is_read_as_mail_is(tmp_path: Path) -> None:
+    pytest.importorskip("bs4")
+    page = EmailMessage()
+    page["Subject"] = "料金"
+    page.set_content("<h1>料金</h1><p>500円です。</p>", subtype="html", charset="utf-8")
+    page.add_related(b"\x89PNG\0", maintype="image", subtype="png")
+    file = write(tmp_path / "a.mhtml", page.as_bytes())
+    assert names(tmp_path) == ["a.mhtml"]
+    (read,) = read_file(file, "a.mhtml")
+    assert (read.id_, read.text) == ("a.mhtml", "# 料金\n\n# 料金\n\n500円です。\n")
+
+
 def test_slides_are_read_below_their_titles_with_tables_charts_diagrams_and_notes(tmp_path: Path) -> None:
     pytest.importorskip("bs4")
     spaces = "".join(f' xmlns:{name}="urn:{name}"' for name in ("a", "p", "r", "c", "dgm"))
@@ -851,6 +874,7 @@ def test_a_damaged_archive_is_an_error_that_names_the_file(tmp_path: Path, name:
     [
         (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "is no text"),
         (b"x" * 10000 + b"\0", "NUL"),
+        (rb"{\rtf1\ansi It costs 5 dollars.}", "is RTF"),
         (bytes([0xFF, 0x81, 0x8D, 0x1B, 0x02, 0xFE]) * 9, "in no encoding"),
     ],
 )

@@ -125,6 +125,8 @@ _Parts = list[tuple[str, dict[str, Any]]]
 def _text(file: Path) -> _Parts:
     """UTF-8, UTF-16, a Japanese encoding, or what it can be told to be; without front matter."""
     text = _decoded(file, _bytes(file))
+    if text.startswith("{\\rtf"):
+        raise UnreadableFileError(file, "is RTF, which cannot be read: save it as .docx or text")
     if found := _FRONT_MATTER.match(text):
         kind, read = ("YAML", _yaml) if found[1] == "---" else ("TOML", _toml)
         try:
@@ -246,7 +248,7 @@ _TAGS = {"tbl": "table", "tr": "tr", "tc": "td"}
 _UNSEEN = ("del", "moveFrom", "rt", "Fallback", "pPr")  # what was deleted, readings above kanji, what is there twice
 _ON_EACH_SLIDE = ("sldNum", "dt", "ftr")
 _PARTS = ("document", "footnotes", "endnotes")
-_HEADING_STYLE = re.compile(r"(?i)title|heading (\d)")
+_STYLE = re.compile(r"(?i)(?:title|heading (\d)|(toc \d|table of figures))")
 
 
 def _book_pages(file: Path) -> tuple[str, list[bytes]]:
@@ -273,8 +275,9 @@ def _word_pages(file: Path) -> tuple[str, list[bytes]]:
         placed: dict[str, tuple[str, int]] = {}
         for style in styles.iterfind("{*}style"):
             identity, based = _attribute(style, "styleId"), _value(style, "{*}basedOn")
-            found = _HEADING_STYLE.fullmatch(_value(style, "{*}name"))
-            tags[identity] = f"h{min(int(found[1] or 1), 6)}" if found else _tag(style, tags.get(based, ""))
+            found = _STYLE.fullmatch(_value(style, "{*}name"))
+            known = found and ("nav" if found[2] else f"h{min(int(found[1] or 1), 6)}")  # contents, which are left out
+            tags[identity] = known or _tag(style, tags.get(based, ""))
             placed[identity] = _place_in_list(style, placed.get(based, ("", 0)))
         kept = [one for kind in _PARTS for one in names if re.fullmatch(rf"word/{kind}\d*\.xml", one)]
         pages = [_part(archive, name) for name in kept or ["word/document.xml"]]
@@ -515,7 +518,8 @@ def _joined_word(found: re.Match[str]) -> str:
 
 
 _READERS = {".pdf": _pdf, ".html": _html, ".htm": _html, ".xhtml": _html, ".csv": _csv, ".tsv": _csv}
-_READERS |= {".docx": _archive, ".docm": _archive, ".epub": _archive, ".eml": _mail, ".mbox": _mail}
+_READERS |= {".docx": _archive, ".docm": _archive, ".epub": _archive}
+_READERS |= dict.fromkeys((".eml", ".mbox", ".mht", ".mhtml"), _mail)
 _READERS |= {".srt": _subtitles, ".vtt": _subtitles, ".ipynb": _notebook}
 _READERS |= {**dict.fromkeys(_SHEETS, _sheets), **dict.fromkeys(_SLIDES, _slides)}
 
