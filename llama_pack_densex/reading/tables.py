@@ -149,7 +149,9 @@ def _digits(value: float, places: str, percents: int) -> str:
     thousands = len(places) - len(places.rstrip(","))
     number = abs(Decimal(repr(value))).scaleb(2 * percents - 3 * thousands, _EXACT)
     number = number.quantize(Decimal(1).scaleb(-len(decimals)), context=_EXACT)
-    text = f"{number:,f}" if "," in whole else f"{number:0{whole.count('0') + len(decimals) + bool(decimals)}f}"
+    width = whole.count("0") + len(decimals) + bool(decimals)
+    text = f"{number:,f}" if "," in whole else f"{number:f}".zfill(width)
+    text = text if "0" in whole else text.removeprefix("0")
     optional = len(decimals) - len(decimals.rstrip("#?"))
     return re.sub(rf"\.?0{{1,{optional}}}\Z", "", text) if optional else text
 
