@@ -18,8 +18,8 @@ from pygments.lexers import find_lexer_class_for_filename
 from llama_pack_densex.stores.manifest import is_index
 
 # Of what Pygments knows by a file's name, the languages that people write to one another; the rest is code or data.
-# It takes .jp for JMESPath.
-_PROSE = {"text", "markdown", "restructuredtext", "html", "tex", "org", "email", "groff", "jmespath"}
+# It takes .jp for JMESPath, and .mhtml for Mason.
+_PROSE = {"text", "markdown", "restructuredtext", "html", "tex", "org", "email", "groff", "jmespath", "mason"}
 # Of these not all of its versions know.
 _DATA = (".csv", ".tsv", ".jsonl", ".ndjson", ".ipynb", ".geojson", ".lock", ".map", ".conf", ".svelte")
 _UNREAD = ("image/", "audio/", "video/", "font/")  # a page has many, and each would be warned of

@@ -122,7 +122,7 @@ def _mark_items(soup: Tag) -> None:
         depths[id(inner)] = min(depths[id(inner.find_parent(_LISTS))] + 1, _DEEPEST_LIST)
     for item in soup.find_all("li"):
         around = item.find_parent(_LISTS)
-        mark = "-"
+        mark = item.get("number") or "-"  # Word's
         if isinstance(around, Tag) and around.name == "ol":
             numbers[id(around)] += 1
             start = str(around.get("start", "1"))
@@ -163,10 +163,12 @@ def _pipe_table(table: Tag) -> str:
         for cell in row.find_all(_CELLS):
             while (y, x) in grid:
                 x += 1
-            text = _flat(cell)
+            text = _flat(cell).replace("|", r"\|")
+            if cell.has_attr("merged"):  # Word's cells, with the one above
+                text = grid.get((y - 1, x), "")
             across = _span(cell, "colspan")
             for down in range(_span(cell, "rowspan")):
-                grid |= {(y + down, x + i): text.replace("|", r"\|") if i == 0 else "" for i in range(across)}
+                grid |= {(y + down, x + i): text if i == 0 else "" for i in range(across)}
             x += across
     width = max((x for _, x in grid), default=0) + 1
     lines = [[grid.get((y, x), "") for x in range(width)] for y in range(len(rows))]

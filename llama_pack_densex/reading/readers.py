@@ -10,17 +10,16 @@ import re
 import stat
 import threading
 import unicodedata
-import warnings
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
-from datetime import date, time, timedelta
 from email import message_from_bytes
 from email.policy import default
 from email.utils import parsedate_to_datetime
 from html import escape
 from itertools import zip_longest
 from pathlib import Path
+from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 from urllib.parse import unquote
 from xml.etree.ElementTree import Element, fromstring
@@ -34,16 +33,16 @@ from llama_index.core.schema import Document
 
 from llama_pack_densex.propositionizers.language import on_one_line, sendable
 from llama_pack_densex.reading.files import MissingReaderError, UnreadableFileError
+from llama_pack_densex.reading.tables import Row, rows_text, sheets
 
 logger = logging.getLogger(__name__)
 
 _FILES_ADVICE = 'install it with: pip install "llama-pack-densex[files]"'
-_SLIDES = (".pptx", ".pptm")  # LlamaIndex's own reader serves
+_SLIDES = (".pptx", ".pptm")
 _SHEETS = (".xlsx", ".xlsm")
 _PACKED = (".docx", ".docm", ".epub", *_SLIDES, *_SHEETS)
 _MOST_UNPACKED = 2**28  # bytes of markup: some kilobytes unpack to gigabytes
 _MOST_MERGED = 10**6  # cells, of each of which openpyxl makes an object
-_SLIDES_ADVICE = "install LlamaIndex's reader with: pip install llama-index-readers-file python-pptx"
 _WHATWG = {  # what browsers take these labels for: pages say the first and are the second
     "iso-8859-1": "cp1252", "iso8859-1": "cp1252", "latin-1": "cp1252", "latin1": "cp1252", "us-ascii": "cp1252",
     "ascii": "cp1252", "iso-8859-9": "cp1254", "gb2312": "gb18030", "gbk": "gb18030", "euc-kr": "cp949",
@@ -51,8 +50,8 @@ _WHATWG = {  # what browsers take these labels for: pages say the first and are 
     "big5": "big5hkscs",
 }  # fmt: skip
 _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\r?\n((?:.*\n)*?)(?:\1|\.\.\.)[ \t]*\r?(?:\n|\Z)")
-_SLIDE_KEYS = ("text_sections", "tables", "charts", "images", "notes", "extraction_errors", "extraction_warnings")
 _MOST_ALIASES = 20  # in front matter: of a few lines, some more make gigabytes
+_SAMPLE = 10_000  # characters of a CSV file, of which most lines have what parts its cells
 _BINARY = 8192  # bytes that tell a large binary file from text before it is read
 _NO_TEXT = (
     "is no text (it has NUL characters): only text, Markdown, HTML, PDF, .docx, .xlsx, .pptx and EPUB can be read; "
@@ -79,18 +78,13 @@ def read_file(path: Path, document_id: str) -> list[Document]:
         MissingReaderError: A package is missing; the message says what to install.
     """
     suffix = path.suffix.lower()
-    are_slides = suffix in _SLIDES
     try:
         str(path).encode("utf-8")
         if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for
             raise UnreadableFileError(path, "is no regular file")
-        if are_slides:
-            import llama_index.readers.file  # type: ignore[import-not-found]  # noqa: F401  # without it core would take the file for text
         if suffix in _PACKED:
             _check_archive(path)
-        extractors: dict[str, BaseReader] = (
-            {} if are_slides else {suffix: _AlreadyRead(_READERS.get(suffix, _text)(path))}
-        )
+        extractors: dict[str, BaseReader] = {suffix: _AlreadyRead(_READERS.get(suffix, _text)(path))}
         reader = SimpleDirectoryReader(input_files=[path], file_extractor=extractors, raise_on_error=True)
         documents = reader.load_data()
     except UnicodeEncodeError as error:
@@ -98,8 +92,7 @@ def read_file(path: Path, document_id: str) -> list[Document]:
     except OSError as error:
         raise UnreadableFileError(path, f"cannot be read: {error.strerror or error}") from error
     except ImportError as error:
-        advice = _SLIDES_ADVICE if are_slides else _FILES_ADVICE
-        raise MissingReaderError(path, f"needs more packages ({error}): {advice}") from error
+        raise MissingReaderError(path, f"needs more packages ({error}): {_FILES_ADVICE}") from error
     except UnreadableFileError:
         raise
     except Exception as error:  # what is damaged fails anywhere in a reader, with any kind of error
@@ -107,13 +100,9 @@ def read_file(path: Path, document_id: str) -> list[Document]:
         kind = " as a PDF" if suffix == ".pdf" else ""
         advice = "it may be damaged or encrypted; save it anew, without a password"
         raise UnreadableFileError(path, f"cannot be read{kind} ({wrong}): {advice}") from error
-    if not documents:  # the reader of slides logs what is wrong and goes on
-        raise UnreadableFileError(path, "cannot be read: it may be damaged; save it anew")
     for number, document in enumerate(documents, 1):
-        for key in _SLIDE_KEYS if are_slides else ():  # the text once more, in pieces
-            document.metadata.pop(key, None)
         document.metadata["file_name"] = unicodedata.normalize("NFC", path.name)
-        is_page = suffix in (".pdf", ".mbox", *_SHEETS) or (are_slides and len(documents) > 1)
+        is_page = suffix in (".pdf", ".mbox", *_SHEETS, *_SLIDES)
         label = document.metadata["page_label"] if suffix in _SHEETS else number
         document.id_ = f"{document_id}#page={label}" if is_page else document_id
     return documents
@@ -136,6 +125,8 @@ _Parts = list[tuple[str, dict[str, Any]]]
 def _text(file: Path) -> _Parts:
     """UTF-8, UTF-16, a Japanese encoding, or what it can be told to be; without front matter."""
     text = _decoded(file, _bytes(file))
+    if text.startswith("{\\rtf"):
+        raise UnreadableFileError(file, "is RTF, which cannot be read: save it as .docx or text")
     if found := _FRONT_MATTER.match(text):
         kind, read = ("YAML", _yaml) if found[1] == "---" else ("TOML", _toml)
         try:
@@ -166,85 +157,22 @@ def _plain(value: Any) -> Any:
 
 
 def _csv(file: Path) -> _Parts:
-    """A small table of names and values for each row, so that it can be understood alone and is never cut."""
+    """A small table for each row."""
     text = _decoded(file, _bytes(file))
-    delimiter = max(",;\t", key=text.lstrip().partition("\n")[0].count)
+    lines = re.sub('"[^"]*"', "", text.strip()[:_SAMPLE]).split("\n")
+    delimiter = max(",;\t|", key=lambda one: (sum(one in line for line in lines), lines[0].count(one)))
     rows: list[list[str]] = [[]]
     # not by csv, whose cells may have 131,072 characters, more only where that is set for the whole process
-    for cell in re.finditer(rf'("[^"]*(?:""[^"]*)*"|)([^{delimiter}\r\n]*)({delimiter}|\r?\n|\r|\Z)', text):
+    for cell in re.finditer(rf'("[^"]*(?:""[^"]*)*"|)([^{delimiter}\r\n]*)([{delimiter}]|\r?\n|\r|\Z)', text):
         rows[-1].append(" ".join((cell[1][1:-1].replace('""', '"') + cell[2]).split()).replace("|", r"\|"))
         if cell[3] != delimiter:
             rows.append([])
-    return [(_rows_text((row, [*filter(None, row)], True) for row in rows), {})]
+    return [(rows_text(Row(row, [*filter(None, row)]) for row in rows), {})]
 
 
 def _sheets(file: Path) -> _Parts:
-    """The sheets of an Excel file, each below its name, like CSV; what a merged cell says, each of its rows says."""
-    from openpyxl import load_workbook  # type: ignore[import-untyped]
-
-    parts: _Parts = []
-    with warnings.catch_warnings():  # of what would not be written again
-        warnings.simplefilter("ignore")
-        book = load_workbook(file, data_only=True)
-    for sheet in book.worksheets:
-        for span in sheet.merged_cells.ranges:
-            sheet._cells |= dict.fromkeys(span.cells, sheet.cell(span.min_row, span.min_col))
-        cells = {place: cell for place, cell in sheet._cells.items() if cell.value is not None}
-        numbers, columns = (sorted({place[side] for place in cells}) for side in (0, 1))
-        rows = [[cells.get((number, column)) for column in columns] for number in numbers]
-        marked = [{bool(cell.font.b or cell.fill.fill_type) for cell in row if cell} for row in rows]
-        is_plain = not any(map(any, marked))
-        text = _rows_text(
-            (
-                [_shown(cell) if cell else "" for cell in row],
-                [_shown(cell) for cell in dict.fromkeys(row) if cell],
-                is_plain or of_row == {True},  # of a form, only labels are marked
-            )
-            for row, of_row in zip(rows, marked, strict=True)
-        )
-        parts.append((text and f"# {sheet.title}\n\n{text}", {"page_label": sheet.title}))
-    return parts
-
-
-def _shown(cell: Any) -> str:
-    value = cell.value
-    if isinstance(value, date) and "月" in cell.number_format:
-        value = f"{value.year}年{value.month}月{value.day}日"
-    elif isinstance(value, date | time | timedelta):
-        value = re.sub(r"( 00:00)?:00\Z", "", str(value))
-    elif isinstance(value, int | float) and "%" in cell.number_format:
-        value = f"{value * 100:.15g}%"
-    elif isinstance(value, float):
-        value = f"{value:.15g}"
-    return on_one_line(str(value)).replace("|", r"\|")
-
-
-def _rows_text(given: Iterable[tuple[list[str], list[str], bool]]) -> str:
-    """Rows below the first one that may name columns, or below two of these; titles and notes are lines.
-
-    Args:
-        given: Of each row its cells; what they say, of a merged one once; and whether it may name columns.
-    """
-    rows, names, blocks, unused = [*given], list[str](), list[str](), True
-    own = list[tuple[int, str]]()  # names that one column has
-    most = max((len({*said}) for _, said, _ in rows), default=0)
-    for row, said, is_name in rows:
-        if is_name and not names and len(said) > 1 and 2 * len({*said}) > most:
-            names, times = row, Counter(row)
-            own = [(place, name) for place, name in enumerate(names) if name and times[name] == 1]
-        elif own and all(row[place : place + 1] == [name] for place, name in own):  # merged with the row above
-            names = [" ".join(dict.fromkeys(filter(None, both))) for both in zip_longest(names, row, fillvalue="")]
-        elif names and said and (len(said) > 1 or not row[0]):
-            blocks.append(_row_table(names, row))
-            unused = False
-        elif said != blocks[-1:]:  # a note whose cell spans rows
-            blocks.append(" ".join(said))
-    return "\n\n\n".join(filter(None, [*blocks, " ".join(filter(None, names)) * unused]))
-
-
-def _row_table(names: Sequence[str], row: Sequence[str]) -> str:
-    first, *others = [f"| {name} | {cell} |" for name, cell in zip_longest(names, row, fillvalue="") if cell]
-    return "\n".join([first, "| --- | --- |", *others])
+    """The sheets of an Excel file, each below its name."""
+    return [(text and f"# {name}\n\n{text}", {"page_label": name}) for name, text in sheets(file)]
 
 
 def _html(file: Path) -> _Parts:
@@ -284,11 +212,43 @@ def _archive(file: Path) -> _Parts:
     return [("\n".join(filter(None, texts)), _named(title))]
 
 
+def _slides(file: Path) -> _Parts:
+    """The slides of a presentation, each with its diagrams, charts and notes."""
+    from llama_pack_densex.reading.html import html_to_text
+
+    parts: _Parts = []
+    with ZipFile(file) as archive:
+        places, of_all = _related(archive, "ppt/presentation.xml"), _named(_core_title(archive))
+        shown = _part(archive, "ppt/presentation.xml").iterfind("{*}sldIdLst/{*}sldId")
+        for slide in (places[value] for one in shown for key, value in one.items() if key.endswith("}id")):
+            others = _related(archive, slide).values()
+            read = [slide, *(one for kind in _BESIDE_SLIDES for one in others if kind in one)]
+            text = html_to_text("".join(_as_html(_part(archive, one), {}) for one in read))[1]
+            parts.append((text, {**of_all, "page_label": str(len(parts) + 1)}))
+    return parts
+
+
+def _related(archive: ZipFile, place: str) -> dict[str, str]:
+    """The parts that one of an Office file leads to, by what it calls them."""
+    folder, name = posixpath.split(place)
+    links = f"{folder}/_rels/{name}.rels"
+    found = _part(archive, links) if links in archive.namelist() else Element("none")
+    inside = {one.get("Id", ""): one.get("Target", "") for one in found if one.get("TargetMode") != "External"}
+    return {key: posixpath.normpath(posixpath.join("/", folder, target))[1:] for key, target in inside.items()}
+
+
+def _core_title(archive: ZipFile) -> str:
+    is_told = "docProps/core.xml" in archive.namelist()
+    return ((_part(archive, "docProps/core.xml").findtext("{*}title") if is_told else "") or "").strip()
+
+
+_BESIDE_SLIDES = ("/diagrams/data", "/charts/chart", "/notesSlides/")
 _AS_HTML = {"tab": " ", "br": "<br>", "cr": "<br>", "noBreakHyphen": "-"}
 _TAGS = {"tbl": "table", "tr": "tr", "tc": "td"}
 _UNSEEN = ("del", "moveFrom", "rt", "Fallback", "pPr")  # what was deleted, readings above kanji, what is there twice
+_ON_EACH_SLIDE = ("sldNum", "dt", "ftr")
 _PARTS = ("document", "footnotes", "endnotes")
-_HEADING_STYLE = re.compile(r"(?i)title|heading (\d)")
+_STYLE = re.compile(r"(?i)(?:title|heading (\d)|(toc \d|table of figures))")
 
 
 def _book_pages(file: Path) -> tuple[str, list[bytes]]:
@@ -307,17 +267,66 @@ def _word_pages(file: Path) -> tuple[str, list[bytes]]:
     """The title of a Word document, and its text and its notes, without what repeats on each of its pages."""
     with ZipFile(file) as archive:
         names = archive.namelist()
-        styles = _part(archive, "word/styles.xml") if "word/styles.xml" in names else Element("none")
+        styles, numbering = (
+            _part(archive, name) if name in names else Element("none")
+            for name in ("word/styles.xml", "word/numbering.xml")
+        )
         tags: dict[str, str] = {}
+        placed: dict[str, tuple[str, int]] = {}
         for style in styles.iterfind("{*}style"):
-            identity = next((value for key, value in style.items() if key.endswith("styleId")), "")
-            based = tags.get(_value(style, "{*}basedOn"), "")
-            found = _HEADING_STYLE.fullmatch(_value(style, "{*}name"))
-            tags[identity] = f"h{min(int(found[1] or 1), 6)}" if found else _tag(style, based)
+            identity, based = _attribute(style, "styleId"), _value(style, "{*}basedOn")
+            found = _STYLE.fullmatch(_value(style, "{*}name"))
+            known = found and ("nav" if found[2] else f"h{min(int(found[1] or 1), 6)}")  # contents, which are left out
+            tags[identity] = known or _tag(style, tags.get(based, ""))
+            placed[identity] = _place_in_list(style, placed.get(based, ("", 0)))
         kept = [one for kind in _PARTS for one in names if re.fullmatch(rf"word/{kind}\d*\.xml", one)]
-        pages = [_as_html(_part(archive, name), tags).encode() for name in kept or ["word/document.xml"]]
-        title = _part(archive, "docProps/core.xml").findtext("{*}title") if "docProps/core.xml" in names else ""
-        return (title or "").strip(), pages
+        pages = [_part(archive, name) for name in kept or ["word/document.xml"]]
+        _number_paragraphs(pages[0], placed, numbering)
+        return _core_title(archive), [_as_html(page, tags).encode() for page in pages]
+
+
+def _number_paragraphs(page: Element, placed: Mapping[str, tuple[str, int]], numbering: Element) -> None:
+    """Give paragraphs, as attributes, the numbers that Word shows before them.
+
+    Args:
+        page: The paragraphs.
+        placed: The list of each style, and the level in it.
+        numbering: Word's lists.
+    """
+    kinds = {_attribute(one, "abstractNumId"): one.findall("{*}lvl") for one in numbering.iterfind("{*}abstractNum")}
+    lists = {_attribute(one, "numId"): one for one in numbering.iterfind("{*}num")}
+    counted: defaultdict[str, list[int]] = defaultdict(list)
+    for paragraph in page.iterfind(".//{*}p"):
+        by_style = placed.get(_value(paragraph, "{*}pPr/{*}pStyle"), ("", 0))
+        identity, depth = _place_in_list(paragraph, by_style)
+        used = lists.get(identity, Element("none"))
+        kind = _value(used, "{*}abstractNumId")
+        levels = kinds.get(kind, [])[: depth + 1]
+        if len(levels) > depth and paragraph.find(".//{*}t") is not None:
+            counts = counted[kind if used.find("{*}lvlOverride") is None else f"{kind} {identity}"]  # begun anew
+            goes_on, firsts = len(counts) > depth, [int(_value(level, "{*}start") or 1) for level in levels]
+            counts[:] = [*counts[: depth + 1], *firsts[len(counts) :]]
+            counts[depth] += goes_on
+            number = _value(levels[depth], "{*}lvlText")
+            for place, (count, level) in enumerate(zip(counts, levels, strict=True), 1):
+                ordinals = _ORDINALS.get(_value(level, "{*}numFmt"), "")
+                number = number.replace(f"%{place}", ordinals[count - 1] if 0 < count <= len(ordinals) else str(count))
+            if "%" in _value(levels[depth], "{*}lvlText"):  # else it is a bullet
+                paragraph.set("number", number)
+
+
+def _place_in_list(element: Element, otherwise: tuple[str, int]) -> tuple[str, int]:
+    """Word's list that a paragraph, or a style of paragraphs, is in, and the level in it."""
+    own = "{*}pPr/{*}numPr/{*}"
+    return _value(element, f"{own}numId") or otherwise[0], int(_value(element, f"{own}ilvl") or otherwise[1])
+
+
+_KANJI, _ROMAN = "一二三四五六七八九十", ("i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix", "x", "xi", "xii")
+_ORDINALS: dict[str, Sequence[str]] = {  # others are figures
+    "upperLetter": ascii_uppercase, "lowerLetter": ascii_lowercase, "aiueoFullWidth": "アイウエオカキクケコサシスセソ",
+    "upperRoman": [one.upper() for one in _ROMAN], "lowerRoman": _ROMAN,
+    "japaneseCounting": [*_KANJI, *(f"十{one}" for one in _KANJI[:-1]), "二十"],
+}  # fmt: skip
 
 
 def _part(archive: ZipFile, name: str) -> Element:
@@ -327,7 +336,11 @@ def _part(archive: ZipFile, name: str) -> Element:
 def _value(element: Element, path: str) -> str:
     """The `val` of what is there below an element, whose prefix is another one in strict files."""
     found = element.find(path)
-    return "" if found is None else next((value for key, value in found.items() if key.endswith("}val")), "")
+    return "" if found is None else _attribute(found, "val")
+
+
+def _attribute(element: Element, name: str) -> str:
+    return next((value for key, value in element.items() if key.endswith(f"}}{name}")), "")
 
 
 def _tag(element: Element, otherwise: str) -> str:
@@ -345,12 +358,26 @@ def _as_html(element: Element, tags: dict[str, str]) -> str:
         return _AS_HTML.get(name, "")
     if name == "t":
         return escape(element.text or "")
+    if name == "ser":  # of a chart
+        found = (element.iterfind(f"{{*}}{side}//{{*}}v") for side in ("cat", "tx", "val"))
+        names, title, values = ([value.text or "" for value in some] for some in found)
+        rows = zip_longest(["", *names], title + values, fillvalue="")
+        return f"<table>{''.join(f'<tr><td>{escape(a)}</td><td>{escape(b)}</td></tr>' for a, b in rows)}</table>"
+    held = element.find("{*}nvSpPr/{*}nvPr/{*}ph") if name == "sp" else None
+    kind = "" if held is None else held.get("type", "")
+    if kind in _ON_EACH_SLIDE:
+        return ""
     inside = "".join(_as_html(child, tags) for child in element)
-    tag = _TAGS.get(name, "")
+    tag = "h1" if kind in ("title", "ctrTitle") else _TAGS.get(name, "")
     if name == "p":
-        tag = _tag(element, tags.get(_value(element, "{*}pPr/{*}pStyle"), "")) or "p"
+        tag, number = _tag(element, tags.get(_value(element, "{*}pPr/{*}pStyle"), "")) or "p", element.get("number", "")
+        if tag == "li":
+            return f'<li number="{escape(number)}">{inside}</li>'
+        inside = f"{escape(number)} {inside}"
     across = _value(element, "{*}tcPr/{*}gridSpan") or "1"
-    return f'<{tag} colspan="{across}">{inside}</{tag}>' if tag else inside
+    below = element.find("{*}tcPr/{*}vMerge")
+    is_below = "vMerge" in element.attrib or (below is not None and "restart" not in below.attrib.values())
+    return f'<{tag} colspan="{across}"{" merged" * is_below}>{inside}</{tag}>' if tag else inside
 
 
 def _mail(file: Path) -> _Parts:
@@ -399,7 +426,8 @@ def _notebook(file: Path) -> _Parts:
 
 _PDFIUM = threading.Lock()  # it may be used by one thread at a time
 _HYPHEN = re.compile(r"[\x02\ufffe](\S*) ?")  # what PDFium puts for one that parts a word at the end of a line
-_NO_TITLE = re.compile(r"(?i)^(?:microsoft |untitled|無題|名称未設定)|\.\w{2,5}$")  # of a file's name, for one
+# Of a file's name, for one.
+_NO_TITLE = re.compile(r"(?i)^(?:microsoft |powerpoint |untitled|無題|名称未設定)|\.\w{2,5}$")
 _RUNNING, _NEAR = 2, 4  # lines that a page's head or foot has, and pages among which one recurs
 _SECTION = r"(?:[^\W\d_]*[ \t]*[\dA-Z]{1,3}(?:\.\d{1,3})*[.:章節]?\s*)?"  # "Chapter 2", "2.1."
 _DIGITS = re.compile(r"\d{1,5}")
@@ -490,8 +518,10 @@ def _joined_word(found: re.Match[str]) -> str:
 
 
 _READERS = {".pdf": _pdf, ".html": _html, ".htm": _html, ".xhtml": _html, ".csv": _csv, ".tsv": _csv}
-_READERS |= {".docx": _archive, ".docm": _archive, ".epub": _archive, ".eml": _mail, ".mbox": _mail}
-_READERS |= {".srt": _subtitles, ".vtt": _subtitles, ".ipynb": _notebook, **dict.fromkeys(_SHEETS, _sheets)}
+_READERS |= {".docx": _archive, ".docm": _archive, ".epub": _archive}
+_READERS |= dict.fromkeys((".eml", ".mbox", ".mht", ".mhtml"), _mail)
+_READERS |= {".srt": _subtitles, ".vtt": _subtitles, ".ipynb": _notebook}
+_READERS |= {**dict.fromkeys(_SHEETS, _sheets), **dict.fromkeys(_SLIDES, _slides)}
 
 
 _TYPOGRAPHIC = frozenset("“”„‘’«»–—…•·€£©®™°±×§µ²³½¼¾\xa0")
