@@ -332,6 +332,28 @@ def test_equal_cells_of_a_row_are_all_read(tmp_path: Path) -> None:
     assert read_file(write(tmp_path / "a.csv", "first,second\n5,5\n,7\n"), "a.csv")[0].text == rows
 
 
+def test_text_boxes_and_charts_of_a_sheet_are_read_below_its_rows(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    book.active.append(["商品", "価格"])
+    book.create_chartsheet("図").add_chart(openpyxl.chart.BarChart())
+    book.save(tmp_path / "a.xlsx")
+    box = "<p><r><t>税込です。</t></r></p>"
+    parts = {
+        "xl/worksheets/_rels/sheet1.xml.rels": '<x><L Id="a" Target="../drawings/drawing9.xml"/></x>',
+        "xl/drawings/drawing9.xml": f"<x><sp>{box}</sp><Fallback>{box}</Fallback></x>",
+        "xl/drawings/_rels/drawing9.xml.rels": '<x><L Id="a" Target="/xl/charts/chart9.xml"/></x>',
+        "xl/charts/chart9.xml": "<x><title><p><t>売上</t></p></title></x>",
+        "xl/charts/chart1.xml": "<x><title><p><t>推移</t></p></title></x>",
+    }
+    with ZipFile(tmp_path / "a.xlsx") as made, ZipFile(tmp_path / "b.xlsx", "w") as archive:
+        for name, part in ({one: made.read(one) for one in made.namelist()} | parts).items():
+            archive.writestr(name, part)
+    prices, chart = read_file(tmp_path / "b.xlsx", "b.xlsx")
+    assert prices.text == "# Sheet\n\n商品 価格\n\n\n税込です。\n\n売上\n"
+    assert (chart.id_, chart.text) == ("b.xlsx#page=図", "# 図\n\n推移\n")
+
+
 def test_each_row_of_a_sheet_can_be_understood_alone(tmp_path: Path) -> None:
     openpyxl = pytest.importorskip("openpyxl")
     book = openpyxl.Workbook()

@@ -171,8 +171,19 @@ def _csv(file: Path) -> _Parts:
 
 
 def _sheets(file: Path) -> _Parts:
-    """The sheets of an Excel file, each below its name."""
-    return [(text and f"# {name}\n\n{text}", {"page_label": name}) for name, text in sheets(file)]
+    """The sheets of an Excel file, each below its name, with what its text boxes and charts say."""
+    parts: _Parts = []
+    rows = dict(sheets(file))
+    with ZipFile(file) as archive:
+        book = next(one for one in _related(archive, "").values() if "/workbook" in one)
+        places = _related(archive, book)
+        for sheet in _part(archive, book).iterfind("{*}sheets/{*}sheet"):
+            others = _related(archive, places.get(_attribute(sheet, "id"), "")).values()
+            drawn = [_shown_in(archive, one) for one in others if "/drawings/drawing" in one]
+            name = sheet.get("name", "")
+            text = "\n\n\n".join(filter(None, [rows.get(name, ""), *drawn]))
+            parts.append((text and f"# {name}\n\n{text}", {"page_label": name}))
+    return parts
 
 
 def _html(file: Path) -> _Parts:
@@ -214,24 +225,28 @@ def _archive(file: Path) -> _Parts:
 
 def _slides(file: Path) -> _Parts:
     """The slides of a presentation, each with its diagrams, charts and notes."""
-    from llama_pack_densex.reading.html import html_to_text
-
     parts: _Parts = []
     with ZipFile(file) as archive:
         places, of_all = _related(archive, "ppt/presentation.xml"), _named(_core_title(archive))
-        shown = _part(archive, "ppt/presentation.xml").iterfind("{*}sldIdLst/{*}sldId")
-        for slide in (places[value] for one in shown for key, value in one.items() if key.endswith("}id")):
-            others = _related(archive, slide).values()
-            read = [slide, *(one for kind in _BESIDE_SLIDES for one in others if kind in one)]
-            text = html_to_text("".join(_as_html(_part(archive, one), {}) for one in read))[1]
+        for slide in _part(archive, "ppt/presentation.xml").iterfind("{*}sldIdLst/{*}sldId"):
+            text = _shown_in(archive, places[_attribute(slide, "id")])
             parts.append((text, {**of_all, "page_label": str(len(parts) + 1)}))
     return parts
+
+
+def _shown_in(archive: ZipFile, place: str) -> str:
+    """What a slide, or the drawing of a sheet, says."""
+    from llama_pack_densex.reading.html import html_to_text
+
+    others = _related(archive, place).values()
+    read = [place, *(one for kind in _BESIDE for one in others if kind in one)]
+    return html_to_text("".join(_as_html(_part(archive, one), {}) for one in read))[1]
 
 
 def _related(archive: ZipFile, place: str) -> dict[str, str]:
     """The parts that one of an Office file leads to, by what it calls them."""
     folder, name = posixpath.split(place)
-    links = f"{folder}/_rels/{name}.rels"
+    links = posixpath.join(folder, "_rels", f"{name}.rels")
     found = _part(archive, links) if links in archive.namelist() else Element("none")
     inside = {one.get("Id", ""): one.get("Target", "") for one in found if one.get("TargetMode") != "External"}
     return {key: posixpath.normpath(posixpath.join("/", folder, target))[1:] for key, target in inside.items()}
@@ -242,7 +257,7 @@ def _core_title(archive: ZipFile) -> str:
     return ((_part(archive, "docProps/core.xml").findtext("{*}title") if is_told else "") or "").strip()
 
 
-_BESIDE_SLIDES = ("/diagrams/data", "/charts/chart", "/notesSlides/")
+_BESIDE = ("/diagrams/data", "/charts/chart", "/notesSlides/")
 _AS_HTML = {"tab": " ", "br": "<br>", "cr": "<br>", "noBreakHyphen": "-"}
 _TAGS = {"tbl": "table", "tr": "tr", "tc": "td"}
 _UNSEEN = ("del", "moveFrom", "rt", "Fallback", "pPr")  # what was deleted, readings above kanji, what is there twice
