@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import unicodedata
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -185,16 +185,11 @@ def _walk(root: Path, left_out: set[str], unreadable: list[UnreadableFileError])
         unreadable.append(UnreadableFileError(Path(str(error.filename)), f"cannot be listed: {error.strerror}"))
 
     seen = set(left_out)
-    waiting = deque([root])
-    while waiting:  # links wait until all that is really here has been seen, so that a file's own path wins
-        for parent, folders, files in os.walk(waiting.popleft(), onerror=note):
-            real = os.path.realpath(parent)
-            if real in seen:
-                folders.clear()
-                continue
-            seen.add(real)
-            here = Path(parent)
-            folders[:] = sorted(name for name in folders if not name.startswith(".") and not is_index(here / name))
-            links = (here / name for name in folders if os.path.islink(here / name))
-            waiting.extend(link for link in links if not Path(real).is_relative_to(link.resolve()))
-            yield from (here / name for name in sorted(files) if not name.startswith("."))
+    for parent, folders, files in os.walk(root, onerror=note, followlinks=True):
+        here, real = Path(parent), os.path.realpath(parent)
+        if real in seen or Path(real) in root.parents:
+            folders.clear()
+            continue
+        seen.add(real)
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and not is_index(here / name))
+        yield from (here / name for name in sorted(files) if not name.startswith("."))
