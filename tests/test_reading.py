@@ -78,9 +78,10 @@ def test_a_link_to_another_folder_is_followed(tmp_path: Path) -> None:
     assert names(tmp_path / "docs") == ["a.md", "linked/b.md"]
 
 
-def test_a_file_that_is_in_two_of_the_folders_belongs_to_the_outer_one(tmp_path: Path) -> None:
+def test_a_file_that_is_in_two_of_the_folders_is_read_once(tmp_path: Path) -> None:
     write(tmp_path / "inner" / "a.md")
-    assert names(tmp_path / "inner", tmp_path) == ["inner/a.md"]
+    assert names(tmp_path, tmp_path / "inner") == ["inner/a.md"]
+    assert names(tmp_path / "inner", tmp_path) == ["a.md"]
 
 
 def test_indexes_are_left_out(tmp_path: Path) -> None:
@@ -706,6 +707,11 @@ def test_what_is_no_text_is_an_error_that_names_the_file(tmp_path: Path, content
     assert str(tmp_path / "a.bin") in str(error.value)
 
 
+def test_a_mailbox_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableFileError, match=r"a mailbox, .* save it as .*\.eml"):
+        read_file(write(tmp_path / "in.mbox", "From ada@example.jp Wed May  1 09:30:00 2024\n\nHello.\n"), "in.mbox")
+
+
 def test_a_pipe_is_an_error_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(UnreadableFileError, match="no regular file"):
@@ -813,7 +819,7 @@ def test_an_encrypted_pdf_is_an_error_that_says_so(tmp_path: Path) -> None:
     keys = f"/O <{'41' * 32}> /U <{'42' * 32}> /P -4"
     locked = f"trailer << /ID [<01> <01>] /Encrypt << /Filter /Standard /V 1 /R 2 {keys} >> ".encode()
     file = write(tmp_path / "a.pdf", pdf_bytes(["Secret."]).replace(b"trailer << ", locked))
-    with pytest.raises(UnreadableFileError, match="is encrypted"):
+    with pytest.raises(UnreadableFileError, match="encrypted; save it anew, without a password"):
         read_file(file, "a.pdf")
 
 

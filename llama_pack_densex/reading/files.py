@@ -86,7 +86,7 @@ def find_files(
     Hidden files and folders are left out unless they are given themselves, and so are the folders of indexes. Code and
     data are left out unless they are asked for: given themselves, included, or in the index. Links are followed, but
     not to a folder that they are in; a folder that can be reached in two ways is read once. A file below two of the
-    folders belongs to the outer one.
+    folders belongs to the first.
 
     Args:
         paths: Folders and files.
@@ -107,12 +107,10 @@ def find_files(
         is_given = not path.is_dir()
         for file in (one for one in _below(path, left_out, unreadable) if not _matches(one.name, exclude)):
             is_asked_for = is_given or str(file.path) in indexed or _matches(file.name, include)
-            if not is_asked_for and not _is_prose(file.path):
+            if is_asked_for or _is_prose(file.path):
+                found.setdefault(file.path, file)
+            else:
                 other_kinds.append(file.path)
-                continue
-            earlier = found.get(file.path)
-            if earlier is None or len(file.root.parts) < len(earlier.root.parts):
-                found[file.path] = file
     return Found(list(found.values()), unreadable, [path for path in other_kinds if path not in found])
 
 

@@ -7,7 +7,6 @@ import json
 import logging
 import posixpath
 import re
-import stat
 import threading
 import unicodedata
 from collections import defaultdict
@@ -48,7 +47,6 @@ _WHATWG = {  # what browsers take these labels for: pages say the first and are 
     "euc-kr": "cp949", "shift_jis": "cp932", "shift-jis": "cp932", "sjis": "cp932", "x-sjis": "cp932",
 }  # fmt: skip
 _FRONT_MATTER = re.compile(r"---[ \t]*\r?\n((?:.*\n)*?)(?:---|\.\.\.)[ \t]*\r?(?:\n|\Z)")
-_MOST_ALIASES = 20  # in front matter: of a few lines, some more make gigabytes
 _SAMPLE = 10_000  # characters of a CSV file, of which most lines have what parts its cells
 _BINARY = 8192  # bytes that tell a large binary file from text before it is read
 _NO_TEXT = (
@@ -79,7 +77,7 @@ def read_file(path: Path, document_id: str) -> list[Document]:
     suffix = path.suffix.lower()
     try:
         str(path).encode("utf-8")
-        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for
+        if path.exists() and not path.is_file():  # a pipe would be waited for
             raise UnreadableFileError(path, "is no regular file")
         if suffix in _PACKED:
             _check_archive(path)
@@ -117,8 +115,8 @@ def _text(file: Path) -> _Parts:
         raise UnreadableFileError(file, "is RTF or a mailbox, which cannot be read: save it as .docx, .eml or text")
     if found := _FRONT_MATTER.match(text):
         try:
-            if sum(isinstance(token, yaml.AliasToken) for token in yaml.scan(found[1])) > _MOST_ALIASES:
-                raise ValueError("too many aliases")
+            if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(found[1])):
+                raise ValueError("it has aliases, of which some lines make gigabytes")
             metadata = json.loads(json.dumps(yaml.safe_load(found[1]), default=str), parse_constant=str)
         except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
             logger.warning("%s: its front matter is no YAML (%s) and stays in the text", file, type(error).__name__)
@@ -140,11 +138,6 @@ def _csv(file: Path) -> _Parts:
         if cell[3] != delimiter:
             rows.append([])
     return [(rows_text(rows), {})]
-
-
-def _sheets(file: Path) -> _Parts:
-    """The sheets of an Excel file, each below its name."""
-    return [(text and f"# {name}\n\n{text}", {"page_label": name}) for name, text in sheets(file)]
 
 
 def _html(file: Path) -> _Parts:
@@ -296,24 +289,17 @@ def _pdf(file: Path) -> _Parts:
     import pypdfium2  # type: ignore[import-untyped]
 
     parts: _Parts = []
-    with _PDFIUM:
-        try:
-            document = pypdfium2.PdfDocument(file)
-        except pypdfium2.PdfiumError as error:
-            if "password" not in str(error):
-                raise
-            raise UnreadableFileError(file, "is encrypted: save it without a password") from None
-        with closing(document):
-            of_all, begun, section = _named(document.get_metadata_value("Title")), _sections_begun(document), ""
-            texts = [page.get_textpage().get_text_range().replace("\r\n", "\n") for page in document]
-            for number, text in enumerate(_without_running_lines(texts)):
-                about = {**of_all, "page_label": document.get_page_label(number) or str(number + 1)}
-                about |= {"section": section} if section and number not in begun else {}
-                text = _CONTROLS.sub("", _HYPHEN.sub(_joined_word, text))
-                text = re.sub("(?m)^#", "    #", text)  # comments of code, which nothing else tells from headings
-                for path in begun.get(number, ()):
-                    text, section = _with_heading(text, path), ", ".join(path)
-                parts.append((text, about))
+    with _PDFIUM, closing(pypdfium2.PdfDocument(file)) as document:
+        of_all, begun, section = _named(document.get_metadata_value("Title")), _sections_begun(document), ""
+        texts = [page.get_textpage().get_text_range().replace("\r\n", "\n") for page in document]
+        for number, text in enumerate(_without_running_lines(texts)):
+            about = {**of_all, "page_label": document.get_page_label(number) or str(number + 1)}
+            about |= {"section": section} if section and number not in begun else {}
+            text = _CONTROLS.sub("", _HYPHEN.sub(_joined_word, text))
+            text = re.sub("(?m)^#", "    #", text)  # comments of code, which nothing else tells from headings
+            for path in begun.get(number, ()):
+                text, section = _with_heading(text, path), ", ".join(path)
+            parts.append((text, about))
     return parts
 
 
@@ -374,8 +360,8 @@ def _joined_word(found: re.Match[str]) -> str:
 
 _READERS = {
     **dict.fromkeys((".html", ".htm", ".xhtml"), _html), **dict.fromkeys((".csv", ".tsv"), _csv),
-    **dict.fromkeys(_WORD, _word), **dict.fromkeys(_SLIDES, _slides), **dict.fromkeys(_SHEETS, _sheets),
-    **dict.fromkeys((".eml", ".mbox", ".mht", ".mhtml"), _mail), **dict.fromkeys((".srt", ".vtt"), _subtitles),
+    **dict.fromkeys(_WORD, _word), **dict.fromkeys(_SLIDES, _slides), **dict.fromkeys(_SHEETS, sheets),
+    **dict.fromkeys((".eml", ".mht", ".mhtml"), _mail), **dict.fromkeys((".srt", ".vtt"), _subtitles),
     ".pdf": _pdf, ".epub": _book, ".ipynb": _notebook,
 }  # fmt: skip
 
@@ -407,12 +393,10 @@ def decode(data: bytes, declared: str | None = None) -> str | None:
             return text
     if (text := _try(data, "cp1252")) is not None and _is_plain(text):
         return text
-    guesses = from_bytes(data)
-    guess = guesses.best()
-    western = next((one for one in guesses if one.encoding == "cp1252"), None)
-    if guess is not None and western is not None and western.coherence >= guess.coherence:
-        guess = western  # of equals, short texts seem to be in some Baltic code page
-    return str(guess) if guess is not None else None
+    guesses = [*from_bytes(data)]
+    western = (one for one in guesses if one.encoding == "cp1252" and one.coherence >= guesses[0].coherence)
+    guess = next(western, guesses[0] if guesses else None)  # of equals, short texts seem to be in some Baltic code page
+    return None if guess is None else str(guess)
 
 
 def _is_plain(text: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,14 @@ from llama_pack_densex.propositionizers.language import on_one_line
 _JAPANESE_DATES = {*range(27, 37), *range(50, 59)}
 
 
-def sheets(file: Path) -> Iterator[tuple[str, str]]:
-    """The names of an Excel file's sheets and their rows; what a merged cell says, each of its rows says."""
+def sheets(file: Path) -> list[tuple[str, dict[str, Any]]]:
+    """The sheets of an Excel file, each below its name, with that as its page; each row of a merged cell says it."""
     from openpyxl import load_workbook  # type: ignore[import-untyped]
 
     with warnings.catch_warnings():  # of what would not be written again
         warnings.simplefilter("ignore")
         book = load_workbook(file, data_only=True)
+    parts = []
     for sheet in book.worksheets:
         # not by its rows and columns, since of a cell that is far away there are as many as Excel has
         cells = {place: _said(cell) for place, cell in sheet._cells.items() if cell.value is not None}
@@ -31,7 +32,9 @@ def sheets(file: Path) -> Iterator[tuple[str, str]]:
             cells |= {(number, span.min_col): first for number in range(span.min_row, span.max_row + 1)}
         empty = {number + 1 for number in own} - {number for number, _ in cells}
         rows = ([cells.get((number, column), "") for column in columns] for number in sorted(own | empty))
-        yield sheet.title, rows_text(rows)
+        text = rows_text(rows)
+        parts.append((text and f"# {sheet.title}\n\n{text}", {"page_label": sheet.title}))
+    return parts
 
 
 def _said(cell: Any) -> str:
