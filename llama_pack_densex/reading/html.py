@@ -138,11 +138,8 @@ def _pipe_table(table: Tag) -> str:
             for down in range(_span(cell, "rowspan")):
                 grid |= {(y + down, x + i): text if i == 0 else "" for i in range(across)}
             x += across
-    width = max((x for _, x in grid), default=0) + 1
-    lines = [[grid.get((y, x), "") for x in range(width)] for y in range(len(rows))]
-    lines = [line for line in lines if any(line)]
-    filled = [x for x in range(width) if any(line[x] for line in lines)]
-    lines = [[line[x] for x in filled] for line in lines]
+    numbers, filled = ({place[side] for place, text in grid.items() if text} for side in (0, 1))
+    lines = [[grid.get((y, x), "") for x in sorted(filled)] for y in sorted(numbers) if y < len(rows)]
     is_line = len(lines) < 2 and not table.th
     if len(filled) < 2 or is_line or any(len(cell) > _LONGEST_CELL for line in lines for cell in line):
         return ""  # it only lays out the page
