@@ -184,7 +184,7 @@ def _book(file: Path) -> _Parts:
 # Headings beside those that Mammoth knows, and tables of contents, which are left out.
 _STYLES = "p[style-name='Title'] => h1:fresh\np[style-name^='toc '] => !\np[style-name='table of figures'] => !"
 # Readings above kanji, and the marks of elements that Mammoth would leave out together with the text in them.
-_UNKNOWN = re.compile(rb"(?s)<w:rt>.*?</w:rt>|</?w:(?:ruby|rubyBase|fldSimple|bdo|dir)\b[^>]*>")
+_UNKNOWN = re.compile(rb"(?s)<w:rt>(?:(?!<w:rt>).)*?</w:rt>|</?w:(?:ruby|rubyBase|fldSimple|bdo|dir)\b[^>]*>")
 # The marks of notes, and those of links, which tell menus in a page of the web.
 _NOTE_OR_LINK = re.compile(r'<a href="#(?:foot|end)note-[^>]*>[^<]*</a>|</?a\b[^>]*>')
 
