@@ -297,6 +297,11 @@ def test_titles_and_notes_of_a_table_file_are_lines(tmp_path: Path) -> None:
     assert read_file(write(tmp_path / "b.csv", "価格表,\n商品,価格\n"), "b.csv")[0].text == "価格表\n\n\n商品 価格"
 
 
+def test_a_row_that_says_the_name_of_a_column_is_a_row(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.csv", "word,meaning\nword,a sound\n")
+    assert read_file(file, "a.csv")[0].text == "| word | word |\n| --- | --- |\n| meaning | a sound |"
+
+
 def test_equal_cells_of_a_row_are_all_read(tmp_path: Path) -> None:
     openpyxl = pytest.importorskip("openpyxl")
     book = openpyxl.Workbook()

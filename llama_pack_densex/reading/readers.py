@@ -9,6 +9,7 @@ import posixpath
 import re
 import threading
 import unicodedata
+import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
@@ -16,6 +17,7 @@ from email import message_from_bytes
 from email.policy import default
 from html import escape
 from io import BytesIO
+from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -29,7 +31,6 @@ from llama_index.core.schema import Document
 
 from llama_pack_densex.propositionizers.language import on_one_line, sendable
 from llama_pack_densex.reading.files import MissingReaderError, UnreadableFileError
-from llama_pack_densex.reading.tables import rows_text, sheets
 
 logger = logging.getLogger(__name__)
 
@@ -137,7 +138,78 @@ def _csv(file: Path) -> _Parts:
         rows[-1].append(cell[1][1:-1].replace('""', '"') + cell[2])
         if cell[3] != delimiter:
             rows.append([])
-    return [(rows_text(rows), {})]
+    return [(_rows_text(rows), {})]
+
+
+# Excel's formats of dates that were typed in Japanese: their numbers stand alone, and openpyxl does not know them.
+_JAPANESE_DATES = {*range(27, 37), *range(50, 59)}
+
+
+def _sheets(file: Path) -> _Parts:
+    """The sheets of an Excel file, each below its name, with that as its page; each row of a merged cell says it."""
+    from openpyxl import load_workbook  # type: ignore[import-untyped]
+
+    with warnings.catch_warnings():  # of what would not be written again
+        warnings.simplefilter("ignore")
+        book = load_workbook(file, data_only=True)
+    parts: _Parts = []
+    for sheet in book.worksheets:
+        # not by its rows and columns, since of a cell that is far away there are as many as Excel has
+        cells = {place: _said(cell) for place, cell in sheet._cells.items() if cell.value is not None}
+        own, columns = {number for number, _ in cells}, sorted({column for _, column in cells})
+        for span in sheet.merged_cells.ranges:
+            first = cells.get((span.min_row, span.min_col), "")
+            cells |= {(number, span.min_col): first for number in range(span.min_row, span.max_row + 1)}
+        empty = {number + 1 for number in own} - {number for number, _ in cells}
+        rows = ([cells.get((number, column), "") for column in columns] for number in sorted(own | empty))
+        text = _rows_text(rows)
+        parts.append((text and f"# {sheet.title}\n\n{text}", {"page_label": sheet.title}))
+    return parts
+
+
+def _said(cell: Any) -> str:
+    from openpyxl.utils.datetime import from_excel  # type: ignore[import-untyped]
+
+    value = cell.value
+    if isinstance(value, int | float) and cell._style.numFmtId in _JAPANESE_DATES:
+        value = from_excel(value, cell.parent.parent.epoch)
+    return f"{value:.15g}" if isinstance(value, float) else str(value).removesuffix(" 00:00:00")  # of a date
+
+
+def _rows_text(rows: Iterable[Sequence[str]]) -> str:
+    """A small table of names and values for each row, so that it can be understood alone and is never cut.
+
+    Names are in the first row that is long enough, and anew below an empty row; titles and notes are lines.
+    """
+    listed = [[on_one_line(cell).replace("|", r"\|") for cell in row] for row in rows]
+    most = max((len({*row} - {""}) for row in listed), default=0)
+    names, blocks, unused, is_apart = list[str](), list[str](), False, False
+    for row, below in pairwise([*listed, []]):
+        said, both = [*filter(None, row)], [*zip_longest(names, row, fillvalue="")]
+        begins = is_apart and _names_others(row, below) if names else 2 * len({*said}) > most
+        if begins and len(said) > 1:
+            blocks.append(" ".join(filter(None, names)) * unused)
+            names, unused = row, True
+        elif unused and any(a == b != "" for a, b in both) and any(b and not a for a, b in both):
+            names = [" ".join(dict.fromkeys(filter(None, pair))) for pair in both]  # in two rows, partly merged
+        elif names and said and (len(said) > 1 or not row[0]):
+            blocks.append(_row_table(names, row))
+            unused = False
+        else:
+            blocks.append(" ".join(said))
+        is_apart = not said or (is_apart and len(said) == 1)
+    return "\n\n\n".join(filter(None, [*blocks, " ".join(filter(None, names)) * unused]))
+
+
+def _names_others(row: Sequence[str], below: Sequence[str]) -> bool:
+    """Whether a row below an empty one names columns: it has no figures, and the next has."""
+    return not re.search(r"\d", "".join(row)) and bool(re.search(r"\d", "".join(below)))
+
+
+def _row_table(names: Sequence[str], row: Sequence[str]) -> str:
+    """The cells of a row below one another, each beside its column's name."""
+    first, *others = [f"| {name} | {cell} |" for name, cell in zip_longest(names, row, fillvalue="") if cell]
+    return "\n".join([first, "| --- | --- |", *others])
 
 
 def _html(file: Path) -> _Parts:
@@ -360,7 +432,7 @@ def _joined_word(found: re.Match[str]) -> str:
 
 _READERS = {
     **dict.fromkeys((".html", ".htm", ".xhtml"), _html), **dict.fromkeys((".csv", ".tsv"), _csv),
-    **dict.fromkeys(_WORD, _word), **dict.fromkeys(_SLIDES, _slides), **dict.fromkeys(_SHEETS, sheets),
+    **dict.fromkeys(_WORD, _word), **dict.fromkeys(_SLIDES, _slides), **dict.fromkeys(_SHEETS, _sheets),
     **dict.fromkeys((".eml", ".mht", ".mhtml"), _mail), **dict.fromkeys((".srt", ".vtt"), _subtitles),
     ".pdf": _pdf, ".epub": _book, ".ipynb": _notebook,
 }  # fmt: skip
