@@ -7,6 +7,7 @@ the reason, and never as a 0 or a success.
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import unicodedata
 from collections import Counter
@@ -30,6 +31,8 @@ from llama_pack_densex.evaluation.models import AskingFailed, KeptLLM, Step
 from llama_pack_densex.evaluation.runs import Scores
 from llama_pack_densex.llm.errors import LLMError
 from llama_pack_densex.propositionizers.language import sendable
+
+logger = logging.getLogger(__name__)
 
 TRIAD = ("context_relevance", "groundedness", "answer_relevance")
 """What TruLens calls the RAG triad; groundedness is LlamaIndex's faithfulness."""
@@ -59,7 +62,7 @@ class Answer:
     sentences: Sequence[Mapping[str, Any]] = ()
 
 
-@dataclass(kw_only=True)
+@dataclass
 class Judged:
     """What was found out, question by question.
 
@@ -68,7 +71,7 @@ class Judged:
         failed: Metric to how often it failed for which reason.
     """
 
-    scores: Scores = field(default_factory=dict)
+    scores: Scores
     failed: dict[str, Counter[str]] = field(default_factory=dict)
 
     def add(self, metric: str, question: str, verdict: float | str) -> None:
@@ -77,6 +80,16 @@ class Judged:
             self.failed.setdefault(metric, Counter())[verdict] += 1
         else:
             self.scores.setdefault(metric, {})[question] = verdict
+
+    def warn(self, name: str) -> None:
+        """Say what failed."""
+        counts = {metric: (each.total(), len(self.scores.get(metric, ()))) for metric, each in self.failed.items()}
+        if counts:
+            logger.warning(
+                "%s: not counted, since they failed: %s (%s).", name,
+                ", ".join(f"{lost} of {lost + given} items of {metric}" for metric, (lost, given) in counts.items()),
+                "; ".join(sorted({reason for reasons in self.failed.values() for reason in reasons})),
+            )  # fmt: skip
 
 
 Wanted = tuple[Question, Answer, list[str]]
