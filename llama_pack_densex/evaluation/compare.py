@@ -418,9 +418,9 @@ def _equal_contexts(dataset: EvaluationSet, observed: Sequence[_Observed]) -> It
             words = other.result.cost.context_words
             first = judging.recall_within({key: ours.findings[key] for key in answered}, words)
             second = other.scores["answer_recall"]
-            means = [statistics.fmean(shares.values()) for shares in (first, second)]
+            mean, other_mean = (statistics.fmean(shares.values()) for shares in (first, second))
             tested = randomisation_test(first, second)
-            yield report.EqualContext(ours.result.name, other.result.name, words, *means, *tested)
+            yield report.EqualContext(ours.result.name, other.result.name, words, mean, other_mean, *tested)
 
 
 def _is_ours(name: str) -> bool:

@@ -36,12 +36,6 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _ASCII_PUNCTUATION = frozenset(string.punctuation)
 _WORD = re.compile(r"[^\W_]+|[^\w\s]|_")  # the words and marks of DPR's tokeniser
 _MOSTLY = 0.9  # of a unit's characters lie in the passage that it is from; of a strategy's results lie in passages
-SHOWN = (
-    "recall@1", "recall@5", "recall@20", "gold@1", "gold@5", "gold@20", "mrr@10", "ndcg@10",
-    "answer_recall@50", "answer_recall@100", "answer_recall@200", "answer_recall@500", "answer_recall",
-    "em@100", "em@200", "em@500", "f1@100", "f1@200", "f1@500",
-)  # fmt: skip
-"""The metrics that tables show, in their order; of answer recall, plots show more lengths."""
 _SHOWN = 300  # characters of a result in a report
 _RANKED = 10  # the k of MRR and nDCG
 

@@ -163,10 +163,7 @@ def _auto_merging(corpus: Corpus, leaves: int, ratio: float) -> BaseRetriever:
 
 
 def _bm25_retriever(nodes: Sequence[BaseNode], depth: int) -> BaseRetriever:
-    try:
-        module = require("llama_index.retrievers.bm25", "llama-index-retrievers-bm25", "it")
-    except ImportError as error:
-        raise StrategyUnavailable(str(error)) from error
+    module = require("llama_index.retrievers.bm25", "llama-index-retrievers-bm25", "it")
     retriever: BaseRetriever = module.BM25Retriever.from_defaults(
         nodes=list(nodes), similarity_top_k=min(depth, len(nodes))
     )
@@ -363,12 +360,12 @@ def _ours(name: str) -> Strategy:
             elif articles:
                 cut["text_splitter"] = None
             elif auto_merging:
-                units = ("proposition", "sentence")
-                parser = HierarchicalPropositionNodeParser(levels=[whole], propositionizer=made_by, granularity=units)
+                parser = HierarchicalPropositionNodeParser(
+                    levels=[whole], propositionizer=made_by, granularity=("proposition", "sentence")
+                )
                 cut = {"node_parser": parser, "mode": "auto_merging"}
-            words = Words.by("bigrams", propositions=not passage_words)
-            documents = corpus.documents if articles else corpus.passages
-            pack = DenseXRetrievalPack(documents, tokenizer=words, **cut, **models)
+            cut["tokenizer"] = Words.by("bigrams", propositions=not passage_words)
+            pack = DenseXRetrievalPack(corpus.documents if articles else corpus.passages, **cut, **models)
             return pack, [
                 node.get_content() for node in pack.nodes() if node.metadata[GRANULARITY_KEY] in DEFAULT_GRANULARITY
             ]
