@@ -363,7 +363,7 @@ class _Run:
             for metric, measure in (("em", judging.exact_match), ("f1", judging.f1)):
                 right = (each.answers, self.corpus.language)
                 value = measure(reply, *right) if isinstance(reply, str) else reply.summary
-                judged.add(f"{metric}@{length}", each.id, value)
+                judged.add(each.id, {f"{metric}@{length}": value})
 
     def _ask(self, judged: Judged, findings: dict[str, Finding], asked: Asked, name: str) -> None:
         """Have questions answered, and the answers judged."""

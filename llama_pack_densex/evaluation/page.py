@@ -103,10 +103,8 @@ def share(value: float | None) -> str:
 
 def difference(value: float) -> str:
     """A difference with its sign."""
-    written = f"{abs(value):.3f}"
-    if float(written) == 0:
-        return "0.000"
-    return f"{'+' if value > 0 else '−'}{written}"
+    written = f"{value:+.3f}".replace("-", "−")
+    return "0.000" if written[1:] == "0.000" else written
 
 
 def p_value(value: float) -> str:

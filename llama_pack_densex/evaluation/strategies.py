@@ -19,12 +19,11 @@ from llama_index.core.extractors import DocumentContextExtractor
 from llama_index.core.llms import ChatMessage, MockLLM
 from llama_index.core.node_parser import (
     HierarchicalNodeParser,
-    NodeParser,
     SentenceSplitter,
     SentenceWindowNodeParser,
+    TextSplitter,
     get_leaf_nodes,
 )
-from llama_index.core.node_parser.node_utils import build_nodes_from_splits
 from llama_index.core.node_parser.text.sentence_window import DEFAULT_WINDOW_METADATA_KEY
 from llama_index.core.postprocessor import MetadataReplacementPostProcessor
 from llama_index.core.retrievers import AutoMergingRetriever, QueryFusionRetriever, RecursiveRetriever
@@ -249,7 +248,7 @@ def _dense_x(corpus: Corpus) -> Built:
     return Built(retriever(_DENSE_X_UNITS * corpus.depth), context_retriever=retriever(_DENSE_X_TOP_K))
 
 
-class PaperPassageNodeParser(NodeParser):
+class PaperPassageNodeParser(TextSplitter):
     """Cuts documents into the passages of Dense X Retrieval (Chen et al., 2023, appendix A): 100 words at sentences.
 
     Sentences are added to a passage while it has at most `max_words`; one sentence that is longer is a passage. A last
@@ -269,15 +268,9 @@ class PaperPassageNodeParser(NodeParser):
     def class_name(cls) -> str:
         return "PaperPassageNodeParser"
 
-    def _parse_nodes(self, nodes: Sequence[BaseNode], show_progress: bool = False, **kwargs: Any) -> list[BaseNode]:
-        return [
-            made
-            for node in nodes
-            for text in [node.get_content()]
-            for made in build_nodes_from_splits(
-                [text[start:end] for start, end in self.passage_spans(text)], node, id_func=self.id_func
-            )
-        ]
+    def split_text(self, text: str) -> list[str]:
+        """The passages of a text."""
+        return [text[start:end] for start, end in self.passage_spans(text)]
 
     def passage_spans(self, text: str) -> list[Span]:
         """Where the passages stand in a text; together they hold all of its sentences."""
