@@ -8,9 +8,8 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -49,26 +48,29 @@ class CachedEmbedding(BaseEmbedding):
         step: Called while many texts are embedded.
 
     Raises:
-        OSError: The file cannot be used, or (later) not be written.
+        OSError: The file cannot be used.
     """
 
     seconds: float = Field(0.0, description="How long the model has worked.")
     _inner: BaseEmbedding = PrivateAttr()
-    _file: Path | None = PrivateAttr()
-    _step: Step | None = PrivateAttr()
+    _step: Step = PrivateAttr()
     _database: sqlite3.Connection = PrivateAttr()
     _requested: list[str] = PrivateAttr()
     _salt: str = PrivateAttr()
 
     def __init__(self, inner: BaseEmbedding, file: Path | None = None, step: Step | None = None) -> None:
         super().__init__(model_name=inner.model_name, embed_batch_size=2048)
-        self._inner, self._file, self._step, self._requested = inner, file, step, []
+        self._inner, self._requested = inner, []
+        self._step = step if step is not None else lambda done, total: None
         settings = {name: str(getattr(inner, name)) for name in _SETTINGS if getattr(inner, name, None) is not None}
         self._salt = json.dumps([embed_model_identity(inner), settings])
-        with self._using_database("embeddings cannot be kept there: delete it, or use another folder"):
+        try:
             # threads of a model's batches take turns
             self._database = sqlite3.connect(file or ":memory:", check_same_thread=False)
             self._database.execute("CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB NOT NULL)")
+        except sqlite3.Error as error:
+            problem = "embeddings cannot be kept there: delete it, or use another folder"
+            raise OSError(f"{file}: {problem} ({error})") from error
 
     def close(self) -> None:
         """Let go of the file."""
@@ -97,9 +99,6 @@ class CachedEmbedding(BaseEmbedding):
         self._requested += texts
         return self._vectors("text", texts, self._inner.get_text_embedding_batch)
 
-    async def _aget_text_embeddings(self, texts: list[str]) -> list[list[float]]:
-        return await asyncio.to_thread(self._get_text_embeddings, texts)
-
     def _vectors(
         self, kind: str, texts: Sequence[str], embed: Callable[[list[str]], list[list[float]]]
     ) -> list[list[float]]:
@@ -111,29 +110,20 @@ class CachedEmbedding(BaseEmbedding):
         # texts of like length together: a model pads a batch to its longest text
         wanted = {key: text for key, text in zip(keys, texts, strict=True) if key not in known}
         missing = sorted(wanted, key=lambda key: len(wanted[key]))
-        if missing and self._step is not None:
-            self._step(0, len(missing))
         for done, some in enumerate(iter_batch(missing, _BATCH)):
+            self._step(_BATCH * done, len(missing))
             started = time.perf_counter()
             vectors = embed([wanted[key] for key in some])
             self.seconds += time.perf_counter() - started
             made = {key: np.asarray(vector, _FLOAT).tobytes() for key, vector in zip(some, vectors, strict=True)}
-            with self._using_database("embeddings cannot be kept there"), self._database:
+            with self._database:
                 self._database.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?)", made.items())
             known |= made
-            if self._step is not None:
-                self._step(_BATCH * done + len(some), len(missing))
+            self._step(_BATCH * done + len(some), len(missing))
         return [np.frombuffer(known[key], _FLOAT).tolist() for key in keys]
 
     def _key(self, kind: str, text: str) -> bytes:
         return hashlib.sha256(f"{self._salt}\n{kind}\n{text}".encode("utf-8", "surrogatepass")).digest()
-
-    @contextmanager
-    def _using_database(self, problem: str) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            raise OSError(f"{self._file}: {problem} ({error})") from error
 
 
 class AskingFailed(Exception):  # not an error: the item is counted as failed

@@ -132,7 +132,7 @@ def score_propositions(predicted: Path | Propositionizer, reference: Path, simil
     found = similarity.matrices([(made[key][1], expected[key][1]) for key in both])
     scored = {key: set_score(matrix) for key, matrix in zip(both, found, strict=True)}
     scores = [vars(scored.get(key, SetScore())) for key in expected]
-    values = {metric: [score[metric] for score in scores] for metric in ("precision", "recall", "f1")}
+    values = {metric: [score[metric] for score in scores] for metric in vars(SetScore())}
     language = mode(detect_language(passage.text, passage.title) for passage, _ in expected.values())
     return PropositionReport(
         passages=len(expected),

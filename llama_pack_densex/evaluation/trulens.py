@@ -26,7 +26,7 @@ from llama_index.core.prompts.mixin import PromptMixinType
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 from sqlalchemy.exc import SQLAlchemyError
 
-from llama_pack_densex.evaluation.answers import TRIAD, Answer, Wanted
+from llama_pack_densex.evaluation.answers import TRIAD, Answer, Verdict, Wanted
 from llama_pack_densex.evaluation.models import KeptLLM, Step
 from llama_pack_densex.evaluation.runs import require
 from llama_pack_densex.propositionizers.sentences import passage_sentences
@@ -63,7 +63,7 @@ class Recorder:
             self._app = _trulens("apps.llamaindex").TruLlama
             self._metrics = _metrics(self._core, judge)
 
-    def verdicts_of(self, wanted: Sequence[Wanted], step: Step, name: str) -> list[float | str]:
+    def verdicts_of(self, wanted: Sequence[Wanted], step: Step, name: str) -> list[Verdict]:
         """Record a strategy's answers as a version of the app, and judge them (see `answers.Verdicts`).
 
         Raises:
@@ -71,7 +71,7 @@ class Recorder:
             OSError: The database cannot be used.
             ValueError: There is a TruLens session over another database.
         """
-        verdicts: list[float | str] = []
+        verdicts: list[Verdict] = []
         with _contained(), self._session() as session:
             engine = _Answered()
             app = self._app(engine, app_name=APP, app_version=name, start_evaluator=False)
@@ -91,11 +91,8 @@ class Recorder:
                 found, _ = session.get_records_and_feedback(record_ids=[*records])
                 rows = {row["record_id"]: row for row in found.to_dict(orient="records")}
                 for record, metrics in records.items():
-                    scores = (rows.get(record, {}).get(metric) for metric in metrics)
-                    # -1 and NaN are none
-                    verdicts += [
-                        one if isinstance(one, (int, float)) and 0 <= one <= 1 else "no verdict" for one in scores
-                    ]
+                    scores = {metric: rows.get(record, {}).get(metric) for metric in metrics}
+                    verdicts.append({metric: _value(score) for metric, score in scores.items()})
                 step(start + len(records), len(wanted))
         return verdicts
 
@@ -203,6 +200,11 @@ def _read_verdict(reply: str) -> dict[str, Any]:
     if isinstance(score, bool) or not isinstance(score, (int, float, str)):
         raise ValueError("the verdict has no score")
     return {"criteria": "", "supporting_evidence": "", **verdict, "score": float(score)}
+
+
+def _value(score: Any) -> float | str:
+    """A score, which may be -1 or NaN where there is none."""
+    return score if isinstance(score, (int, float)) and 0 <= score <= 1 else "no verdict"
 
 
 def _trulens(module: str) -> Any:

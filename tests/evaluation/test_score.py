@@ -85,7 +85,6 @@ def test_ids_of_beir_may_have_spaces(tmp_path: Path) -> None:
         (b"1 Q0 a 1 high x\n", "line 1: the score 'high' is no number"),
         (b"1 Q0 a 1 2 x\n1 Q0 a 2 1 x\n", "line 2: the document a occurs twice for the question 1"),
         (b"1 Q0 a 1 nan x\n", "the score 'nan' is no number"),
-        (b"", "it is empty"),
         (b"\xff\xfe", "neither UTF-8 text nor a file that ranx wrote"),
         (b'{"1": ["a"]}', "question 1: expected an object of questions"),
         (b'{"1"', "it cannot be decoded"),
