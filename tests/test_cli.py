@@ -244,8 +244,8 @@ def test_an_estimate_and_a_batch_read_the_same_files(faulty: Path, tmp_path: Pat
     assert re.search(r"documents +1 ", run("estimate", faulty, "--exclude", "tea.*")[1])
     out = ("--to", tmp_path / "index", "--out", tmp_path / "out")
     code, output = run("batch", "export", faulty, *out, *chosen)
-    assert (code, "Documents: 2" in output) == (0, True)
-    assert "--include '*.csv' --exclude 'tea.*'" in output
+    assert code == 0
+    assert re.search(r"documents +2 ", output)
     shutil.rmtree(tmp_path / "out")
     code, output = run("batch", "export", faulty, *out, "--strict")
     assert (code, "minutes.doc is no text" in output, (tmp_path / "out").exists()) == (1, True, False)

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import wraps
 from importlib.metadata import version as installed_version
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Literal
 
 import typer
 
 from llama_pack_densex.cli.output import argument, one_line, print_json, session, waiting, write
 
 _KINDS = "llm, sentence, recorded:FILE or seq2seq[:MODEL]"
-_KIND = r"llm|sentence|recorded:.+|seq2seq(:.+)?"
-_MODES = ("recursive", "auto_merging")
-_CONTEXTS = ("propositions+passages", "propositions", "passages", "window")
-_STATUSES = ("ok", "repaired", "fallback")
-_STRICTNESS = ("off", "flag", "repair")
-_PAGE = 10  # passages that are shown: some screens
 _UNITS = ("proposition", "sentence", "passage", "question")
-_LEAST_SAMPLE = 5
 _MODELS = ("llm", "query_llm", "reader_model", "judge_model", "embed_model")
 
 app = typer.Typer(
@@ -80,25 +72,10 @@ def _option(usage: str, help: str, **more: Any) -> Any:
     return typer.Option(*names, metavar=metavar, help=help, **more)
 
 
-def _choice(usage: str, names: Sequence[str], help: str) -> Any:
-    """An option that takes names, one of them or several."""
-    known = "|".join(map(re.escape, names)).replace("_", "[-_]")  # auto-merging too
-    return _checked(usage, known, f"one of {', '.join(names)}", help)
-
-
-def _made_by(help: str) -> Any:
-    """An option that takes what makes propositions."""
-    return _checked("KIND", _KIND, _KINDS, f"{_KINDS}. {help}")
-
-
-def _checked(usage: str, known: str, said: str, help: str) -> Any:
-    def check(value: Any) -> Any:
-        for one in [value] if isinstance(value, str) else value or ():
-            if not re.fullmatch(known, one):
-                raise typer.BadParameter(f"{one!r} is not {said}")
-        return value
-
-    return _option(usage, help, callback=check)
+def _unit(name: str) -> str:
+    if name not in _UNITS:
+        raise typer.BadParameter(f"{name!r} is not one of {', '.join(_UNITS)}")
+    return name
 
 
 def _llm(usage: str, what: str, remark: str = "") -> Any:
@@ -112,7 +89,7 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-_HELP_MODE = f"How propositions lead to passages: {' or '.join(_MODES)}."
+_HELP_MODE = "How propositions lead to passages: recursive or auto_merging."
 _HELP_EMBED_MODEL = (
     'Embedding model: PROVIDER:NAME, a folder, "minilm" (English), a retriever as "contriever" or "ruri" '
     '(see docs/search.md), or "none" to search by words.'
@@ -139,15 +116,16 @@ Paths = Annotated[list[Path], typer.Argument(help="Folders, files (text, HTML, P
 Place = Annotated[str, typer.Argument(help="The index's folder, or its store's URL.", metavar="DIR|URL")]
 Folder = Annotated[Path, typer.Argument(help="The index's folder.", metavar="DIR")]
 Json = Annotated[bool, _option("--json", "Print JSON.")]
-Mode = Annotated[str | None, _choice("MODE", _MODES, f"{_HELP_MODE} Default: the index's; at first recursive.")]
+ModeName = Literal["recursive", "auto_merging", "auto-merging"]
+Mode = Annotated[ModeName | None, _option("MODE", f"{_HELP_MODE} Default: the index's; at first recursive.")]
 EmbedModel = Annotated[str | None, _option("MODEL", _HELP_OF_INDEX)]
 PropositionLLM = Annotated[
     str | None, _llm("", "What makes propositions", '; "none" for sentences. Default: gpt-4o-mini')
 ]
 ApiBase = Annotated[str | None, _option("URL", "Where openai-like: or ollama: models are served.")]
-Granularity = Annotated[list[str] | None, _choice("UNIT", _UNITS, _HELP_UNITS)]
+Granularity = Annotated[list[str] | None, _option("UNIT", _HELP_UNITS, parser=_unit)]
 Questions = Annotated[bool | None, _option("--questions", _HELP_QUESTIONS)]
-Strictness = Annotated[str | None, _choice("HOW", _STRICTNESS, _HELP_STRICTNESS)]
+Strictness = Annotated[Literal["off", "flag", "repair"] | None, _option("HOW", _HELP_STRICTNESS)]
 MaxConcurrency = Annotated[
     int | None, _option("", "Requests to the LLM at a time. Default: 8, or what the rates below take.", min=1)
 ]
@@ -198,7 +176,7 @@ def index(
     paths: Paths,
     to: Annotated[str, _option("--to DIR|URL", _HELP_TO)],
     propositionizer: Annotated[
-        str | None, _made_by("Default: what made the index; at first llm if there is an API key.")
+        str | None, _option("KIND", f"{_KINDS}. Default: what made the index; at first llm if there is an API key.")
     ] = None,
     mode: Mode = None,
     embed_model: EmbedModel = None,
@@ -226,12 +204,7 @@ def index(
     from llama_pack_densex.cli.choices import Choices
     from llama_pack_densex.cli.ingest import index_paths
 
-    choices = Choices.of(locals())
-    for_llm = [*choices.limits, *(["llm"] if llm is not None else [])]
-    hands_over = llm is not None and (propositionizer or "").startswith("seq2seq")
-    if for_llm and propositionizer not in (None, "llm") and not hands_over:
-        raise typer.BadParameter("it is for --propositionizer llm", param_hint=f"--{for_llm[0].replace('_', '-')}")
-    if not index_paths(paths, to, choices):
+    if not index_paths(paths, to, Choices.of(locals())):
         raise typer.Exit(1)
 
 
@@ -262,10 +235,6 @@ def estimate(
 
     No request is made but those of a sample.
     """
-    if sample and sample < _LEAST_SAMPLE:
-        raise typer.BadParameter(f"it must be 0, or {_LEAST_SAMPLE} or more", param_hint="--sample")
-    if sample and llm == "none":
-        raise typer.BadParameter("without an LLM there is nothing to ask for", param_hint="--sample")
     from llama_pack_densex.cli.choices import Choices
     from llama_pack_densex.cli.ingest import estimate_paths, print_estimate
 
@@ -283,7 +252,10 @@ def query(
     filters: Filters = None,
     mode: Mode = None,
     context: Annotated[
-        str | None, _choice("CONTEXT", _CONTEXTS, f"What an LLM reads, to be shown as well: {', '.join(_CONTEXTS)}.")
+        Literal["propositions+passages", "propositions", "passages", "window"] | None,
+        _option(
+            "CONTEXT", "What an LLM reads, to be shown as well: propositions+passages, propositions, passages, window."
+        ),
     ] = None,
     rerank: Annotated[
         str | None, _option("MODEL", "A cross-encoder to score what was found: a name or folder.")
@@ -294,13 +266,20 @@ def query(
     if not question.strip():
         raise typer.BadParameter("it is blank", param_hint="QUESTION")
     from llama_pack_densex.cli.places import IndexPlace
-    from llama_pack_densex.cli.results import answer_question, make_reranker, metadata_filters, print_answer
+    from llama_pack_densex.cli.results import answer_question, metadata_filters, print_answer
 
     with waiting("Searching"):
-        reranker = None if rerank is None else make_reranker(argument(rerank))
+        reranker = None
+        if rerank is not None:
+            from llama_index.core.postprocessor import SentenceTransformerRerank
+
+            from llama_pack_densex.evaluation.runs import require
+
+            require("sentence_transformers", "sentence-transformers", "--rerank", "huggingface")
+            reranker = SentenceTransformerRerank(model=argument(rerank), trust_remote_code=False)
         pack = IndexPlace.of(place).open_to_ask(query_llm=query_llm, mode=mode, context=context, reranker=reranker)
         chosen = metadata_filters(pack, filters)
-        answer = answer_question(pack, argument(question), top_k, chosen, cast(Any, context))
+        answer = answer_question(pack, argument(question), top_k, chosen, context)
     advice = " (for a written one name an LLM with --query-llm, or set OPENAI_API_KEY)" if query_llm is None else ""
     print_json(answer) if as_json else print_answer(answer, advice)
 
@@ -369,9 +348,8 @@ def serve(
         with waiting("Opening the index"):
             where = IndexPlace.of(place)
             pack = where.open_to_ask(query_llm=query_llm)
-            allowed, path = allow_host or (), Path(where.name)
-            name = (path.resolve() if path.name in ("", "..") else path).name or "densex"
-            web = make_app(pack, token, hosts=allowed, requests_per_minute=rate, name=name)
+            name = Path(where.name).resolve().name
+            web = make_app(pack, token, hosts=allow_host or (), requests_per_minute=rate, name=name)
         serve_app(web, listening, lambda url: typer.echo(f"Serving {where.name} on {url} (Ctrl-C stops)"))
 
 
@@ -380,12 +358,14 @@ def inspect(
     place: Place,
     passage: Annotated[str | None, _option("ID", "Show this passage only; the beginning of its id will do.")] = None,
     documents: Annotated[list[str] | None, _option("--document ID", "Show this document; any number of times.")] = None,
-    status: Annotated[str | None, _choice("STATUS", _STATUSES, f"Of this status: {', '.join(_STATUSES)}.")] = None,
+    status: Annotated[
+        Literal["ok", "repaired", "fallback"] | None, _option("STATUS", "Of this status: ok, repaired, fallback.")
+    ] = None,
     search: Annotated[str, _option("TEXT", "Where this is in the passage or its units.")] = "",
     findings: Annotated[
         bool, _option("--findings", "With propositions that checks found something wrong with.")
     ] = False,
-    limit: Annotated[int, _option("N", "Passages to show; 0 for all.", min=0)] = _PAGE,
+    limit: Annotated[int, _option("N", "Passages to show; 0 for all.", min=0)] = 10,
     as_json: Json = False,
 ) -> None:
     """Show an index's passages with their propositions and statuses."""
@@ -427,7 +407,7 @@ def demo(
     data: Annotated[
         Path | None, _option("DIR", "The repository's data folder. Default: the one beside the package.")
     ] = None,
-    mode: Annotated[str, _choice("MODE", _MODES, _HELP_MODE)] = "recursive",
+    mode: Annotated[ModeName, _option("MODE", _HELP_MODE)] = "recursive",
 ) -> None:
     """Index the repository's documents in memory, answer four questions, and count how many of 60 it can answer.
 
@@ -484,7 +464,9 @@ def compare(
         str | None, _option("NAMES", "Names, as densex,vector-256,sentence-window. Default: all.")
     ] = None,
     embed_model: Annotated[str | None, _option("MODEL", f"{_HELP_EMBED_MODEL} Default: {_DEFAULT_EMBED_MODEL}")] = None,
-    propositionizer: Annotated[str | None, _made_by("Default: none; what needs propositions is left out.")] = None,
+    propositionizer: Annotated[
+        str | None, _option("KIND", f"{_KINDS}. Default: none; what needs propositions is left out.")
+    ] = None,
     llm: Annotated[str | None, _llm("", "Of propositions (--propositionizer llm) and contextual headers")] = None,
     reader_model: ReaderModel = None,
     judge_model: JudgeModel = None,
@@ -598,14 +580,11 @@ def score_propositions_(
     """
     if bert_score is not None and embed_model is not None:
         raise typer.BadParameter("give one of --embed-model and --bert-score", param_hint="--bert-score")
-    is_file = Path(predicted).exists()
-    if not is_file and not re.fullmatch(_KIND, predicted):
-        raise typer.BadParameter(f"{predicted!r} is no file, and not {_KINDS}", param_hint="--predicted")
     from llama_pack_densex.cli.choices import Choices
     from llama_pack_densex.cli.compare import print_proposition_scores
     from llama_pack_densex.evaluation import BertScoreSimilarity, EmbeddingSimilarity, score_propositions
 
-    source = Path(predicted) if is_file else Choices(predicted).make_propositionizer()
+    source = Path(predicted) if Path(predicted).exists() else Choices(predicted).make_propositionizer()
     with waiting("Scoring"):
         by_bert = bert_score and BertScoreSimilarity(bert_score, num_layers)
         report = score_propositions(source, reference, by_bert or EmbeddingSimilarity(embed_model))
@@ -634,17 +613,11 @@ def export_requests(
 
     Nothing is asked and no key is needed. The files hold the documents' text, and only you can read them.
     """
-    from llama_pack_densex.cli.batch import export_paths, print_export
     from llama_pack_densex.cli.choices import Choices
+    from llama_pack_densex.cli.ingest import export_paths, print_export
 
-    choices = Choices.of(locals())
-    report = export_paths(paths, to, out, choices, requests_per_file, force)
-    globs = (("--include", choices.include), ("--exclude", choices.exclude))
-    options = [part for option, some in globs for glob in some for part in (option, glob)]
-    options += ["--strict"] if strict else []
-    options += ["--mode", mode] if mode else []
-    options += ["--questions"] if questions else []
-    print_json(report) if as_json else print_export(report, [*map(str, paths), *options])
+    report = export_paths(paths, to, out, Choices.of(locals()), requests_per_file, force)
+    print_json(report) if as_json else print_export(report)
 
 
 @_command(batch, "import")
@@ -662,7 +635,7 @@ def import_(
     Lines that cannot be used are counted; densex index asks for them directly. A file that is imported twice changes
     nothing. Ends with exit code 1 where no line can be used.
     """
-    from llama_pack_densex.cli.batch import import_files, print_import
+    from llama_pack_densex.cli.ingest import import_files, print_import
 
     report = import_files(files, to, prices)
     print_json(report) if as_json else print_import(report, str(to))

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from threading import current_thread, main_thread
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 from pydantic import ValidationError
@@ -27,9 +27,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Column, Table
 from rich.text import Text
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
 # Loggers that tell a user of the command line nothing: core's says for each file that it has no reader of its own, and
 # the pack's which models were chosen, which the commands say themselves.
@@ -169,11 +166,10 @@ def hang(text: str, width: int, indent: int = 0, bullet: str = "") -> str:
     return "\n".join((first if i == 0 else margin if line else "") + line for i, line in enumerate(lines))
 
 
-def print_json(result: DataclassInstance | dict[str, Any], indent: int | None = 2) -> None:
-    """Print a result as JSON, and nothing else; without an indent on one line."""
+def print_json(result: object, indent: int | None = 2) -> None:
+    """Print a result, which may hold dataclasses, as JSON, and nothing else; without an indent on one line."""
     ascii_only = (getattr(sys.stdout, "encoding", None) or "ascii").lower().replace("-", "") != "utf8"
-    data = result if isinstance(result, dict) else asdict(result)
-    print(json.dumps(data, ensure_ascii=ascii_only, indent=indent))
+    print(json.dumps(result, default=asdict, ensure_ascii=ascii_only, indent=indent))
 
 
 @contextlib.contextmanager
