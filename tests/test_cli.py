@@ -683,6 +683,19 @@ def test_json_is_all_on_stdout_and_the_same_in_any_locale(index: Path) -> None:
     assert json.loads(process.stdout)["question"] == "琵琶湖"
 
 
+def test_a_warning_that_every_strategy_would_give_is_given_once() -> None:
+    program = """
+import logging
+from llama_pack_densex.cli.output import session
+with session():
+    for language in ("Japanese", "Japanese", "Korean"):
+        logging.getLogger("of.a.test").warning("The model does not know %s.", language)
+    logging.getLogger("llama_pack_densex.pack").warning("Models were chosen.")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stderr == "The model does not know Japanese.\nThe model does not know Korean.\n"
+
+
 # lines
 
 

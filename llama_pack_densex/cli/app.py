@@ -17,6 +17,7 @@ from llama_pack_densex.cli.output import argument, one_line, print_json, session
 
 _KINDS = "llm, sentence, recorded:FILE or seq2seq[:MODEL]"
 _UNITS = ("proposition", "sentence", "passage", "question")
+_CONTEXTS = "propositions+passages, propositions, passages, window"
 _MODELS = ("llm", "query_llm", "reader_model", "judge_model", "embed_model")
 
 app = typer.Typer(
@@ -90,84 +91,50 @@ def _print_version(wanted: bool) -> None:
 
 
 _HELP_MODE = "How propositions lead to passages: recursive or auto_merging."
-_HELP_EMBED_MODEL = (
-    'Embedding model: PROVIDER:NAME, a folder, "minilm" (English), a retriever as "contriever" or "ruri" '
-    '(see docs/search.md), or "none" to search by words.'
-)
-_DEFAULT_EMBED_MODEL = "multilingual-e5-small if it is on this machine, else none."
-_HELP_COSINE = 'PROVIDER:NAME, a folder, or "minilm" (English). Default: multilingual-e5-small if it is here.'
-_HELP_PRICES = (
-    "Prices beside, or in place of, the package's own, in dollars for a million tokens: JSON such as "
-    '{"gpt-4o-mini": {"input": 0.15, "output": 0.6}}.'
-)
-_HELP_TO = (
-    "The index's folder, made if it is not there; or a vector store: chroma://, qdrant://, milvus://, postgresql:// or "
-    "faiss://, see docs/stores.md."
-)
+_HELP_EMBED = 'PROVIDER:NAME, a folder, "minilm" (English), "contriever", "ruri" (docs/search.md), or "none": by words.'
+_DEFAULT_EMBED = "multilingual-e5-small if it is here, else none."
+_HELP_PRICES = 'JSON of prices of your own, in $ for a million tokens: {"gpt-4o-mini": {"input": 0.15, "output": 0.6}}.'
+_HELP_TO = "The index's folder, or a store: chroma://, qdrant://, milvus://, postgresql://, faiss:// (docs/stores.md)."
 _HELP_UNITS = f"Units to search: {', '.join(_UNITS)}; any number of times. Default: the index's; at first all."
-_HELP_QUESTIONS = (
-    "Have the LLM write questions that each passage answers too, by which it is found: for half the price of the "
-    "propositions again."
-)
+_HELP_QUESTIONS = "Have the LLM write questions too, by which passages are found; for half the price again."
 _HELP_STRICTNESS = "Propositions that checks find fault with: flag (the default), repair (ask once more), or off."
-_HELP_OF_INDEX = f"{_HELP_EMBED_MODEL} Default: the index's; at first {_DEFAULT_EMBED_MODEL}"
 
+Status = Literal["ok", "repaired", "fallback"]
 Paths = Annotated[list[Path], typer.Argument(help="Folders, files (text, HTML, PDF, ...), datasets.", metavar="PATH")]
 Place = Annotated[str, typer.Argument(help="The index's folder, or its store's URL.", metavar="DIR|URL")]
 Folder = Annotated[Path, typer.Argument(help="The index's folder.", metavar="DIR")]
 Json = Annotated[bool, _option("--json", "Print JSON.")]
 ModeName = Literal["recursive", "auto_merging", "auto-merging"]
+ContextMode = Literal["propositions+passages", "propositions", "passages", "window"]
 Mode = Annotated[ModeName | None, _option("MODE", f"{_HELP_MODE} Default: the index's; at first recursive.")]
-EmbedModel = Annotated[str | None, _option("MODEL", _HELP_OF_INDEX)]
-PropositionLLM = Annotated[
-    str | None, _llm("", "What makes propositions", '; "none" for sentences. Default: gpt-4o-mini')
-]
+EmbedModel = Annotated[str | None, _option("MODEL", f"{_HELP_EMBED} Default: the index's; at first {_DEFAULT_EMBED}")]
+PropositionLLM = Annotated[str | None, _llm("", "Makes propositions", '; "none": sentences. Default: gpt-4o-mini')]
 ApiBase = Annotated[str | None, _option("URL", "Where openai-like: or ollama: models are served.")]
 Granularity = Annotated[list[str] | None, _option("UNIT", _HELP_UNITS, parser=_unit)]
 Questions = Annotated[bool | None, _option("--questions", _HELP_QUESTIONS)]
 Strictness = Annotated[Literal["off", "flag", "repair"] | None, _option("HOW", _HELP_STRICTNESS)]
-MaxConcurrency = Annotated[
-    int | None, _option("", "Requests to the LLM at a time. Default: 8, or what the rates below take.", min=1)
-]
+MaxConcurrency = Annotated[int | None, _option("", "Requests at a time. Default: 8, or what the rates take.", min=1)]
 RequestsPerMinute = Annotated[float | None, _option("", "What the LLM's provider allows.", min=0.001)]
 TokensPerMinute = Annotated[float | None, _option("", "What the LLM's provider allows.", min=1)]
-MaxCost = Annotated[float | None, _option("", "US dollars to stop at; what was paid for is kept.", min=0)]
+MaxCost = Annotated[float | None, _option("", "US dollars that each LLM stops at; what was paid for is kept.", min=0)]
 Prices = Annotated[Path | None, _option("FILE", _HELP_PRICES)]
-Include = Annotated[
-    list[str] | None, _option("GLOB", "Read files of this name or path too, though they are code or data: '*.csv'.")
-]
-Exclude = Annotated[
-    list[str] | None, _option("GLOB", "Leave out files or folders of this name or path: 'drafts', 'notes/*.txt'.")
-]
-QueryLLM = Annotated[
-    str | None, _llm("--query-llm", "What answers", '; "none" quotes. Default: gpt-4o-mini with a key')
-]
+Include = Annotated[list[str] | None, _option("GLOB", "Read such files too, though they are code or data: '*.csv'.")]
+Exclude = Annotated[list[str] | None, _option("GLOB", "Leave out such files and folders: 'drafts', 'notes/*.txt'.")]
+QueryLLM = Annotated[str | None, _llm("--query-llm", "Answers", '; "none" quotes. Default: gpt-4o-mini with a key')]
 TopK = Annotated[int | None, _option("", "Passages to retrieve. Default: the index's, at first 4.", min=1)]
-Filters = Annotated[
-    list[str] | None, _option("--filter K=V", "Search where key=value in the metadata; !=, >=, <=, >, < too.")
-]
+Filters = Annotated[list[str] | None, _option("--filter K=V", "Where it holds in the metadata; !=, >=, <=, >, < too.")]
 ReaderModel = Annotated[str | None, _option("NAME", "Such a model that answers from each context, for EM and F1.")]
 JudgeModel = Annotated[str | None, _option("NAME", "Such a model that judges the answers by the RAG triad.")]
 TruLens = Annotated[Path | None, _option("FILE", "Have TruLens judge, and record it in this SQLite file.")]
-MaxCostEach = Annotated[
-    float | None, _option("", "US dollars that each use of an LLM stops at. With --out, replies stay.", min=0)
-]
-Out = Annotated[
-    Path | None, _option("DIR", "For report.json, .csv and .html; embeddings and replies are kept there too.")
-]
+Out = Annotated[Path | None, _option("DIR", "For report.json, .csv and .html; embeddings and replies are kept there.")]
 Language = Annotated[str | None, _option("CODE", 'Of the questions: "en", "ja", ... Default: told from them.')]
 Limit = Annotated[int | None, _option("N", "Take the first N questions.", min=1)]
-Strict = Annotated[
-    bool, _option("--strict/--skip-unreadable", "Refuse files that cannot be read; else a warning names them.")
-]
+Strict = Annotated[bool, _option("--strict/--skip-unreadable", "Refuse files that cannot be read, or name them.")]
+Version = Annotated[bool, _option("--version", "Print the version.", callback=_print_version, is_eager=True)]
 
 
 @app.callback()
-def main(
-    version: Annotated[
-        bool, _option("--version", "Print the version.", callback=_print_version, is_eager=True)
-    ] = False,
-) -> None:
+def main(version: Version = False) -> None:
     pass
 
 
@@ -175,9 +142,7 @@ def main(
 def index(
     paths: Paths,
     to: Annotated[str, _option("--to DIR|URL", _HELP_TO)],
-    propositionizer: Annotated[
-        str | None, _option("KIND", f"{_KINDS}. Default: what made the index; at first llm if there is an API key.")
-    ] = None,
+    propositionizer: Annotated[str | None, _option("KIND", f"{_KINDS}. Default: the index's; with a key llm.")] = None,
     mode: Mode = None,
     embed_model: EmbedModel = None,
     llm: PropositionLLM = None,
@@ -211,9 +176,7 @@ def index(
 @_command()
 def estimate(
     paths: Paths,
-    to: Annotated[
-        Path | None, _option("--to DIR", "An index's folder: its documents and replies do not count.")
-    ] = None,
+    to: Annotated[Path | None, _option("--to DIR", "An index: its documents and replies do not count.")] = None,
     llm: Annotated[str, _llm("", "What makes propositions", '; "none" for sentences')] = "gpt-4o-mini",
     api_base: ApiBase = None,
     embed_model: EmbedModel = None,
@@ -226,9 +189,7 @@ def estimate(
     prices: Prices = None,
     include: Include = None,
     exclude: Exclude = None,
-    sample: Annotated[
-        int, _option("N", "Really ask for N passages, and correct the estimate by them; costs money.")
-    ] = 0,
+    sample: Annotated[int, _option("N", "Really ask for N passages, to correct the rest; costs money.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Tell what indexing will take: requests, tokens, money, time, and how many nodes there will be.
@@ -251,15 +212,8 @@ def query(
     api_base: ApiBase = None,
     filters: Filters = None,
     mode: Mode = None,
-    context: Annotated[
-        Literal["propositions+passages", "propositions", "passages", "window"] | None,
-        _option(
-            "CONTEXT", "What an LLM reads, to be shown as well: propositions+passages, propositions, passages, window."
-        ),
-    ] = None,
-    rerank: Annotated[
-        str | None, _option("MODEL", "A cross-encoder to score what was found: a name or folder.")
-    ] = None,
+    context: Annotated[ContextMode | None, _option("CONTEXT", f"Show what an LLM reads: {_CONTEXTS}.")] = None,
+    rerank: Annotated[str | None, _option("MODEL", "A cross-encoder to score what was found.")] = None,
     as_json: Json = False,
 ) -> None:
     """Answer a question from an index, and show the passages and the propositions that found them."""
@@ -330,12 +284,8 @@ def serve(
     place: Place,
     host: Annotated[str, _option("", "The address to listen on; others' with a token only.")] = "127.0.0.1",
     port: Annotated[int, _option("", "The port; 0 for any that is free.", min=0, max=65_535)] = 8000,
-    token: Annotated[
-        str | None, _option("TOKEN", "What requests must bring, and the page asks for.", envvar="DENSEX_TOKEN")
-    ] = None,
-    allow_host: Annotated[
-        list[str] | None, _option("NAME", "A name that the server is called by, besides localhost and addresses.")
-    ] = None,
+    token: Annotated[str | None, _option("TOKEN", "What requests must bring.", envvar="DENSEX_TOKEN")] = None,
+    allow_host: Annotated[list[str] | None, _option("NAME", "A name of the server besides localhost.")] = None,
     rate: Annotated[float | None, _option("", "Requests a minute; 0: any. With a token, 240.", min=0)] = None,
     query_llm: QueryLLM = None,
     api_base: ApiBase = None,
@@ -358,13 +308,9 @@ def inspect(
     place: Place,
     passage: Annotated[str | None, _option("ID", "Show this passage only; the beginning of its id will do.")] = None,
     documents: Annotated[list[str] | None, _option("--document ID", "Show this document; any number of times.")] = None,
-    status: Annotated[
-        Literal["ok", "repaired", "fallback"] | None, _option("STATUS", "Of this status: ok, repaired, fallback.")
-    ] = None,
+    status: Annotated[Status | None, _option("STATUS", "Of this status: ok, repaired, fallback.")] = None,
     search: Annotated[str, _option("TEXT", "Where this is in the passage or its units.")] = "",
-    findings: Annotated[
-        bool, _option("--findings", "With propositions that checks found something wrong with.")
-    ] = False,
+    findings: Annotated[bool, _option("--findings", "Where checks found something wrong.")] = False,
     limit: Annotated[int, _option("N", "Passages to show; 0 for all.", min=0)] = 10,
     as_json: Json = False,
 ) -> None:
@@ -404,9 +350,7 @@ def delete(
 
 @_command()
 def demo(
-    data: Annotated[
-        Path | None, _option("DIR", "The repository's data folder. Default: the one beside the package.")
-    ] = None,
+    data: Annotated[Path | None, _option("DIR", "The repository's folder of data, if it is elsewhere.")] = None,
     mode: Annotated[ModeName, _option("MODE", _HELP_MODE)] = "recursive",
 ) -> None:
     """Index the repository's documents in memory, answer four questions, and count how many of 60 it can answer.
@@ -421,9 +365,7 @@ def demo(
 @_command()
 def check(
     folder: Folder,
-    repair: Annotated[
-        bool, _option("--repair", "Mend what can be mended; remove, and list, documents that are not whole.")
-    ] = False,
+    repair: Annotated[bool, _option("--repair", "Mend it; documents that are not whole are removed.")] = False,
     as_json: Json = False,
 ) -> None:
     """Check an index: its links, its documents, its embeddings, its lexical side.
@@ -457,22 +399,16 @@ def compare(
         Path,
         typer.Argument(help="SQuAD's JSON, a BEIR folder, ... (docs/evaluation.md), or questions.", metavar="DATASET"),
     ],
-    documents: Annotated[
-        Path | None, _option("PATH", "Where DATASET has questions alone: a folder, or a corpus as TSV.")
-    ] = None,
-    strategies: Annotated[
-        str | None, _option("NAMES", "Names, as densex,vector-256,sentence-window. Default: all.")
-    ] = None,
-    embed_model: Annotated[str | None, _option("MODEL", f"{_HELP_EMBED_MODEL} Default: {_DEFAULT_EMBED_MODEL}")] = None,
-    propositionizer: Annotated[
-        str | None, _option("KIND", f"{_KINDS}. Default: none; what needs propositions is left out.")
-    ] = None,
+    documents: Annotated[Path | None, _option("PATH", "A folder or TSV, if DATASET has questions alone.")] = None,
+    strategies: Annotated[str | None, _option("NAMES", "As densex,vector-256,bm25. Default: all.")] = None,
+    embed_model: Annotated[str | None, _option("MODEL", f"{_HELP_EMBED} Default: {_DEFAULT_EMBED}")] = None,
+    propositionizer: Annotated[str | None, _option("KIND", f"{_KINDS}. Default: no propositions.")] = None,
     llm: Annotated[str | None, _llm("", "Of propositions (--propositionizer llm) and contextual headers")] = None,
     reader_model: ReaderModel = None,
     judge_model: JudgeModel = None,
     trulens: TruLens = None,
     api_base: ApiBase = None,
-    max_cost: MaxCostEach = None,
+    max_cost: MaxCost = None,
     out: Out = None,
     language: Language = None,
     limit: Limit = None,
@@ -481,7 +417,7 @@ def compare(
     if judge_model and not reader_model:
         raise typer.BadParameter("it needs --reader-model", param_hint="--judge-model")
     from llama_pack_densex.cli.choices import Choices
-    from llama_pack_densex.cli.compare import by_language, print_report, said_once, shown_progress
+    from llama_pack_densex.cli.compare import by_language, print_report, shown_progress
     from llama_pack_densex.evaluation.compare import compare as run
     from llama_pack_densex.evaluation.datasets import read_dataset
     from llama_pack_densex.evaluation.strategies import resolve_strategies
@@ -495,7 +431,7 @@ def compare(
     llms: dict[str, Any] = {use: named_llm(name) for use, name in models.items() if name not in (None, "none")}
     made = None if propositionizer is None else Choices.of(locals()).make_propositionizer()
     for each, folder in by_language(dataset, language, out):
-        with shown_progress() as tell, said_once("llama_pack_densex.index.state"):
+        with shown_progress() as tell:
             name = None if each == language else f"{dataset.stem} ({each})"
             report = run(
                 read_dataset(dataset, documents, name=name, language=each, max_questions=limit),
@@ -522,11 +458,9 @@ def evaluate(
     judge_model: JudgeModel = None,
     trulens: TruLens = None,
     api_base: ApiBase = None,
-    max_cost: MaxCostEach = None,
+    max_cost: MaxCost = None,
     out: Out = None,
-    estimate: Annotated[
-        bool, _option("--estimate", "Tell what would be asked, and what that costs; ask nothing.")
-    ] = False,
+    estimate: Annotated[bool, _option("--estimate", "Ask nothing; tell what that would cost.")] = False,
     language: Language = None,
     limit: Limit = None,
     top_k: TopK = None,
@@ -565,13 +499,9 @@ def score(
 def score_propositions_(
     predicted: Annotated[str, _option("FILE|KIND", f"A recorded file (JSONL), or what is to make them: {_KINDS}.")],
     reference: Annotated[Path, _option("FILE", "A recorded file: title, text and propositions, a passage a line.")],
-    embed_model: Annotated[str | None, _option("MODEL", f"For the cosine of two propositions: {_HELP_COSINE}")] = None,
-    bert_score: Annotated[
-        str | None, _option("MODEL", "For BERTScore instead: roberta-large (the paper's), a folder.")
-    ] = None,
-    num_layers: Annotated[
-        int | None, _option("N", "The layer for BERTScore. Default: bert-score's own choice.", min=1)
-    ] = None,
+    embed_model: Annotated[str | None, _option("MODEL", f"For cosines: {_HELP_EMBED}")] = None,
+    bert_score: Annotated[str | None, _option("MODEL", "For BERTScore instead: roberta-large (the paper's).")] = None,
+    num_layers: Annotated[int | None, _option("N", "BERTScore's layer, if not its own choice.", min=1)] = None,
     as_json: Json = False,
 ) -> None:
     """Score propositions against others of the same passages: precision, recall and F1 of two sets, as in the paper.
@@ -599,9 +529,7 @@ def export_requests(
     llm: PropositionLLM = None,
     mode: Mode = None,
     questions: Questions = None,
-    requests_per_file: Annotated[
-        int, _option("N", "Fewer where the service has too many tokens queued.", min=1, max=50_000)
-    ] = 50_000,
+    requests_per_file: Annotated[int, _option("N", "Fewer for a small queue.", min=1, max=50_000)] = 50_000,
     prices: Prices = None,
     include: Include = None,
     exclude: Exclude = None,
