@@ -8,6 +8,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+import typer
+
+from llama_pack_densex.ingestion.estimate import asked_llm
 from llama_pack_densex.llm.names import OPENAI_MODEL
 from llama_pack_densex.models import NONE
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
@@ -70,11 +73,15 @@ class Choices:
             manifest: Of the index that is there already.
 
         Raises:
-            ValueError: Something is missing for the choice, or the index was made by a propositionizer that has to be
-                named.
+            typer.BadParameter: Something was chosen for an LLM, and none is asked.
+            ValueError: As `make_propositionizer`.
         """
+        propositionizer = self.make_propositionizer(manifest)
+        for_llm = [*self.limits, *([] if self.llm in (None, NONE) else ["llm"])]
+        if for_llm and asked_llm(propositionizer) is None:  # who sets a budget should not believe that it is kept to
+            raise typer.BadParameter("it is for --propositionizer llm", param_hint=f"--{for_llm[0].replace('_', '-')}")
         given = self._given("mode", "granularity", "embed_model")
-        return {"propositionizer": self.make_propositionizer(manifest), "query_llm": NONE, **given}
+        return {"propositionizer": propositionizer, "query_llm": NONE, **given}
 
     def node_parser(self, manifest: Manifest | None, propositionizer: Propositionizer) -> BasePropositionNodeParser:
         """The parser that `densex index` would take.
@@ -94,33 +101,30 @@ class Choices:
             manifest: Of the index that is there already.
 
         Raises:
-            ValueError: As `pack_arguments`.
+            typer.BadParameter: There is no such propositionizer.
+            ValueError: Something is missing for the choice, or the index was made by a propositionizer that has to be
+                named.
         """
-        kind, _, named = (self.propositionizer or "").partition(":")
-        if kind == "recorded":
-            return RecordedPropositionizer(Path(named))
-        if kind == "seq2seq":
+        made_by = None if manifest is None else manifest.propositionizer
+        chosen: Propositionizer = SentencePropositionizer()
+        by_key = bool(os.environ.get("OPENAI_API_KEY")) and made_by != chosen.fingerprint
+        asks = by_key if self.llm is None else self.llm != NONE
+        kind, _, named = (self.propositionizer or ("llm" if asks else "sentence")).partition(":")
+        if kind == "recorded" and named:
+            chosen = RecordedPropositionizer(Path(named))
+        elif kind == "seq2seq":
             otherwise = None if self.llm in (None, NONE) else LLMPropositionizer(llm=self.llm, **self.limits)
-            return Seq2SeqPropositionizer(named or PROPOSITIONIZER, otherwise=otherwise)
-        sentences = SentencePropositionizer()
-        if self.propositionizer == "sentence" or (self.propositionizer is None and self.llm == NONE):
-            return sentences
-        is_named = self.propositionizer == "llm" or self.llm is not None
-        by_sentences = manifest is not None and manifest.propositionizer == sentences.fingerprint
-        if is_named or (os.environ.get("OPENAI_API_KEY") and not by_sentences):
-            chosen: Propositionizer = LLMPropositionizer(llm=self.llm or OPENAI_MODEL, **self.limits)
-        else:
-            chosen = sentences
-        if not is_named and manifest is not None and manifest.propositionizer != chosen.fingerprint:
+            chosen = Seq2SeqPropositionizer(named or PROPOSITIONIZER, otherwise=otherwise)
+        elif kind == "llm" and not named:
+            chosen = LLMPropositionizer(llm=self.llm or OPENAI_MODEL, **self.limits)
+        elif kind != "sentence" or named:
+            kinds = "llm, sentence, recorded:FILE or seq2seq[:MODEL]"
+            raise typer.BadParameter(f"{self.propositionizer!r} is no file, and not {kinds}")
+        if self.propositionizer is None and self.llm is None and made_by not in (None, chosen.fingerprint):
             raise ValueError(
                 "the index's propositions were not made by what is the default here. Say with --propositionizer what "
                 "made them (llm, sentence, recorded:FILE or seq2seq; for an LLM also --llm and --questions), or what "
                 "is to make them from now on."
-            )
-        if self.limits and chosen is sentences:  # who sets a budget should not believe that it is kept to
-            option = f"--{next(iter(self.limits)).replace('_', '-')}"
-            raise ValueError(
-                f"{option} is for an LLM, and sentences stand in for propositions here: say --propositionizer llm"
             )
         return chosen
 

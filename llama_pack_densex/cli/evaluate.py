@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from rich.table import Column
-
 from llama_pack_densex.cli.compare import by_language, print_report, shown_progress
-from llama_pack_densex.cli.output import one_line, print_heading, print_json, print_table, write
+from llama_pack_densex.cli.output import figures, one_line, print_heading, print_json, print_table, write
 from llama_pack_densex.cli.places import IndexPlace
 from llama_pack_densex.evaluation.compare import REPLIES, evaluate
 from llama_pack_densex.evaluation.models import KeptLLM
 from llama_pack_densex.evaluation.report import Report
 from llama_pack_densex.ingestion.progress import money
 from llama_pack_densex.llm.names import OPENAI_MODEL, named_llm
-from llama_pack_densex.llm.usage import RequestFigures, count_tokens
+from llama_pack_densex.llm.usage import RequestFigures
 from llama_pack_densex.models import NONE
 
 _VERDICT = 'YES {"criteria": "it", "supporting_evidence": "' + "word " * 60 + '", "score": 2} [RESULT] 2'
@@ -57,37 +54,37 @@ def evaluate_index(
     if models["answers"] is None and os.environ.get("OPENAI_API_KEY"):
         models = {**models, "answers": OPENAI_MODEL}
     named = {role: name for role, name in models.items() if name is not None and name != NONE}
-    replies = out and out / REPLIES
+    stand_ins, replies = {}, out and out / REPLIES
+    if only_estimate:
+        stand_ins, max_cost = _STAND_INS, None
+        replies = replies if replies and replies.exists() else None
     found: dict[str | None, Any] = {}
-    complete = True
+    lost: list[str] = []
     for each, folder in by_language(questions, language, out):
         options = {**options, "language": each}
+        asked = {
+            role: KeptLLM(named_llm(name, asked=not only_estimate), replies, max_cost, stand_ins.get(role))
+            for role, name in named.items()
+        }
         if each != language and not as_json:
             print_heading(str(each))
         if only_estimate:
-            kept = replies if replies is not None and replies.exists() else None
-            asked = {
-                role: KeptLLM(named_llm(name, asked=False), kept, stand_in=_STAND_INS[role])
-                for role, name in named.items()
-            }
             _estimate(place, questions, asked, options)
-            found[each] = {role: asdict(llm.figures) for role, llm in asked.items()}
+            found[each] = {role: llm.figures for role, llm in asked.items()}
         else:
-            asked = {role: KeptLLM(named_llm(name), replies, max_cost) for role, name in named.items()}
             report = _run(place, questions, asked, options)
             found[each] = _flat(report)
+            lost += [name for name in found[each]["failed"] if name not in found[each]]
             written = [] if folder is None else report.write(folder)
-            lost = [name for name in found[each]["failed"] if name not in found[each]]
-            complete = complete and not lost
             if not as_json:
                 print_report(report, written)
-            if lost and not as_json:
-                write(f"All failed for: {', '.join(lost)}.")
         if not as_json:
-            _print_requests({role: llm.figures for role, llm in asked.items()}, only_estimate)
+            _print_requests([(role, llm.figures) for role, llm in asked.items()], only_estimate)
     if as_json:
         print_json(found.get(language, found))
-    return complete
+    elif lost:
+        write(f"All failed for: {', '.join(dict.fromkeys(lost))}.")
+    return not lost
 
 
 def _run(place: IndexPlace, questions: Path, asked: Mapping[str, KeptLLM], options: Mapping[str, Any]) -> Report:
@@ -116,20 +113,15 @@ def _flat(report: Report) -> dict[str, Any]:
     return {**metrics, "failed": found.failed, "questions": dataset.questions, "language": dataset.language}
 
 
-def _print_requests(asked: Mapping[str, RequestFigures], only_estimate: bool) -> None:
+def _print_requests(asked: Sequence[tuple[str, RequestFigures]], only_estimate: bool) -> None:
     """Print what LLMs were, or would be, asked, and what that costs."""
     rows = []
-    for role, figures in asked.items():
-        used = figures.usage
-        numbers = (used.requests, figures.cache_hits, used.input_tokens, used.output_tokens)
-        rows.append([role, one_line(figures.model), *(f"{number:,}" for number in numbers), money(figures.cost)])
-    if asked:
-        titles = ("requests", "kept", "tokens sent", "received", "cost")
-        numbered = (Column(title, justify="right", overflow="fold") for title in titles)
+    for role, of_role in asked:
+        used = of_role.usage
+        numbers = (used.requests, of_role.cache_hits, used.input_tokens, used.output_tokens)
+        rows.append([role, one_line(of_role.model), *(f"{number:,}" for number in numbers), money(of_role.cost)])
+    if rows:
         write()
-        print_table(["LLM of", "model", *numbered], rows)
-    elif only_estimate:
-        write("No LLM is asked.")
-    if asked and only_estimate:
-        lengths = ", ".join(f"{count_tokens(_STAND_INS[role])} tokens of {role}" for role in asked)
-        write(f"Replies are taken to be {lengths}; quotations stand in for answers.", "dim")
+        print_table(["LLM of", "model", *map(figures, ("requests", "kept", "tokens sent", "received", "cost"))], rows)
+    if only_estimate:
+        write("Replies are taken to be of the usual length; quotations stand in for answers.", "dim")

@@ -1,30 +1,48 @@
-"""`densex index` and `densex estimate`: an index brought into step with its files, and what that will take."""
+"""`densex index`, `densex estimate` and `densex batch`: an index brought into step with its files."""
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from rich.filesize import decimal
 from rich.table import Column
 from rich.text import Text
 
 from llama_pack_densex.cli.choices import Choices
-from llama_pack_densex.cli.output import figures, logged_progress, many, one_line, print_table, warn, write
+from llama_pack_densex.cli.output import (
+    figures,
+    logged_progress,
+    many,
+    one_line,
+    plain,
+    print_table,
+    stdout,
+    waiting,
+    warn,
+    write,
+)
 from llama_pack_densex.cli.places import IndexPlace, PathDocuments, document_hashes
 from llama_pack_densex.cli.results import print_statuses
+from llama_pack_densex.ingestion.batch import ImportReport, RequestFiles, export_requests, import_results, request_files
 from llama_pack_densex.ingestion.estimate import Estimate, estimate
 from llama_pack_densex.ingestion.progress import duration, money
 from llama_pack_densex.ingestion.report import DocumentOutcome, IngestionSummary, summary_rows
-from llama_pack_densex.llm.names import named_llm
+from llama_pack_densex.llm.cache import ReplyCache
+from llama_pack_densex.llm.names import OPENAI_MODEL, check_known, named_llm, parse_name
+from llama_pack_densex.llm.usage import read_prices
 from llama_pack_densex.models import E5, NONE, cached_model, embed_model_identity, resolve_embed_model
 from llama_pack_densex.pack import DenseXRetrievalPack
 from llama_pack_densex.propositionizers.base import PropositionizerError
 from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
-from llama_pack_densex.stores.folder import REPLIES_FILE, REPORT_FILE
+from llama_pack_densex.stores.folder import REPLIES_FILE, IndexFolder
 from llama_pack_densex.stores.manifest import Manifest
 from llama_pack_densex.stores.node_store import DocumentRecord
 
@@ -60,7 +78,6 @@ def index_paths(paths: Sequence[Path], to: str, choices: Choices) -> bool:
         what = "no file has any text" if documents.blank else "there is no file to read"
         what = "no file could be read" if documents.unreadable else what
         raise ValueError(f"{given}: {what}" + (f"; to do away with the index, delete {place.name}" if gone else ""))
-    report = None if place.folder is None else place.folder / REPORT_FILE
     by_default = pack is None and choices.embed_model is None
     try:
         with logged_progress():
@@ -71,15 +88,13 @@ def index_paths(paths: Sequence[Path], to: str, choices: Choices) -> bool:
     except PropositionizerError as error:
         if error.ingestion is not None:
             with redirect_stdout(sys.stderr):
-                _print_ingestion(error.ingestion, (), report)
+                _print_ingestion(error.ingestion)
         raise
-    _print_index(pack, place.name, documents, report, by_default)
+    _print_index(pack, place.name, documents, by_default)
     return not pack.failed_documents
 
 
-def _print_index(
-    pack: DenseXRetrievalPack, name: str, documents: PathDocuments, report: Path | None, by_default: bool
-) -> None:
+def _print_index(pack: DenseXRetrievalPack, name: str, documents: PathDocuments, by_default: bool) -> None:
     """Print what was indexed and what the index holds; where there is no embedding model by default, also why."""
     summary, counts = pack.ingestion, pack.counts()
     assert summary is not None
@@ -96,13 +111,9 @@ def _print_index(
     write(f"Documents: {', '.join(shown)}.")
     if summary.requests.usage.requests or pack.failed_documents:
         write()
-        _print_ingestion(summary, pack.failed_documents, report)
+        _print_ingestion(summary, pack.failed_documents)
         write()
-    write(
-        f"{one_line(name)} holds {many(counts.documents, 'document')}, {many(counts.passages, 'passage')}, "
-        f"{many(counts.propositions, 'proposition')} and {many(counts.sentences, 'further sentence')}"
-        + (f", and {many(counts.questions, 'question')} that they answer." if counts.questions else "."),
-    )
+    write(f"{one_line(name)} holds {counts}.")
     print_statuses(counts.statuses)
     model = pack.get_modules()["embed_model"]
     embedding = resolve_embed_model(None)[1] if model is None and by_default else embed_model_identity(model)
@@ -111,7 +122,8 @@ def _print_index(
     write(f"Propositions by {made_by}; embedding model: {embedding}.{search}")
 
 
-def _print_ingestion(summary: IngestionSummary, failed: Sequence[DocumentOutcome], report: Path | None) -> None:
+def _print_ingestion(summary: IngestionSummary, failed: Sequence[DocumentOutcome] = ()) -> None:
+    report = Path(summary.report) if summary.report else None
     rows = ([label, one_line(text)] for label, text in summary_rows(summary, failed, report))
     print_table([Column(no_wrap=True), ""], rows, header=False)
 
@@ -136,7 +148,9 @@ def _gone(indexed: Mapping[str, DocumentRecord], paths: Sequence[Path], document
     return gone
 
 
-def estimate_paths(paths: Sequence[Path], to: Path | None, choices: Choices, sample: int) -> Estimate:
+def estimate_paths(
+    paths: Sequence[Path], to: Path | None, choices: Choices, sample: int = 0, files: RequestFiles | None = None
+) -> Estimate:
     """Estimate what it takes to index the documents of files and datasets.
 
     Args:
@@ -145,6 +159,7 @@ def estimate_paths(paths: Sequence[Path], to: Path | None, choices: Choices, sam
             kept in it.
         choices: What would make the index; its LLM is "none" for sentences.
         sample: Passages to ask for.
+        files: Where requests for the Batch API are written; None for nowhere.
 
     Raises:
         ValueError: There is nothing to read, or a choice cannot be used.
@@ -161,16 +176,14 @@ def estimate_paths(paths: Sequence[Path], to: Path | None, choices: Choices, sam
     if manifest is not None and manifest.propositionizer != propositionizer.fingerprint:
         warn(f"the propositions in {one_line(str(to))} were made otherwise, so that all documents count as new")
     documents = PathDocuments(paths, leave_out=[] if to is None else [to], choices=choices)
-    found = estimate(
-        documents,
-        parser,
-        prices=choices.limits.get("prices"),
-        embed_model_name=_embed_model(choices.embed_model, manifest),
-        sample=sample,
-        indexed=document_hashes(to, manifest),
-    )
+    about: Any = {"prices": choices.limits.get("prices"), "indexed": document_hashes(to, manifest)}
+    if files is not None:
+        found = export_requests(documents, parser, files, **about)
+    else:
+        model = _embed_model(choices.embed_model, manifest)
+        found = estimate(documents, parser, embed_model_name=model, sample=sample, **about)
     if not found.documents and not found.unchanged_documents and not found.broken_documents:
-        raise ValueError(f"{', '.join(map(str, paths))}: there is no file to read")
+        raise ValueError(f"{', '.join(map(str, paths))}: there is no file with any text to read")
     return found
 
 
@@ -229,3 +242,94 @@ def _rows(estimate: Estimate) -> Iterator[tuple[str, str, str]]:
     if estimate.embed_model:
         yield "tokens embedded", f"{estimate.embedding_tokens:,}", f"by {estimate.embed_model}"
         yield "cost of embedding", money(estimate.embedding_cost), ""
+
+
+# `densex batch`: propositions through OpenAI's Batch API
+
+
+def export_paths(
+    paths: Sequence[Path], to: Path, out: Path, choices: Choices, requests_per_file: int, force: bool
+) -> dict[str, Any]:
+    """Write request files for the documents of some paths.
+
+    Args:
+        paths: Folders, files and datasets.
+        to: The index's folder, which need not exist: what is in it is left out.
+        out: Where the request files go.
+        choices: What will make the index: a model, a mode, whether there are questions, prices, and of which files.
+        requests_per_file: The most requests in a file.
+        force: Whether to replace the files of an earlier export.
+
+    Returns:
+        `folder`, where the files are; `index`, the folder of the index that they are for; `estimate`, what was made
+        into requests and what they will take; and the `files`.
+
+    Raises:
+        ValueError: There is nothing to read, or a choice cannot be used.
+        OSError: A path does not exist.
+    """
+    if out.resolve().is_relative_to(to.resolve()):
+        raise ValueError(f"{out} is in the index's folder, which is for the index alone: give another one")
+    name = choices.llm or OPENAI_MODEL
+    if parse_name(name)[0] != "openai":
+        raise ValueError(f"{name!r} is not of OpenAI, whose Batch API this is for")
+    check_known(named_llm(name, asked=False), name)
+    with request_files(out, force=force, max_requests=requests_per_file) as files:
+        found = estimate_paths(paths, to, replace(choices, llm=name), files=files)
+    return {"folder": str(out), "index": str(to), "estimate": found, "files": files.written}
+
+
+def print_export(report: dict[str, Any]) -> None:
+    """Print what `densex batch export` wrote, and what to do with it."""
+    print_estimate(report["estimate"])
+    write()
+    for file in report["files"]:
+        write(f"{one_line(file.path)}: {many(file.requests, 'request')}, {decimal(file.bytes)}", bullet="- ")
+    if report["files"]:
+        write("Upload them, have a batch made of each, and download what comes of it (docs/ingestion.md). Then:")
+        _print_command("batch", "import", "RESULTS...", "--to", report["index"])
+    else:
+        write("There is nothing to ask for.")
+    _print_last_step(report["index"], report["estimate"].model)
+
+
+def import_files(files: Sequence[Path], to: Path, prices: Path | None = None) -> ImportReport:
+    """Keep the replies in result files, for `densex index` to find them.
+
+    Args:
+        files: What the Batch API wrote.
+        to: The index's folder.
+        prices: A file of prices.
+
+    Raises:
+        ValueError: The folder or the prices cannot be used.
+    """
+    table = read_prices(prices)
+    IndexFolder(to)  # says so if the folder cannot be used
+    with waiting("Importing"):
+        return import_results(files, ReplyCache(to / REPLIES_FILE), table)
+
+
+def print_import(report: ImportReport, index: str) -> None:
+    """Print what `densex batch import` kept, and how to go on."""
+    there = f", {report.already_there:,} there already" if report.already_there else ""
+    write(f"Results: {report.lines:,}. Imported: {report.imported:,}{there}.")
+    if report.unusable:
+        number = sum(report.unusable.values())
+        write(f"Not usable: {number:,}. densex index asks for them directly; another export has them again.")
+    for problem, number in report.unusable.items():
+        write(f"{number:,}: {one_line(problem)}", bullet="- ")
+    if report.usage.requests:
+        used = f"{report.usage.input_tokens:,} tokens sent and {report.usage.output_tokens:,} received"
+        write(f"The imported ones used {used}: {money(report.cost)} by the Batch API.")
+    if report.imported or report.already_there:
+        _print_last_step(index, "NAME")
+
+
+def _print_last_step(index: str, model: str) -> None:
+    write("To finish, with the paths and options of the export (without its --questions or --mode, all is paid anew):")
+    _print_command("index", "PATH...", "--to", index, "--propositionizer", "llm", "--llm", model)
+
+
+def _print_command(*arguments: str) -> None:
+    stdout().print(Text(f"   densex {plain(shlex.join(arguments))}", style="bold"), soft_wrap=True)
