@@ -195,20 +195,14 @@ class _Context:
         self.nodes = [*above, *windows(said, width, lambda shown: self.holds([*above, *shown]), fill)]
 
     def add_facts(self, ranked: Sequence[Fact], words: float) -> list[Fact]:
-        """Begin with a node of facts, with titles where these leave room for a fact, and return the facts."""
-        for titles in (True, False):
-
-            def fits(facts: Sequence[Fact], titles: bool = titles) -> bool:
-                return self._holds([render_facts(facts, titles)])
-
-            if facts := choose_facts(ranked, words, fits):
-                text = render_facts(facts, titles)
-                node_id, metadata = str(uuid.uuid5(_NAMESPACE, text)), {GRANULARITY_KEY: _FACTS}
-                node = TextNode(id_=node_id, text=text, metadata=metadata)
-                node.excluded_embed_metadata_keys = node.excluded_llm_metadata_keys = list(BOOKKEEPING_KEYS)
-                self.nodes.append(carrying(node, facts[0].source.score, [fact.unit for fact in facts]))
-                return facts
-        return []
+        """Begin with a node of facts, and return them."""
+        facts = choose_facts(ranked, words, lambda some: self._holds([render_facts(some)]))
+        if facts:
+            text = render_facts(facts)
+            node = TextNode(id_=str(uuid.uuid5(_NAMESPACE, text)), text=text, metadata={GRANULARITY_KEY: _FACTS})
+            node.excluded_embed_metadata_keys = node.excluded_llm_metadata_keys = list(BOOKKEEPING_KEYS)
+            self.nodes.append(carrying(node, facts[0].source.score, [fact.unit for fact in facts]))
+        return facts
 
     def _holds(self, texts: list[str]) -> bool:
         if self.budget.limit is None:
@@ -278,16 +272,15 @@ def choose_facts(
     return kept
 
 
-def render_facts(facts: Sequence[Fact], titles: bool = True) -> str:
+def render_facts(facts: Sequence[Fact]) -> str:
     """Write facts as a list, "- ..." each, grouped under the titles of their documents.
 
     Args:
         facts: Facts, best first; a title stands where its best fact would.
-        titles: Whether to write titles and group by them.
     """
     groups: dict[str, list[str]] = {}
     for fact in facts:
-        groups.setdefault(fact.title if titles else "", []).append(fact.line)
+        groups.setdefault(fact.title, []).append(fact.line)
     return "\n\n".join("\n".join([title, *lines] if title else lines) for title, lines in groups.items())
 
 
@@ -305,18 +298,13 @@ def _gather(nodes: Sequence[NodeWithScore]) -> list[Fact]:
 
 
 def _without_repetition(facts: Iterable[Fact]) -> Iterable[Fact]:
-    bits: dict[str, int] = {}  # sets of tokens as bits of a number: there are many pairs to compare
-    said: list[tuple[int, set[str]]] = []
+    said: list[tuple[set[str], set[str]]] = []
     for fact in facts:
-        tokens = 0
-        for token in tokenize(fact.unit.text):
-            tokens |= 1 << bits.setdefault(token, len(bits))
-        least = NEAR_DUPLICATE * tokens.bit_count()
-        distinctive = set(_DISTINCTIVE.findall(fact.unit.text.casefold()))
-        if any((tokens & other).bit_count() >= least and distinctive <= others for other, others in said):
-            continue
-        said.append((tokens, distinctive))
-        yield fact
+        tokens, distinctive = set(tokenize(fact.unit.text)), set(_DISTINCTIVE.findall(fact.unit.text.casefold()))
+        least = NEAR_DUPLICATE * len(tokens)
+        if not any(len(tokens & other) >= least and distinctive <= others for other, others in said):
+            said.append((tokens, distinctive))
+            yield fact
 
 
 def windows(
