@@ -8,7 +8,6 @@ import re
 from asyncio import to_thread
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -232,23 +231,16 @@ _SAMPLES, _SAMPLE = 1024, 4096
 
 
 def _content_of(folder: Path) -> str:
-    """A hash of a model's settings and weights."""
-    files = {file.relative_to(folder): file.stat() for file in sorted(folder.rglob("*")) if file.is_file()}
-    counting = (
-        (name.as_posix(), about.st_size, about.st_mtime_ns)
-        for name, about in files.items()
-        if name.suffix in _OF_A_MODEL and not any(part[0] == "." or part in _OTHER_FORMS for part in name.parts)
-    )
-    return _hash_of(folder, tuple(counting))
-
-
-@lru_cache
-def _hash_of(folder: Path, files: tuple[tuple[str, int, int], ...]) -> str:
-    """Hash files: small ones whole, of weights 4 MiB from all over. Two models of one shape differ all over."""
+    """A hash of a model's settings, and of 4 MiB from all over its weights: two models of one shape differ all over."""
     digest = hashlib.sha256()
-    for name, size, _ in files:
-        digest.update(f"{name} {size}\n".encode())
-        with (folder / name).open("rb") as stream:
+    for file in sorted(folder.rglob("*")):
+        name = file.relative_to(folder)
+        is_another_form = any(part[0] == "." or part in _OTHER_FORMS for part in name.parts)
+        if name.suffix not in _OF_A_MODEL or is_another_form:
+            continue
+        size = file.stat().st_size
+        digest.update(f"{name.as_posix()} {size}\n".encode())
+        with file.open("rb") as stream:
             if size <= _SAMPLES * _SAMPLE:
                 digest.update(stream.read())
                 continue
@@ -284,7 +276,13 @@ def _retriever(name: str, place: str = "") -> BaseEmbedding:
         if known.pooling is None:
             return _huggingface(checkpoint, **dict(zip(_INSTRUCTIONS, known.instructions, strict=True)))
         questions = "" if place else str(cached_model(known.questions) or known.questions)
-        return BiEncoderEmbedding(checkpoint, known.pooling, known.normalize, questions)
+        return BiEncoderEmbedding(
+            model_name=checkpoint,
+            pooling=known.pooling,
+            normalize=known.normalize,
+            question_model_name=questions,
+            embed_batch_size=32,
+        )
     except ImportError as error:
         if known.pooling is None:  # which says what to install
             raise
@@ -318,22 +316,19 @@ class BiEncoderEmbedding(BaseEmbedding):
     """
 
     pooling: Pooling = Field(description="How a text's vectors become one.")
-    normalize: bool = Field(description="Whether vectors get length 1.")
-    question_model_name: str = Field(description="The encoder of questions, where that is another one.")
+    normalize: bool = Field(default=False, description="Whether vectors get length 1.")
+    question_model_name: str = Field(default="", description="The encoder of questions, where that is another one.")
     _texts: _Encoder = PrivateAttr()
     _questions: _Encoder = PrivateAttr()
 
-    def __init__(
-        self, model_name: str, pooling: Pooling, normalize: bool = False, question_model_name: str = "", **kwargs: Any
-    ) -> None:
-        settings = {"pooling": pooling, "normalize": normalize, "question_model_name": question_model_name}
-        super().__init__(**{"model_name": model_name, "embed_batch_size": 32, **settings, **kwargs})
-        if pooling != "pooler":
-            self._texts = self._questions = _Encoder(model_name, "AutoModel")
+    def model_post_init(self, context: Any, /) -> None:
+        super().model_post_init(context)
+        if self.pooling != "pooler":
+            self._texts = self._questions = _Encoder(self.model_name, "AutoModel")
             return
-        texts = model_name if question_model_name else _folder_in(model_name, "ctx", "context")
+        texts = self.model_name if self.question_model_name else _folder_in(self.model_name, "ctx", "context")
         self._texts = _Encoder(texts, "DPRContextEncoder", "DPRQuestionEncoder")
-        questions = question_model_name or _folder_in(model_name, "question")
+        questions = self.question_model_name or _folder_in(self.model_name, "question")
         self._questions = _Encoder(questions, "DPRQuestionEncoder", "DPRContextEncoder")
 
     @classmethod
@@ -351,9 +346,6 @@ class BiEncoderEmbedding(BaseEmbedding):
 
     def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
         return self._texts.embed(texts, self.pooling, self.normalize)
-
-    async def _aget_text_embeddings(self, texts: list[str]) -> list[list[float]]:
-        return await to_thread(self._get_text_embeddings, texts)
 
 
 class _Encoder:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -210,8 +211,10 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         self._index = PackIndex(options, given, parser, opened)
         if self._index.is_made_elsewhere:
             proposition_source = "propositions as the index has them"
-        self._options, self._reranker, self._query_llm = options, given.get("reranker"), query_llm
-        self.node_parser = parser
+        self._query_llm, self.node_parser = query_llm, parser
+        self._make_retriever = partial(
+            wiring.make_retriever, options, self._index.nodes, self._index.trust, given.get("reranker")
+        )
         self.retriever = self._make_retriever()
         self._synthesizer = wiring.make_synthesizer(options, self._index.trust, query_llm)
         self.query_engine = PropositionQueryEngine(
@@ -310,10 +313,6 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         if similarity_top_k is None and filters is None:
             return self.retriever
         return self._make_retriever(similarity_top_k, filters)
-
-    def _make_retriever(self, *of_question: Any) -> BaseRetriever:
-        index = self._index
-        return wiring.make_retriever(self._options, index.nodes, index.trust, self._reranker, *of_question)
 
     def as_query_engine(
         self, similarity_top_k: int | None = None, filters: MetadataFilters | None = None
@@ -421,7 +420,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         """Delete documents, given by id or as documents.
 
         Args:
-            documents: The documents; a node of another parser that came in place of one leaves its document's others.
+            documents: The documents.
             purge: Whether their text is erased from the reply cache, from recordings and from the files of the embedded
                 store as well; another process that has the index open has to load it again. Of a document that is given
                 whole, what is kept of it is found also where the index does not have it. What is kept of earlier

@@ -50,7 +50,7 @@ from llama_pack_densex.options import Mode
 from llama_pack_densex.pack import DenseXRetrievalPack
 from llama_pack_densex.propositionizers.language import compared
 from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
-from llama_pack_densex.retrieval.context import ContextMode, PropositionContextPostprocessor, assemble_context
+from llama_pack_densex.retrieval.context import ContextMode, PropositionContextPostprocessor
 from llama_pack_densex.retrieval.hits import matched_units
 from llama_pack_densex.stores.node_store import NodeRecord, span_of
 
@@ -505,9 +505,10 @@ def show_demo(data: Path | None, mode: str) -> None:
         print_heading(question)
         print_answer(answer_question(pack, question, top_k=2))
     asked, found = Counter[str](), Counter[str]()
+    context = PropositionContextPostprocessor(budget=None)
     with progress("Questions") as bar:
         for language, question, answers in bar.track(questions):
-            read = [node.node.get_content() for node in assemble_context(pack.retrieve(question))]
+            read = [node.node.get_content() for node in context.postprocess_nodes(pack.retrieve(question))]
             needed = length_until_answer(read, answers, language)
             asked[language] += 1
             found[language] += needed is not None and needed <= _READ[language]
