@@ -420,7 +420,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         """Delete documents, given by id or as documents.
 
         Args:
-            documents: The documents.
+            documents: The documents; a node of another parser that came in place of one leaves its document's others.
             purge: Whether their text is erased from the reply cache, from recordings and from the files of the embedded
                 store as well; another process that has the index open has to load it again. Of a document that is given
                 whole, what is kept of it is found also where the index does not have it. What is kept of earlier

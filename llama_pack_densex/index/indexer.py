@@ -6,6 +6,7 @@ import logging
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from itertools import groupby
 from typing import get_args
 
 from llama_index.core.schema import BaseNode
@@ -13,7 +14,7 @@ from llama_index.core.schema import BaseNode
 from llama_pack_densex.ingestion.report import Watch
 from llama_pack_densex.llm.errors import classify
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, STATUS_KEY, Granularity
-from llama_pack_densex.node_parsers.nodes import is_random_id
+from llama_pack_densex.node_parsers.nodes import PIECE, is_random_id, piece_of
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser, ParsedDocument
 from llama_pack_densex.propositionizers.base import PropositionizerError
 from llama_pack_densex.retrieval.trust import TrustMeter
@@ -87,7 +88,7 @@ class DocumentIndexer:
         ids, document_hash = self._parser.new_ids(), self._parser.document_hasher()
         there: defaultdict[str, list[str]] = defaultdict(list)  # documents by hash, each of which stands for one only
         for document_id, record in self._there.items() if self._only_changed else ():
-            there[record.hash].append(document_id)
+            there[piece_of(record.hash)[0]].append(document_id)
         unread: list[Exception] = []
         given: Counter[str] = Counter()
 
@@ -100,18 +101,22 @@ class DocumentIndexer:
                 unread.append(error)
 
         def due() -> Iterator[BaseNode]:
-            for document in read():
-                given[document.id_] += 1
-                taken = self._take(document, there, document_hash) if self._only_changed else ""
-                if taken and taken in self._there:  # and is not replaced meanwhile by another one of its file
-                    self._current.add(taken)
-                    ids.document_key(document)  # so that another one of equal text gets another id
-                    self._indexed.append(False)
-                    self._watch.unchanged(document)
-                    continue
-                self._places.append(len(self._indexed))
-                self._indexed.append(True)
-                yield document
+            for document_id, group in groupby(read(), lambda one: one.ref_doc_id or object()):
+                # of one that comes as nodes of another parser, all are done again, or none
+                for together in [list(group)] if isinstance(document_id, str) else ([one] for one in group):
+                    given.update(one.id_ for one in together)
+                    taken = self._take(together, there, document_hash) if self._only_changed else ""
+                    if taken and taken in self._there:  # and is not replaced meanwhile by another one of its file
+                        self._current.add(taken)
+                        for document in together:
+                            ids.document_key(document)  # so that another one of equal text gets another id
+                            self._indexed.append(False)
+                            self._watch.unchanged(document)
+                        continue
+                    for document in together:
+                        self._places.append(len(self._indexed))
+                        self._indexed.append(True)
+                        yield document
 
         try:
             with closing(self._parser.stream(due(), self._watch.passage, ids)) as stream:
@@ -133,23 +138,28 @@ class DocumentIndexer:
         return self._indexed
 
     def _take(
-        self, document: BaseNode, there: Mapping[str, list[str]], document_hash: Callable[[BaseNode], str]
+        self, together: Sequence[BaseNode], there: Mapping[str, list[str]], document_hash: Callable[[BaseNode], str]
     ) -> str:
-        """The id under which the index has a document as it is, if any; that one is taken out of what is there."""
-        if document.source_node is not None:  # a node of another parser says nothing of all of its document
-            return ""
+        """The id under which the index has a document as it is, if any; that one is taken out of what is there.
+
+        Args:
+            together: The document, or all nodes that another parser made of it.
+        """
+        own, is_whole = together[0].ref_doc_id or together[0].id_, not together[0].source_node
         try:
-            alike = there.get(document_hash(document), [])
+            mark = "" if is_whole else PIECE
+            hashes = sorted(mark + document_hash(one) for one in together if one.get_content().strip())
         except Exception:  # as of metadata that cannot be hashed: the parser says what is wrong
             return ""
-        taken = document.id_ if document.id_ in alike else ""
-        if not taken and is_random_id(document.id_):
-            # of files of equal text each has its own, as far as it can be
-            file, known = file_of(document.metadata), self._there
-            made_up = filter(is_random_id, alike)
-            taken = min(made_up, key=lambda one: known.get(one, DocumentRecord()).file != file, default="")
-        if taken:
-            alike.remove(taken)
+        alike = [one for found in dict.fromkeys(hashes) for one in there.get(found, ())]
+        file, known = file_of(together[0].metadata), self._there
+        # of files of equal text each has its own, as far as it can be
+        made_up = sorted(filter(is_random_id, alike), key=lambda one: known.get(one, DocumentRecord()).file != file)
+        alike = [own] if own in alike else made_up if is_random_id(own) else []
+        taken = next((one for one in alike if is_whole or sorted(self._index.pieces(one).values()) == hashes), "")
+        for found in hashes:
+            if taken in there.get(found, ()):
+                there[found].remove(taken)
         return taken
 
     def _add(self, parsed: ParsedDocument) -> None:
@@ -207,10 +217,10 @@ class DocumentIndexer:
         growing = sources & self._current if self._only_changed else sources
         self._current.update(document.ref_doc_id or document.id_ for document in given)
         # a file may be several documents
-        files = {file_of(one.metadata) for one in given if is_random_id(one.id_) or _is_named_by_file(one)}
+        files = {file_of(one.metadata): None for one in given if is_random_id(one.id_) or _is_named_by_file(one)}
         read = [document_id for file in files for document_id in self._made_up.get(file, ())]
         earlier = [document_id for document_id in read if document_id in there and document_id not in self._current]
-        files = {there[document_id].file for document_id in earlier}
+        files = {there[document_id].file: None for document_id in earlier}
         were_there = [document.id_ in there or file_of(document.metadata) in files for document in given]
         replaced = [document.id_ for document in given if document.id_ in there] + earlier
         replaced += sources - growing

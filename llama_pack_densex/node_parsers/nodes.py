@@ -16,6 +16,8 @@ from typing import Any
 
 from llama_index.core.bridge.pydantic import Field
 from llama_index.core.node_parser import NodeParser, SentenceSplitter, TextSplitter
+from llama_index.core.node_parser.interface import MetadataAwareTextSplitter
+from llama_index.core.node_parser.node_utils import build_nodes_from_splits
 from llama_index.core.schema import (
     BaseNode,
     Document,
@@ -57,11 +59,11 @@ from llama_pack_densex.propositionizers.sentences import (
     sentence_spans,
 )
 
+_QUIET_SIZE = 50  # of smaller chunks core prints to stdout that metadata make them small, even where there are none
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "llama-pack-densex")
 _INCOMPLETE = "incomplete: "
-_OWN_HASH = 48  # characters of a document's hash that are of itself; the others tell the propositionizer
 PIECE = "piece: "
-"""In place of the hash of a document that came as nodes of another parser: it is never known to be unchanged."""
+"""Before the hash and the id of a node that another parser made: of one document there are several."""
 _HEADED = (".md", ".markdown", ".rst", ".adoc", ".asciidoc", ".html", ".htm", ".xhtml")
 _SPACE = re.compile(r"\s*")
 
@@ -111,7 +113,7 @@ class DocumentNodes:
         self._document, self._settings = document, settings
         self._hash = settings.document_hash(document)
         if document.source_node:
-            self._hash = f"{PIECE}{self._hash[_OWN_HASH:]}"
+            self._hash = f"{PIECE}{self._hash} {document.id_}"
         self._node_id = settings.ids.of_document(settings.ids.document_key(document))
         self._source = document.source_node or RelatedNodeInfo(
             node_id=document.id_, node_type=ObjectType.DOCUMENT, hash=document.hash
@@ -329,12 +331,19 @@ def content_hash(*parts: Any) -> str:
 
 def is_made_by(document_hash: str, fingerprint: str) -> bool:
     """Whether a document with this hash has its propositions from the propositionizer with this fingerprint."""
-    return document_hash.endswith(_maker(fingerprint))
+    return piece_of(document_hash)[0].endswith(_maker(fingerprint))
+
+
+def piece_of(document_hash: str) -> tuple[str, str | None]:
+    """A hash without, and the id of the node that another parser made, if it is of one."""
+    before, mark, rest = document_hash.partition(PIECE)
+    own, _, node_id = rest.partition(" ")
+    return f"{before}{mark}{own}", node_id or None
 
 
 def marked(document_hash: str, fingerprint: str) -> str:
     """A document's hash that tells what its propositions are from."""
-    return document_hash[:_OWN_HASH] + _maker(fingerprint)
+    return document_hash[:48] + _maker(fingerprint)
 
 
 def _maker(fingerprint: str) -> str:
@@ -454,7 +463,7 @@ def _split_once(
         **appearance(document),
     )
     try:
-        made = parser.get_nodes_from_documents([source]) if text.strip() else []
+        made = _run(parser, source) if text.strip() else []
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{parser.class_name()} cannot split document {document.id_!r}: {error}") from error
     nodes = [node for node in made if node.get_content().strip() and not node.child_nodes]
@@ -463,6 +472,16 @@ def _split_once(
     offset = _offset(document, above)
     for node, span in zip(nodes, locate([node.get_content() for node in nodes], text), strict=True):
         yield node, None if span is None or offset is None else (span[0] + offset, span[1] + offset)
+
+
+def _run(parser: NodeParser, source: Document) -> list[BaseNode]:
+    size = getattr(parser, "chunk_size", None)
+    if not isinstance(parser, MetadataAwareTextSplitter) or size is None or size >= _QUIET_SIZE:
+        return parser.get_nodes_from_documents([source])
+    made = build_nodes_from_splits(parser.split_text(source.text), source, id_func=parser.id_func)
+    for node in made:
+        node.metadata = dict(source.metadata) if parser.include_metadata else {}
+    return list(made)
 
 
 def _offset(document: BaseNode, above: BasePiece | None) -> int | None:
@@ -581,10 +600,6 @@ class PassageNodeParser(SentenceSplitter):
     @classmethod
     def class_name(cls) -> str:
         return "PassageNodeParser"
-
-    def split_text_metadata_aware(self, text: str, metadata_str: str) -> list[str]:
-        """The passages, which no metadata shrink; core's prints to stdout of small ones."""
-        return self.split_text(text)
 
 
 def _sentences_under_headings(text: str) -> list[str]:

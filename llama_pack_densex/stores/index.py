@@ -18,7 +18,8 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode, MetadataMode
 from llama_index.core.vector_stores.types import VectorStoreQuery
 
-from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
+from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY
+from llama_pack_densex.node_parsers.nodes import PIECE, piece_of
 from llama_pack_densex.stores.folder import IndexFolder
 from llama_pack_densex.stores.lance import LanceNodes
 from llama_pack_densex.stores.lance_table import TableVersion, same_dimension
@@ -113,8 +114,21 @@ class NodeIndex:
 
     def passage_texts(self, document_ids: Sequence[str]) -> list[str]:
         """The texts of the passages of some documents."""
-        nodes = self.store.fetch(sorted(self.store.node_ids(document_ids))).values()
-        return [node.get_content() for node in nodes if node.metadata.get(GRANULARITY_KEY) == "passage"]
+        nodes = [node for node in self._of(document_ids) if node.metadata.get(GRANULARITY_KEY) == "passage"]
+        return [*(node.get_content() for node in nodes), *(one.text for one in self._made_of({*document_ids}))]
+
+    def pieces(self, document_id: str) -> dict[str, str]:
+        """Of a document that came as nodes of another parser, by their ids what tells whether each changed."""
+        return {node_id: own for own, node_id in map(_piece, self._of([document_id])) if node_id}
+
+    def _of(self, document_ids: Sequence[str]) -> Collection[BaseNode]:
+        return self.store.fetch(sorted(self.store.node_ids(document_ids))).values()
+
+    def _made_of(self, piece_ids: Collection[str]) -> list[NodeRecord]:
+        """The passages that were made of some nodes of another parser."""
+        if not any(PIECE in one.hash for one in self.documents().values()):
+            return []  # without going through the whole index
+        return [one for one in self.records("passage") if piece_of(one.document_hash)[1] in piece_ids]
 
     def begin_search(self, question: VectorStoreQuery) -> Callable[[], list[FoundNode]]:
         """Look for the nodes nearest to a question while something else is done; what is returned waits for them.
@@ -217,12 +231,17 @@ class NodeIndex:
             self.beside.replace(document_ids, nodes, growing)
 
     def delete(self, document_ids: Sequence[str]) -> list[str]:
-        """Delete documents, and say which of them were there."""
+        """Delete documents, or nodes of another parser that came in place of one, and say which of them were there."""
         given, there = list(dict.fromkeys(document_ids)), self.documents() if document_ids else {}
         # of some the store may have but a part that nothing lists, since a writer was stopped
         known = [one for one in given if one in there or self.store.node_ids([one])]
+        made = self._made_of({*given} - {*known})
         self.replace(given, [])
-        return known
+        pieces, passages = {piece_of(one.document_hash)[1] for one in made}, {one.id for one in made}
+        for document_id in {one.document_id for one in made} - {*known}:  # the rest of it is written anew
+            rest = (node for node in self._of([document_id]) if getattr(node, "index_id", "") not in passages)
+            self.replace([document_id], [node for node in rest if _piece(node)[1] not in pieces])
+        return [one for one in given if one in known or one in pieces]
 
     def compact(self) -> None:
         """See `NodeStore.compact`."""
@@ -408,6 +427,10 @@ class NodeIndex:
                 object.__setattr__(node, "embedding", np.asarray(embedding, np.float32))
             else:
                 node.embedding = embedding
+
+
+def _piece(node: BaseNode) -> tuple[str, str | None]:
+    return piece_of(str(node.metadata.get(DOCUMENT_HASH_KEY, "")))
 
 
 def about(store: NodeStore) -> Manifest | None:

@@ -276,15 +276,39 @@ def test_nodes_of_another_parser_are_documents_in_pieces(make: Callable[[], Any]
     assert kept(pack) == sorted(node.get_content() for node in changed)
 
 
+def parsed_anew(node: BaseNode) -> BaseNode:
+    return node.model_copy(update={"id_": str(uuid.uuid4())})
+
+
 @pytest.mark.parametrize("make", [lambda: None, SimpleVectorStore, chroma, qdrant])
-def test_nodes_of_another_parser_are_refreshed_and_deleted_with_their_document(make: Callable[[], Any]) -> None:
+@pytest.mark.parametrize("named", [lambda node: node, lambda node: node.node_id, parsed_anew])
+@pytest.mark.parametrize("mode", ["recursive", "auto_merging"])
+def test_a_node_of_another_parser_is_deleted_alone(
+    make: Callable[[], Any], named: Callable[[BaseNode], Any], mode: Any, tmp_path: Path
+) -> None:
     given = nodes_of_wells(4, "in town", id_="wells")
-    pack = DenseXRetrievalPack([*given, OTHER], vector_store=make(), **OPTIONS)
-    assert set(pack.documents()) == {"wells", OTHER.id_}
-    assert pack.refresh([*given[:3], OTHER]) == [True, True, True, False]
-    assert kept(pack) == sorted(node.get_content() for node in (*given[:3], OTHER))
-    assert pack.delete("wells") == 1
+    pack = DenseXRetrievalPack([*given, OTHER], vector_store=make(), persist_dir=tmp_path, mode=mode, **OPTIONS)
+    assert pack.delete([named(given[1]), "", "never there"], purge=True) == 1
+    assert kept(pack) == sorted(node.get_content() for node in (given[0], *given[2:], OTHER))
+    assert not any("Well 1" in found.text for found in pack.retrieve("Is well 1 in town deep?", 9))
+    assert any("Well 2" in found.text for found in pack.retrieve("Is well 2 in town deep?", 1))
+    assert pack.missing_links == 0
+    assert pack.delete(named(given[1])) == 0
+    assert pack.delete(given[2:]) == 2
+    assert pack.delete(["wells"]) == 1
     assert kept(pack) == [OTHER.text]
+
+
+@pytest.mark.parametrize("make", [lambda: None, SimpleVectorStore, chroma, qdrant])
+@pytest.mark.parametrize("source", SOURCES)
+def test_unchanged_nodes_of_another_parser_are_left_alone(make: Callable[[], Any], source: dict[str, Any]) -> None:
+    given, other = nodes_of_wells(3, "in town", **source), nodes_of_wells(2, "by the sea", id_="sea")
+    pack = DenseXRetrievalPack([*given, OTHER, *other], vector_store=make(), **OPTIONS)
+    again = nodes_of_wells(3, "in town", **source)
+    assert pack.refresh(iter([*other, OTHER, *again])) == [False] * 6
+    assert kept(pack) == sorted(node.get_content() for node in (*given, OTHER, *other))
+    assert pack.refresh([*again[:2], *other]) == [True, True, False, False]
+    assert kept(pack) == sorted(node.get_content() for node in (*again[:2], OTHER, *other))
 
 
 @pytest.mark.parametrize(("make", "source"), [(lambda: None, SOURCES[1]), (chroma, SOURCES[0])])
