@@ -332,6 +332,7 @@ def test_each_row_of_a_sheet_can_be_understood_alone(tmp_path: Path) -> None:
         sheet.append(row)
     for span in ("A1:F1", "A3:A4", "B3:B4", "C3:D3", "E3:E4", "F3:F4", "A5:A6", "A7:F8"):
         sheet.merge_cells(span)
+    sheet["F5"].number_format = sheet["F6"].number_format = "0%"
     sheet["H999"].font = openpyxl.styles.Font(bold=True)
     for row in (["始め", "長さ"], [time(9, 0), timedelta(hours=30)]):
         other.append(row)
@@ -345,9 +346,9 @@ def test_each_row_of_a_sheet_can_be_understood_alone(tmp_path: Path) -> None:
     assert prices.text.split("\n\n\n") == [
         "# 価格\n\n2024年度の価格",
         "| 分類 | 緑茶 |\n| --- | --- |\n| 商品 | 煎茶 |\n| 価格 税抜 | 500 |\n| 税込 | 550 |\n"
-        "| 発売 | 2024-05-01 |\n| 割引 | 0.07 |",
+        "| 発売 | 2024-05-01 |\n| 割引 | 7% |",
         "| 分類 | 緑茶 |\n| --- | --- |\n| 商品 | 玉露\\|上 |\n| 価格 税抜 | 0.3 |\n| 発売 | 2024-06-02 |\n"
-        "| 割引 | 1 |",
+        "| 割引 | 100% |",
         "※予告なく変わる。",
     ]
     assert leave.text == "# 休暇\n\n| 始め | 09:00:00 |\n| --- | --- |\n| 長さ | 1 day, 6:00:00 |"

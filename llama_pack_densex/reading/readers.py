@@ -173,6 +173,8 @@ def _said(cell: Any) -> str:
     value = cell.value
     if isinstance(value, int | float) and cell._style.numFmtId in _JAPANESE_DATES:
         value = from_excel(value, cell.parent.parent.epoch)
+    if isinstance(value, int | float) and "%" in cell.number_format:
+        return f"{100 * value:.15g}%"
     return f"{value:.15g}" if isinstance(value, float) else str(value).removesuffix(" 00:00:00")  # of a date
 
 
