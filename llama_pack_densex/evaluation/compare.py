@@ -319,8 +319,8 @@ class _Run:
         judged = Judged(judging.score(corpus.dataset, findings, in_passages, corpus.depth))
         if self.reader is not None:
             self._read(judged, findings, self.reader, f"{strategy.name}: reading")
-        if built.query_engine is not None:
-            self._ask(judged, findings, answers.by_engine(built.query_engine), strategy.name)
+        if (engine := built.query_engine) is not None:
+            self._ask(judged, findings, lambda question: engine.query(question.text), strategy.name)
         elif self.reader is not None and self.judged_by is not None:
             self._ask(judged, findings, answers.reading(read, self.reader), strategy.name)
         spent = self._spent - before

@@ -11,7 +11,7 @@ from itertools import chain, count, groupby
 from pathlib import Path
 from typing import Any
 
-from llama_index.core.schema import Document
+from llama_index.core.schema import Document, MediaResource
 
 from llama_pack_densex.evaluation.records import (
     DatasetError,
@@ -106,12 +106,12 @@ class EvaluationSet:
         Its id is `articleid/n`, where `n` counts an article's passages from 0.
         """
         return [
-            Document(
-                id_=f"{document.id_}/{number}",
-                text=document.text[start:end],
-                metadata=dict(document.metadata),
-                excluded_embed_metadata_keys=list(document.excluded_embed_metadata_keys),
-                excluded_llm_metadata_keys=list(document.excluded_llm_metadata_keys),
+            document.model_copy(
+                update={
+                    "id_": f"{document.id_}/{number}",
+                    "text_resource": MediaResource(text=document.text[start:end]),
+                    "metadata": dict(document.metadata),
+                }
             )
             for document in self.documents
             for number, (start, end) in enumerate(self.passages_of(document))

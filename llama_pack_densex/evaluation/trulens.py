@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -216,8 +217,7 @@ def _contained() -> Iterator[None]:
     """Keep what TruLens prints, logs (it quotes documents) and sets from the process."""
     loggers = [logging.getLogger(name) for name in ("trulens", "opentelemetry", "dotenv.main")]
     levels = [logger.level for logger in loggers]
-    environment = dict(os.environ)
-    with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
+    with warnings.catch_warnings(), redirect_stdout(io.StringIO()), patch.dict(os.environ):
         warnings.simplefilter("ignore")
         for logger in loggers:
             logger.setLevel(logging.CRITICAL)
@@ -226,6 +226,3 @@ def _contained() -> Iterator[None]:
         finally:
             for logger, level in zip(loggers, levels, strict=True):
                 logger.setLevel(level)
-            for name in os.environ.keys() - environment.keys():
-                del os.environ[name]
-            os.environ.update(environment)
