@@ -12,14 +12,12 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import fmean
-from typing import Any, TypeVar
+from typing import Any
 
 from llama_index.core import Settings, evaluation
-from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.response.schema import RESPONSE_TYPE
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.response_synthesizers import get_response_synthesizer
@@ -28,7 +26,7 @@ from llama_index.core.schema import MetadataMode, NodeWithScore
 from llama_pack_densex.answering.citations import plain_answer
 from llama_pack_densex.evaluation.datasets import Question
 from llama_pack_densex.evaluation.judging import contains_answer
-from llama_pack_densex.evaluation.models import AskingFailed, KeptLLM, Step
+from llama_pack_densex.evaluation.models import AskingFailed, KeptLLM, Step, at_once
 from llama_pack_densex.evaluation.runs import Scores
 from llama_pack_densex.llm.errors import LLMError
 from llama_pack_densex.propositionizers.language import sendable
@@ -40,9 +38,6 @@ TRIAD = ("context_relevance", "groundedness", "answer_relevance")
 
 _VERDICT = re.compile(r"\[RESULT\]\W*?(-?\d+(?:\.\d+)?)(?:\s*/\s*(\d+))?", re.IGNORECASE)
 _YES_OR_NO = re.compile(r"(?<![a-z])(yes|no)(?![a-z])", re.IGNORECASE)
-_AT_ONCE = 8  # answers and verdicts that are waited for
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -109,11 +104,6 @@ Asked = Callable[[Question], RESPONSE_TYPE]
 """Answers a question."""
 
 
-def by_engine(engine: BaseQueryEngine) -> Asked:
-    """What answers by a query engine."""
-    return lambda question: engine.query(question.text)
-
-
 def reading(read: Mapping[str, list[NodeWithScore]], llm: KeptLLM) -> Asked:
     """What answers as LlamaIndex's own query engine does, with its own prompts.
 
@@ -149,7 +139,7 @@ def answer_questions(asked: Asked, questions: Sequence[Question], step: Step) ->
 
     ids = [question.id for question in questions]
     try:
-        return dict(zip(ids, _at_once(ask, questions, step), strict=True))
+        return dict(zip(ids, at_once(ask, questions, step), strict=True))
     except LLMError as error:
         return dict.fromkeys(ids, f"the LLM stopped: {error}")
 
@@ -260,7 +250,7 @@ def verdicts_of(llm: KeptLLM, wanted: Sequence[Wanted], step: Step, name: str) -
     # core writes defaults into its Settings where the evaluators read them; the models are not among them
     unset = [each for each, value in vars(Settings).items() if value is None and each not in ("_llm", "_embed_model")]
     try:
-        return _at_once(judge, wanted, step)
+        return at_once(judge, wanted, step)
     finally:
         for each in unset:
             setattr(Settings, each, None)
@@ -283,13 +273,3 @@ def _read_yes_or_no(reply: str) -> float | None:
     first = _YES_OR_NO.match(reply)
     said = {first[1]} if first else set(_YES_OR_NO.findall(reply))
     return float(said == {"yes"}) if len(said) == 1 else None
-
-
-def _at_once(work: Callable[[T], R], items: Sequence[T], step: Step) -> list[R]:
-    """Do something with each of the items, some at a time; the first error ends it."""
-    done: list[R] = []
-    with ThreadPoolExecutor(_AT_ONCE) as threads:
-        for result in threads.map(work, items):  # which gives up what has not begun where this is left
-            done.append(result)
-            step(len(done), len(items))
-    return done

@@ -165,7 +165,7 @@ def compare(
             cached.embed_queries([question.text for question in dataset.questions])
         run = _Run(
             corpus=Corpus(dataset, depth, cached, propositionizer, headers),
-            judge=Judge(dataset, READER_LENGTHS if reader is not None else ()),
+            judge=Judge(dataset),
             reader=reader,
             judged_by=judged_by,
             verdicts=verdicts,
@@ -287,22 +287,22 @@ class _Run:
         units = corpus.take_embedded() if built.units is None else built.units
         findings: dict[str, Finding] = {}
         read: dict[str, list[NodeWithScore]] = {}
+        contexts: dict[str, list[str]] = {}
+        took: list[float] = []
         for question in questions:
             if question.candidates:  # others of equal text may have others
                 corpus.candidates[question.text] = question.candidates
             started = time.perf_counter()
             results = built.retriever.retrieve(question.text)
-            took = time.perf_counter() - started
+            took.append(time.perf_counter() - started)
             default = results[: strategy.context_k]
             if built.context_retriever is not None:
                 default = built.context_retriever.retrieve(question.text)
             read[question.id] = _context(strategy, question, default)
-            context, default_context = (
-                [found.node.get_content(metadata_mode=MetadataMode.NONE) for found in some]
-                for some in (_context(strategy, question, results[: corpus.depth]), read[question.id])
+            contexts[question.id] = _texts(_context(strategy, question, results[: corpus.depth]))
+            findings[question.id] = self.judge.finding(
+                question, [result.node for result in results], contexts[question.id], _texts(read[question.id])
             )
-            nodes = [result.node for result in results]
-            findings[question.id] = self.judge.finding(question, nodes, context, default_context, took)
             self.tell(name, len(findings), len(questions))
         unlocated = sum(finding.unlocated for finding in findings.values())
         if unlocated and corpus.documents:
@@ -318,9 +318,9 @@ class _Run:
             }
         judged = Judged(judging.score(corpus.dataset, findings, in_passages, corpus.depth))
         if self.reader is not None:
-            self._read(judged, findings, self.reader, f"{strategy.name}: reading")
-        if built.query_engine is not None:
-            self._ask(judged, findings, answers.by_engine(built.query_engine), strategy.name)
+            self._read(judged, contexts, self.reader, f"{strategy.name}: reading")
+        if (engine := built.query_engine) is not None:
+            self._ask(judged, findings, lambda question: engine.query(question.text), strategy.name)
         elif self.reader is not None and self.judged_by is not None:
             self._ask(judged, findings, answers.reading(read, self.reader), strategy.name)
         spent = self._spent - before
@@ -328,7 +328,7 @@ class _Run:
             units=len(units),
             tokens=sum(map(corpus.count_tokens, units)),
             index_seconds=index_seconds,
-            query_ms=1000 * statistics.median(found.seconds for found in findings.values()),
+            query_ms=1000 * statistics.median(took),
             context_words=statistics.fmean(found.context_words for found in findings.values()),
             context_k=strategy.context_k,
             llm_calls=spent.calls,
@@ -348,13 +348,13 @@ class _Run:
         )
         return _Observed(result, judged.scores, findings)
 
-    def _read(self, judged: Judged, findings: Mapping[str, Finding], reader: KeptLLM, name: str) -> None:
+    def _read(self, judged: Judged, contexts: Mapping[str, list[str]], reader: KeptLLM, name: str) -> None:
         """Have an LLM answer from the beginning of each context, and score it: `em@100`, `f1@100` and so on."""
         work = [(length, each) for length in READER_LENGTHS for each in self.corpus.dataset.questions if each.answers]
-        prompts = [
-            [ChatMessage(_PROMPT.format(context="\n\n".join(findings[each.id].read[length]), question=each.text))]
-            for length, each in work
-        ]
+        prompts = []
+        for length, each in work:
+            context = "\n\n".join(judging.first_words(contexts[each.id], length, self.corpus.language))
+            prompts.append([ChatMessage(_PROMPT.format(context=context, question=each.text))])
         try:
             replies: Sequence[str | Failure] = reader.ask(prompts, partial(self.tell, name))
         except LLMError as error:
@@ -389,6 +389,10 @@ def _context(strategy: Strategy, question: Question, results: Sequence[NodeWithS
     for postprocessor in strategy.node_postprocessors:
         nodes = postprocessor.postprocess_nodes(nodes, query_bundle=QueryBundle(question.text))
     return nodes
+
+
+def _texts(nodes: Sequence[NodeWithScore]) -> list[str]:
+    return [found.node.get_content(metadata_mode=MetadataMode.NONE) for found in nodes]
 
 
 def _questions(dataset: EvaluationSet, observed: Sequence[_Observed]) -> Iterator[report.QuestionResult]:

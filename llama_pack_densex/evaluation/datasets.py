@@ -11,7 +11,7 @@ from itertools import chain, count, groupby
 from pathlib import Path
 from typing import Any
 
-from llama_index.core.schema import Document
+from llama_index.core.schema import Document, MediaResource
 
 from llama_pack_densex.evaluation.records import (
     DatasetError,
@@ -106,12 +106,12 @@ class EvaluationSet:
         Its id is `articleid/n`, where `n` counts an article's passages from 0.
         """
         return [
-            Document(
-                id_=f"{document.id_}/{number}",
-                text=document.text[start:end],
-                metadata=dict(document.metadata),
-                excluded_embed_metadata_keys=list(document.excluded_embed_metadata_keys),
-                excluded_llm_metadata_keys=list(document.excluded_llm_metadata_keys),
+            document.model_copy(
+                update={
+                    "id_": f"{document.id_}/{number}",
+                    "text_resource": MediaResource(text=document.text[start:end]),
+                    "metadata": dict(document.metadata),
+                }
             )
             for document in self.documents
             for number, (start, end) in enumerate(self.passages_of(document))
@@ -187,14 +187,14 @@ def read_questions(
 
 
 def languages_of(path: str | Path) -> list[str]:
-    """The languages that a file's questions say they are in.
+    """The languages that a file's questions are in: those that they say, or that their scripts tell, where they differ.
 
     Raises:
         DatasetError: As `read_dataset`.
         OSError: The file cannot be read.
     """
     path = Path(path)
-    return [] if path.is_dir() else _said(_read_questions(path))
+    return [] if path.is_dir() else sorted({*_languages(list(_read_questions(path)))} - {""})
 
 
 def to_dataset(
@@ -308,15 +308,16 @@ def _read(path: Path, documents: Path | None, split: str, language: str, *, alon
             f"{', '.join(_JQARA_FIELDS)}"
         )
     asked = list(records)
-    said = _said(asked)
+    said = sorted({record.text("language", default="") for record in asked} - {""})
     if len(said) > 1 and not language:
         raise DatasetError(
             f"{path}: its questions are in {' and '.join(said)}: say which are meant (language=, --language)"
         )
     language = language or "".join(said)
-    meant = [record for record in asked if record.text("language", default="") in ("", language)]
-    if not meant:
+    meant = [record for record, one in zip(asked, _languages(asked), strict=True) if one in ("", language)]
+    if said and not meant:
         raise DatasetError(f"{path}: there are no questions in {language!r}; there are some in {', '.join(said)}")
+    meant = meant or asked
     if documents is not None and documents.is_file():
         return replace(_read_dpr(meant, documents), language=language)
     questions = [_own_question(record, number) for number, record in enumerate(meant, 1)]
@@ -331,9 +332,16 @@ def _read(path: Path, documents: Path | None, split: str, language: str, *, alon
     return EvaluationSet(language=language, documents=texts, questions=questions)
 
 
-def _said(asked: Iterable[Record]) -> list[str]:
-    """The languages that questions say they are in."""
-    return sorted({record.text("language", default="") for record in asked} - {""})
+def _languages(asked: Sequence[Record]) -> list[str]:
+    """What each of a file's questions says that it is in; where none does and some have a script of their own, that."""
+    said = [record.text("language", default="") for record in asked]
+    if any(said) or any(record.fields.keys() >= set(_JQARA_FIELDS) for record in asked[:1]):
+        return said
+    texts = [record.text("question", "query", default="") for record in asked]
+    around = "\n".join(texts[:_LOOKED_AT])
+    told = [detect_language(text, around) for text in texts]
+    are_two = len({one in WITHOUT_SPACES for one in told}) > 1
+    return [one if one in WITHOUT_SPACES else "en" for one in told] if are_two else said
 
 
 # The formats, a function each. Names, and languages that a format does not imply, are `read_dataset`'s.

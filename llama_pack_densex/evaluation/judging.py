@@ -13,7 +13,7 @@ import unicodedata
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import takewhile
 from typing import Any
@@ -67,8 +67,6 @@ class Finding:
         unlocated: How many are nowhere in the documents.
         context_words: The length of the default context.
         in_context: Whether an answer is in the default context.
-        seconds: How long the search took.
-        read: Length to the beginning of the context with that length, for a reader LLM.
         answer: What the strategy's query engine answered.
     """
 
@@ -85,8 +83,6 @@ class Finding:
     unlocated: int = 0
     context_words: int = 0
     in_context: bool = False
-    seconds: float = 0.0
-    read: Mapping[int, list[str]] = field(default_factory=dict)
     answer: str = ""
 
     def to_dict(self) -> dict[str, Any]:
@@ -106,14 +102,12 @@ class Judge:
 
     Args:
         dataset: Documents and questions.
-        reader_lengths: The lengths of context that a reader LLM will get.
     """
 
-    def __init__(self, dataset: EvaluationSet, reader_lengths: Sequence[int] = ()) -> None:
+    def __init__(self, dataset: EvaluationSet) -> None:
         self._language = dataset.language
         self._locator = Locator(dataset)
         self._titles = {document.id_: title_of(document) or document.id_ for document in dataset.documents}
-        self._reader_lengths = reader_lengths
         self._has_answer = cache(contains_answer)  # strategies find the same
 
     def finding(
@@ -122,7 +116,6 @@ class Judge:
         results: Sequence[BaseNode],
         context: Sequence[str],
         default_context: Sequence[str],
-        seconds: float,
     ) -> Finding:
         """Judge one search.
 
@@ -131,7 +124,6 @@ class Judge:
             results: The retrieved nodes, best first, before any postprocessor.
             context: What is read of as many of them as rankings look at.
             default_context: What is read by default.
-            seconds: How long the search took.
         """
         right = (tuple(question.answers), self._language)
         places = [self._locator.place(node) for node in results]
@@ -161,8 +153,6 @@ class Judge:
             unlocated=sum(place is None or place.span is None for place in places),
             context_words=context_length(default_context, self._language),
             in_context=any(contains_answer(text, *right) for text in default_context),
-            seconds=seconds,
-            read={length: first_words(context, length, self._language) for length in self._reader_lengths},
         )
 
     def _source(self, place: Place | None) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from statistics import fmean, mode
-from typing import Protocol, get_args
+from typing import get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -29,19 +29,6 @@ Texts = Sequence[str]
 
 _SHOWN = 60  # characters of a passage that is named
 _AT_ONCE = 16  # passages whose pairs of propositions are compared together
-
-
-class Similarity(Protocol):
-    """How alike two propositions are.
-
-    Attributes:
-        name: What it is, with the model behind it.
-    """
-
-    name: str
-
-    def matrices(self, pairs: Sequence[tuple[Texts, Texts]]) -> Iterator[Matrix]:
-        """For each pair of lists, how alike each text of the first (a row) and of the second (a column) are."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +87,9 @@ class PropositionReport:
     extra: list[str]
 
 
-def score_propositions(predicted: Path | Propositionizer, reference: Path, similarity: Similarity) -> PropositionReport:
+def score_propositions(
+    predicted: Path | Propositionizer, reference: Path, similarity: EmbeddingSimilarity | BertScoreSimilarity
+) -> PropositionReport:
     """Score propositions against others of the same passages, as Dense X Retrieval scores its Propositionizer.
 
     Precision and recall are those of `set_score`, passage by passage, and so is F1; each is then averaged over the
@@ -182,7 +171,7 @@ class EmbeddingSimilarity:
         self._model, self.name = resolved, f"cosine of {embed_model_identity(resolved)}"
 
     def matrices(self, pairs: Sequence[tuple[Texts, Texts]]) -> Iterator[Matrix]:
-        """See `Similarity`."""
+        """For each pair of lists, how alike each text of the first (a row) and of the second (a column) are."""
         texts = sorted(set(chain.from_iterable(chain(*pair) for pair in pairs)), key=len)  # a batch is padded
         vectors = np.asarray(self._model.get_text_embedding_batch(texts), dtype=np.float64)
         vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
@@ -216,7 +205,7 @@ class BertScoreSimilarity:
         self.name = f"BERTScore by {model}, layer {layer}, not rescaled"
 
     def matrices(self, pairs: Sequence[tuple[Texts, Texts]]) -> Iterator[Matrix]:
-        """See `Similarity`."""
+        """For each pair of lists, how alike each text of the first (a row) and of the second (a column) are."""
         for some in iter_batch(pairs, _AT_ONCE):
             compared = [(ours, theirs) for predicted, reference in some for ours in predicted for theirs in reference]
             scores = iter(self._scorer.score(*map(list, zip(*compared, strict=True)))[2].tolist())

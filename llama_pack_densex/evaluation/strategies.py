@@ -87,14 +87,12 @@ def resolve_strategies(strategies: Sequence[str | Strategy] | None) -> list[Stra
         ValueError: There is none of a name, none at all, or two have the same name.
     """
     known = built_in_strategies()
-    if strategies is None:
-        return list(known.values())
     chosen: dict[str, Strategy] = {}
-    for given in strategies:
-        given = given.replace("_", "-") if isinstance(given, str) else given  # as modes of the pack are called
-        if isinstance(given, str) and given not in known:
+    for given in known if strategies is None else strategies:
+        # as modes of the pack are called
+        strategy = known.get(given.replace("_", "-")) if isinstance(given, str) else given
+        if strategy is None:
             raise ValueError(f"there is no strategy {given!r}: use any of {', '.join(known)}")
-        strategy = known[given] if isinstance(given, str) else given
         if strategy.name in chosen:
             raise ValueError(f"there are two strategies named {strategy.name!r}")
         chosen[strategy.name] = strategy
@@ -104,12 +102,12 @@ def resolve_strategies(strategies: Sequence[str | Strategy] | None) -> list[Stra
 
 
 def _large_chunks(corpus: Corpus) -> list[BaseNode]:
-    return corpus.once("large chunks", lambda: SentenceSplitter().get_nodes_from_documents(corpus.documents))
+    return SentenceSplitter().get_nodes_from_documents(corpus.documents)
 
 
 def _small_chunks(corpus: Corpus) -> list[BaseNode]:
     splitter = SentenceSplitter(chunk_size=_SMALL_CHUNK, chunk_overlap=_SMALL_OVERLAP)
-    return corpus.once("small chunks", lambda: splitter.get_nodes_from_documents(corpus.documents))
+    return splitter.get_nodes_from_documents(corpus.documents)
 
 
 def _passages(corpus: Corpus) -> list[BaseNode]:
@@ -191,7 +189,7 @@ def _hybrid(corpus: Corpus, nodes: Callable[[Corpus], list[BaseNode]]) -> BaseRe
 
 def _contextual(corpus: Corpus, nodes: Callable[[Corpus], list[BaseNode]]) -> BaseRetriever:
     """Contextual retrieval: each chunk with a header that says where in the document it stands."""
-    chunks = [chunk.model_copy(update={"metadata": dict(chunk.metadata)}) for chunk in nodes(corpus)]  # others' too
+    chunks = nodes(corpus)
     known = {document.id_: (document, Outline(document.text)) for document in corpus.documents}
     locator = Locator(corpus.dataset)
     places = [cast("Place", locator.place(chunk)) for chunk in chunks]  # all are of these articles

@@ -338,6 +338,22 @@ def test_the_language_is_that_of_the_questions_whatever_the_documents_are_in(
     assert "measured as 'jp', and 1 of them are in another language" in caplog.text
 
 
+def test_questions_in_two_scripts_are_asked_apart_though_they_do_not_say_their_language(tmp_path: Path) -> None:
+    folder = _bilingual(tmp_path).parent
+    asked = [
+        {"question": "灯りは何色か。", "answers": ["赤い"]},
+        {"question": "What does 灯 mean?", "answers": ["The lamp"]},
+        {"question": "高速道路営業距離", "answers": ["赤い"]},
+    ]
+    questions = _write(tmp_path / "q.jsonl", asked)
+    assert languages_of(questions) == ["en", "ja"]
+    assert [one.text for one in read_dataset(questions, folder, language="ja").questions] == [
+        "灯りは何色か。", "高速道路営業距離",
+    ]  # fmt: skip
+    assert read_questions(questions, language="en").questions[0].text == "What does 灯 mean?"
+    assert languages_of(_write(tmp_path / "q.jsonl", asked[:1])) == []
+
+
 def test_a_question_that_is_no_mapping_is_named() -> None:
     with pytest.raises(DatasetError, match="question 1: expected a JSON object, and this is str"):
         read_questions(["When?"])  # type: ignore[list-item]
