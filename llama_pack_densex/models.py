@@ -15,7 +15,6 @@ from typing import Any, Literal, cast
 from llama_index.core import MockEmbedding, Settings
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import Field, PrivateAttr
-from llama_index.core.embeddings.utils import resolve_embed_model as core_resolve_embed_model
 from llama_index.core.llms import LLM, MockLLM
 from llama_index.core.utils import get_cache_dir, infer_torch_device
 
@@ -36,8 +35,6 @@ E5 = "intfloat/multilingual-e5-small"
 _MINILM = "sentence-transformers/all-MiniLM-L6-v2"  # whose weights come as a package; English only
 NONE = "none"
 """No embedding model: search by words. No LLM: propositions are sentences, answers are quotations."""
-_OF_CORE = ("default", "local", "clip")  # what LlamaIndex itself resolves as an embedding model
-
 _INSTRUCTIONS = ("query_instruction", "text_instruction")
 Pooling = Literal["cls", "mean", "pooler"]
 """Of a text's vectors the first, before any pooler; the mean of all; or what the model itself makes of them."""
@@ -125,9 +122,8 @@ def resolve_embed_model(embed_model: BaseEmbedding | str | None) -> tuple[BaseEm
     Args:
         embed_model: An embedding model; "none", to search by words; a name of `RETRIEVERS`, with or without the place
             of its weights ("contriever", "contriever:FOLDER"); the folder of a sentence-transformers model; a name with
-            a provider ("openai:text-embedding-3-small", "huggingface:BAAI/bge-m3"); what LlamaIndex resolves
-            ("local:BAAI/bge-m3"); or None for the default: the user's `Settings.embed_model` if they set one, else
-            multilingual-e5-small if it is on this machine, else none.
+            a provider ("openai:text-embedding-3-small", "huggingface:BAAI/bge-m3"); or None for the default: the user's
+            `Settings.embed_model` if they set one, else multilingual-e5-small if it is on this machine, else none.
 
     Returns:
         The model, or None for lexical search, and a phrase that says which.
@@ -147,25 +143,19 @@ def resolve_embed_model(embed_model: BaseEmbedding | str | None) -> tuple[BaseEm
         return _retriever(name, place), f"{name} ({place or RETRIEVERS[name].checkpoint})"
     if isinstance(embed_model, str) and Path(embed_model).is_dir():
         return _huggingface(embed_model), embed_model
-    if embed_model is not None and embed_model.partition(":")[0] not in _OF_CORE:
-        return _named_embed_model(embed_model), embed_model
     if embed_model is not None:
-        model = core_resolve_embed_model(embed_model)
-        return model, _name(model)
+        return _named_embed_model(embed_model), embed_model
     chosen = getattr(Settings, "_embed_model", None)
     if type(chosen) is MockEmbedding and chosen.embed_dim == 1:  # what core makes of None
         return None, "none, as Settings.embed_model says"
     if chosen is not None:
         return chosen, f"{_name(chosen)} from Settings.embed_model"
-    if not is_installed("llama_index.embeddings.huggingface"):
-        return None, f"none ({E5} would be used: {HUGGINGFACE_ADVICE})"
-    folder = cached_model(E5)
-    if folder is None:
-        return None, (
-            f"none ({E5} is not on this machine; get it once with: hf download {E5}, or pass embed_model='minilm' for "
-            "English documents)"
-        )
-    return _retriever("multilingual-e5"), E5
+    if is_installed("llama_index.embeddings.huggingface") and cached_model(E5) is not None:
+        return _retriever("multilingual-e5"), E5
+    return None, (
+        f"none ({E5} is not on this machine: {HUGGINGFACE_ADVICE}, and get it once with: hf download {E5}, or pass "
+        "embed_model='minilm' for English documents)"
+    )
 
 
 def _named_embed_model(name: str) -> BaseEmbedding:
