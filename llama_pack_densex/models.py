@@ -202,19 +202,16 @@ def with_whole_path(name: str) -> str:
 
 
 def is_same_embed_model(made_by: str, identity: str) -> bool:
-    """Whether an index that was made by a model is one of this model.
+    """Whether an index that was made by a model is one of this model, whose folder may have another name by now.
 
     Args:
         made_by: The identity that the index has kept.
         identity: What `embed_model_identity` says of the model here.
     """
-    kept, here = _HASH.search(made_by), _HASH.search(identity)
-    if kept and here:  # a folder may have another name by now
-        return kept[1] == here[1] and made_by.rpartition(": ")[0] == identity.rpartition(": ")[0]
-    return made_by == identity
+    return _FOLDER.sub("", made_by) == _FOLDER.sub("", identity)
 
 
-_HASH = re.compile(r" \(([0-9a-f]{12})\)$")
+_FOLDER = re.compile(r"(?<=: )[^:]*(?= \([0-9a-f]{12}\)$)")  # the name of one, before the hash of what it holds
 _OF_A_MODEL = (".json", ".txt", ".model", ".safetensors", ".bin", ".pt")
 _OTHER_FORMS = ("onnx", "openvino")  # the same model for other machines
 _SAMPLES, _SAMPLE = 1024, 4096
@@ -226,7 +223,7 @@ def _content_of(folder: Path) -> str:
     for file in sorted(folder.rglob("*")):
         name = file.relative_to(folder)
         is_another_form = any(part[0] == "." or part in _OTHER_FORMS for part in name.parts)
-        if name.suffix not in _OF_A_MODEL or is_another_form:
+        if name.suffix not in _OF_A_MODEL or is_another_form or not file.is_file():
             continue
         size = file.stat().st_size
         digest.update(f"{name.as_posix()} {size}\n".encode())
