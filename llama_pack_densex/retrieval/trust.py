@@ -134,9 +134,9 @@ def measured(language: str, passages: Sequence[str], embed: Embed) -> LanguageTr
     for place, passage in enumerate(passages):
         sentences = passage_sentences(passage)
         chosen = np.linspace(0, len(sentences) - 1, min(_SENTENCES, len(sentences)))
-        for sentence in (sentences[round(chosen_place)] for chosen_place in chosen):  # first, middle and last
-            own, others = frozenset(tokenize(sentence)), [*words[:place], *words[place + 1 :]]
-            if own and all(len(own & other) <= _TELLING * len(own) for other in others):
+        for sentence in (sentences[round(number)] for number in chosen):  # the first, the middle and the last
+            said, others = frozenset(tokenize(sentence)), [*words[:place], *words[place + 1 :]]
+            if said and all(len(said & other) <= _TELLING * len(said) for other in others):
                 telling.append((place, sentence))
     places = np.array([place for place, _ in telling])
     if len(set(places.tolist())) < LEAST_PASSAGES / 2:
