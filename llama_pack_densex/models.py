@@ -264,11 +264,7 @@ def _retriever(name: str, place: str = "") -> BaseEmbedding:
             return _huggingface(checkpoint, **dict(zip(_INSTRUCTIONS, known.instructions, strict=True)))
         questions = "" if place else str(cached_model(known.questions) or known.questions)
         return BiEncoderEmbedding(
-            model_name=checkpoint,
-            pooling=known.pooling,
-            normalize=known.normalize,
-            question_model_name=questions,
-            embed_batch_size=32,
+            model_name=checkpoint, pooling=known.pooling, normalize=known.normalize, question_model_name=questions
         )
     except ImportError as error:
         if known.pooling is None:  # which says what to install
@@ -302,6 +298,7 @@ class BiEncoderEmbedding(BaseEmbedding):
         ValueError: It has not the weights of such an encoder, or a folder does not hold two.
     """
 
+    embed_batch_size: int = Field(default=32, gt=0, description="Texts that are embedded together.")
     pooling: Pooling = Field(description="How a text's vectors become one.")
     normalize: bool = Field(default=False, description="Whether vectors get length 1.")
     question_model_name: str = Field(default="", description="The encoder of questions, where that is another one.")
