@@ -15,7 +15,6 @@ from typing import Any, Literal, cast
 from llama_index.core import MockEmbedding, Settings
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import Field, PrivateAttr
-from llama_index.core.embeddings.utils import resolve_embed_model as core_resolve_embed_model
 from llama_index.core.llms import LLM, MockLLM
 from llama_index.core.utils import get_cache_dir, infer_torch_device
 
@@ -36,8 +35,6 @@ E5 = "intfloat/multilingual-e5-small"
 _MINILM = "sentence-transformers/all-MiniLM-L6-v2"  # whose weights come as a package; English only
 NONE = "none"
 """No embedding model: search by words. No LLM: propositions are sentences, answers are quotations."""
-_OF_CORE = ("default", "local", "clip")  # what LlamaIndex itself resolves as an embedding model
-
 _INSTRUCTIONS = ("query_instruction", "text_instruction")
 Pooling = Literal["cls", "mean", "pooler"]
 """Of a text's vectors the first, before any pooler; the mean of all; or what the model itself makes of them."""
@@ -125,9 +122,8 @@ def resolve_embed_model(embed_model: BaseEmbedding | str | None) -> tuple[BaseEm
     Args:
         embed_model: An embedding model; "none", to search by words; a name of `RETRIEVERS`, with or without the place
             of its weights ("contriever", "contriever:FOLDER"); the folder of a sentence-transformers model; a name with
-            a provider ("openai:text-embedding-3-small", "huggingface:BAAI/bge-m3"); what LlamaIndex resolves
-            ("local:BAAI/bge-m3"); or None for the default: the user's `Settings.embed_model` if they set one, else
-            multilingual-e5-small if it is on this machine, else none.
+            a provider ("openai:text-embedding-3-small", "huggingface:BAAI/bge-m3"); or None for the default: the user's
+            `Settings.embed_model` if they set one, else multilingual-e5-small if it is on this machine, else none.
 
     Returns:
         The model, or None for lexical search, and a phrase that says which.
@@ -147,25 +143,19 @@ def resolve_embed_model(embed_model: BaseEmbedding | str | None) -> tuple[BaseEm
         return _retriever(name, place), f"{name} ({place or RETRIEVERS[name].checkpoint})"
     if isinstance(embed_model, str) and Path(embed_model).is_dir():
         return _huggingface(embed_model), embed_model
-    if embed_model is not None and embed_model.partition(":")[0] not in _OF_CORE:
-        return _named_embed_model(embed_model), embed_model
     if embed_model is not None:
-        model = core_resolve_embed_model(embed_model)
-        return model, _name(model)
+        return _named_embed_model(embed_model), embed_model
     chosen = getattr(Settings, "_embed_model", None)
     if type(chosen) is MockEmbedding and chosen.embed_dim == 1:  # what core makes of None
         return None, "none, as Settings.embed_model says"
     if chosen is not None:
         return chosen, f"{_name(chosen)} from Settings.embed_model"
-    if not is_installed("llama_index.embeddings.huggingface"):
-        return None, f"none ({E5} would be used: {HUGGINGFACE_ADVICE})"
-    folder = cached_model(E5)
-    if folder is None:
-        return None, (
-            f"none ({E5} is not on this machine; get it once with: hf download {E5}, or pass embed_model='minilm' for "
-            "English documents)"
-        )
-    return _retriever("multilingual-e5"), E5
+    if is_installed("llama_index.embeddings.huggingface") and cached_model(E5) is not None:
+        return _retriever("multilingual-e5"), E5
+    return None, (
+        f"none ({E5} is not on this machine: {HUGGINGFACE_ADVICE}, and get it once with: hf download {E5}, or pass "
+        "embed_model='minilm' for English documents)"
+    )
 
 
 def _named_embed_model(name: str) -> BaseEmbedding:
@@ -212,19 +202,16 @@ def with_whole_path(name: str) -> str:
 
 
 def is_same_embed_model(made_by: str, identity: str) -> bool:
-    """Whether an index that was made by a model is one of this model.
+    """Whether an index that was made by a model is one of this model, whose folder may have another name by now.
 
     Args:
         made_by: The identity that the index has kept.
         identity: What `embed_model_identity` says of the model here.
     """
-    kept, here = _HASH.search(made_by), _HASH.search(identity)
-    if kept and here:  # a folder may have another name by now
-        return kept[1] == here[1] and made_by.rpartition(": ")[0] == identity.rpartition(": ")[0]
-    return made_by == identity
+    return _FOLDER.sub("", made_by) == _FOLDER.sub("", identity)
 
 
-_HASH = re.compile(r" \(([0-9a-f]{12})\)$")
+_FOLDER = re.compile(r"(?<=: )[^:]*(?= \([0-9a-f]{12}\)$)")  # the name of one, before the hash of what it holds
 _OF_A_MODEL = (".json", ".txt", ".model", ".safetensors", ".bin", ".pt")
 _OTHER_FORMS = ("onnx", "openvino")  # the same model for other machines
 _SAMPLES, _SAMPLE = 1024, 4096
@@ -236,7 +223,7 @@ def _content_of(folder: Path) -> str:
     for file in sorted(folder.rglob("*")):
         name = file.relative_to(folder)
         is_another_form = any(part[0] == "." or part in _OTHER_FORMS for part in name.parts)
-        if name.suffix not in _OF_A_MODEL or is_another_form:
+        if name.suffix not in _OF_A_MODEL or is_another_form or not file.is_file():
             continue
         size = file.stat().st_size
         digest.update(f"{name.as_posix()} {size}\n".encode())
@@ -277,11 +264,7 @@ def _retriever(name: str, place: str = "") -> BaseEmbedding:
             return _huggingface(checkpoint, **dict(zip(_INSTRUCTIONS, known.instructions, strict=True)))
         questions = "" if place else str(cached_model(known.questions) or known.questions)
         return BiEncoderEmbedding(
-            model_name=checkpoint,
-            pooling=known.pooling,
-            normalize=known.normalize,
-            question_model_name=questions,
-            embed_batch_size=32,
+            model_name=checkpoint, pooling=known.pooling, normalize=known.normalize, question_model_name=questions
         )
     except ImportError as error:
         if known.pooling is None:  # which says what to install
@@ -315,6 +298,7 @@ class BiEncoderEmbedding(BaseEmbedding):
         ValueError: It has not the weights of such an encoder, or a folder does not hold two.
     """
 
+    embed_batch_size: int = Field(default=32, gt=0, description="Texts that are embedded together.")
     pooling: Pooling = Field(description="How a text's vectors become one.")
     normalize: bool = Field(default=False, description="Whether vectors get length 1.")
     question_model_name: str = Field(default="", description="The encoder of questions, where that is another one.")

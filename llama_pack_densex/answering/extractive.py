@@ -11,6 +11,8 @@ from llama_index.core.schema import NodeWithScore, QueryBundle
 
 from llama_pack_densex.answering.citations import CitedAnswer, Source, in_language, share_held, without_footnotes
 from llama_pack_densex.answering.synthesizer import Asked, SourcedSynthesizer
+from llama_pack_densex.propositionizers.base import Passage
+from llama_pack_densex.propositionizers.checks import check_propositions
 from llama_pack_densex.propositionizers.language import detect_language, on_one_line, telling_words, tokenize
 from llama_pack_densex.propositionizers.sentences import find_regions, segment
 from llama_pack_densex.retrieval.context import Fact, PropositionContextPostprocessor, count_words, rank_facts
@@ -113,7 +115,7 @@ def extract(question: str, nodes: Sequence[NodeWithScore], words: int = ANSWER_W
         is_listed = fact.unit.score >= _AS_GOOD * best.unit.score and _is_alike(fact, best)
         if any(_is_said_by(fact, other) for other in chosen):
             continue
-        if not chosen or taken + length <= (LIST_WORDS if is_listed else words):
+        if fact is best or taken + length <= (LIST_WORDS if is_listed else words):
             chosen.append(fact)
             taken += length
             paragraphs.setdefault(fact.source.node.node_id, []).append(fact)
@@ -162,8 +164,7 @@ def _states_nothing(text: str) -> bool:
 
 
 def _paragraph(facts: Sequence[Fact], number: int) -> str:
-    as_good = _AS_GOOD * facts[0].unit.score
-    ordered = sorted(facts, key=lambda fact: (fact.unit.score < as_good, fact.unit.span or (0, 0)))
+    ordered = sorted(facts, key=lambda fact: (not _goes_first(fact, facts[0]), fact.unit.span or (0, 0)))
     texts = [  # without a document's own footnotes, which lead elsewhere
         _flowing(without_footnotes(fact.unit.text).strip().removeprefix(": ")) for fact in ordered
     ]
@@ -174,6 +175,16 @@ def _paragraph(facts: Sequence[Fact], number: int) -> str:
     ]
     between = "\n\n" if any("\n" in text for text in texts) else "" if is_japanese else " "  # a table ends at that
     return between.join(quoted)
+
+
+def _goes_first(fact: Fact, best: Fact) -> bool:
+    """Whether a proposition is about as good as the best one, or is the sentence before it, which says who "it" is."""
+    text, span, then = best.unit.text, fact.unit.span, best.unit.span
+    if fact.unit.score >= _AS_GOOD * best.unit.score:
+        return True
+    if span is None or then is None or not 0 <= then[0] - span[1] <= 2:
+        return False
+    return any(finding.kind == "self_containedness" for finding in check_propositions(Passage(text), [text]))
 
 
 def _flowing(text: str) -> str:

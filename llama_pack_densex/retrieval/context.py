@@ -173,9 +173,33 @@ class _Context:
                 self.add_windows([(node, None)], 0, fill=True)
 
     def add_windows(self, said: Sequence[Said], width: int, fill: bool = False) -> None:
-        """Add of each passage the sentences around its units, as many as fit."""
-        above = list(self.nodes)
-        self.nodes = [*above, *windows(said, width, lambda shown: self.holds([*above, *shown]), fill)]
+        """Add of each passage the sentences around its matched units, in reading order; overlaps are merged.
+
+        Args:
+            said: The matched units, best first. One whose window does not fit gets its own sentences alone, or is left
+                out; a passage stands where its best unit stood.
+            width: Sentences before and after each unit.
+            fill: Whether the windows grow, the best unit's first, until nothing more fits.
+        """
+        sources = {source.node.node_id: source for source, _ in reversed(said)}
+        passages = {node_id: _Passage(source) for node_id, source in sources.items()}
+        own = [(source.node.node_id, passages[source.node.node_id].places(unit)) for source, unit in said]
+        above, shown = self.nodes, dict[str, frozenset[int]]()
+        while True:
+            before = shown
+            for node_id, places in own:
+                for more in (passages[node_id].around(places, width), places):
+                    there = shown.get(node_id, frozenset())
+                    if not places or more <= there:
+                        continue
+                    attempt = {**shown, node_id: there | more}
+                    nodes = [*above, *(passages[key].show(some) for key, some in attempt.items())]
+                    if self.holds(nodes):
+                        shown, self.nodes = attempt, nodes
+                        break
+            if not fill or shown == before:
+                break
+            width += 1
 
     def add_facts(self, ranked: Sequence[Fact], words: float) -> list[Fact]:
         """Begin with a node of facts, and return them."""
@@ -226,7 +250,16 @@ def rank_facts(nodes: Sequence[NodeWithScore]) -> list[Fact]:
     a good unit of a good passage comes first. A unit that was itself retrieved counts as found by itself, and belongs
     to its passage where that was retrieved too.
     """
-    found = _gather(nodes)
+    by_id = {node.node.node_id: node for node in nodes}
+    facts: dict[str, Fact] = {}
+    for node in nodes:
+        units = matched_units(node.node)
+        if not units and is_unit(node):
+            units = [MatchedUnit.of(node.node, node.score or 0.0)]
+        passage = by_id.get(node.node.index_id, node) if isinstance(node.node, IndexNode) else node
+        for unit in units:
+            facts.setdefault(unit.id, Fact(unit, passage))
+    found = list(facts.values())
     best_unit = max((abs(fact.unit.score) for fact in found), default=0.0) or 1.0
     best_node = max((abs(fact.source.score or 0.0) for fact in found), default=0.0) or 1.0
     found.sort(
@@ -267,19 +300,6 @@ def render_facts(facts: Sequence[Fact]) -> str:
     return "\n\n".join("\n".join([title, *lines] if title else lines) for title, lines in groups.items())
 
 
-def _gather(nodes: Sequence[NodeWithScore]) -> list[Fact]:
-    by_id = {node.node.node_id: node for node in nodes}
-    facts: dict[str, Fact] = {}
-    for node in nodes:
-        units = matched_units(node.node)
-        if not units and is_unit(node):
-            units = [MatchedUnit.of(node.node, node.score or 0.0)]
-        passage = by_id.get(node.node.index_id, node) if isinstance(node.node, IndexNode) else node
-        for unit in units:
-            facts.setdefault(unit.id, Fact(unit, passage))
-    return list(facts.values())
-
-
 def _without_repetition(facts: Iterable[Fact]) -> Iterable[Fact]:
     said: list[tuple[set[str], set[str]]] = []
     for fact in facts:
@@ -288,37 +308,6 @@ def _without_repetition(facts: Iterable[Fact]) -> Iterable[Fact]:
         if not any(len(tokens & other) >= least and distinctive <= others for other, others in said):
             said.append((tokens, distinctive))
             yield fact
-
-
-def windows(
-    said: Sequence[Said], width: int, fits: Callable[[Sequence[NodeWithScore]], bool], fill: bool = False
-) -> list[NodeWithScore]:
-    """For each passage a copy with the sentences around its matched units, in reading order; overlaps are merged.
-
-    Args:
-        said: The matched units, best first. One whose window does not fit gets its own sentences alone, or is left
-            out; a passage stands where its best unit stood.
-        width: Sentences before and after each unit.
-        fits: Whether the copies so far fit.
-        fill: Whether the windows grow, the best unit's first, until nothing more fits.
-    """
-    sources = {source.node.node_id: source for source, _ in reversed(said)}
-    passages = {node_id: _Passage(source) for node_id, source in sources.items()}
-    own = [(source.node.node_id, passages[source.node.node_id].places(unit)) for source, unit in said]
-    shown: dict[str, frozenset[int]] = {}
-    while True:
-        before = shown
-        for node_id, places in own:
-            for more in (passages[node_id].around(places, width), places):
-                there = shown.get(node_id, frozenset())
-                attempt = {**shown, node_id: there | more}
-                if places and not more <= there and fits([passages[key].show(all_) for key, all_ in attempt.items()]):
-                    shown = attempt
-                    break
-        if not fill or shown == before:
-            break
-        width += 1
-    return [passages[key].show(places) for key, places in shown.items()]
 
 
 class _Passage:
@@ -334,7 +323,6 @@ class _Passage:
             self.spans = [(start, start + len(unit)) for start, unit in zip(starts, units, strict=False)]
         else:
             self.spans = sentence_spans(self.text)
-        self._shown: dict[frozenset[int], NodeWithScore] = {}
 
     @functools.cached_property
     def _tokens(self) -> list[frozenset[str]]:
@@ -363,8 +351,6 @@ class _Passage:
 
     def show(self, places: frozenset[int]) -> NodeWithScore:
         """A copy with some of the sentences; runs of them stand as they do in the text."""
-        if places in self._shown:
-            return self._shown[places]
         runs: list[Span] = []
         for place in sorted(places):
             start, end = self.spans[place]
@@ -379,7 +365,7 @@ class _Passage:
             if len(runs) > 1 or self.text != self.node.node.get_content():
                 offset = None
             copy.start_char_idx, copy.end_char_idx = (None if offset is None else offset + at for at in runs[0])
-        return self._shown.setdefault(places, NodeWithScore(node=copy, score=self.node.score))
+        return NodeWithScore(node=copy, score=self.node.score)
 
 
 def size_of(text: str, unit: BudgetUnit) -> float:

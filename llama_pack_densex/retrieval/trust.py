@@ -130,12 +130,14 @@ def measured(language: str, passages: Sequence[str], embed: Embed) -> LanguageTr
         embed: Embeds texts.
     """
     words = [frozenset(tokenize(passage)) for passage in passages]
-    telling = [
-        (place, sentence)
-        for place, passage in enumerate(passages)
-        for sentence in _some(passage_sentences(passage))
-        if _is_telling(frozenset(tokenize(sentence)), [*words[:place], *words[place + 1 :]])
-    ]
+    telling = []
+    for place, passage in enumerate(passages):
+        sentences = passage_sentences(passage)
+        chosen = np.linspace(0, len(sentences) - 1, min(_SENTENCES, len(sentences)))
+        for sentence in (sentences[round(number)] for number in chosen):  # the first, the middle and the last
+            said, others = frozenset(tokenize(sentence)), [*words[:place], *words[place + 1 :]]
+            if said and all(len(said & other) <= _TELLING * len(said) for other in others):
+                telling.append((place, sentence))
     places = np.array([place for place, _ in telling])
     if len(set(places.tolist())) < LEAST_PASSAGES / 2:
         return LanguageTrust(language, len(passages))
@@ -150,16 +152,6 @@ def measured(language: str, passages: Sequence[str], embed: Embed) -> LanguageTr
     unrelated = float(np.mean(scores.max(axis=1)))
     found = float(np.mean(first)), float(np.mean(order))
     return LanguageTrust(language, len(passages), *found, bool(known), unrelated)
-
-
-def _is_telling(sentence: frozenset[str], others: Iterable[frozenset[str]]) -> bool:
-    return bool(sentence) and all(len(sentence & other) <= _TELLING * len(sentence) for other in others)
-
-
-def _some(sentences: Sequence[str]) -> list[str]:
-    """The first, the middle and the last stand for all."""
-    chosen = np.linspace(0, len(sentences) - 1, min(_SENTENCES, len(sentences)))
-    return [sentences[round(place)] for place in chosen]
 
 
 def _highest(values: npt.NDArray[np.float64], places: npt.NDArray[np.int64]) -> float:

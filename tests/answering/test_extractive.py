@@ -169,6 +169,11 @@ def test_a_japanese_question_is_not_about_the_words_that_ask() -> None:
             "The granite of Minot Light came from Quincy.[^1] Minot Light was lit",
         ),
         (
+            "Minot Light has a keeper. It was lit in 1860. The granite of Minot Light came from Quincy.",
+            "When was Minot Light lit?",
+            "Minot Light has a keeper.[^1] It was lit in 1860.",
+        ),
+        (
             "灯台の歴史は長い。灯台の石は岡山から運ばれた。灯台は1870年に点灯した。",
             "灯台はいつ点灯したのですか。",
             "灯台は1870年に点灯した。",
