@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -35,6 +35,14 @@ _ADDS = 0.25  # the share of them that a further proposition has to add
 
 _NUMBERS = r"[\[【［]\s*[\^＾][^\]】］\n]{0,40}[\]】］]"
 _FOOTNOTE = re.compile(rf"(?<!\s)\s*({_NUMBERS}|\[\^\d*\Z)")  # not from within white space: there may be much
+# What models write instead: (1) or a[1] at the end of a sentence, [1] or 【1†…】 in it, superscripts behind it
+_LISTED = r"[\s\d,、，;]{1,40}(?:†[^\]】］\n]{0,40})?"
+_OTHERS = (
+    rf"(?<=[^\s`])[ \t]*[\[【［(（]{_LISTED}[\]】］)）](?=[ \t]*(?:[.。!?！？\n\[]|\Z))"
+    rf"|(?:(?<=[^\s`])[ \t]+|(?<=[^\s`A-Za-z_]))[\[【［]{_LISTED}[\]】］](?![A-Za-z0-9_(`])"
+    r"|(?<=[.。!?！？」』])[⁰¹²³⁴-⁹]+(?:[, ]{1,2}[⁰¹²³⁴-⁹]+)*"
+)
+_CITED = re.compile(f"{_FOOTNOTE.pattern}|{_OTHERS}")
 _MARKS = map(re.escape, [*NO_SOURCE.values(), *CUT_OFF.values()])
 _BEHIND = re.compile("|".join([_NUMBERS, *_MARKS]))  # what belongs to the sentence before
 _DEFINITION = re.compile(r"\n[ \t]*\[\^\d+\]:[^\n]*")
@@ -42,7 +50,10 @@ _OWN = re.compile(r"\[\^([^\]\n]{0,40})\]")  # a footnote in a document; what ta
 _LEADS_ON = re.compile(r"\A\s*#|[:：][\s*_]*\Z")  # a heading, or "They are:", states nothing
 # What is shown once it has come: up to the last letter or digit that is not of a footnote. Behind it, a footnote may
 # follow, a sentence end, or what begins the next sentence.
-_PIECES = re.compile(r"\n[ \t]*\[\^\d+\]:[^\n]*|[\[【［]\s*[\^＾][^\]】］\n]{0,40}(?:[\]】］]|\Z)|[^\W_]")
+_PIECES = re.compile(
+    r"\n[ \t]*\[\^\d+\]:[^\n]*|[\[【［]\s*[\^＾][^\]】］\n]{0,40}(?:[\]】］]|\Z)"
+    rf"|[\[【［(（]{_LISTED}(?:[\]】］)）]|\Z)|[^\W_⁰¹²³⁴-⁹]"
+)
 
 
 _THINK = "<think>"  # before an answer of models whose server does not part their thoughts from it
@@ -165,6 +176,7 @@ class CitedAnswer:
         self._held = ""  # what is not shown yet
         self._begun = ""  # the last sentence, which may go on
         self._cites = not checked
+        self._as_asked = False  # whether a footnote came in the form that the prompt asks for
 
     def add(self, delta: str) -> str:
         """Take in what came, and return what can be shown now."""
@@ -212,11 +224,23 @@ class CitedAnswer:
         def valid(found: re.Match[str]) -> str:
             told = unicodedata.normalize("NFKC", found[0]).strip()
             numbers = dict.fromkeys(int(number) for number in re.findall(r"\b\d{1,9}\b", told))
+            self._as_asked = self._as_asked or bool(found[1])
+            if not found[1] and not self._is_meant(found, numbers):
+                return found[0]
             kept = "".join(f"[^{number}]" for number in numbers if number in self.sources)
             self._cites = self._cites or bool(kept)
             return kept
 
-        return _FOOTNOTE.sub(valid, _DEFINITION.sub("", sendable(text)))
+        before = self._begun[-1:]
+        return _CITED.sub(valid, before + _DEFINITION.sub("", sendable(text)))[len(before) :]
+
+    def _is_meant(self, found: re.Match[str], numbers: Collection[int]) -> bool:
+        """Whether something in another form than was asked for is a footnote, and not the sources' own or code."""
+        in_code = (self.text + self._held + found.string[: found.start()]).count("`") % 2
+        texts = [source.text for source in self.sources.values()]
+        is_theirs = in_code or any(found[0].strip() in text for text in texts)
+        is_known = bool(numbers) and {*numbers} <= self.sources.keys()
+        return self._checked and is_known and not (self._as_asked or is_theirs)
 
     def _mark(self, text: str) -> str:
         """Mark the sentences that have come to their end."""

@@ -62,6 +62,38 @@ def test_footnotes_that_lead_nowhere_go_and_sentences_without_any_are_marked(
     assert cited.outcome == ("not_found" if text == NOT_FOUND["en"] else "answered")
 
 
+@pytest.mark.parametrize("pieces", [1, 2, 10**6])
+@pytest.mark.parametrize(
+    ("reply", "footnotes"),
+    [
+        ("It opened in 1998 [1].", [[1]]),
+        ("It opened in 1998[1]. It turns.[2]", [[1], [2]]),
+        ("It opened in 1998. [1, 2] It turns (2).\n", [[1, 2], [2]]),
+        ("It opened in 1998.[1][2]", [[1, 2]]),
+        ("It opened in 1998.¹ It turns.², ¹", [[1], [1, 2]]),
+        ("1998年に開通した［１］。灯台は崖にある（２）。", [[1], [2]]),
+        ("1998年に開通した。【1†source】灯台は崖にある。【2】", [[1], [2]]),
+        ("- It opened in 1998 (1)\n- It turns [2]", [[1], [2]]),
+        ("It opened in (1998) and has 12 m² [7].[1]", [[1]]),
+        ("It opened in a[1] and `b [1]`, (2) of which - [ ] [1, 1998] is long [1].", [[1]]),
+        ("It opened in 1998.[^1] It has a lens [2].", [[1], []]),
+    ],
+)
+def test_citations_in_another_form_than_was_asked_for_are_footnotes(
+    reply: str, footnotes: list[list[int]], pieces: int
+) -> None:
+    _, cited = answered(reply, pieces=pieces)
+    assert [sorted(sentence["footnotes"]) for sentence in cited.metadata()["sentences"]] == footnotes
+
+
+def test_what_the_sources_have_in_brackets_is_no_citation() -> None:
+    reply = "Wages fell in 1999[1] and a [2] is read. They rose (1).[^1]"
+    cited = CitedAnswer(QUESTION, sources("Wages fell in 1999[1]. They rose (1).", "Write a [2], or a [3]."))
+    assert cited.add(reply) + cited.close() == reply.replace(" They", f"{NO_SOURCE['en']} They")
+    unasked = CitedAnswer(QUESTION, sources(BRIDGE), checked=False)
+    assert unasked.add("It opened [1].") + unasked.close() == "It opened [1]."
+
+
 def test_a_japanese_question_is_told_in_japanese_that_there_is_no_answer() -> None:
     assert answered("火星にあります。", "オリンポス山はどこにありますか。")[0] == NOT_FOUND["ja"]
     shown = answered("1998年です。[^1]灰色です。", "明石海峡大橋はいつ開通しましたか。")[0]
