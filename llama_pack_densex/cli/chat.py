@@ -7,7 +7,7 @@ import sys
 
 from llama_pack_densex.answering.chat import PropositionChatEngine
 from llama_pack_densex.answering.citations import name_of
-from llama_pack_densex.cli.output import argument, message_of, plain, print_error, write
+from llama_pack_densex.cli.output import message_of, plain, print_error, write
 
 _HELP = "/sources shows what the last answer cites, /reset begins a new conversation, /quit ends."
 
@@ -35,7 +35,7 @@ def talk(engine: PropositionChatEngine) -> bool:
         write(f"Ask about the documents. {_HELP}", style="dim")
     while True:
         try:
-            message = argument(input("\n> " if is_terminal else "")).strip()
+            message = input("\n> " if is_terminal else "").strip()
         except EOFError:
             return could_ask
         except KeyboardInterrupt:
