@@ -20,7 +20,7 @@ from llama_pack_densex.llm.usage import RequestFigures
 from llama_pack_densex.models import NONE
 
 _VERDICT = 'YES {"criteria": "it", "supporting_evidence": "' + "word " * 60 + '", "score": 2} [RESULT] 2'
-_STAND_INS = {"answers": "word " * 60, "reader": "word " * 5, "judge": _VERDICT}
+_STAND_INS = {"answers": "word " * 60 + "[^1]", "reader": "word " * 5, "judge": _VERDICT}
 """By what an LLM is asked for, replies of the length that is reckoned with."""
 
 
@@ -69,7 +69,9 @@ def evaluate_index(
         if each != language and not as_json:
             print_heading(str(each))
         if only_estimate:
-            _estimate(place, questions, asked, options)
+            with TemporaryDirectory() as folder_of_estimate:
+                recorded = options["trulens"] and Path(folder_of_estimate, "trulens.sqlite")
+                _run(place, questions, asked, {**options, "trulens": recorded})
             found[each] = {role: llm.figures for role, llm in asked.items()}
         else:
             report = _run(place, questions, asked, options)
@@ -95,17 +97,6 @@ def _run(place: IndexPlace, questions: Path, asked: Mapping[str, KeptLLM], optio
         return evaluate(pack, questions, name=place.name, progress=tell, **given)
 
 
-def _estimate(place: IndexPlace, questions: Path, asked: Mapping[str, KeptLLM], options: Mapping[str, Any]) -> None:
-    """Run with what stands in for LLMs; where answers are not there yet, quotations are judged in their place."""
-    before = {role: llm for role, llm in asked.items() if role != "judge"}
-    _run(place, questions, before, {**options, "trulens": None})
-    if "judge" in asked:
-        is_new = "answers" in asked and asked["answers"].figures.usage.requests > 0
-        after = {role: llm for role, llm in asked.items() if role == "judge" or (role == "answers" and not is_new)}
-        with TemporaryDirectory() as folder:
-            _run(place, questions, after, {**options, "trulens": options["trulens"] and Path(folder, "trulens.sqlite")})
-
-
 def _flat(report: Report) -> dict[str, Any]:
     """A report's metrics by their usual names, with how many items failed."""
     found, dataset = report.strategies[0], report.dataset
@@ -124,4 +115,4 @@ def _print_requests(asked: Sequence[tuple[str, RequestFigures]], only_estimate: 
         write()
         print_table(["LLM of", "model", *map(figures, ("requests", "kept", "tokens sent", "received", "cost"))], rows)
     if only_estimate:
-        write("Replies are taken to be of the usual length; quotations stand in for answers.", "dim")
+        write("Replies are taken to be of the usual length.", "dim")

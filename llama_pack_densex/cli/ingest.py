@@ -188,10 +188,8 @@ def index_paths(paths: Sequence[Path], to: str, choices: Choices) -> bool:
     documents = PathDocuments(paths, leave_out, files, **choices.files)
     gone = _gone(indexed, paths, documents)
     if not documents and len(gone) in (0, len(indexed)):
-        given = ", ".join(str(path) for path in paths)
-        what = "no file has any text" if documents.blank else "there is no file to read"
-        what = "no file could be read" if documents.unreadable else what
-        raise ValueError(f"{given}: {what}" + (f"; to do away with the index, delete {place.name}" if gone else ""))
+        end = f"; to do away with the index, delete {place.name}" if gone else ""
+        raise ValueError(f"{', '.join(map(str, paths))}: there is no file with any text that can be read{end}")
     by_default = pack is None and choices.embed_model is None
     try:
         with logged_progress():
@@ -298,7 +296,7 @@ def estimate_paths(
         model = _embed_model(choices.embed_model, manifest)
         found = estimate(documents, parser, embed_model_name=model, sample=sample, **about)
     if not found.documents and not found.unchanged_documents and not found.broken_documents:
-        raise ValueError(f"{', '.join(map(str, paths))}: there is no file with any text to read")
+        raise ValueError(f"{', '.join(map(str, paths))}: there is no file with any text that can be read")
     return found
 
 

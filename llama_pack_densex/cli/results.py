@@ -9,6 +9,7 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
@@ -136,8 +137,9 @@ def _filter(condition: str, known: dict[str, list[Any]]) -> MetadataFilter | Met
             f"taking them for files; there are the keys {', '.join(known)}"
         )
     key, sign, wanted = parts.groups()
-    lists = [value for value in known[key] if isinstance(value, list)]
-    values = [item for value in known[key] for item in (value if value in lists else [value]) if item is not None]
+    in_lists = any(isinstance(value, list) for value in known[key])
+    each = chain.from_iterable(value if isinstance(value, list) else [value] for value in known[key])
+    values = [value for value in each if value is not None]
     some = ", ".join(map(str, values[:_VALUES_NAMED])) + (", …" if len(values) > _VALUES_NAMED else "")
     refused = ValueError(
         f"--filter {condition!r}: of {key} there are {some}. Texts, numbers and items of lists can be = and !=; "
@@ -146,7 +148,7 @@ def _filter(condition: str, known: dict[str, list[Any]]) -> MetadataFilter | Met
     if sign in (">", ">=", "<", "<="):
         by_number = all(type(one) in (int, float) for one in values)
         by_text = all(isinstance(one, str) and not one.isdecimal() for one in values)
-        if lists or not (by_number or by_text):
+        if in_lists or not (by_number or by_text):
             raise refused
         try:
             return MetadataFilter(key=key, value=float(wanted) if by_number else wanted, operator=FilterOperator(sign))
@@ -159,7 +161,7 @@ def _filter(condition: str, known: dict[str, list[Any]]) -> MetadataFilter | Met
         warn(f"no document has {key} = {wanted}; there are: {some}")
         value = wanted
     value = int(value) if isinstance(value, bool) else value  # filters take no bool; True equals 1
-    if not lists:
+    if not in_lists:
         return MetadataFilter(key=key, value=value, operator=FilterOperator("!=" if sign == "!=" else "=="))
     longer = [one for one in known[key] if isinstance(one, str) and str(value) in one and one != value]
     ways = ((FilterOperator.CONTAINS, value), (FilterOperator.NIN, longer))  # texts contain their parts
