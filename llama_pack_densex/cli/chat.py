@@ -20,12 +20,7 @@ def talk(engine: PropositionChatEngine) -> bool:
 
     Returns:
         Whether every question could be asked.
-
-    Raises:
-        OSError: There is no standard input.
     """
-    if sys.stdin is None:
-        raise OSError("questions are read from standard input, and that is closed")
     is_terminal = sys.stdin.isatty()
     citations: list[dict[str, object]] = []
     could_ask = True
