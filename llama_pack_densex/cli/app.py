@@ -465,13 +465,13 @@ def evaluate(
 
     Ends with exit code 1 where all of something failed that an LLM was asked for.
     """
-    from llama_pack_densex.cli.evaluate import evaluate_index
+    from llama_pack_densex.cli.compare import evaluate_index
     from llama_pack_densex.cli.places import IndexPlace
 
     models = {"answers": query_llm, "reader": reader_model, "judge": judge_model}
-    options = {"similarity_top_k": top_k, "trulens": trulens, "max_questions": limit}
+    options = {"trulens": trulens, "max_questions": limit}
     where = IndexPlace.of(place)
-    if not evaluate_index(where, questions, language, models, options, out, max_cost, estimate, as_json):
+    if not evaluate_index(where, questions, language, models, top_k, options, out, max_cost, estimate, as_json):
         raise typer.Exit(1)
 
 
