@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from llama_pack_densex.cli.output import argument, one_line, print_json, session, waiting, write
+from llama_pack_densex.cli.output import one_line, print_json, session, waiting, write
 
 _KINDS = "llm, sentence, recorded:FILE or seq2seq[:MODEL]"
 _UNITS = ("proposition", "sentence", "passage", "question")
@@ -166,8 +166,7 @@ def index(
     ingestion_report.json: after a stop, the same command goes on where it was. With a URL there is no such folder:
     documents that were whole are in the store, the others are asked for again.
     """
-    from llama_pack_densex.cli.choices import Choices
-    from llama_pack_densex.cli.ingest import index_paths
+    from llama_pack_densex.cli.ingest import Choices, index_paths
 
     if not index_paths(paths, to, Choices.of(locals())):
         raise typer.Exit(1)
@@ -196,8 +195,7 @@ def estimate(
 
     No request is made but those of a sample.
     """
-    from llama_pack_densex.cli.choices import Choices
-    from llama_pack_densex.cli.ingest import estimate_paths, print_estimate
+    from llama_pack_densex.cli.ingest import Choices, estimate_paths, print_estimate
 
     found = estimate_paths(paths, to, Choices.of(locals()), sample)
     print_json(found) if as_json else print_estimate(found)
@@ -230,10 +228,10 @@ def query(
             from llama_pack_densex.evaluation.runs import require
 
             require("sentence_transformers", "sentence-transformers", "--rerank", "huggingface")
-            reranker = SentenceTransformerRerank(model=argument(rerank), trust_remote_code=False)
+            reranker = SentenceTransformerRerank(model=rerank, trust_remote_code=False)
         pack = IndexPlace.of(place).open_to_ask(query_llm=query_llm, mode=mode, context=context, reranker=reranker)
         chosen = metadata_filters(pack, filters)
-        answer = answer_question(pack, argument(question), top_k, chosen, context)
+        answer = answer_question(pack, question, top_k, chosen, context)
     advice = " (for a written one name an LLM with --query-llm, or set OPENAI_API_KEY)" if query_llm is None else ""
     print_json(answer) if as_json else print_answer(answer, advice)
 
@@ -317,8 +315,7 @@ def inspect(
     """Show an index's passages with their propositions and statuses."""
     from llama_pack_densex.cli.results import inspect_index, print_inspection
 
-    wanted = [argument(document) for document in documents or ()]
-    inspection = inspect_index(place, passage, wanted, status, argument(search), limit or None, findings)
+    inspection = inspect_index(place, passage, documents or (), status, search, limit or None, findings)
     print_json(inspection) if as_json else print_inspection(inspection)
 
 
@@ -344,7 +341,7 @@ def delete(
     from llama_pack_densex.cli.results import delete_documents, print_deletion
 
     with waiting("Deleting"):
-        done = delete_documents(place, [argument(document) for document in documents], purge)
+        done = delete_documents(place, documents, purge)
     print_json(done) if as_json else print_deletion(done, purge)
 
 
@@ -416,15 +413,13 @@ def compare(
     """Compare ways of retrieving, LlamaIndex's and ours, on a dataset or on your own documents and questions."""
     if judge_model and not reader_model:
         raise typer.BadParameter("it needs --reader-model", param_hint="--judge-model")
-    from llama_pack_densex.cli.choices import Choices
     from llama_pack_densex.cli.compare import by_language, print_report, shown_progress
+    from llama_pack_densex.cli.ingest import Choices
     from llama_pack_densex.evaluation.compare import compare as run
     from llama_pack_densex.evaluation.datasets import read_dataset
-    from llama_pack_densex.evaluation.strategies import resolve_strategies
     from llama_pack_densex.llm.names import OPENAI_MODEL, named_llm
 
     names = None if strategies is None else [name.strip() for name in strategies.split(",") if name.strip()]
-    resolve_strategies(names)  # says now what is wrong with them
     if propositionizer == "llm":
         llm = llm or OPENAI_MODEL
     models = {"llm": llm, "reader_llm": reader_model, "judge_llm": judge_model}
@@ -470,13 +465,13 @@ def evaluate(
 
     Ends with exit code 1 where all of something failed that an LLM was asked for.
     """
-    from llama_pack_densex.cli.evaluate import evaluate_index
+    from llama_pack_densex.cli.compare import evaluate_index
     from llama_pack_densex.cli.places import IndexPlace
 
     models = {"answers": query_llm, "reader": reader_model, "judge": judge_model}
-    options = {"similarity_top_k": top_k, "trulens": trulens, "max_questions": limit}
+    options = {"trulens": trulens, "max_questions": limit}
     where = IndexPlace.of(place)
-    if not evaluate_index(where, questions, language, models, options, out, max_cost, estimate, as_json):
+    if not evaluate_index(where, questions, language, models, top_k, options, out, max_cost, estimate, as_json):
         raise typer.Exit(1)
 
 
@@ -510,8 +505,8 @@ def score_propositions_(
     """
     if bert_score is not None and embed_model is not None:
         raise typer.BadParameter("give one of --embed-model and --bert-score", param_hint="--bert-score")
-    from llama_pack_densex.cli.choices import Choices
     from llama_pack_densex.cli.compare import print_proposition_scores
+    from llama_pack_densex.cli.ingest import Choices
     from llama_pack_densex.evaluation import BertScoreSimilarity, EmbeddingSimilarity, score_propositions
 
     source = Path(predicted) if Path(predicted).exists() else Choices(predicted).make_propositionizer()
@@ -541,8 +536,7 @@ def export_requests(
 
     Nothing is asked and no key is needed. The files hold the documents' text, and only you can read them.
     """
-    from llama_pack_densex.cli.choices import Choices
-    from llama_pack_densex.cli.ingest import export_paths, print_export
+    from llama_pack_densex.cli.ingest import Choices, export_paths, print_export
 
     report = export_paths(paths, to, out, Choices.of(locals()), requests_per_file, force)
     print_json(report) if as_json else print_export(report)

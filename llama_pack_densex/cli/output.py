@@ -56,11 +56,6 @@ def one_line(text: str) -> str:
     return plain(text.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t"))
 
 
-def argument(text: str) -> str:
-    """An argument as it was typed; Python reads it as ASCII where the locale says so."""
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-
-
 def progress(what: str) -> Progress:
     """A progress bar, shown in a terminal only."""
     console = stderr()
@@ -78,17 +73,15 @@ def waiting(what: str) -> AbstractContextManager[object]:
 def logged_progress() -> Iterator[None]:
     """Print the progress of an ingestion as plain lines where there is no terminal to show it in."""
     logger, handler = logging.getLogger("llama_pack_densex.ingestion"), logging.StreamHandler()
-    level, propagate = logger.level, logger.propagate
+    level = logger.level
     if not stderr().is_terminal:
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
-        logger.propagate = False
     try:
         yield
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
-        logger.propagate = propagate
 
 
 def warn(message: str, kind: str = "Warning", style: str = "yellow") -> None:

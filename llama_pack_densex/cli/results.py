@@ -6,20 +6,20 @@ import difflib
 import json
 import re
 import unicodedata
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
-from llama_index.core.schema import BaseNode, MetadataMode
+from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 from rich.filesize import decimal
 from rich.text import Text
 
-from llama_pack_densex.answering.citations import placed, within
+from llama_pack_densex.answering.citations import Source, name_of, placed
 from llama_pack_densex.cli.output import (
-    argument,
     many,
     one_line,
     plain,
@@ -32,17 +32,16 @@ from llama_pack_densex.cli.output import (
     write,
 )
 from llama_pack_densex.cli.places import IndexPlace, PathDocuments
+from llama_pack_densex.evaluation.datasets import read_questions
 from llama_pack_densex.evaluation.judging import length_until_answer
-from llama_pack_densex.evaluation.records import read_records
+from llama_pack_densex.index import upkeep
 from llama_pack_densex.index.indexer import reading_order
-from llama_pack_densex.index.upkeep import CheckReport, Compaction
+from llama_pack_densex.models import NONE
 from llama_pack_densex.node_parsers.metadata import (
     BOOKKEEPING_KEYS,
     GRANULARITY_KEY,
     REASON_KEY,
-    SECTION_KEY,
     STATUS_KEY,
-    TITLE_KEY,
     UNVERIFIED_KEY,
     findings_of,
 )
@@ -127,7 +126,7 @@ def metadata_filters(pack: DenseXRetrievalPack, conditions: Sequence[str] | None
     if not conditions:
         return None
     known = pack.metadata_values()
-    return MetadataFilters(filters=[_filter(argument(condition), known) for condition in conditions])
+    return MetadataFilters(filters=[_filter(condition, known) for condition in conditions])
 
 
 def _filter(condition: str, known: dict[str, list[Any]]) -> MetadataFilter | MetadataFilters:
@@ -138,8 +137,9 @@ def _filter(condition: str, known: dict[str, list[Any]]) -> MetadataFilter | Met
             f"taking them for files; there are the keys {', '.join(known)}"
         )
     key, sign, wanted = parts.groups()
-    lists = [value for value in known[key] if isinstance(value, list)]
-    values = [item for value in known[key] for item in (value if value in lists else [value]) if item is not None]
+    in_lists = any(isinstance(value, list) for value in known[key])
+    each = chain.from_iterable(value if isinstance(value, list) else [value] for value in known[key])
+    values = [value for value in each if value is not None]
     some = ", ".join(map(str, values[:_VALUES_NAMED])) + (", …" if len(values) > _VALUES_NAMED else "")
     refused = ValueError(
         f"--filter {condition!r}: of {key} there are {some}. Texts, numbers and items of lists can be = and !=; "
@@ -148,7 +148,7 @@ def _filter(condition: str, known: dict[str, list[Any]]) -> MetadataFilter | Met
     if sign in (">", ">=", "<", "<="):
         by_number = all(type(one) in (int, float) for one in values)
         by_text = all(isinstance(one, str) and not one.isdecimal() for one in values)
-        if lists or not (by_number or by_text):
+        if in_lists or not (by_number or by_text):
             raise refused
         try:
             return MetadataFilter(key=key, value=float(wanted) if by_number else wanted, operator=FilterOperator(sign))
@@ -161,7 +161,7 @@ def _filter(condition: str, known: dict[str, list[Any]]) -> MetadataFilter | Met
         warn(f"no document has {key} = {wanted}; there are: {some}")
         value = wanted
     value = int(value) if isinstance(value, bool) else value  # filters take no bool; True equals 1
-    if not lists:
+    if not in_lists:
         return MetadataFilter(key=key, value=value, operator=FilterOperator("!=" if sign == "!=" else "=="))
     longer = [one for one in known[key] if isinstance(one, str) and str(value) in one and one != value]
     ways = ((FilterOperator.CONTAINS, value), (FilterOperator.NIN, longer))  # texts contain their parts
@@ -302,19 +302,17 @@ def delete_documents(place: str, given: Sequence[str], purge: bool) -> Shown:
     where = IndexPlace.of(place)
     known = where.nodes()[1].documents()
     deleted = meant(given, known)
-    where.delete(deleted, purge)
+    if where.folder is not None:  # without any model
+        upkeep.delete_documents(where.folder, deleted, purge)
+    else:
+        where.open(proposition_llm=NONE, query_llm=NONE).delete(deleted, purge)
     return {"deleted": deleted, "documents": len(known) - len(deleted)}
 
 
 def _shown(node: BaseNode) -> Shown:
-    return {
-        "id": node.node_id,
-        "document": node.ref_doc_id or "",
-        "title": str(node.metadata.get(TITLE_KEY) or ""),
-        "section": str(node.metadata.get(SECTION_KEY) or ""),
-        **placed(span_of(node)),
-        "text": node.get_content(),
-    }
+    source = Source.of(0, NodeWithScore(node=node))
+    about = {name: getattr(source, name) for name in ("document", "title", "section", "page", "text")}
+    return {"id": source.node_id, **about, **placed(source.span)}
 
 
 def print_answer(answer: Shown, advice: str = "") -> None:
@@ -334,18 +332,14 @@ def print_answer(answer: Shown, advice: str = "") -> None:
         write("The answer was not found in the documents. This comes nearest:")
     for number, result in enumerate(answer["results"], 1):
         write()
-        title = "" if result["title"] in result["document"] else result["title"]
-        place = one_line(
-            " | ".join(filter(None, (result["document"], title, within(result["section"], result["title"]))))
-        )
         score = "" if result["score"] is None else f" ({result['score']:.3f})"
-        write(f"{place}{score}", style="bold cyan", bullet=f"{number}. ")
+        place = one_line(f"{result['document']} | {name_of(result)}{score}")
+        write(place, style="bold cyan", bullet=f"{number}. ")
         if result["matched"]:
             write(f"{result['granularity'] or 'node'} found by", style="dim", indent=_INDENT)
         for unit in result["matched"][:_UNITS_SHOWN]:
             write(_found_by(unit), indent=_INDENT, bullet="- ")
-        if len(result["matched"]) > _UNITS_SHOWN:
-            more = len(result["matched"]) - _UNITS_SHOWN
+        if (more := len(result["matched"]) - _UNITS_SHOWN) > 0:
             write(f"and {more} more", style="dim", indent=_INDENT, bullet="- ")
         _print_text(result["text"])
     if "context" in answer:
@@ -429,22 +423,21 @@ def print_statuses(statuses: dict[str, int]) -> None:
         stdout().print(Text("Passages by status: ").append_text(Text(", ").join(parts)))
 
 
-def print_check(report: CheckReport) -> None:
+def print_check(report: upkeep.CheckReport) -> None:
     """Print what is in an index, and what is wrong with it."""
     write(f"{one_line(report.folder)}: {report.counts}.")
     for fault in report.faults:
-        text = f"{one_line(fault.text)}{' (mended)' if fault.mended else ''}"
-        write(text, "yellow" if fault.mended else "red", bullet="- ")
-    if report.removed:
-        removed = ", ".join(map(one_line, report.removed))
-        write(f"What was left of these documents was removed, index them again: {removed}")
+        text, style = one_line(fault.text), "yellow" if fault.mended else "red"
+        write(f"{text} (mended)" if fault.mended else text, style, bullet="- ")
+    for document in report.removed:
+        write(f"{one_line(document)} was not whole, and is removed: index it again", bullet="- ")
+    if not report.faults:
+        write("It is whole.", "green")
     elif not report.sound:
         write(f"Mend it with: densex check {one_line(report.folder)} --repair")
-    else:
-        write("It is whole.", "green")
 
 
-def print_compaction(folder: Path, done: Compaction) -> None:
+def print_compaction(folder: Path, done: upkeep.Compaction) -> None:
     """Print what compacting an index came to."""
     saved = done.bytes_before - done.bytes_after
     change = f"{decimal(abs(saved))} {'less' if saved > 0 else 'more'} than before" if saved else "as before"
@@ -476,23 +469,19 @@ def show_demo(data: Path | None, mode: str) -> None:
         FileNotFoundError: The data is not there.
         ValueError: A line of the questions is no question, or too few answers were found.
     """
-    data = data if data is not None else _DATA
-    missing = [name for name in ("propositions.jsonl", "questions.jsonl", *_LANGUAGES) if not (data / name).exists()]
-    if missing:
+    data = _DATA if data is None else data
+    if not (data / "questions.jsonl").exists():
         raise FileNotFoundError(
-            f"the demonstration's data is not in {data} ({', '.join(missing)} missing): it is in the repository and "
-            "not in the installed package. Clone the repository and run `densex demo` there, or pass --data FOLDER"
+            f"the demonstration's data is not in {data}: it is in the repository and not in the installed package. "
+            "Clone the repository and run `densex demo` there, or pass --data FOLDER"
         )
-    questions = [
-        (record.text("language"), record.text("question"), record.answers())
-        for record in read_records(data / "questions.jsonl")
-    ]
+    asked = {language: read_questions(data / "questions.jsonl", language=language).questions for language in _LANGUAGES}
     with waiting("Indexing in memory"):
         pack = DenseXRetrievalPack(
             PathDocuments([data / language for language in _LANGUAGES]),
             propositionizer=RecordedPropositionizer(data / "propositions.jsonl"),
-            query_llm="none",
-            embed_model="none",
+            query_llm=NONE,
+            embed_model=NONE,
             mode=cast(Mode, mode),
         )
     counts = pack.counts()
@@ -500,18 +489,18 @@ def show_demo(data: Path | None, mode: str) -> None:
         f"An index in memory, nothing is written: {counts.documents} documents, {counts.passages} passages, "
         f"{counts.propositions} recorded propositions. Mode {mode}; no LLM.",
     )
-    for question in _SHOWN_QUESTIONS:
+    for shown in _SHOWN_QUESTIONS:
         write()
-        print_heading(question)
-        print_answer(answer_question(pack, question, top_k=2))
-    asked, found = Counter[str](), Counter[str]()
+        print_heading(shown)
+        print_answer(answer_question(pack, shown, top_k=2))
+    hits = dict.fromkeys(_LANGUAGES, 0)
     context = PropositionContextPostprocessor(budget=None)
     with progress("Questions") as bar:
-        for language, question, answers in bar.track(questions):
-            read = [node.node.get_content() for node in context.postprocess_nodes(pack.retrieve(question))]
-            needed = length_until_answer(read, answers, language)
-            asked[language] += 1
-            found[language] += needed is not None and needed <= _READ[language]
+        for language, questions in asked.items():
+            for question in bar.track(questions):
+                read = [node.node.get_content() for node in context.postprocess_nodes(pack.retrieve(question.text))]
+                needed = length_until_answer(read, question.answers, language)
+                hits[language] += needed is not None and needed <= _READ[language]
     write()
     print_heading("Questions with an accepted answer in the context")
     write(
@@ -519,7 +508,8 @@ def show_demo(data: Path | None, mode: str) -> None:
         "gets: the found propositions, then their passages.",
     )
     for language, name in _LANGUAGES.items():
-        write(f"{name:<9} {found[language]} of {asked[language]}", indent=2)
-    write(f"in all    {found.total()} of {asked.total()}", indent=2)
-    if found.total() < _REQUIRED_SHARE * max(len(questions), 1):
+        write(f"{name:<9} {hits[language]} of {len(asked[language])}", indent=2)
+    found, all_asked = sum(hits.values()), sum(map(len, asked.values()))
+    write(f"in all    {found} of {all_asked}", indent=2)
+    if found < _REQUIRED_SHARE * all_asked:
         raise ValueError(f"fewer than {_REQUIRED_SHARE:.0%} of the answers were found")
