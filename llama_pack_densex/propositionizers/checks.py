@@ -66,7 +66,7 @@ def check_propositions(passage: Passage, propositions: Sequence[str]) -> list[Fi
             findings.append(Finding("duplication", index, None, f"it says what proposition {first + 1} says"))
         if why := _wrong_size(text, passage.text, context):
             findings.append(Finding("size", index, None, why))
-    return findings + [_missing(passage.text, span) for span in _unsaid(passage.text, propositions)]
+    return findings + [_missing(passage.text, span) for span in uncovered(passage.text, propositions)]
 
 
 def checked(passage: Passage, made: PropositionSet) -> PropositionSet:
@@ -100,7 +100,7 @@ def settled(passage: Passage, made: PropositionSet) -> PropositionSet:
         for index, finding in wrong.items():
             texts[index] = _source_of(texts[index], passage.text)
             found.append((texts[index], finding))
-    for start, end in _unsaid(passage.text, texts):
+    for start, end in uncovered(passage.text, texts):
         sentences = (one for one in sentence_spans(passage.text) if one[0] < end and start < one[1])
         text = "\n".join(passage.text[slice(*one)] for one in sentences)
         found.append((text, _missing(passage.text, (start, end))))
@@ -116,27 +116,6 @@ def settled(passage: Passage, made: PropositionSet) -> PropositionSet:
 def _source_of(proposition: str, passage: str) -> str:
     spans = align(passage, [proposition])[0]
     return passage[spans[0][0] : spans[-1][1]] if spans else passage_sentences(passage)[0]
-
-
-def _unsaid(passage: str, propositions: Sequence[str]) -> list[tuple[int, int]]:
-    """What no proposition says, less the numbers and names that stand there in another form."""
-    if not (missing := uncovered(passage, propositions)):
-        return []
-    whole, stated = _Text(passage), _Context(Passage("\n".join(propositions)), "")
-
-    def is_said(term: str) -> bool:
-        if term[0].isdecimal():
-            meant = (one for one in whole.numbers if term in _FIGURES.findall(one.shown))
-            return any(not stated.values.isdisjoint(one.values) for one in meant)
-        return (
-            bool(_UNIT.fullmatch(term))
-            or stated.has_word(term)
-            or stated.has_katakana(term)
-            or _is_abbreviated(term, whole, stated)
-        )
-
-    terms = (unicodedata.normalize("NFKC", passage[slice(*span)]) for span in missing)
-    return [span for span, term in zip(missing, terms, strict=True) if not (_TERM.fullmatch(term) and is_said(term))]
 
 
 def _missing(text: str, span: tuple[int, int]) -> Finding:
@@ -161,7 +140,6 @@ _TOKEN = re.compile(
     r"|(?P<katakana>[ァ-ヺー]+(?:[・=][ァ-ヺー]+)*)"
     rf"|(?P<kanji>(?:(?!{_COUNTED})[々〆㐀-䶿一-鿿豈-﫿])+)"
 )
-_TERM = re.compile(rf"{_FIGURES.pattern}|[{_LATIN}]+|[ァ-ヺー]+")
 _TEMPERATURE = re.compile(r"(°|degrees )(?:C|F|Celsius|Fahrenheit)(?![a-z])")
 
 
@@ -544,7 +522,7 @@ _PLACE_JA = re.compile(
 # Words that point at something that the proposition does not name
 
 
-_OPENING = r"[\s\"'“‘「『(*_]*"
+_OPENING = r"[\s(*_]*"  # no quotation mark: what begins with one may be a title
 _POINTING = re.compile(
     rf"{_OPENING}(?:(?:In|On|By|Since|After|Before|During|From|Until|Around|At) (?:the |early |late |mid-|end of )*"
     rf"(?:(?:{_MONTH}|\d\w*|century|spring|summer|autumn|winter|season)[ ,–-]+)+"
@@ -587,31 +565,20 @@ _PRONOUN_JA = re.compile(
 
 def _unresolved(text: _Text, context: _Context) -> str:
     """What is not clear about a proposition without what stood before it; "" where all is."""
-    plain = text.plain
-    quoted = _QUOTATION.match(plain)
-    if quoted and _squeeze(quoted[0]) in context.squeezed:
+    plain, title = text.plain, context.title
+    if title and plain.startswith(title):  # as "This American Life"
         return ""
     found = whose = None
     if context.language in ("en", "latin"):
         found = _POINTING.match(plain)
-        if found and (
-            _EXPLETIVE.match(plain, found.start("word")) or _is_in_a_name(plain, found.start("word"), context)
-        ):
+        if found and _EXPLETIVE.match(plain, found.start("word")):
             return ""
     elif context.language == "ja":
         found = _POINTING_JA.match(plain) or _PRONOUN_JA.match(plain)
-        if found and plain.lstrip('「『“"')[: len(found[0]) + 2] in context.title:
-            return ""
-        whose = None if context.title and context.title in plain else _SOMEONES_JA.match(plain)
+        whose = None if title and title in plain else _SOMEONES_JA.match(plain)
     if found:
         return f'nothing in it says what "{found["word"]}" stands for'
     return f'it does not say whose "{whose[1]}" is meant' if whose else ""
-
-
-def _is_in_a_name(plain: str, start: int, context: _Context) -> bool:
-    """Whether a pronoun begins a name of the passage, as that of "This American Life"."""
-    named = re.match(rf".\w* [A-Z][{_LATIN}]*", plain[start:])
-    return bool(named and re.search(rf"(?:\A|[a-z,;] |[\"“‘*_(]){re.escape(named[0])}", context.plain))
 
 
 # Repetitions and sizes
