@@ -558,9 +558,6 @@ _SOMEONES = words(
     " 全長 総延長 高さ 長さ 幅 深さ 直径 重さ 重量 首都 目的 理由 原因 結果 設計者"
 )
 _SOMEONES_JA = re.compile(rf"{_OPENING}({'|'.join(_SOMEONES)})(?:は|が|も)")
-_PRONOUN_JA = re.compile(
-    r"^[^はがを「『]{0,40}?(?:(?<=[、にでと])|^)(?P<word>彼女|彼ら?|同氏|同社|同馬|本馬|それ|これ)(?:は|が|も)"
-)
 
 
 def _unresolved(text: _Text, context: _Context) -> str:
@@ -574,7 +571,7 @@ def _unresolved(text: _Text, context: _Context) -> str:
         if found and _EXPLETIVE.match(plain, found.start("word")):
             return ""
     elif context.language == "ja":
-        found = _POINTING_JA.match(plain) or _PRONOUN_JA.match(plain)
+        found = _POINTING_JA.match(plain)
         whose = None if title and title in plain else _SOMEONES_JA.match(plain)
     if found:
         return f'nothing in it says what "{found["word"]}" stands for'

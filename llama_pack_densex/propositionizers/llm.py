@@ -447,9 +447,10 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
                 f"max_cost needs the price of {model or 'the model'}, which is not in the price table: pass "
                 f'prices={{{model!r}: {{"input": ..., "output": ...}}}}, in US dollars for a million tokens'
             )
-        sender, paces = self._sender, (self.concurrency, *rates, os.getpid())
-        if self._paces != paces:
-            sender.limits, self._paces = Limits(self.concurrency, *rates), paces
+        paces = (self.concurrency, *rates, os.getpid())
+        if self._paces != paces:  # what is under way keeps to the limits that it was sent by
+            self._sender, self._paces = replace(self._sender, limits=Limits(self.concurrency, *rates)), paces
+        sender = self._sender
         sender.max_retries, sender.retry_wait = self.max_retries, self.retry_wait
         sender.meter.budget, sender.meter.price = budget, price
         return sender
