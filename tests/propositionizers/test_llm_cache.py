@@ -69,34 +69,6 @@ def path(tmp_path: Path) -> Path:
 # One process
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_several_that_begin_at_once_ask_for_each_passage_once(way: str, path: Path) -> None:
-    with OpenAIServer(lambda body: replace(right(body), delay=0.01)) as server:
-        begin, made = threading.Barrier(3), []
-
-        def run() -> None:
-            asking = propositionizer(server.url, cache=path, max_concurrency=8)
-            begin.wait()
-            made.append(ask(way, asking, MANY))
-
-        threads = [threading.Thread(target=run) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert len(server.requests) == len({passage.text for passage in MANY})
-    assert made[0] == made[1] == made[2]
-
-
-def test_nobody_waits_for_ever_for_who_was_killed_while_asking(path: Path) -> None:
-    with OpenAIServer(right) as server, closing(ReplyCache(path)) as cache:
-        asking = propositionizer(server.url, cache=path)
-        assert cache.claim(asking.key(asking.first_question(ENGLISH)), "who was killed")
-        (made,) = asking.propositionize([ENGLISH])
-        assert made.status == "ok"
-        assert len(server.requests) == 1
-
-
 @pytest.mark.parametrize("second", WAYS)
 @pytest.mark.parametrize("first", WAYS)
 def test_a_second_run_asks_nothing_and_gives_equal_sets(first: str, second: str, path: Path) -> None:
