@@ -203,9 +203,6 @@ def _rows(estimate: Estimate) -> Iterator[tuple[str, str, str]]:
     unchanged = estimate.unchanged_documents
     often = sorted((count, LANGUAGE_NAMES[code]) for code, count in estimate.languages.items() if code)
     shown = [f"{count:,} in {name}" for count, name in reversed(often) if count * 50 >= estimate.passages]
-    bound = f"as fast as the {estimate.bound_by} a minute allow"
-    if estimate.bound_by == "concurrency":
-        bound = f"{estimate.max_concurrency:,} requests at a time, {estimate.seconds_a_reply:.1f} s a reply"
     yield "documents", f"{estimate.documents:,}", f"and {unchanged:,} unchanged in the index" if unchanged else ""
     yield "passages", f"{estimate.passages:,}", ", ".join(shown)
     if estimate.distinct_passages < estimate.passages:
@@ -220,7 +217,7 @@ def _rows(estimate: Estimate) -> Iterator[tuple[str, str, str]]:
     if estimate.cost_batch and estimate.cost_batch != estimate.cost:
         yield "cost as a batch", money(estimate.cost_batch), "through the Batch API, within a day"
     if estimate.requests:
-        yield "time", duration(estimate.seconds), bound
+        yield "time", duration(estimate.seconds), ""
     yield "", "", ""
     yield "propositions", f"{estimate.propositions:,}", ""
     if estimate.questions:
