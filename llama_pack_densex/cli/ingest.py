@@ -24,7 +24,7 @@ from llama_pack_densex.propositionizers.base import PropositionizerError
 from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
-from llama_pack_densex.stores.folder import REPLIES_FILE, REPORT_FILE
+from llama_pack_densex.stores.folder import REPLIES_FILE
 from llama_pack_densex.stores.manifest import Manifest
 from llama_pack_densex.stores.node_store import DocumentRecord
 
@@ -60,7 +60,6 @@ def index_paths(paths: Sequence[Path], to: str, choices: Choices) -> bool:
         what = "no file has any text" if documents.blank else "there is no file to read"
         what = "no file could be read" if documents.unreadable else what
         raise ValueError(f"{given}: {what}" + (f"; to do away with the index, delete {place.name}" if gone else ""))
-    report = None if place.folder is None else place.folder / REPORT_FILE
     by_default = pack is None and choices.embed_model is None
     try:
         with logged_progress():
@@ -71,15 +70,13 @@ def index_paths(paths: Sequence[Path], to: str, choices: Choices) -> bool:
     except PropositionizerError as error:
         if error.ingestion is not None:
             with redirect_stdout(sys.stderr):
-                _print_ingestion(error.ingestion, (), report)
+                _print_ingestion(error.ingestion)
         raise
-    _print_index(pack, place.name, documents, report, by_default)
+    _print_index(pack, place.name, documents, by_default)
     return not pack.failed_documents
 
 
-def _print_index(
-    pack: DenseXRetrievalPack, name: str, documents: PathDocuments, report: Path | None, by_default: bool
-) -> None:
+def _print_index(pack: DenseXRetrievalPack, name: str, documents: PathDocuments, by_default: bool) -> None:
     """Print what was indexed and what the index holds; where there is no embedding model by default, also why."""
     summary, counts = pack.ingestion, pack.counts()
     assert summary is not None
@@ -96,7 +93,7 @@ def _print_index(
     write(f"Documents: {', '.join(shown)}.")
     if summary.requests.usage.requests or pack.failed_documents:
         write()
-        _print_ingestion(summary, pack.failed_documents, report)
+        _print_ingestion(summary, pack.failed_documents)
         write()
     write(
         f"{one_line(name)} holds {many(counts.documents, 'document')}, {many(counts.passages, 'passage')}, "
@@ -111,8 +108,8 @@ def _print_index(
     write(f"Propositions by {made_by}; embedding model: {embedding}.{search}")
 
 
-def _print_ingestion(summary: IngestionSummary, failed: Sequence[DocumentOutcome], report: Path | None) -> None:
-    rows = ([label, one_line(text)] for label, text in summary_rows(summary, failed, report))
+def _print_ingestion(summary: IngestionSummary, failed: Sequence[DocumentOutcome] = ()) -> None:
+    rows = ([label, one_line(text)] for label, text in summary_rows(summary, failed))
     print_table([Column(no_wrap=True), ""], rows, header=False)
 
 

@@ -38,7 +38,6 @@ from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
 TOKENS_A_SECOND, SECONDS_TO_BEGIN = 80.0, 0.5
 """How fast a model is taken to reply."""
 
-_QUOTES = 0.07  # of the tokens of a reply for a token of text, the quotes and commas of JSON
 _THINKS = re.compile(r"(?:^|/)(?:o\d|gpt-[5-9]|gemini-(?:2\.5|[3-9])|magistral|deepseek-(?:reasoner|r\d|v4))|thinking")
 
 
@@ -73,9 +72,7 @@ class Estimate:
         passages: Passages of the documents.
         distinct_passages: Passages without those that are asked about as another one is.
         already_kept: Those of the distinct ones whose reply is in the cache; they are not asked for.
-        text_tokens: Tokens of the passages.
         languages: Passages by language (see `language.detect_language`).
-        propositionizer: The class of what makes propositions.
         model: The name of the LLM that is asked; "" where none is.
         requests: Requests to it.
         input_tokens: Tokens sent to it.
@@ -87,7 +84,7 @@ class Estimate:
         questions: Questions that the passages answer, where they are asked for.
         units: All nodes of the index: sections, passages, propositions, sentences and questions.
         embed_model: The embedding model's name; "" where there is none.
-        embedding_tokens: Tokens that it embeds, but for metadata (`embed_metadata`).
+        embedding_tokens: Tokens that it embeds, but for metadata (`embed_metadata`); quotes of replies count too.
         embedding_cost: US dollars; None where the price is not known, 0 for a model on this machine.
         seconds: How long the requests take.
         sampled: Passages that were really asked for, and by which the rest is corrected.
@@ -102,9 +99,7 @@ class Estimate:
     passages: int = 0
     distinct_passages: int = 0
     already_kept: int = 0
-    text_tokens: int = 0
     languages: dict[str, int] = field(default_factory=dict)
-    propositionizer: str = ""
     model: str = ""
     requests: int = 0
     input_tokens: int = 0
@@ -209,7 +204,7 @@ class _Survey:
         self._parser, self._asker, self._sample, self._on_question = parser, asker, sample, on_question
         self._seen: set[int] = set()
         self._drawn: list[tuple[str, Passage]] = []
-        self.found = Estimate(propositionizer=parser.propositionizer.class_name())
+        self.found = Estimate()
         self.expected, self.known = _Figures(), _Figures()
 
     def add(self, documents: Iterable[BaseNode], indexed: Collection[str]) -> None:
@@ -233,7 +228,6 @@ class _Survey:
                 tokens = count_tokens(node.get_content())
                 self.known += _Figures(units=1, embedded_tokens=tokens)
                 if node.metadata[GRANULARITY_KEY] == "passage":  # of a section no propositions are made
-                    self.found.text_tokens += tokens
                     self._add_passage(
                         Passage(node.get_content(), str(node.metadata[TITLE_KEY]), str(node.metadata[SECTION_KEY]))
                     )
@@ -250,7 +244,8 @@ class _Survey:
         self.found.sampled, self.found.sample_usage = len(sets), usage
         expected = made = _Figures()
         for passage, made_of_it in zip(passages, sets, strict=True):
-            expected += self._expected(passage, self._asker and self._asker.first_question(passage))
+            question = None if self._asker is None else self._asker.first_question(passage)
+            expected += self._expected(passage, question)
             reply = count_tokens(json.dumps([*made_of_it.texts, *made_of_it.questions], ensure_ascii=False))
             made += replace(self._made(passage, made_of_it), output_tokens=reply)
         if usage.requests and not figures.cache_hits:
@@ -292,10 +287,10 @@ class _Survey:
     def _expected(self, passage: Passage, question: Question | None) -> _Figures:
         """What a model is expected to make of a passage, and what that takes; None where it is not asked for."""
         tokens, ratios = count_tokens(passage.text), _LATIN if passage.language in ("en", "latin", "") else _OTHERS
-        reply, quotes, questions = tokens * ratios.reply, tokens * _QUOTES, 0.0
+        reply, questions = tokens * ratios.reply, 0.0
         if self._asker is not None and self._asker.questions:
-            reply, quotes, questions = reply + tokens * ratios.asking, 2 * quotes, tokens * ratios.questions
-        found = self._figures(passage, tokens * ratios.propositions, questions, reply - quotes, ratios.new_sentences)
+            reply, questions = reply + tokens * ratios.asking, tokens * ratios.questions
+        found = self._figures(passage, tokens * ratios.propositions, questions, reply, ratios.new_sentences)
         asked = _Figures() if question is None else _Figures(1, count_messages(question.messages), reply)
         return found + asked
 
@@ -339,18 +334,12 @@ def _embedding_cost(name: str, tokens: int, prices: PriceTable) -> float | None:
 def _notes(found: Estimate, asker: LLMPropositionizer | None) -> Iterator[str]:
     """What the figures of an estimate rest upon."""
     unknown = "The price of {} is not known: give it with prices of your own (--prices, prices=)."
-    if asker is None and found.passages:
-        yield f"{found.propositionizer} asks no LLM."
-    elif asker is not None and not found.requests:
-        yield "Nothing is to be asked for: all replies are there, or nothing has changed."
-    elif asker is not None:
+    if asker is not None and found.requests:
         if found.sampled:
             used = f"{found.sample_usage.total_tokens:,} tokens were used for them"
             yield f"Corrected by {found.sampled:,} passages that were really asked for, which count too; {used}."
         else:
             yield "Replies are taken to be as long as those that were measured; a sample shows this model's."
-            if asker.strictness == "repair":
-                yield "Passages with faults are asked for once more (strictness), which is not reckoned with."
             if _THINKS.search(found.model):
                 yield f"{found.model} may think before it replies; thoughts cost like output and are not reckoned with."
         if found.price is None:

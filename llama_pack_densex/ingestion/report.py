@@ -117,8 +117,7 @@ class IngestionSummary:
     report: str = field(default="", compare=False)
 
     def __str__(self) -> str:
-        rows = summary_rows(self, report=Path(self.report) if self.report else None)
-        return "\n".join(f"{label:<13} {text}" for label, text in rows)
+        return "\n".join(f"{label:<13} {text}" for label, text in summary_rows(self))
 
 
 class Watch:
@@ -321,23 +320,18 @@ def _outcome(parsed: ParsedDocument, replaced: bool) -> DocumentOutcome:
     )
 
 
-def summary_rows(
-    summary: IngestionSummary, failed: Sequence[DocumentOutcome] = (), report: Path | None = None
-) -> Iterator[tuple[str, str]]:
+def summary_rows(summary: IngestionSummary, failed: Sequence[DocumentOutcome] = ()) -> Iterator[tuple[str, str]]:
     """Say what an ingestion came to: labels, "" under the same label, and what is said.
 
     Args:
         summary: What it came to.
         failed: Failed documents, the first of which are named.
-        report: Where the report was written, if it was.
     """
     if summary.state == "stopped":
         yield "Stopped", summary.why_stopped
     yield "Documents", _counts(summary.documents, ("done", "changed", "unchanged", "deleted", "blank", "failed")) or "0"
     for outcome in failed[:_SHOWN_FAILURES]:
         yield "", f"failed: {outcome.document_id}: {outcome.error}"
-    if failed and (more := summary.documents.get("failed", 0) - len(failed[:_SHOWN_FAILURES])) > 0:
-        yield "", f"and {more:,} more that failed"
     if summary.passages:
         statuses = _counts(summary.statuses, ("ok", "repaired", "fallback"))
         yield "Passages", f"{summary.passages:,}" + (f": {statuses}" if statuses else "")
@@ -361,10 +355,9 @@ def summary_rows(
         yield "Tokens", f"{usage.input_tokens:,} in{cached}, {usage.output_tokens:,} out"
         cost = money(requests.cost, "unknown: no price is known")
         yield "Cost", cost + (f" ({requests.model})" if requests.model else "")
-    rate = summary.passages / summary.seconds * 60 if summary.seconds >= 1 else 0
-    yield "Time", duration(summary.seconds) + (f", {rate:,.0f} passages/min" if rate else "")
-    if report is not None:
-        yield "Report", str(report)
+    yield "Time", duration(summary.seconds)
+    if summary.report:
+        yield "Report", summary.report
 
 
 def _counts(counts: Mapping[str, int], names: Iterable[str]) -> str:
