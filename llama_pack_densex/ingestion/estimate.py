@@ -190,25 +190,23 @@ class _Figures:
         return _Figures(*map(how, astuple(self), astuple(other)))
 
 
+@dataclass
 class _Survey:
     """Counts documents one after the other, and draws a sample of their passages, each distinct one with the same
     chance. `expected` is what passages will take, `known` what is certain."""
 
-    def __init__(
-        self,
-        parser: BasePropositionNodeParser,
-        asker: LLMPropositionizer | None,
-        sample: int,
-        on_question: Callable[[Question], None],
-    ) -> None:
-        self._parser, self._asker, self._sample, self._on_question = parser, asker, sample, on_question
-        self._seen: set[int] = set()
-        self._drawn: list[tuple[str, Passage]] = []
-        self.found = Estimate()
-        self.expected, self.known = _Figures(), _Figures()
+    parser: BasePropositionNodeParser
+    asker: LLMPropositionizer | None
+    sample: int
+    on_question: Callable[[Question], None]
+    found: Estimate = field(default_factory=Estimate)
+    expected: _Figures = _Figures()
+    known: _Figures = _Figures()
+    _seen: set[int] = field(default_factory=set)
+    _drawn: list[tuple[str, Passage]] = field(default_factory=list)
 
     def add(self, documents: Iterable[BaseNode], indexed: Collection[str]) -> None:
-        document_hash = self._parser.document_hasher()
+        document_hash = self.parser.document_hasher()
 
         def new() -> Iterator[BaseNode]:
             for document in documents:
@@ -217,7 +215,7 @@ class _Survey:
                 else:
                     yield document
 
-        bare = self._parser.model_copy(update={"granularity": ()})  # splits, and asks for nothing
+        bare = self.parser.model_copy(update={"granularity": ()})  # splits, and asks for nothing
         for parsed in bare.stream(new()):
             if parsed.error is not None:
                 self.found.broken_documents += 1
@@ -236,7 +234,7 @@ class _Survey:
         """What was expected, as the propositions of the sample correct it, which are asked for."""
         if not self._drawn:
             return self.expected
-        propositionizer, passages = self._parser.propositionizer, [passage for _, passage in self._drawn]
+        propositionizer, passages = self.parser.propositionizer, [passage for _, passage in self._drawn]
         before = propositionizer.figures
         sets = propositionizer.propositionize(passages)
         figures = propositionizer.figures.since(before)
@@ -244,7 +242,7 @@ class _Survey:
         self.found.sampled, self.found.sample_usage = len(sets), usage
         expected = made = _Figures()
         for passage, made_of_it in zip(passages, sets, strict=True):
-            question = None if self._asker is None else self._asker.first_question(passage)
+            question = None if self.asker is None else self.asker.first_question(passage)
             expected += self._expected(passage, question)
             reply = count_tokens(json.dumps([*made_of_it.texts, *made_of_it.questions], ensure_ascii=False))
             made += replace(self._made(passage, made_of_it), output_tokens=reply)
@@ -261,8 +259,8 @@ class _Survey:
         self.found.languages[passage.language] = self.found.languages.get(passage.language, 0) + 1
         made: PropositionSet | None = PropositionSet(())
         question, key = None, passage_digest(f"{passage.title}\n{passage.section}\n{passage.text}")
-        if "proposition" in self._parser.granularity:
-            maker = _maker_of(passage, self._parser.propositionizer)
+        if "proposition" in self.parser.granularity:
+            maker = _maker_of(passage, self.parser.propositionizer)
             is_free = isinstance(maker, (RecordedPropositionizer, SentencePropositionizer))
             made = maker.propositionize([passage])[0] if is_free else None
             if isinstance(maker, LLMPropositionizer):
@@ -274,12 +272,12 @@ class _Survey:
         if made is not None:
             self.known += self._made(passage, made)
             return
-        if is_first and self._sample:  # a key is a hash, so that those that come first by it are drawn by lot
-            self._drawn = sorted([*self._drawn, (key, passage)])[: self._sample]
-        is_kept = question is not None and bool(self._asker and self._asker.cache and self._asker.cache.known([key]))
+        if is_first and self.sample:  # a key is a hash, so that those that come first by it are drawn by lot
+            self._drawn = sorted([*self._drawn, (key, passage)])[: self.sample]
+        is_kept = question is not None and bool(self.asker and self.asker.cache and self.asker.cache.known([key]))
         self.found.already_kept += is_first and is_kept
         if is_first and question is not None and not is_kept:
-            self._on_question(question)
+            self.on_question(question)
         else:
             question = None
         self.expected += self._expected(passage, question)
@@ -288,7 +286,7 @@ class _Survey:
         """What a model is expected to make of a passage, and what that takes; None where it is not asked for."""
         tokens, ratios = count_tokens(passage.text), _LATIN if passage.language in ("en", "latin", "") else _OTHERS
         reply, questions = tokens * ratios.reply, 0.0
-        if self._asker is not None and self._asker.questions:
+        if self.asker is not None and self.asker.questions:
             reply, questions = reply + tokens * ratios.asking, tokens * ratios.questions
         found = self._figures(passage, tokens * ratios.propositions, questions, reply, ratios.new_sentences)
         asked = _Figures() if question is None else _Figures(1, count_messages(question.messages), reply)
@@ -306,7 +304,7 @@ class _Survey:
     ) -> _Figures:
         """Those of a passage; `new_sentences` is the share of its sentences that are no propositions."""
         units = propositions + questions
-        if "sentence" in self._parser.granularity:
+        if "sentence" in self.parser.granularity:
             units += len(passage_sentences(passage.text)) * new_sentences
             tokens += count_tokens(passage.text) * new_sentences
         return _Figures(propositions=propositions, questions=questions, units=units, embedded_tokens=tokens)

@@ -213,13 +213,14 @@ class Watch:
         requests, last = self._figures(), self._fallback
         if last is None or not (requests.usage.requests or requests.failed):
             return ""  # nothing was asked
-        if last.is_passing and not requests.usage.requests:
-            said = f"The provider never answered; the last passage: {last.reason}. See whether it is up and its address"
-        elif not self._is_sound:
-            said = f"None of the passages came to propositions; the last one: {last.reason}. See whether the model"
-        else:
+        is_silent = last.is_passing and not requests.usage.requests
+        if self._is_sound and not is_silent:
             return ""
-        return f"{said} and the settings are right, and run again: sentences do not stand in, and all is asked anew."
+        said = "The provider never answered" if is_silent else "None of the passages came to propositions"
+        return (
+            f"{said}; the last passage: {last.reason}. See whether the provider is up, and its address, the model and "
+            "the settings are right, and run again: sentences do not stand in, and all is asked anew."
+        )
 
     def done(self, parsed: ParsedDocument, replaced: bool) -> None:
         """A document is in the index."""
