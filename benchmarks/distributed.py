@@ -133,7 +133,7 @@ def measure_work(options: argparse.Namespace) -> Iterator[Figures]:
         stores = iter([LanceVectorStore(Path(folder) / str(number)) for number in range(3)])
         seconds["nodes written to LanceDB"], _ = cpu(lambda: next(stores).add(nodes))
     hasher = bare.document_hasher()
-    seconds["hash for the ledger"], _ = cpu(lambda: [hasher(document) for document in documents])
+    seconds["hash of the documents"], _ = cpu(lambda: [hasher(document) for document in documents])
     words = sum(len(passage.text.split()) for passage in passages) / count
     size = sum(map(len, pickled)) / len(nodes)
     note = (
@@ -208,8 +208,8 @@ def ray_run(parser: PropositionNodeParser, count: int, workers: int) -> Row:
     start = time.perf_counter()
     times = []
     with tempfile.TemporaryDirectory() as folder:
-        store, ledger = LanceVectorStore(Path(folder) / "store"), Path(folder) / "ledger.sqlite"
-        settings: dict[str, Any] = {"workers": workers, "batch_size": 64, "shard_size": 64, "ledger": ledger}
+        store = LanceVectorStore(Path(folder) / "store")
+        settings: dict[str, Any] = {"workers": workers, "batch_size": 64, "shard_size": 64}
         for result in ingest_shards(iter(made_up(count)), parser, store, **settings):
             times.append((time.perf_counter() - start, result.documents))
     first, last = times[0], times[-1]

@@ -57,7 +57,7 @@ def test_json_has_all_figures(folder: Path) -> None:
     assert (found["documents"], found["requests"], found["model"]) == (12, 12, "gpt-4o-mini")
     assert found["units"] == 12 + found["propositions"]
     assert (found["embed_model"], found["embedding_cost"]) == ("minilm", 0.0)
-    assert found["bound_by"] == "tokens"
+    assert found["seconds"] == pytest.approx((found["input_tokens"] + found["output_tokens"]) * 60 / 1000)
     assert found["notes"]
 
 

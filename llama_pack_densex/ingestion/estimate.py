@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 import operator
-import random
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from llama_index.core.schema import BaseNode
 
+from llama_pack_densex.llm.cache import passage_digest
 from llama_pack_densex.llm.names import parse_name
 from llama_pack_densex.llm.requests import Question
 from llama_pack_densex.llm.usage import (
@@ -34,17 +35,10 @@ from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer, passage_sentences
 
-ENOUGH = 5
-"""Passages that a sample needs; replies to single passages differ by a tenth or two."""
-
 TOKENS_A_SECOND, SECONDS_TO_BEGIN = 80.0, 0.5
 """How fast a model is taken to reply."""
 
-_QUOTES = 0.07  # of the tokens of a reply for a token of text, the quotes and commas of JSON
 _THINKS = re.compile(r"(?:^|/)(?:o\d|gpt-[5-9]|gemini-(?:2\.5|[3-9])|magistral|deepseek-(?:reasoner|r\d|v4))|thinking")
-
-
-Bound = Literal["requests", "tokens", "concurrency", ""]
 
 
 @dataclass(frozen=True)
@@ -78,9 +72,7 @@ class Estimate:
         passages: Passages of the documents.
         distinct_passages: Passages without those that are asked about as another one is.
         already_kept: Those of the distinct ones whose reply is in the cache; they are not asked for.
-        text_tokens: Tokens of the passages.
         languages: Passages by language (see `language.detect_language`).
-        propositionizer: The class of what makes propositions.
         model: The name of the LLM that is asked; "" where none is.
         requests: Requests to it.
         input_tokens: Tokens sent to it.
@@ -92,12 +84,9 @@ class Estimate:
         questions: Questions that the passages answer, where they are asked for.
         units: All nodes of the index: sections, passages, propositions, sentences and questions.
         embed_model: The embedding model's name; "" where there is none.
-        embedding_tokens: Tokens that it embeds, but for metadata (`embed_metadata`).
+        embedding_tokens: Tokens that it embeds, but for metadata (`embed_metadata`); quotes of replies count too.
         embedding_cost: US dollars; None where the price is not known, 0 for a model on this machine.
         seconds: How long the requests take.
-        seconds_a_reply: How long the model is taken to reply.
-        bound_by: What `seconds` hangs on: "requests" or "tokens" a minute, or "concurrency"; "" where nothing is asked.
-        max_concurrency: Requests at a time.
         sampled: Passages that were really asked for, and by which the rest is corrected.
         sample_usage: What they used.
         notes: What the figures rest upon, in sentences.
@@ -110,9 +99,7 @@ class Estimate:
     passages: int = 0
     distinct_passages: int = 0
     already_kept: int = 0
-    text_tokens: int = 0
     languages: dict[str, int] = field(default_factory=dict)
-    propositionizer: str = ""
     model: str = ""
     requests: int = 0
     input_tokens: int = 0
@@ -127,9 +114,6 @@ class Estimate:
     embedding_tokens: int = 0
     embedding_cost: float | None = 0.0
     seconds: float = 0.0
-    seconds_a_reply: float = 0.0
-    bound_by: Bound = ""
-    max_concurrency: int = 1
     sampled: int = 0
     sample_usage: Usage = NOTHING
     notes: tuple[str, ...] = ()
@@ -156,28 +140,26 @@ def estimate(
         parser: What will make nodes of them. Its propositionizer's prompts, model, limits and cache count.
         prices: Beside, or in place of, the package's own (see `read_prices`); None means the propositionizer's.
         embed_model_name: The embedding model; None for none.
-        sample: So many passages are really asked for, which costs money, and the estimate is corrected by them. With a
-            reply cache they are not asked for again.
+        sample: So many passages are really asked for, which costs money, and the estimate is corrected by them; replies
+            to single passages differ by a tenth or two. With a reply cache they are not asked for again.
         indexed: Hashes of documents (`parser.document_hash`) that an index has as they are.
         on_question: Called with what will be asked for first, once for each distinct passage.
 
     Raises:
-        ValueError: A price is no price, or the sample is too small.
+        ValueError: A price is no price.
         PropositionizerError: The sample cannot be asked for.
     """
-    if sample and sample < ENOUGH:
-        raise ValueError(f"sample must be 0, or {ENOUGH} or more passages, not {sample}")
     asker = asked_llm(parser.propositionizer) if "proposition" in parser.granularity else None
     table = read_prices(asker.prices if prices is None and asker is not None else prices)
     survey = _Survey(parser, asker, sample, on_question)
     survey.add(documents, indexed)
     found, total = survey.found, survey.known + survey.corrected()
-    for name in ("requests", "input_tokens", "output_tokens", "propositions", "questions"):
+    for name in ("requests", "input_tokens", "output_tokens", "propositions", "questions", "units"):
         setattr(found, name, round(getattr(total, name)))
-    found.units = round(total.base_nodes + total.propositions + total.sentences + total.questions)
     if asker is not None:
         found.model = parser.propositionizer.figures.model
         found.price = price_of(found.model, table, asker.llm)
+        found.seconds = _seconds(found, asker)
     usage = Usage(found.requests, found.input_tokens, found.output_tokens)
     if found.requests or (asker is None and survey.expected != _Figures()):  # what is asked, or what nobody can price
         found.cost = None if found.price is None else found.price.of(usage)
@@ -185,9 +167,7 @@ def estimate(
     if embed_model_name is not None:
         found.embed_model, found.embedding_tokens = embed_model_name, round(total.embedded_tokens)
         found.embedding_cost = _embedding_cost(embed_model_name, found.embedding_tokens, table)
-    if asker is not None and found.requests:
-        _add_time(found, asker)
-    found.notes = tuple(_notes(found, asker is not None and asker.strictness == "repair"))
+    found.notes = tuple(_notes(found, asker))
     return found
 
 
@@ -198,10 +178,9 @@ class _Figures:
     requests: float = 0.0
     input_tokens: float = 0.0
     output_tokens: float = 0.0
-    base_nodes: float = 0.0
     propositions: float = 0.0
-    sentences: float = 0.0
     questions: float = 0.0
+    units: float = 0.0
     embedded_tokens: float = 0.0
 
     def __add__(self, other: _Figures) -> _Figures:
@@ -211,25 +190,23 @@ class _Figures:
         return _Figures(*map(how, astuple(self), astuple(other)))
 
 
+@dataclass
 class _Survey:
     """Counts documents one after the other, and draws a sample of their passages, each distinct one with the same
     chance. `expected` is what passages will take, `known` what is certain."""
 
-    def __init__(
-        self,
-        parser: BasePropositionNodeParser,
-        asker: LLMPropositionizer | None,
-        sample: int,
-        on_question: Callable[[Question], None],
-    ) -> None:
-        self._parser, self._asker, self._sample, self._on_question = parser, asker, sample, on_question
-        self._seen: set[int] = set()
-        self._random, self._drawable, self._drawn = random.Random(0), 0, list[Passage]()
-        self.found = Estimate(propositionizer=parser.propositionizer.class_name())
-        self.expected, self.known = _Figures(), _Figures()
+    parser: BasePropositionNodeParser
+    asker: LLMPropositionizer | None
+    sample: int
+    on_question: Callable[[Question], None]
+    found: Estimate = field(default_factory=Estimate)
+    expected: _Figures = _Figures()
+    known: _Figures = _Figures()
+    _seen: set[int] = field(default_factory=set)
+    _drawn: list[tuple[str, Passage]] = field(default_factory=list)
 
     def add(self, documents: Iterable[BaseNode], indexed: Collection[str]) -> None:
-        document_hash = self._parser.document_hasher()
+        document_hash = self.parser.document_hasher()
 
         def new() -> Iterator[BaseNode]:
             for document in documents:
@@ -238,7 +215,7 @@ class _Survey:
                 else:
                     yield document
 
-        bare = self._parser.model_copy(update={"granularity": ()})  # splits, and asks for nothing
+        bare = self.parser.model_copy(update={"granularity": ()})  # splits, and asks for nothing
         for parsed in bare.stream(new()):
             if parsed.error is not None:
                 self.found.broken_documents += 1
@@ -246,113 +223,102 @@ class _Survey:
                 continue
             self.found.documents += 1
             for node in parsed.nodes:
-                self._add_node(node)
+                tokens = count_tokens(node.get_content())
+                self.known += _Figures(units=1, embedded_tokens=tokens)
+                if node.metadata[GRANULARITY_KEY] == "passage":  # of a section no propositions are made
+                    self._add_passage(
+                        Passage(node.get_content(), str(node.metadata[TITLE_KEY]), str(node.metadata[SECTION_KEY]))
+                    )
 
     def corrected(self) -> _Figures:
         """What was expected, as the propositions of the sample correct it, which are asked for."""
-        if len(self._drawn) < ENOUGH:
+        if not self._drawn:
             return self.expected
-        before = self._parser.propositionizer.figures
-        sets = self._parser.propositionizer.propositionize(self._drawn)
-        figures = self._parser.propositionizer.figures.since(before)
-        self.found.sampled, self.found.sample_usage = len(sets), figures.usage
+        propositionizer, passages = self.parser.propositionizer, [passage for _, passage in self._drawn]
+        before = propositionizer.figures
+        sets = propositionizer.propositionize(passages)
+        figures = propositionizer.figures.since(before)
+        usage = figures.usage
+        self.found.sampled, self.found.sample_usage = len(sets), usage
         expected = made = _Figures()
-        for one, made_of_it in zip(self._drawn, sets, strict=True):
-            asked = _Figures() if self._asker is None else _asked(self._asker.first_question(one))
-            expected += self._expected_units(one) + asked
+        for passage, made_of_it in zip(passages, sets, strict=True):
+            question = None if self.asker is None else self.asker.first_question(passage)
+            expected += self._expected(passage, question)
             reply = count_tokens(json.dumps([*made_of_it.texts, *made_of_it.questions], ensure_ascii=False))
-            made += replace(self._units(one, made_of_it), output_tokens=reply)
-        if figures.usage.requests and not figures.cache_hits:  # what earlier replies used is not known any more
-            made += _Figures(figures.usage.requests, figures.usage.input_tokens)
-            made = replace(made, output_tokens=figures.usage.output_tokens)
-        else:
-            made = replace(made, requests=expected.requests, input_tokens=expected.input_tokens)
+            made += replace(self._made(passage, made_of_it), output_tokens=reply)
+        if usage.requests and not figures.cache_hits:
+            used = _Figures(usage.requests, usage.input_tokens, usage.output_tokens)
+        else:  # what earlier replies used is not known any more
+            used = _Figures(expected.requests, expected.input_tokens, made.output_tokens)
+        made = used + replace(made, output_tokens=0.0)
         ratios = made.combined(expected, lambda seen, of: seen / of if of else 1.0)
         return self.expected.combined(ratios, operator.mul)
 
-    def _add_node(self, node: BaseNode) -> None:
-        passage = Passage(node.get_content(), str(node.metadata[TITLE_KEY]), str(node.metadata[SECTION_KEY]))
-        tokens = count_tokens(passage.text)
-        self.known += _Figures(base_nodes=1, embedded_tokens=tokens)
-        if node.metadata[GRANULARITY_KEY] == "passage":  # of a section no propositions are made
-            self.found.passages += 1
-            self.found.languages[passage.language] = self.found.languages.get(passage.language, 0) + 1
-            self.found.text_tokens += tokens
-            self._add_passage(passage)
-
     def _add_passage(self, passage: Passage) -> None:
+        self.found.passages += 1
+        self.found.languages[passage.language] = self.found.languages.get(passage.language, 0) + 1
         made: PropositionSet | None = PropositionSet(())
-        question, key = None, ""
-        if "proposition" in self._parser.granularity:
-            maker = _maker_of(passage, self._parser.propositionizer)
+        question, key = None, passage_digest(f"{passage.title}\n{passage.section}\n{passage.text}")
+        if "proposition" in self.parser.granularity:
+            maker = _maker_of(passage, self.parser.propositionizer)
             is_free = isinstance(maker, (RecordedPropositionizer, SentencePropositionizer))
             made = maker.propositionize([passage])[0] if is_free else None
             if isinstance(maker, LLMPropositionizer):
                 question = maker.first_question(passage)
                 key = maker.key(question)
-        identity = hash(key or passage)
-        is_first = identity not in self._seen
-        self._seen.add(identity)
+        is_first = hash(key) not in self._seen
+        self._seen.add(hash(key))
         self.found.distinct_passages += is_first
         if made is not None:
-            self.known += self._units(passage, made)
+            self.known += self._made(passage, made)
             return
-        units = self._expected_units(passage)
-        is_kept = bool(key and self._asker and self._asker.cache and self._asker.cache.known([key]))
+        if is_first and self.sample:  # a key is a hash, so that those that come first by it are drawn by lot
+            self._drawn = sorted([*self._drawn, (key, passage)])[: self.sample]
+        is_kept = question is not None and bool(self.asker and self.asker.cache and self.asker.cache.known([key]))
+        self.found.already_kept += is_first and is_kept
         if is_first and question is not None and not is_kept:
-            self.expected += units + _asked(question)
-            self._on_question(question)
+            self.on_question(question)
         else:
-            self.found.already_kept += is_first and is_kept
-            self.expected += replace(units, output_tokens=0.0)
-        if is_first and self._sample and (question or self._asker is None):  # Vitter's algorithm R
-            self._drawable += 1
-            place = self._random.randrange(self._drawable)
-            if len(self._drawn) < self._sample:
-                self._drawn.append(passage)
-            elif place < self._sample:
-                self._drawn[place] = passage
+            question = None
+        self.expected += self._expected(passage, question)
 
-    def _expected_units(self, passage: Passage) -> _Figures:
-        """What a model is expected to make of a passage, and the tokens of its reply."""
+    def _expected(self, passage: Passage, question: Question | None) -> _Figures:
+        """What a model is expected to make of a passage, and what that takes; None where it is not asked for."""
         tokens, ratios = count_tokens(passage.text), _LATIN if passage.language in ("en", "latin", "") else _OTHERS
-        asks = self._asker is not None and self._asker.questions
-        reply, quotes = (ratios.reply + ratios.asking, 2 * _QUOTES) if asks else (ratios.reply, _QUOTES)
-        units = self._figures(passage, tokens * ratios.propositions, tokens * (reply - quotes), ratios.new_sentences)
-        return replace(units, output_tokens=tokens * reply, questions=tokens * ratios.questions * asks)
+        reply, questions = tokens * ratios.reply, 0.0
+        if self.asker is not None and self.asker.questions:
+            reply, questions = reply + tokens * ratios.asking, tokens * ratios.questions
+        found = self._figures(passage, tokens * ratios.propositions, questions, reply, ratios.new_sentences)
+        asked = _Figures() if question is None else _Figures(1, count_messages(question.messages), reply)
+        return found + asked
 
-    def _units(self, passage: Passage, made: PropositionSet) -> _Figures:
+    def _made(self, passage: Passage, made: PropositionSet) -> _Figures:
         """What was made of a passage."""
         sentences = passage_sentences(passage.text)
         new = sum(sentence not in made.texts for sentence in sentences) / max(len(sentences), 1)
         tokens = sum(map(count_tokens, (*made.texts, *made.questions)))
-        return replace(self._figures(passage, len(made.texts), tokens, new), questions=len(made.questions))
+        return self._figures(passage, len(made.texts), len(made.questions), tokens, new)
 
-    def _figures(self, passage: Passage, propositions: float, tokens: float, new_sentences: float) -> _Figures:
+    def _figures(
+        self, passage: Passage, propositions: float, questions: float, tokens: float, new_sentences: float
+    ) -> _Figures:
         """Those of a passage; `new_sentences` is the share of its sentences that are no propositions."""
-        sentences = 0.0
-        if "sentence" in self._parser.granularity:
-            sentences = len(passage_sentences(passage.text)) * new_sentences
+        units = propositions + questions
+        if "sentence" in self.parser.granularity:
+            units += len(passage_sentences(passage.text)) * new_sentences
             tokens += count_tokens(passage.text) * new_sentences
-        return _Figures(propositions=propositions, sentences=sentences, embedded_tokens=tokens)
+        return _Figures(propositions=propositions, questions=questions, units=units, embedded_tokens=tokens)
 
 
-def _asked(question: Question) -> _Figures:
-    return _Figures(requests=1, input_tokens=count_messages(question.messages))
-
-
-def _add_time(found: Estimate, asker: LLMPropositionizer) -> None:
+def _seconds(found: Estimate, asker: LLMPropositionizer) -> float:
     """Requests take as long as the narrowest of the limits makes them, and no less than one reply."""
-    found.seconds_a_reply = SECONDS_TO_BEGIN + found.output_tokens / found.requests / TOKENS_A_SECOND
-    found.max_concurrency = asker.concurrency
+    if not found.requests:
+        return 0.0
+    reply = SECONDS_TO_BEGIN + found.output_tokens / found.requests / TOKENS_A_SECOND
     tokens = found.input_tokens + found.output_tokens
-    seconds: dict[Bound, float] = {
-        "concurrency": found.seconds_a_reply * max(found.requests / found.max_concurrency, 1),
-        "requests": found.requests / asker.requests_per_minute * 60 if asker.requests_per_minute else 0.0,
-        "tokens": tokens / asker.tokens_per_minute * 60 if asker.tokens_per_minute else 0.0,
-    }
-    found.bound_by = max(seconds, key=seconds.__getitem__)
-    found.seconds = seconds[found.bound_by]
+    by_requests = found.requests / (asker.requests_per_minute or math.inf) * 60
+    by_tokens = tokens / (asker.tokens_per_minute or math.inf) * 60
+    return max(reply, reply * found.requests / asker.concurrency, by_requests, by_tokens)
 
 
 def _embedding_cost(name: str, tokens: int, prices: PriceTable) -> float | None:
@@ -363,43 +329,29 @@ def _embedding_cost(name: str, tokens: int, prices: PriceTable) -> float | None:
     return None if price is None else price.of(Usage(input_tokens=tokens))
 
 
-def _notes(found: Estimate, repairs: bool) -> Iterator[str]:
-    """What the figures of an estimate rest upon.
-
-    Args:
-        found: The figures.
-        repairs: Whether passages are asked for once more where checks find fault.
-    """
+def _notes(found: Estimate, asker: LLMPropositionizer | None) -> Iterator[str]:
+    """What the figures of an estimate rest upon."""
     unknown = "The price of {} is not known: give it with prices of your own (--prices, prices=)."
-    if found.sampled and found.requests:
-        tokens = found.sample_usage.total_tokens
-        spent = f"{tokens:,} tokens were used for them" if tokens else "they were in the cache"
-        yield f"Corrected by {found.sampled:,} passages that were really asked for, which count too; {spent}."
-    elif found.requests:
+    if asker is not None and found.requests:
+        if found.sampled:
+            used = f"{found.sample_usage.total_tokens:,} tokens were used for them"
+            yield f"Corrected by {found.sampled:,} passages that were really asked for, which count too; {used}."
+        else:
+            yield "Replies are taken to be as long as those that were measured; a sample shows this model's."
+            if _THINKS.search(found.model):
+                yield f"{found.model} may think before it replies; thoughts cost like output and are not reckoned with."
+        if found.price is None:
+            yield unknown.format(found.model)
+        else:
+            source = f"list prices of {found.price.as_of}" if found.price.as_of else "prices of your own"
+            yield (
+                f"Money is by {source}: ${found.price.input:g} for a million tokens sent and "
+                f"${found.price.output:g} for a million received, without taxes and discounts."
+            )
         yield (
-            f"{_LATIN.reply:g} tokens are taken to come back for a token of text in Latin script, {_OTHERS.reply:g} in "
-            "others, as was measured"
-            + (f", and {_LATIN.asking:g} and {_OTHERS.asking:g} more for questions" if found.questions else "")
-            + ". A sample shows what the model really does."
+            f"The time is that of the requests alone, {asker.concurrency:,} at a time and within the limits that were "
+            f"given; {TOKENS_A_SECOND:g} tokens a second are assumed."
         )
-        if repairs:
-            yield "Passages with faults are asked for once more (strictness), which is not reckoned with."
-        if _THINKS.search(found.model):
-            yield f"{found.model} may think before it replies; thoughts cost like output and are not reckoned with."
-    if found.requests and found.price is None:
-        yield unknown.format(found.model)
-    elif found.requests and found.price is not None:
-        source = f"list prices of {found.price.as_of}" if found.price.as_of else "prices of your own"
-        yield (
-            f"Money is by {source}: ${found.price.input:g} for a million tokens sent and "
-            f"${found.price.output:g} for a million received, without taxes and discounts."
-        )
-    if found.requests:
-        yield f"The time is that of the requests alone; {TOKENS_A_SECOND:g} tokens a second are assumed."
-    elif found.model:
-        yield "Nothing is to be asked for: all replies are there, or nothing has changed."
-    elif found.passages:
-        yield f"{found.propositionizer} asks no LLM."
     if found.embedding_cost is None:
         yield unknown.format(found.embed_model)
 

@@ -1,15 +1,12 @@
-"""How far an ingestion is: counted as passages become ready, and shown in a terminal, in a notebook, or in a log."""
+"""How it is shown how far an ingestion is: in a terminal, in a notebook, or in a log."""
 
 from __future__ import annotations
 
 import logging
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console
@@ -17,12 +14,8 @@ from rich.file_proxy import FileProxy
 from rich.live import Live
 from rich.text import Text
 
-from llama_pack_densex.llm.usage import RequestFigures
-from llama_pack_densex.propositionizers.base import PropositionSet
-
 logger = logging.getLogger("llama_pack_densex.ingestion")
 
-_SOONEST = 5.0  # seconds before which no rate is told: the first replies come in a bunch
 _DOT = " · "
 
 
@@ -41,119 +34,6 @@ class Display:
     seconds: float | None = None
     separator: str = ", "
     around: AbstractContextManager[Any] = field(default_factory=nullcontext)
-
-
-class IngestionProgress:
-    """Counts what an ingestion has done, and has it shown as long as the `with` block lasts.
-
-    Whatever is drawn is drawn by a thread of its own, so that neither a slow terminal nor a server that does not answer
-    holds anything up.
-
-    Args:
-        display: Where the progress is shown; `display_for` chooses one.
-        documents: Documents in all; None where that is not known, as of an iterator.
-        requests: Says what the requests came to so far.
-        clock: A monotonic clock in seconds.
-    """
-
-    def __init__(
-        self,
-        display: Display,
-        documents: int | None = None,
-        requests: Callable[[], RequestFigures] = RequestFigures,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._display, self._total, self._requests, self._clock = display, documents or 0, requests, clock
-        self._documents = self._passages = self._propositions = self._fallbacks = 0
-        self._used = RequestFigures()
-        self._started = clock()
-        self._anew = self._started, 0, 0  # from where on the rate is told: the time, documents and passages
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._show, name="densex-progress", daemon=True)
-
-    def __enter__(self) -> IngestionProgress:
-        if self._display.seconds is not None:
-            self._display.around.__enter__()
-            self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._display.seconds is not None:
-            self._over.set()
-            self._thread.join(timeout=5)  # not for ever: an output that is held takes nothing
-            self._display.around.__exit__(None, None, None)
-        self._used = self._requests()
-        self._write(is_last=True)
-
-    def passage(self, made: PropositionSet) -> None:
-        """Count a passage whose propositions are ready."""
-        self._passages += 1
-        self._propositions += len(made.texts)
-        self._fallbacks += made.status == "fallback"
-        before, self._used = self._used, self._requests()
-        if self._used.cache_hits > before.cache_hits and not self._used.usage.requests:
-            self._begin_anew()
-
-    def document(self, unchanged: bool = False) -> None:
-        """Count a document that is done, or was before."""
-        self._documents += 1
-        if unchanged and not self._passages:
-            self._begin_anew()
-
-    def figures(self, is_last: bool = False) -> list[str]:
-        """How far the ingestion is, in figures for people, without those that are unknown or zero.
-
-        Args:
-            is_last: Whether it is over: then they tell its average rate and its time.
-        """
-        now = self._clock()
-        begun, documents, passages = (self._started, 0, 0) if is_last else self._anew
-        seconds = now - begun
-        figures = list(self._done())
-        if seconds >= _SOONEST and self._passages > passages:
-            figures.append(f"{(self._passages - passages) / seconds * 60:,.1f}/min")
-        done, left = self._documents - documents, self._total - self._documents
-        if is_last:
-            return [*figures, f"in {duration(now - self._started)}"]
-        if left > 0 and done >= 2 and seconds >= _SOONEST:
-            return [*figures, f"{duration(left / done * seconds)} left"]
-        return [*figures, f"{duration(now - self._started)} so far"]
-
-    def _begin_anew(self) -> None:
-        """An ingestion that is taken up again begins with what was kept, at once: nothing can be told from that."""
-        self._anew = self._clock(), self._documents, self._passages
-
-    def _done(self) -> Iterator[str]:
-        """What was made, and what it took."""
-        if self._total > self._documents:
-            yield f"{self._documents:,}/{count(self._total, 'document')}"
-        elif self._documents:
-            yield count(self._documents, "document")
-        yield count(self._passages, "passage")
-        if self._propositions:
-            yield count(self._propositions, "proposition")
-        if self._fallbacks:
-            yield count(self._fallbacks, "fallback")
-        if self._used.cache_hits:
-            yield f"{self._used.cache_hits:,} from the cache"
-        if self._used.usage.total_tokens:
-            yield f"{self._used.usage.total_tokens:,} tokens"
-        if self._used.cost:
-            yield money(self._used.cost)
-
-    def _show(self) -> None:
-        while not self._over.wait(self._display.seconds) and self._write():
-            pass
-
-    def _write(self, is_last: bool = False) -> bool:
-        try:
-            self._display.write(self._display.separator.join(self.figures(is_last)))
-        except (OSError, ValueError) as error:  # the output is closed: that is no failure of the ingestion
-            logger.warning("Progress is no longer shown (%s).", error)
-            return False
-        return True
 
 
 def display_for(show: bool) -> Display:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, islice
-from pathlib import Path
 from typing import Any, cast
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -16,15 +13,13 @@ from llama_index.core.schema import BaseNode, Document, TransformComponent
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_pack_densex.ingestion.report import describe
-from llama_pack_densex.llm.cache import open_private
 from llama_pack_densex.llm.usage import NOTHING, Usage
-from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY, STATUS_KEY
+from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, STATUS_KEY
 from llama_pack_densex.node_parsers.nodes import is_random_id, title_of
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser, holds_key
 from llama_pack_densex.propositionizers.base import Propositionizer
 from llama_pack_densex.stores.foreign import adapter_for
 from llama_pack_densex.stores.index import NodeIndex
-from llama_pack_densex.stores.node_store import NodeStore
 
 try:
     import ray
@@ -123,7 +118,6 @@ def ingest_shards(
     embed_model: BaseEmbedding | MakeEmbedding | None = None,
     *,
     shard_size: int = 1000,
-    ledger: str | Path | None = None,
     **options: Any,
 ) -> Iterator[ShardResult]:
     """Bring any number of documents into a vector store, shard by shard, with the workers of a Ray cluster.
@@ -131,9 +125,10 @@ def ingest_shards(
     `RayIngestionPipeline` holds all documents and all nodes in the process that calls it, and starts workers for each
     call; here that process holds a shard, and the workers stay: models are loaded once, and a budget is one budget.
 
-    Started again after a stop, it goes on: documents that the ledger names and the store has are left alone, and the
-    replies for those that were under way are in the propositionizer's cache, if it has one. A document some of whose
-    propositions could not be had, since the provider could not be reached, is done again the next time.
+    Started again after a stop, it goes on: documents that the store has as they are are left alone, changed ones
+    replace their earlier version, and the replies for those that were under way are in the propositionizer's cache, if
+    it has one. A document some of whose propositions could not be had, since the provider could not be reached, is done
+    again the next time.
 
     Args:
         documents: Read as the workers need them. They must have ids of their own.
@@ -141,8 +136,6 @@ def ingest_shards(
         vector_store: Where this process writes the nodes.
         embed_model: As in `ray_transformations`.
         shard_size: Documents that are written at a time, and whose nodes are in memory until then.
-        ledger: A SQLite file that says what of each document is in the store: of one store, filled with one embedding
-            model. A document that has changed replaces its earlier version. None means that all documents are new.
         **options: The other arguments of `ray_transformations`; its options are those of Ray's actors here.
 
     Yields:
@@ -155,37 +148,10 @@ def ingest_shards(
     """
     _require_positive(shard_size=shard_size)
     stages = ray_transformations(parser, embed_model, **options)
-    return _ingest(_ShardStore(parser, adapter_for(vector_store), Ledger(ledger)), stages, documents, shard_size)
-
-
-class Ledger:
-    """What a store holds of which documents: for each document its hash and the id of one of its nodes.
-
-    Args:
-        path: A SQLite file; where it is not there, it is made, readable by its owner only. None for one in memory.
-    """
-
-    def __init__(self, path: str | Path | None) -> None:
-        if path is not None:
-            os.close(open_private(str(path), os.O_RDWR | os.O_CREAT))
-        self._connection = sqlite3.connect(path or ":memory:", check_same_thread=False)
-        with self._connection as connection:
-            connection.execute("CREATE TABLE IF NOT EXISTS documents (id TEXT PRIMARY KEY, hash TEXT, node TEXT)")
-
-    def read(self, document_ids: Iterable[str]) -> dict[str, tuple[str, str]]:
-        """The hashes and the nodes' ids of those documents that are entered."""
-        select = "SELECT hash, node FROM documents WHERE id = ?"
-        found = {one: self._connection.execute(select, [one]).fetchone() for one in document_ids}
-        return {document_id: entry for document_id, entry in found.items() if entry is not None}
-
-    def enter(self, entries: Iterable[tuple[str, str, str]]) -> None:
-        """Enter documents, each as id, hash and a node's id; all of them or none."""
-        with self._connection as connection:
-            connection.executemany("INSERT OR REPLACE INTO documents VALUES (?, ?, ?)", entries)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._connection.close()
+    store = adapter_for(vector_store)
+    if store.docstore is not None:
+        raise ValueError(f"{store.name} keeps no text, so that its propositions would lead nowhere: take another")
+    return _ingest(_Shards(parser, NodeIndex(store)), stages, documents, shard_size)
 
 
 @dataclass(frozen=True)
@@ -199,86 +165,67 @@ class _Batch:
 
 
 def _ingest(
-    store: _ShardStore, stages: Sequence[RayTransformComponent], documents: Iterable[Document], shard_size: int
+    shards: _Shards, stages: Sequence[RayTransformComponent], documents: Iterable[Document], shard_size: int
 ) -> Iterator[ShardResult]:
-    workers, numbers = _Workers(*stages), count()
+    workers = _Workers(*stages)
     shard: list[_Batch] = []
     try:
-        for batch in workers.run(store.due(documents, shard_size)):
+        for batch in workers.run(shards.due(documents)):
             shard.append(batch)
             if sum(len(batch.documents) for batch in shard) >= shard_size:
-                written, shard = store.write(next(numbers), shard), []
+                written, shard = shards.write(shard), []
                 yield written
     except BaseException as error:
         if shard:  # what the workers finished before is kept, at Ctrl-C too
-            written = store.write(next(numbers), shard)
+            written = shards.write(shard)
             if isinstance(error, Exception):
                 yield written
         raise
     else:
-        if shard or store.unchanged:
-            yield store.write(next(numbers), shard)
+        if shard or shards.unchanged:
+            yield shards.write(shard)
     finally:
         workers.stop()
-        store.ledger.close()
 
 
-class _ShardStore:
-    """A vector store with its ledger."""
+class _Shards:
+    """Writes to a store what is not in it as it is."""
 
-    def __init__(self, parser: BasePropositionNodeParser, nodes: NodeStore, ledger: Ledger) -> None:
-        if nodes.docstore is not None:
-            raise ValueError(f"{nodes.name} keeps no text, so that its propositions would lead nowhere: take another")
-        self._nodes, self.ledger, self._hash_of = nodes, ledger, parser.document_hasher()
+    def __init__(self, parser: BasePropositionNodeParser, nodes: NodeIndex) -> None:
+        self._nodes, self._hash_of, self._numbers = nodes, parser.document_hasher(), count()
+        self._there = {document_id: record.hash for document_id, record in nodes.documents().items()}
         self.unchanged = 0
 
-    def due(self, documents: Iterable[Document], at_a_time: int) -> Iterator[Document]:
+    def due(self, documents: Iterable[Document]) -> Iterator[Document]:
         """Leave out, and count, the documents that the store has as they are."""
-        remaining = iter(documents)
-        while some := list(islice(remaining, at_a_time)):
-            for document in some:
-                if is_random_id(document.id_):
-                    raise ValueError(
-                        f"document {document.id_!r} ({title_of(document) or 'no title'}) has an id that core made up: "
-                        "give each document one of its own, Document(id_=...), by which it is known again"
-                    )
-            there = self._as_they_are(some)
-            self.unchanged += len(there)
-            yield from (document for document in some if document.id_ not in there)
+        for document in documents:
+            if is_random_id(document.id_):
+                raise ValueError(
+                    f"document {document.id_!r} ({title_of(document) or 'no title'}) has an id that core made up: "
+                    "give each document one of its own, Document(id_=...), by which it is known again"
+                )
+            if self._there.get(document.id_) == self._hash_of(document):
+                self.unchanged += 1
+            else:
+                yield document
 
-    def write(self, number: int, shard: Sequence[_Batch]) -> ShardResult:
+    def write(self, shard: Sequence[_Batch]) -> ShardResult:
         """Write a shard, in place of what there is of its documents."""
         nodes = [node for batch in shard for node in batch.nodes]
         failed = {document_id: why for batch in shard for document_id, why in batch.failed.items()}
-        documents = [document for batch in shard for document in batch.documents if document.id_ not in failed]
-        ids = [document.id_ for document in documents]
-        there = self.ledger.read(ids)
-        self.ledger.enter((document_id, "", "") for document_id in ids)  # a stop in between is seen
-        NodeIndex(self._nodes).replace(list(there), nodes)  # which looks at the embeddings
-        first = {node.ref_doc_id: node for node in reversed(nodes)}
-        self.ledger.enter(self._entry(document, first.get(document.id_)) for document in documents)
+        ids = [document.id_ for batch in shard for document in batch.documents if document.id_ not in failed]
+        self._nodes.replace(ids, nodes)
         unchanged, self.unchanged = self.unchanged, 0
         passages = [node for node in nodes if node.metadata.get(GRANULARITY_KEY) == "passage"]
         return ShardResult(
-            number=number,
-            documents=len(documents),
+            number=next(self._numbers),
+            documents=len(ids),
             unchanged=unchanged,
             failed=failed,
             nodes=len(nodes),
             fallbacks=sum(node.metadata.get(STATUS_KEY) == "fallback" for node in passages),
             usage=sum((batch.usage for batch in shard), NOTHING),
         )
-
-    def _entry(self, document: Document, node: BaseNode | None) -> tuple[str, str, str]:
-        if node is None:  # a blank document
-            return document.id_, self._hash_of(document), ""
-        return document.id_, str(node.metadata[DOCUMENT_HASH_KEY]), node.node_id
-
-    def _as_they_are(self, documents: Sequence[Document]) -> set[str]:
-        hashes = {document.id_: self._hash_of(document) for document in documents}
-        same = {id_: node for id_, (entry, node) in self.ledger.read(hashes).items() if entry == hashes[id_]}
-        found = self._nodes.fetch([node for node in same.values() if node])  # a blank document has none
-        return {document_id for document_id, node in same.items() if not node or node in found}
 
 
 class _Workers:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import os
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Literal
 
 from llama_index.core.schema import BaseNode, TextNode
 
-from llama_pack_densex.ingestion.progress import Display, IngestionProgress, count, duration, money
+from llama_pack_densex.ingestion.progress import Display, count, duration, money
 from llama_pack_densex.llm.cache import open_private
 from llama_pack_densex.llm.errors import message_of, scrub, secrets_in_environment, without_quotes
 from llama_pack_densex.llm.usage import RequestFigures
@@ -33,6 +34,7 @@ KEPT_DOCUMENTS = 20
 """Failed documents that are kept in memory for the summary on the screen."""
 
 _MESSAGE_CHARACTERS = 500
+_SOONEST = 5.0  # seconds before which no rate is told: the first replies come in a bunch
 _REASONS = 10
 _SHOWN_FAILURES, _SHOWN_REASONS = 5, 3
 
@@ -117,21 +119,23 @@ class IngestionSummary:
     report: str = field(default="", compare=False)
 
     def __str__(self) -> str:
-        rows = summary_rows(self, report=Path(self.report) if self.report else None)
-        return "\n".join(f"{label:<13} {text}" for label, text in rows)
+        return "\n".join(f"{label:<13} {text}" for label, text in summary_rows(self))
 
 
 class Watch:
     """Watches one ingestion, from `with` to the end of it: shows its progress, logs, and writes its report.
 
-    Documents go into `<name>.part` beside the report, one a line, so that memory does not grow with the corpus. In the
-    end that file takes the place of an earlier report in one step; killed before, the earlier one is still there.
+    The progress is drawn by a thread of its own, so that neither a slow terminal nor a server that does not answer
+    holds anything up. Documents go into `<name>.part` beside the report, one a line, so that memory does not grow with
+    the corpus. In the end that file takes the place of an earlier report in one step; killed before, the earlier one is
+    still there.
 
     Args:
         propositionizer: What makes the propositions; its requests are counted from now on.
         report: The report's file, of which this is the only writer; None for none.
         display: Shows the progress.
         documents: How many documents there are; None where that is not known.
+        clock: A monotonic clock in seconds.
 
     Attributes:
         summary: What it came to; None until the end, and where something stopped it and the report cannot be written.
@@ -142,29 +146,45 @@ class Watch:
     """
 
     def __init__(
-        self, propositionizer: Propositionizer, report: Path | None, display: Display, documents: int | None = None
+        self,
+        propositionizer: Propositionizer,
+        report: Path | None,
+        display: Display,
+        documents: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._propositionizer, self._before = propositionizer, propositionizer.figures
-        self._progress = IngestionProgress(display, documents, self._figures)
+        self._propositionizer, self._before, self._used = propositionizer, propositionizer.figures, RequestFigures()
+        self._display, self._total, self._clock = display, documents or 0, clock
         self._report = None if report is None else _ReportFile(report)
-        self._started, self._clock = _now(), time.monotonic()
+        self._started, self._began = _now(), clock()
+        self._anew = self._began, 0, 0  # from where on the rate is told: the time, documents and passages
+        self._ready = Counter[str]()  # what was made, also of documents that are not done
         self._states, self._statuses, self._reasons = Counter[str](), Counter[str](), Counter[str]()
         self._findings = Counter[str]()
         self._passages = self._propositions = self._indexed = 0
         self._fallback: PropositionSet | None = None  # the last one
         self._is_sound = False  # whether other propositions came
         self._first_error: Exception | None = None
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._show, name="densex-progress", daemon=True)
         self.outcomes_failed: tuple[DocumentOutcome, ...] = ()
         self.summary: IngestionSummary | None = None
 
     def __enter__(self) -> Watch:
-        self._progress.__enter__()
+        if self._display.seconds is not None:
+            self._display.around.__enter__()
+            self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._progress.__exit__(kind, error, trace)
+        if self._display.seconds is not None:
+            self._over.set()
+            self._thread.join(timeout=5)  # not for ever: an output that is held takes nothing
+            self._display.around.__exit__(None, None, None)
+        self._used = self._figures()
+        self._write(is_last=True)
         summary = self._summed_up("" if error is None else describe(error))
         try:
             if self._report is not None:
@@ -178,7 +198,10 @@ class Watch:
 
     def passage(self, made: PropositionSet) -> None:
         """The propositions of a passage are ready."""
-        self._progress.passage(made)
+        self._ready.update(passages=1, propositions=len(made.texts), fallbacks=int(made.status == "fallback"))
+        before, self._used = self._used, self._figures()
+        if self._used.cache_hits > before.cache_hits and not self._used.usage.requests:
+            self._begin_anew()
         if made.status == "fallback":
             self._fallback = made
         else:
@@ -190,17 +213,17 @@ class Watch:
         requests, last = self._figures(), self._fallback
         if last is None or not (requests.usage.requests or requests.failed):
             return ""  # nothing was asked
-        if last.is_passing and not requests.usage.requests:
-            said = f"The provider never answered; the last passage: {last.reason}. See whether it is up and its address"
-        elif not self._is_sound:
-            said = f"None of the passages came to propositions; the last one: {last.reason}. See whether the model"
-        else:
+        is_silent = last.is_passing and not requests.usage.requests
+        if self._is_sound and not is_silent:
             return ""
-        return f"{said} and the settings are right, and run again: sentences do not stand in, and all is asked anew."
+        said = "The provider never answered" if is_silent else "None of the passages came to propositions"
+        return (
+            f"{said}; the last passage: {last.reason}. See whether the provider is up, and its address, the model and "
+            "the settings are right, and run again: sentences do not stand in, and all is asked anew."
+        )
 
     def done(self, parsed: ParsedDocument, replaced: bool) -> None:
         """A document is in the index."""
-        self._progress.document()
         self._indexed += bool(parsed.nodes) or replaced
         self._add(_outcome(parsed, replaced))
         if not parsed.nodes:
@@ -208,9 +231,10 @@ class Watch:
 
     def unchanged(self, document: BaseNode) -> None:
         """A document was in the index as it is."""
-        self._progress.document(unchanged=True)
         self._indexed += 1
         self._add(DocumentOutcome(document.id_, "unchanged"))
+        if not self._ready["passages"]:
+            self._begin_anew()
 
     def deleted(self, document_id: str) -> None:
         """A document is no longer in the index."""
@@ -218,7 +242,6 @@ class Watch:
 
     def failed(self, document: BaseNode, error: Exception) -> None:
         """A document could not be indexed; what the index had of it is there as it was."""
-        self._progress.document()
         self._first_error = self._first_error or error
         outcome = DocumentOutcome(document.id_, "failed", error=describe(error, document.get_content()))
         self._add(outcome)
@@ -240,6 +263,61 @@ class Watch:
         self._findings.update(outcome.findings)
         self._reasons.update(fallback.reason for fallback in outcome.fallbacks)
 
+    def figures(self, is_last: bool = False) -> list[str]:
+        """How far the ingestion is, in figures for people, without those that are unknown or zero.
+
+        Args:
+            is_last: Whether it is over: then they tell its average rate and its time.
+        """
+        now = self._clock()
+        begun, documents, passages = (self._began, 0, 0) if is_last else self._anew
+        seconds, figures = now - begun, list(self._made())
+        if seconds >= _SOONEST and self._ready["passages"] > passages:
+            figures.append(f"{(self._ready['passages'] - passages) / seconds * 60:,.1f}/min")
+        done, left = self._done - documents, self._total - self._done
+        if is_last:
+            return [*figures, f"in {duration(now - self._began)}"]
+        if left > 0 and done >= 2 and seconds >= _SOONEST:
+            return [*figures, f"{duration(left / done * seconds)} left"]
+        return [*figures, f"{duration(now - self._began)} so far"]
+
+    @property
+    def _done(self) -> int:
+        return self._states.total() - self._states["deleted"]
+
+    def _begin_anew(self) -> None:
+        """An ingestion that is taken up again begins with what was kept, at once: nothing can be told from that."""
+        self._anew = self._clock(), self._done, self._ready["passages"]
+
+    def _made(self) -> Iterator[str]:
+        """What was made, and what it took."""
+        if self._total > self._done:
+            yield f"{self._done:,}/{count(self._total, 'document')}"
+        elif self._done:
+            yield count(self._done, "document")
+        yield count(self._ready["passages"], "passage")
+        for noun in ("proposition", "fallback"):
+            if number := self._ready[f"{noun}s"]:
+                yield count(number, noun)
+        if self._used.cache_hits:
+            yield f"{self._used.cache_hits:,} from the cache"
+        if self._used.usage.total_tokens:
+            yield f"{self._used.usage.total_tokens:,} tokens"
+        if self._used.cost:
+            yield money(self._used.cost)
+
+    def _show(self) -> None:
+        while not self._over.wait(self._display.seconds) and self._write():
+            pass
+
+    def _write(self, is_last: bool = False) -> bool:
+        try:
+            self._display.write(self._display.separator.join(self.figures(is_last)))
+        except (OSError, ValueError) as error:  # the output is closed: that is no failure of the ingestion
+            logger.warning("Progress is no longer shown (%s).", error)
+            return False
+        return True
+
     def _figures(self) -> RequestFigures:
         return self._propositionizer.figures.since(self._before)
 
@@ -249,7 +327,7 @@ class Watch:
             why_stopped=why_stopped,
             started=self._started,
             finished=_now(),
-            seconds=round(time.monotonic() - self._clock, 3),
+            seconds=round(self._clock() - self._began, 3),
             documents=dict(self._states),
             passages=self._passages,
             propositions=self._propositions,
@@ -321,23 +399,18 @@ def _outcome(parsed: ParsedDocument, replaced: bool) -> DocumentOutcome:
     )
 
 
-def summary_rows(
-    summary: IngestionSummary, failed: Sequence[DocumentOutcome] = (), report: Path | None = None
-) -> Iterator[tuple[str, str]]:
+def summary_rows(summary: IngestionSummary, failed: Sequence[DocumentOutcome] = ()) -> Iterator[tuple[str, str]]:
     """Say what an ingestion came to: labels, "" under the same label, and what is said.
 
     Args:
         summary: What it came to.
         failed: Failed documents, the first of which are named.
-        report: Where the report was written, if it was.
     """
     if summary.state == "stopped":
         yield "Stopped", summary.why_stopped
     yield "Documents", _counts(summary.documents, ("done", "changed", "unchanged", "deleted", "blank", "failed")) or "0"
     for outcome in failed[:_SHOWN_FAILURES]:
         yield "", f"failed: {outcome.document_id}: {outcome.error}"
-    if failed and (more := summary.documents.get("failed", 0) - len(failed[:_SHOWN_FAILURES])) > 0:
-        yield "", f"and {more:,} more that failed"
     if summary.passages:
         statuses = _counts(summary.statuses, ("ok", "repaired", "fallback"))
         yield "Passages", f"{summary.passages:,}" + (f": {statuses}" if statuses else "")
@@ -361,10 +434,9 @@ def summary_rows(
         yield "Tokens", f"{usage.input_tokens:,} in{cached}, {usage.output_tokens:,} out"
         cost = money(requests.cost, "unknown: no price is known")
         yield "Cost", cost + (f" ({requests.model})" if requests.model else "")
-    rate = summary.passages / summary.seconds * 60 if summary.seconds >= 1 else 0
-    yield "Time", duration(summary.seconds) + (f", {rate:,.0f} passages/min" if rate else "")
-    if report is not None:
-        yield "Report", str(report)
+    yield "Time", duration(summary.seconds)
+    if summary.report:
+        yield "Report", summary.report
 
 
 def _counts(counts: Mapping[str, int], names: Iterable[str]) -> str:

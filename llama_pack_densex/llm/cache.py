@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import logging
@@ -31,8 +30,8 @@ _BEGINNING = b"SQLite format 3\0"
 _SCHEMA = "CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, written INTEGER NOT NULL, body TEXT NOT NULL)"
 _CLAIMS = "CREATE TABLE IF NOT EXISTS claims (key TEXT PRIMARY KEY, owner TEXT NOT NULL, until INTEGER NOT NULL)"
 _CLAIMED = 3_000  # milliseconds
-_PARTS = ("", "-wal", "-shm")
 _BUSY_SECONDS = 30
+_FOREIGN = "it is not a reply cache"
 _INHERITED: list[sqlite3.Connection | None] = []
 """Connections of a process that forked: SQLite forbids to use them, and closing them would disturb the parent's."""
 
@@ -83,13 +82,12 @@ class ReplyCache:
             raise ValueError(f"max_age must be positive, not {max_age}")
         if "://" in str(path):
             raise ValueError("A reply cache takes the path of a file, not a URL")
-        self.path, self.max_age = Path(os.path.abspath(path)), max_age
-        self._real_path = Path(os.path.realpath(path))
+        self.path, self.max_age = Path(os.path.realpath(path)), max_age
         self._lock = threading.RLock()
         self._process = os.getpid()
         self._connection: sqlite3.Connection | None = None
         self._identity: tuple[int, int] | None = None
-        self._swept = self._has_warned = False
+        self._has_warned = False
 
     def get(self, key: str) -> Reply | Failure | None:
         """Return what was kept under a key; None where there is nothing, or it is too old or unreadable.
@@ -146,8 +144,7 @@ class ReplyCache:
         between = "DELETE FROM replies WHERE key BETWEEN ? AND ? RETURNING 1"  # "." comes next after "-"
         digests = {passage_digest(text) for text in texts}
         removed = sum(len(self._run(between, (f"{digest}-", f"{digest}."))) for digest in digests)
-        for suffix in _PARTS:
-            Path(f"{self._real_path}.damaged{suffix}").unlink(missing_ok=True)
+        Path(f"{self.path}.damaged").unlink(missing_ok=True)
         # The -wal file holds the deleted texts until it is emptied into the database, where secure_delete wrote zeroes.
         if self._run("PRAGMA wal_checkpoint(TRUNCATE)")[0][0]:
             raise OSError(
@@ -173,14 +170,8 @@ class ReplyCache:
         return ReplyCache, (self.path, self.max_age)
 
     def _oldest(self) -> int:
-        """The moment before which entries are too old; at the first use those are deleted."""
-        if self.max_age is None:
-            return 0
-        oldest = _now() - self.max_age // timedelta(milliseconds=1)
-        if not self._swept:
-            self._run("DELETE FROM replies WHERE written < ?", (oldest,))
-        self._swept = True
-        return oldest
+        """The moment before which entries are too old."""
+        return 0 if self.max_age is None else _now() - self.max_age // timedelta(milliseconds=1)
 
     def _run(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         if self._process != os.getpid():  # forked: another thread may have held the lock, and the connection is lost
@@ -190,8 +181,6 @@ class ReplyCache:
             for _ in range(2):
                 try:
                     return self._opened().execute(statement, values).fetchall()
-                except _ForeignFileError:
-                    raise
                 except (sqlite3.OperationalError, OSError) as error:
                     said = getattr(error, "strerror", None) or str(error)
                     break
@@ -206,22 +195,22 @@ class ReplyCache:
 
     def _opened(self) -> sqlite3.Connection:
         """The connection to the file that the path names now: one that was deleted or set aside is begun anew."""
-        if self._connection is not None and self._identity == _identity(self._real_path):
+        if self._connection is not None and self._identity == _identity(self.path):
             return self._connection
         self.close()
-        for folder in reversed([folder for folder in self._real_path.parents if not folder.exists()]):
+        for folder in reversed([folder for folder in self.path.parents if not folder.exists()]):
             folder.mkdir(mode=0o700, exist_ok=True)
-        if not os.path.exists(f"{self._real_path}.lock") and self._real_path.exists():  # a cache of ours has its lock
-            with self._real_path.open("rb") as stream:
+        if self.path.exists() and not os.path.exists(f"{self.path}.lock"):  # a cache of ours has its lock
+            with self.path.open("rb") as stream:
                 if stream.read(len(_BEGINNING)) not in (b"", _BEGINNING):
-                    raise self._foreign()
-        with FileLock(f"{self._real_path}.lock", mode=0o600):
-            if not self._real_path.exists():
-                for suffix in _PARTS[1:]:  # of a file that was deleted
-                    Path(f"{self._real_path}{suffix}").unlink(missing_ok=True)
-            os.close(open_private(str(self._real_path), os.O_CREAT | os.O_RDWR))  # -wal and -shm get the same mode
-            self._identity = _identity(self._real_path)
-            connection = sqlite3.connect(self._real_path, _BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+                    raise OSError(_FOREIGN)
+        with FileLock(f"{self.path}.lock", mode=0o600):
+            if not self.path.exists():
+                for suffix in ("-wal", "-shm"):  # of a file that was deleted or set aside
+                    Path(f"{self.path}{suffix}").unlink(missing_ok=True)
+            os.close(open_private(str(self.path), os.O_CREAT | os.O_RDWR))  # -wal and -shm get the same mode
+            self._identity = _identity(self.path)
+            connection = sqlite3.connect(self.path, _BUSY_SECONDS, isolation_level=None, check_same_thread=False)
             try:
                 self._set_up(connection)
             except BaseException:
@@ -233,39 +222,30 @@ class ReplyCache:
     def _set_up(self, connection: sqlite3.Connection) -> None:
         connection.text_factory = bytes  # what is no text any more costs its entry only
         marked = connection.execute("PRAGMA application_id").fetchone()[0]
-        tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        if marked != _APPLICATION_ID and (marked or tables):
-            raise self._foreign()
+        if marked != _APPLICATION_ID and (marked or connection.execute("SELECT 1 FROM sqlite_master").fetchone()):
+            raise OSError(_FOREIGN)
         for pragma in ("journal_mode = WAL", "synchronous = NORMAL", "secure_delete = ON"):
             connection.execute(f"PRAGMA {pragma}")
         if not marked:
             connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
         connection.execute(_SCHEMA)
         connection.execute(_CLAIMS)
+        if self.max_age is not None:
+            connection.execute("DELETE FROM replies WHERE written < ?", (self._oldest(),))
 
     def _set_aside(self) -> None:
         """Rename a damaged file, unless another process did so meanwhile."""
         self.close()
-        with FileLock(f"{self._real_path}.lock", mode=0o600):
-            if _identity(self._real_path) != self._identity:
+        with FileLock(f"{self.path}.lock", mode=0o600):
+            if _identity(self.path) != self._identity:
                 return
-            for suffix in _PARTS:
-                if os.path.exists(f"{self._real_path}{suffix}"):
-                    os.replace(f"{self._real_path}{suffix}", f"{self._real_path}.damaged{suffix}")
+            self.path.replace(f"{self.path}.damaged")
         logger.warning(
             "The reply cache %s was damaged: it lies in %s.damaged now, and a new one is begun. What it held is asked "
             "for again.",
             str(self.path),
             str(self.path),
         )
-
-    def _foreign(self) -> FileExistsError:
-        said = "is not a reply cache. Give another path, or delete it if it is a cache that was damaged"
-        return _ForeignFileError(errno.EEXIST, said, str(self.path))
-
-
-class _ForeignFileError(FileExistsError):
-    """The file is of something else."""
 
 
 def open_private(path: str, flags: int) -> int:
@@ -274,11 +254,8 @@ def open_private(path: str, flags: int) -> int:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
+    status = path.stat() if path.exists() else None
+    return None if status is None else (status.st_dev, status.st_ino)
 
 
 def _encode(outcome: Reply | Failure) -> str:

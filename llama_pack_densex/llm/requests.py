@@ -44,6 +44,7 @@ EXPECTED_OUTPUT = 1.6
 _IN_A_ROW = 8  # requests that come to nothing; where none succeeds in between, it is not their fault
 _REFUSALS_A_TRY = 10  # a refusal says nothing against a request, and so counts a tenth of a failure
 _LONGEST_BACKOFF = 60.0  # seconds
+
 _LOOKS = 0.2  # seconds after which it is looked again whether somebody else has got the reply
 _RENEWS = 1.0  # seconds after which others are told again that something is being asked for
 
@@ -53,15 +54,12 @@ _TOKEN_BURST = 0.5  # seconds' worth of tokens that may go at once: requests dif
 _MEMORY = 60.0  # seconds in which it is counted what a server took: most servers count in minutes
 _AT_MOST = 1.15  # times what it took in the last minute
 _SLOWER, _FASTER = 0.9, 1.02
-_SLOWEST = 0.05  # requests a second
-_FIRST_WAIT, _SHORT_WAIT, _LONGEST_WAIT = 0.5, 8.0, 60.0  # seconds after a refusal that does not say how long
+_SLOWEST, _AT_LEAST = 0.05, 1 / 16  # requests a second, and a share of the most that it took
+_FIRST_WAIT, _LONGEST_WAIT = 0.5, 8.0  # seconds after a refusal that does not say how long
 # Refusals are by a limit, and not by chance, where they are a larger share of those that came back last, or so many in
-# a row that there is hardly such a chance.
-_BY_CHANCE, _LATELY, _HARDLY = 0.2, 128, 1 / 3000
-# Those that meet requests at less than half the pace that the server took over a minute are by chance: so many of them
-# tell its share, and what exceeds that half as much again is a limit. What it takes for one has it trust that less.
-_SLOW, _SLOW_ONES, _MORE, _TRUST = 0.5, 16, 1.5, 0.97
-_PATIENCE = 16  # times the requests in flight: after so many that were taken, one more at a time is tried at the latest
+# a row.
+_BY_CHANCE, _LATELY, _HARDLY_BY_CHANCE = 0.2, 128, 5
+_PATIENCE = 16  # times the requests in flight: after so many that were taken, more at a time are tried
 MOST_WAIT = 900.0
 """Seconds: a server that takes nothing for so long is not waited for."""
 _SPARE = 1.5
@@ -138,8 +136,7 @@ class Sender:
             OSError: The cache cannot be used.
         """
         key = self.key(question) if self.cache is not None else ""
-        if self.cache is not None and (kept := self.cache.get(key)) is not None:
-            self.meter.count("cache_hits")
+        if (kept := self._kept(key)) is not None:
             self._proven = self._proven or isinstance(kept, Reply)
             return kept
         if question.turn is None:
@@ -156,6 +153,12 @@ class Sender:
             self.cache.put(key, outcome)
         return outcome
 
+    def _kept(self, key: str) -> Reply | Failure | None:
+        kept = None if self.cache is None else self.cache.get(key)
+        if kept is not None:
+            self.meter.count("cache_hits")
+        return kept
+
     async def _ask_anew(self, question: Question, key: str, transport: Transport, stop: Stop) -> Reply | Failure:
         failed = refused = 0
         refused_since = math.inf
@@ -166,14 +169,16 @@ class Sender:
                 self.count_anew()
                 return outcome
             if outcome.kind == "refused":
+                refused += 1
                 refused_since = min(refused_since, asyncio.get_running_loop().time())
+            else:
+                failed += 1
+            self._rejected += outcome.kind == "rejected"
             if message := self._fatal_message(outcome, failed, refused_since):
                 raise LLMError(without_quotes(message, question.text))
             if outcome.kind in ("too_long", "filtered", "rejected"):
                 self._given_up = 0
                 return outcome
-            refused += outcome.kind == "refused"
-            failed += outcome.kind != "refused"
             if failed + refused // _REFUSALS_A_TRY > self.max_retries:
                 return self._give_up(outcome)
             if outcome.kind == "refused":  # what else holds it back are the limits
@@ -189,48 +194,72 @@ class Sender:
             output = int(count_tokens(question.part) * EXPECTED_OUTPUT) + 1
             expected = Usage(1, count_messages(question.messages), output)
         stop.check()
-        sent, reserved = self.limits.enter(expected.total_tokens, question.turn), None
+        sent = self.limits.enter(expected.total_tokens, question.turn)
         try:
             await stop.unless(sent.departure)
-            while self.cache is not None:
-                is_mine = self.cache.claim(key, question.owner)
-                if isinstance(kept := self.cache.get(key), Reply):  # somebody else has asked meanwhile
-                    self.meter.count("cache_hits")
+            while True:
+                is_mine = self.cache is None or self.cache.claim(key, question.owner)
+                if (kept := self._kept(key)) is not None:  # somebody else has asked meanwhile
                     self.limits.leave(sent, used_tokens=0)
                     return kept
                 if is_mine:
                     break
                 await stop.pause(_LOOKS)
-            while self.meter.budget != Budget() and (reserved := self.meter.reserve(expected)) is None:
+            while not self.meter.reserve(expected):
                 await stop.pause(0.1)  # others are under way, and may turn out cheaper than expected
         except BaseException:
             self.limits.leave(sent, used_tokens=0)
             raise
-        attempt = _Attempt(self, question, key, sent, reserved)
-        sending = asyncio.ensure_future(transport(question.messages, attempt.receive))
-        # Before anyone else runs: what this means for the run is known when the next may go.
-        sending.add_done_callback(attempt.end)
+        sending = asyncio.ensure_future(self._attempt(question, key, transport, sent, expected))
         while not sending.done():  # the waiting leaves it alone where it is cancelled
             await asyncio.wait([sending], timeout=None if self.cache is None else _RENEWS)
             if self.cache is not None:
                 self.cache.claim(key, question.owner)
-        # An original error may hold keys and the text, so that nothing is raised while it is handled.
-        if attempt.unkept is not None:
-            raise attempt.unkept
-        assert attempt.outcome is not None
-        return attempt.outcome
+        return sending.result()
+
+    async def _attempt(
+        self, question: Question, key: str, transport: Transport, sent: Sent, expected: Usage
+    ) -> Reply | Failure:
+        """Send a question. Whatever becomes of who waits for it, it gives back its place, and is counted and kept."""
+        replies: list[Reply] = []
+        unkept: list[OSError] = []
+
+        def receive(response: Response) -> None:  # in the thread that got it
+            reply = Reply.of(response, question.messages)
+            replies.append(reply)
+            self.meter.settle(expected, reply.usage)
+            if self.cache is not None and reply.finish != "failed":
+                try:
+                    self.cache.put(key, reply)
+                except OSError as error:
+                    unkept.append(error)
+
+        failure = Failure("transient", "the provider ended its reply with an error")
+        try:
+            await transport(question.messages, receive)
+        except Exception as error:  # it may hold keys and the text, so that nothing is raised while it is handled
+            failure = classify(error, self.secrets, proven=self._proven)
+        if not replies:
+            self.meter.settle(expected, None)
+        elif replies[0].finish != "failed":
+            self.limits.leave(sent, used_tokens=replies[0].usage.total_tokens, taken=True)
+            if unkept:
+                raise unkept[0]
+            return replies[0]
+        is_refused = failure.kind == "refused"
+        self.meter.count("refused" if is_refused else "failed")
+        self.limits.leave(sent, used_tokens=0 if is_refused else None, refused=is_refused, wait=failure.wait)
+        return failure
 
     def _fatal_message(self, failure: Failure, failed: int, refused_since: float) -> str:
         if failure.kind == "fatal":
             return failure.message
         if failure.kind == "refused":
             return self.limits.used_up(failure.wait, refused_since)
-        if failure.kind == "broken" and not self._proven and failed:  # one answer may be garbage
+        if failure.kind == "broken" and not self._proven and failed > 1:  # one answer may be garbage
             return f"{failure.said}. The LLM's class or its client fails there: mend it, or see what is at its address."
-        if failure.kind == "rejected":
-            self._rejected += 1
-            if not self._proven or self._rejected >= _IN_A_ROW:
-                return f"{failure.said} ({failure.summary}) {SETTING_ADVICE}"
+        if failure.kind == "rejected" and (not self._proven or self._rejected >= _IN_A_ROW):
+            return f"{failure.said} ({failure.summary}) {SETTING_ADVICE}"
         return ""
 
     def _give_up(self, failure: Failure) -> Failure:
@@ -243,49 +272,6 @@ class Sender:
                 is_silence=True,
             )
         return replace(failure, kind="transient")
-
-
-@dataclass
-class _Attempt:
-    """A question that is sent. Whatever becomes of who waits for it, it gives back its place and is counted."""
-
-    sender: Sender
-    question: Question
-    key: str
-    sent: Sent
-    reserved: Reserved | None
-    outcome: Reply | Failure | None = None
-    unkept: OSError | None = None
-
-    def receive(self, response: Response) -> None:
-        """Count and keep a response, in the thread that got it."""
-        reply = Reply.of(response, self.question.messages)
-        self.sender.meter.settle(self.reserved, reply.usage)
-        self.reserved = None
-        if reply.finish == "failed":
-            raise ConnectionError("the provider ended its reply with an error")
-        self.outcome = reply
-        if self.sender.cache is not None:
-            try:
-                self.sender.cache.put(self.key, reply)
-            except OSError as error:
-                self.unkept = error
-
-    def end(self, done: asyncio.Future[None]) -> None:
-        """Give back its place, and see what went wrong."""
-        limits, meter = self.sender.limits, self.sender.meter
-        error = None if done.cancelled() else done.exception()
-        if isinstance(self.outcome, Reply):
-            limits.leave(self.sent, used_tokens=self.outcome.usage.total_tokens, taken=True)
-            return
-        meter.settle(self.reserved, None)
-        if error is None:
-            limits.leave(self.sent)
-            return
-        self.outcome = failure = classify(error, self.sender.secrets, proven=self.sender._proven)
-        is_refused = failure.kind == "refused"
-        meter.count("refused" if is_refused else "failed")
-        limits.leave(self.sent, used_tokens=0 if is_refused else None, refused=is_refused, wait=failure.wait)
 
 
 class Stop:
@@ -428,8 +414,7 @@ class Limits:
     Where a server refuses, nothing is sent until the moment that it told, or for a growing time if it told none. What
     it took in the last minute then says how fast the next ones go: a little faster with each that is taken, slower with
     each that is refused. No more are in flight than it has proved to take, and one more now and then to try. A refusal
-    among many answers says nothing of a limit, and holds up that request alone; nor do those that are as many at any
-    pace.
+    among many answers says nothing of a limit, and holds up that request alone.
 
     Args:
         max_concurrency: The most requests in flight, at least 1.
@@ -460,11 +445,10 @@ class Limits:
         self._timer: asyncio.TimerHandle | None = None
         self._taken: deque[float] = deque()  # when requests came back that the server had taken
         self._refused: deque[bool] = deque(maxlen=_LATELY)  # whether it had refused those that came back
-        self._refused_slow: deque[bool] = deque(maxlen=_SLOW_ONES)  # the same of those that left slowly
-        self._by_chance, self._most = _BY_CHANCE, 0.0  # a share; the most that it took in a minute, a second
         self._rate = math.inf  # requests a second, as far as the server's refusals tell
         self._since = self._last_taken = math.inf  # the first from when the first request left
-        self._quiet, self._patience, self._proven, self._refused_in_a_row = 0, 1, 0, 0
+        self._proven = self._quiet = self._refused_in_a_row = 0
+        self._slowest = _SLOWEST
 
     @property
     def is_waited_for(self) -> bool:
@@ -527,13 +511,14 @@ class Limits:
         if used_tokens is not None:
             self._tokens_paid_until += self._seconds(used_tokens) - self._seconds(sent.tokens)
         self._refused.append(refused)
-        if sent.is_slow:
-            self._refused_slow.append(refused)
+        now = asyncio.get_running_loop().time()
+        while self._taken and self._taken[0] < now - _MEMORY:
+            self._taken.popleft()
         if taken:
-            self._note_taken(sent)
+            self._note_taken(sent, now)
         elif refused:
-            self._note_refused(sent, wait)
-        self._admit()
+            self._note_refused(sent, wait, now)
+        asyncio.get_running_loop().call_soon(self._admit)  # when it is known what this means for the run
 
     def _admit(self) -> None:
         loop = asyncio.get_running_loop()
@@ -558,7 +543,6 @@ class Limits:
         sent.departed = now
         self._in_flight.add(sent)
         sent.in_flight = len(self._in_flight)
-        sent.is_slow = self._rate < _SLOW * self._most
         self._since = min(self._since, now)
         self._last_taken = min(self._last_taken, now)
         self._next = max(self._next, now - _LATE) + max(self._interval, 1 / self._rate)
@@ -568,49 +552,32 @@ class Limits:
         """How long the server needs to allow so many tokens; a minute's allowance at most is counted."""
         return min(tokens, self._tokens_a_minute) * 60 / (self._tokens_a_minute * _USED)
 
-    def _note_taken(self, sent: Sent) -> None:
-        now = asyncio.get_running_loop().time()
+    def _note_taken(self, sent: Sent, now: float) -> None:
         self._refused_in_a_row, self._last_taken = 0, now
         self._rate *= _FASTER
         self._taken.append(now)
-        while self._taken[0] < now - _MEMORY:
-            self._taken.popleft()
-        self._most = max(self._most, len(self._taken) / _MEMORY)
         at_once = min(sent.in_flight, len(self._in_flight) + 1)  # some may have come back before the server had it
-        if at_once > self._proven:
-            self._proven, self._patience = at_once, 1
+        self._proven = max(self._proven, at_once)
         self._quiet += 1
-        if self._proven >= self._concurrency < self._maximum and self._quiet >= self._patience * self._concurrency:
+        if self._quiet >= _PATIENCE * self._concurrency:
             self._concurrency = min(self._maximum, self._concurrency + max(1, self._concurrency // 4))
             self._quiet = 0
 
-    def _note_refused(self, sent: Sent, wait: float) -> None:
-        now = asyncio.get_running_loop().time()
-        lately = list(self._refused)
+    def _note_refused(self, sent: Sent, wait: float, now: float) -> None:
         if sent.in_flight > max(self._proven, len(self._in_flight)):
-            self._concurrency = max(1, self._proven, len(self._in_flight))
-            self._patience, self._quiet = min(2 * self._patience, _PATIENCE), 0
-        if len(slow := self._refused_slow) == _SLOW_ONES and not all(slow):
-            self._by_chance = max(self._by_chance, min(_MORE * sum(slow) / len(slow), 0.9))
-            self._rate, self._most = math.inf, len(self._taken) / _MEMORY
-            slow.clear()
-        in_a_row = math.ceil(math.log(_HARDLY) / math.log(self._by_chance))
-        if not all(lately[-in_a_row:]) and sum(lately) < self._by_chance * len(lately):
-            return  # one now and then, at whatever pace, waits alone: if all did, they would come to a standstill
+            self._concurrency, self._quiet = max(1, self._proven, len(self._in_flight)), 0
+        lately = list(self._refused)
+        if not all(lately[-_HARDLY_BY_CHANCE:]) and sum(lately) < _BY_CHANCE * len(lately):
+            return  # one now and then waits alone: if all did, they would come to a standstill
         if sent.departed >= self._adjusted:  # else it left before the last refusal was known, and says nothing new
             self._adjusted = now
-            self._by_chance = max(_BY_CHANCE, _TRUST * self._by_chance)
             self._refused_in_a_row += 1
-            if all(lately[-2:]):  # else the pace is not far from what the server takes
-                taken = (len(self._taken) + len(self._in_flight) + 1) / min(max(now - self._since, 1.0), _MEMORY)
-                self._rate = min(self._rate, _AT_MOST * taken)
-            self._rate = max(_SLOWEST, _SLOWER * self._rate)
-            longest = _SHORT_WAIT if now - self._last_taken < _MEMORY else _LONGEST_WAIT  # a minute's limit ends soon
-            told_none = min(_FIRST_WAIT * 2 ** (self._refused_in_a_row - 1), longest)
-            self._not_before = max(self._not_before, now + (wait or told_none))
-            self._next = max(self._next, self._not_before)
-        elif wait:
-            self._not_before = max(self._not_before, now + wait)
+            seconds = min(max(now - self._since, 1.0), _MEMORY)
+            self._slowest = max(self._slowest, _AT_LEAST * len(self._taken) / max(seconds, 10))
+            taken = (len(self._taken) + len(self._in_flight) + 1) / seconds
+            self._rate = max(self._slowest, _SLOWER * min(self._rate, _AT_MOST * taken))
+            wait = wait or min(_FIRST_WAIT * 2 ** (self._refused_in_a_row - 1), _LONGEST_WAIT)
+        self._not_before = max(self._not_before, now + wait)
 
 
 @dataclass(eq=False)
@@ -622,14 +589,12 @@ class Sent:
         departure: Done when it may go.
         departed: When that was.
         in_flight: How many it made with those that were on their way.
-        is_slow: Whether it left at a pace at which no limit should refuse it.
     """
 
     tokens: int
     departure: asyncio.Future[None]
     departed: float = math.inf
     in_flight: int = 0
-    is_slow: bool = False
 
 
 # What they may use
@@ -652,20 +617,12 @@ class Budget:
     max_tokens_total: int | None = None
 
 
-@dataclass(frozen=True)
-class Reserved:
-    """What a request was expected to use, and what is set aside for it."""
-
-    expected: Usage
-    amount: Usage
-
-
 @dataclass
 class Meter:
     """Counts what is used, in any thread, and says whether another request is within the budget.
 
-    What is set aside for a request grows with what earlier ones used beyond what was expected of them: a model that
-    thinks before it replies uses several times as much.
+    Requests are reckoned with as earlier ones turned out: a model that thinks before it replies uses several times what
+    is expected.
 
     Args:
         budget: What may be used.
@@ -680,8 +637,8 @@ class Meter:
     cache_hits: int = 0
     refused: int = 0
     failed: int = 0
-    _reserved: Usage = NOTHING
-    _expected: Usage = NOTHING  # of those requests that something was set aside for
+    _under_way: Usage = NOTHING  # what is expected of requests that are under way
+    _expected: Usage = NOTHING  # what was expected of those that were answered, and what they came to
     _came_to: Usage = NOTHING
     _lock: Any = field(default_factory=threading.Lock)
 
@@ -691,46 +648,42 @@ class Meter:
             cost = None if self.price is None else self.price.of(self.usage)
             return RequestFigures(self.usage, cost, "USD", self.cache_hits, self.refused, self.failed, model)
 
-    def reserve(self, expected: Usage) -> Reserved | None:
-        """Set aside what a request is expected to use.
-
-        Returns:
-            What was set aside; None where that may be possible after other requests have turned out cheaper.
+    def reserve(self, expected: Usage) -> bool:
+        """Set aside what a request is expected to use; False where that may be possible after others are back.
 
         Raises:
             BudgetError: It cannot be done, whatever the requests that are under way turn out to use.
         """
         with self._lock:
-            sent = max(1.0, self._came_to.input_tokens / max(self._expected.input_tokens, 1))
-            received = max(1.0, self._came_to.output_tokens / max(self._expected.output_tokens, 1))
-            amount = Usage(1, round(expected.input_tokens * sent), round(expected.output_tokens * received))
-            together = self._reserved + amount
-            if self._reserved.requests:
-                together = replace(together, output_tokens=round(together.output_tokens * _SPARE))
-            if self._fits(self.usage + together):
-                self._reserved += amount
-                return Reserved(expected, amount)
-            if self._reserved.requests and self._fits(self.usage + amount):
-                return None
+            is_alone = not self._under_way.requests
+            if self._fits(self._under_way + expected, 1.0 if is_alone else _SPARE):
+                self._under_way += expected
+                return True
+            if not is_alone and self._fits(expected):
+                return False
         raise BudgetError(self._message())
 
-    def settle(self, reserved: Reserved | None, used: Usage | None) -> None:
+    def settle(self, expected: Usage | None, used: Usage | None) -> None:
         """Replace what was set aside for a request by what it used; None where nothing was, or it was not answered."""
         with self._lock:
-            if reserved is not None:
-                self._reserved -= reserved.amount
+            if expected is not None:
+                self._under_way -= expected
             if used is not None:
                 self.usage += used
-            if reserved is not None and used is not None:
-                self._expected, self._came_to = self._expected + reserved.expected, self._came_to + used
+            if expected is not None and used is not None:
+                self._expected, self._came_to = self._expected + expected, self._came_to + used
 
     def count(self, what: Literal["cache_hits", "refused", "failed"]) -> None:
         """Count a reply that was there before, or an attempt that failed."""
         with self._lock:
             setattr(self, what, getattr(self, what) + 1)
 
-    def _fits(self, usage: Usage) -> bool:
-        budget = self.budget
+    def _fits(self, expected: Usage, spare: float = 1.0) -> bool:
+        """Whether what was used and what more is expected are within the budget."""
+        sent = max(1.0, self._came_to.input_tokens / max(self._expected.input_tokens, 1))
+        received = max(1.0, self._came_to.output_tokens / max(self._expected.output_tokens, 1)) * spare
+        more = Usage(0, round(expected.input_tokens * sent), round(expected.output_tokens * received))
+        usage, budget = self.usage + more, self.budget
         if budget.max_tokens_total is not None and usage.total_tokens > budget.max_tokens_total:
             return False
         return budget.max_cost is None or self.price is None or self.price.of(usage) <= budget.max_cost

@@ -20,21 +20,34 @@ import nbformat
 import pytest
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import AsyncKernelManager
+from llama_index.core.schema import Document
 from nbclient import NotebookClient
+from pydantic import PrivateAttr
 
-from llama_pack_densex.ingestion.progress import Display, IngestionProgress, display_for, duration, money
+from llama_pack_densex import SentencePropositionizer
+from llama_pack_densex.ingestion.progress import Display, display_for, duration, money
+from llama_pack_densex.ingestion.report import Watch
 from llama_pack_densex.llm.usage import RequestFigures, Usage
-from llama_pack_densex.propositionizers.base import PropositionSet
+from llama_pack_densex.propositionizers.base import Propositionizer, PropositionSet
 
 INGESTION = """
 import logging, sys, time
-from llama_pack_densex.ingestion.progress import IngestionProgress, display_for
+from llama_pack_densex.ingestion.progress import display_for
+from llama_pack_densex.ingestion.report import Watch
 from llama_pack_densex.llm.usage import RequestFigures, Usage
 from llama_pack_densex.propositionizers.base import PropositionSet
+from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
+
+used = RequestFigures(cost=0.0)
+
+class Asking(SentencePropositionizer):
+    @property
+    def figures(self):
+        return used
 
 logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
-used = RequestFigures(Usage(8, 900_000, 300_000), 0.41)
-with IngestionProgress(display_for(True), requests=lambda: used) as progress:
+with Watch(Asking(), None, display_for(True)) as progress:
+    used = RequestFigures(Usage(8, 900_000, 300_000), 0.41)
     for number in range(8):
         time.sleep(0.2)
         progress.passage(PropositionSet(("x",) * 12, "fallback" if number == 3 else "ok"))
@@ -43,6 +56,9 @@ with IngestionProgress(display_for(True), requests=lambda: used) as progress:
             print("a printed line")
 print("after")
 """
+
+
+DOCUMENT = Document(id_="雨", text="Rain fell.")
 
 
 class Clock:
@@ -55,34 +71,41 @@ class Clock:
         return self.now
 
 
-class Requests:
-    """What requests came to; set by hand."""
+class Requests(SentencePropositionizer):
+    """What its requests came to is set by hand."""
 
-    def __init__(self) -> None:
-        self.figures = RequestFigures()
+    _came_to: RequestFigures = PrivateAttr(default=RequestFigures(cost=0.0))
 
-    def __call__(self) -> RequestFigures:
-        return self.figures
+    @property
+    def figures(self) -> RequestFigures:
+        return self._came_to
+
+    def set_figures(self, figures: RequestFigures) -> None:
+        self._came_to = figures
 
 
 def made(count: int = 10, status: Any = "ok") -> PropositionSet:
     return PropositionSet(("x",) * count, status)
 
 
-def counting(clock: Clock, documents: int | None = None, requests: Any = RequestFigures) -> IngestionProgress:
-    return IngestionProgress(display_for(False), documents, requests, clock)
+def counting(clock: Clock, documents: int | None = None, requests: Propositionizer | None = None) -> Watch:
+    return Watch(requests or SentencePropositionizer(), None, display_for(False), documents, clock)
 
 
-def run(progress: IngestionProgress, clock: Clock, documents: int, seconds: float) -> None:
+def shown_by(display: Display, documents: int | None = None) -> Watch:
+    return Watch(SentencePropositionizer(), None, display, documents)
+
+
+def run(progress: Watch, clock: Clock, documents: int, seconds: float) -> None:
     """Documents of ten passages each."""
     for _ in range(documents):
         for _ in range(10):
             clock.now += seconds / documents / 10
             progress.passage(made())
-        progress.document()
+        progress.unchanged(DOCUMENT)
 
 
-def text(progress: IngestionProgress, is_last: bool = False) -> str:
+def text(progress: Watch, is_last: bool = False) -> str:
     return " · ".join(progress.figures(is_last))
 
 
@@ -90,9 +113,9 @@ def test_a_line_tells_all_that_is_known() -> None:
     clock, requests = Clock(), Requests()
     progress = counting(clock, 800, requests)
     run(progress, clock, 119, 140)
-    requests.figures = RequestFigures(Usage(1191, 1_300_000, 600_000), 0.41)
+    requests.set_figures(RequestFigures(Usage(1191, 1_300_000, 600_000), 0.41))
     progress.passage(made(5, "fallback"))
-    progress.document()
+    progress.unchanged(DOCUMENT)
     assert text(progress) == (
         "120/800 documents · 1,191 passages · 11,905 propositions · 1 fallback · 1,900,000 tokens · $0.41 · "
         "510.4/min · 13 min 13 s left"
@@ -124,7 +147,7 @@ def test_the_last_line_tells_the_average_rate_and_the_time() -> None:
 
 def test_the_last_line_of_what_was_stopped_tells_how_much_was_to_be_done() -> None:
     progress = counting(Clock(), 9)
-    progress.document()
+    progress.unchanged(DOCUMENT)
     assert text(progress, is_last=True) == "1/9 documents · 0 passages · in 0.0 s"
 
 
@@ -163,10 +186,10 @@ def test_replies_from_the_cache_do_not_make_the_rest_look_quick() -> None:
     for _ in range(500):
         for _ in range(10):
             clock.now += 0.001
-            requests.figures = RequestFigures(cache_hits=requests.figures.cache_hits + 1)
+            requests.set_figures(RequestFigures(cache_hits=requests.figures.cache_hits + 1))
             progress.passage(made())
-        progress.document()
-    requests.figures = RequestFigures(Usage(1, 100, 50), cache_hits=5000)
+        progress.unchanged(DOCUMENT)
+    requests.set_figures(RequestFigures(Usage(1, 100, 50), cache_hits=5000))
     run(progress, clock, 12, 12)
     assert progress.figures()[-2:] == ["600.0/min", "4 min 26 s left"]
     assert "5,000 from the cache" in progress.figures()
@@ -177,7 +200,7 @@ def test_documents_that_were_there_do_not_make_the_rest_look_quick() -> None:
     progress = counting(clock, 800)
     for _ in range(500):
         clock.now += 0.01
-        progress.document(unchanged=True)
+        progress.unchanged(DOCUMENT)
     run(progress, clock, 12, 12)
     assert progress.figures()[-2:] == ["600.0/min", "4 min 48 s left"]
 
@@ -186,14 +209,14 @@ def test_a_reply_from_the_cache_now_and_then_does_not_begin_the_rate_anew() -> N
     clock, requests = Clock(), Requests()
     progress = counting(clock, 100, requests)
     for number in range(20):
-        requests.figures = RequestFigures(Usage(9 * number + 9, 1, 1), cache_hits=number + 1)
+        requests.set_figures(RequestFigures(Usage(9 * number + 9, 1, 1), cache_hits=number + 1))
         run(progress, clock, 1, 6)
     assert progress.figures()[-2:] == ["100.0/min", "8 min 00 s left"]
 
 
 def test_lines_are_written_as_the_work_goes_on() -> None:
     lines: list[str] = []
-    with IngestionProgress(Display(lines.append, 0.2), 10) as progress:
+    with shown_by(Display(lines.append, 0.2), 10) as progress:
         for _ in range(5):
             progress.passage(made(12))
         deadline = time.monotonic() + 10
@@ -208,14 +231,14 @@ def test_without_a_terminal_progress_goes_to_the_log(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    with caplog.at_level(logging.INFO, "llama_pack_densex.ingestion"), IngestionProgress(display_for(True)) as progress:
+    with caplog.at_level(logging.INFO, "llama_pack_densex.ingestion"), shown_by(display_for(True)) as progress:
         progress.passage(made(12))
     assert [record.name for record in caplog.records] == ["llama_pack_densex.ingestion"]
     assert caplog.messages[0].startswith("1 passage, 12 propositions, in ")
 
 
 def test_what_is_not_to_be_shown_is_summed_up_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO), IngestionProgress(display_for(False)) as progress:
+    with caplog.at_level(logging.INFO), shown_by(display_for(False)) as progress:
         assert "densex-progress" not in [thread.name for thread in threading.enumerate()]
         progress.passage(made(12))
     assert len(caplog.messages) == 1
@@ -225,7 +248,7 @@ def test_an_output_that_was_closed_does_not_stop_the_ingestion(caplog: pytest.Lo
     def write(line: str) -> None:
         raise BrokenPipeError("the pipe is closed")
 
-    with IngestionProgress(Display(write, 30)) as progress:
+    with shown_by(Display(write, 30)) as progress:
         progress.passage(made(12))
     assert "the pipe is closed" in caplog.text
 
@@ -234,7 +257,7 @@ def test_a_failure_closes_the_display() -> None:
     lines: list[str] = []
 
     def fail() -> None:
-        with IngestionProgress(Display(lines.append, 30)) as progress:
+        with shown_by(Display(lines.append, 30)) as progress:
             progress.passage(made(12))
             raise KeyError("gone")
 

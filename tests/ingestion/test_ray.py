@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import signal
-import stat
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -47,7 +46,7 @@ pytest.importorskip("llama_index.ingestion.ray", reason="needs the extra [ray]")
 
 from llama_index.ingestion.ray import RayIngestionPipeline, RayTransformComponent  # noqa: E402
 
-from llama_pack_densex.ingestion.ray import Ledger, ShardResult, ingest_shards, ray_transformations  # noqa: E402
+from llama_pack_densex.ingestion.ray import ShardResult, ingest_shards, ray_transformations  # noqa: E402
 
 KEY = "sk-of-the-driver"
 WORKERS_KEY = "sk-of-the-workers"
@@ -285,7 +284,7 @@ def ingested(cluster: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[P
 
 @pytest.fixture
 def folder(ingested: tuple[Path, list[ShardResult]], tmp_path: Path) -> Path:
-    """A copy of a folder with a store and its ledger."""
+    """A copy of a folder with a store."""
     return Path(shutil.copytree(ingested[0], tmp_path / "copy"))
 
 
@@ -299,7 +298,7 @@ def test_shards_end_in_the_store_as_the_nodes_of_one_process(ingested: tuple[Pat
 
 def test_a_second_start_goes_on_where_the_first_one_stopped(tmp_path: Path) -> None:
     store = LanceVectorStore(tmp_path / "store")
-    options: dict[str, Any] = {"shard_size": 6, "batch_size": 2, "workers": 1, "ledger": tmp_path / "ledger.sqlite"}
+    options: dict[str, Any] = {"shard_size": 6, "batch_size": 2, "workers": 1}
     running = ingest_shards(lamps(16), PropositionNodeParser(), store, **options)
     next(running)
     running.close()
@@ -321,8 +320,7 @@ def test_what_was_finished_before_an_interruption_is_kept(tmp_path: Path) -> Non
 
 
 def test_where_nothing_changed_nothing_is_done(folder: Path) -> None:
-    given = [*lamps(15), Document(id_="blank", text="")]
-    assert shards(given, folder) == [ShardResult(0, 0, 16, {}, 0, 0, Usage())]
+    assert shards(lamps(15), folder) == [ShardResult(0, 0, 15, {}, 0, 0, Usage())]
 
 
 def test_only_what_changed_is_written_again_and_its_old_nodes_are_gone(folder: Path) -> None:
@@ -369,17 +367,6 @@ def test_a_store_that_keeps_no_text_is_refused(tmp_path: Path) -> None:
         ingest_shards(lamps(2), PropositionNodeParser(), SimpleVectorStore(), TrigramEmbedding())
 
 
-def test_the_ledger_is_private_and_knows_what_it_was_told(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "ledger.sqlite")
-    assert stat.S_IMODE((tmp_path / "ledger.sqlite").stat().st_mode) == 0o600
-    ledger.enter((f"文書{i}", f"hash-{i}", f"node-{i}") for i in range(1200))
-    ledger.enter([("文書7", "", "")])
-    known = ledger.read(f"文書{i}" for i in range(2000))
-    assert len(known) == 1200
-    assert (known["文書7"], known["文書8"]) == (("", ""), ("hash-8", "node-8"))
-    ledger.close()
-
-
 def parser_of(server: OpenAIServer, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> PropositionNodeParser:
     monkeypatch.setenv("SERVER", server.url)
     asking = LLMPropositionizer(openai(server.url), llm_factory=make_llm, max_concurrency=2, **settings)
@@ -423,7 +410,7 @@ def shards(given: Iterable[Document], folder: Path, embed_model: Any = None, **o
     """Ingest into the store in a folder."""
     store = LanceVectorStore(folder / "store")
     parser = options.pop("parser", PropositionNodeParser())
-    options = {"shard_size": 6, "batch_size": 2, "workers": 1, "ledger": folder / "ledger.sqlite", **options}
+    options = {"shard_size": 6, "batch_size": 2, "workers": 1, **options}
     return list(ingest_shards(iter(given), parser, store, embed_model, **options))
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_pack_densex.llm.errors import LLMError
-from llama_pack_densex.llm.requests import Budget, BudgetError, Meter, Reserved
+from llama_pack_densex.llm.requests import Budget, BudgetError, Meter
 from llama_pack_densex.llm.usage import NOTHING, Price, Usage
 
 PRICE = Price(input=100.0, output=1000.0)  # a ten-thousandth and a thousandth of a dollar a token
@@ -22,13 +22,15 @@ def meter(**budget: Any) -> Meter:
     return Meter(Budget(**budget), PRICE)
 
 
-def in_flight(made: Meter, expected: Usage = EXPECTED) -> list[Reserved]:
+def in_flight(made: Meter, expected: Usage = EXPECTED) -> int:
     """Reserve as often as that is possible."""
-    reserved: list[Reserved] = []
-    while (one := made.reserve(expected)) is not None:
-        reserved.append(one)
-        assert len(reserved) < 10_000
-    return reserved
+    return next(number for number in range(10_000) if not made.reserve(expected))
+
+
+def answered(made: Meter, used: Usage | None) -> None:
+    """Reserve for a request, and have it answered."""
+    assert made.reserve(EXPECTED)
+    made.settle(EXPECTED, used)
 
 
 def test_without_a_budget_nothing_stops() -> None:
@@ -43,7 +45,7 @@ def test_without_a_budget_nothing_stops() -> None:
 def test_a_request_goes_if_what_it_is_expected_to_use_is_there(budget: dict[str, Any], fits: int) -> None:
     made = meter(**budget)
     for _ in range(fits):
-        assert made.reserve(EXPECTED) == Reserved(EXPECTED, EXPECTED)
+        assert made.reserve(EXPECTED)
     if not fits:
         with pytest.raises(BudgetError):
             made.reserve(EXPECTED)
@@ -58,20 +60,20 @@ def test_the_tighter_of_two_limits_stops() -> None:
 
 def test_what_is_under_way_may_turn_out_cheaper_and_is_waited_for() -> None:
     made = meter(max_tokens_total=2000)
-    first = made.reserve(EXPECTED)
-    assert made.reserve(EXPECTED) is None
-    made.settle(first, Usage(1, 600, 100))
-    assert made.reserve(EXPECTED) is not None
+    assert made.reserve(EXPECTED)
+    assert not made.reserve(EXPECTED)
+    made.settle(EXPECTED, Usage(1, 600, 100))
+    assert made.reserve(EXPECTED)
 
 
 def test_near_its_end_fewer_go_at_a_time() -> None:
-    assert len(in_flight(meter(max_tokens_total=90_000))) == 85  # of 100 that would fit, were all as expected
-    assert len(in_flight(meter(max_tokens_total=2_000))) == 1
+    assert in_flight(meter(max_tokens_total=90_000)) == 85  # of 100 that would fit, were all as expected
+    assert in_flight(meter(max_tokens_total=2_000)) == 1
 
 
 def test_what_no_outcome_can_make_possible_is_not_waited_for() -> None:
     made = meter(max_tokens_total=1700)
-    made.settle(made.reserve(EXPECTED), EXPECTED)
+    answered(made, EXPECTED)
     with pytest.raises(BudgetError):
         made.reserve(EXPECTED)
 
@@ -79,7 +81,7 @@ def test_what_no_outcome_can_make_possible_is_not_waited_for() -> None:
 def test_what_was_not_answered_is_given_back() -> None:
     made = meter(max_tokens_total=900)
     for _ in range(5):
-        made.settle(made.reserve(EXPECTED), None)
+        answered(made, None)
     assert made.usage == NOTHING
 
 
@@ -89,24 +91,29 @@ def test_what_was_used_before_counts() -> None:
 
 
 def test_what_is_set_aside_grows_with_what_others_used() -> None:
-    made = meter(max_tokens_total=10**6)
-    made.settle(made.reserve(EXPECTED), Usage(1, 660, 3000))
-    amount = made.reserve(EXPECTED)
-    assert amount == Reserved(EXPECTED, Usage(1, 660, 3000))
-    made.settle(amount, Usage(1, 660, 300))
-    assert made.reserve(EXPECTED) == Reserved(EXPECTED, Usage(1, 660, 1650))
+    used = Usage(1, 660, 3000)
+    for left, fits in ((3660, True), (3659, False)):
+        made = meter(max_tokens_total=used.total_tokens + left)
+        answered(made, used)
+        if fits:
+            assert made.reserve(EXPECTED)
+        else:
+            with pytest.raises(BudgetError):
+                made.reserve(EXPECTED)
 
 
 def test_it_does_not_shrink_below_what_is_expected() -> None:
-    made = meter(max_tokens_total=10**6)
-    made.settle(made.reserve(EXPECTED), Usage(1, 60, 3))
-    assert made.reserve(EXPECTED) == Reserved(EXPECTED, EXPECTED)
+    made = meter(max_tokens_total=63 + 899)
+    answered(made, Usage(1, 60, 3))
+    with pytest.raises(BudgetError):
+        made.reserve(EXPECTED)
 
 
 def test_without_an_expectation_the_budget_is_kept_by_what_was_used() -> None:
     made = meter(max_tokens_total=1000)
     for _ in range(2):
-        made.settle(made.reserve(Usage(1)), EXPECTED)
+        assert made.reserve(Usage(1))
+        made.settle(Usage(1), EXPECTED)
     with pytest.raises(BudgetError):
         made.reserve(Usage(1))
 
@@ -120,16 +127,16 @@ def test_what_is_used_never_exceeds_the_budget_by_more_than_one_error(
 ) -> None:
     """Whatever is under way at a time, where replies are up to one and a half times as long as expected."""
     made = meter(max_tokens_total=budget)
-    under_way: list[tuple[Reserved, Usage]] = []
+    under_way: list[tuple[Usage, Usage]] = []
     largest_error = 0
     for sent, received, factor in requests:
         expected, used = Usage(1, sent, received), Usage(1, sent, int(received * factor))
         try:
-            while (reserved := made.reserve(expected)) is None:
+            while not made.reserve(expected):
                 made.settle(*under_way.pop(0))
         except BudgetError:
             break
-        under_way.append((reserved, used))
+        under_way.append((expected, used))
         largest_error = max(largest_error, used.total_tokens - expected.total_tokens)
     for one in under_way:
         made.settle(*one)
@@ -141,7 +148,7 @@ def test_threads_count_everything() -> None:
 
     def work() -> None:
         for _ in range(300):
-            made.settle(made.reserve(EXPECTED), Usage(1, 2, 3, 1))
+            answered(made, Usage(1, 2, 3, 1))
             made.count("cache_hits")
             made.count("refused")
             made.count("failed")

@@ -273,7 +273,7 @@ def test_a_file_that_is_deleted_while_open_is_made_again(path: Path) -> None:
 def test_a_file_of_something_else_is_refused_and_left_alone(path: Path) -> None:
     path.write_text('{"title": "", "text": "recorded"}\n')
     for _ in range(2):
-        with pytest.raises(FileExistsError, match=r"not a reply cache.*replies\.sqlite"):
+        with pytest.raises(OSError, match=r"replies\.sqlite cannot be used \(it is not a reply cache"):
             ReplyCache(path).put(key_of(ENGLISH), REPLY)
     assert path.read_text() == '{"title": "", "text": "recorded"}\n'
     assert not Path(f"{path}.damaged").exists()
@@ -283,7 +283,7 @@ def test_a_database_of_something_else_is_refused_and_left_alone(path: Path) -> N
     spoil(path, "CREATE TABLE accounts (name)")
     before = path.read_bytes()
     for _ in range(2):
-        with pytest.raises(FileExistsError, match="not a reply cache"):
+        with pytest.raises(OSError, match="not a reply cache"):
             ReplyCache(path).get(key_of(ENGLISH))
     assert path.read_bytes() == before
 
