@@ -235,8 +235,7 @@ def _print_index(pack: DenseXRetrievalPack, name: str, documents: PathDocuments,
 
 
 def _print_ingestion(summary: IngestionSummary, failed: Sequence[DocumentOutcome] = ()) -> None:
-    report = Path(summary.report) if summary.report else None
-    rows = ([label, one_line(text)] for label, text in summary_rows(summary, failed, report))
+    rows = ([label, one_line(text)] for label, text in summary_rows(summary, failed))
     print_table([Column(no_wrap=True), ""], rows, header=False)
 
 
@@ -334,9 +333,6 @@ def _rows(of: Estimate) -> list[tuple[str, str, str]]:
     unchanged = f"and {of.unchanged_documents:,} unchanged in the index" if of.unchanged_documents else ""
     often = sorted((count, LANGUAGE_NAMES[code]) for code, count in of.languages.items() if code)
     shown = [f"{count:,} in {name}" for count, name in reversed(often) if count * 50 >= of.passages]
-    bound = f"as fast as the {of.bound_by} a minute allow"
-    if of.bound_by == "concurrency":
-        bound = f"{of.max_concurrency:,} requests at a time, {of.seconds_a_reply:.1f} s a reply"
     distinct = of.distinct_passages if of.distinct_passages < of.passages else 0
     return [
         ("documents", f"{of.documents:,}", unchanged),
@@ -348,7 +344,7 @@ def _rows(of: Estimate) -> list[tuple[str, str, str]]:
         ("tokens received", number(of.output_tokens), ""),
         ("cost", money(of.cost), ""),
         ("cost as a batch", money(of.cost_batch) if of.cost_batch else "", "through the Batch API, within a day"),
-        ("time", duration(of.seconds) if of.requests else "", bound),
+        ("time", duration(of.seconds) if of.requests else "", ""),
         ("propositions", f"{of.propositions:,}", ""),
         ("questions", number(of.questions), "that the passages answer"),
         ("nodes", f"{of.units:,}", "passages and sentences included"),
