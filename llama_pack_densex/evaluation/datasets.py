@@ -404,6 +404,9 @@ def _read_beir(folder: Path, split: str) -> EvaluationSet:
         found.documents.append(
             _document(record.text("_id", "id"), record.text("text"), record.text("title", default=""))
         )
+    labelled = {document for labels in found.relevance.values() for document in labels}
+    if lost := sorted(labelled - {document.id_ for document in found.documents}):
+        raise DatasetError(f"{folder}: there are labels for the document {lost[0]}, which corpus.jsonl lacks")
     asked = {record.text("_id", "id"): record for record in read_records(_file(folder, "queries.jsonl"))}
     for question, labels in found.relevance.items():
         if question not in asked:

@@ -224,8 +224,8 @@ class TestBEIR:
             read_dataset(folder, split="dev")
 
     def test_a_label_of_an_unknown_document_is_named(self, folder: Path) -> None:
-        _write(folder / "corpus.jsonl", [{"_id": "b", "text": "x"}])
-        with pytest.raises(DatasetError, match="question 1: there is no document 'c'"):
+        _write(folder / "corpus.jsonl", [{"_id": "c", "text": "x"}])
+        with pytest.raises(DatasetError, match=r"the document b, which corpus\.jsonl lacks"):
             read_dataset(folder)
 
 
