@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -167,6 +167,10 @@ class _Text:
     def values(self) -> set[float]:
         return {value for number in self.numbers for value in number.values}
 
+    def counted(self, unit: str) -> set[float]:
+        """The values of its numbers that are of a unit or of none; of all of them for no unit."""
+        return {value for number in self.numbers if not unit or number.unit in (unit, "") for value in number.values}
+
     @cached_property
     def squeezed(self) -> str:
         return _squeeze(self.plain)
@@ -205,13 +209,7 @@ class _Context(_Text):
         self.katakana = _bare(self.plain)
         # said wherever in the passage that is
         self.anywhere = _Text(heads).values | set(self._later())
-        self.counted: defaultdict[str, set[float]] = defaultdict(set)
-        for number in self.numbers:
-            self.counted[number.unit].update(number.values)
-        self.counted[""] |= self.anywhere
-        years = [value for value in self.values if _is_year(value)]
-        self.counted["century"].update(value // 100 + 1 for value in years)
-        self.counted["decade"].update(value // 10 * 10 for value in years)
+        self.years = [value for value in self.values if _is_year(value)]
 
     def _later(self) -> Iterator[float]:
         """The years and days that "the next year" or "ten years later" mean: counted from the last one before that."""
@@ -223,9 +221,12 @@ class _Context(_Text):
 
     def has_number(self, number: _Number) -> bool:
         """Whether a number occurs, of the same unit or of none."""
-        if not number.unit:
-            return not number.values.isdisjoint(self.values | self.anywhere)
-        return not number.values.isdisjoint(self.counted[number.unit] | self.counted[""])
+        said = self.anywhere | self.counted(number.unit)
+        if number.unit == "century":
+            said |= {value // 100 + 1 for value in self.years}
+        elif number.unit == "decade":
+            said |= {value // 10 * 10 for value in self.years}
+        return not said.isdisjoint(number.values)
 
     def has_word(self, word: str) -> bool:
         """Whether a word in Latin letters occurs, inflected as it may be."""
@@ -398,7 +399,7 @@ def _in_its_place(number: _Number, text: _Text, said_by: str, context: _Context)
         return ""
     source = _source(said_by)
     before = context.plain.partition(source.plain)[0][-_BEFORE:] if _SAME_DATE.search(source.plain) else ""
-    if not (source.values | _source(before).values).isdisjoint(number.values):
+    if not (source.counted(number.unit) | _source(before).counted(number.unit)).isdisjoint(number.values):
         return ""
     others = (one for one in source.numbers if one.is_plain and one.counts == number.counts)
     return next((one.shown for one in others if text.values.isdisjoint(one.values)), "")
