@@ -590,8 +590,7 @@ def test_compacting_says_what_an_index_takes_up_and_what_was_saved(index: Path) 
         code, output = run("compact", index)
         assert code == 0
         said = " ".join(output.split())
-        assert re.search(r": [\d.,]+ [kM]B, (as before|[\d.,]+ (bytes?|[kM]B) (less|more) than before)\.$", said)
-        assert not re.search(r" -?0(\.0)? (bytes|[kM]B)", said)
+        assert re.search(r": [\d.,]+ [kM]B, [\d.,]+ [kM]B before\.$", said)
 
 
 # what is read

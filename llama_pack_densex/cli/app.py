@@ -166,9 +166,9 @@ def index(
     ingestion_report.json: after a stop, the same command goes on where it was. With a URL there is no such folder:
     documents that were whole are in the store, the others are asked for again.
     """
-    from llama_pack_densex.cli.ingest import Choices, index_paths
+    from llama_pack_densex.cli.ingest import index_paths
 
-    if not index_paths(paths, to, Choices.of(locals())):
+    if not index_paths(paths, to, locals()):
         raise typer.Exit(1)
 
 
@@ -195,9 +195,9 @@ def estimate(
 
     No request is made but those of a sample.
     """
-    from llama_pack_densex.cli.ingest import Choices, estimate_paths, print_estimate
+    from llama_pack_densex.cli.ingest import estimate_paths, print_estimate
 
-    found = estimate_paths(paths, to, Choices.of(locals()), sample)
+    found = estimate_paths(paths, to, locals(), sample)
     print_json(found) if as_json else print_estimate(found)
 
 
@@ -414,7 +414,7 @@ def compare(
     if judge_model and not reader_model:
         raise typer.BadParameter("it needs --reader-model", param_hint="--judge-model")
     from llama_pack_densex.cli.compare import by_language, print_report, shown_progress
-    from llama_pack_densex.cli.ingest import Choices
+    from llama_pack_densex.cli.ingest import make_propositionizer
     from llama_pack_densex.evaluation.compare import compare as run
     from llama_pack_densex.evaluation.datasets import read_dataset
     from llama_pack_densex.llm.names import OPENAI_MODEL, named_llm
@@ -424,7 +424,7 @@ def compare(
         llm = llm or OPENAI_MODEL
     models = {"llm": llm, "reader_llm": reader_model, "judge_llm": judge_model}
     llms: dict[str, Any] = {use: named_llm(name) for use, name in models.items() if name not in (None, "none")}
-    made = None if propositionizer is None else Choices.of(locals()).make_propositionizer()
+    made = None if propositionizer is None else make_propositionizer(locals())
     for each, folder in by_language(dataset, language, out):
         with shown_progress() as tell:
             name = None if each == language else f"{dataset.stem} ({each})"
@@ -506,10 +506,10 @@ def score_propositions_(
     if bert_score is not None and embed_model is not None:
         raise typer.BadParameter("give one of --embed-model and --bert-score", param_hint="--bert-score")
     from llama_pack_densex.cli.compare import print_proposition_scores
-    from llama_pack_densex.cli.ingest import Choices
+    from llama_pack_densex.cli.ingest import make_propositionizer
     from llama_pack_densex.evaluation import BertScoreSimilarity, EmbeddingSimilarity, score_propositions
 
-    source = Path(predicted) if Path(predicted).exists() else Choices(predicted).make_propositionizer()
+    source = Path(predicted) if Path(predicted).exists() else make_propositionizer({"propositionizer": predicted})
     with waiting("Scoring"):
         by_bert = bert_score and BertScoreSimilarity(bert_score, num_layers)
         report = score_propositions(source, reference, by_bert or EmbeddingSimilarity(embed_model))
@@ -536,9 +536,9 @@ def export_requests(
 
     Nothing is asked and no key is needed. The files hold the documents' text, and only you can read them.
     """
-    from llama_pack_densex.cli.ingest import Choices, export_paths, print_export
+    from llama_pack_densex.cli.ingest import export_paths, print_export
 
-    report = export_paths(paths, to, out, Choices.of(locals()), requests_per_file, force)
+    report = export_paths(paths, to, out, locals(), requests_per_file, force)
     print_json(report) if as_json else print_export(report)
 
 

@@ -7,7 +7,6 @@ import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,119 +55,96 @@ _LIMITS = (
     "questions", "strictness", "max_concurrency", "requests_per_minute", "tokens_per_minute", "max_cost",
     "max_tokens_total", "prices",
 )  # fmt: skip
+_FILES = ("include", "exclude", "strict")  # of `PathDocuments`
+
+Options = Mapping[str, Any]
+"""A command's options by name, those that were not given None: `propositionizer` ("llm", "sentence", "recorded:FILE",
+"seq2seq" or "seq2seq:MODEL"), `llm` (a name or "none"), `mode`, `granularity`, `embed_model`, and those named above."""
 
 
-@dataclass(frozen=True)
-class Choices:
-    """What would make an index, and of which files; None and empty mean the index's own, or the default.
+def _given(options: Options, names: Iterable[str]) -> dict[str, Any]:
+    return {name: options[name] for name in names if options.get(name) not in (None, [])}
+
+
+def pack_arguments(options: Options, manifest: Manifest | None) -> dict[str, Any]:
+    """The pack's arguments.
 
     Args:
-        propositionizer: "llm", "sentence", "recorded:FILE", "seq2seq" or "seq2seq:MODEL".
-        mode: "recursive" or "auto_merging".
-        embed_model: What the pack takes as `embed_model`.
-        llm: What the pack takes as `proposition_llm`, a name or "none".
-        granularity: The units to search.
-        limits: Arguments of `LLMPropositionizer`: what it keeps to, and how it asks.
-        files: Of `PathDocuments`: which files are read.
+        options: Of the command.
+        manifest: Of the index that is there already.
+
+    Raises:
+        typer.BadParameter: Something was chosen for an LLM, and none is asked.
+        ValueError: As `make_propositionizer`.
     """
-
-    propositionizer: str | None = None
-    mode: str | None = None
-    embed_model: str | None = None
-    llm: str | None = None
-    granularity: Sequence[str] = ()
-    limits: Mapping[str, Any] = field(default_factory=dict)
-    files: Mapping[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, options: Mapping[str, Any]) -> Choices:
-        """The choices among a command's options.
-
-        Args:
-            options: By their names; those that were not given are None.
-        """
-        given = {name: value for name, value in options.items() if value is not None}
-
-        def chosen(names: Iterable[str]) -> dict[str, Any]:
-            return {name: given[name] for name in names if name in given}
-
-        own = chosen(("propositionizer", "mode", "embed_model", "llm", "granularity"))
-        return cls(**own, limits=chosen(_LIMITS), files=chosen(("include", "exclude", "strict")))
-
-    def pack_arguments(self, manifest: Manifest | None) -> dict[str, Any]:
-        """The pack's arguments.
-
-        Args:
-            manifest: Of the index that is there already.
-
-        Raises:
-            typer.BadParameter: Something was chosen for an LLM, and none is asked.
-            ValueError: As `make_propositionizer`.
-        """
-        propositionizer = self.make_propositionizer(manifest)
-        for_llm = [*self.limits, *([] if self.llm in (None, NONE) else ["llm"])]
-        if for_llm and asked_llm(propositionizer) is None:  # who sets a budget should not believe that it is kept to
-            raise typer.BadParameter("it is for --propositionizer llm", param_hint=f"--{for_llm[0].replace('_', '-')}")
-        given = self._given("mode", "granularity", "embed_model")
-        return {"propositionizer": propositionizer, "query_llm": NONE, **given}
-
-    def node_parser(self, manifest: Manifest | None, propositionizer: Propositionizer) -> BasePropositionNodeParser:
-        """The parser that `densex index` would take.
-
-        Args:
-            manifest: Of the index that is there already.
-            propositionizer: What would make the propositions.
-        """
-        known = {} if manifest is None else {"mode": manifest.mode, "granularity": manifest.granularity}
-        options = PackOptions(**{**known, **self._given("mode", "granularity")})
-        return make_node_parser(options, Given(propositionizer=propositionizer))[0]
-
-    def make_propositionizer(self, manifest: Manifest | None = None) -> Propositionizer:
-        """What makes the propositions.
-
-        Args:
-            manifest: Of the index that is there already.
-
-        Raises:
-            typer.BadParameter: There is no such propositionizer.
-            ValueError: Something is missing for the choice, or the index was made by a propositionizer that has to be
-                named.
-        """
-        made_by = None if manifest is None else manifest.propositionizer
-        chosen: Propositionizer = SentencePropositionizer()
-        by_key = bool(os.environ.get("OPENAI_API_KEY")) and made_by != chosen.fingerprint
-        asks = by_key if self.llm is None else self.llm != NONE
-        kind, _, named = (self.propositionizer or ("llm" if asks else "sentence")).partition(":")
-        if kind == "recorded" and named:
-            chosen = RecordedPropositionizer(Path(named))
-        elif kind == "seq2seq":
-            otherwise = None if self.llm in (None, NONE) else LLMPropositionizer(llm=self.llm, **self.limits)
-            chosen = Seq2SeqPropositionizer(named or PROPOSITIONIZER, otherwise=otherwise)
-        elif kind == "llm" and not named:
-            chosen = LLMPropositionizer(llm=self.llm or OPENAI_MODEL, **self.limits)
-        elif kind != "sentence" or named:
-            kinds = "llm, sentence, recorded:FILE or seq2seq[:MODEL]"
-            raise typer.BadParameter(f"{self.propositionizer!r} is no file, and not {kinds}")
-        if self.propositionizer is None and self.llm is None and made_by not in (None, chosen.fingerprint):
-            raise ValueError(
-                "the index's propositions were not made by what is the default here. Say with --propositionizer what "
-                "made them (llm, sentence, recorded:FILE or seq2seq; for an LLM also --llm and --questions), or what "
-                "is to make them from now on."
-            )
-        return chosen
-
-    def _given(self, *names: str) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in names if getattr(self, name)}
+    propositionizer = make_propositionizer(options, manifest)
+    for_llm = [*_given(options, _LIMITS), *([] if options.get("llm") in (None, NONE) else ["llm"])]
+    if for_llm and asked_llm(propositionizer) is None:  # who sets a budget should not believe that it is kept to
+        raise typer.BadParameter("it is for --propositionizer llm", param_hint=f"--{for_llm[0].replace('_', '-')}")
+    given = _given(options, ("mode", "granularity", "embed_model"))
+    return {"propositionizer": propositionizer, "query_llm": NONE, **given}
 
 
-def index_paths(paths: Sequence[Path], to: str, choices: Choices) -> bool:
+def node_parser(
+    options: Options, manifest: Manifest | None, propositionizer: Propositionizer
+) -> BasePropositionNodeParser:
+    """The parser that `densex index` would take.
+
+    Args:
+        options: Of the command.
+        manifest: Of the index that is there already.
+        propositionizer: What would make the propositions.
+    """
+    known = {} if manifest is None else {"mode": manifest.mode, "granularity": manifest.granularity}
+    chosen = PackOptions(**{**known, **_given(options, ("mode", "granularity"))})
+    return make_node_parser(chosen, Given(propositionizer=propositionizer))[0]
+
+
+def make_propositionizer(options: Options, manifest: Manifest | None = None) -> Propositionizer:
+    """What makes the propositions.
+
+    Args:
+        options: Of the command.
+        manifest: Of the index that is there already.
+
+    Raises:
+        typer.BadParameter: There is no such propositionizer.
+        ValueError: Something is missing for the choice, or the index was made by a propositionizer that has to be
+            named.
+    """
+    made_by = None if manifest is None else manifest.propositionizer
+    llm, named_kind, limits = options.get("llm"), options.get("propositionizer"), _given(options, _LIMITS)
+    chosen: Propositionizer = SentencePropositionizer()
+    by_key = bool(os.environ.get("OPENAI_API_KEY")) and made_by != chosen.fingerprint
+    asks = by_key if llm is None else llm != NONE
+    kind, _, named = (named_kind or ("llm" if asks else "sentence")).partition(":")
+    if kind == "recorded" and named:
+        chosen = RecordedPropositionizer(Path(named))
+    elif kind == "seq2seq":
+        otherwise = None if llm in (None, NONE) else LLMPropositionizer(llm=llm, **limits)
+        chosen = Seq2SeqPropositionizer(named or PROPOSITIONIZER, otherwise=otherwise)
+    elif kind == "llm" and not named:
+        chosen = LLMPropositionizer(llm=llm or OPENAI_MODEL, **limits)
+    elif kind != "sentence" or named:
+        kinds = "llm, sentence, recorded:FILE or seq2seq[:MODEL]"
+        raise typer.BadParameter(f"{named_kind!r} is no file, and not {kinds}")
+    if named_kind is None and llm is None and made_by not in (None, chosen.fingerprint):
+        raise ValueError(
+            "the index's propositions were not made by what is the default here. Say with --propositionizer what "
+            "made them (llm, sentence, recorded:FILE or seq2seq; for an LLM also --llm and --questions), or what "
+            "is to make them from now on."
+        )
+    return chosen
+
+
+def index_paths(paths: Sequence[Path], to: str, options: Options) -> bool:
     """Index the files below some paths, and print what came of it.
 
     Args:
         paths: Folders and files.
         to: The index's folder, or a vector store's URL. If it holds an index, changed documents are replaced in it,
             and those of files and pages that are gone from `paths` are removed.
-        choices: What makes the index. What is in it of files that cannot be read stays.
+        options: What makes the index. What is in it of files that cannot be read stays.
 
     Returns:
         Whether no document failed.
@@ -180,17 +156,17 @@ def index_paths(paths: Sequence[Path], to: str, choices: Choices) -> bool:
     """
     place = IndexPlace.of(to)  # says so if the folder cannot be used, before anything is read or paid for
     manifest = place.manifest()
-    arguments = choices.pack_arguments(manifest)
+    arguments = pack_arguments(options, manifest)
     pack = place.open(**arguments) if manifest is not None else None
     indexed = pack.documents() if pack else {}
     leave_out = [] if place.folder is None else [place.folder]
     files = dict(_file_of(document_id, record) for document_id, record in indexed.items() if record.file)
-    documents = PathDocuments(paths, leave_out, files, **choices.files)
+    documents = PathDocuments(paths, leave_out, files, **_given(options, _FILES))
     gone = _gone(indexed, paths, documents)
     if not documents and len(gone) in (0, len(indexed)):
         end = f"; to do away with the index, delete {place.name}" if gone else ""
         raise ValueError(f"{', '.join(map(str, paths))}: there is no file with any text that can be read{end}")
-    by_default = pack is None and choices.embed_model is None
+    by_default = pack is None and options.get("embed_model") is None
     try:
         with logged_progress():
             if pack is None:
@@ -260,7 +236,7 @@ def _gone(indexed: Mapping[str, DocumentRecord], paths: Sequence[Path], document
 
 
 def estimate_paths(
-    paths: Sequence[Path], to: Path | None, choices: Choices, sample: int = 0, files: RequestFiles | None = None
+    paths: Sequence[Path], to: Path | None, options: Options, sample: int = 0, files: RequestFiles | None = None
 ) -> Estimate:
     """Estimate what it takes to index the documents of files and datasets.
 
@@ -268,7 +244,7 @@ def estimate_paths(
         paths: Folders, files and datasets.
         to: The folder of an index, which need not exist: what is in it does not count, and the replies of a sample are
             kept in it.
-        choices: What would make the index; its LLM is "none" for sentences.
+        options: What would make the index; its LLM is "none" for sentences.
         sample: Passages to ask for.
         files: Where requests for the Batch API are written; None for nowhere.
 
@@ -277,22 +253,23 @@ def estimate_paths(
         OSError: A path does not exist.
     """
     manifest = None if to is None else IndexPlace.of(to).manifest()
-    if choices.llm in (None, NONE):
+    llm, limits = options.get("llm"), _given(options, _LIMITS)
+    if llm in (None, NONE):
         propositionizer: LLMPropositionizer | SentencePropositionizer = SentencePropositionizer()
     else:
-        propositionizer = LLMPropositionizer(named_llm(choices.llm, asked=sample > 0), **choices.limits)
+        propositionizer = LLMPropositionizer(named_llm(llm, asked=sample > 0), **limits)
         if to is not None and (sample or (to / REPLIES_FILE).exists()):
             propositionizer = propositionizer.keeping_replies(to / REPLIES_FILE)
-    parser = choices.node_parser(manifest, propositionizer)
+    parser = node_parser(options, manifest, propositionizer)
     if manifest is not None and manifest.propositionizer != propositionizer.fingerprint:
         warn(f"the propositions in {one_line(str(to))} were made otherwise, so that all documents count as new")
-    documents = PathDocuments(paths, [] if to is None else [to], **choices.files)
+    documents = PathDocuments(paths, [] if to is None else [to], **_given(options, _FILES))
     indexed = [] if to is None or manifest is None else IndexPlace.of(to).nodes()[1].documents().values()
-    about: Any = {"prices": choices.limits.get("prices"), "indexed": {record.hash for record in indexed}}
+    about: Any = {"prices": limits.get("prices"), "indexed": {record.hash for record in indexed}}
     if files is not None:
         found = export_requests(documents, parser, files, **about)
     else:
-        model = _embed_model(choices.embed_model, manifest)
+        model = _embed_model(options.get("embed_model"), manifest)
         found = estimate(documents, parser, embed_model_name=model, sample=sample, **about)
     if not found.documents and not found.unchanged_documents and not found.broken_documents:
         raise ValueError(f"{', '.join(map(str, paths))}: there is no file with any text that can be read")
@@ -357,7 +334,7 @@ def _rows(of: Estimate) -> list[tuple[str, str, str]]:
 
 
 def export_paths(
-    paths: Sequence[Path], to: Path, out: Path, choices: Choices, requests_per_file: int, force: bool
+    paths: Sequence[Path], to: Path, out: Path, options: Options, requests_per_file: int, force: bool
 ) -> dict[str, Any]:
     """Write request files for the documents of some paths.
 
@@ -365,7 +342,7 @@ def export_paths(
         paths: Folders, files and datasets.
         to: The index's folder, which need not exist: what is in it is left out.
         out: Where the request files go.
-        choices: What will make the index: a model, a mode, whether there are questions, prices, and of which files.
+        options: What will make the index: a model, a mode, whether there are questions, prices, and of which files.
         requests_per_file: The most requests in a file.
         force: Whether to replace the files of an earlier export.
 
@@ -379,12 +356,12 @@ def export_paths(
     """
     if out.resolve().is_relative_to(to.resolve()):
         raise ValueError(f"{out} is in the index's folder, which is for the index alone: give another one")
-    name = choices.llm or OPENAI_MODEL
+    name = options.get("llm") or OPENAI_MODEL
     if parse_name(name)[0] != "openai":
         raise ValueError(f"{name!r} is not of OpenAI, whose Batch API this is for")
     check_known(named_llm(name, asked=False), name)
     with request_files(out, force=force, max_requests=requests_per_file) as files:
-        found = estimate_paths(paths, to, replace(choices, llm=name), files=files)
+        found = estimate_paths(paths, to, {**options, "llm": name}, files=files)
     return {"folder": str(out), "index": str(to), "estimate": found, "files": files.written}
 
 

@@ -42,7 +42,6 @@ from llama_pack_densex.node_parsers.metadata import (
     GRANULARITY_KEY,
     REASON_KEY,
     STATUS_KEY,
-    UNVERIFIED_KEY,
     findings_of,
 )
 from llama_pack_densex.options import Mode
@@ -51,7 +50,7 @@ from llama_pack_densex.propositionizers.language import compared
 from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
 from llama_pack_densex.retrieval.context import ContextMode, PropositionContextPostprocessor
 from llama_pack_densex.retrieval.hits import matched_units
-from llama_pack_densex.stores.node_store import NodeRecord, span_of
+from llama_pack_densex.stores.node_store import NodeRecord
 
 _STATUS_STYLES = {"ok": "green", "repaired": "yellow", "fallback": "red"}
 _INDENT = 3
@@ -173,17 +172,12 @@ def _filter(condition: str, known: dict[str, list[Any]]) -> MetadataFilter | Met
 def _in_order(passage: BaseNode, units: Sequence[BaseNode]) -> list[Shown]:
     """Units of a passage: propositions in the order in which they were made, sentences in that of the text."""
     order = {child.node_id: place for place, child in enumerate(passage.child_nodes or [])}
-    ordered = sorted(units, key=lambda unit: (order.get(unit.node_id, len(order)), reading_order(unit)))
-    return [
-        {
-            "id": unit.node_id,
-            **placed(span_of(unit)),
-            "text": unit.get_content(),
-            "unverified": bool(unit.metadata.get(UNVERIFIED_KEY)),
-            "findings": findings_of(unit),
-        }
-        for unit in ordered
-    ]
+    shown = []
+    for unit in sorted(units, key=lambda unit: (order.get(unit.node_id, len(order)), reading_order(unit))):
+        about = NodeRecord.of(unit)
+        facts = {"text": about.text, "unverified": about.unverified, "findings": findings_of(unit)}
+        shown.append({"id": about.id, **placed(about.span), **facts})
+    return shown
 
 
 def inspect_index(
@@ -439,9 +433,7 @@ def print_check(report: upkeep.CheckReport) -> None:
 
 def print_compaction(folder: Path, done: upkeep.Compaction) -> None:
     """Print what compacting an index came to."""
-    saved = done.bytes_before - done.bytes_after
-    change = f"{decimal(abs(saved))} {'less' if saved > 0 else 'more'} than before" if saved else "as before"
-    write(f"{one_line(str(folder))}: {decimal(done.bytes_after)}, {change}.")
+    write(f"{one_line(str(folder))}: {decimal(done.bytes_after)}, {decimal(done.bytes_before)} before.")
 
 
 # `densex demo`: the repository's documents, its recorded propositions, and 60 questions with their answers.

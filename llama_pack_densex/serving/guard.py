@@ -98,9 +98,10 @@ class Guard:
         refusal = self._refusal(scope, headers)
         is_admitted = refusal is None
         self._active += is_admitted
+        # a connection that is closed before all was sent is reset, and nobody reads why
+        most, seconds = (MAX_BODY, _BODY_SECONDS) if is_admitted else (0, _DRAIN_SECONDS)
         try:
-            # a connection that is closed before all was sent is reset, and nobody reads why
-            body = await _read_body(receive, _BODY_SECONDS if is_admitted else _DRAIN_SECONDS)
+            body = await _read_body(receive, most, seconds)
             if refusal is not None:
                 raise refusal
             if body is not None:
@@ -152,8 +153,8 @@ class Guard:
             group.cancel_scope.cancel()
 
 
-async def _read_body(receive: Receive, seconds: float) -> bytes | None:
-    """The whole body; None where the client went away.
+async def _read_body(receive: Receive, most: int, seconds: float) -> bytes | None:
+    """The whole body, of at most so many bytes; None where the client went away.
 
     Raises:
         HTTPException: It is too large, or takes too long.
@@ -166,10 +167,10 @@ async def _read_body(receive: Receive, seconds: float) -> bytes | None:
                 return None
             part = message.get("body", b"")
             size += len(part)
-            if size <= MAX_BODY:
+            if size <= most:
                 body += part
             more = message.get("more_body", False) and size <= _MAX_READ
-        if size > MAX_BODY:
-            raise HTTPException(413, f"The request is larger than {MAX_BODY:,} bytes.")
+        if size > most:
+            raise HTTPException(413, f"The request is larger than {most:,} bytes.")
         return bytes(body)
     raise HTTPException(408, f"The request did not arrive within {seconds:.0f} seconds.")
