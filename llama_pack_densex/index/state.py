@@ -298,7 +298,6 @@ def _words_for(options: PackOptions, given: Given, opened: Opened, embed_model: 
 
     Raises:
         ValueError: There is no such tokenizer, or the index was made with a function, which must be passed again.
-        ImportError: The tokenizer is not installed; the message says what to install.
     """
     if embed_model is not None and options.hybrid is not True:
         return None
@@ -312,7 +311,7 @@ def _words_for(options: PackOptions, given: Given, opened: Opened, embed_model: 
     made = words_in(note)
     if isinstance(made, str):
         raise ValueError(
-            f"the words of {opened.where} were told by the tokenizer {made}, a function: pass it as tokenizer=, or "
-            'tokenizer="bigrams" to have them told anew by that'
+            f"the words of {opened.where} were told by the tokenizer {made}, which is none of this package: pass that "
+            'function as tokenizer=, or tokenizer="bigrams" to have them told anew by ours'
         )
     return made or Words.by("bigrams")

@@ -6,13 +6,10 @@ The words of nodes whose store does not keep any are in a small LanceDB table be
 from __future__ import annotations
 
 import functools
-import importlib.util
 import json
-import re
 import threading
-import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import blake2b
@@ -23,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 from llama_index.core.schema import BaseNode
 
-from llama_pack_densex.propositionizers.language import CJK, contents_of, runs, sendable, tokenize, unwrapped
+from llama_pack_densex.propositionizers.language import contents_of, sendable, tokenize
 from llama_pack_densex.stores.lance_table import (
     ALL,
     IN_MEMORY,
@@ -39,10 +36,7 @@ from llama_pack_densex.stores.manifest import OLD_VERSIONS
 from llama_pack_densex.stores.node_store import RECORD_COLUMNS, NodeRecord
 
 TokenizerSpec = str | Callable[[str], Sequence[str]]
-"""How a tokenizer is chosen: "bigrams", "sudachi", or a function of your own from a text to its tokens."""
-
-TOKENIZERS = ("bigrams", "sudachi")
-"""The tokenizers that are chosen by name."""
+"""How a tokenizer is chosen: "bigrams", or a function of your own from a text to its tokens."""
 
 
 def _qualified_name(function: Callable[..., Any]) -> str:
@@ -67,7 +61,7 @@ class Words:
     """How the words of texts are told.
 
     Args:
-        name: What an index knows the tokenizer by: "bigrams", "sudachi", or the qualified name of a user's function.
+        name: What an index knows the tokenizer by: "bigrams", or the qualified name of a user's function.
         split: Makes the tokens of a text; those of questions and of texts come from the same one.
         pairs: Whether a Chinese, Japanese or Korean character may hide in a pair: a question of single characters
             then asks for the pairs that they occur in.
@@ -85,22 +79,17 @@ class Words:
         """Words by the tokenizer that a user chose.
 
         Args:
-            tokenizer: "bigrams", "sudachi", or a function from a text to its tokens.
+            tokenizer: "bigrams", or a function from a text to its tokens.
             propositions: As above.
 
         Raises:
             ValueError: There is no tokenizer of that name.
-            ImportError: "sudachi", which is not installed; the message names the extra.
         """
         if tokenizer == "bigrams":
             return cls("bigrams", tokenize, True, propositions)
-        if tokenizer == "sudachi":
-            return cls("sudachi", SudachiTokenizer(), False, propositions)
         if callable(tokenizer):
             return cls(_qualified_name(tokenizer), tokenizer, False, propositions)
-        raise ValueError(
-            f'tokenizer must be "bigrams", "sudachi" or a function from a text to its tokens, not {tokenizer!r}'
-        )
+        raise ValueError(f'tokenizer must be "bigrams" or a function from a text to its tokens, not {tokenizer!r}')
 
     @functools.cached_property
     def note(self) -> str:
@@ -183,12 +172,12 @@ def stated_by(told: Iterable[tuple[str, str, str, str | None]]) -> dict[str, lis
 
 
 def words_in(note: str) -> Words | str | None:
-    """What made a table's words: the name of the tokenizer where that is a function, None where the table has none."""
+    """What made a table's words: the name of the tokenizer where that is not ours, None where the table has none."""
     if not note:
         return None
     made = json.loads(note)
     name = str(made["tokenizer"])
-    return Words.by(name, made["propositions"]) if name in TOKENIZERS else name
+    return Words.by(name, made["propositions"]) if name == "bigrams" else name
 
 
 FOLDER = "words"
@@ -326,75 +315,3 @@ class WordsBeside:
 def note_of(folder: Path) -> str:
     """What the words in an index folder's data say of themselves; empty where there are none."""
     return NodeTable(str(folder / FOLDER)).now.note if (folder / FOLDER).is_dir() else ""
-
-
-CONTENT_WORDS = frozenset({"名詞", "動詞", "形容詞", "形状詞", "副詞", "記号", "補助記号"})
-"""Nouns, verbs, adjectives, adjectival nouns, adverbs: the parts of speech that are searched. Characters that the
-dictionary lacks, such as rare Han, count as symbols; punctuation is sorted out by its characters."""
-
-_LIMIT = 12_000  # characters of at most four bytes; Sudachi refuses texts of more than 49,149 bytes
-_SENTENCE = re.compile(r"[^\n。．！？!?]*[\n。．！？!?]*")
-_HAS_CJK = re.compile(f"[{CJK}]")
-_HANGUL = re.compile("[가-힣]+")
-
-
-class SudachiTokenizer:
-    """Splits Japanese text into its content words, in their normalised forms ("打込み" is "打ち込み").
-
-    Words are as long as the dictionary has them (Sudachi's mode C). Hangul, and letters and digits of other scripts,
-    become the tokens that `tokenize` makes of them. It may be called from several threads.
-
-    Raises:
-        ImportError: SudachiPy or its dictionary is not installed; the message names the extra.
-    """
-
-    def __init__(self) -> None:
-        for module in ("sudachipy", "sudachidict_core"):
-            if importlib.util.find_spec(module) is None:
-                raise ImportError(
-                    f'tokenizer="sudachi" needs {module}, which is not installed: '
-                    'pip install "llama-pack-densex[sudachi]"'
-                )
-        self._of_thread = threading.local()
-
-    def __call__(self, text: str) -> list[str]:
-        """Split a text into tokens; those of Japanese come first."""
-        tokens: list[str] = []
-        for piece in _pieces(unicodedata.normalize("NFKC", unwrapped(text))):
-            for morpheme in self._analyser().tokenize(piece):
-                if morpheme.part_of_speech()[0] in CONTENT_WORDS and _is_japanese(morpheme.surface()):
-                    tokens.append(morpheme.normalized_form().casefold())
-        for run in runs(text):
-            tokens.extend(_tokens_of_hangul(run) if _HAS_CJK.match(run) else tokenize(run))
-        return tokens
-
-    def _analyser(self) -> Any:
-        """This thread's analyser: one must not be used by two threads at a time."""
-        if not hasattr(self._of_thread, "analyser"):
-            self._of_thread.analyser = _dictionary().tokenizer()
-        return self._of_thread.analyser
-
-
-def _is_japanese(surface: str) -> bool:
-    return _HAS_CJK.search(surface) is not None and _HANGUL.search(surface) is None
-
-
-def _tokens_of_hangul(run: str) -> Iterator[str]:
-    for stretch in _HANGUL.findall(run):
-        yield from tokenize(stretch)
-
-
-def _pieces(text: str) -> Iterator[str]:
-    """The sentences and lines of a text, in pieces where Sudachi takes no more at once.
-
-    Lone surrogates, which UTF-8 cannot encode, part words.
-    """
-    for sentence in _SENTENCE.findall(re.sub("[\ud800-\udfff]", " ", text)):
-        yield from (sentence[i : i + _LIMIT] for i in range(0, len(sentence), _LIMIT))
-
-
-@functools.cache
-def _dictionary() -> Any:
-    from sudachipy import Dictionary
-
-    return Dictionary(dict="core")
