@@ -40,7 +40,7 @@ from llama_pack_densex.stores.lance_table import (
     quote,
     same_dimension,
 )
-from llama_pack_densex.stores.manifest import InvalidIndexError, VersionGoneError
+from llama_pack_densex.stores.manifest import InvalidIndexError
 from llama_pack_densex.stores.node_store import (
     RECORD_COLUMNS,
     Contents,
@@ -102,7 +102,7 @@ class LanceVectorStore(BasePydanticVectorStore):
         """Write nodes, replacing those whose ids are there, in one transaction."""
         if nodes:
             with self._nodes.change_in():
-                self._nodes.replace([], nodes)
+                self._nodes.replace([], nodes, {node.ref_doc_id or "" for node in nodes})  # others may have come before
         return [node.node_id for node in nodes]
 
     def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
@@ -114,7 +114,7 @@ class LanceVectorStore(BasePydanticVectorStore):
         if node_ids is None:
             nodes = [to_node(content) for (content,) in now.values(["node"])]
         else:
-            found = now.contents(node_ids)
+            found = now.begin_contents(node_ids)()
             nodes = [to_node(found[node_id]) for node_id in node_ids if node_id in found]
         return [node for node in nodes if matches(node.metadata, filters)]
 
@@ -150,7 +150,8 @@ class LanceVectorStore(BasePydanticVectorStore):
         limit = wanted = max(query.similarity_top_k, 0)
         while True:
             # of few rows each is compared; an index would be searched in vain for most of its partitions
-            found = self._nodes.now.nearest(query.query_embedding, limit, condition, exactly=bool(condition))
+            now = self._nodes.now
+            found = now.begin_nearest(query.query_embedding, limit, condition, exactly=bool(condition))()
             nodes = {node.node_id: node for node in self._read([hit.id for hit in found], query.filters)}
             kept = [(nodes[hit.id], hit.score) for hit in found if hit.id in nodes]
             if len(kept) >= wanted or len(found) < limit:
@@ -206,7 +207,8 @@ class LanceNodes(NodeTable, NodeStore):
     def replace(self, document_ids: Sequence[str], nodes: Sequence[BaseNode], growing: Collection[str] = ()) -> None:
         if nodes:
             rows = to_rows(nodes)
-            self.write(rows if self.words is None else self.words.added_to(rows), document_ids)
+            gone = {*document_ids, *(node.ref_doc_id for node in nodes if node.ref_doc_id)} - {*growing}
+            self.write(rows if self.words is None else self.words.added_to(rows), gone)
         elif document_ids:
             self.delete(is_any_of("document_id", document_ids))
 
@@ -230,9 +232,7 @@ class LanceNodes(NodeTable, NodeStore):
                     return "passages have no words"
                 known = known or " ".join(batch.column(PASSAGE_WORDS).to_pylist())
             for column in (PASSAGE_WORDS, UNIT_WORDS) if known else ():
-                now.match(known, column, None)
-        except VersionGoneError:
-            raise
+                now.begin_match(known, column, None)()
         except InvalidIndexError:
             return "the index of words cannot be read"
         return ""
@@ -254,7 +254,7 @@ class LanceNodes(NodeTable, NodeStore):
         return self.read(node_ids, ())[0]
 
     def read(self, node_ids: Sequence[str], record_ids: Sequence[str]) -> Contents:
-        contents = self.now.contents([*node_ids, *record_ids])
+        contents = self.now.begin_contents([*node_ids, *record_ids])()
         nodes = {node_id: to_node(contents[node_id]) for node_id in node_ids if node_id in contents}
         return nodes, {node_id: to_record(contents[node_id]) for node_id in record_ids if node_id in contents}
 
@@ -277,7 +277,7 @@ class LanceNodes(NodeTable, NodeStore):
                 if len(kept) >= limit or len(found) < looked_for:
                     return kept[:limit]
                 looked_for *= 4
-                found = now.nearest(embedding, looked_for, condition)
+                found = now.begin_nearest(embedding, looked_for, condition)()
 
         return wait
 

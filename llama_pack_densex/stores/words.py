@@ -260,7 +260,7 @@ class WordsBeside:
             if self._table is None:
                 return
             records = [NodeRecord.of(node) for node in nodes]
-            gone = sorted({*document_ids, *(record.document_id for record in records)} - {*growing})
+            gone = {*document_ids, *(record.document_id for record in records)} - {*growing}
             if records:
                 self._table.write(self._rows(records), gone)
             else:
