@@ -124,7 +124,7 @@ class NodeIndex:
 
     def _made_of(self, piece_ids: Collection[str]) -> list[NodeRecord]:
         """The passages that were made of some nodes of another parser."""
-        if not any(PIECE in one.hash for one in self.documents().values()):
+        if not piece_ids or not any(PIECE in one.hash for one in self.documents().values()):
             return []  # without going through the whole index
         return [one for one in self.records("passage") if piece_of(one.document_hash)[1] in piece_ids]
 
@@ -220,9 +220,9 @@ class NodeIndex:
 
     def delete(self, document_ids: Sequence[str]) -> list[str]:
         """Delete documents, or nodes of another parser that came in place of one, and say which of them were there."""
-        given, there = list(dict.fromkeys(document_ids)), self.documents() if document_ids else {}
-        # of some the store may have but a part that nothing lists, since a writer was stopped
-        known = [one for one in given if one in there or self.store.node_ids([one])]
+        given = list(dict.fromkeys(document_ids))
+        # not by `documents`: of some the store may have but a part, since a writer was stopped
+        known = [one for one in given if self.store.node_ids([one])]
         made = self._made_of({*given} - {*known})
         self.replace(given, [])
         pieces, passages = {piece_of(one.document_hash)[1] for one in made}, {one.id for one in made}

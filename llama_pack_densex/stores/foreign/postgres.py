@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -96,9 +95,9 @@ class PostgresNodes(StoreAlone):
     def _drop(self, node_ids: Sequence[str]) -> None:
         self._session.execute(sa.delete(self._table).where(self._is_any_of(node_ids)))
 
-    def _scan(self, conditions: Sequence[Condition]) -> Iterable[Row]:
+    def _scan(self, key: str, values: Sequence[str]) -> Iterable[Row]:
         table, after = self._table.c, -1
-        asked = sa.select(table.id, table.node_id, table.metadata_, table.text).where(*map(self._meets, conditions))
+        asked = sa.select(table.id, table.node_id, table.metadata_, table.text).where(self._value(key).in_(values))
         while True:
             page = asked.where(table.id > after).order_by(table.id).limit(self.rows_a_request)
             with self._engine.connect() as connection:
@@ -107,10 +106,6 @@ class PostgresNodes(StoreAlone):
                 return
             after = rows[-1].id
             yield from (Row(*row[1:]) for row in rows)
-
-    def _count(self) -> int | None:
-        with self._engine.connect() as connection:
-            return int(connection.execute(sa.select(sa.func.count()).select_from(self._table)).scalar_one())
 
     def _nearest(self, question: VectorStoreQuery, limit: int, conditions: Sequence[Condition]) -> Iterable[Measured]:
         keys = (*LEADS_TO, CONTENT_KEY) if question.filters else LEADS_TO
@@ -135,7 +130,7 @@ class PostgresNodes(StoreAlone):
     def _meets(self, condition: Condition) -> Any:
         text, value = self._value(condition.key), condition.value
         if condition.sign == "in":
-            return text.in_([json.dumps(one) if isinstance(one, bool) else one for one in value])
+            return text.in_(value)
         kind = sa.func.jsonb_typeof(sa.cast(self._table.c.metadata_[condition.key], JSONB))
         # in a CASE, since other rows may hold under the same key what is no number
         number = sa.case((kind == "number", sa.cast(text, sa.Numeric)))
