@@ -222,7 +222,7 @@ class LanceNodes(NodeTable, NodeStore):
         """Tell the words of all nodes anew, where they were told otherwise or not at all; writes the whole table."""
         lacking = self.words is not None and self.searched_by_words is None and self.now.count() > 0
         if lacking:
-            self._rewrite(self.words)
+            self.mend_words()
         return lacking
 
     def wrong_words(self) -> str:
@@ -240,17 +240,14 @@ class LanceNodes(NodeTable, NodeStore):
         return ""
 
     def mend_words(self) -> None:
-        """Write all rows and indices anew, with words by the tokenizer that told them, if that is one of ours."""
-        made = words_in(self.now.note)
-        self._rewrite(made if isinstance(made, Words) else None)
-
-    def _rewrite(self, words: Words | None) -> None:
-        if words is None:
+        """Write all rows and indices anew, with words as they are asked for, or were told before by our tokenizer."""
+        words = self.words or words_in(self.now.note)
+        if not isinstance(words, Words):  # there are none, or a user's function told them, which is not here
             self.compact()
-        else:
-            records = starmap(NodeRecord, self.now.values(RECORD_COLUMNS, is_any_of("granularity", SAYING)))
-            stated = stated_by((one.passage_id, one.granularity, one.status, words.of(one)) for one in records)
-            self.compact(lambda rows: words.added_to(rows, stated))
+            return
+        records = starmap(NodeRecord, self.now.values(RECORD_COLUMNS, is_any_of("granularity", SAYING)))
+        stated = stated_by((one.passage_id, one.granularity, one.status, words.of(one)) for one in records)
+        self.compact(lambda rows: words.added_to(rows, stated))
 
     def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
         return self.read(node_ids, ())[0]

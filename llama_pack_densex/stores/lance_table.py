@@ -66,6 +66,10 @@ class TableVersion:
         uri: What errors call the index.
         version: Which version; 0 for the time before there was a table.
 
+    Attributes:
+        dimension: The dimension of the embeddings; None where there are none.
+        note: What it says about its words; empty where it has none.
+
     Raises:
         InvalidIndexError: The version is not there any more, or its files are damaged.
     """
@@ -80,11 +84,8 @@ class TableVersion:
         if version:
             self.table = self._run(connection.open_table(TABLE, version=version))
             self.schema = self._run(self.table.schema())
-
-    @property
-    def dimension(self) -> int | None:
-        """The dimension of the embeddings; None where there are none."""
-        return dimension_in(self.schema)
+        self.dimension = dimension_in(self.schema)
+        self.note = note_in(self.schema)
 
     def count(self, condition: str | None = None) -> int:
         """How many rows there are."""
@@ -106,11 +107,6 @@ class TableVersion:
         """The same, row by row."""
         for batch in self.scan(columns, condition):
             yield from zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
-
-    @cached_property
-    def note(self) -> str:
-        """What it says about its words; empty where it has none."""
-        return note_in(self.schema)
 
     @cached_property
     def has_all_words(self) -> bool:

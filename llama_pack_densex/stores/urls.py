@@ -27,7 +27,7 @@ from urllib.parse import parse_qsl, unquote
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_pack_densex.stores.foreign.alone import StoreAlone
-from llama_pack_densex.stores.manifest import Manifest, is_index
+from llama_pack_densex.stores.manifest import is_index
 
 COLLECTION = "densex"
 """The collection or table where a URL names none."""
@@ -335,16 +335,13 @@ def _open_postgres(address: StoreAddress, dimension: int | None) -> BasePydantic
 
 
 def _open_faiss(address: StoreAddress, dimension: int | None) -> BasePydanticVectorStore:
-    """Open the FAISS index of a folder, or make an empty one for it."""
-    from llama_pack_densex.stores.foreign.faiss import exact_store, kept_index
+    """Make an empty FAISS index, into which the folder's is read where there is one."""
+    from llama_pack_densex.stores.foreign.faiss import exact_store
 
     assert address.path is not None
-    manifest = Manifest.read(address.path) if is_index(address.path) else None
-    size = dimension if manifest is None else kept_index(address.path / manifest.data, manifest.version).d
-    if size is None:
+    if dimension is None and not is_index(address.path):
         raise address.missing()
-    address.check("cosine", size, dimension)
-    return exact_store(size)
+    return exact_store(dimension or 1)
 
 
 _OPENERS: dict[str, Callable[[StoreAddress, int | None], BasePydanticVectorStore]] = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from llama_index.core.schema import BaseNode
 from llama_index.core.storage.docstore import BaseDocumentStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, VectorStoreQuery
 
-from llama_pack_densex.stores.foreign.docstore import DocstoreNodes, Part, read_part
+from llama_pack_densex.stores.foreign.docstore import DocstoreNodes, Part
 from llama_pack_densex.stores.node_store import DocumentRecord
 
 _INDEX = "faiss"
@@ -139,13 +138,6 @@ class FaissNodes(DocstoreNodes):
         vectors = np.array(embeddings, dtype=np.float32).reshape(-1, dimension)
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         return np.ascontiguousarray(vectors / np.where(lengths > 0, lengths, 1), dtype=np.float32)
-
-
-def kept_index(folder: Path, version: str) -> Any:
-    """The index that is kept in a folder."""
-    import faiss
-
-    return read_part(folder, _INDEX, version, faiss.read_index)
 
 
 def exact_store(dimension: int) -> BasePydanticVectorStore:

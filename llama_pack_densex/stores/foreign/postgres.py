@@ -24,8 +24,8 @@ _MOST_CANDIDATES = 1000  # pgvector's HNSW index looks at no more of them
 class PostgresNodes(StoreAlone):
     """Nodes in a table of PostgreSQL; each change is one transaction.
 
-    The integration (0.9) writes a second row for an id that is there, and keeps no index by node id: one is made with
-    the first nodes, where the store may set up its table. A search that an approximate vector index cannot answer in
+    The integration (0.9) writes a second row for an id that is there, and keeps no index by node id: one is made
+    where the store may set up its table. A search that an approximate vector index cannot answer in
     full is answered without it.
 
     Args:
@@ -35,7 +35,6 @@ class PostgresNodes(StoreAlone):
     def __init__(self, vector_store: BasePydanticVectorStore) -> None:
         super().__init__(vector_store)
         self._store: Any = vector_store
-        self._has_index = False
 
     def _describe(self) -> tuple[int | None, str]:
         return self._store.embed_dim, "cosine"
@@ -55,17 +54,16 @@ class PostgresNodes(StoreAlone):
         import pgvector.sqlalchemy  # noqa: F401  # with which SQLAlchemy knows the vectors' types
 
         schema = sa.MetaData(schema=self._store.schema_name)
-        return sa.Table(f"data_{self._store.table_name}", schema, autoload_with=self._engine)
+        table = sa.Table(f"data_{self._store.table_name}", schema, autoload_with=self._engine)
+        if self._store.perform_setup:
+            sa.Index(f"{table.name}_densex_ids", table.c.node_id).create(self._engine, checkfirst=True)
+        return table
 
     def _value(self, key: str) -> Any:
         return self._table.c.metadata_[key].astext
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        if self._store.perform_setup and not self._has_index:
-            index = sa.Index(f"{self._table.name}_densex_ids", self._table.c.node_id)
-            index.create(self._engine, checkfirst=True)
-            self._has_index = True
         try:
             with super()._changing(), self._session.begin():
                 yield
