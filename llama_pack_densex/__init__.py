@@ -32,30 +32,25 @@ if TYPE_CHECKING:
     from llama_pack_densex.stores.manifest import InvalidIndexError as InvalidIndexError
 
 # Imported where they are first used: LlamaIndex and LanceDB take seconds, which `densex --help` need not wait for.
-_MODULES = {
-    "BudgetExceededError": "propositionizers.base",
-    "CitedSynthesizer": "answering.synthesizer",
-    "DenseXRetrievalPack": "pack",
-    "Finding": "propositionizers.base",
-    "HierarchicalPropositionNodeParser": "node_parsers.parsers",
-    "IndexInUseError": "stores.folder",
-    "InvalidIndexError": "stores.manifest",
-    "LLMPropositionizer": "propositionizers.llm",
-    "Passage": "propositionizers.base",
-    "PropositionChatEngine": "answering.chat",
-    "PropositionContextPostprocessor": "retrieval.context",
-    "PropositionIngestionCache": "node_parsers.parsers",
-    "PropositionNodeParser": "node_parsers.parsers",
-    "Propositionizer": "propositionizers.base",
-    "PropositionizerError": "propositionizers.base",
-    "RecordedPropositionizer": "propositionizers.recorded",
-    "SentencePropositionizer": "propositionizers.sentences",
-    "Seq2SeqPropositionizer": "propositionizers.seq2seq",
-    "Strategy": "evaluation.strategy",
-    "check_propositions": "propositionizers.checks",
-    "compare": "evaluation.compare",
-    "download_llama_pack": "download",
+_NAMES = {
+    "answering.chat": ["PropositionChatEngine"],
+    "answering.synthesizer": ["CitedSynthesizer"],
+    "download": ["download_llama_pack"],
+    "evaluation.compare": ["compare"],
+    "evaluation.strategy": ["Strategy"],
+    "node_parsers.parsers": ["HierarchicalPropositionNodeParser", "PropositionIngestionCache", "PropositionNodeParser"],
+    "pack": ["DenseXRetrievalPack"],
+    "propositionizers.base": ["BudgetExceededError", "Finding", "Passage", "Propositionizer", "PropositionizerError"],
+    "propositionizers.checks": ["check_propositions"],
+    "propositionizers.llm": ["LLMPropositionizer"],
+    "propositionizers.recorded": ["RecordedPropositionizer"],
+    "propositionizers.sentences": ["SentencePropositionizer"],
+    "propositionizers.seq2seq": ["Seq2SeqPropositionizer"],
+    "retrieval.context": ["PropositionContextPostprocessor"],
+    "stores.folder": ["IndexInUseError"],
+    "stores.manifest": ["InvalidIndexError"],
 }
+_MODULES = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = list(_MODULES)
 
 

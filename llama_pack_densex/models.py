@@ -8,7 +8,6 @@ import re
 from asyncio import to_thread
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -16,7 +15,6 @@ from typing import Any, Literal, cast
 from llama_index.core import MockEmbedding, Settings
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import Field, PrivateAttr
-from llama_index.core.embeddings.utils import resolve_embed_model as core_resolve_embed_model
 from llama_index.core.llms import LLM, MockLLM
 from llama_index.core.utils import get_cache_dir, infer_torch_device
 
@@ -37,8 +35,6 @@ E5 = "intfloat/multilingual-e5-small"
 _MINILM = "sentence-transformers/all-MiniLM-L6-v2"  # whose weights come as a package; English only
 NONE = "none"
 """No embedding model: search by words. No LLM: propositions are sentences, answers are quotations."""
-_OF_CORE = ("default", "local", "clip")  # what LlamaIndex itself resolves as an embedding model
-
 _INSTRUCTIONS = ("query_instruction", "text_instruction")
 Pooling = Literal["cls", "mean", "pooler"]
 """Of a text's vectors the first, before any pooler; the mean of all; or what the model itself makes of them."""
@@ -126,9 +122,8 @@ def resolve_embed_model(embed_model: BaseEmbedding | str | None) -> tuple[BaseEm
     Args:
         embed_model: An embedding model; "none", to search by words; a name of `RETRIEVERS`, with or without the place
             of its weights ("contriever", "contriever:FOLDER"); the folder of a sentence-transformers model; a name with
-            a provider ("openai:text-embedding-3-small", "huggingface:BAAI/bge-m3"); what LlamaIndex resolves
-            ("local:BAAI/bge-m3"); or None for the default: the user's `Settings.embed_model` if they set one, else
-            multilingual-e5-small if it is on this machine, else none.
+            a provider ("openai:text-embedding-3-small", "huggingface:BAAI/bge-m3"); or None for the default: the user's
+            `Settings.embed_model` if they set one, else multilingual-e5-small if it is on this machine, else none.
 
     Returns:
         The model, or None for lexical search, and a phrase that says which.
@@ -148,25 +143,19 @@ def resolve_embed_model(embed_model: BaseEmbedding | str | None) -> tuple[BaseEm
         return _retriever(name, place), f"{name} ({place or RETRIEVERS[name].checkpoint})"
     if isinstance(embed_model, str) and Path(embed_model).is_dir():
         return _huggingface(embed_model), embed_model
-    if embed_model is not None and embed_model.partition(":")[0] not in _OF_CORE:
-        return _named_embed_model(embed_model), embed_model
     if embed_model is not None:
-        model = core_resolve_embed_model(embed_model)
-        return model, _name(model)
+        return _named_embed_model(embed_model), embed_model
     chosen = getattr(Settings, "_embed_model", None)
     if type(chosen) is MockEmbedding and chosen.embed_dim == 1:  # what core makes of None
         return None, "none, as Settings.embed_model says"
     if chosen is not None:
         return chosen, f"{_name(chosen)} from Settings.embed_model"
-    if not is_installed("llama_index.embeddings.huggingface"):
-        return None, f"none ({E5} would be used: {HUGGINGFACE_ADVICE})"
-    folder = cached_model(E5)
-    if folder is None:
-        return None, (
-            f"none ({E5} is not on this machine; get it once with: hf download {E5}, or pass embed_model='minilm' for "
-            "English documents)"
-        )
-    return _retriever("multilingual-e5"), E5
+    if is_installed("llama_index.embeddings.huggingface") and cached_model(E5) is not None:
+        return _retriever("multilingual-e5"), E5
+    return None, (
+        f"none ({E5} is not on this machine: {HUGGINGFACE_ADVICE}, and get it once with: hf download {E5}, or pass "
+        "embed_model='minilm' for English documents)"
+    )
 
 
 def _named_embed_model(name: str) -> BaseEmbedding:
@@ -213,42 +202,32 @@ def with_whole_path(name: str) -> str:
 
 
 def is_same_embed_model(made_by: str, identity: str) -> bool:
-    """Whether an index that was made by a model is one of this model.
+    """Whether an index that was made by a model is one of this model, whose folder may have another name by now.
 
     Args:
         made_by: The identity that the index has kept.
         identity: What `embed_model_identity` says of the model here.
     """
-    kept, here = _HASH.search(made_by), _HASH.search(identity)
-    if kept and here:  # a folder may have another name by now
-        return kept[1] == here[1] and made_by.rpartition(": ")[0] == identity.rpartition(": ")[0]
-    return made_by == identity
+    return _FOLDER.sub("", made_by) == _FOLDER.sub("", identity)
 
 
-_HASH = re.compile(r" \(([0-9a-f]{12})\)$")
+_FOLDER = re.compile(r"(?<=: )[^:]*(?= \([0-9a-f]{12}\)$)")  # the name of one, before the hash of what it holds
 _OF_A_MODEL = (".json", ".txt", ".model", ".safetensors", ".bin", ".pt")
 _OTHER_FORMS = ("onnx", "openvino")  # the same model for other machines
 _SAMPLES, _SAMPLE = 1024, 4096
 
 
 def _content_of(folder: Path) -> str:
-    """A hash of a model's settings and weights."""
-    files = {file.relative_to(folder): file.stat() for file in sorted(folder.rglob("*")) if file.is_file()}
-    counting = (
-        (name.as_posix(), about.st_size, about.st_mtime_ns)
-        for name, about in files.items()
-        if name.suffix in _OF_A_MODEL and not any(part[0] == "." or part in _OTHER_FORMS for part in name.parts)
-    )
-    return _hash_of(folder, tuple(counting))
-
-
-@lru_cache
-def _hash_of(folder: Path, files: tuple[tuple[str, int, int], ...]) -> str:
-    """Hash files: small ones whole, of weights 4 MiB from all over. Two models of one shape differ all over."""
+    """A hash of a model's settings, and of 4 MiB from all over its weights: two models of one shape differ all over."""
     digest = hashlib.sha256()
-    for name, size, _ in files:
-        digest.update(f"{name} {size}\n".encode())
-        with (folder / name).open("rb") as stream:
+    for file in sorted(folder.rglob("*")):
+        name = file.relative_to(folder)
+        is_another_form = any(part[0] == "." or part in _OTHER_FORMS for part in name.parts)
+        if name.suffix not in _OF_A_MODEL or is_another_form or not file.is_file():
+            continue
+        size = file.stat().st_size
+        digest.update(f"{name.as_posix()} {size}\n".encode())
+        with file.open("rb") as stream:
             if size <= _SAMPLES * _SAMPLE:
                 digest.update(stream.read())
                 continue
@@ -284,7 +263,9 @@ def _retriever(name: str, place: str = "") -> BaseEmbedding:
         if known.pooling is None:
             return _huggingface(checkpoint, **dict(zip(_INSTRUCTIONS, known.instructions, strict=True)))
         questions = "" if place else str(cached_model(known.questions) or known.questions)
-        return BiEncoderEmbedding(checkpoint, known.pooling, known.normalize, questions)
+        return BiEncoderEmbedding(
+            model_name=checkpoint, pooling=known.pooling, normalize=known.normalize, question_model_name=questions
+        )
     except ImportError as error:
         if known.pooling is None:  # which says what to install
             raise
@@ -317,23 +298,21 @@ class BiEncoderEmbedding(BaseEmbedding):
         ValueError: It has not the weights of such an encoder, or a folder does not hold two.
     """
 
+    embed_batch_size: int = Field(default=32, gt=0, description="Texts that are embedded together.")
     pooling: Pooling = Field(description="How a text's vectors become one.")
-    normalize: bool = Field(description="Whether vectors get length 1.")
-    question_model_name: str = Field(description="The encoder of questions, where that is another one.")
+    normalize: bool = Field(default=False, description="Whether vectors get length 1.")
+    question_model_name: str = Field(default="", description="The encoder of questions, where that is another one.")
     _texts: _Encoder = PrivateAttr()
     _questions: _Encoder = PrivateAttr()
 
-    def __init__(
-        self, model_name: str, pooling: Pooling, normalize: bool = False, question_model_name: str = "", **kwargs: Any
-    ) -> None:
-        settings = {"pooling": pooling, "normalize": normalize, "question_model_name": question_model_name}
-        super().__init__(**{"model_name": model_name, "embed_batch_size": 32, **settings, **kwargs})
-        if pooling != "pooler":
-            self._texts = self._questions = _Encoder(model_name, "AutoModel")
+    def model_post_init(self, context: Any, /) -> None:
+        super().model_post_init(context)
+        if self.pooling != "pooler":
+            self._texts = self._questions = _Encoder(self.model_name, "AutoModel")
             return
-        texts = model_name if question_model_name else _folder_in(model_name, "ctx", "context")
+        texts = self.model_name if self.question_model_name else _folder_in(self.model_name, "ctx", "context")
         self._texts = _Encoder(texts, "DPRContextEncoder", "DPRQuestionEncoder")
-        questions = question_model_name or _folder_in(model_name, "question")
+        questions = self.question_model_name or _folder_in(self.model_name, "question")
         self._questions = _Encoder(questions, "DPRQuestionEncoder", "DPRContextEncoder")
 
     @classmethod
@@ -351,9 +330,6 @@ class BiEncoderEmbedding(BaseEmbedding):
 
     def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
         return self._texts.embed(texts, self.pooling, self.normalize)
-
-    async def _aget_text_embeddings(self, texts: list[str]) -> list[list[float]]:
-        return await to_thread(self._get_text_embeddings, texts)
 
 
 class _Encoder:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,9 +61,8 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             means quotations. For both, a name such as "gpt-4o-mini" means that model of OpenAI, and "ollama:qwen3:8b"
             one of another provider (docs/ingestion.md).
         embed_model: The embedding model: an object, "minilm", "none" (search by words), a model folder, a retriever as
-            "contriever" or "ruri" (see `models.RETRIEVERS`), a name as "openai:text-embedding-3-small", or what
-            LlamaIndex resolves. None means `Settings.embed_model` if it is set, else multilingual-e5-small if it is on
-            this machine, else none.
+            "contriever" or "ruri" (see `models.RETRIEVERS`), or a name as "openai:text-embedding-3-small". None means
+            `Settings.embed_model` if it is set, else multilingual-e5-small if it is on this machine, else none.
         text_splitter: The node parser that makes the passages; the default cuts at sentence ends, 256 tokens.
         similarity_top_k: Nodes that a query returns where it does not say: distinct passages, or what they merged into.
         streaming: Whether answers come as a stream.
@@ -210,8 +210,10 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         self._index = PackIndex(options, given, parser, opened)
         if self._index.is_made_elsewhere:
             proposition_source = "propositions as the index has them"
-        self._options, self._reranker, self._query_llm = options, given.get("reranker"), query_llm
-        self.node_parser = parser
+        self._query_llm, self.node_parser = query_llm, parser
+        self._make_retriever = partial(
+            wiring.make_retriever, options, self._index.nodes, self._index.trust, given.get("reranker")
+        )
         self.retriever = self._make_retriever()
         self._synthesizer = wiring.make_synthesizer(options, self._index.trust, query_llm)
         self.query_engine = PropositionQueryEngine(
@@ -311,10 +313,6 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             return self.retriever
         return self._make_retriever(similarity_top_k, filters)
 
-    def _make_retriever(self, *of_question: Any) -> BaseRetriever:
-        index = self._index
-        return wiring.make_retriever(self._options, index.nodes, index.trust, self._reranker, *of_question)
-
     def as_query_engine(
         self, similarity_top_k: int | None = None, filters: MetadataFilters | None = None
     ) -> PropositionQueryEngine:
@@ -387,7 +385,8 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
 
         Documents whose ids LlamaIndex made up, which are others whenever they are read, are told by their text, and
         replace what the index has of their file else; so do those whose ids are their file's path. So all documents of
-        a file belong into one call.
+        a file belong into one call. Nodes of another parser replace what the index has of their document (`insert`
+        adds them to it), and are indexed whether they changed or not.
 
         Args:
             documents: Any iterable of documents.

@@ -138,7 +138,7 @@ def test_index_does_not_remove_everything(docs: Path, index: Path) -> None:
         file.unlink()
     code, output = run("index", docs, "--to", index)
     assert code == 1
-    assert "there is no file to read" in output
+    assert "there is no file with any text" in output
     assert indexed(index) == {"tea.md", "琵琶湖.md"}
 
 
@@ -244,8 +244,8 @@ def test_an_estimate_and_a_batch_read_the_same_files(faulty: Path, tmp_path: Pat
     assert re.search(r"documents +1 ", run("estimate", faulty, "--exclude", "tea.*")[1])
     out = ("--to", tmp_path / "index", "--out", tmp_path / "out")
     code, output = run("batch", "export", faulty, *out, *chosen)
-    assert (code, "Documents: 2" in output) == (0, True)
-    assert "--include '*.csv' --exclude 'tea.*'" in output
+    assert code == 0
+    assert re.search(r"documents +2 ", output)
     shutil.rmtree(tmp_path / "out")
     code, output = run("batch", "export", faulty, *out, "--strict")
     assert (code, "minutes.doc is no text" in output, (tmp_path / "out").exists()) == (1, True, False)
@@ -254,7 +254,11 @@ def test_an_estimate_and_a_batch_read_the_same_files(faulty: Path, tmp_path: Pat
 def test_where_nothing_can_be_read_that_is_the_error(tmp_path: Path) -> None:
     (tmp_path / "minutes.doc").write_bytes(b"\xff\xd8\xff\xe0\0\x10JFIF\0")
     code, output = run("index", tmp_path / "minutes.doc", "--to", tmp_path / "index")
-    assert (code, "minutes.doc: no file could be read" in output, (tmp_path / "index").exists()) == (1, True, False)
+    assert (
+        code,
+        "minutes.doc: there is no file with any text that can be read" in output,
+        (tmp_path / "index").exists(),
+    ) == (1, True, False)
 
 
 def test_a_title_is_the_front_matters_the_first_headings_or_the_files(docs: Path, tmp_path: Path) -> None:
@@ -678,9 +682,21 @@ def test_a_pipe_for_ascii_gets_codes_no_colours_and_nothing_of_the_choice_of_mod
 
 
 def test_json_is_all_on_stdout_and_the_same_in_any_locale(index: Path) -> None:
-    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"}
-    process = run_process("query", index, "琵琶湖", "--json", **locale)
+    process = run_process("query", index, "琵琶湖", "--json", LC_ALL="C", PYTHONIOENCODING="ascii")
     assert json.loads(process.stdout)["question"] == "琵琶湖"
+
+
+def test_a_warning_that_every_strategy_would_give_is_given_once() -> None:
+    program = """
+import logging
+from llama_pack_densex.cli.output import session
+with session():
+    for language in ("Japanese", "Japanese", "Korean"):
+        logging.getLogger("of.a.test").warning("The model does not know %s.", language)
+    logging.getLogger("llama_pack_densex.pack").warning("Models were chosen.")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stderr == "The model does not know Japanese.\nThe model does not know Korean.\n"
 
 
 # lines

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -213,9 +214,9 @@ def test_no_key_is_needed_and_none_is_written(docs: Path, tmp_path: Path) -> Non
 def test_an_export_says_what_to_do_next(docs: Path, tmp_path: Path) -> None:
     code, output = run("batch", "export", docs, "--to", tmp_path / "my index", "--out", tmp_path / "out")
     assert code == 0
-    assert "5 to ask for" in output
+    assert re.search(r"requests +5 +to gpt-4o-mini", output)
     assert f"densex batch import RESULTS... --to '{tmp_path / 'my index'}'" in output
-    assert f"densex index {docs} --to '{tmp_path / 'my index'}' --propositionizer llm --llm gpt-4o-mini" in output
+    assert f"densex index PATH... --to '{tmp_path / 'my index'}' --propositionizer llm --llm gpt-4o-mini" in output
 
 
 def test_an_export_tells_tokens_and_the_price_of_a_batch(docs: Path, tmp_path: Path) -> None:
@@ -250,11 +251,13 @@ def test_earlier_request_files_stay_without_force(docs: Path, tmp_path: Path) ->
     assert requests_in(tmp_path / "out") == before
 
 
-@pytest.mark.parametrize(("place", "why"), [("docs/out", "would be indexed"), ("index", "in the index's folder")])
-def test_request_files_do_not_get_into_the_way_of_the_index(docs: Path, tmp_path: Path, place: str, why: str) -> None:
-    code, output = run("batch", "export", docs, "--to", tmp_path / "index", "--out", tmp_path / place)
+def test_request_files_do_not_get_into_the_way_of_the_index(docs: Path, tmp_path: Path) -> None:
+    code, output = run("batch", "export", docs, "--to", tmp_path / "index", "--out", tmp_path / "index")
     assert code == 1
-    assert why in " ".join(output.split())
+    assert "in the index's folder" in " ".join(output.split())
+    assert run("batch", "export", docs, "--to", tmp_path / "index", "--out", docs / "out")[0] == 0
+    code, output = run("index", docs, "--to", tmp_path / "index", "--propositionizer", "sentence")
+    assert (code, "5 indexed" in output) == (0, True)
 
 
 def test_an_unreadable_file_stops_a_strict_export_and_is_skipped_by_others(docs: Path, tmp_path: Path) -> None:
@@ -385,7 +388,7 @@ def test_an_import_says_how_to_finish(requests: list[Request], tmp_path: Path) -
     file = write_results(tmp_path / "results.jsonl", results)
     code, output = run("batch", "import", file, "--to", tmp_path / "index")
     assert code == 0
-    assert "Imported: 2 (1 cut off, 1 too long for the model)" in " ".join(output.split())
+    assert "Imported: 2." in output
     assert "1: the request failed (batch_expired)" in output
     assert f"densex index PATH... --to {tmp_path / 'index'} --propositionizer llm --llm NAME" in output
 

@@ -110,13 +110,6 @@ def test_a_reply_without_choices_is_a_model_that_could_not_be_asked(
     assert "Error: the model could not be asked: " in result.stderr
 
 
-def test_without_any_input_to_read_there_is_an_error_and_no_traceback(index: Path) -> None:
-    program = "import sys; sys.stdin = None; from llama_pack_densex.cli import app; app()"
-    command = [sys.executable, "-c", program, "chat", str(index), "--query-llm", "none"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (1, "Error: questions are read from standard input, and that is closed\n")
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="there are no such signals")
 def test_a_signal_stops_an_answer_and_not_the_program(index: Path) -> None:

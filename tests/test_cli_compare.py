@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import logging
 from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
 
-from llama_pack_densex.cli.compare import said_once
 from tests.conftest import DATA
 from tests.evaluation.comparing import small_set
 from tests.openai_server import OpenAIServer, held
@@ -184,13 +182,3 @@ def test_an_llm_without_a_key_is_an_error(tmp_path: Path) -> None:
     code, output = run("compare", write_squad(tmp_path, "en"), "--embed-model", "none", "--reader-model", "gpt-4o-mini")
     assert code == 1
     assert "OPENAI_API_KEY" in output
-
-
-def test_a_warning_that_every_strategy_would_give_is_given_once(caplog: pytest.LogCaptureFixture) -> None:
-    logger = logging.getLogger("of a test")
-    with said_once("of a test"):
-        for language in ("Japanese", "Japanese", "Korean"):
-            logger.warning("The model does not know %s.", language)
-    assert len(caplog.messages) == 2
-    logger.warning("The model does not know %s.", "Japanese")
-    assert len(caplog.messages) == 3

@@ -493,11 +493,12 @@ LIMITS = [
 
 
 @pytest.mark.parametrize("limit", LIMITS, ids=[limit[0] for limit in LIMITS])
-@pytest.mark.parametrize("kind", ["sentence", "recorded:made.jsonl"])
+@pytest.mark.parametrize("options", [(), ("--propositionizer", "sentence"), ("--propositionizer", "recorded:FILE")])
 def test_limits_of_an_llm_are_a_usage_error_where_none_is_asked(
-    docs: Path, to: Path, limit: tuple[str, str], kind: str
+    docs: Path, to: Path, tmp_path: Path, limit: tuple[str, str], options: tuple[str, ...]
 ) -> None:
-    result = index(docs, "--to", to, "--propositionizer", kind, *limit)
+    (tmp_path / "made.jsonl").write_text('{"text": "x", "propositions": ["x"]}\n', encoding="utf-8")
+    result = index(docs, "--to", to, *(part.replace("FILE", str(tmp_path / "made.jsonl")) for part in options), *limit)
     assert result.exit_code == 2
     assert limit[0] in result.stderr
     assert "it is for --propositionizer llm" in result.stderr
@@ -511,10 +512,3 @@ def test_prices_from_a_file_count(server: OpenAIServer, docs: Path, to: Path, tm
     tokens = read_report(to / REPORT_FILE).summary.requests.usage.output_tokens
     assert tokens > 0
     assert f"Cost          ${tokens}.00 (gpt-4o-mini)" in result.stdout
-
-
-def test_limits_of_an_llm_are_refused_where_sentences_would_stand_in_for_propositions(docs: Path, to: Path) -> None:
-    result = index(docs, "--to", to, "--max-cost", "1")
-    assert result.exit_code == 1
-    assert "--max-cost is for an LLM" in result.stderr
-    assert not to.exists()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-from base64 import b64encode
 from datetime import date, datetime, time, timedelta
 from email.message import EmailMessage
 from pathlib import Path
@@ -80,9 +78,10 @@ def test_a_link_to_another_folder_is_followed(tmp_path: Path) -> None:
     assert names(tmp_path / "docs") == ["a.md", "linked/b.md"]
 
 
-def test_a_file_that_is_in_two_of_the_folders_belongs_to_the_outer_one(tmp_path: Path) -> None:
+def test_a_file_that_is_in_two_of_the_folders_is_read_once(tmp_path: Path) -> None:
     write(tmp_path / "inner" / "a.md")
-    assert names(tmp_path / "inner", tmp_path) == ["inner/a.md"]
+    assert names(tmp_path, tmp_path / "inner") == ["inner/a.md"]
+    assert names(tmp_path / "inner", tmp_path) == ["a.md"]
 
 
 def test_indexes_are_left_out(tmp_path: Path) -> None:
@@ -225,14 +224,6 @@ def test_text_is_read_in_the_encodings_of_japan(tmp_path: Path, encoding: str) -
     assert read_file(file, "a.txt")[0].text == JAPANESE
 
 
-@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
-@pytest.mark.parametrize(
-    "text", ["Rain fell.", "味噌は大豆から作られる。\n" * 5, "It rained.\n" * 372 + "\n\n\n😀 It rained.\n" * 9]
-)
-def test_utf_16_needs_no_byte_order_mark(tmp_path: Path, text: str, encoding: str) -> None:
-    assert read_file(write(tmp_path / "a.txt", text.encode(encoding)), "a.txt")[0].text == text
-
-
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp932", "euc_jp"])
 @pytest.mark.parametrize("end", ["---\n", "...\r\n"])
 def test_front_matter_is_metadata_and_not_text(tmp_path: Path, encoding: str, end: str) -> None:
@@ -244,25 +235,10 @@ def test_front_matter_is_metadata_and_not_text(tmp_path: Path, encoding: str, en
     assert document.metadata["file_name"] == "a.md"
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 reads no TOML")
-def test_tomls_front_matter_is_metadata_too(tmp_path: Path) -> None:
-    text = '+++\r\ntitle = "猫の暮らし"\r\ndate = 2024-05-01\r\n[params]\r\ntags = ["猫"]\r\n+++\r\nRain fell.'
+def test_front_matter_is_json(tmp_path: Path) -> None:
+    text = "---\nscore: .nan\nmost: .inf\nmade: 2024-05-01 09:30:00\n---\nRain fell."
     (document,) = read_file(write(tmp_path / "a.md", text), "a.md")
-    assert document.text == "Rain fell."
-    given = {"title": "猫の暮らし", "date": "2024-05-01", "params": {"tags": ["猫"]}}
-    assert given.items() <= document.metadata.items()
-
-
-def test_front_matter_that_is_no_toml_stays_in_the_text(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    text = "+++\ntitle: a\n+++\nRain fell."
-    assert read_file(write(tmp_path / "a.md", text), "a.md")[0].text == text
-    assert "front matter is no TOML" in caplog.text
-
-
-def test_front_matter_is_the_same_json_in_every_process(tmp_path: Path) -> None:
-    text = "---\ntags: !!set {leaf, tea, 湖, 2024-05-01}\nscore: .nan\nmost: .inf\n---\nRain fell."
-    (document,) = read_file(write(tmp_path / "a.md", text), "a.md")
-    given = {"tags": ["2024-05-01", "leaf", "tea", "湖"], "score": "NaN", "most": "Infinity"}
+    given = {"score": "NaN", "most": "Infinity", "made": "2024-05-01 09:30:00"}
     assert given.items() <= document.metadata.items()
 
 
@@ -291,7 +267,7 @@ def test_each_row_of_a_table_file_can_be_understood_alone(tmp_path: Path, delimi
     text = "\r\n".join(delimiter.join(row) for row in rows)
     (document,) = read_file(write(tmp_path / "a.csv", text.encode(encoding)), "a.csv")
     assert document.text == (
-        "| 商品 | 煎茶 |\n| --- | --- |\n| 価格 | 500円 |\n| 説明 | 蒸して作る。 緑色。 |\n\n\n"
+        "| 商品 | 煎茶 |\n| --- | --- |\n| 価格 | 500円 |\n| 説明 | 蒸して作る。緑色。 |\n\n\n"
         "| 商品 | 番茶 |\n| --- | --- |\n| 説明 | 安い\\|茶。 |"
     )
 
@@ -321,6 +297,11 @@ def test_titles_and_notes_of_a_table_file_are_lines(tmp_path: Path) -> None:
     assert read_file(write(tmp_path / "b.csv", "価格表,\n商品,価格\n"), "b.csv")[0].text == "価格表\n\n\n商品 価格"
 
 
+def test_a_row_that_says_the_name_of_a_column_is_a_row(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.csv", "word,meaning\nword,a sound\n")
+    assert read_file(file, "a.csv")[0].text == "| word | word |\n| --- | --- |\n| meaning | a sound |"
+
+
 def test_equal_cells_of_a_row_are_all_read(tmp_path: Path) -> None:
     openpyxl = pytest.importorskip("openpyxl")
     book = openpyxl.Workbook()
@@ -330,28 +311,6 @@ def test_equal_cells_of_a_row_are_all_read(tmp_path: Path) -> None:
     rows = "| first | 5 |\n| --- | --- |\n| second | 5 |\n\n\n| second | 7 |\n| --- | --- |"
     assert read_file(tmp_path / "a.xlsx", "a.xlsx")[0].text == f"# Sheet\n\n{rows}"
     assert read_file(write(tmp_path / "a.csv", "first,second\n5,5\n,7\n"), "a.csv")[0].text == rows
-
-
-def test_text_boxes_and_charts_of_a_sheet_are_read_below_its_rows(tmp_path: Path) -> None:
-    openpyxl = pytest.importorskip("openpyxl")
-    book = openpyxl.Workbook()
-    book.active.append(["商品", "価格"])
-    book.create_chartsheet("図").add_chart(openpyxl.chart.BarChart())
-    book.save(tmp_path / "a.xlsx")
-    box = "<p><r><t>税込です。</t></r></p>"
-    parts = {
-        "xl/worksheets/_rels/sheet1.xml.rels": '<x><L Id="a" Target="../drawings/drawing9.xml"/></x>',
-        "xl/drawings/drawing9.xml": f"<x><sp>{box}</sp><Fallback>{box}</Fallback></x>",
-        "xl/drawings/_rels/drawing9.xml.rels": '<x><L Id="a" Target="/xl/charts/chart9.xml"/></x>',
-        "xl/charts/chart9.xml": "<x><title><p><t>売上</t></p></title></x>",
-        "xl/charts/chart1.xml": "<x><title><p><t>推移</t></p></title></x>",
-    }
-    with ZipFile(tmp_path / "a.xlsx") as made, ZipFile(tmp_path / "b.xlsx", "w") as archive:
-        for name, part in ({one: made.read(one) for one in made.namelist()} | parts).items():
-            archive.writestr(name, part)
-    prices, chart = read_file(tmp_path / "b.xlsx", "b.xlsx")
-    assert prices.text == "# Sheet\n\n商品 価格\n\n\n税込です。\n\n売上\n"
-    assert (chart.id_, chart.text) == ("b.xlsx#page=図", "# 図\n\n推移\n")
 
 
 def test_each_row_of_a_sheet_can_be_understood_alone(tmp_path: Path) -> None:
@@ -373,7 +332,7 @@ def test_each_row_of_a_sheet_can_be_understood_alone(tmp_path: Path) -> None:
         sheet.append(row)
     for span in ("A1:F1", "A3:A4", "B3:B4", "C3:D3", "E3:E4", "F3:F4", "A5:A6", "A7:F8"):
         sheet.merge_cells(span)
-    sheet["E6"].number_format, sheet["F5"].number_format, sheet["F6"].number_format = 'm"月"d"日"', "0%", "0%"
+    sheet["F5"].number_format = sheet["F6"].number_format = "0%"
     sheet["H999"].font = openpyxl.styles.Font(bold=True)
     for row in (["始め", "長さ"], [time(9, 0), timedelta(hours=30)]):
         other.append(row)
@@ -386,64 +345,18 @@ def test_each_row_of_a_sheet_can_be_understood_alone(tmp_path: Path) -> None:
     ]
     assert prices.text.split("\n\n\n") == [
         "# 価格\n\n2024年度の価格",
-        "| 分類 | 緑茶 |\n| --- | --- |\n| 商品 | 煎茶 |\n| 価格 税抜 | 500 |\n| 価格 税込 | 550 |\n"
+        "| 分類 | 緑茶 |\n| --- | --- |\n| 商品 | 煎茶 |\n| 価格 税抜 | 500 |\n| 税込 | 550 |\n"
         "| 発売 | 2024-05-01 |\n| 割引 | 7% |",
-        "| 分類 | 緑茶 |\n| --- | --- |\n| 商品 | 玉露\\|上 |\n| 価格 税抜 | 0.3 |\n| 発売 | 2024年6月2日 |\n"
+        "| 分類 | 緑茶 |\n| --- | --- |\n| 商品 | 玉露\\|上 |\n| 価格 税抜 | 0.3 |\n| 発売 | 2024-06-02 |\n"
         "| 割引 | 100% |",
         "※予告なく変わる。",
     ]
-    assert leave.text == "# 休暇\n\n| 始め | 09:00 |\n| --- | --- |\n| 長さ | 30:00 |"
+    assert leave.text == "# 休暇\n\n| 始め | 09:00:00 |\n| --- | --- |\n| 長さ | 1 day, 6:00:00 |"
     assert empty.text == ""
 
 
-@pytest.mark.parametrize(
-    ("value", "code", "shown"),
-    [
-        (1234.0, '#,##0"円"', "1,234円"),
-        (500, "¥#,##0;[Red]-¥#,##0", "¥500"),
-        (-13200, "¥#,##0", "-¥13,200"),
-        (-2500, '#,##0;"△"#,##0', "△2,500"),
-        (1234, r'_ ¥* #,##0_ ;_ ¥* -#,##0_ ;_ ¥* "-"_ ;_ @_ ', "¥1,234"),
-        (1234.5, "#,##0.00 [$€-407]", "1,234.50 €"),
-        (-12.5, r"$#,##0.00_);\($#,##0.00\)", "($12.50)"),
-        (0.1234, "0.0%", "12.3%"),
-        (0.125, "0.00", "0.13"),
-        (1.5, "0.0##", "1.5"),
-        (5, '0"kg (100%)"', "5kg (100%)"),
-        (7, '"A-"0000', "A-0007"),
-        (1234000, '#,##0,"千円"', "1,234千円"),
-        (0, '0"個";;"なし"', "なし"),
-        (0, r'_($* #,##0_);_($* \(#,##0\);_($* "-"??_);_(@_)', "$-"),
-        (0.5, "#.0", ".5"),
-        (1234, "#", "1234"),
-        (5, 'General"年度"', "5年度"),
-        (-5, "General;[Red]-General", "-5"),
-        ("山田", '@"様"', "山田様"),
-        (1.5, "# ?/?", "1.5"),
-        (50, '[>=1000]0.0,"千";0', "50"),
-        (1234567, "000-0000", "1234567"),
-        (date(2024, 5, 1), 'ggge"年"m"月"d"日"', "令和6年（2024年）5月1日"),
-        (date(2019, 5, 1), r"[$-411]ge\.m\.d", "令和元年（2019年）5月1日"),
-        (date(2024, 5, 1), 'yyyy"年"m"月"', "2024年5月"),
-        (date(2024, 5, 1), 'm"月"d"日"(aaa)', "2024年5月1日(水)"),
-        (datetime(2024, 5, 1, 9, 5), "yyyy/m/d h:mm", "2024/5/1 09:05"),
-        (date(2024, 5, 1), "d-mmm-yy", "May 1, 2024"),
-        (timedelta(hours=176, minutes=30), "[h]:mm", "176:30"),
-    ],
-)
-def test_cells_say_what_excel_shows(tmp_path: Path, value: object, code: str, shown: str) -> None:
-    openpyxl = pytest.importorskip("openpyxl")
-    book = openpyxl.Workbook()
-    book.active.append(["商品", value])
-    book.active["B1"].number_format = code
-    book.save(tmp_path / "a.xlsx")
-    assert read_file(tmp_path / "a.xlsx", "a.xlsx")[0].text == f"# Sheet\n\n商品 {shown}"
-
-
-@pytest.mark.parametrize(
-    ("number", "shown"), [(31, "2024年5月1日"), (55, "2024年5月"), (58, "令和6年（2024年）5月1日")]
-)
-def test_dates_that_were_typed_in_japanese_are_dates(tmp_path: Path, number: int, shown: str) -> None:
+@pytest.mark.parametrize("number", [31, 55, 58])
+def test_dates_that_were_typed_in_japanese_are_dates(tmp_path: Path, number: int) -> None:
     openpyxl = pytest.importorskip("openpyxl")
     book = openpyxl.Workbook()
     book.epoch = openpyxl.utils.datetime.CALENDAR_MAC_1904
@@ -453,30 +366,23 @@ def test_dates_that_were_typed_in_japanese_are_dates(tmp_path: Path, number: int
     with ZipFile(tmp_path / "a.xlsx") as whole, ZipFile(tmp_path / "b.xlsx", "w") as typed:
         for name in whole.namelist():
             typed.writestr(name, whole.read(name).replace(b'numFmtId="2"', b'numFmtId="%d"' % number))
-    assert read_file(tmp_path / "b.xlsx", "b.xlsx")[0].text == f"# Sheet\n\n発売 {shown}"
+    assert read_file(tmp_path / "b.xlsx", "b.xlsx")[0].text == "# Sheet\n\n発売 2024-05-01"
 
 
-@pytest.mark.parametrize("is_marked", [False, True])
-def test_tables_below_one_another_have_names_of_their_own(tmp_path: Path, is_marked: bool) -> None:
+def test_tables_below_one_another_have_names_of_their_own(tmp_path: Path) -> None:
     openpyxl = pytest.importorskip("openpyxl")
     rows = [["店", "電話"], ["渋谷", "03-1111"], [], ["在庫"], ["商品", "数"], ["煎茶", "12個"], [], ["番茶", "3個"]]
-    rows += [[], ["担当", "役"], ["佐藤", "長"]] if is_marked else []
     book = openpyxl.Workbook()
     for row in rows:
         book.active.append(row)
-    for number in (1, 5, 10) if is_marked else ():
-        for cell in book.active[number]:
-            cell.font = openpyxl.styles.Font(bold=True)
     book.save(tmp_path / "a.xlsx")
     blocks = ["| 店 | 渋谷 |\n| --- | --- |\n| 電話 | 03-1111 |", "在庫"]
     blocks += [
         f"| 商品 | {name} |\n| --- | --- |\n| 数 | {times} |" for name, times in (("煎茶", "12個"), ("番茶", "3個"))
     ]
-    blocks += ["| 担当 | 佐藤 |\n| --- | --- |\n| 役 | 長 |"] * is_marked
-    assert read_file(tmp_path / "a.xlsx", "a.xlsx")[0].text == "\n\n\n".join(["# Sheet\n\n" + blocks[0], *blocks[1:]])
-    if not is_marked:
-        table = write(tmp_path / "a.csv", "\n".join(map(",".join, rows)))
-        assert read_file(table, "a.csv")[0].text == "\n\n\n".join(blocks)
+    assert read_file(tmp_path / "a.xlsx", "a.xlsx")[0].text == "# Sheet\n\n" + "\n\n\n".join(blocks)
+    table = write(tmp_path / "a.csv", "\n".join(map(",".join, rows)))
+    assert read_file(table, "a.csv")[0].text == "\n\n\n".join(blocks)
 
 
 def test_what_cells_merged_over_several_columns_say_is_read_once(tmp_path: Path) -> None:
@@ -507,18 +413,6 @@ def test_a_cell_that_is_far_away_costs_no_rows_between(tmp_path: Path) -> None:
     book.active["A1"], book.active["XFD1048576"] = "This", "is far."
     book.save(tmp_path / "a.xlsx")
     assert read_file(tmp_path / "a.xlsx", "a.xlsx")[0].text == "# Sheet\n\nThis\n\n\nis far."
-
-
-def test_a_form_in_a_sheet_has_no_row_of_names(tmp_path: Path) -> None:
-    openpyxl = pytest.importorskip("openpyxl")
-    book = openpyxl.Workbook()
-    for row in (["氏名", "山田太郎", "部署", "総務部"], ["社員番号", 123, "入社日", date(2020, 4, 1)]):
-        book.active.append(row)
-    for label in ("A1", "C1", "A2", "C2"):
-        book.active[label].font = openpyxl.styles.Font(bold=True)
-    book.save(tmp_path / "a.xlsx")
-    (form,) = read_file(tmp_path / "a.xlsx", "a.xlsx")
-    assert form.text == "# Sheet\n\n氏名 山田太郎 部署 総務部\n\n\n社員番号 123 入社日 2020-04-01"
 
 
 def test_rows_are_whole_in_passages_and_units(tmp_path: Path) -> None:
@@ -608,118 +502,69 @@ def archive(path: Path, **parts: str) -> Path:
     return path
 
 
-def word(body: str, root: str = "document") -> str:
-    return f'<w:{root} xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main">{body}</w:{root}>'
+def word(content: str, root: str) -> str:
+    return f'<w:{root} xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main">{content}</w:{root}>'
 
 
 def paragraph(text: str, about: str = "") -> str:
     return f"<w:p><w:pPr>{about}</w:pPr><w:r><w:t>{text}</w:t></w:r></w:p>"
 
 
+def word_file(path: Path, *body: str, **parts: str) -> Path:
+    return archive(path, word__document=word(f"<w:body>{''.join(body)}</w:body>", "document"), **parts)
+
+
 def test_a_word_file_keeps_headings_items_and_tables(tmp_path: Path) -> None:
-    pytest.importorskip("bs4")
+    pytest.importorskip("mammoth")
     rows = [("Post", "Pay"), ("Clerk", "30,000 &lt;a month&gt;")]
     cells = ["".join(f"<w:tc>{paragraph(cell)}</w:tc>" for cell in row) for row in rows]
-    ruby = "<w:p><w:r><w:ruby><w:rt><w:t>はこだて</w:t></w:rt><w:rubyBase><w:t>函館</w:t></w:rubyBase></w:ruby>"
-    styles = [
-        '<w:style w:styleId="a1"><w:name w:val="heading 1"/></w:style>',
-        '<w:style w:styleId="b"><w:name w:val="Own"/><w:basedOn w:val="a1"/></w:style>',
-        '<w:style w:styleId="c"><w:pPr><w:numPr><w:numId w:val="7"/></w:numPr></w:pPr></w:style>',
-    ]
-    body = [
-        paragraph("Rules", '<w:pStyle w:val="b"/>'),
-        paragraph("Leave", '<w:outlineLvl w:val="1"/>'),
-        paragraph("Ask.", '<w:pStyle w:val="c"/>'),
-        paragraph("Wait.", '<w:numPr><w:numId w:val="1"/></w:numPr>'),
-        f"<w:tbl>{''.join(f'<w:tr>{row}</w:tr>' for row in cells)}</w:tbl>",
-        f"{ruby}<w:del><w:r><w:t>not</w:t></w:r></w:del></w:r><w:r><w:t>の港。</w:t></w:r></w:p>",
-    ]
-    file = archive(
+    styles = (
+        f'<w:style w:type="paragraph" w:styleId="{key}"><w:name w:val="{name}"/></w:style>'
+        for key, name in {"1": "heading 1", "a9": "Title", "11": "toc 1"}.items()
+    )
+    level = '<w:abstractNum w:abstractNumId="9"><w:lvl w:ilvl="0"><w:numFmt w:val="decimal"/></w:lvl></w:abstractNum>'
+    numbered = '<w:numPr><w:ilvl w:val="0"/><w:numId w:val="1"/></w:numPr>'
+    link = '<w:hyperlink w:anchor="x"><w:r><w:t>It opens.</w:t></w:r></w:hyperlink>'
+    deleted = "<w:del><w:r><w:delText>Not.</w:delText></w:r></w:del>"
+    file = word_file(
         tmp_path / "a.docx",
-        word__document2=word("".join(body)),  # as the server's Word names it
+        paragraph("Staff", '<w:pStyle w:val="a9"/>'),
+        paragraph("Chapter 1 9", '<w:pStyle w:val="11"/>'),
+        paragraph("Leave", f'<w:pStyle w:val="1"/>{numbered}'),
+        paragraph("Ask.", numbered),
+        paragraph("Wait.", numbered),
+        f"<w:tbl>{''.join(f'<w:tr>{row}</w:tr>' for row in cells)}</w:tbl>",
+        f'<w:p>{link}{deleted}<w:r><w:footnoteReference w:id="2"/></w:r></w:p>',
         word__styles=word("".join(styles), "styles"),
+        word__numbering=word(f'{level}<w:num w:numId="1"><w:abstractNumId w:val="9"/></w:num>', "numbering"),
         word__header1=word(paragraph("Confidential"), "hdr"),
-        word__footnotes=word(f"<w:footnote>{paragraph('Since 1859.')}</w:footnote>", "footnotes"),
+        word__footnotes=word(f'<w:footnote w:id="2">{paragraph("Since 1859.")}</w:footnote>', "footnotes"),
         docProps__core='<c xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>Rules of 2024</dc:title></c>',
     )
     (document,) = read_file(file, "a.docx")
     assert document.text == (
-        "# Rules\n\n## Leave\n\n- Ask.\n- Wait.\n\n| Post | Pay |\n| --- | --- |\n| Clerk | 30,000 <a month> |\n\n"
-        "函館の港。\n\nSince 1859.\n"
+        "# Staff\n\n# Leave\n\n- Ask.\n- Wait.\n\n| Post | Pay |\n| --- | --- |\n| Clerk | 30,000 <a month> |\n\n"
+        "It opens.\n\n- Since 1859.\n"
     )
     assert (document.id_, document.metadata["title"]) == ("a.docx", "Rules of 2024")
 
 
-def test_the_contents_of_a_word_file_are_left_out(tmp_path: Path) -> None:
-    pytest.importorskip("bs4")
-    entries = "".join(paragraph(f"Chapter {number} {number}", '<w:pStyle w:val="T1"/>') for number in range(9))
-    file = archive(
-        tmp_path / "a.docx",
-        word__document=word(entries + paragraph("Ask first.")),
-        word__styles=word('<w:style w:styleId="T1"><w:name w:val="toc 1"/></w:style>', "styles"),
-    )
-    assert read_file(file, "a.docx")[0].text == "Ask first.\n"
-
-
-def test_the_numbers_that_word_shows_before_paragraphs_are_read(tmp_path: Path) -> None:
-    pytest.importorskip("bs4")
-    levels = [
-        ("decimal", "第%1条", 5),
-        ("lowerRoman", "%1.%2", 1),
-        ("japaneseCounting", "（%3）", 1),
-        ("bullet", "※", 1),
-    ]
-    shown = "".join(
-        f'<w:lvl><w:start w:val="{start}"/><w:numFmt w:val="{form}"/><w:lvlText w:val="{text}"/></w:lvl>'
-        for form, text, start in levels
-    )
-    anew = '<w:lvlOverride><w:startOverride w:val="5"/></w:lvlOverride>'
-    lists = "".join(
-        f'<w:num w:numId="{number}"><w:abstractNumId w:val="9"/>{begun}</w:num>'
-        for number, begun in ((1, ""), (2, ""), (3, anew))
-    )
-
-    def item(text: str, level: int, number: int = 1, about: str = "") -> str:
-        place = f'<w:ilvl w:val="{level}"/><w:numId w:val="{number}"/>'
-        return paragraph(text, f"{about}<w:numPr>{place}</w:numPr>")
-
-    heading = '<w:pStyle w:val="a"/>'
-    body = [paragraph("Pay", heading), item("Due.", 1), item("Late.", 1), item("Never.", 2), item("Or so.", 3)]
-    body += [
-        paragraph("Leave", heading),
-        item("Asked.", 1, 2),
-        item("Other", 0, 3),
-        paragraph("End.", heading + '<w:numPr><w:numId w:val="0"/></w:numPr>'),
-    ]
-    file = archive(
-        tmp_path / "a.docx",
-        word__document=word("".join(body)),
-        word__styles=word(
-            '<w:style w:styleId="a"><w:name w:val="heading 1"/><w:pPr><w:numPr><w:numId w:val="1"/></w:numPr></w:pPr>'
-            "</w:style>",
-            "styles",
-        ),
-        word__numbering=word(f'<w:abstractNum w:abstractNumId="9">{shown}</w:abstractNum>{lists}', "numbering"),
-    )
-    assert read_file(file, "a.docx")[0].text == (
-        "# 第5条 Pay\n\n5.i Due.\n\n5.ii Late.\n\n（一） Never.\n\n- Or so.\n\n# 第6条 Leave\n\n6.i Asked.\n\n"
-        "第5条 Other\n\n# End.\n"
-    )
+def test_of_readings_above_kanji_and_of_fields_in_a_word_file_the_text_is_read(tmp_path: Path) -> None:
+    pytest.importorskip("mammoth")
+    base = "<w:rubyBase><w:r><w:t>函館</w:t></w:r></w:rubyBase>"
+    ruby = f"<w:r><w:ruby><w:rubyPr/><w:rt><w:r><w:t>はこだて</w:t></w:r></w:rt>{base}</w:ruby></w:r>"
+    field = '<w:fldSimple w:instr=" SEQ 表 "><w:r><w:t>2</w:t></w:r></w:fldSimple>'
+    file = word_file(tmp_path / "a.docx", f"<w:p>{ruby}<w:r><w:t>の港。表</w:t></w:r>{field}</w:p>")
+    assert read_file(file, "a.docx")[0].text == "函館の港。表2\n"
 
 
 def test_what_a_merged_cell_of_a_word_file_says_each_of_its_rows_says(tmp_path: Path) -> None:
-    pytest.importorskip("bs4")
+    pytest.importorskip("mammoth")
     begun, on = '<w:tcPr><w:vMerge w:val="restart"/></w:tcPr>', "<w:tcPr><w:vMerge/></w:tcPr>"
-    rows = [
-        ("", "区|域", "店"),
-        (begun, "東京", "渋谷"),
-        (on, "", "新宿"),
-        (begun, "大阪|府", "梅田"),
-        (on, "", "堺"),
-    ]
+    rows = [("", "区|域", "店"), (begun, "東京", "渋谷"), (on, "", "新宿"), (begun, "大阪|府", "梅田"), (on, "", "堺")]
     cells = [f"<w:tc>{about}{paragraph(first)}</w:tc><w:tc>{paragraph(second)}</w:tc>" for about, first, second in rows]
     table = f"<w:tbl>{''.join(f'<w:tr>{row}</w:tr>' for row in cells)}</w:tbl>"
-    assert read_file(archive(tmp_path / "a.docx", word__document=word(table)), "a.docx")[0].text == (
+    assert read_file(word_file(tmp_path / "a.docx", table), "a.docx")[0].text == (
         "| 区\\|域 | 店 |\n| --- | --- |\n| 東京 | 渋谷 |\n| 東京 | 新宿 |\n| 大阪\\|府 | 梅田 |\n| 大阪\\|府 | 堺 |\n"
     )
 
@@ -758,31 +603,24 @@ def test_a_mail_is_its_text_with_subject_sender_and_date(tmp_path: Path) -> None
     sent.add_attachment(b"%PDF-\0", maintype="application", subtype="pdf", filename="地図.pdf")
     (read,) = read_file(write(tmp_path / "見学.eml", sent.as_bytes()), "見学.eml")
     assert read.text == (
-        "# 灯台の見学について\n\nFrom: 鶴田 綾子 <ada@example.jp>\nTo: bo@example.jp\nDate: 2024-05-01 09:30:00+09:00\n"
-        "Attached: 地図.pdf\n\n見学は五月十日です。\n"
+        "# 灯台の見学について\n\nFrom: 鶴田 綾子 <ada@example.jp>\nTo: bo@example.jp\n"
+        "Date: Wed, 01 May 2024 09:30:00 +0900\n\n見学は五月十日です。\n"
     )
     told = {key: read.metadata[key] for key in ("title", "from", "to", "date")}
     assert told == {
         "title": "灯台の見学について", "from": "鶴田 綾子 <ada@example.jp>", "to": "bo@example.jp",
-        "date": "2024-05-01 09:30:00+09:00",
+        "date": "Wed, 01 May 2024 09:30:00 +0900",
     }  # fmt: skip
 
 
 def test_subtitles_are_what_is_said(tmp_path: Path) -> None:
-    cues = "1\n00:00:01,000 --> 00:00:04,200\nWelcome to Karsted\nLighthouse. It was\n\n"
-    cues += "2\n00:00:04,500 --> 00:00:09,000\n<i>built in 1874.</i>\n"
+    cues = "1\n00:00:01,000 --> 00:00:04,200\nWelcome to Karsted\nLighthouse.\n\n"
+    cues += "2\n00:00:04,500 --> 00:00:09,000\n<i>It was built in 1874.</i>\n"
     (read,) = read_file(write(tmp_path / "talk.srt", cues), "talk.srt")
-    assert read.text == "Welcome to Karsted Lighthouse. It was built in 1874."
-    cues = "WEBVTT\n\nNOTE by hand\nof mine\n\n00:01.000 --> 00:04.000 align:start\n<v 案内係>この塔は1871年に\n\n"
-    cues += "00:04.500 --> 00:08.000\n点灯しました。\n"
+    assert read.text == "Welcome to Karsted\nLighthouse.\nIt was built in 1874."
+    cues = "WEBVTT\n\n00:01.000 --> 00:04.000 align:start\n<v 案内係>この塔は\n1871年に点灯しました。\n"
     (read,) = read_file(write(tmp_path / "字幕.vtt", cues.replace("\n", "\r\n")), "字幕.vtt")
-    assert read.text == "案内係: この塔は1871年に点灯しました。"
-
-
-def test_subtitles_without_sentences_stay_lines(tmp_path: Path) -> None:
-    cues = "".join(f"00:0{n}.000 --> 00:0{n}.900\nlamp {n} is lit\n\n" for n in range(5))
-    (read,) = read_file(write(tmp_path / "talk.vtt", f"WEBVTT\n\n{cues}"), "talk.vtt")
-    assert read.text.split("\n") == [f"lamp {n} is lit" for n in range(5)]
+    assert read.text == "案内係: この塔は\n1871年に点灯しました。"
 
 
 def test_a_notebook_is_its_cells_without_what_they_put_out(tmp_path: Path) -> None:
@@ -792,18 +630,6 @@ def test_a_notebook_is_its_cells_without_what_they_put_out(tmp_path: Path) -> No
     ]
     (read,) = read_file(write(tmp_path / "a.ipynb", json.dumps({"cells": cells})), "a.ipynb")
     assert read.text == "# Harbour\n412 ships came.\n\n```\nships.mean()\n```"
-
-
-def test_a_mailbox_is_a_document_a_message(tmp_path: Path) -> None:
-    ended = "From ada@example.jp Wed May  1 09:30:00 2024\n"
-    subject = f"=?ISO-2022-JP?B?{b64encode('会議'.encode('iso-2022-jp')).decode()}?="
-    kind = "Content-Type: text/html; charset=utf-8\nContent-Transfer-Encoding: quoted-printable"
-    quoted = f"Subject: {subject}\n{kind}\n\n"
-    box = f"{ended}{quoted}<p>It opens at=\n ten, caf=C3=A9 at nine.</p>\n\n{ended}Date: never\n\nFrom here on.\n"
-    first, second = read_file(write(tmp_path / "in.mbox", box), "in.mbox")
-    assert (first.id_, first.text) == ("in.mbox#page=1", "# 会議\n\nIt opens at ten, café at nine.\n")
-    assert (second.id_, second.text) == ("in.mbox#page=2", "Date: never\n\nFrom here on.\n")
-    assert [read.text for read in read_file(write(tmp_path / "empty.mbox", ""), "empty.mbox")] == [""]
 
 
 def test_a_page_that_a_browser_saved_whole_is_read_as_mail_is(tmp_path: Path) -> None:
@@ -818,56 +644,33 @@ def test_a_page_that_a_browser_saved_whole_is_read_as_mail_is(tmp_path: Path) ->
     assert (read.id_, read.text) == ("a.mhtml", "# 料金\n\n# 料金\n\n500円です。\n")
 
 
-def test_slides_are_read_below_their_titles_with_tables_charts_diagrams_and_notes(tmp_path: Path) -> None:
-    pytest.importorskip("bs4")
-    spaces = "".join(f' xmlns:{name}="urn:{name}"' for name in ("a", "p", "r", "c", "dgm"))
-
-    def text(said: str) -> str:
-        return f"<p:txBody><a:p><a:pPr><a:t/></a:pPr><a:r><a:t>{said}</a:t></a:r></a:p></p:txBody>"
-
-    def shape(kind: str, said: str) -> str:
-        return f'<p:sp><p:nvSpPr><p:nvPr><p:ph type="{kind}"/></p:nvPr></p:nvSpPr>{text(said)}</p:sp>'
-
-    def links(**targets: str) -> str:
-        return "".join(f'<L Id="{key}" Target="{target}"/>' for key, target in targets.items())
-
-    def row(first: str, second: str, merged: str = "") -> str:
-        return f"<a:tr><a:tc{merged}>{text(first)}</a:tc><a:tc>{text(second)}</a:tc></a:tr>"
-
-    def points(side: str, *values: str) -> str:
-        return f"<c:{side}>{''.join(f'<c:pt><c:v>{value}</c:v></c:pt>' for value in values)}</c:{side}>"
-
-    merged = row("", "600円", ' vMerge="1"')
-    table = f"<a:tbl>{row('型番', '価格')}{row('A-1', '500円')}{merged}</a:tbl>"
-    series = f"<c:ser>{points('tx', '売上')}{points('cat', '4月', '5月')}{points('val', '120', '150')}</c:ser>"
-    parts = {
-        "presentation.xml": '<p:sldIdLst><p:sldId id="9" r:id="b"/><p:sldId id="8" r:id="a"/></p:sldIdLst>',
-        "_rels/presentation.xml.rels": links(a="slides/slide1.xml", b="/ppt/slides/slide2.xml"),
-        "slides/slide1.xml": shape("title", "価格") + shape("body", "税込です。") + shape("sldNum", "2") + table,
-        "slides/_rels/slide1.xml.rels": links(
-            n="../notesSlides/n1.xml", d="../diagrams/data1.xml", c="../charts/chart1.xml"
-        ),
-        "slides/slide2.xml": shape("ctrTitle", "製品の") + f"<p:grpSp>{shape('', '組の中。')}</p:grpSp>",
-        "notesSlides/n1.xml": shape("body", "実物を見せる。"),
-        "charts/chart1.xml": f"<c:title>{text('推移')}</c:title>{series}",
-        "diagrams/data1.xml": f"<dgm:pt>{text('企画')}</dgm:pt>",
-    }
-    with ZipFile(tmp_path / "a.pptx", "w") as archive:
-        for name, part in parts.items():
-            archive.writestr(f"ppt/{name}", f"<x{spaces}>{part}</x>")
-        archive.writestr("docProps/core.xml", "<x><title>PowerPoint プレゼンテーション</title></x>")
-    first, second = read_file(tmp_path / "a.pptx", "a.pptx")
-    assert (first.id_, first.text) == ("a.pptx#page=1", "# 製品の\n\n組の中。\n")
-    assert second.text == (
-        "# 価格\n\n税込です。\n\n| 型番 | 価格 |\n| --- | --- |\n| A-1 | 500円 |\n| A-1 | 600円 |\n\n企画\n\n推移\n\n"
-        "|  | 売上 |\n| --- | --- |\n| 4月 | 120 |\n| 5月 | 150 |\n\n実物を見せる。\n"
+def test_slides_are_read_below_their_titles_with_groups_tables_and_notes(tmp_path: Path) -> None:
+    pptx = pytest.importorskip("pptx")
+    show = pptx.Presentation()
+    show.core_properties.title = "PowerPoint プレゼンテーション"
+    first, second = (show.slides.add_slide(show.slide_layouts[number]) for number in (0, 5))
+    first.shapes.title.text, first.placeholders[1].text = "製品の<案内>", "税込です。"
+    second.shapes.title.text = "価格"
+    second.shapes.add_group_shape().shapes.add_textbox(0, 0, 9, 9).text_frame.text = "組の中。"
+    table = second.shapes.add_table(3, 2, 0, 0, 9, 9).table
+    for y, row in enumerate([("型番", "価格"), ("A-1", "500円"), ("", "600円")]):
+        for x, said in enumerate(row):
+            table.cell(y, x).text = said
+    table.cell(1, 0).merge(table.cell(2, 0))
+    second.notes_slide.notes_text_frame.text = "実物を見せる。"
+    show.save(tmp_path / "a.pptx")
+    one, two = read_file(tmp_path / "a.pptx", "a.pptx")
+    assert (one.id_, one.text) == ("a.pptx#page=1", "# 製品の<案内>\n\n税込です。\n")
+    assert two.text == (
+        "# 価格\n\n組の中。\n\n| 型番 | 価格 |\n| --- | --- |\n| A-1 | 500円 |\n| A-1 | 600円 |\n\n実物を見せる。\n"
     )
-    assert second.metadata["page_label"] == "2"
-    assert "title" not in second.metadata
+    assert two.metadata["page_label"] == "2"
+    assert "title" not in two.metadata
 
 
-def test_what_would_unpack_to_gigabytes_is_not_unpacked(tmp_path: Path) -> None:
-    with ZipFile(tmp_path / "a.docx", "w", ZIP_DEFLATED) as archive, archive.open("word/document.xml", "w") as part:
+@pytest.mark.parametrize("name", ["word/document.xml", "word/media/image1.png"])
+def test_what_would_unpack_to_gigabytes_is_not_unpacked(tmp_path: Path, name: str) -> None:
+    with ZipFile(tmp_path / "a.docx", "w", ZIP_DEFLATED) as archive, archive.open(name, "w") as part:
         for _ in range(300):
             part.write(bytes(2**20))
     with pytest.raises(UnreadableFileError, match="unpacks to more than 256 MB"):
@@ -889,7 +692,7 @@ def test_a_sheet_whose_columns_are_merged_as_a_whole_is_refused(tmp_path: Path) 
 
 @pytest.mark.parametrize("name", ["c.docx", "c.epub", "c.pptx", "c.xlsx"])
 def test_a_damaged_archive_is_an_error_that_names_the_file(tmp_path: Path, name: str) -> None:
-    pytest.importorskip({"c.xlsx": "openpyxl"}.get(name, "bs4"))
+    pytest.importorskip({"c.xlsx": "openpyxl", "c.docx": "mammoth", "c.pptx": "pptx"}.get(name, "bs4"))
     with pytest.raises(UnreadableFileError, match="may be damaged"):
         read_file(write(tmp_path / name, b"PK\x03\x04"), name)
 
@@ -900,6 +703,7 @@ def test_a_damaged_archive_is_an_error_that_names_the_file(tmp_path: Path, name:
         (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "is no text"),
         (b"x" * 10000 + b"\0", "NUL"),
         (rb"{\rtf1\ansi It costs 5 dollars.}", "is RTF"),
+        ("Rain fell.".encode("utf-16-le"), "is no text"),
         (bytes([0xFF, 0x81, 0x8D, 0x1B, 0x02, 0xFE]) * 9, "in no encoding"),
     ],
 )
@@ -907,6 +711,11 @@ def test_what_is_no_text_is_an_error_that_names_the_file(tmp_path: Path, content
     with pytest.raises(UnreadableFileError, match=reason) as error:
         read_file(write(tmp_path / "a.bin", content), "a.bin")
     assert str(tmp_path / "a.bin") in str(error.value)
+
+
+def test_a_mailbox_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableFileError, match=r"a mailbox, .* save it as .*\.eml"):
+        read_file(write(tmp_path / "in.mbox", "From ada@example.jp Wed May  1 09:30:00 2024\n\nHello.\n"), "in.mbox")
 
 
 def test_a_pipe_is_an_error_and_not_waited_for(tmp_path: Path) -> None:
@@ -1016,13 +825,13 @@ def test_an_encrypted_pdf_is_an_error_that_says_so(tmp_path: Path) -> None:
     keys = f"/O <{'41' * 32}> /U <{'42' * 32}> /P -4"
     locked = f"trailer << /ID [<01> <01>] /Encrypt << /Filter /Standard /V 1 /R 2 {keys} >> ".encode()
     file = write(tmp_path / "a.pdf", pdf_bytes(["Secret."]).replace(b"trailer << ", locked))
-    with pytest.raises(UnreadableFileError, match="is encrypted"):
+    with pytest.raises(UnreadableFileError, match="encrypted; save it anew, without a password"):
         read_file(file, "a.pdf")
 
 
 def test_a_damaged_pdf_is_an_error_that_names_the_file(tmp_path: Path) -> None:
     pytest.importorskip("pypdfium2")
-    with pytest.raises(UnreadableFileError, match=r"a\.pdf cannot be read as a PDF"):
+    with pytest.raises(UnreadableFileError, match=r"a\.pdf cannot be read .*damaged"):
         read_file(write(tmp_path / "a.pdf", b"%PDF-1.4 nothing"), "a.pdf")
 
 
@@ -1063,7 +872,7 @@ def test_rows_and_cells_that_nothing_ends_are_ended_by_the_next(tmp_path: Path) 
 def test_a_definition_begins_with_its_term(tmp_path: Path) -> None:
     source = (
         "<dl><dt>Ctrl</dt><dd><p>Draws a line.</p><p>With Shift, too.</p></dd><dt>返品できますか？<dd>はい。"
-        "<dt>Keys:<dd><ul><li>A<li>B</ul><dt>One<dt>Two<dd>Either.</dl>"
+        "<dt>Keys:<dd><ul><li>A<li>B</ul><dt>One</dt><dt>Two<dd>Either.</dl>"
     )
     assert html(tmp_path, source) == (
         "Ctrl: Draws a line.\n\nWith Shift, too.\n\n返品できますか？ はい。\n\n"
@@ -1105,11 +914,6 @@ def test_code_in_html_keeps_its_lines(tmp_path: Path) -> None:
 
 def test_a_page_without_end_tags_keeps_its_text(tmp_path: Path) -> None:
     assert html(tmp_path, "<html><head><title>T</title><body><p>One<p>Two") == "One\n\nTwo\n"
-
-
-def test_a_page_that_no_parser_takes_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UnreadableFileError, match=r"page\.html cannot be read .*may be damaged"):
-        html(tmp_path, "<p>Rain fell.</p><![foo[secret]]>")
 
 
 def test_a_page_that_nests_deeply_is_read(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from llama_index.core.memory import BaseMemory, ChatMemoryBuffer
 from llama_index.core.prompts.mixin import PromptDictType, PromptMixin, PromptMixinType
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import NodeWithScore, QueryBundle
-from llama_index.core.tools import ToolOutput
 
 from llama_pack_densex.answering.citations import plain_answer
 from llama_pack_densex.answering.conversation import ConversationQuery, Query, by_rules
@@ -87,13 +86,6 @@ class _Turn:
         """What is answered: the message, where it stands alone."""
         return QueryBundle(self.query.sentence if self.query.kind == "question" else self.message)
 
-    def sources(self) -> list[ToolOutput]:
-        """The retrieval, as core's chat engines report it."""
-        if self.query.kind != "question":
-            return []
-        asked = {"message": self.query.sentence}
-        return [ToolOutput("retriever", content=str(self.nodes), raw_input=asked, raw_output=self.nodes)]
-
 
 class PropositionChatEngine(BaseChatEngine, PromptMixin):
     """A conversation over an index.
@@ -125,20 +117,19 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
         if chat_history:
             self._memory.set([*chat_history])
         self._nodes: list[NodeWithScore] = []  # what the last answer to a question was made from
-        self._answer = ""
         self.callback_manager = callback_manager if callback_manager is not None else CallbackManager()
 
     @trace_method("chat")
     def chat(self, message: str, chat_history: list[ChatMessage] | None = None) -> AgentChatResponse:
         turn, response = self._begin(message, chat_history, False)
         self._memory.put_messages(self._messages(turn, str(response)))
-        return AgentChatResponse(str(response), turn.sources(), turn.nodes, metadata=response.metadata)
+        return AgentChatResponse(str(response), source_nodes=turn.nodes, metadata=response.metadata)
 
     @trace_method("chat")
     async def achat(self, message: str, chat_history: list[ChatMessage] | None = None) -> AgentChatResponse:
         turn, response = await self._abegin(message, chat_history, False)
         await self._memory.aput_messages(self._messages(turn, str(response)))
-        return AgentChatResponse(str(response), turn.sources(), turn.nodes, metadata=response.metadata)
+        return AgentChatResponse(str(response), source_nodes=turn.nodes, metadata=response.metadata)
 
     @trace_method("chat")
     def stream_chat(self, message: str, chat_history: list[ChatMessage] | None = None) -> StreamingChatResponse:
@@ -155,9 +146,7 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
             finally:
                 self._memory.put_messages(self._messages(turn, shown))
 
-        return StreamingChatResponse(
-            sources=turn.sources(), chat_stream=stream(), source_nodes=turn.nodes, metadata=response.metadata
-        )
+        return StreamingChatResponse(chat_stream=stream(), source_nodes=turn.nodes, metadata=response.metadata)
 
     @trace_method("chat")
     async def astream_chat(self, message: str, chat_history: list[ChatMessage] | None = None) -> StreamingChatResponse:
@@ -175,9 +164,7 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
             finally:
                 await self._memory.aput_messages(self._messages(turn, shown))
 
-        return StreamingChatResponse(
-            sources=turn.sources(), achat_stream=stream(), source_nodes=turn.nodes, metadata=response.metadata
-        )
+        return StreamingChatResponse(achat_stream=stream(), source_nodes=turn.nodes, metadata=response.metadata)
 
     def reset(self) -> None:
         self._memory.reset()
@@ -214,9 +201,8 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
     def _turn(self, message: str, query: Query, history: Sequence[ChatMessage]) -> _Turn:
         if query.kind != "conversation":
             return _Turn(message, query)
-        told = [(one.role.value, str(one.content or "")) for one in history[-_READ:]]
-        # footnotes of older answers lead elsewhere by now
-        said = [f"{role}: {text if text == self._answer else plain_answer(text)}" for role, text in told]
+        # without the footnotes of answers, of which older ones lead elsewhere by now
+        said = [f"{one.role.value}: {plain_answer(str(one.content or ''))}" for one in history[-_READ:]]
         return _Turn(message, query, self._nodes, "\n".join(said))
 
     def _answering(self, streaming: bool) -> SourcedSynthesizer:
@@ -228,7 +214,7 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
         if not text.strip():  # the LLM failed, or was stopped, before it said anything
             return []
         if turn.query.kind == "question":
-            self._nodes, self._answer = turn.nodes, text.strip()
+            self._nodes = turn.nodes
         return [
             ChatMessage(content=turn.message, role=MessageRole.USER),
             ChatMessage(content=text.strip(), role=MessageRole.ASSISTANT),

@@ -15,7 +15,7 @@ from llama_pack_densex.propositionizers.base import Passage
 from llama_pack_densex.propositionizers.checks import check_propositions
 from llama_pack_densex.propositionizers.language import detect_language, on_one_line, telling_words, tokenize
 from llama_pack_densex.propositionizers.sentences import find_regions, segment
-from llama_pack_densex.retrieval.context import Budget, Fact, assemble_context, count_words, rank_facts
+from llama_pack_densex.retrieval.context import Fact, PropositionContextPostprocessor, count_words, rank_facts
 from llama_pack_densex.retrieval.hits import MatchedUnit
 from llama_pack_densex.retrieval.trust import LanguageTrust, trust_in
 
@@ -120,7 +120,8 @@ def extract(question: str, nodes: Sequence[NodeWithScore], words: int = ANSWER_W
             taken += length
             paragraphs.setdefault(fact.source.node.node_id, []).append(fact)
     if not paragraphs and nodes:
-        first = [*assemble_context(nodes[:1], "passages", Budget(words)), nodes[0]][0]
+        shortened = PropositionContextPostprocessor(mode="passages", budget=words).postprocess_nodes([nodes[0]])
+        first = [*shortened, nodes[0]][0]
         return f"{without_footnotes(first.node.get_content()).strip()}[^1]"
     return "\n\n".join(_paragraph(facts, numbers[node_id]) for node_id, facts in paragraphs.items())
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from inspect import signature
@@ -13,7 +12,6 @@ from typing import Any, Literal
 
 from llama_index.core.base.response.schema import RESPONSE_TYPE, AsyncStreamingResponse, Response, StreamingResponse
 from llama_index.core.callbacks import CallbackManager
-from llama_index.core.callbacks.schema import CBEventType, EventPayload
 from llama_index.core.indices.prompt_helper import PromptHelper
 from llama_index.core.instrumentation import get_dispatcher  # type: ignore[attr-defined]
 from llama_index.core.instrumentation.events.synthesis import SynthesizeEndEvent, SynthesizeStartEvent
@@ -148,10 +146,12 @@ class SourcedSynthesizer(BaseSynthesizer):
         conversation: str = "",
         **response_kwargs: Any,
     ) -> RESPONSE_TYPE:
-        with self._synthesizing(query, nodes, conversation) as (asked, ended):
-            about = [*nodes, *(additional_source_nodes or [])], asked.metadata
-            pieces = self._stream(asked, response_kwargs)
-            return ended(StreamingResponse(pieces, *about) if self._streaming else Response("".join(pieces), *about))
+        asked = self._begin(query, nodes, conversation)
+        about = [*nodes, *(additional_source_nodes or [])], asked.metadata
+        pieces = self._stream(asked, response_kwargs)
+        made = StreamingResponse(pieces, *about) if self._streaming else Response("".join(pieces), *about)
+        dispatcher.event(SynthesizeEndEvent(query=query, response=made))
+        return made
 
     async def asynthesize(
         self,
@@ -161,12 +161,15 @@ class SourcedSynthesizer(BaseSynthesizer):
         conversation: str = "",
         **response_kwargs: Any,
     ) -> RESPONSE_TYPE:
-        with self._synthesizing(query, nodes, conversation) as (asked, ended):
-            about = [*nodes, *(additional_source_nodes or [])], asked.metadata
-            pieces = self._astream(asked, response_kwargs)
-            if self._streaming:
-                return ended(AsyncStreamingResponse(pieces, *about))
-            return ended(Response("".join([piece async for piece in pieces]), *about))
+        asked = self._begin(query, nodes, conversation)
+        about = [*nodes, *(additional_source_nodes or [])], asked.metadata
+        pieces = self._astream(asked, response_kwargs)
+        if self._streaming:
+            made: RESPONSE_TYPE = AsyncStreamingResponse(pieces, *about)
+        else:
+            made = Response("".join([piece async for piece in pieces]), *about)
+        dispatcher.event(SynthesizeEndEvent(query=query, response=made))
+        return made
 
     def get_response(self, query_str: str, text_chunks: Sequence[str], **response_kwargs: Any) -> Any:
         response = self.synthesize(query_str, _as_nodes(text_chunks), **response_kwargs)
@@ -183,27 +186,14 @@ class SourcedSynthesizer(BaseSynthesizer):
         given = self._given | {key: prompts[key] for key in self._defaults if key in prompts}
         self._given = {key: prompt for key, prompt in given.items() if prompt != self._defaults[key]}
 
-    @contextmanager
-    def _synthesizing(
-        self, query: QueryType, nodes: list[NodeWithScore], conversation: str
-    ) -> Iterator[tuple[Asked, Callable[[RESPONSE_TYPE], RESPONSE_TYPE]]]:
-        """Begin an answer, and tell LlamaIndex's callbacks and instrumentation of it."""
+    def _begin(self, query: QueryType, nodes: list[NodeWithScore], conversation: str) -> Asked:
+        dispatcher.event(SynthesizeStartEvent(query=query))
         bundle = QueryBundle(query) if isinstance(query, str) else query
         fixed = by_rules(bundle.query_str)
         is_fixed = fixed.reply and not nodes and not conversation
         asked = Asked.of_fixed(fixed) if is_fixed else self._ask(bundle, nodes, conversation)
         asked.metadata.update({found.node.node_id: found.node.metadata for found in nodes})
-        dispatcher.event(SynthesizeStartEvent(query=query))
-        with self._callback_manager.event(
-            CBEventType.SYNTHESIZE, payload={EventPayload.QUERY_STR: bundle.query_str}
-        ) as event:
-
-            def ended(response: RESPONSE_TYPE) -> RESPONSE_TYPE:
-                event.on_end(payload={EventPayload.RESPONSE: response})
-                dispatcher.event(SynthesizeEndEvent(query=query, response=response))
-                return response
-
-            yield asked, ended
+        return asked
 
     def _stream(self, asked: Asked, kwargs: dict[str, Any]) -> Generator[str, None, None]:
         if asked.prompt is not None:

@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import wraps
 from importlib.metadata import version as installed_version
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Literal
 
 import typer
 
-from llama_pack_densex.cli.output import argument, one_line, print_json, session, waiting, write
+from llama_pack_densex.cli.output import one_line, print_json, session, waiting, write
 
 _KINDS = "llm, sentence, recorded:FILE or seq2seq[:MODEL]"
-_KIND = r"llm|sentence|recorded:.+|seq2seq(:.+)?"
-_MODES = ("recursive", "auto_merging")
-_CONTEXTS = ("propositions+passages", "propositions", "passages", "window")
-_STATUSES = ("ok", "repaired", "fallback")
-_STRICTNESS = ("off", "flag", "repair")
-_PAGE = 10  # passages that are shown: some screens
 _UNITS = ("proposition", "sentence", "passage", "question")
-_LEAST_SAMPLE = 5
+_CONTEXTS = "propositions+passages, propositions, passages, window"
 _MODELS = ("llm", "query_llm", "reader_model", "judge_model", "embed_model")
 
 app = typer.Typer(
@@ -80,25 +73,10 @@ def _option(usage: str, help: str, **more: Any) -> Any:
     return typer.Option(*names, metavar=metavar, help=help, **more)
 
 
-def _choice(usage: str, names: Sequence[str], help: str) -> Any:
-    """An option that takes names, one of them or several."""
-    known = "|".join(map(re.escape, names)).replace("_", "[-_]")  # auto-merging too
-    return _checked(usage, known, f"one of {', '.join(names)}", help)
-
-
-def _made_by(help: str) -> Any:
-    """An option that takes what makes propositions."""
-    return _checked("KIND", _KIND, _KINDS, f"{_KINDS}. {help}")
-
-
-def _checked(usage: str, known: str, said: str, help: str) -> Any:
-    def check(value: Any) -> Any:
-        for one in [value] if isinstance(value, str) else value or ():
-            if not re.fullmatch(known, one):
-                raise typer.BadParameter(f"{one!r} is not {said}")
-        return value
-
-    return _option(usage, help, callback=check)
+def _unit(name: str) -> str:
+    if name not in _UNITS:
+        raise typer.BadParameter(f"{name!r} is not one of {', '.join(_UNITS)}")
+    return name
 
 
 def _llm(usage: str, what: str, remark: str = "") -> Any:
@@ -112,84 +90,51 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-_HELP_MODE = f"How propositions lead to passages: {' or '.join(_MODES)}."
-_HELP_EMBED_MODEL = (
-    'Embedding model: PROVIDER:NAME, a folder, "minilm" (English), a retriever as "contriever" or "ruri" '
-    '(see docs/search.md), or "none" to search by words.'
-)
-_DEFAULT_EMBED_MODEL = "multilingual-e5-small if it is on this machine, else none."
-_HELP_COSINE = 'PROVIDER:NAME, a folder, or "minilm" (English). Default: multilingual-e5-small if it is here.'
-_HELP_PRICES = (
-    "Prices beside, or in place of, the package's own, in dollars for a million tokens: JSON such as "
-    '{"gpt-4o-mini": {"input": 0.15, "output": 0.6}}.'
-)
-_HELP_TO = (
-    "The index's folder, made if it is not there; or a vector store: chroma://, qdrant://, milvus://, postgresql:// or "
-    "faiss://, see docs/stores.md."
-)
+_HELP_MODE = "How propositions lead to passages: recursive or auto_merging."
+_HELP_EMBED = 'PROVIDER:NAME, a folder, "minilm" (English), "contriever", "ruri" (docs/search.md), or "none": by words.'
+_DEFAULT_EMBED = "multilingual-e5-small if it is here, else none."
+_HELP_PRICES = 'JSON of prices of your own, in $ for a million tokens: {"gpt-4o-mini": {"input": 0.15, "output": 0.6}}.'
+_HELP_TO = "The index's folder, or a store: chroma://, qdrant://, milvus://, postgresql://, faiss:// (docs/stores.md)."
 _HELP_UNITS = f"Units to search: {', '.join(_UNITS)}; any number of times. Default: the index's; at first all."
-_HELP_QUESTIONS = (
-    "Have the LLM write questions that each passage answers too, by which it is found: for half the price of the "
-    "propositions again."
-)
+_HELP_QUESTIONS = "Have the LLM write questions too, by which passages are found; for half the price again."
 _HELP_STRICTNESS = "Propositions that checks find fault with: flag (the default), repair (ask once more), or off."
-_HELP_OF_INDEX = f"{_HELP_EMBED_MODEL} Default: the index's; at first {_DEFAULT_EMBED_MODEL}"
 
+Status = Literal["ok", "repaired", "fallback"]
 Paths = Annotated[list[Path], typer.Argument(help="Folders, files (text, HTML, PDF, ...), datasets.", metavar="PATH")]
 Place = Annotated[str, typer.Argument(help="The index's folder, or its store's URL.", metavar="DIR|URL")]
 Folder = Annotated[Path, typer.Argument(help="The index's folder.", metavar="DIR")]
 Json = Annotated[bool, _option("--json", "Print JSON.")]
-Mode = Annotated[str | None, _choice("MODE", _MODES, f"{_HELP_MODE} Default: the index's; at first recursive.")]
-EmbedModel = Annotated[str | None, _option("MODEL", _HELP_OF_INDEX)]
-PropositionLLM = Annotated[
-    str | None, _llm("", "What makes propositions", '; "none" for sentences. Default: gpt-4o-mini')
-]
+ModeName = Literal["recursive", "auto_merging", "auto-merging"]
+ContextMode = Literal["propositions+passages", "propositions", "passages", "window"]
+Mode = Annotated[ModeName | None, _option("MODE", f"{_HELP_MODE} Default: the index's; at first recursive.")]
+EmbedModel = Annotated[str | None, _option("MODEL", f"{_HELP_EMBED} Default: the index's; at first {_DEFAULT_EMBED}")]
+PropositionLLM = Annotated[str | None, _llm("", "Makes propositions", '; "none": sentences. Default: gpt-4o-mini')]
 ApiBase = Annotated[str | None, _option("URL", "Where openai-like: or ollama: models are served.")]
-Granularity = Annotated[list[str] | None, _choice("UNIT", _UNITS, _HELP_UNITS)]
+Granularity = Annotated[list[str] | None, _option("UNIT", _HELP_UNITS, parser=_unit)]
 Questions = Annotated[bool | None, _option("--questions", _HELP_QUESTIONS)]
-Strictness = Annotated[str | None, _choice("HOW", _STRICTNESS, _HELP_STRICTNESS)]
-MaxConcurrency = Annotated[
-    int | None, _option("", "Requests to the LLM at a time. Default: 8, or what the rates below take.", min=1)
-]
+Strictness = Annotated[Literal["off", "flag", "repair"] | None, _option("HOW", _HELP_STRICTNESS)]
+MaxConcurrency = Annotated[int | None, _option("", "Requests at a time. Default: 8, or what the rates take.", min=1)]
 RequestsPerMinute = Annotated[float | None, _option("", "What the LLM's provider allows.", min=0.001)]
 TokensPerMinute = Annotated[float | None, _option("", "What the LLM's provider allows.", min=1)]
-MaxCost = Annotated[float | None, _option("", "US dollars to stop at; what was paid for is kept.", min=0)]
+MaxCost = Annotated[float | None, _option("", "US dollars that each LLM stops at; what was paid for is kept.", min=0)]
 Prices = Annotated[Path | None, _option("FILE", _HELP_PRICES)]
-Include = Annotated[
-    list[str] | None, _option("GLOB", "Read files of this name or path too, though they are code or data: '*.csv'.")
-]
-Exclude = Annotated[
-    list[str] | None, _option("GLOB", "Leave out files or folders of this name or path: 'drafts', 'notes/*.txt'.")
-]
-QueryLLM = Annotated[
-    str | None, _llm("--query-llm", "What answers", '; "none" quotes. Default: gpt-4o-mini with a key')
-]
+Include = Annotated[list[str] | None, _option("GLOB", "Read such files too, though they are code or data: '*.csv'.")]
+Exclude = Annotated[list[str] | None, _option("GLOB", "Leave out such files and folders: 'drafts', 'notes/*.txt'.")]
+QueryLLM = Annotated[str | None, _llm("--query-llm", "Answers", '; "none" quotes. Default: gpt-4o-mini with a key')]
 TopK = Annotated[int | None, _option("", "Passages to retrieve. Default: the index's, at first 4.", min=1)]
-Filters = Annotated[
-    list[str] | None, _option("--filter K=V", "Search where key=value in the metadata; !=, >=, <=, >, < too.")
-]
+Filters = Annotated[list[str] | None, _option("--filter K=V", "Where it holds in the metadata; !=, >=, <=, >, < too.")]
 ReaderModel = Annotated[str | None, _option("NAME", "Such a model that answers from each context, for EM and F1.")]
 JudgeModel = Annotated[str | None, _option("NAME", "Such a model that judges the answers by the RAG triad.")]
 TruLens = Annotated[Path | None, _option("FILE", "Have TruLens judge, and record it in this SQLite file.")]
-MaxCostEach = Annotated[
-    float | None, _option("", "US dollars that each use of an LLM stops at. With --out, replies stay.", min=0)
-]
-Out = Annotated[
-    Path | None, _option("DIR", "For report.json, .csv and .html; embeddings and replies are kept there too.")
-]
+Out = Annotated[Path | None, _option("DIR", "For report.json, .csv and .html; embeddings and replies are kept there.")]
 Language = Annotated[str | None, _option("CODE", 'Of the questions: "en", "ja", ... Default: told from them.')]
 Limit = Annotated[int | None, _option("N", "Take the first N questions.", min=1)]
-Strict = Annotated[
-    bool, _option("--strict/--skip-unreadable", "Refuse files that cannot be read; else a warning names them.")
-]
+Strict = Annotated[bool, _option("--strict/--skip-unreadable", "Refuse files that cannot be read, or name them.")]
+Version = Annotated[bool, _option("--version", "Print the version.", callback=_print_version, is_eager=True)]
 
 
 @app.callback()
-def main(
-    version: Annotated[
-        bool, _option("--version", "Print the version.", callback=_print_version, is_eager=True)
-    ] = False,
-) -> None:
+def main(version: Version = False) -> None:
     pass
 
 
@@ -197,9 +142,7 @@ def main(
 def index(
     paths: Paths,
     to: Annotated[str, _option("--to DIR|URL", _HELP_TO)],
-    propositionizer: Annotated[
-        str | None, _made_by("Default: what made the index; at first llm if there is an API key.")
-    ] = None,
+    propositionizer: Annotated[str | None, _option("KIND", f"{_KINDS}. Default: the index's; with a key llm.")] = None,
     mode: Mode = None,
     embed_model: EmbedModel = None,
     llm: PropositionLLM = None,
@@ -223,24 +166,16 @@ def index(
     ingestion_report.json: after a stop, the same command goes on where it was. With a URL there is no such folder:
     documents that were whole are in the store, the others are asked for again.
     """
-    from llama_pack_densex.cli.choices import Choices
-    from llama_pack_densex.cli.ingest import index_paths
+    from llama_pack_densex.cli.ingest import Choices, index_paths
 
-    choices = Choices.of(locals())
-    for_llm = [*choices.limits, *(["llm"] if llm is not None else [])]
-    hands_over = llm is not None and (propositionizer or "").startswith("seq2seq")
-    if for_llm and propositionizer not in (None, "llm") and not hands_over:
-        raise typer.BadParameter("it is for --propositionizer llm", param_hint=f"--{for_llm[0].replace('_', '-')}")
-    if not index_paths(paths, to, choices):
+    if not index_paths(paths, to, Choices.of(locals())):
         raise typer.Exit(1)
 
 
 @_command()
 def estimate(
     paths: Paths,
-    to: Annotated[
-        Path | None, _option("--to DIR", "An index's folder: its documents and replies do not count.")
-    ] = None,
+    to: Annotated[Path | None, _option("--to DIR", "An index: its documents and replies do not count.")] = None,
     llm: Annotated[str, _llm("", "What makes propositions", '; "none" for sentences')] = "gpt-4o-mini",
     api_base: ApiBase = None,
     embed_model: EmbedModel = None,
@@ -253,21 +188,14 @@ def estimate(
     prices: Prices = None,
     include: Include = None,
     exclude: Exclude = None,
-    sample: Annotated[
-        int, _option("N", "Really ask for N passages, and correct the estimate by them; costs money.")
-    ] = 0,
+    sample: Annotated[int, _option("N", "Really ask for N passages, to correct the rest; costs money.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Tell what indexing will take: requests, tokens, money, time, and how many nodes there will be.
 
     No request is made but those of a sample.
     """
-    if sample and sample < _LEAST_SAMPLE:
-        raise typer.BadParameter(f"it must be 0, or {_LEAST_SAMPLE} or more", param_hint="--sample")
-    if sample and llm == "none":
-        raise typer.BadParameter("without an LLM there is nothing to ask for", param_hint="--sample")
-    from llama_pack_densex.cli.choices import Choices
-    from llama_pack_densex.cli.ingest import estimate_paths, print_estimate
+    from llama_pack_densex.cli.ingest import Choices, estimate_paths, print_estimate
 
     found = estimate_paths(paths, to, Choices.of(locals()), sample)
     print_json(found) if as_json else print_estimate(found)
@@ -282,25 +210,28 @@ def query(
     api_base: ApiBase = None,
     filters: Filters = None,
     mode: Mode = None,
-    context: Annotated[
-        str | None, _choice("CONTEXT", _CONTEXTS, f"What an LLM reads, to be shown as well: {', '.join(_CONTEXTS)}.")
-    ] = None,
-    rerank: Annotated[
-        str | None, _option("MODEL", "A cross-encoder to score what was found: a name or folder.")
-    ] = None,
+    context: Annotated[ContextMode | None, _option("CONTEXT", f"Show what an LLM reads: {_CONTEXTS}.")] = None,
+    rerank: Annotated[str | None, _option("MODEL", "A cross-encoder to score what was found.")] = None,
     as_json: Json = False,
 ) -> None:
     """Answer a question from an index, and show the passages and the propositions that found them."""
     if not question.strip():
         raise typer.BadParameter("it is blank", param_hint="QUESTION")
     from llama_pack_densex.cli.places import IndexPlace
-    from llama_pack_densex.cli.results import answer_question, make_reranker, metadata_filters, print_answer
+    from llama_pack_densex.cli.results import answer_question, metadata_filters, print_answer
 
     with waiting("Searching"):
-        reranker = None if rerank is None else make_reranker(argument(rerank))
+        reranker = None
+        if rerank is not None:
+            from llama_index.core.postprocessor import SentenceTransformerRerank
+
+            from llama_pack_densex.evaluation.runs import require
+
+            require("sentence_transformers", "sentence-transformers", "--rerank", "huggingface")
+            reranker = SentenceTransformerRerank(model=rerank, trust_remote_code=False)
         pack = IndexPlace.of(place).open_to_ask(query_llm=query_llm, mode=mode, context=context, reranker=reranker)
         chosen = metadata_filters(pack, filters)
-        answer = answer_question(pack, argument(question), top_k, chosen, cast(Any, context))
+        answer = answer_question(pack, question, top_k, chosen, context)
     advice = " (for a written one name an LLM with --query-llm, or set OPENAI_API_KEY)" if query_llm is None else ""
     print_json(answer) if as_json else print_answer(answer, advice)
 
@@ -351,12 +282,8 @@ def serve(
     place: Place,
     host: Annotated[str, _option("", "The address to listen on; others' with a token only.")] = "127.0.0.1",
     port: Annotated[int, _option("", "The port; 0 for any that is free.", min=0, max=65_535)] = 8000,
-    token: Annotated[
-        str | None, _option("TOKEN", "What requests must bring, and the page asks for.", envvar="DENSEX_TOKEN")
-    ] = None,
-    allow_host: Annotated[
-        list[str] | None, _option("NAME", "A name that the server is called by, besides localhost and addresses.")
-    ] = None,
+    token: Annotated[str | None, _option("TOKEN", "What requests must bring.", envvar="DENSEX_TOKEN")] = None,
+    allow_host: Annotated[list[str] | None, _option("NAME", "A name of the server besides localhost.")] = None,
     rate: Annotated[float | None, _option("", "Requests a minute; 0: any. With a token, 240.", min=0)] = None,
     query_llm: QueryLLM = None,
     api_base: ApiBase = None,
@@ -369,9 +296,8 @@ def serve(
         with waiting("Opening the index"):
             where = IndexPlace.of(place)
             pack = where.open_to_ask(query_llm=query_llm)
-            allowed, path = allow_host or (), Path(where.name)
-            name = (path.resolve() if path.name in ("", "..") else path).name or "densex"
-            web = make_app(pack, token, hosts=allowed, requests_per_minute=rate, name=name)
+            name = Path(where.name).resolve().name
+            web = make_app(pack, token, hosts=allow_host or (), requests_per_minute=rate, name=name)
         serve_app(web, listening, lambda url: typer.echo(f"Serving {where.name} on {url} (Ctrl-C stops)"))
 
 
@@ -380,19 +306,16 @@ def inspect(
     place: Place,
     passage: Annotated[str | None, _option("ID", "Show this passage only; the beginning of its id will do.")] = None,
     documents: Annotated[list[str] | None, _option("--document ID", "Show this document; any number of times.")] = None,
-    status: Annotated[str | None, _choice("STATUS", _STATUSES, f"Of this status: {', '.join(_STATUSES)}.")] = None,
+    status: Annotated[Status | None, _option("STATUS", "Of this status: ok, repaired, fallback.")] = None,
     search: Annotated[str, _option("TEXT", "Where this is in the passage or its units.")] = "",
-    findings: Annotated[
-        bool, _option("--findings", "With propositions that checks found something wrong with.")
-    ] = False,
-    limit: Annotated[int, _option("N", "Passages to show; 0 for all.", min=0)] = _PAGE,
+    findings: Annotated[bool, _option("--findings", "Where checks found something wrong.")] = False,
+    limit: Annotated[int, _option("N", "Passages to show; 0 for all.", min=0)] = 10,
     as_json: Json = False,
 ) -> None:
     """Show an index's passages with their propositions and statuses."""
     from llama_pack_densex.cli.results import inspect_index, print_inspection
 
-    wanted = [argument(document) for document in documents or ()]
-    inspection = inspect_index(place, passage, wanted, status, argument(search), limit or None, findings)
+    inspection = inspect_index(place, passage, documents or (), status, search, limit or None, findings)
     print_json(inspection) if as_json else print_inspection(inspection)
 
 
@@ -418,16 +341,14 @@ def delete(
     from llama_pack_densex.cli.results import delete_documents, print_deletion
 
     with waiting("Deleting"):
-        done = delete_documents(place, [argument(document) for document in documents], purge)
+        done = delete_documents(place, documents, purge)
     print_json(done) if as_json else print_deletion(done, purge)
 
 
 @_command()
 def demo(
-    data: Annotated[
-        Path | None, _option("DIR", "The repository's data folder. Default: the one beside the package.")
-    ] = None,
-    mode: Annotated[str, _choice("MODE", _MODES, _HELP_MODE)] = "recursive",
+    data: Annotated[Path | None, _option("DIR", "The repository's folder of data, if it is elsewhere.")] = None,
+    mode: Annotated[ModeName, _option("MODE", _HELP_MODE)] = "recursive",
 ) -> None:
     """Index the repository's documents in memory, answer four questions, and count how many of 60 it can answer.
 
@@ -441,9 +362,7 @@ def demo(
 @_command()
 def check(
     folder: Folder,
-    repair: Annotated[
-        bool, _option("--repair", "Mend what can be mended; remove, and list, documents that are not whole.")
-    ] = False,
+    repair: Annotated[bool, _option("--repair", "Mend it; documents that are not whole are removed.")] = False,
     as_json: Json = False,
 ) -> None:
     """Check an index: its links, its documents, its embeddings, its lexical side.
@@ -477,20 +396,16 @@ def compare(
         Path,
         typer.Argument(help="SQuAD's JSON, a BEIR folder, ... (docs/evaluation.md), or questions.", metavar="DATASET"),
     ],
-    documents: Annotated[
-        Path | None, _option("PATH", "Where DATASET has questions alone: a folder, or a corpus as TSV.")
-    ] = None,
-    strategies: Annotated[
-        str | None, _option("NAMES", "Names, as densex,vector-256,sentence-window. Default: all.")
-    ] = None,
-    embed_model: Annotated[str | None, _option("MODEL", f"{_HELP_EMBED_MODEL} Default: {_DEFAULT_EMBED_MODEL}")] = None,
-    propositionizer: Annotated[str | None, _made_by("Default: none; what needs propositions is left out.")] = None,
+    documents: Annotated[Path | None, _option("PATH", "A folder or TSV, if DATASET has questions alone.")] = None,
+    strategies: Annotated[str | None, _option("NAMES", "As densex,vector-256,bm25. Default: all.")] = None,
+    embed_model: Annotated[str | None, _option("MODEL", f"{_HELP_EMBED} Default: {_DEFAULT_EMBED}")] = None,
+    propositionizer: Annotated[str | None, _option("KIND", f"{_KINDS}. Default: no propositions.")] = None,
     llm: Annotated[str | None, _llm("", "Of propositions (--propositionizer llm) and contextual headers")] = None,
     reader_model: ReaderModel = None,
     judge_model: JudgeModel = None,
     trulens: TruLens = None,
     api_base: ApiBase = None,
-    max_cost: MaxCostEach = None,
+    max_cost: MaxCost = None,
     out: Out = None,
     language: Language = None,
     limit: Limit = None,
@@ -498,22 +413,20 @@ def compare(
     """Compare ways of retrieving, LlamaIndex's and ours, on a dataset or on your own documents and questions."""
     if judge_model and not reader_model:
         raise typer.BadParameter("it needs --reader-model", param_hint="--judge-model")
-    from llama_pack_densex.cli.choices import Choices
-    from llama_pack_densex.cli.compare import by_language, print_report, said_once, shown_progress
+    from llama_pack_densex.cli.compare import by_language, print_report, shown_progress
+    from llama_pack_densex.cli.ingest import Choices
     from llama_pack_densex.evaluation.compare import compare as run
     from llama_pack_densex.evaluation.datasets import read_dataset
-    from llama_pack_densex.evaluation.strategies import resolve_strategies
     from llama_pack_densex.llm.names import OPENAI_MODEL, named_llm
 
     names = None if strategies is None else [name.strip() for name in strategies.split(",") if name.strip()]
-    resolve_strategies(names)  # says now what is wrong with them
     if propositionizer == "llm":
         llm = llm or OPENAI_MODEL
     models = {"llm": llm, "reader_llm": reader_model, "judge_llm": judge_model}
     llms: dict[str, Any] = {use: named_llm(name) for use, name in models.items() if name not in (None, "none")}
     made = None if propositionizer is None else Choices.of(locals()).make_propositionizer()
     for each, folder in by_language(dataset, language, out):
-        with shown_progress() as tell, said_once("llama_pack_densex.index.state"):
+        with shown_progress() as tell:
             name = None if each == language else f"{dataset.stem} ({each})"
             report = run(
                 read_dataset(dataset, documents, name=name, language=each, max_questions=limit),
@@ -540,11 +453,9 @@ def evaluate(
     judge_model: JudgeModel = None,
     trulens: TruLens = None,
     api_base: ApiBase = None,
-    max_cost: MaxCostEach = None,
+    max_cost: MaxCost = None,
     out: Out = None,
-    estimate: Annotated[
-        bool, _option("--estimate", "Tell what would be asked, and what that costs; ask nothing.")
-    ] = False,
+    estimate: Annotated[bool, _option("--estimate", "Ask nothing; tell what that would cost.")] = False,
     language: Language = None,
     limit: Limit = None,
     top_k: TopK = None,
@@ -554,13 +465,13 @@ def evaluate(
 
     Ends with exit code 1 where all of something failed that an LLM was asked for.
     """
-    from llama_pack_densex.cli.evaluate import evaluate_index
+    from llama_pack_densex.cli.compare import evaluate_index
     from llama_pack_densex.cli.places import IndexPlace
 
     models = {"answers": query_llm, "reader": reader_model, "judge": judge_model}
-    options = {"similarity_top_k": top_k, "trulens": trulens, "max_questions": limit}
+    options = {"trulens": trulens, "max_questions": limit}
     where = IndexPlace.of(place)
-    if not evaluate_index(where, questions, language, models, options, out, max_cost, estimate, as_json):
+    if not evaluate_index(where, questions, language, models, top_k, options, out, max_cost, estimate, as_json):
         raise typer.Exit(1)
 
 
@@ -583,13 +494,9 @@ def score(
 def score_propositions_(
     predicted: Annotated[str, _option("FILE|KIND", f"A recorded file (JSONL), or what is to make them: {_KINDS}.")],
     reference: Annotated[Path, _option("FILE", "A recorded file: title, text and propositions, a passage a line.")],
-    embed_model: Annotated[str | None, _option("MODEL", f"For the cosine of two propositions: {_HELP_COSINE}")] = None,
-    bert_score: Annotated[
-        str | None, _option("MODEL", "For BERTScore instead: roberta-large (the paper's), a folder.")
-    ] = None,
-    num_layers: Annotated[
-        int | None, _option("N", "The layer for BERTScore. Default: bert-score's own choice.", min=1)
-    ] = None,
+    embed_model: Annotated[str | None, _option("MODEL", f"For cosines: {_HELP_EMBED}")] = None,
+    bert_score: Annotated[str | None, _option("MODEL", "For BERTScore instead: roberta-large (the paper's).")] = None,
+    num_layers: Annotated[int | None, _option("N", "BERTScore's layer, if not its own choice.", min=1)] = None,
     as_json: Json = False,
 ) -> None:
     """Score propositions against others of the same passages: precision, recall and F1 of two sets, as in the paper.
@@ -598,14 +505,11 @@ def score_propositions_(
     """
     if bert_score is not None and embed_model is not None:
         raise typer.BadParameter("give one of --embed-model and --bert-score", param_hint="--bert-score")
-    is_file = Path(predicted).exists()
-    if not is_file and not re.fullmatch(_KIND, predicted):
-        raise typer.BadParameter(f"{predicted!r} is no file, and not {_KINDS}", param_hint="--predicted")
-    from llama_pack_densex.cli.choices import Choices
     from llama_pack_densex.cli.compare import print_proposition_scores
+    from llama_pack_densex.cli.ingest import Choices
     from llama_pack_densex.evaluation import BertScoreSimilarity, EmbeddingSimilarity, score_propositions
 
-    source = Path(predicted) if is_file else Choices(predicted).make_propositionizer()
+    source = Path(predicted) if Path(predicted).exists() else Choices(predicted).make_propositionizer()
     with waiting("Scoring"):
         by_bert = bert_score and BertScoreSimilarity(bert_score, num_layers)
         report = score_propositions(source, reference, by_bert or EmbeddingSimilarity(embed_model))
@@ -620,9 +524,7 @@ def export_requests(
     llm: PropositionLLM = None,
     mode: Mode = None,
     questions: Questions = None,
-    requests_per_file: Annotated[
-        int, _option("N", "Fewer where the service has too many tokens queued.", min=1, max=50_000)
-    ] = 50_000,
+    requests_per_file: Annotated[int, _option("N", "Fewer for a small queue.", min=1, max=50_000)] = 50_000,
     prices: Prices = None,
     include: Include = None,
     exclude: Exclude = None,
@@ -634,17 +536,10 @@ def export_requests(
 
     Nothing is asked and no key is needed. The files hold the documents' text, and only you can read them.
     """
-    from llama_pack_densex.cli.batch import export_paths, print_export
-    from llama_pack_densex.cli.choices import Choices
+    from llama_pack_densex.cli.ingest import Choices, export_paths, print_export
 
-    choices = Choices.of(locals())
-    report = export_paths(paths, to, out, choices, requests_per_file, force)
-    globs = (("--include", choices.include), ("--exclude", choices.exclude))
-    options = [part for option, some in globs for glob in some for part in (option, glob)]
-    options += ["--strict"] if strict else []
-    options += ["--mode", mode] if mode else []
-    options += ["--questions"] if questions else []
-    print_json(report) if as_json else print_export(report, [*map(str, paths), *options])
+    report = export_paths(paths, to, out, Choices.of(locals()), requests_per_file, force)
+    print_json(report) if as_json else print_export(report)
 
 
 @_command(batch, "import")
@@ -662,7 +557,7 @@ def import_(
     Lines that cannot be used are counted; densex index asks for them directly. A file that is imported twice changes
     nothing. Ends with exit code 1 where no line can be used.
     """
-    from llama_pack_densex.cli.batch import import_files, print_import
+    from llama_pack_densex.cli.ingest import import_files, print_import
 
     report = import_files(files, to, prices)
     print_json(report) if as_json else print_import(report, str(to))

@@ -7,7 +7,7 @@ import sys
 
 from llama_pack_densex.answering.chat import PropositionChatEngine
 from llama_pack_densex.answering.citations import name_of
-from llama_pack_densex.cli.output import argument, message_of, plain, print_error, write
+from llama_pack_densex.cli.output import message_of, plain, print_error, write
 
 _HELP = "/sources shows what the last answer cites, /reset begins a new conversation, /quit ends."
 
@@ -20,12 +20,7 @@ def talk(engine: PropositionChatEngine) -> bool:
 
     Returns:
         Whether every question could be asked.
-
-    Raises:
-        OSError: There is no standard input.
     """
-    if sys.stdin is None:
-        raise OSError("questions are read from standard input, and that is closed")
     is_terminal = sys.stdin.isatty()
     citations: list[dict[str, object]] = []
     could_ask = True
@@ -35,7 +30,7 @@ def talk(engine: PropositionChatEngine) -> bool:
         write(f"Ask about the documents. {_HELP}", style="dim")
     while True:
         try:
-            message = argument(input("\n> " if is_terminal else "")).strip()
+            message = input("\n> " if is_terminal else "").strip()
         except EOFError:
             return could_ask
         except KeyboardInterrupt:

@@ -1,39 +1,55 @@
-"""What `densex compare`, `densex score` and `densex score-propositions` print."""
+"""`densex evaluate`, and what `densex compare`, `score` and `score-propositions` print; little is imported for that."""
 
 from __future__ import annotations
 
-import logging
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Column
 from rich.text import Text
 
-from llama_pack_densex.cli.output import figures, many, one_line, print_table, progress, write
+from llama_pack_densex.cli.output import (
+    figures,
+    many,
+    one_line,
+    print_heading,
+    print_json,
+    print_table,
+    progress,
+    write,
+)
 
 if TYPE_CHECKING:
+    from llama_pack_densex.cli.places import IndexPlace
     from llama_pack_densex.evaluation.propositions import PropositionReport
     from llama_pack_densex.evaluation.report import Report
     from llama_pack_densex.evaluation.runs import ScoreReport
+    from llama_pack_densex.llm.usage import RequestFigures
 
-_SHOWN = ("recall@1", "recall@5", "answer_recall@100", "answer_recall@200", "answer_recall@500")
-_WITHOUT_ANSWERS = ("gold@1", "gold@5", "mrr@10", "ndcg@10")
+_WITH_ANSWERS = ("recall@1", "recall@5", "answer_recall@100", "answer_recall@200", "answer_recall@500")
+_WITHOUT = ("gold@1", "gold@5", "mrr@10", "ndcg@10")
+_ANSWERS = (
+    ("em@100", "f1@100", "em@500", "f1@500"),
+    ("str_em", "answered", "cited", "supported"),
+    ("context_relevance", "groundedness", "answer_relevance"),
+)
 _TITLES = {
     "answer_recall": "AR", "recall": "R", "mrr": "MRR", "ndcg": "nDCG", "em": "EM", "f1": "F1",
     "context_relevance": "context", "groundedness": "grounded", "answer_relevance": "relevant",
 }  # fmt: skip
-_ANSWERS = {
-    ("em@100", "f1@100", "em@500", "f1@500"): "EM@l, F1@l: the reader's answers from the first l {unit}.",
-    ("str_em", "answered", "cited", "supported"): (
-        'str_em: an accepted answer is in the answer; answered: it is no "not found"; cited, supported: its sentences '
-        "with a footnote, and with a proposition that says them. Failed items are not counted."
-    ),
-    ("context_relevance", "groundedness", "answer_relevance"): (
-        "By the judge: the context is relevant to the question, the answer grounded in it, and relevant to the "
-        "question. Failed items are not counted."
-    ),
+_MEANINGS = {
+    "recall@1": "R@k: an answer is in one of the first k distinct passages; not for units that reach over several.",
+    "answer_recall@100": "AR@l: an answer is in the first l {unit} that are read; context: {unit} read by default.",
+    "gold@1": "gold@k: the {gold} that it is about is among the first k; context: {unit} read by default.",
+    "em@100": "EM@l, F1@l: the reader's answers from the first l {unit}.",
+    "str_em": 'str_em: an accepted answer is in the answer; answered: it is no "not found"; cited, supported: its '
+    "sentences with a footnote, and with a proposition that says them. Failed items are not counted.",
+    "groundedness": "By the judge: the context is relevant to the question, the answer grounded in it, and relevant to "
+    "the question. Failed items are not counted.",
 }
 _SIGNIFICANT = 0.05
 _NAMED = 5  # passages that only one side has
@@ -48,20 +64,16 @@ def print_report(report: Report, written: Sequence[Path] = ()) -> None:
         f"{settings.embed_model or 'none'}; propositions: {settings.propositionizer or 'none'}.",
     )
     if report.strategies:
-        write()
-        metrics = _SHOWN if _is_given(report, "answer_recall") else _WITHOUT_ANSWERS
+        metrics = _WITH_ANSWERS if _is_given(report, "answer_recall") else _WITHOUT
         context = {strategy.name: strategy.cost.context_words for strategy in report.strategies}
         _print_metrics(report, metrics, "context", context)
-        write()
-        for line in _legend(report):
-            write(line, style="dim")
-    for group, meaning in _ANSWERS.items():
+        if report.comparisons:
+            first = one_line(report.comparisons[0].first)
+            write(f"*: differs from {first}, p < {_SIGNIFICANT} (paired randomisation test).", "dim")
+    for group in _ANSWERS:
         if any(_is_given(report, name) for name in group):
             failed = {one.name: max(one.failed.get(name, 0) for name in group) for one in report.strategies}
-            write()
             _print_metrics(report, group, "failed", failed)
-            write()
-            write(meaning.format(unit=dataset.length_unit), style="dim")
     for reason in dict.fromkeys(left.reason for left in report.skipped):
         lacking = ", ".join(one_line(left.name) for left in report.skipped if left.reason == reason)
         write(f"Left out: {lacking}: {reason}.")
@@ -70,7 +82,7 @@ def print_report(report: Report, written: Sequence[Path] = ()) -> None:
 
 
 def _print_metrics(report: Report, metrics: Sequence[str], last: str, lasts: Mapping[str, float]) -> None:
-    """Print metrics that are given, a row a strategy, with one more column."""
+    """Print metrics that are given, a row a strategy, with one more column, and what they mean."""
     shown = [name for name in metrics if _is_given(report, name)]
     best = {name: max(strategy.metrics.get(name) or 0.0 for strategy in report.strategies) for name in shown}
     differing = {(tested.metric, tested.second) for tested in report.comparisons if tested.p_value < _SIGNIFICANT}
@@ -83,25 +95,16 @@ def _print_metrics(report: Report, metrics: Sequence[str], last: str, lasts: Map
             style = "dim" if value is None else "bold green" if value == best[name] else ""
             cells.append(Text("- " if value is None else f"{value:.3f}{mark}", style=style))
         rows.append([*cells, f"{lasts[strategy.name]:,.0f}"])
+    write()
     print_table(["strategy", *map(figures, [*titles, last])], rows, gap=1)
+    write()
+    for name in shown:
+        if name in _MEANINGS:
+            write(_MEANINGS[name].format(unit=report.dataset.length_unit, gold=report.dataset.gold), "dim")
 
 
 def _is_given(report: Report, metric: str) -> bool:
     return any(strategy.metrics.get(metric) is not None for strategy in report.strategies)
-
-
-def _legend(report: Report) -> Iterator[str]:
-    unit = report.dataset.length_unit
-    if _is_given(report, "recall@1"):
-        yield "R@k: an answer is in one of the first k distinct passages; not for units that reach over several."
-    if _is_given(report, "answer_recall"):
-        yield f"AR@l: an answer is in the first l {unit} that are read; context: {unit} read by default."
-    elif _is_given(report, "gold@1"):
-        named = "the passage that it was written for" if report.dataset.gold == "passage" else "the document it names"
-        yield f"gold@k: {named} is among the first k; context: {unit} read by default."
-    if report.comparisons:
-        first = one_line(report.comparisons[0].first)
-        yield f"*: differs from {first}, p < {_SIGNIFICANT} (paired randomisation test)."
 
 
 def by_language(questions: Path, language: str | None, out: Path | None) -> list[tuple[str | None, Path | None]]:
@@ -126,53 +129,27 @@ def shown_progress() -> Iterator[Callable[[str, int, int], None]]:
         yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)
 
 
-@contextmanager
-def said_once(logger: str) -> Iterator[None]:
-    """Let a logger say each thing once: every strategy of ours makes a pack, and each warns of the same model."""
-    said: set[str] = set()
-
-    def is_new(record: logging.LogRecord) -> bool:
-        new = record.getMessage() not in said
-        said.add(record.getMessage())
-        return new
-
-    logging.getLogger(logger).addFilter(is_new)
-    try:
-        yield
-    finally:
-        logging.getLogger(logger).removeFilter(is_new)
-
-
 def print_scores(report: ScoreReport) -> None:
     """Print the scores and, for two runs and more, the comparisons."""
-    metrics = list(report.runs[0].scores)
     write(f"{many(report.questions, 'question')} with labels.")
     write()
-    scores: dict[str, list[str]] = {}
-    for run in report.runs:
-        for metric, bounds in run.intervals.items():
-            row = scores.setdefault(one_line(run.name), [])
-            row += [f"{run.scores[metric]:.4f}", f"{bounds.low:.3f}-{bounds.high:.3f}"]
-    _print_pairs("run", metrics, "95 %", "dim", scores)
+    scores = [
+        [one_line(run.name), metric, f"{run.scores[metric]:.4f}", f"{bounds.low:.3f}-{bounds.high:.3f}"]
+        for run in report.runs
+        for metric, bounds in run.intervals.items()
+    ]
+    print_table(["run", "metric", figures("score"), figures("95 %", "dim")], scores)
     for run in report.runs:
         if run.unanswered:
             write(f"{one_line(run.name)} lacks {run.unanswered:,} of the questions; they count as 0.")
-    if not report.comparisons:
-        return
-    write()
-    write("First minus second, with p of the paired randomisation test")
-    differences: dict[str, list[str]] = {}
-    for compared in report.comparisons:  # metric by metric
-        p_value = "<0.001" if compared.p_value < 0.001 else f"{compared.p_value:.3f}"
-        row = differences.setdefault(one_line(f"{compared.first} vs {compared.second}"), [])
-        row += [f"{compared.difference:+.4f}", p_value]
-    _print_pairs("runs", metrics, "p", "", differences)
-
-
-def _print_pairs(first: str, metrics: Sequence[str], beside: str, style: str, rows: Mapping[str, list[str]]) -> None:
-    """Print a table with two columns for each metric."""
-    columns = (column for metric in metrics for column in (figures(metric), figures(beside, style)))
-    print_table([first, *columns], [[name, *cells] for name, cells in rows.items()])
+    if report.comparisons:
+        write()
+        differences = [
+            [one_line(f"{one.first} vs {one.second}"), one.metric, f"{one.difference:+.4f}", f"{one.p_value:.3f}"]
+            for one in report.comparisons
+        ]
+        print_table(["runs", "metric", figures("difference"), figures("p")], differences)
+        write("First minus second, with p of the paired randomisation test.", "dim")
 
 
 def print_proposition_scores(report: PropositionReport) -> None:
@@ -197,8 +174,109 @@ def print_proposition_scores(report: PropositionReport) -> None:
     for passages, said in ((report.missing, "missing, counted as 0"), (report.extra, "without a reference")):
         if passages:
             write()
-            write(f"{many(len(passages), 'passage')} {said}:")
+            write(f"{many(len(passages), 'passage')} {said} (--json names all):")
             for passage in passages[:_NAMED]:
                 write(one_line(passage), bullet="- ")
-            if len(passages) > _NAMED:
-                write(f"and {len(passages) - _NAMED:,} more (--json names all).")
+
+
+# `densex evaluate`
+
+_VERDICT = 'YES {"criteria": "it", "supporting_evidence": "' + "word " * 60 + '", "score": 2} [RESULT] 2'
+_STAND_INS = {"answers": "word " * 60 + "[^1]", "reader": "word " * 5, "judge": _VERDICT}
+"""By what an LLM is asked for, replies of the length that is reckoned with."""
+
+
+def evaluate_index(
+    place: IndexPlace,
+    questions: Path,
+    language: str | None,
+    models: Mapping[str, str | None],
+    top_k: int | None,
+    options: Mapping[str, Any],
+    out: Path | None,
+    max_cost: float | None,
+    only_estimate: bool,
+    as_json: bool,
+) -> bool:
+    """Evaluate an index, or estimate what that takes, language by language, and print what came of it.
+
+    Args:
+        place: The index.
+        questions: The questions.
+        language: Of the questions; None means each that they are in.
+        models: The names of the LLMs for "answers", "reader" and "judge"; None and "none" are not asked.
+        top_k: Passages that a question retrieves; None means the index's number.
+        options: Of `evaluate`: `trulens` and `max_questions`.
+        out: Where replies are kept, and the report goes.
+        max_cost: US dollars that each of the LLMs may use.
+        only_estimate: Whether nothing is asked.
+        as_json: Whether JSON is printed: by language, where there are several.
+
+    Returns:
+        Whether something came of all that LLMs were asked for.
+    """
+    from llama_pack_densex.evaluation.compare import REPLIES, evaluate
+    from llama_pack_densex.evaluation.models import KeptLLM
+    from llama_pack_densex.llm.names import OPENAI_MODEL, named_llm
+
+    if models["answers"] is None and os.environ.get("OPENAI_API_KEY"):
+        models = {**models, "answers": OPENAI_MODEL}
+    named = {role: name for role, name in models.items() if name is not None and name != "none"}
+    stand_ins, replies = {}, out and out / REPLIES
+    found: dict[str | None, Any] = {}
+    lost: list[str] = []
+    with TemporaryDirectory() as elsewhere:
+        if only_estimate:
+            stand_ins, max_cost = _STAND_INS, None
+            replies = replies if replies and replies.exists() else None
+            options = {**options, "trulens": options["trulens"] and Path(elsewhere, "trulens.sqlite")}
+        for each, folder in by_language(questions, language, out):
+            if each != language and not as_json:
+                print_heading(str(each))
+            asked = {
+                role: KeptLLM(named_llm(name, asked=not only_estimate), replies, max_cost, stand_ins.get(role))
+                for role, name in named.items()
+            }
+            pack = place.open(proposition_llm="none", query_llm=asked.get("answers", "none"), similarity_top_k=top_k)
+            judges: Any = {"reader_llm": asked.get("reader"), "judge_llm": asked.get("judge"), **options}
+            with shown_progress() as tell:
+                report = evaluate(pack, questions, name=place.name, language=each, progress=tell, **judges)
+            requests = {role: llm.figures for role, llm in asked.items()}
+            if only_estimate:
+                found[each] = requests
+            else:
+                found[each] = _flat(report)
+                lost += [name for name in found[each]["failed"] if name not in found[each]]
+                written = [] if folder is None else report.write(folder)
+                if not as_json:
+                    print_report(report, written)
+            if not as_json:
+                _print_requests(requests, only_estimate)
+    if as_json:
+        print_json(found.get(language, found))
+    elif lost:
+        write(f"All failed for: {', '.join(dict.fromkeys(lost))}.")
+    return not lost
+
+
+def _flat(report: Report) -> dict[str, Any]:
+    """A report's metrics by their usual names, with how many items failed."""
+    found, dataset = report.strategies[0], report.dataset
+    metrics = {name: value for name, value in found.metrics.items() if value is not None}
+    return {**metrics, "failed": found.failed, "questions": dataset.questions, "language": dataset.language}
+
+
+def _print_requests(asked: Mapping[str, RequestFigures], only_estimate: bool) -> None:
+    """Print what LLMs were, or would be, asked, and what that costs."""
+    from llama_pack_densex.ingestion.progress import money
+
+    rows = []
+    for role, of_role in asked.items():
+        used = of_role.usage
+        numbers = (used.requests, of_role.cache_hits, used.input_tokens, used.output_tokens)
+        rows.append([role, one_line(of_role.model), *(f"{number:,}" for number in numbers), money(of_role.cost)])
+    if rows:
+        write()
+        print_table(["LLM of", "model", *map(figures, ("requests", "kept", "tokens sent", "received", "cost"))], rows)
+    if only_estimate:
+        write("Replies are taken to be of the usual length.", "dim")

@@ -1,32 +1,164 @@
-"""`densex index` and `densex estimate`: an index brought into step with its files, and what that will take."""
+"""`densex index`, `densex estimate` and `densex batch`: an index brought into step with its files."""
 
 from __future__ import annotations
 
+import os
+import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
+import typer
+from rich.filesize import decimal
 from rich.table import Column
 from rich.text import Text
 
-from llama_pack_densex.cli.choices import Choices
-from llama_pack_densex.cli.output import figures, logged_progress, many, one_line, print_table, warn, write
-from llama_pack_densex.cli.places import IndexPlace, PathDocuments, document_hashes
+from llama_pack_densex.cli.output import (
+    figures,
+    logged_progress,
+    many,
+    one_line,
+    plain,
+    print_table,
+    stdout,
+    waiting,
+    warn,
+    write,
+)
+from llama_pack_densex.cli.places import IndexPlace, PathDocuments
 from llama_pack_densex.cli.results import print_statuses
-from llama_pack_densex.ingestion.estimate import Estimate, estimate
+from llama_pack_densex.ingestion.batch import ImportReport, RequestFiles, export_requests, import_results, request_files
+from llama_pack_densex.ingestion.estimate import Estimate, asked_llm, estimate
 from llama_pack_densex.ingestion.progress import duration, money
 from llama_pack_densex.ingestion.report import DocumentOutcome, IngestionSummary, summary_rows
-from llama_pack_densex.llm.names import named_llm
+from llama_pack_densex.llm.cache import ReplyCache
+from llama_pack_densex.llm.names import OPENAI_MODEL, check_known, named_llm, parse_name
+from llama_pack_densex.llm.usage import read_prices
 from llama_pack_densex.models import E5, NONE, cached_model, embed_model_identity, resolve_embed_model
+from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
+from llama_pack_densex.options import PackOptions
 from llama_pack_densex.pack import DenseXRetrievalPack
-from llama_pack_densex.propositionizers.base import PropositionizerError
+from llama_pack_densex.propositionizers.base import Propositionizer, PropositionizerError
 from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
+from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
-from llama_pack_densex.stores.folder import REPLIES_FILE, REPORT_FILE
+from llama_pack_densex.propositionizers.seq2seq import PROPOSITIONIZER, Seq2SeqPropositionizer
+from llama_pack_densex.stores.folder import REPLIES_FILE, IndexFolder
 from llama_pack_densex.stores.manifest import Manifest
 from llama_pack_densex.stores.node_store import DocumentRecord
+from llama_pack_densex.wiring import Given, make_node_parser
+
+_LIMITS = (
+    "questions", "strictness", "max_concurrency", "requests_per_minute", "tokens_per_minute", "max_cost",
+    "max_tokens_total", "prices",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What would make an index, and of which files; None and empty mean the index's own, or the default.
+
+    Args:
+        propositionizer: "llm", "sentence", "recorded:FILE", "seq2seq" or "seq2seq:MODEL".
+        mode: "recursive" or "auto_merging".
+        embed_model: What the pack takes as `embed_model`.
+        llm: What the pack takes as `proposition_llm`, a name or "none".
+        granularity: The units to search.
+        limits: Arguments of `LLMPropositionizer`: what it keeps to, and how it asks.
+        files: Of `PathDocuments`: which files are read.
+    """
+
+    propositionizer: str | None = None
+    mode: str | None = None
+    embed_model: str | None = None
+    llm: str | None = None
+    granularity: Sequence[str] = ()
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    files: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Choices:
+        """The choices among a command's options.
+
+        Args:
+            options: By their names; those that were not given are None.
+        """
+        given = {name: value for name, value in options.items() if value is not None}
+
+        def chosen(names: Iterable[str]) -> dict[str, Any]:
+            return {name: given[name] for name in names if name in given}
+
+        own = chosen(("propositionizer", "mode", "embed_model", "llm", "granularity"))
+        return cls(**own, limits=chosen(_LIMITS), files=chosen(("include", "exclude", "strict")))
+
+    def pack_arguments(self, manifest: Manifest | None) -> dict[str, Any]:
+        """The pack's arguments.
+
+        Args:
+            manifest: Of the index that is there already.
+
+        Raises:
+            typer.BadParameter: Something was chosen for an LLM, and none is asked.
+            ValueError: As `make_propositionizer`.
+        """
+        propositionizer = self.make_propositionizer(manifest)
+        for_llm = [*self.limits, *([] if self.llm in (None, NONE) else ["llm"])]
+        if for_llm and asked_llm(propositionizer) is None:  # who sets a budget should not believe that it is kept to
+            raise typer.BadParameter("it is for --propositionizer llm", param_hint=f"--{for_llm[0].replace('_', '-')}")
+        given = self._given("mode", "granularity", "embed_model")
+        return {"propositionizer": propositionizer, "query_llm": NONE, **given}
+
+    def node_parser(self, manifest: Manifest | None, propositionizer: Propositionizer) -> BasePropositionNodeParser:
+        """The parser that `densex index` would take.
+
+        Args:
+            manifest: Of the index that is there already.
+            propositionizer: What would make the propositions.
+        """
+        known = {} if manifest is None else {"mode": manifest.mode, "granularity": manifest.granularity}
+        options = PackOptions(**{**known, **self._given("mode", "granularity")})
+        return make_node_parser(options, Given(propositionizer=propositionizer))[0]
+
+    def make_propositionizer(self, manifest: Manifest | None = None) -> Propositionizer:
+        """What makes the propositions.
+
+        Args:
+            manifest: Of the index that is there already.
+
+        Raises:
+            typer.BadParameter: There is no such propositionizer.
+            ValueError: Something is missing for the choice, or the index was made by a propositionizer that has to be
+                named.
+        """
+        made_by = None if manifest is None else manifest.propositionizer
+        chosen: Propositionizer = SentencePropositionizer()
+        by_key = bool(os.environ.get("OPENAI_API_KEY")) and made_by != chosen.fingerprint
+        asks = by_key if self.llm is None else self.llm != NONE
+        kind, _, named = (self.propositionizer or ("llm" if asks else "sentence")).partition(":")
+        if kind == "recorded" and named:
+            chosen = RecordedPropositionizer(Path(named))
+        elif kind == "seq2seq":
+            otherwise = None if self.llm in (None, NONE) else LLMPropositionizer(llm=self.llm, **self.limits)
+            chosen = Seq2SeqPropositionizer(named or PROPOSITIONIZER, otherwise=otherwise)
+        elif kind == "llm" and not named:
+            chosen = LLMPropositionizer(llm=self.llm or OPENAI_MODEL, **self.limits)
+        elif kind != "sentence" or named:
+            kinds = "llm, sentence, recorded:FILE or seq2seq[:MODEL]"
+            raise typer.BadParameter(f"{self.propositionizer!r} is no file, and not {kinds}")
+        if self.propositionizer is None and self.llm is None and made_by not in (None, chosen.fingerprint):
+            raise ValueError(
+                "the index's propositions were not made by what is the default here. Say with --propositionizer what "
+                "made them (llm, sentence, recorded:FILE or seq2seq; for an LLM also --llm and --questions), or what "
+                "is to make them from now on."
+            )
+        return chosen
+
+    def _given(self, *names: str) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in names if getattr(self, name)}
 
 
 def index_paths(paths: Sequence[Path], to: str, choices: Choices) -> bool:
@@ -53,14 +185,11 @@ def index_paths(paths: Sequence[Path], to: str, choices: Choices) -> bool:
     indexed = pack.documents() if pack else {}
     leave_out = [] if place.folder is None else [place.folder]
     files = dict(_file_of(document_id, record) for document_id, record in indexed.items() if record.file)
-    documents = PathDocuments(paths, leave_out, files, choices)
+    documents = PathDocuments(paths, leave_out, files, **choices.files)
     gone = _gone(indexed, paths, documents)
     if not documents and len(gone) in (0, len(indexed)):
-        given = ", ".join(str(path) for path in paths)
-        what = "no file has any text" if documents.blank else "there is no file to read"
-        what = "no file could be read" if documents.unreadable else what
-        raise ValueError(f"{given}: {what}" + (f"; to do away with the index, delete {place.name}" if gone else ""))
-    report = None if place.folder is None else place.folder / REPORT_FILE
+        end = f"; to do away with the index, delete {place.name}" if gone else ""
+        raise ValueError(f"{', '.join(map(str, paths))}: there is no file with any text that can be read{end}")
     by_default = pack is None and choices.embed_model is None
     try:
         with logged_progress():
@@ -71,15 +200,13 @@ def index_paths(paths: Sequence[Path], to: str, choices: Choices) -> bool:
     except PropositionizerError as error:
         if error.ingestion is not None:
             with redirect_stdout(sys.stderr):
-                _print_ingestion(error.ingestion, (), report)
+                _print_ingestion(error.ingestion)
         raise
-    _print_index(pack, place.name, documents, report, by_default)
+    _print_index(pack, place.name, documents, by_default)
     return not pack.failed_documents
 
 
-def _print_index(
-    pack: DenseXRetrievalPack, name: str, documents: PathDocuments, report: Path | None, by_default: bool
-) -> None:
+def _print_index(pack: DenseXRetrievalPack, name: str, documents: PathDocuments, by_default: bool) -> None:
     """Print what was indexed and what the index holds; where there is no embedding model by default, also why."""
     summary, counts = pack.ingestion, pack.counts()
     assert summary is not None
@@ -96,13 +223,9 @@ def _print_index(
     write(f"Documents: {', '.join(shown)}.")
     if summary.requests.usage.requests or pack.failed_documents:
         write()
-        _print_ingestion(summary, pack.failed_documents, report)
+        _print_ingestion(summary, pack.failed_documents)
         write()
-    write(
-        f"{one_line(name)} holds {many(counts.documents, 'document')}, {many(counts.passages, 'passage')}, "
-        f"{many(counts.propositions, 'proposition')} and {many(counts.sentences, 'further sentence')}"
-        + (f", and {many(counts.questions, 'question')} that they answer." if counts.questions else "."),
-    )
+    write(f"{one_line(name)} holds {counts}.")
     print_statuses(counts.statuses)
     model = pack.get_modules()["embed_model"]
     embedding = resolve_embed_model(None)[1] if model is None and by_default else embed_model_identity(model)
@@ -111,7 +234,8 @@ def _print_index(
     write(f"Propositions by {made_by}; embedding model: {embedding}.{search}")
 
 
-def _print_ingestion(summary: IngestionSummary, failed: Sequence[DocumentOutcome], report: Path | None) -> None:
+def _print_ingestion(summary: IngestionSummary, failed: Sequence[DocumentOutcome] = ()) -> None:
+    report = Path(summary.report) if summary.report else None
     rows = ([label, one_line(text)] for label, text in summary_rows(summary, failed, report))
     print_table([Column(no_wrap=True), ""], rows, header=False)
 
@@ -136,7 +260,9 @@ def _gone(indexed: Mapping[str, DocumentRecord], paths: Sequence[Path], document
     return gone
 
 
-def estimate_paths(paths: Sequence[Path], to: Path | None, choices: Choices, sample: int) -> Estimate:
+def estimate_paths(
+    paths: Sequence[Path], to: Path | None, choices: Choices, sample: int = 0, files: RequestFiles | None = None
+) -> Estimate:
     """Estimate what it takes to index the documents of files and datasets.
 
     Args:
@@ -145,6 +271,7 @@ def estimate_paths(paths: Sequence[Path], to: Path | None, choices: Choices, sam
             kept in it.
         choices: What would make the index; its LLM is "none" for sentences.
         sample: Passages to ask for.
+        files: Where requests for the Batch API are written; None for nowhere.
 
     Raises:
         ValueError: There is nothing to read, or a choice cannot be used.
@@ -160,17 +287,16 @@ def estimate_paths(paths: Sequence[Path], to: Path | None, choices: Choices, sam
     parser = choices.node_parser(manifest, propositionizer)
     if manifest is not None and manifest.propositionizer != propositionizer.fingerprint:
         warn(f"the propositions in {one_line(str(to))} were made otherwise, so that all documents count as new")
-    documents = PathDocuments(paths, leave_out=[] if to is None else [to], choices=choices)
-    found = estimate(
-        documents,
-        parser,
-        prices=choices.limits.get("prices"),
-        embed_model_name=_embed_model(choices.embed_model, manifest),
-        sample=sample,
-        indexed=document_hashes(to, manifest),
-    )
+    documents = PathDocuments(paths, [] if to is None else [to], **choices.files)
+    indexed = [] if to is None or manifest is None else IndexPlace.of(to).nodes()[1].documents().values()
+    about: Any = {"prices": choices.limits.get("prices"), "indexed": {record.hash for record in indexed}}
+    if files is not None:
+        found = export_requests(documents, parser, files, **about)
+    else:
+        model = _embed_model(choices.embed_model, manifest)
+        found = estimate(documents, parser, embed_model_name=model, sample=sample, **about)
     if not found.documents and not found.unchanged_documents and not found.broken_documents:
-        raise ValueError(f"{', '.join(map(str, paths))}: there is no file to read")
+        raise ValueError(f"{', '.join(map(str, paths))}: there is no file with any text that can be read")
     return found
 
 
@@ -189,7 +315,8 @@ def print_estimate(estimate: Estimate) -> None:
     rows: list[list[str | Text]] = []
     for name, figure, remark in _rows(estimate):
         style = "bold" if name == "cost" else ""
-        rows.append([Text(name, style), Text(figure, style), one_line(remark)])
+        if figure:
+            rows.append([Text(name, style), Text(figure, style), one_line(remark)])
     print_table(columns, rows, header=False)
     if estimate.broken_documents:
         warn(f"{estimate.broken_documents:,} documents cannot be split; of the first: {estimate.first_error}")
@@ -198,34 +325,124 @@ def print_estimate(estimate: Estimate) -> None:
         write(one_line(note), style="dim", bullet="- ")
 
 
-def _rows(estimate: Estimate) -> Iterator[tuple[str, str, str]]:
-    """What is shown: names, figures, remarks."""
-    unchanged = estimate.unchanged_documents
-    often = sorted((count, LANGUAGE_NAMES[code]) for code, count in estimate.languages.items() if code)
-    shown = [f"{count:,} in {name}" for count, name in reversed(often) if count * 50 >= estimate.passages]
-    bound = f"as fast as the {estimate.bound_by} a minute allow"
-    if estimate.bound_by == "concurrency":
-        bound = f"{estimate.max_concurrency:,} requests at a time, {estimate.seconds_a_reply:.1f} s a reply"
-    yield "documents", f"{estimate.documents:,}", f"and {unchanged:,} unchanged in the index" if unchanged else ""
-    yield "passages", f"{estimate.passages:,}", ", ".join(shown)
-    if estimate.distinct_passages < estimate.passages:
-        yield "distinct passages", f"{estimate.distinct_passages:,}", "identical ones are asked for once"
-    if estimate.already_kept:
-        yield "replies kept before", f"{estimate.already_kept:,}", "they are not asked for"
-    if estimate.model:
-        yield "requests", f"{estimate.requests:,}", f"to {estimate.model}"
-        yield "tokens sent", f"{estimate.input_tokens:,}", ""
-        yield "tokens received", f"{estimate.output_tokens:,}", ""
-    yield "cost", money(estimate.cost), "" if estimate.model else "no LLM is asked"
-    if estimate.cost_batch and estimate.cost_batch != estimate.cost:
-        yield "cost as a batch", money(estimate.cost_batch), "through the Batch API, within a day"
-    if estimate.requests:
-        yield "time", duration(estimate.seconds), bound
-    yield "", "", ""
-    yield "propositions", f"{estimate.propositions:,}", ""
-    if estimate.questions:
-        yield "questions", f"{estimate.questions:,}", "that the passages answer"
-    yield "nodes", f"{estimate.units:,}", "passages and sentences included"
-    if estimate.embed_model:
-        yield "tokens embedded", f"{estimate.embedding_tokens:,}", f"by {estimate.embed_model}"
-        yield "cost of embedding", money(estimate.embedding_cost), ""
+def _rows(of: Estimate) -> list[tuple[str, str, str]]:
+    """What is shown: names, figures (none where there is nothing to show), remarks."""
+
+    def number(count: int) -> str:
+        return f"{count:,}" if count else ""
+
+    unchanged = f"and {of.unchanged_documents:,} unchanged in the index" if of.unchanged_documents else ""
+    often = sorted((count, LANGUAGE_NAMES[code]) for code, count in of.languages.items() if code)
+    shown = [f"{count:,} in {name}" for count, name in reversed(often) if count * 50 >= of.passages]
+    bound = f"as fast as the {of.bound_by} a minute allow"
+    if of.bound_by == "concurrency":
+        bound = f"{of.max_concurrency:,} requests at a time, {of.seconds_a_reply:.1f} s a reply"
+    distinct = of.distinct_passages if of.distinct_passages < of.passages else 0
+    return [
+        ("documents", f"{of.documents:,}", unchanged),
+        ("passages", f"{of.passages:,}", ", ".join(shown)),
+        ("distinct passages", number(distinct), "identical ones are asked for once"),
+        ("replies kept before", number(of.already_kept), "they are not asked for"),
+        ("requests", f"{of.requests:,}", f"to {of.model or 'no LLM'}"),
+        ("tokens sent", number(of.input_tokens), ""),
+        ("tokens received", number(of.output_tokens), ""),
+        ("cost", money(of.cost), ""),
+        ("cost as a batch", money(of.cost_batch) if of.cost_batch else "", "through the Batch API, within a day"),
+        ("time", duration(of.seconds) if of.requests else "", bound),
+        ("propositions", f"{of.propositions:,}", ""),
+        ("questions", number(of.questions), "that the passages answer"),
+        ("nodes", f"{of.units:,}", "passages and sentences included"),
+        ("tokens embedded", number(of.embedding_tokens), f"by {of.embed_model}"),
+        ("cost of embedding", money(of.embedding_cost) if of.embed_model else "", ""),
+    ]
+
+
+# `densex batch`: propositions through OpenAI's Batch API
+
+
+def export_paths(
+    paths: Sequence[Path], to: Path, out: Path, choices: Choices, requests_per_file: int, force: bool
+) -> dict[str, Any]:
+    """Write request files for the documents of some paths.
+
+    Args:
+        paths: Folders, files and datasets.
+        to: The index's folder, which need not exist: what is in it is left out.
+        out: Where the request files go.
+        choices: What will make the index: a model, a mode, whether there are questions, prices, and of which files.
+        requests_per_file: The most requests in a file.
+        force: Whether to replace the files of an earlier export.
+
+    Returns:
+        `folder`, where the files are; `index`, the folder of the index that they are for; `estimate`, what was made
+        into requests and what they will take; and the `files`.
+
+    Raises:
+        ValueError: There is nothing to read, or a choice cannot be used.
+        OSError: A path does not exist.
+    """
+    if out.resolve().is_relative_to(to.resolve()):
+        raise ValueError(f"{out} is in the index's folder, which is for the index alone: give another one")
+    name = choices.llm or OPENAI_MODEL
+    if parse_name(name)[0] != "openai":
+        raise ValueError(f"{name!r} is not of OpenAI, whose Batch API this is for")
+    check_known(named_llm(name, asked=False), name)
+    with request_files(out, force=force, max_requests=requests_per_file) as files:
+        found = estimate_paths(paths, to, replace(choices, llm=name), files=files)
+    return {"folder": str(out), "index": str(to), "estimate": found, "files": files.written}
+
+
+def print_export(report: dict[str, Any]) -> None:
+    """Print what `densex batch export` wrote, and what to do with it."""
+    print_estimate(report["estimate"])
+    write()
+    for file in report["files"]:
+        write(f"{one_line(file.path)}: {many(file.requests, 'request')}, {decimal(file.bytes)}", bullet="- ")
+    if report["files"]:
+        write("Upload them, have a batch made of each, and download what comes of it (docs/ingestion.md). Then:")
+        _print_command("batch", "import", "RESULTS...", "--to", report["index"])
+    else:
+        write("There is nothing to ask for.")
+    _print_last_step(report["index"], report["estimate"].model)
+
+
+def import_files(files: Sequence[Path], to: Path, prices: Path | None = None) -> ImportReport:
+    """Keep the replies in result files, for `densex index` to find them.
+
+    Args:
+        files: What the Batch API wrote.
+        to: The index's folder.
+        prices: A file of prices.
+
+    Raises:
+        ValueError: The folder or the prices cannot be used.
+    """
+    table = read_prices(prices)
+    IndexFolder(to)  # says so if the folder cannot be used
+    with waiting("Importing"):
+        return import_results(files, ReplyCache(to / REPLIES_FILE), table)
+
+
+def print_import(report: ImportReport, index: str) -> None:
+    """Print what `densex batch import` kept, and how to go on."""
+    there = f", {report.already_there:,} there already" if report.already_there else ""
+    write(f"Results: {report.lines:,}. Imported: {report.imported:,}{there}.")
+    if report.unusable:
+        number = sum(report.unusable.values())
+        write(f"Not usable: {number:,}. densex index asks for them directly; another export has them again.")
+    for problem, number in report.unusable.items():
+        write(f"{number:,}: {one_line(problem)}", bullet="- ")
+    if report.usage.requests:
+        used = f"{report.usage.input_tokens:,} tokens sent and {report.usage.output_tokens:,} received"
+        write(f"The imported ones used {used}: {money(report.cost)} by the Batch API.")
+    if report.imported or report.already_there:
+        _print_last_step(index, "NAME")
+
+
+def _print_last_step(index: str, model: str) -> None:
+    write("To finish, with the paths and options of the export (without its --questions or --mode, all is paid anew):")
+    _print_command("index", "PATH...", "--to", index, "--propositionizer", "llm", "--llm", model)
+
+
+def _print_command(*arguments: str) -> None:
+    stdout().print(Text(f"   densex {plain(shlex.join(arguments))}", style="bold"), soft_wrap=True)

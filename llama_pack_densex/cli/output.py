@@ -17,8 +17,6 @@ import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import asdict
-from threading import current_thread, main_thread
-from typing import TYPE_CHECKING, Any
 
 import typer
 from pydantic import ValidationError
@@ -28,11 +26,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Column, Table
 from rich.text import Text
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
-# Loggers that tell a user of the command line nothing: core's says for each file that it has no reader of its own, and
-# the pack's which models were chosen, which the commands say themselves.
 _NOISY = ("llama_index.core.readers.file.base", "llama_pack_densex.pack")
 # What may not begin a line, and what may not end one (JIS X 4051, the common part).
 _NOT_FIRST = "、。，．・：；？！」』）］｝〉》】〕”’ーぁぃぅぇぉっゃゅょゎァィゥェォッャュョヮヵヶ々‐–〜%％,.:;?!)]}"
@@ -63,11 +56,6 @@ def one_line(text: str) -> str:
     return plain(text.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t"))
 
 
-def argument(text: str) -> str:
-    """An argument as it was typed; Python reads it as ASCII where the locale says so."""
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-
-
 def progress(what: str) -> Progress:
     """A progress bar, shown in a terminal only."""
     console = stderr()
@@ -85,17 +73,15 @@ def waiting(what: str) -> AbstractContextManager[object]:
 def logged_progress() -> Iterator[None]:
     """Print the progress of an ingestion as plain lines where there is no terminal to show it in."""
     logger, handler = logging.getLogger("llama_pack_densex.ingestion"), logging.StreamHandler()
-    level, propagate = logger.level, logger.propagate
+    level = logger.level
     if not stderr().is_terminal:
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
-        logger.propagate = False
     try:
         yield
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
-        logger.propagate = propagate
 
 
 def warn(message: str, kind: str = "Warning", style: str = "yellow") -> None:
@@ -169,11 +155,10 @@ def hang(text: str, width: int, indent: int = 0, bullet: str = "") -> str:
     return "\n".join((first if i == 0 else margin if line else "") + line for i, line in enumerate(lines))
 
 
-def print_json(result: DataclassInstance | dict[str, Any], indent: int | None = 2) -> None:
-    """Print a result as JSON, and nothing else; without an indent on one line."""
+def print_json(result: object, indent: int | None = 2) -> None:
+    """Print a result, which may hold dataclasses, as JSON, and nothing else; without an indent on one line."""
     ascii_only = (getattr(sys.stdout, "encoding", None) or "ascii").lower().replace("-", "") != "utf8"
-    data = result if isinstance(result, dict) else asdict(result)
-    print(json.dumps(data, ensure_ascii=ascii_only, indent=indent))
+    print(json.dumps(result, default=asdict, ensure_ascii=ascii_only, indent=indent))
 
 
 @contextlib.contextmanager
@@ -193,16 +178,12 @@ def session() -> Iterator[None]:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # what it cannot encode (Japanese in ASCII) is shown as its code
             stream.reconfigure(errors="backslashreplace")
-    ends: dict[int, Any] = {signal.SIGTERM: lambda number, _: sys.exit(128 + number)}
-    if hasattr(signal, "SIGHUP"):  # which a server does not know
-        ends[signal.SIGHUP] = lambda *_: signal.raise_signal(signal.SIGTERM)
-    is_main = current_thread() is main_thread()
-    ours = [stop for stop in ends if is_main and signal.getsignal(stop) is signal.SIG_DFL]
+    stops = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+    ours = [stop for stop in stops if signal.getsignal(stop) is signal.SIG_DFL]
     for stop in ours:
-        signal.signal(stop, ends[stop])
-    muted = {logger: logger.level for logger in map(logging.getLogger, _NOISY)}
-    for logger in muted:
-        logger.setLevel(logging.CRITICAL)
+        signal.signal(stop, lambda *_: sys.exit(128 + signal.SIGTERM))
+    news, warnings = _News(), logging.lastResort or logging.NullHandler()
+    warnings.addFilter(news)
     try:
         yield
     except Exception as error:
@@ -215,8 +196,25 @@ def session() -> Iterator[None]:
         gc.set_threshold(*often)
         for stop in ours:
             signal.signal(stop, signal.SIG_DFL)
-        for logger, level in muted.items():
-            logger.setLevel(level)
+        warnings.removeFilter(news)
+
+
+class _News(logging.Filter):
+    """Passes what has not been said: each strategy of a comparison makes a pack, and all warn of the same model.
+
+    Nothing of those loggers passes that tell a user of the command line nothing: core's says for each file that it has
+    no reader of its own, and the pack's which models were chosen, which the commands say themselves.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: set[str] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        message = record.getMessage()
+        is_new = record.name not in _NOISY and message not in self._said
+        self._said.add(message)
+        return is_new
 
 
 _CLIENTS = ("openai", "anthropic", "google", "ollama", "httpx")
@@ -225,16 +223,11 @@ _ASKING = ("llama_index.llms.", "llama_index.embeddings.")
 
 def message_of(error: Exception) -> str | None:
     """What to tell the user of an error; None for one that is not for them, such as a fault of ours."""
-    if isinstance(error, BrokenPipeError) or (isinstance(error, OSError) and error.errno == errno.EPIPE):
+    if isinstance(error, OSError) and error.errno == errno.EPIPE:
         return None  # typer ends quietly
-    if isinstance(error, OSError) and error.filename is not None and error.strerror:
-        return f"{error.filename}: {error.strerror}"
     if isinstance(error, ValidationError):  # of a parser's or a propositionizer's fields
         wrong = error.errors(include_url=False)[0]
-        where = ".".join(map(str, wrong["loc"]))
-        return (
-            wrong["msg"].removeprefix("Value error, ") if wrong["type"] == "value_error" else f"{where}: {wrong['msg']}"
-        )
+        return ": ".join([*map(str, wrong["loc"]), wrong["msg"].removeprefix("Value error, ")])
     # what a server said: files that are no JSON are told of otherwise
     is_no_json = isinstance(error, json.JSONDecodeError)
     if isinstance(error, (ValueError, OSError, ImportError)) and not is_no_json:

@@ -13,18 +13,14 @@ from typing import Any
 
 from llama_index.core.schema import Document
 
-from llama_pack_densex.cli.choices import Choices
 from llama_pack_densex.cli.output import one_line, progress, warn
 from llama_pack_densex.evaluation.datasets import DatasetError, read_dataset
-from llama_pack_densex.index.upkeep import delete_documents
-from llama_pack_densex.llm.cache import ReplyCache
 from llama_pack_densex.models import NONE, resolve_embed_model
 from llama_pack_densex.pack import DenseXRetrievalPack
 from llama_pack_densex.reading import FoundFile, UnreadableFileError, document_ids, find_files, read_file
-from llama_pack_densex.stores.folder import REPLIES_FILE, IndexFolder
+from llama_pack_densex.stores.folder import IndexFolder
 from llama_pack_densex.stores.foreign import adapter_for
 from llama_pack_densex.stores.index import NodeIndex, about
-from llama_pack_densex.stores.lance import LanceNodes
 from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest, is_index
 from llama_pack_densex.stores.urls import MissingIndexError, is_store_url, open_url, redacted
 
@@ -77,7 +73,6 @@ class IndexPlace:
             InvalidIndexError: There is none, or it is damaged.
         """
         if self.folder is not None:
-            self.nodes()  # by itself, to tell damage from what an embedding model may raise
             return DenseXRetrievalPack.load(self.folder, **arguments)
         return DenseXRetrievalPack.from_vector_store(open_url(self.url, None), **arguments)
 
@@ -134,31 +129,6 @@ class IndexPlace:
             raise InvalidIndexError(f"there is no index at {self.name}: make one with `densex index PATH --to URL`")
         return found, NodeIndex(store)
 
-    def delete(self, document_ids: Sequence[str], purge: bool) -> None:
-        """Delete documents; of the embedded store without any model.
-
-        Args:
-            document_ids: The documents.
-            purge: Whether their text is erased too.
-
-        Raises:
-            IndexInUseError: Somebody else is writing to the index folder.
-        """
-        nodes = self.nodes()[1]
-        if self.folder is not None and isinstance(nodes.store, LanceNodes):
-            delete_documents(self.folder, document_ids, purge)
-            return
-        if purge and self.folder is not None and (self.folder / REPLIES_FILE).exists():
-            ReplyCache(self.folder / REPLIES_FILE).purge(nodes.passage_texts(document_ids))
-        self.open(proposition_llm=NONE, query_llm=NONE).delete(document_ids, purge)
-
-
-def document_hashes(folder: Path | None, manifest: Manifest | None) -> set[str]:
-    """What the documents of an index were like when they were indexed."""
-    if folder is None or manifest is None:
-        return set()
-    return {record.hash for record in IndexFolder(folder).open(manifest).documents().values()}
-
 
 class PathDocuments:
     """The documents with text of folders, files and datasets, one after the other.
@@ -169,7 +139,9 @@ class PathDocuments:
         paths: Folders, files and datasets.
         leave_out: Folders not to read.
         indexed: The files that are in the index by path, with their ids.
-        choices: Which files are read.
+        include: Globs of files to read though they are code or data by their names.
+        exclude: Globs of files not to read.
+        strict: Whether files that cannot be read are refused, in place of being skipped.
 
     Attributes:
         ids: The ids of the documents with text.
@@ -186,13 +158,13 @@ class PathDocuments:
         paths: Sequence[Path],
         leave_out: Sequence[Path] = (),
         indexed: Mapping[str, str] | None = None,
-        choices: Choices = Choices(),  # noqa: B008 (it is frozen)
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+        strict: bool = False,
     ) -> None:
         datasets = {path: found for path in paths if (found := _dataset(path)) is not None}
         others = [path for path in paths if path not in datasets]
-        files, self.unreadable, other_kinds = find_files(
-            others, leave_out, choices.include, choices.exclude, indexed or {}
-        )
+        files, self.unreadable, other_kinds = find_files(others, leave_out, include, exclude, indexed or {})
         self.ids: set[str] = set()
         self.blank: list[str] = []
         self._number = 0
@@ -204,7 +176,7 @@ class PathDocuments:
                 pickle.dump(document, self._read)
             else:
                 self.blank.append(document.id_)
-        if choices.strict and self.unreadable:
+        if strict and self.unreadable:
             named = "".join(f"\n- {one_line(str(one))}" for one in self.unreadable)
             raise ValueError(f"nothing is done, since {len(self.unreadable)} cannot be read (--strict):{named}")
         self._warn(other_kinds)

@@ -6,22 +6,20 @@ import difflib
 import json
 import re
 import unicodedata
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
-from llama_index.core.postprocessor import SentenceTransformerRerank
-from llama_index.core.postprocessor.types import BaseNodePostprocessor
-from llama_index.core.schema import BaseNode, MetadataMode
+from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 from rich.filesize import decimal
 from rich.text import Text
 
-from llama_pack_densex.answering.citations import placed, within
+from llama_pack_densex.answering.citations import Source, name_of, placed
 from llama_pack_densex.cli.output import (
-    argument,
     many,
     one_line,
     plain,
@@ -34,18 +32,16 @@ from llama_pack_densex.cli.output import (
     write,
 )
 from llama_pack_densex.cli.places import IndexPlace, PathDocuments
+from llama_pack_densex.evaluation.datasets import read_questions
 from llama_pack_densex.evaluation.judging import length_until_answer
-from llama_pack_densex.evaluation.records import read_records
-from llama_pack_densex.evaluation.runs import require
+from llama_pack_densex.index import upkeep
 from llama_pack_densex.index.indexer import reading_order
-from llama_pack_densex.index.upkeep import CheckReport, Compaction
+from llama_pack_densex.models import NONE
 from llama_pack_densex.node_parsers.metadata import (
     BOOKKEEPING_KEYS,
     GRANULARITY_KEY,
     REASON_KEY,
-    SECTION_KEY,
     STATUS_KEY,
-    TITLE_KEY,
     UNVERIFIED_KEY,
     findings_of,
 )
@@ -53,7 +49,7 @@ from llama_pack_densex.options import Mode
 from llama_pack_densex.pack import DenseXRetrievalPack
 from llama_pack_densex.propositionizers.language import compared
 from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
-from llama_pack_densex.retrieval.context import ContextMode, PropositionContextPostprocessor, assemble_context
+from llama_pack_densex.retrieval.context import ContextMode, PropositionContextPostprocessor
 from llama_pack_densex.retrieval.hits import matched_units
 from llama_pack_densex.stores.node_store import NodeRecord, span_of
 
@@ -130,48 +126,48 @@ def metadata_filters(pack: DenseXRetrievalPack, conditions: Sequence[str] | None
     if not conditions:
         return None
     known = pack.metadata_values()
-    return MetadataFilters(filters=[_filter(argument(condition), known) for condition in conditions])
+    return MetadataFilters(filters=[_filter(condition, known) for condition in conditions])
 
 
 def _filter(condition: str, known: dict[str, list[Any]]) -> MetadataFilter | MetadataFilters:
     parts = _CONDITION.fullmatch(condition.strip())
-    if parts is None:
+    if parts is None or parts[1] not in known:
         raise ValueError(
-            f"--filter {condition!r} is no condition: write key=value, or with !=, >=, <=, > or < in quotes, which "
-            "keep the shell from taking them for files"
+            f"--filter {condition!r}: write key=value, or with !=, >=, <=, > or < in quotes, which keep the shell from "
+            f"taking them for files; there are the keys {', '.join(known)}"
         )
     key, sign, wanted = parts.groups()
-    if key not in known:
-        raise ValueError(f"--filter {condition!r}: no document has the key {key!r}; there are {', '.join(known)}")
-    in_lists = all(isinstance(value, list) for value in known[key])
-    values = [item for value in known[key] for item in (value if isinstance(value, list) else [value])]
-    by_order = sign in (">", ">=", "<", "<=")
-    same = [] if by_order else [value for value in values if wanted in (str(value), json.dumps(value))]
-    value: Any = wanted
-    if same:
-        value = int(same[0]) if isinstance(same[0], bool) else same[0]  # filters take no bool; True equals 1
-        if isinstance(value, (dict, list)):
-            raise ValueError(f"--filter {condition!r}: filter by texts, numbers or items of lists")
-    elif values and all(type(one) in (int, float) for one in values):
+    in_lists = any(isinstance(value, list) for value in known[key])
+    each = chain.from_iterable(value if isinstance(value, list) else [value] for value in known[key])
+    values = [value for value in each if value is not None]
+    some = ", ".join(map(str, values[:_VALUES_NAMED])) + (", …" if len(values) > _VALUES_NAMED else "")
+    refused = ValueError(
+        f"--filter {condition!r}: of {key} there are {some}. Texts, numbers and items of lists can be = and !=; "
+        "numbers have an order, and texts that do not look like some; lists have none"
+    )
+    if sign in (">", ">=", "<", "<="):
+        by_number = all(type(one) in (int, float) for one in values)
+        by_text = all(isinstance(one, str) and not one.isdecimal() for one in values)
+        if in_lists or not (by_number or by_text):
+            raise refused
         try:
-            value = float(wanted)
+            return MetadataFilter(key=key, value=float(wanted) if by_number else wanted, operator=FilterOperator(sign))
         except ValueError:
-            raise ValueError(
-                f"--filter {condition!r}: there are numbers, as {values[0]}, and {wanted!r} is none"
-            ) from None
-    if by_order and (in_lists or (isinstance(value, str) and all(str(one).isdecimal() for one in (wanted, *values)))):
-        what = "lists" if in_lists else f"text, as {values[0]!r}"
-        raise ValueError(f"--filter {condition!r}: there are {what}, which have not the order of numbers: use = or !=")
-    if sign in ("=", "==") and value not in values:
-        some = ", ".join(map(str, values[:_VALUES_NAMED])) + (", …" if len(values) > _VALUES_NAMED else "")
+            raise refused from None
+    value: Any = next((one for one in values if wanted in (str(one), json.dumps(one))), None)
+    if isinstance(value, (dict, list)):
+        raise refused
+    if value is None:
         warn(f"no document has {key} = {wanted}; there are: {some}")
-    if by_order or not any(isinstance(one, list) for one in known[key]):
-        return MetadataFilter(key=key, value=value, operator=FilterOperator("==" if sign == "=" else sign))
+        value = wanted
+    value = int(value) if isinstance(value, bool) else value  # filters take no bool; True equals 1
+    if not in_lists:
+        return MetadataFilter(key=key, value=value, operator=FilterOperator("!=" if sign == "!=" else "=="))
     longer = [one for one in known[key] if isinstance(one, str) and str(value) in one and one != value]
     ways = ((FilterOperator.CONTAINS, value), (FilterOperator.NIN, longer))  # texts contain their parts
     item = MetadataFilters(filters=[MetadataFilter(key=key, value=wanted, operator=way) for way, wanted in ways])
-    condition = FilterCondition.NOT if sign == "!=" else FilterCondition.OR
-    return MetadataFilters(filters=[MetadataFilter(key=key, value=value), item], condition=condition)
+    either = FilterCondition.NOT if sign == "!=" else FilterCondition.OR
+    return MetadataFilters(filters=[MetadataFilter(key=key, value=value), item], condition=either)
 
 
 def _in_order(passage: BaseNode, units: Sequence[BaseNode]) -> list[Shown]:
@@ -218,15 +214,14 @@ def inspect_index(
         ValueError: There is no such passage, or more than one, or no such document.
     """
     manifest, nodes = IndexPlace.of(place).nodes()
+    counts, wanted = nodes.counts(), compared(search).casefold()
     passages: dict[str, NodeRecord] = {}
     units: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
-    counts: Counter[str] = Counter()
-    matching, wanted = set(), compared(search).casefold()
+    matching = set()
     for record in nodes.records():
         if record.granularity == "passage":
             passages[record.id] = record
         units[record.passage_id, record.granularity].append(record.id)
-        counts[record.granularity] += 1
         if wanted in compared(record.text).casefold():
             matching.add(record.passage_id or record.id)
     known = {record.document_id for record in passages.values()}
@@ -240,8 +235,7 @@ def inspect_index(
         and (passage is None or (passage and record.id.startswith(passage)))
     ]
     if passage is not None and len(chosen) != 1:
-        what = f"{len(chosen)} passages have" if chosen else "no passage has"
-        raise ValueError(f"{what} an id that begins with {passage!r}; `densex inspect DIR` shows them")
+        raise ValueError(f"{len(chosen)} passages have an id that begins with {passage!r}; `densex inspect` shows ids")
     if findings:
         stated = {unit: one for one in chosen for unit in (one, *units[one, "proposition"])}
         faulty = (one.node_id for one in nodes.fetch(list(stated)).values() if findings_of(one))
@@ -252,10 +246,7 @@ def inspect_index(
         "mode": manifest.mode,
         "granularity": list(manifest.granularity),
         "embed_model": manifest.embed_model,
-        "documents": len(known),
-        "passages": len(passages),
-        **{f"{kind}s": counts[kind] for kind in ("proposition", "question")},
-        "statuses": dict(Counter(record.status for record in passages.values() if record.status)),
+        **{name: getattr(counts, name) for name in ("documents", "passages", "propositions", "questions", "statuses")},
         "shown": [
             {
                 **_shown(node),
@@ -279,13 +270,10 @@ def meant(given: Sequence[str], known: Collection[str]) -> list[str]:
     chosen: dict[str, None] = {}
     for name in given:
         wanted = name if name in known else unicodedata.normalize("NFC", name)
-        pages = [one for one in sorted(known) if one.startswith(f"{wanted}#page=")]
-        found = [wanted] if wanted in known else pages  # "C" is not "C#.md"
+        found = [one for one in sorted(known) if one == wanted or one.startswith(f"{wanted}#page=")]
         if not found:
-            near = difflib.get_close_matches(wanted, known, 3, 0.5) or [one for one in sorted(known) if wanted in one]
-            hint = (
-                f"did you mean {' or '.join(map(repr, near[:3]))}?" if near else "densex inspect shows which there are"
-            )
+            near = " or ".join(map(repr, difflib.get_close_matches(wanted, known, 3, 0.5)))
+            hint = f"did you mean {near}?" if near else "densex inspect shows which there are"
             raise ValueError(f"there is no document {wanted!r} in the index: {hint}")
         chosen |= dict.fromkeys(found)
     return list(chosen)
@@ -314,32 +302,17 @@ def delete_documents(place: str, given: Sequence[str], purge: bool) -> Shown:
     where = IndexPlace.of(place)
     known = where.nodes()[1].documents()
     deleted = meant(given, known)
-    where.delete(deleted, purge)
+    if where.folder is not None:  # without any model
+        upkeep.delete_documents(where.folder, deleted, purge)
+    else:
+        where.open(proposition_llm=NONE, query_llm=NONE).delete(deleted, purge)
     return {"deleted": deleted, "documents": len(known) - len(deleted)}
 
 
-def make_reranker(model: str) -> BaseNodePostprocessor:
-    """A cross-encoder that scores passages anew.
-
-    Args:
-        model: Its name or folder.
-
-    Raises:
-        ImportError: sentence-transformers is missing.
-    """
-    require("sentence_transformers", "sentence-transformers", "--rerank", "huggingface")  # core says it otherwise
-    return SentenceTransformerRerank(model=model, trust_remote_code=False)
-
-
 def _shown(node: BaseNode) -> Shown:
-    return {
-        "id": node.node_id,
-        "document": node.ref_doc_id or "",
-        "title": str(node.metadata.get(TITLE_KEY) or ""),
-        "section": str(node.metadata.get(SECTION_KEY) or ""),
-        **placed(span_of(node)),
-        "text": node.get_content(),
-    }
+    source = Source.of(0, NodeWithScore(node=node))
+    about = {name: getattr(source, name) for name in ("document", "title", "section", "page", "text")}
+    return {"id": source.node_id, **about, **placed(source.span)}
 
 
 def print_answer(answer: Shown, advice: str = "") -> None:
@@ -359,18 +332,14 @@ def print_answer(answer: Shown, advice: str = "") -> None:
         write("The answer was not found in the documents. This comes nearest:")
     for number, result in enumerate(answer["results"], 1):
         write()
-        title = "" if result["title"] in result["document"] else result["title"]
-        place = one_line(
-            " | ".join(filter(None, (result["document"], title, within(result["section"], result["title"]))))
-        )
         score = "" if result["score"] is None else f" ({result['score']:.3f})"
-        write(f"{place}{score}", style="bold cyan", bullet=f"{number}. ")
+        place = one_line(f"{result['document']} | {name_of(result)}{score}")
+        write(place, style="bold cyan", bullet=f"{number}. ")
         if result["matched"]:
             write(f"{result['granularity'] or 'node'} found by", style="dim", indent=_INDENT)
         for unit in result["matched"][:_UNITS_SHOWN]:
             write(_found_by(unit), indent=_INDENT, bullet="- ")
-        if len(result["matched"]) > _UNITS_SHOWN:
-            more = len(result["matched"]) - _UNITS_SHOWN
+        if (more := len(result["matched"]) - _UNITS_SHOWN) > 0:
             write(f"and {more} more", style="dim", indent=_INDENT, bullet="- ")
         _print_text(result["text"])
     if "context" in answer:
@@ -442,9 +411,9 @@ def print_deletion(done: Shown, purged: bool) -> None:
     """Print what was deleted."""
     for document in done["deleted"]:
         write(one_line(document), bullet="- ")
-    left = f"{many(len(done['deleted']), 'document')} deleted; {many(done['documents'], 'document')} left in the index."
-    erased = " Erased from its files and from the replies kept there; recordings, exports and the documents are yours."
-    write(left + (erased if purged else ""))
+    write(f"{many(len(done['deleted']), 'document')} deleted; {many(done['documents'], 'document')} left in the index.")
+    if purged:
+        write("Erased from its files and from the replies kept there; recordings, exports and the documents are yours.")
 
 
 def print_statuses(statuses: dict[str, int]) -> None:
@@ -454,22 +423,21 @@ def print_statuses(statuses: dict[str, int]) -> None:
         stdout().print(Text("Passages by status: ").append_text(Text(", ").join(parts)))
 
 
-def print_check(report: CheckReport) -> None:
+def print_check(report: upkeep.CheckReport) -> None:
     """Print what is in an index, and what is wrong with it."""
     write(f"{one_line(report.folder)}: {report.counts}.")
     for fault in report.faults:
-        text = f"{one_line(fault.text)}{' (mended)' if fault.mended else ''}"
-        write(text, "yellow" if fault.mended else "red", bullet="- ")
-    if report.removed:
-        removed = ", ".join(map(one_line, report.removed))
-        write(f"What was left of these documents was removed, index them again: {removed}")
+        text, style = one_line(fault.text), "yellow" if fault.mended else "red"
+        write(f"{text} (mended)" if fault.mended else text, style, bullet="- ")
+    for document in report.removed:
+        write(f"{one_line(document)} was not whole, and is removed: index it again", bullet="- ")
+    if not report.faults:
+        write("It is whole.", "green")
     elif not report.sound:
         write(f"Mend it with: densex check {one_line(report.folder)} --repair")
-    else:
-        write("It is whole.", "green")
 
 
-def print_compaction(folder: Path, done: Compaction) -> None:
+def print_compaction(folder: Path, done: upkeep.Compaction) -> None:
     """Print what compacting an index came to."""
     saved = done.bytes_before - done.bytes_after
     change = f"{decimal(abs(saved))} {'less' if saved > 0 else 'more'} than before" if saved else "as before"
@@ -501,23 +469,19 @@ def show_demo(data: Path | None, mode: str) -> None:
         FileNotFoundError: The data is not there.
         ValueError: A line of the questions is no question, or too few answers were found.
     """
-    data = data if data is not None else _DATA
-    missing = [name for name in ("propositions.jsonl", "questions.jsonl", *_LANGUAGES) if not (data / name).exists()]
-    if missing:
+    data = _DATA if data is None else data
+    if not (data / "questions.jsonl").exists():
         raise FileNotFoundError(
-            f"the demonstration's data is not in {data} ({', '.join(missing)} missing): it is in the repository and "
-            "not in the installed package. Clone the repository and run `densex demo` there, or pass --data FOLDER"
+            f"the demonstration's data is not in {data}: it is in the repository and not in the installed package. "
+            "Clone the repository and run `densex demo` there, or pass --data FOLDER"
         )
-    questions = [
-        (record.text("language"), record.text("question"), record.answers())
-        for record in read_records(data / "questions.jsonl")
-    ]
+    asked = {language: read_questions(data / "questions.jsonl", language=language).questions for language in _LANGUAGES}
     with waiting("Indexing in memory"):
         pack = DenseXRetrievalPack(
             PathDocuments([data / language for language in _LANGUAGES]),
             propositionizer=RecordedPropositionizer(data / "propositions.jsonl"),
-            query_llm="none",
-            embed_model="none",
+            query_llm=NONE,
+            embed_model=NONE,
             mode=cast(Mode, mode),
         )
     counts = pack.counts()
@@ -525,24 +489,27 @@ def show_demo(data: Path | None, mode: str) -> None:
         f"An index in memory, nothing is written: {counts.documents} documents, {counts.passages} passages, "
         f"{counts.propositions} recorded propositions. Mode {mode}; no LLM.",
     )
-    for question in _SHOWN_QUESTIONS:
+    for shown in _SHOWN_QUESTIONS:
         write()
-        print_heading(question)
-        print_answer(answer_question(pack, question, top_k=2))
-    found: dict[str, list[bool]] = {language: [] for language in _LANGUAGES}
+        print_heading(shown)
+        print_answer(answer_question(pack, shown, top_k=2))
+    hits = dict.fromkeys(_LANGUAGES, 0)
+    context = PropositionContextPostprocessor(budget=None)
     with progress("Questions") as bar:
-        for language, question, answers in bar.track(questions):
-            read = [node.node.get_content() for node in assemble_context(pack.retrieve(question))]
-            needed = length_until_answer(read, answers, language)
-            found[language].append(needed is not None and needed <= _READ[language])
+        for language, questions in asked.items():
+            for question in bar.track(questions):
+                read = [node.node.get_content() for node in context.postprocess_nodes(pack.retrieve(question.text))]
+                needed = length_until_answer(read, question.answers, language)
+                hits[language] += needed is not None and needed <= _READ[language]
     write()
     print_heading("Questions with an accepted answer in the context")
     write(
         f"Counted where it is in the first {_READ['en']} words (Japanese: {_READ['ja']} characters) of what a reader "
         "gets: the found propositions, then their passages.",
     )
-    hits_in_all = [hit for each in found.values() for hit in each]
-    for name, hits in (*found.items(), ("", hits_in_all)):
-        write(f"{_LANGUAGES.get(name, 'in all'):<9} {sum(hits)} of {len(hits)}", indent=2)
-    if not questions or sum(hits_in_all) < _REQUIRED_SHARE * len(questions):
+    for language, name in _LANGUAGES.items():
+        write(f"{name:<9} {hits[language]} of {len(asked[language])}", indent=2)
+    found, all_asked = sum(hits.values()), sum(map(len, asked.values()))
+    write(f"in all    {found} of {all_asked}", indent=2)
+    if found < _REQUIRED_SHARE * all_asked:
         raise ValueError(f"fewer than {_REQUIRED_SHARE:.0%} of the answers were found")

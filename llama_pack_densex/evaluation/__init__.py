@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from llama_pack_densex.evaluation.compare import evaluate as evaluate
+    from llama_pack_densex.evaluation.datasets import DatasetError as DatasetError
     from llama_pack_densex.evaluation.datasets import EvaluationSet as EvaluationSet
     from llama_pack_densex.evaluation.datasets import Question as Question
     from llama_pack_densex.evaluation.datasets import read_dataset as read_dataset
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from llama_pack_densex.evaluation.propositions import BertScoreSimilarity as BertScoreSimilarity
     from llama_pack_densex.evaluation.propositions import EmbeddingSimilarity as EmbeddingSimilarity
     from llama_pack_densex.evaluation.propositions import score_propositions as score_propositions
-    from llama_pack_densex.evaluation.records import DatasetError as DatasetError
     from llama_pack_densex.evaluation.report import Report as Report
     from llama_pack_densex.evaluation.runs import score_runs as score_runs
     from llama_pack_densex.evaluation.strategies import PaperPassageNodeParser as PaperPassageNodeParser
@@ -30,10 +30,9 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "compare": ("evaluate",),
-    "datasets": ("EvaluationSet", "Question", "read_dataset"),
+    "datasets": ("DatasetError", "EvaluationSet", "Question", "read_dataset"),
     "models": ("KeptLLM",),
     "propositions": ("BertScoreSimilarity", "EmbeddingSimilarity", "score_propositions"),
-    "records": ("DatasetError",),
     "report": ("Report",),
     "runs": ("score_runs",),
     "strategies": ("PaperPassageNodeParser",),

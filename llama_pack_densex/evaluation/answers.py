@@ -7,17 +7,17 @@ the reason, and never as a 0 or a success.
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeVar
+from statistics import fmean
+from typing import Any
 
 from llama_index.core import Settings, evaluation
-from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.response.schema import RESPONSE_TYPE
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.response_synthesizers import get_response_synthesizer
@@ -26,19 +26,18 @@ from llama_index.core.schema import MetadataMode, NodeWithScore
 from llama_pack_densex.answering.citations import plain_answer
 from llama_pack_densex.evaluation.datasets import Question
 from llama_pack_densex.evaluation.judging import contains_answer
-from llama_pack_densex.evaluation.models import AskingFailed, KeptLLM, Step
+from llama_pack_densex.evaluation.models import AskingFailed, KeptLLM, Step, at_once
 from llama_pack_densex.evaluation.runs import Scores
 from llama_pack_densex.llm.errors import LLMError
 from llama_pack_densex.propositionizers.language import sendable
+
+logger = logging.getLogger(__name__)
 
 TRIAD = ("context_relevance", "groundedness", "answer_relevance")
 """What TruLens calls the RAG triad; groundedness is LlamaIndex's faithfulness."""
 
 _VERDICT = re.compile(r"\[RESULT\]\W*?(-?\d+(?:\.\d+)?)(?:\s*/\s*(\d+))?", re.IGNORECASE)
 _YES_OR_NO = re.compile(r"(?<![a-z])(yes|no)(?![a-z])", re.IGNORECASE)
-_AT_ONCE = 8  # answers and verdicts that are waited for
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,11 @@ class Answer:
     sentences: Sequence[Mapping[str, Any]] = ()
 
 
-@dataclass(kw_only=True)
+Verdict = dict[str, float | str]
+"""Metric to a value, or to why there is none."""
+
+
+@dataclass
 class Judged:
     """What was found out, question by question.
 
@@ -68,32 +71,37 @@ class Judged:
         failed: Metric to how often it failed for which reason.
     """
 
-    scores: Scores = field(default_factory=dict)
+    scores: Scores
     failed: dict[str, Counter[str]] = field(default_factory=dict)
 
-    def add(self, metric: str, question: str, verdict: float | str) -> None:
-        """Add a value, or why there is none."""
-        if isinstance(verdict, str):
-            self.failed.setdefault(metric, Counter())[verdict] += 1
-        else:
-            self.scores.setdefault(metric, {})[question] = verdict
+    def add(self, question: str, verdict: Verdict) -> None:
+        """Add what was found out about a question."""
+        for metric, value in verdict.items():
+            if isinstance(value, str):
+                self.failed.setdefault(metric, Counter())[value] += 1
+            else:
+                self.scores.setdefault(metric, {})[question] = value
+
+    def warn(self, name: str) -> None:
+        """Say what failed."""
+        counts = {metric: (each.total(), len(self.scores.get(metric, ()))) for metric, each in self.failed.items()}
+        if counts:
+            logger.warning(
+                "%s: not counted, since they failed: %s (%s).", name,
+                ", ".join(f"{lost} of {lost + given} items of {metric}" for metric, (lost, given) in counts.items()),
+                "; ".join(sorted({reason for reasons in self.failed.values() for reason in reasons})),
+            )  # fmt: skip
 
 
 Wanted = tuple[Question, Answer, list[str]]
 """What is to be judged: a question, its answer, and the metrics of the triad."""
 
-Verdicts = Callable[[Sequence[Wanted], Step, str], Sequence[float | str]]
-"""A judge: gets what is to be judged, what to call while it judges, and what answered; returns a value or why there is
-none for each of the metrics, one after the other. Raises an LLMError where no more verdicts can be had."""
-
+Verdicts = Callable[[Sequence[Wanted], Step, str], Sequence[Verdict]]
+"""A judge: gets what is to be judged, what to call while it judges, and what answered. Raises an LLMError where no more
+verdicts can be had."""
 
 Asked = Callable[[Question], RESPONSE_TYPE]
 """Answers a question."""
-
-
-def by_engine(engine: BaseQueryEngine) -> Asked:
-    """What answers by a query engine."""
-    return lambda question: engine.query(question.text)
 
 
 def reading(read: Mapping[str, list[NodeWithScore]], llm: KeptLLM) -> Asked:
@@ -131,7 +139,7 @@ def answer_questions(asked: Asked, questions: Sequence[Question], step: Step) ->
 
     ids = [question.id for question in questions]
     try:
-        return dict(zip(ids, _at_once(ask, questions, step), strict=True))
+        return dict(zip(ids, at_once(ask, questions, step), strict=True))
     except LLMError as error:
         return dict.fromkeys(ids, f"the LLM stopped: {error}")
 
@@ -165,16 +173,17 @@ def score_answers(
     for question in questions:
         answer = answers[question.id]
         if isinstance(answer, str):
-            judged.add("str_em" if question.answers else "answered", question.id, answer)
+            judged.add(question.id, {"str_em" if question.answers else "answered": answer})
             continue
+        found: Verdict = {}
         if question.answers:
-            judged.add("str_em", question.id, float(contains_answer(answer.text, question.answers, language)))
+            found["str_em"] = float(contains_answer(answer.text, question.answers, language))
         if answer.outcome:
-            judged.add("answered", question.id, float(answer.outcome == "answered"))
+            found["answered"] = float(answer.outcome == "answered")
         if answer.sentences and answer.outcome in ("", "answered"):
             for metric, key in (("cited", "footnotes"), ("supported", "propositions")):
-                having = sum(bool(sentence.get(key)) for sentence in answer.sentences)
-                judged.add(metric, question.id, having / len(answer.sentences))
+                found[metric] = fmean(bool(sentence.get(key)) for sentence in answer.sentences)
+        judged.add(question.id, found)
 
 
 def judge_answers(
@@ -201,23 +210,21 @@ def judge_answers(
     for question in questions:
         answer = answers[question.id]
         if isinstance(answer, str):
-            for metric in TRIAD:
-                judged.add(metric, question.id, f"no answer ({answer})")
+            judged.add(question.id, dict.fromkeys(TRIAD, f"no answer ({answer})"))
             continue
         metrics = ["context_relevance"] if answer.contexts else []
         if answer.outcome in ("", "answered") and answer.text:  # a "not found" is neither grounded nor relevant
             metrics += TRIAD[1:] if answer.contexts else TRIAD[2:]
         wanted.append((replace(question, text=sendable(question.text)), answer, metrics))
-    items = [(metric, question.id) for question, _, metrics in wanted for metric in metrics]
     try:
         verdicts = judge(wanted, step, name)
     except LLMError as error:
-        verdicts = len(items) * [f"the LLM stopped: {error}"]
-    for (metric, question_id), verdict in zip(items, verdicts, strict=True):
-        judged.add(metric, question_id, verdict)
+        verdicts = [dict.fromkeys(metrics, f"the LLM stopped: {error}") for _, _, metrics in wanted]
+    for (question, _, _), verdict in zip(wanted, verdicts, strict=True):
+        judged.add(question.id, verdict)
 
 
-def verdicts_of(llm: KeptLLM, wanted: Sequence[Wanted], step: Step, name: str) -> list[float | str]:
+def verdicts_of(llm: KeptLLM, wanted: Sequence[Wanted], step: Step, name: str) -> list[Verdict]:
     """Have LlamaIndex's evaluators judge (see `Verdicts`)."""
     evaluators: dict[str, evaluation.BaseEvaluator] = {
         "context_relevance": evaluation.ContextRelevancyEvaluator(
@@ -227,8 +234,7 @@ def verdicts_of(llm: KeptLLM, wanted: Sequence[Wanted], step: Step, name: str) -
         "answer_relevance": evaluation.AnswerRelevancyEvaluator(llm, parser_function=partial(_read_verdict, most=2.0)),
     }
 
-    def judge(one: tuple[str, Question, Answer]) -> float | str:
-        metric, question, answer = one
+    def judge_metric(metric: str, question: Question, answer: Answer) -> float | str:
         texts = {"query": question.text, "response": answer.text}
         try:
             result = asyncio.run(evaluators[metric].aevaluate(**texts, contexts=answer.contexts))
@@ -237,11 +243,14 @@ def verdicts_of(llm: KeptLLM, wanted: Sequence[Wanted], step: Step, name: str) -
         score = _read_yes_or_no(result.feedback or "") if metric == "groundedness" else result.score
         return "the verdict cannot be read" if score is None else score
 
-    work = [(metric, question, answer) for question, answer, metrics in wanted for metric in metrics]
+    def judge(one: Wanted) -> Verdict:
+        question, answer, metrics = one
+        return {metric: judge_metric(metric, question, answer) for metric in metrics}
+
     # core writes defaults into its Settings where the evaluators read them; the models are not among them
     unset = [each for each, value in vars(Settings).items() if value is None and each not in ("_llm", "_embed_model")]
     try:
-        return _at_once(judge, work, step)
+        return at_once(judge, wanted, step)
     finally:
         for each in unset:
             setattr(Settings, each, None)
@@ -264,13 +273,3 @@ def _read_yes_or_no(reply: str) -> float | None:
     first = _YES_OR_NO.match(reply)
     said = {first[1]} if first else set(_YES_OR_NO.findall(reply))
     return float(said == {"yes"}) if len(said) == 1 else None
-
-
-def _at_once(work: Callable[[T], R], items: Sequence[T], step: Step) -> list[R]:
-    """Do something with each of the items, some at a time; the first error ends it."""
-    done: list[R] = []
-    with ThreadPoolExecutor(_AT_ONCE) as threads:
-        for result in threads.map(work, items):  # which gives up what has not begun where this is left
-            done.append(result)
-            step(len(done), len(items))
-    return done

@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from llama_pack_densex.evaluation.datasets import EvaluationSet, Question, read_
 from llama_pack_densex.evaluation.judging import LENGTHS, Finding, Judge, within_passages
 from llama_pack_densex.evaluation.models import CachedEmbedding, KeptLLM
 from llama_pack_densex.evaluation.report import COMPARED, Report
+from llama_pack_densex.evaluation.runs import Scores
 from llama_pack_densex.evaluation.significance import Comparison, bootstrap_interval, randomisation_test
 from llama_pack_densex.evaluation.strategies import resolve_strategies
 from llama_pack_densex.evaluation.strategy import Built, Corpus, Spent, Strategy, StrategyUnavailable
@@ -163,17 +165,24 @@ def compare(
             cached.embed_queries([question.text for question in dataset.questions])
         run = _Run(
             corpus=Corpus(dataset, depth, cached, propositionizer, headers),
-            judge=Judge(dataset, READER_LENGTHS if reader is not None else ()),
+            judge=Judge(dataset),
             reader=reader,
             judged_by=judged_by,
             verdicts=verdicts,
             tell=tell,
         )
         observed, skipped = run.observe_all(chosen)
-        for found in observed:
-            run.ask(found)
     tell("Testing differences", 0, 1)
-    return _report(dataset, observed, skipped, settings)
+    metrics = dict.fromkeys(metric for found in observed for metric in found.scores)
+    return Report(
+        _describe(dataset),
+        settings,
+        [replace(each.result, metrics={**metrics, **each.result.metrics}) for each in observed],
+        skipped,
+        list(_comparisons(observed)),
+        list(_equal_contexts(dataset, observed)),
+        list(_questions(dataset, observed)),
+    )
 
 
 def evaluate(
@@ -225,29 +234,13 @@ def evaluate(
     )
 
 
-@dataclass(kw_only=True)
-class _Observed(Judged):
-    """What a strategy found, what it costs, and what it scores."""
+@dataclass(frozen=True)
+class _Observed:
+    """A strategy with what it found, and its figures."""
 
-    strategy: Strategy
+    result: report.StrategyResult
+    scores: Scores
     findings: dict[str, Finding]
-    cost: report.Cost
-    spent: Spent
-    asked: Asked | None
-
-    @property
-    def name(self) -> str:
-        return self.strategy.name
-
-    def warn(self) -> None:
-        """Say what failed."""
-        counts = {metric: (each.total(), len(self.scores.get(metric, ()))) for metric, each in self.failed.items()}
-        if counts:
-            logger.warning(
-                "%s: not counted, since they failed: %s (%s).", self.name,
-                ", ".join(f"{lost} of {lost + given} items of {metric}" for metric, (lost, given) in counts.items()),
-                "; ".join(sorted({reason for reasons in self.failed.values() for reason in reasons})),
-            )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -268,28 +261,19 @@ class _Run:
         failures: list[Exception] = []
         for place, strategy in enumerate(strategies, 1):
             try:
-                found = self._observe(strategy, f"{strategy.name} ({place} of {len(strategies)})")
+                observed.append(self._observe(strategy, f"{strategy.name} ({place} of {len(strategies)})"))
             except StrategyUnavailable as reason:
                 skipped.append(report.Skipped(strategy.name, str(reason)))
-                continue
             except Exception as error:  # whatever a retriever or a server raises; told here and in the report
                 logger.warning("%s failed (%s); it is left out.", strategy.name, type(error).__name__)
                 skipped.append(report.Skipped(strategy.name, f"it failed: {describe(error)}"))
                 failures.append(error)
-                continue
-            observed.append(found)
-            unlocated = sum(finding.unlocated for finding in found.findings.values())
-            if unlocated and self.corpus.documents:
-                logger.warning(
-                    "%s: %d of its %d results are nowhere in the documents; they count as not from the gold passage.",
-                    strategy.name, unlocated, sum(finding.results for finding in found.findings.values()),
-                )  # fmt: skip
         if failures and not observed:
             raise failures[0]
         return observed, skipped
 
     def _observe(self, strategy: Strategy, name: str) -> _Observed:
-        """Build a strategy, and ask it every question.
+        """Build a strategy, ask it every question, and have LLMs read, answer and judge, where there are any.
 
         Raises:
             StrategyUnavailable: It cannot be run here.
@@ -297,88 +281,106 @@ class _Run:
         corpus, questions = self.corpus, self.corpus.dataset.questions
         self.tell(f"{name}: indexing", 0, len(questions))
         corpus.take_embedded()  # by strategies before this one
-        before = corpus.spent
+        before = self._spent
         built = strategy.on(corpus)
-        spent = corpus.spent - before
+        index_seconds = (self._spent - before).seconds
         units = corpus.take_embedded() if built.units is None else built.units
         findings: dict[str, Finding] = {}
         read: dict[str, list[NodeWithScore]] = {}
+        contexts: dict[str, list[str]] = {}
+        took: list[float] = []
         for question in questions:
             if question.candidates:  # others of equal text may have others
                 corpus.candidates[question.text] = question.candidates
             started = time.perf_counter()
             results = built.retriever.retrieve(question.text)
-            took = time.perf_counter() - started
+            took.append(time.perf_counter() - started)
             default = results[: strategy.context_k]
             if built.context_retriever is not None:
                 default = built.context_retriever.retrieve(question.text)
             read[question.id] = _context(strategy, question, default)
-            context, default_context = (
-                [found.node.get_content(metadata_mode=MetadataMode.NONE) for found in some]
-                for some in (_context(strategy, question, results[: corpus.depth]), read[question.id])
+            contexts[question.id] = _texts(_context(strategy, question, results[: corpus.depth]))
+            findings[question.id] = self.judge.finding(
+                question, [result.node for result in results], contexts[question.id], _texts(read[question.id])
             )
-            nodes = [result.node for result in results]
-            findings[question.id] = self.judge.finding(question, nodes, context, default_context, took)
             self.tell(name, len(findings), len(questions))
+        unlocated = sum(finding.unlocated for finding in findings.values())
+        if unlocated and corpus.documents:
+            logger.warning(
+                "%s: %d of its %d results are nowhere in the documents; they count as not from the gold passage.",
+                strategy.name, unlocated, sum(finding.results for finding in findings.values()),
+            )  # fmt: skip
         in_passages = within_passages(findings)
         if not in_passages:  # then results are ranked as they are
             findings = {
                 key: replace(found, rank=found.unit_ranks[0], gold_rank=found.unit_ranks[1])
                 for key, found in findings.items()
             }
+        judged = Judged(judging.score(corpus.dataset, findings, in_passages, corpus.depth))
+        if self.reader is not None:
+            self._read(judged, contexts, self.reader, f"{strategy.name}: reading")
+        if (engine := built.query_engine) is not None:
+            self._ask(judged, findings, lambda question: engine.query(question.text), strategy.name)
+        elif self.reader is not None and self.judged_by is not None:
+            self._ask(judged, findings, answers.reading(read, self.reader), strategy.name)
+        spent = self._spent - before
         cost = report.Cost(
             units=len(units),
             tokens=sum(map(corpus.count_tokens, units)),
-            index_seconds=spent.seconds,
-            query_ms=1000 * statistics.median(found.seconds for found in findings.values()),
+            index_seconds=index_seconds,
+            query_ms=1000 * statistics.median(took),
             context_words=statistics.fmean(found.context_words for found in findings.values()),
             context_k=strategy.context_k,
+            llm_calls=spent.calls,
+            llm_tokens=spent.tokens,
+            llm_dollars=None if spent.unpriced else spent.dollars,
         )
-        asked = None if built.query_engine is None else answers.by_engine(built.query_engine)
-        if asked is None and self.reader is not None and self.judged_by is not None:
-            asked = answers.reading(read, self.reader)
-        scores = judging.score(corpus.dataset, findings, in_passages, corpus.depth)
-        return _Observed(strategy=strategy, findings=findings, scores=scores, cost=cost, spent=spent, asked=asked)
+        judged.warn(strategy.name)
+        bounds = {metric: bootstrap_interval(list(each.values()), _RESAMPLES) for metric, each in judged.scores.items()}
+        result = report.StrategyResult(
+            strategy.name,
+            strategy.description,
+            _is_ours(strategy.name),
+            {metric: bound.mean for metric, bound in bounds.items()},
+            {metric: (bound.low, bound.high) for metric, bound in bounds.items()},
+            cost,
+            {metric: reasons.total() for metric, reasons in judged.failed.items()},
+        )
+        return _Observed(result, judged.scores, findings)
 
-    def ask(self, found: _Observed) -> None:
-        """Have LLMs read what a strategy found, answer from it, and judge the answers."""
-        before = self._spent
-        if self.reader is not None:
-            self._read(found, self.reader)
-        if found.asked is not None:
-            questions, language = self.corpus.dataset.questions, self.corpus.language
-            step = partial(self.tell, f"{found.name}: answering")
-            given = answers.answer_questions(found.asked, questions, step)
-            for key, one in given.items():
-                if isinstance(one, Answer):
-                    found.findings[key] = replace(found.findings[key], answer=one.text)
-            answers.score_answers(found, questions, given, language)
-            if self.verdicts is not None:
-                step = partial(self.tell, f"{found.name}: judging")
-                answers.judge_answers(found, self.verdicts, questions, given, step, found.name)
-        found.spent += self._spent - before
-
-    def _read(self, found: _Observed, reader: KeptLLM) -> None:
+    def _read(self, judged: Judged, contexts: Mapping[str, list[str]], reader: KeptLLM, name: str) -> None:
         """Have an LLM answer from the beginning of each context, and score it: `em@100`, `f1@100` and so on."""
         work = [(length, each) for length in READER_LENGTHS for each in self.corpus.dataset.questions if each.answers]
-        prompts = [
-            [ChatMessage(_PROMPT.format(context="\n\n".join(found.findings[each.id].read[length]), question=each.text))]
-            for length, each in work
-        ]
+        prompts = []
+        for length, each in work:
+            context = "\n\n".join(judging.first_words(contexts[each.id], length, self.corpus.language))
+            prompts.append([ChatMessage(_PROMPT.format(context=context, question=each.text))])
         try:
-            replies: Sequence[str | Failure] = reader.ask(prompts, partial(self.tell, f"{found.name}: reading"))
+            replies: Sequence[str | Failure] = reader.ask(prompts, partial(self.tell, name))
         except LLMError as error:
             replies = len(work) * [Failure("fatal", f"the LLM stopped: {error}")]
         for (length, each), reply in zip(work, replies, strict=True):
-            for name, measure in (("em", judging.exact_match), ("f1", judging.f1)):
+            for metric, measure in (("em", judging.exact_match), ("f1", judging.f1)):
                 right = (each.answers, self.corpus.language)
                 value = measure(reply, *right) if isinstance(reply, str) else reply.summary
-                found.add(f"{name}@{length}", each.id, value)
+                judged.add(each.id, {f"{metric}@{length}": value})
+
+    def _ask(self, judged: Judged, findings: dict[str, Finding], asked: Asked, name: str) -> None:
+        """Have questions answered, and the answers judged."""
+        questions = self.corpus.dataset.questions
+        given = answers.answer_questions(asked, questions, partial(self.tell, f"{name}: answering"))
+        for key, one in given.items():
+            if isinstance(one, Answer):
+                findings[key] = replace(findings[key], answer=one.text)
+        answers.score_answers(judged, questions, given, self.corpus.language)
+        if self.verdicts is not None:
+            answers.judge_answers(judged, self.verdicts, questions, given, partial(self.tell, f"{name}: judging"), name)
 
     @property
     def _spent(self) -> Spent:
-        """What reading, answering and judging came to so far."""
-        return sum((Spent.on(llm.figures) for llm in (self.reader, self.judged_by) if llm is not None), Spent())
+        """What was spent so far, on making what strategies search, and on reading, answering and judging."""
+        asked = [Spent.on(llm.figures) for llm in (self.reader, self.judged_by) if llm is not None]
+        return sum(asked, self.corpus.spent)
 
 
 def _context(strategy: Strategy, question: Question, results: Sequence[NodeWithScore]) -> list[NodeWithScore]:
@@ -389,61 +391,40 @@ def _context(strategy: Strategy, question: Question, results: Sequence[NodeWithS
     return nodes
 
 
-def _report(
-    dataset: EvaluationSet, observed: Sequence[_Observed], skipped: list[report.Skipped], settings: report.Settings
-) -> Report:
-    names = dict.fromkeys(name for found in observed for name in found.scores)
+def _texts(nodes: Sequence[NodeWithScore]) -> list[str]:
+    return [found.node.get_content(metadata_mode=MetadataMode.NONE) for found in nodes]
+
+
+def _questions(dataset: EvaluationSet, observed: Sequence[_Observed]) -> Iterator[report.QuestionResult]:
     titles = {document.id_: title_of(document) or document.id_ for document in dataset.documents}
-    strategies = []
-    for found in observed:
-        found.warn()
-        spent, dollars = found.spent, None if found.spent.unpriced else found.spent.dollars
-        cost = replace(found.cost, llm_calls=spent.calls, llm_tokens=spent.tokens, llm_dollars=dollars)
-        bounds = {name: bootstrap_interval(list(values.values()), _RESAMPLES) for name, values in found.scores.items()}
-        metrics = {name: bounds[name].mean if name in bounds else None for name in names}
-        intervals = {name: (interval.low, interval.high) for name, interval in bounds.items()}
-        described = (found.name, found.strategy.description, _is_ours(found.name))
-        failed = {metric: reasons.total() for metric, reasons in found.failed.items()}
-        strategies.append(report.StrategyResult(*described, metrics, intervals, cost, failed))
-    questions = [
-        report.QuestionResult(
-            question.id,
-            question.text,
-            list(question.answers),
-            titles.get(question.document_id, ""),
-            {found.name: found.findings[question.id] for found in observed},
-        )
-        for question in dataset.questions
-    ]
-    comparisons, equal = list(_comparisons(observed)), list(_equal_contexts(dataset, observed))
-    return Report(_describe(dataset), settings, strategies, skipped, comparisons, equal, questions)
+    for question in dataset.questions:
+        found = {each.result.name: each.findings[question.id] for each in observed}
+        document = titles.get(question.document_id, "")
+        yield report.QuestionResult(question.id, question.text, list(question.answers), document, found)
 
 
 def _comparisons(observed: Sequence[_Observed]) -> Iterator[Comparison]:
     """The first of ours against every other strategy, or the first of all where none of ours was run."""
-    values = {found.name: found.scores for found in observed}
+    values = {each.result.name: each.scores for each in observed}
     first = next((name for name in values if _is_ours(name)), next(iter(values), ""))
     first = _OURS if _OURS in values else first
     for metric in COMPARED:
         for second in values:
             ours, theirs = values[first].get(metric), values[second].get(metric)
             if second != first and ours and theirs:
-                tested = randomisation_test(ours, theirs)
-                yield Comparison(metric, first, second, *tested)
+                yield Comparison(metric, first, second, *randomisation_test(ours, theirs))
 
 
 def _equal_contexts(dataset: EvaluationSet, observed: Sequence[_Observed]) -> Iterator[report.EqualContext]:
     answered = [question.id for question in dataset.questions if question.answers]
-    for ours in observed:
-        for other in observed:
-            if not answered or not _is_ours(ours.name) or _is_ours(other.name):
-                continue
-            words = other.cost.context_words
+    for ours, other in product(observed, observed):
+        if answered and ours.result.ours and not other.result.ours:
+            words = other.result.cost.context_words
             first = judging.recall_within({key: ours.findings[key] for key in answered}, words)
             second = other.scores["answer_recall"]
+            mean, other_mean = (statistics.fmean(shares.values()) for shares in (first, second))
             tested = randomisation_test(first, second)
-            means = [statistics.fmean(shares.values()) for shares in (first, second)]
-            yield report.EqualContext(ours.name, other.name, words, means[0], means[1], *tested)
+            yield report.EqualContext(ours.result.name, other.result.name, words, mean, other_mean, *tested)
 
 
 def _is_ours(name: str) -> bool:

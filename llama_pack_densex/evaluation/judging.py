@@ -13,7 +13,7 @@ import unicodedata
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import takewhile
 from typing import Any
@@ -36,12 +36,6 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _ASCII_PUNCTUATION = frozenset(string.punctuation)
 _WORD = re.compile(r"[^\W_]+|[^\w\s]|_")  # the words and marks of DPR's tokeniser
 _MOSTLY = 0.9  # of a unit's characters lie in the passage that it is from; of a strategy's results lie in passages
-SHOWN = (
-    "recall@1", "recall@5", "recall@20", "gold@1", "gold@5", "gold@20", "mrr@10", "ndcg@10",
-    "answer_recall@50", "answer_recall@100", "answer_recall@200", "answer_recall@500", "answer_recall",
-    "em@100", "em@200", "em@500", "f1@100", "f1@200", "f1@500",
-)  # fmt: skip
-"""The metrics that tables show, in their order; of answer recall, plots show more lengths."""
 _SHOWN = 300  # characters of a result in a report
 _RANKED = 10  # the k of MRR and nDCG
 
@@ -73,8 +67,6 @@ class Finding:
         unlocated: How many are nowhere in the documents.
         context_words: The length of the default context.
         in_context: Whether an answer is in the default context.
-        seconds: How long the search took.
-        read: Length to the beginning of the context with that length, for a reader LLM.
         answer: What the strategy's query engine answered.
     """
 
@@ -91,8 +83,6 @@ class Finding:
     unlocated: int = 0
     context_words: int = 0
     in_context: bool = False
-    seconds: float = 0.0
-    read: Mapping[int, list[str]] = field(default_factory=dict)
     answer: str = ""
 
     def to_dict(self) -> dict[str, Any]:
@@ -112,14 +102,12 @@ class Judge:
 
     Args:
         dataset: Documents and questions.
-        reader_lengths: The lengths of context that a reader LLM will get.
     """
 
-    def __init__(self, dataset: EvaluationSet, reader_lengths: Sequence[int] = ()) -> None:
+    def __init__(self, dataset: EvaluationSet) -> None:
         self._language = dataset.language
         self._locator = Locator(dataset)
         self._titles = {document.id_: title_of(document) or document.id_ for document in dataset.documents}
-        self._reader_lengths = reader_lengths
         self._has_answer = cache(contains_answer)  # strategies find the same
 
     def finding(
@@ -128,7 +116,6 @@ class Judge:
         results: Sequence[BaseNode],
         context: Sequence[str],
         default_context: Sequence[str],
-        seconds: float,
     ) -> Finding:
         """Judge one search.
 
@@ -137,7 +124,6 @@ class Judge:
             results: The retrieved nodes, best first, before any postprocessor.
             context: What is read of as many of them as rankings look at.
             default_context: What is read by default.
-            seconds: How long the search took.
         """
         right = (tuple(question.answers), self._language)
         places = [self._locator.place(node) for node in results]
@@ -167,8 +153,6 @@ class Judge:
             unlocated=sum(place is None or place.span is None for place in places),
             context_words=context_length(default_context, self._language),
             in_context=any(contains_answer(text, *right) for text in default_context),
-            seconds=seconds,
-            read={length: first_words(context, length, self._language) for length in self._reader_lengths},
         )
 
     def _source(self, place: Place | None) -> str:
@@ -324,14 +308,22 @@ class Locator:
             for document_id, spans in self._passages.items()
             for number, (start, _) in enumerate(spans)
         }
-        self._found: dict[tuple[str, str], Place | None] = {}
 
     def place(self, node: BaseNode) -> Place | None:
         """Where a node stands: None where neither its document nor its text is known."""
-        key = (node.node_id, node.get_content())  # two strategies may give the same id to different nodes
-        if key not in self._found:
-            self._found[key] = self._locate(node)
-        return self._found[key]
+        text = node.get_content().strip()
+        sources = list(dict.fromkeys(self._named(node)))
+        for document_id, offset in sources:
+            span = self._own_span(node, document_id, offset) or self._search(text, document_id, offset)
+            if span is not None:
+                return Place(document_id, span)
+        if sources:
+            return Place(sources[0][0])
+        for document_id in self._texts:  # a retriever that was built over copies of the documents
+            span = self._search(text, document_id, 0)
+            if span is not None:
+                return Place(document_id, span)
+        return None
 
     def passage(self, place: Place | None) -> tuple[Place, bool] | None:
         """The passage that a unit is from, the one that has most of it; and whether it lies within, but for little."""
@@ -349,21 +341,6 @@ class Locator:
     def text(self, place: Place) -> str:
         """What stands at a place."""
         return self._texts[place.document_id][slice(*(place.span or (None,)))]
-
-    def _locate(self, node: BaseNode) -> Place | None:
-        text = node.get_content().strip()
-        sources = list(dict.fromkeys(self._named(node)))
-        for document_id, offset in sources:
-            span = self._own_span(node, document_id, offset) or self._search(text, document_id, offset)
-            if span is not None:
-                return Place(document_id, span)
-        if sources:
-            return Place(sources[0][0])
-        for document_id in self._texts:  # a retriever that was built over copies of the documents
-            span = self._search(text, document_id, 0)
-            if span is not None:
-                return Place(document_id, span)
-        return None
 
     def _named(self, node: BaseNode) -> Iterator[tuple[str, int]]:
         """The documents that a node says it is from, each with the place where its text begins in the article."""

@@ -8,11 +8,10 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -28,14 +27,29 @@ from llama_pack_densex.llm.requests import Question as LLMQuestion
 from llama_pack_densex.llm.usage import Reply, RequestFigures, Usage, count_messages, count_tokens, price_of
 from llama_pack_densex.models import embed_model_identity
 
+T = TypeVar("T")
+R = TypeVar("R")
 Step = Callable[[int, int], None]
 """Called with how much is done, and how much there is to do."""
 
 _BATCH = 512  # texts between two writes, and keys in one query: SQLite allows 999 in old versions
 _SETTINGS = ("query_instruction", "text_instruction", "normalize", "max_length", "pooling", "dimensions", "api_base")
-_AT_ONCE = 8  # requests to an LLM
-_STEP = 64  # questions to an LLM between two movements of a progress bar
+_AT_ONCE = 8  # requests to an LLM, and threads that wait for them
 _FLOAT = np.dtype(np.float32)
+
+
+def _untold(done: int, total: int) -> None:
+    """Nobody is told."""
+
+
+def at_once(work: Callable[[T], R], items: Sequence[T], step: Step) -> list[R]:
+    """Do something with each of the items, some at a time; the first error ends it."""
+    done: list[R] = []
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        for result in threads.map(work, items):  # which gives up what has not begun where this is left
+            done.append(result)
+            step(len(done), len(items))
+    return done
 
 
 class CachedEmbedding(BaseEmbedding):
@@ -49,26 +63,29 @@ class CachedEmbedding(BaseEmbedding):
         step: Called while many texts are embedded.
 
     Raises:
-        OSError: The file cannot be used, or (later) not be written.
+        OSError: The file cannot be used.
     """
 
     seconds: float = Field(0.0, description="How long the model has worked.")
     _inner: BaseEmbedding = PrivateAttr()
-    _file: Path | None = PrivateAttr()
-    _step: Step | None = PrivateAttr()
+    _step: Step = PrivateAttr()
     _database: sqlite3.Connection = PrivateAttr()
     _requested: list[str] = PrivateAttr()
     _salt: str = PrivateAttr()
 
-    def __init__(self, inner: BaseEmbedding, file: Path | None = None, step: Step | None = None) -> None:
+    def __init__(self, inner: BaseEmbedding, file: Path | None = None, step: Step = _untold) -> None:
         super().__init__(model_name=inner.model_name, embed_batch_size=2048)
-        self._inner, self._file, self._step, self._requested = inner, file, step, []
+        self._inner, self._requested = inner, []
+        self._step = step
         settings = {name: str(getattr(inner, name)) for name in _SETTINGS if getattr(inner, name, None) is not None}
         self._salt = json.dumps([embed_model_identity(inner), settings])
-        with self._using_database("embeddings cannot be kept there: delete it, or use another folder"):
+        try:
             # threads of a model's batches take turns
             self._database = sqlite3.connect(file or ":memory:", check_same_thread=False)
             self._database.execute("CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB NOT NULL)")
+        except sqlite3.Error as error:
+            problem = "embeddings cannot be kept there: delete it, or use another folder"
+            raise OSError(f"{file}: {problem} ({error})") from error
 
     def close(self) -> None:
         """Let go of the file."""
@@ -97,9 +114,6 @@ class CachedEmbedding(BaseEmbedding):
         self._requested += texts
         return self._vectors("text", texts, self._inner.get_text_embedding_batch)
 
-    async def _aget_text_embeddings(self, texts: list[str]) -> list[list[float]]:
-        return await asyncio.to_thread(self._get_text_embeddings, texts)
-
     def _vectors(
         self, kind: str, texts: Sequence[str], embed: Callable[[list[str]], list[list[float]]]
     ) -> list[list[float]]:
@@ -111,29 +125,20 @@ class CachedEmbedding(BaseEmbedding):
         # texts of like length together: a model pads a batch to its longest text
         wanted = {key: text for key, text in zip(keys, texts, strict=True) if key not in known}
         missing = sorted(wanted, key=lambda key: len(wanted[key]))
-        if missing and self._step is not None:
-            self._step(0, len(missing))
         for done, some in enumerate(iter_batch(missing, _BATCH)):
+            self._step(_BATCH * done, len(missing))
             started = time.perf_counter()
             vectors = embed([wanted[key] for key in some])
             self.seconds += time.perf_counter() - started
             made = {key: np.asarray(vector, _FLOAT).tobytes() for key, vector in zip(some, vectors, strict=True)}
-            with self._using_database("embeddings cannot be kept there"), self._database:
+            with self._database:
                 self._database.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?)", made.items())
             known |= made
-            if self._step is not None:
-                self._step(_BATCH * done + len(some), len(missing))
+            self._step(_BATCH * done + len(some), len(missing))
         return [np.frombuffer(known[key], _FLOAT).tolist() for key in keys]
 
     def _key(self, kind: str, text: str) -> bytes:
         return hashlib.sha256(f"{self._salt}\n{kind}\n{text}".encode("utf-8", "surrogatepass")).digest()
-
-    @contextmanager
-    def _using_database(self, problem: str) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            raise OSError(f"{self._file}: {problem} ({error})") from error
 
 
 class AskingFailed(Exception):  # not an error: the item is counted as failed
@@ -157,11 +162,12 @@ class KeptLLM(CustomLLM):
         ValueError: There is a `max_cost`, and the model's price is not known.
     """
 
-    stopped: LLMError | None = Field(None, exclude=True, description="Why it asks no more, such as its budget.")
     _llm: LLM = PrivateAttr()
     _stand_in: str | None = PrivateAttr()
     _known: dict[str, str] = PrivateAttr(default_factory=dict)
     _sender: Sender = PrivateAttr()
+    _client: Client = PrivateAttr()
+    _stop: Stop = PrivateAttr()
     _turns: dict[str, threading.Lock] = PrivateAttr(default_factory=dict)
 
     def __init__(
@@ -172,6 +178,7 @@ class KeptLLM(CustomLLM):
         if max_cost is not None and price is None:
             raise ValueError(f"max_cost needs the price of {llm.metadata.model_name}, which is not in the price table")
         self._llm, self._stand_in = without_retries(llm), stand_in
+        self._client, self._stop = Client(self._llm, _AT_ONCE), Stop(background_loop())
         self._sender = Sender(
             {"llm": type(llm).__qualname__, **output_settings(llm)},
             Limits(_AT_ONCE),
@@ -187,11 +194,16 @@ class KeptLLM(CustomLLM):
         return self._llm.metadata.model_copy(update={"is_chat_model": True, "is_function_calling_model": False})
 
     @property
+    def stopped(self) -> LLMError | None:
+        """Why it asks no more, such as its budget."""
+        return self._stop.error
+
+    @property
     def figures(self) -> RequestFigures:
         """What its requests came to so far."""
         return self._sender.meter.figures(self.metadata.model_name)
 
-    def ask(self, prompts: Sequence[Sequence[ChatMessage]], step: Step | None = None) -> list[str | Failure]:
+    def ask(self, prompts: Sequence[Sequence[ChatMessage]], step: Step = _untold) -> list[str | Failure]:
         """Ask for the replies to prompts.
 
         Args:
@@ -204,39 +216,21 @@ class KeptLLM(CustomLLM):
         Raises:
             LLMError: The budget is used up, or the provider refuses the key or the settings, or does not answer.
         """
-        texts = ["\n\n".join(message.content or "" for message in prompt) for prompt in prompts]
-        wanted = {text: prompt for text, prompt in zip(texts, prompts, strict=True) if text not in self._known}
-        failed: dict[str, Failure] = {}
-        if self._stand_in is not None:
-            self._known |= {text: self._expected(text, prompt, self._stand_in) for text, prompt in wanted.items()}
-            return [self._known[text] for text in texts]
-        if wanted and self.stopped is not None:
-            raise self.stopped
-        client, loop = Client(self._llm, _AT_ONCE), background_loop()
-        stop = Stop(loop)
+        return at_once(self._ask, prompts, step)
 
-        async def ask_some(some: Sequence[str]) -> list[Reply | Failure]:
-            # as "part", of which a reply's length is expected to follow, nothing: replies are short
-            questions = [LLMQuestion(text, "", wanted[text]) for text in some]
-            return await asyncio.gather(*(self._sender.ask(question, client.send, stop) for question in questions))
-
-        try:
-            for some in iter_batch(wanted, _STEP):
-                outcomes = asyncio.run_coroutine_threadsafe(ask_some(some), loop).result()
-                for text, outcome in zip(some, outcomes, strict=True):
-                    if isinstance(outcome, Reply):
-                        self._known[text] = outcome.text.strip()
-                    else:
-                        failed[text] = outcome
-                if step is not None:
-                    step(len(self._known.keys() & wanted.keys()) + len(failed), len(wanted))
-        except LLMError as error:
-            self.stopped = error
-            raise
-        finally:
-            stop.by(LLMError("the comparison was ended"))
-            client.close()
-        return [failed[text] if text in failed else self._known[text] for text in texts]
+    def _ask(self, prompt: Sequence[ChatMessage]) -> str | Failure:
+        text = "\n\n".join(message.content or "" for message in prompt)
+        with self._turns.setdefault(text, threading.Lock()):  # the same is not asked twice at a time
+            if text not in self._known and self._stand_in is not None:
+                self._known[text] = self._expected(text, prompt, self._stand_in)
+            elif text not in self._known:
+                # as "part", of which a reply's length is expected to follow, nothing: replies are short
+                asking = self._sender.ask(LLMQuestion(text, "", prompt), self._client.send, self._stop)
+                outcome = asyncio.run_coroutine_threadsafe(asking, background_loop()).result()
+                if isinstance(outcome, Failure):
+                    return outcome
+                self._known[text] = outcome.text.strip()
+            return self._known[text]
 
     def _expected(self, text: str, prompt: Sequence[ChatMessage], stand_in: str) -> str:
         """The reply that is kept, or what stands in for it, counted as if it had been asked for."""
@@ -255,9 +249,7 @@ class KeptLLM(CustomLLM):
             AskingFailed: There is no reply to this prompt.
             LLMError: There will be none to others either.
         """
-        prompt = "\n\n".join(message.content or "" for message in messages)
-        with self._turns.setdefault(prompt, threading.Lock()):  # the same is not asked twice at a time
-            reply = self.ask([messages])[0]
+        reply = self._ask(messages)
         if isinstance(reply, Failure):
             raise AskingFailed(reply.summary)
         return ChatResponse(message=ChatMessage(reply, role="assistant"))

@@ -19,7 +19,7 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup  # what jinja2 escapes with
 
-from llama_pack_densex.evaluation.judging import SHOWN
+from llama_pack_densex.evaluation.strategies import built_in_strategies
 from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES
 
 NOT_GIVEN = "–"
@@ -37,6 +37,7 @@ _GROUPS = {
 }
 _LABELS = {"context_relevance": "context", "groundedness": "grounded", "answer_relevance": "relevant"}
 _BARS = {"recall": "Answer string", "gold": "{gold}"}
+_IN_TABLE = (50, 100, 200, 500)  # lengths of context; plots show more
 _GOLD = {"passage": "Gold passage", "document": "Passage of the right document"}
 _SHOWN_FIRST = 8  # strategies; a click shows the others
 _PREFERRED = (
@@ -102,10 +103,8 @@ def share(value: float | None) -> str:
 
 def difference(value: float) -> str:
     """A difference with its sign."""
-    written = f"{abs(value):.3f}"
-    if float(written) == 0:
-        return "0.000"
-    return f"{'+' if value > 0 else '−'}{written}"
+    written = f"{value:+.3f}".replace("-", "−")
+    return "0.000" if written[1:] == "0.000" else written
 
 
 def p_value(value: float) -> str:
@@ -170,8 +169,6 @@ def _for_script(report: Mapping[str, Any], bars: Mapping[str, list[str]], first:
 
 def _shown_first(report: Mapping[str, Any], headline: Sequence[Mapping[str, Any]]) -> list[str]:
     """The strategies that are shown at first: those that the verdict names, the user's own, and the best known."""
-    from llama_pack_densex.evaluation.strategies import built_in_strategies
-
     names, known = [strategy["name"] for strategy in report["strategies"]], built_in_strategies()
     named = [pair[which] for which in ("first", "second") for pair in headline]
     own = [name for name in names if name not in known]
@@ -187,11 +184,12 @@ def _bars(report: Mapping[str, Any], kind: str) -> list[str]:
 
 def _columns(report: Mapping[str, Any]) -> list[str]:
     """The metrics in the table, those of one group together."""
+    plotted = {f"answer_recall@{length}" for length in report["settings"]["lengths"] if length not in _IN_TABLE}
     found = dict.fromkeys(key for strategy in report["strategies"] for key in strategy["metrics"])
-    others = [key for key in found if key not in SHOWN and not key.startswith("answer_recall@")]
-    order = {group: place for place, group in enumerate(_GROUPS)}
-    kept = [*(key for key in SHOWN if key in found), *others]
-    return sorted(kept, key=lambda key: order.get(key.partition("@")[0], len(order)))
+    order = {kind: place for place, kind in enumerate(_GROUPS)}
+    return sorted(
+        (key for key in found if key not in plotted), key=lambda key: order.get(key.partition("@")[0], len(order))
+    )
 
 
 def _label(key: str) -> str:
@@ -212,17 +210,13 @@ def _best(report: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _headline(report: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The strategy that the comparisons begin with against the best alternative, metric by metric."""
+    """The strategy that is compared with all others against the best alternative, metric by metric."""
     by_name = {strategy["name"]: strategy for strategy in report["strategies"]}
-    best: dict[str, Any] = {}
+    best: dict[str, dict[str, Any]] = {}
     for pair in report["comparisons"]:
-        first, second = by_name[pair["first"]], by_name[pair["second"]]
-        if pair["first"] != report["comparisons"][0]["first"] or (first["ours"] and second["ours"]):
-            continue
-        if pair["metric"] not in best or pair["difference"] < best[pair["metric"]]["difference"]:
-            best[pair["metric"]] = {
-                **pair,
-                "first_value": first["metrics"].get(pair["metric"]),
-                "second_value": second["metrics"].get(pair["metric"]),
-            }
+        first, second, metric = by_name[pair["first"]], by_name[pair["second"]], pair["metric"]
+        is_rival = not (first["ours"] and second["ours"])
+        if is_rival and (metric not in best or pair["difference"] < best[metric]["difference"]):
+            values = {"first_value": first["metrics"].get(metric), "second_value": second["metrics"].get(metric)}
+            best[metric] = {**pair, **values}
     return list(best.values())

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from statistics import fmean, mode
-from typing import Protocol, get_args
+from typing import get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -29,19 +29,6 @@ Texts = Sequence[str]
 
 _SHOWN = 60  # characters of a passage that is named
 _AT_ONCE = 16  # passages whose pairs of propositions are compared together
-
-
-class Similarity(Protocol):
-    """How alike two propositions are.
-
-    Attributes:
-        name: What it is, with the model behind it.
-    """
-
-    name: str
-
-    def matrices(self, pairs: Sequence[tuple[Texts, Texts]]) -> Iterator[Matrix]:
-        """For each pair of lists, how alike each text of the first (a row) and of the second (a column) are."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +87,9 @@ class PropositionReport:
     extra: list[str]
 
 
-def score_propositions(predicted: Path | Propositionizer, reference: Path, similarity: Similarity) -> PropositionReport:
+def score_propositions(
+    predicted: Path | Propositionizer, reference: Path, similarity: EmbeddingSimilarity | BertScoreSimilarity
+) -> PropositionReport:
     """Score propositions against others of the same passages, as Dense X Retrieval scores its Propositionizer.
 
     Precision and recall are those of `set_score`, passage by passage, and so is F1; each is then averaged over the
@@ -132,7 +121,7 @@ def score_propositions(predicted: Path | Propositionizer, reference: Path, simil
     found = similarity.matrices([(made[key][1], expected[key][1]) for key in both])
     scored = {key: set_score(matrix) for key, matrix in zip(both, found, strict=True)}
     scores = [vars(scored.get(key, SetScore())) for key in expected]
-    values = {metric: [score[metric] for score in scores] for metric in ("precision", "recall", "f1")}
+    values = {metric: [score[metric] for score in scores] for metric in vars(SetScore())}
     language = mode(detect_language(passage.text, passage.title) for passage, _ in expected.values())
     return PropositionReport(
         passages=len(expected),
@@ -182,7 +171,7 @@ class EmbeddingSimilarity:
         self._model, self.name = resolved, f"cosine of {embed_model_identity(resolved)}"
 
     def matrices(self, pairs: Sequence[tuple[Texts, Texts]]) -> Iterator[Matrix]:
-        """See `Similarity`."""
+        """For each pair of lists, how alike each text of the first (a row) and of the second (a column) are."""
         texts = sorted(set(chain.from_iterable(chain(*pair) for pair in pairs)), key=len)  # a batch is padded
         vectors = np.asarray(self._model.get_text_embedding_batch(texts), dtype=np.float64)
         vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
@@ -216,7 +205,7 @@ class BertScoreSimilarity:
         self.name = f"BERTScore by {model}, layer {layer}, not rescaled"
 
     def matrices(self, pairs: Sequence[tuple[Texts, Texts]]) -> Iterator[Matrix]:
-        """See `Similarity`."""
+        """For each pair of lists, how alike each text of the first (a row) and of the second (a column) are."""
         for some in iter_batch(pairs, _AT_ONCE):
             compared = [(ours, theirs) for predicted, reference in some for ours in predicted for theirs in reference]
             scores = iter(self._scorer.score(*map(list, zip(*compared, strict=True)))[2].tolist())

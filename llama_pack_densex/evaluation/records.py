@@ -1,17 +1,17 @@
-"""Records of JSON, JSONL, CSV, TSV and Parquet files, one at a time, each knowing where it stands."""
+"""Records of JSON, JSONL, CSV, TSV and Parquet files, each knowing where it stands."""
 
 from __future__ import annotations
 
+import ast
 import csv
 import gzip
 import io
 import json
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 
 class DatasetError(ValueError):
@@ -62,20 +62,26 @@ class Record:
         return tuple(dict.fromkeys(text for text in value if text.strip()))
 
     def answers(self) -> tuple[str, ...]:
-        """The field `answers` or `answer`: a list, a text that holds a JSON list, or a text divided at each "|".
+        """The field `answers` or `answer`: a list, a text that holds one, or a text divided at each "|".
 
         Raises:
             DatasetError: It is something else.
         """
         name = "answers" if self.fields.get("answers") is not None else "answer"
         value = self.fields.get(name)
-        if isinstance(value, str):
-            try:
-                parts = _parsed(value) if value.lstrip().startswith("[") else value.split("|")
-            except json.JSONDecodeError:
-                parts = [value]
-            value = [part.strip() if isinstance(part, str) else part for part in parts]
-        return Record({name: value}, self.where).texts(name)
+        return Record({name: _listed(value) if isinstance(value, str) else value}, self.where).texts(name)
+
+    def records(self, name: str) -> list[Record]:
+        """A field that is a list of objects.
+
+        Raises:
+            DatasetError: It is something else.
+        """
+        items = self.fields.get(name)
+        if not isinstance(items, list):
+            raise self.error(f"{name!r} must be a list")
+        dot = "." if "]" in self.where else ", "
+        return [object_record(item, f"{self.where}{dot}{name}[{number}]") for number, item in enumerate(items)]
 
     def error(self, problem: str) -> DatasetError:
         """An error about this record."""
@@ -83,9 +89,9 @@ class Record:
 
 
 def read_records(path: Path) -> Iterator[Record]:
-    """Read a file's records by its name's ending, which may be followed by ".gz"; but for JSON, one at a time.
+    """Read a file's records by its name's ending, which may be followed by ".gz".
 
-    A JSON file must be a list of objects. CSV and TSV files have a header.
+    A JSON file is a list of objects, or one object. CSV and TSV files have a header.
 
     Raises:
         DatasetError: The file is damaged, or its ending is not known.
@@ -95,16 +101,19 @@ def read_records(path: Path) -> Iterator[Record]:
     if kind == ".parquet":
         yield from _parquet_records(path)
     elif kind in (".jsonl", ".ndjson"):
-        yield from _line_records(path)
+        for number, line in enumerate(io.StringIO(_text(path)), 1):
+            if line.strip():
+                yield object_record(_parsed(path, line.strip(), number), f"{path}, line {number}")
     elif kind == ".json":
-        items = read_json(path)
-        if not isinstance(items, list):
-            raise DatasetError(f"{path}: expected a JSON list")
-        for number, value in enumerate(items, 1):
-            yield object_record(value, f"{path}, item {number}")
+        content = _parsed(path, _text(path))
+        if isinstance(content, list):
+            for number, item in enumerate(content, 1):
+                yield object_record(item, f"{path}, item {number}")
+        else:
+            yield object_record(content, str(path))
     elif kind in (".csv", ".tsv"):
-        rows = read_rows(path)
-        where, header = next(rows, (f"{path}, line 1", []))
+        rows = iter(read_rows(path))
+        _, header = next(rows, ("", []))
         for where, row in rows:
             if len(row) != len(header):
                 raise DatasetError(f"{where}: {len(row)} columns; expected the header's {len(header)}")
@@ -113,93 +122,24 @@ def read_records(path: Path) -> Iterator[Record]:
         raise DatasetError(f"{path}: expected a .jsonl, .json, .csv, .tsv or .parquet file")
 
 
-def read_rows(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """Read the rows of a CSV or TSV file without a header of its own, as (where it stands, fields)."""
-    with open_text(path) as stream:
-        rows = csv.reader(stream, delimiter="\t" if ending(path) == ".tsv" else _divider(path))
-        start = 1
-        try:
-            for row in rows:
-                if row:
-                    yield f"{path}, line {start}", row
-                start = rows.line_num + 1
-        except csv.Error as error:
-            raise DatasetError(f"{path}, line {start}: expected CSV or TSV ({error})") from error
+def read_rows(path: Path) -> list[tuple[str, list[str]]]:
+    """Read the rows of a CSV or TSV file, its header among them, as (where it stands, fields).
 
-
-def read_json(path: Path) -> Any:
-    """Read a whole JSON file.
-
-    Raises:
-        DatasetError: It is no JSON.
+    CSV may be divided by tabs, as DPR's question files are, and by semicolons where commas are in numbers.
     """
-    with open_text(path) as stream:
-        try:
-            return _parsed(stream.read())
-        except json.JSONDecodeError as error:
-            raise DatasetError(f"{path}, line {error.lineno}: expected JSON ({error.msg})") from error
-
-
-def ending(path: Path) -> str:
-    """A file name's ending in lower case, without ".gz"."""
-    return Path(path.name.lower().removesuffix(".gz")).suffix
-
-
-@contextmanager
-def open_text(path: Path) -> Iterator[TextIO]:
-    """Open a UTF-8 file, packed with gzip or not; a byte order mark is dropped. CSV is in what Excel writes, too.
-
-    Raises:
-        DatasetError: What is read from it turns out not to be UTF-8, or damaged gzip.
-        OSError: It cannot be read.
-    """
-    packed = path.name.lower().endswith(".gz")
-    if path.suffix.lower() == ".csv":
-        from llama_pack_densex.reading.readers import decode  # which imports much
-
-        if (text := decode(path.read_bytes())) is not None:
-            yield io.StringIO(text, newline="")
-            return
+    text = _text(path)
+    first = text.partition("\n")[0]
+    mark = "\t" if "\t" in first else max(",;", key=first.count)
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=mark)
+    found, start = [], 1
     try:
-        with gzip.open(path, "rb") if packed else path.open("rb") as stream:
-            yield io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
-    except UnicodeDecodeError as error:
-        raise DatasetError(f"{path}: expected UTF-8 ({error.reason} at byte {error.start})") from error
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DatasetError(f"{path}: expected gzip, since its name ends in .gz ({error})") from error
-
-
-def _parsed(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise json.JSONDecodeError("it is nested too deeply", text, 0) from None
-
-
-def _line_records(path: Path) -> Iterator[Record]:
-    with open_text(path) as stream:
-        for number, line in enumerate(stream, 1):
-            if line.strip():
-                where = f"{path}, line {number}"
-                try:
-                    yield object_record(_parsed(line), where)
-                except json.JSONDecodeError as error:
-                    raise DatasetError(f"{where}: expected a JSON object ({error.msg})") from error
-
-
-def _parquet_records(path: Path) -> Iterator[Record]:
-    import pyarrow
-    import pyarrow.parquet
-
-    try:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            number = 0
-            for batch in file.iter_batches(batch_size=1_000):
-                for fields in batch.to_pylist():
-                    number += 1
-                    yield Record(fields, f"{path}, row {number}")
-    except pyarrow.ArrowInvalid as error:
-        raise DatasetError(f"{path}: expected a Parquet file ({error})") from error
+        for row in rows:
+            if row:
+                found.append((f"{path}, line {start}", row))
+            start = rows.line_num + 1
+    except csv.Error as error:
+        raise DatasetError(f"{path}, line {start}: expected CSV or TSV ({error})") from error
+    return found
 
 
 def object_record(value: object, where: str) -> Record:
@@ -213,8 +153,55 @@ def object_record(value: object, where: str) -> Record:
     return Record(dict(value), where)
 
 
-def _divider(path: Path) -> str:
-    """What divides a CSV file's first line: tabs in DPR's question files; semicolons where commas are in numbers."""
-    with open_text(path) as stream:
-        line = stream.readline()
-    return "\t" if "\t" in line else ";" if ";" in line and "," not in line else ","
+def ending(path: Path) -> str:
+    """A file name's ending in lower case, without ".gz"."""
+    return Path(path.name.lower().removesuffix(".gz")).suffix
+
+
+def _text(path: Path) -> str:
+    """A file's text: UTF-8, packed with gzip or not; CSV in whatever Excel writes, too."""
+    data = path.read_bytes()
+    if path.name.lower().endswith(".gz"):
+        try:
+            data = gzip.decompress(data)
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise DatasetError(f"{path}: expected gzip, since its name ends in .gz ({error})") from error
+    if ending(path) == ".csv":
+        from llama_pack_densex.reading.readers import decode  # which imports much
+
+        if (text := decode(data)) is not None:
+            return text
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DatasetError(f"{path}: expected UTF-8 ({error.reason} at byte {error.start})") from error
+
+
+def _parsed(path: Path, text: str, line: int = 1) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise DatasetError(f"{path}, line {line + error.lineno - 1}: expected JSON ({error.msg})") from error
+
+
+def _listed(text: str) -> list[Any]:
+    """The texts in a cell: a list as JSON or Python writes it, or what "|" divides."""
+    if text.lstrip().startswith("["):
+        for read in (json.loads, ast.literal_eval):
+            try:
+                return list(read(text.strip()))
+            except (ValueError, SyntaxError, RecursionError):
+                continue
+    return [part.strip() for part in text.split("|")]
+
+
+def _parquet_records(path: Path) -> Iterator[Record]:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        rows = pyarrow.parquet.read_table(path).to_pylist()
+    except pyarrow.ArrowInvalid as error:
+        raise DatasetError(f"{path}: expected a Parquet file ({error})") from error
+    for number, fields in enumerate(rows, 1):
+        yield Record(fields, f"{path}, row {number}")

@@ -77,7 +77,11 @@ def score_runs(qrels: Path, runs: Sequence[Path]) -> ScoreReport:
         ImportError: ir-measures is not installed, or cbor2 for an lz4 file.
     """
     labels = read_qrels(qrels)
-    names = _names(runs)
+    names = [path.stem for path in runs]
+    if len({*names}) < len(names):
+        names = [str(path) for path in runs]
+    if len({*names}) < len(names):
+        raise ValueError(f"one of these runs is given twice: {', '.join(names)}")
     values: dict[str, Scores] = {}
     answered: dict[str, int] = {}
     for name, path in zip(names, runs, strict=True):
@@ -145,13 +149,10 @@ def read_run(path: Path) -> Run:
         OSError: It cannot be read.
     """
     run: Run = {}
-    for where, question, document, score in _entries(path, columns=6, value=4, expected=_RUN_LINE):
-        number = _number(score)
-        if number is None:
-            raise ValueError(f"{where}: the score {score!r} is no number; expected {_RUN_LINE}")
+    for where, question, document, score in _entries(path, "score", "question Q0 document rank score tag"):
         if document in run.setdefault(question, {}):
             raise ValueError(f"{where}: the document {document} occurs twice for the question {question}")
-        run[question][document] = number
+        run[question][document] = score
     return run
 
 
@@ -163,28 +164,36 @@ def read_qrels(path: Path) -> Qrels:
         OSError: It cannot be read.
     """
     qrels: Qrels = {}
-    for where, question, document, label in _entries(path, columns=4, value=3, expected=_QRELS_LINE):
-        number = _number(label)
-        if number is None or number != int(number):
-            raise ValueError(f"{where}: the label {label!r} is no whole number; expected {_QRELS_LINE}")
-        qrels.setdefault(question, {})[document] = int(number)
+    for where, question, document, label in _entries(path, "label", "question 0 document label"):
+        if not label.is_integer():
+            raise ValueError(f"{where}: the label {label} is no whole number")
+        qrels.setdefault(question, {})[document] = int(label)
     return qrels
 
 
-_RUN_LINE = '"question Q0 document rank score tag"'
-_QRELS_LINE = '"question 0 document label"'
 _MAPPING = "expected an object of questions, each with an object of documents and their values, as ranx writes it"
 
 
-def _entries(path: Path, columns: int, value: int, expected: str) -> Iterator[tuple[str, str, str, Any]]:
-    """Yield (where it stands, question, document, value) for each entry of a run or of labels."""
+def _entries(path: Path, value: str, line: str) -> Iterator[tuple[str, str, str, float]]:
+    """Yield (where it stands, question, document, value) for each entry of a run or of labels.
+
+    Args:
+        path: The file.
+        value: What the value is called.
+        line: What a line of text has, with "question", "document" and the value among it.
+    """
     data, is_cbor = _unpack(path)
     is_mapping = is_cbor or data.lstrip()[:1] == b"{"
-    entry = None
-    for entry in _mapping_entries(path, data, is_cbor) if is_mapping else _lines(path, data, columns, value, expected):
-        yield entry
-    if entry is None:
-        raise ValueError(f"{path}: it is empty; expected lines of {expected}, or a file that ranx wrote")
+    for where, question, document, given in (
+        _mapping_entries(path, data, is_cbor) if is_mapping else _line_entries(path, data, value, line)
+    ):
+        try:
+            number = float(given)
+        except (ValueError, TypeError):
+            number = math.nan
+        if not math.isfinite(number):
+            raise ValueError(f"{where}: the {value} {given!r} is no number")
+        yield where, question, document, number
 
 
 def _unpack(path: Path) -> tuple[bytes, bool]:
@@ -217,41 +226,25 @@ def _mapping_entries(path: Path, data: bytes, is_cbor: bool) -> Iterator[tuple[s
             yield where, str(question), str(document), value
 
 
-def _lines(path: Path, data: bytes, columns: int, value: int, expected: str) -> Iterator[tuple[str, str, str, Any]]:
+def _line_entries(path: Path, data: bytes, value: str, line: str) -> Iterator[tuple[str, str, str, str]]:
     try:
         lines = data.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"{path}: it is neither UTF-8 text nor a file that ranx wrote; expected lines of {expected}"
+            f'{path}: it is neither UTF-8 text nor a file that ranx wrote; expected lines of "{line}"'
         ) from error
-    is_beir = bool(lines) and lines[0].split() == ["query-id", "corpus-id", "score"]
-    separator = "\t" if is_beir and "\t" in lines[0] else None  # BEIR's ids may have spaces
-    for number, line in enumerate(lines, 1):
-        fields = line.split(separator)
-        if not line.strip() or (is_beir and number == 1):
+    separator = None
+    if lines and lines[0].split() == ["query-id", "corpus-id", "score"]:  # BEIR's, whose ids may have spaces
+        lines[0], separator, line = "", "\t", f"question document {value}"
+    names = line.split()
+    for number, text in enumerate(lines, 1):
+        fields = text.split(separator)
+        if not text.strip():
             continue
-        if is_beir and value == 3 and len(fields) == 3:
-            fields.insert(1, "0")
-        if len(fields) != columns:
-            raise ValueError(f"{path}, line {number}: {len(fields)} columns; expected the {columns} of {expected}")
-        yield f"{path}, line {number}", fields[0], fields[2], fields[value]
-
-
-def _number(value: object) -> float | None:
-    try:
-        number = math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]  # what JSON holds
-    except (ValueError, TypeError):
-        return None
-    return number if math.isfinite(number) else None
-
-
-def _names(paths: Sequence[Path]) -> list[str]:
-    stems = [path.stem for path in paths]
-    names = [stem if stems.count(stem) == 1 else str(path) for stem, path in zip(stems, paths, strict=True)]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise ValueError(f"{twice} is given twice")
-    return names
+        if len(fields) != len(names):
+            raise ValueError(f'{path}, line {number}: {len(fields)} columns; expected the {len(names)} of "{line}"')
+        found = dict(zip(names, fields, strict=True))
+        yield f"{path}, line {number}", found["question"], found["document"], found[value]
 
 
 def require(module: str, package: str, purpose: str, extra: str = "evaluation") -> Any:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
+import bm25s
 import numpy as np
 from llama_index.core import StorageContext, VectorStoreIndex
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -14,35 +16,51 @@ from llama_index.core.bridge.pydantic import Field, PrivateAttr
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.constants import DEFAULT_SIMILARITY_TOP_K
 from llama_index.core.extractors import DocumentContextExtractor
-from llama_index.core.indices.query.embedding_utils import get_top_k_embeddings
 from llama_index.core.llms import ChatMessage, MockLLM
 from llama_index.core.node_parser import (
     HierarchicalNodeParser,
-    NodeParser,
     SentenceSplitter,
     SentenceWindowNodeParser,
+    TextSplitter,
     get_leaf_nodes,
 )
-from llama_index.core.node_parser.node_utils import build_nodes_from_splits
 from llama_index.core.node_parser.text.sentence_window import DEFAULT_WINDOW_METADATA_KEY
 from llama_index.core.postprocessor import MetadataReplacementPostProcessor
 from llama_index.core.retrievers import AutoMergingRetriever, QueryFusionRetriever, RecursiveRetriever
 from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
-from llama_index.core.schema import BaseNode, Document, IndexNode, MetadataMode, NodeRelationship, TextNode
+from llama_index.core.schema import (
+    BaseNode,
+    Document,
+    IndexNode,
+    MetadataMode,
+    NodeRelationship,
+    NodeWithScore,
+    QueryBundle,
+    TextNode,
+)
 from llama_index.core.storage.docstore import SimpleDocumentStore
+from llama_index.core.utils import iter_batch
 from llama_index.core.vector_stores import SimpleVectorStore
-from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQueryResult
 
-from llama_pack_densex.evaluation import ours
 from llama_pack_densex.evaluation.datasets import Span
 from llama_pack_densex.evaluation.judging import Locator, Place
 from llama_pack_densex.evaluation.models import KeptLLM
 from llama_pack_densex.evaluation.runs import require
 from llama_pack_densex.evaluation.strategy import Built, Corpus, Strategy, StrategyUnavailable
-from llama_pack_densex.node_parsers.metadata import DOCUMENT_ID_KEY
+from llama_pack_densex.models import NONE
+from llama_pack_densex.node_parsers.metadata import DOCUMENT_ID_KEY, GRANULARITY_KEY
 from llama_pack_densex.node_parsers.nodes import Outline, WholeDocumentNodeParser, title_of
-from llama_pack_densex.propositionizers.base import Passage
-from llama_pack_densex.propositionizers.sentences import CJK, sentence_spans
+from llama_pack_densex.node_parsers.parsers import HierarchicalPropositionNodeParser
+from llama_pack_densex.node_parsers.topics import TopicNodeParser
+from llama_pack_densex.options import DEFAULT_GRANULARITY, PackOptions
+from llama_pack_densex.pack import DenseXRetrievalPack
+from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
+from llama_pack_densex.propositionizers.language import telling_words, tokenize
+from llama_pack_densex.propositionizers.sentences import CJK, SentencePropositionizer, sentence_spans
+from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
+from llama_pack_densex.retrieval.hits import PassageHit
+from llama_pack_densex.retrieval.search import fuse
+from llama_pack_densex.stores.words import Words
 
 logger = logging.getLogger(__name__)
 
@@ -53,12 +71,13 @@ _DENSE_X_TOP_K = 4
 _DENSE_X_UNITS = 10  # fetched for each chunk that rankings look at: a chunk has many propositions
 _HEADER_KEY = "context"
 _MAX_WORDS = 100  # of the paper's passages
+_AT_ONCE = 512  # texts embedded together
 _CHARACTERS_A_WORD = 2  # 200 Japanese characters say about as much as 100 English words
 
 
 def built_in_strategies() -> dict[str, Strategy]:
     """All of them by name, ours first."""
-    return {strategy.name: strategy for strategy in (*ours.STRATEGIES, *_OTHERS)}
+    return {strategy.name: strategy for strategy in (*_OURS, *_OTHERS)}
 
 
 def resolve_strategies(strategies: Sequence[str | Strategy] | None) -> list[Strategy]:
@@ -68,14 +87,12 @@ def resolve_strategies(strategies: Sequence[str | Strategy] | None) -> list[Stra
         ValueError: There is none of a name, none at all, or two have the same name.
     """
     known = built_in_strategies()
-    if strategies is None:
-        return list(known.values())
     chosen: dict[str, Strategy] = {}
-    for given in strategies:
-        given = given.replace("_", "-") if isinstance(given, str) else given  # as modes of the pack are called
-        if isinstance(given, str) and given not in known:
+    for given in known if strategies is None else strategies:
+        # as modes of the pack are called
+        strategy = known.get(given.replace("_", "-")) if isinstance(given, str) else given
+        if strategy is None:
             raise ValueError(f"there is no strategy {given!r}: use any of {', '.join(known)}")
-        strategy = known[given] if isinstance(given, str) else given
         if strategy.name in chosen:
             raise ValueError(f"there are two strategies named {strategy.name!r}")
         chosen[strategy.name] = strategy
@@ -85,12 +102,12 @@ def resolve_strategies(strategies: Sequence[str | Strategy] | None) -> list[Stra
 
 
 def _large_chunks(corpus: Corpus) -> list[BaseNode]:
-    return corpus.once("large chunks", lambda: SentenceSplitter().get_nodes_from_documents(corpus.documents))
+    return SentenceSplitter().get_nodes_from_documents(corpus.documents)
 
 
 def _small_chunks(corpus: Corpus) -> list[BaseNode]:
     splitter = SentenceSplitter(chunk_size=_SMALL_CHUNK, chunk_overlap=_SMALL_OVERLAP)
-    return corpus.once("small chunks", lambda: splitter.get_nodes_from_documents(corpus.documents))
+    return splitter.get_nodes_from_documents(corpus.documents)
 
 
 def _passages(corpus: Corpus) -> list[BaseNode]:
@@ -98,37 +115,21 @@ def _passages(corpus: Corpus) -> list[BaseNode]:
     return WholeDocumentNodeParser().get_nodes_from_documents(corpus.passages)
 
 
-class _FastVectorStore(SimpleVectorStore):
-    """Core's store; the array of vectors and their norms, which that computes for each question, are computed once."""
+class _ArrayStore(SimpleVectorStore):
+    """Core's store with vectors as arrays, which it makes of the lists anew for each question."""
 
-    _ids: list[str] = PrivateAttr(default_factory=list)
-    _vectors: Any = PrivateAttr(default=None)
-    _norms: Any = PrivateAttr(default=None)
-
-    def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
-        known = self.data.embedding_dict
-        asked_for_all = query.node_ids is None or len(query.node_ids) == len(known)  # an index names all of its nodes
-        if query.query_embedding is None or not asked_for_all or query.filters or not known:
-            return super().query(query, **kwargs)
-        if len(self._ids) != len(known):
-            self._ids, self._vectors = list(known), np.array([*known.values()])
-            self._norms = np.array([np.linalg.norm(vector) for vector in self._vectors])
-        asked = np.array(query.query_embedding)
-        # vector by vector, as core does: a product of matrices rounds otherwise, and near hits would change places
-        products = np.array([np.dot(asked, vector) for vector in self._vectors])
-        similarities = (products / (np.linalg.norm(asked) * self._norms))[:, np.newaxis]
-        top_k = query.similarity_top_k
-        found, ids = get_top_k_embeddings(
-            query.query_embedding, similarities, lambda _, computed: float(computed[0]), top_k, self._ids
-        )
-        return VectorStoreQueryResult(similarities=found, ids=ids)
+    def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
+        ids = super().add(nodes, **kwargs)
+        vectors: dict[str, Any] = self.data.embedding_dict
+        vectors.update({key: np.array(vectors[key]) for key in ids})
+        return ids
 
 
 def _index(nodes: Sequence[BaseNode], corpus: Corpus) -> VectorStoreIndex:
     """An index in memory that reads nothing from `Settings`."""
     return VectorStoreIndex(
         nodes,
-        storage_context=StorageContext.from_defaults(vector_store=_FastVectorStore()),
+        storage_context=StorageContext.from_defaults(vector_store=_ArrayStore()),
         embed_model=corpus.embed_model,
         transformations=[SentenceSplitter()],  # not run over nodes, but core would make the global one
         callback_manager=CallbackManager(),
@@ -159,10 +160,7 @@ def _auto_merging(corpus: Corpus, leaves: int, ratio: float) -> BaseRetriever:
 
 
 def _bm25_retriever(nodes: Sequence[BaseNode], depth: int) -> BaseRetriever:
-    try:
-        module = require("llama_index.retrievers.bm25", "llama-index-retrievers-bm25", "it")
-    except ImportError as error:
-        raise StrategyUnavailable(str(error)) from error
+    module = require("llama_index.retrievers.bm25", "llama-index-retrievers-bm25", "it")
     retriever: BaseRetriever = module.BM25Retriever.from_defaults(
         nodes=list(nodes), similarity_top_k=min(depth, len(nodes))
     )
@@ -191,7 +189,7 @@ def _hybrid(corpus: Corpus, nodes: Callable[[Corpus], list[BaseNode]]) -> BaseRe
 
 def _contextual(corpus: Corpus, nodes: Callable[[Corpus], list[BaseNode]]) -> BaseRetriever:
     """Contextual retrieval: each chunk with a header that says where in the document it stands."""
-    chunks = [chunk.model_copy(update={"metadata": dict(chunk.metadata)}) for chunk in nodes(corpus)]  # others' too
+    chunks = nodes(corpus)
     known = {document.id_: (document, Outline(document.text)) for document in corpus.documents}
     locator = Locator(corpus.dataset)
     places = [cast("Place", locator.place(chunk)) for chunk in chunks]  # all are of these articles
@@ -248,7 +246,7 @@ def _dense_x(corpus: Corpus) -> Built:
     return Built(retriever(_DENSE_X_UNITS * corpus.depth), context_retriever=retriever(_DENSE_X_TOP_K))
 
 
-class PaperPassageNodeParser(NodeParser):
+class PaperPassageNodeParser(TextSplitter):
     """Cuts documents into the passages of Dense X Retrieval (Chen et al., 2023, appendix A): 100 words at sentences.
 
     Sentences are added to a passage while it has at most `max_words`; one sentence that is longer is a passage. A last
@@ -268,15 +266,9 @@ class PaperPassageNodeParser(NodeParser):
     def class_name(cls) -> str:
         return "PaperPassageNodeParser"
 
-    def _parse_nodes(self, nodes: Sequence[BaseNode], show_progress: bool = False, **kwargs: Any) -> list[BaseNode]:
-        return [
-            made
-            for node in nodes
-            for text in [node.get_content()]
-            for made in build_nodes_from_splits(
-                [text[start:end] for start, end in self.passage_spans(text)], node, id_func=self.id_func
-            )
-        ]
+    def split_text(self, text: str) -> list[str]:
+        """The passages of a text."""
+        return [text[start:end] for start, end in self.passage_spans(text)]
 
     def passage_spans(self, text: str) -> list[Span]:
         """Where the passages stand in a text; together they hold all of its sentences."""
@@ -323,6 +315,165 @@ def _paper_units(corpus: Corpus, cut: Callable[[str], Sequence[Span]], by_propos
     ]
 
 
+def _ours(name: str) -> Strategy:
+    """The pack as a strategy, which is named for what is changed about it.
+
+    Args:
+        name: "densex", with any of these behind it. -sentences: they stand in for propositions. -auto-merging: found
+            propositions merge upwards. -chunked: whole articles are cut by the pack's own splitter, in place of the
+            dataset's passages; -topics: where the topic changes. -passage-words: passages are found by their own words
+            alone, and not by those of their propositions. -dense: BM25 is not fused in. -without-questions: questions
+            that come with the propositions are left out.
+    """
+    sentences, auto_merging, topics, passage_words, dense, without_questions = (
+        f"-{change}" in name
+        for change in ("sentences", "auto-merging", "topics", "passage-words", "dense", "without-questions")
+    )
+    articles = topics or "-chunked" in name
+
+    def build(corpus: Corpus) -> Built:
+        embed_model = corpus.embed_model if dense else corpus.embed_model_or_none
+        if sentences and corpus.has_sentences_only:
+            raise StrategyUnavailable(
+                "propositions are sentences in this comparison: it is the one without 'sentences'"
+            )
+        if sentences:
+            made_by: Propositionizer = SentencePropositionizer()
+        else:
+            made_by = corpus.chunk_propositionizer if articles else corpus.propositionizer
+        models: dict[str, Any] = {"query_llm": NONE, "embed_model": embed_model or NONE}
+
+        def index(made_by: Propositionizer) -> tuple[DenseXRetrievalPack, list[str]]:
+            whole = WholeDocumentNodeParser()  # each document is a passage
+            cut: dict[str, Any] = {"text_splitter": whole, "propositionizer": made_by}
+            if topics:
+                cut["text_splitter"] = TopicNodeParser(embed_model=corpus.embed_model)
+            elif articles:
+                cut["text_splitter"] = None
+            elif auto_merging:
+                parser = HierarchicalPropositionNodeParser(
+                    levels=[whole], propositionizer=made_by, granularity=("proposition", "sentence")
+                )
+                cut = {"node_parser": parser, "mode": "auto_merging"}
+            cut["tokenizer"] = Words.by("bigrams", propositions=not passage_words)
+            pack = DenseXRetrievalPack(corpus.documents if articles else corpus.passages, **cut, **models)
+            return pack, [
+                node.get_content() for node in pack.nodes() if node.metadata[GRANULARITY_KEY] in DEFAULT_GRANULARITY
+            ]
+
+        key = (_ours, name.replace("-dense", "").replace("-without-questions", ""))
+        pack, units = corpus.once(key, partial(index, made_by))
+        if without_questions:
+            if not pack.counts().questions:
+                raise StrategyUnavailable("the propositions come without questions: it is the same as 'densex'")
+            pack, units = index(_WithoutQuestions(made_by))
+        if dense and pack.vector_index is not None:
+            store = pack.vector_index.vector_store
+            pack = DenseXRetrievalPack.from_vector_store(store, propositionizer=made_by, hybrid=False, **models)
+        return Built(pack.as_retriever(corpus.depth), pack.as_retriever(PackOptions().similarity_top_k), units)
+
+    base = "whole articles in passages of up to 256 tokens" if articles else "the dataset's passages"
+    base += ", cut where the topic changes" if topics else ""
+    units = "sentences, no LLM" if sentences else "propositions and sentences"
+    search = "dense search alone" if dense else "dense search and BM25 fused"
+    search += ", which has the passages' own words alone" if passage_words else ""
+    search += ", without the questions that passages answer" if without_questions else ""
+    mode = ", found units merge into their passage" if auto_merging else ""
+    return Strategy(
+        name,
+        build,
+        f"This pack over {base}: {units}; {search}{mode}. The best units are read first, then passages.",
+        node_postprocessors=(PropositionContextPostprocessor(),),
+    )
+
+
+class _WithoutQuestions(Propositionizer):
+    """Leaves out the questions of another propositionizer."""
+
+    _made_by: Propositionizer = PrivateAttr()
+
+    def __init__(self, made_by: Propositionizer) -> None:
+        super().__init__()
+        self._made_by = made_by
+
+    async def apropositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
+        return [replace(one, questions=()) for one in await self._made_by.apropositionize(passages)]
+
+    def fingerprint_data(self) -> dict[str, Any]:
+        return {"made_by": self._made_by.fingerprint}
+
+
+class _Ranker(BaseRetriever):
+    """Ranks the documents that a question comes with, as the pack ranks passages: by words, by embeddings, by both."""
+
+    def __init__(self, corpus: Corpus, by_words: bool, by_meaning: bool) -> None:
+        self._corpus, self._by_words = corpus, by_words
+        self._embed_model = corpus.embed_model if by_meaning else None
+        self._documents = {document.id_: document for document in corpus.documents}
+        self.texts = {key: document.get_content(MetadataMode.EMBED) for key, document in self._documents.items()}
+        texts = list(self.texts.values()) if by_meaning else []
+        for some in iter_batch(texts, _AT_ONCE):
+            corpus.embed_model.get_text_embedding_batch(some)  # it keeps them
+        super().__init__(callback_manager=CallbackManager())
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        question = query_bundle.query_str
+        keys = self._corpus.candidates.get(question, ())
+        texts = [self.texts[key] for key in keys]
+        dense: list[PassageHit] = []
+        words: list[PassageHit] = []
+        share = 0.0
+        if self._embed_model is not None:
+            embedded = self._embed_model.get_text_embedding_batch(texts)
+            vectors = np.asarray([self._embed_model.get_query_embedding(question), *embedded])
+            vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+            dense = _hits(keys, vectors[1:] @ vectors[0])
+        if self._by_words:
+            tokens, wanted = [tokenize(text) for text in texts], tokenize(question)
+            index = bm25s.BM25(k1=1.2, b=0.75)
+            index.index(tokens, show_progress=False)
+            scores = index.get_scores(wanted)
+            words = [hit for hit in _hits(keys, scores) if hit.score > 0]
+            telling = telling_words(wanted)
+            share = len(telling.intersection(tokens[int(np.argmax(scores))])) / max(len(telling), 1)
+        ranked = fuse(dense, words, 1 / (1 + share) if dense else 0.0)[: self._corpus.depth]
+        return [NodeWithScore(node=self._documents[hit.passage_id], score=hit.score) for hit in ranked]
+
+
+def _rank(corpus: Corpus, by_words: bool, by_meaning: bool) -> Built:
+    ranker = _Ranker(corpus, by_words, by_meaning)
+    return Built(ranker, units=list(ranker.texts.values()))
+
+
+def _hits(keys: Sequence[str], scores: Iterable[float]) -> list[PassageHit]:
+    hits = [PassageHit(key, float(score), ()) for key, score in zip(keys, scores, strict=True)]
+    return sorted(hits, key=lambda hit: hit.score, reverse=True)
+
+
+_OURS = (
+    *(
+        _ours(f"densex{units}{merging}{search}")
+        for merging in ("", "-auto-merging")
+        for units in ("", "-sentences")
+        for search in ("", "-dense")
+    ),
+    *(_ours(f"densex-{change}") for change in ("passage-words", "without-questions")),
+    *(_ours(f"densex{units}-{cut}") for cut in ("chunked", "topics") for units in ("", "-sentences")),
+    *(
+        Strategy(
+            name,
+            partial(_rank, by_words=by_words, by_meaning=by_meaning),
+            f"The documents that a question comes with, ranked by {how}.",
+            PackOptions().similarity_top_k,
+            ranks_candidates=True,
+        )
+        for name, how, by_words, by_meaning in (
+            ("densex-rank", "embeddings and BM25 over this pack's tokens, fused as this pack does", True, True),
+            ("densex-rank-dense", "embeddings alone", False, True),
+            ("densex-rank-words", "BM25 over this pack's tokens alone", True, False),
+        )
+    ),
+)
 _CHUNKS = f"whole articles in chunks of {_SMALL_CHUNK} tokens"
 _OTHERS = (
     Strategy(

@@ -163,7 +163,7 @@ class Corpus:
         """
         inner = self.propositionizer
         if isinstance(inner, RecordedPropositionizer):
-            return ChunkPropositionizer.over(inner, self.dataset)
+            return ChunkPropositionizer(inner, self.dataset)
         return inner
 
 
@@ -234,12 +234,10 @@ class Strategy:
             StrategyUnavailable: Something that it needs is not there.
             TypeError: `build` returned something else than a retriever.
         """
-        if self.ranks_candidates != bool(corpus.candidates):
-            raise StrategyUnavailable(
-                "it ranks candidates, and the dataset's questions come without any"
-                if self.ranks_candidates
-                else "the dataset's questions come with the documents to rank, and it searches all"
-            )
+        if self.ranks_candidates and not corpus.candidates:
+            raise StrategyUnavailable("it ranks candidates, and the dataset's questions come without any")
+        if corpus.candidates and not self.ranks_candidates:
+            raise StrategyUnavailable("the dataset's questions come with the documents to rank, and it searches all")
         built = self.build if isinstance(self.build, BaseRetriever) else self.build(corpus)
         if isinstance(built, BaseRetriever):
             return Built(built)
@@ -254,39 +252,35 @@ class ChunkPropositionizer(Propositionizer):
     A passage that was cut in two shares its propositions out: each goes where most of the sentence is with which it
     shares the most words. Chunks that overlap can both have it. A chunk that gets none has its sentences, with the
     status "fallback".
+
+    Args:
+        recorded: Makes the propositions of the passages.
+        dataset: The documents that chunks are cut from, and their passages.
+
+    Raises:
+        ValueError: A passage is not recorded.
     """
 
+    _inner: Propositionizer = PrivateAttr()
     # of each article the text without white space, and the propositions with the places of their sentences in that
     _articles: list[tuple[str, list[tuple[int, int, str]]]] = PrivateAttr(default_factory=list)
-    _inner: Propositionizer = PrivateAttr()
 
-    @classmethod
-    def class_name(cls) -> str:
-        return "ChunkPropositionizer"
-
-    @classmethod
-    def over(cls, recorded: Propositionizer, dataset: EvaluationSet) -> ChunkPropositionizer:
-        """Read the propositions of all passages.
-
-        Args:
-            recorded: Makes the propositions of the passages.
-            dataset: The documents that chunks are cut from, and their passages.
-
-        Raises:
-            ValueError: A passage is not recorded.
-        """
+    def __init__(self, recorded: Propositionizer, dataset: EvaluationSet) -> None:
+        super().__init__()
+        self._inner = recorded
         passages = [Passage(passage.text, title_of(passage)) for passage in dataset.passage_documents()]
         sets = iter(recorded.propositionize(passages))
-        made = cls()
-        made._inner = recorded
         for document in dataset.documents:
             placed = []
             for start, end in dataset.passages_of(document):
                 before = len(_bare(document.text[:start]))
                 for begins, ends, text in _with_sentences(next(sets).texts, document.text[start:end]):
                     placed.append((before + begins, before + ends, text))
-            made._articles.append((_bare(document.text), placed))
-        return made
+            self._articles.append((_bare(document.text), placed))
+
+    @classmethod
+    def class_name(cls) -> str:
+        return "ChunkPropositionizer"
 
     async def apropositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
         return [self._of_chunk(passage.text) for passage in passages]

@@ -16,17 +16,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
-from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.response.schema import Response
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.llms import ChatMessage
-from llama_index.core.prompts.mixin import PromptMixinType
+from llama_index.core.query_engine import CustomQueryEngine
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 from sqlalchemy.exc import SQLAlchemyError
 
-from llama_pack_densex.evaluation.answers import TRIAD, Answer, Wanted
+from llama_pack_densex.evaluation.answers import TRIAD, Answer, Verdict, Wanted
 from llama_pack_densex.evaluation.models import KeptLLM, Step
 from llama_pack_densex.evaluation.runs import require
 from llama_pack_densex.propositionizers.sentences import passage_sentences
@@ -63,7 +63,7 @@ class Recorder:
             self._app = _trulens("apps.llamaindex").TruLlama
             self._metrics = _metrics(self._core, judge)
 
-    def verdicts_of(self, wanted: Sequence[Wanted], step: Step, name: str) -> list[float | str]:
+    def verdicts_of(self, wanted: Sequence[Wanted], step: Step, name: str) -> list[Verdict]:
         """Record a strategy's answers as a version of the app, and judge them (see `answers.Verdicts`).
 
         Raises:
@@ -71,14 +71,15 @@ class Recorder:
             OSError: The database cannot be used.
             ValueError: There is a TruLens session over another database.
         """
-        verdicts: list[float | str] = []
+        verdicts: list[Verdict] = []
         with _contained(), self._session() as session:
-            engine = _Answered()
+            retriever = _Retrieved(callback_manager=CallbackManager())
+            engine = _Answered(retriever=retriever)
             app = self._app(engine, app_name=APP, app_version=name, start_evaluator=False)
             app._evaluator = None  # its metrics are computed here; it would warn that it was never started
             for start in range(0, len(wanted), _AT_ONCE):
                 records = {}
-                for question, engine.answer, metrics in wanted[start : start + _AT_ONCE]:
+                for question, retriever.answer, metrics in wanted[start : start + _AT_ONCE]:
                     with app as recording:
                         engine.query(question.text)
                     records[recording.records[0].record_id] = metrics
@@ -91,11 +92,8 @@ class Recorder:
                 found, _ = session.get_records_and_feedback(record_ids=[*records])
                 rows = {row["record_id"]: row for row in found.to_dict(orient="records")}
                 for record, metrics in records.items():
-                    scores = (rows.get(record, {}).get(metric) for metric in metrics)
-                    # -1 and NaN are none
-                    verdicts += [
-                        one if isinstance(one, (int, float)) and 0 <= one <= 1 else "no verdict" for one in scores
-                    ]
+                    scores = {metric: rows.get(record, {}).get(metric) for metric in metrics}
+                    verdicts.append({metric: _value(score) for metric, score in scores.items()})
                 step(start + len(records), len(wanted))
         return verdicts
 
@@ -118,34 +116,22 @@ class Recorder:
             self._core.TruSession.delete_singleton(self._core.TruSession)
 
 
-class _Answered(BaseQueryEngine):
-    """Answers as it was answered."""
-
-    answer: Answer
-
-    def __init__(self) -> None:
-        self.retriever = _Retrieved(self)
-        super().__init__(callback_manager=CallbackManager())
-
-    def _query(self, query_bundle: QueryBundle) -> Response:
-        return Response(self.answer.text, self.retriever.retrieve(query_bundle))
-
-    async def _aquery(self, query_bundle: QueryBundle) -> Response:
-        return self._query(query_bundle)
-
-    def _get_prompt_modules(self) -> PromptMixinType:
-        return {}
-
-
 class _Retrieved(BaseRetriever):
     """Retrieves what an answer was made from: TruLens records what a retriever returns."""
 
-    def __init__(self, engine: _Answered) -> None:
-        self._engine = engine
-        super().__init__(callback_manager=CallbackManager())
+    answer: Answer
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return [NodeWithScore(node=TextNode(text=text)) for text in self._engine.answer.contexts]
+        return [NodeWithScore(node=TextNode(text=text)) for text in self.answer.contexts]
+
+
+class _Answered(CustomQueryEngine):
+    """Answers as it was answered."""
+
+    retriever: _Retrieved
+
+    def custom_query(self, query_str: str) -> Response:
+        return Response(self.retriever.answer.text, self.retriever.retrieve(query_str))
 
 
 def _metrics(core: Any, judge: KeptLLM) -> list[Any]:
@@ -205,6 +191,11 @@ def _read_verdict(reply: str) -> dict[str, Any]:
     return {"criteria": "", "supporting_evidence": "", **verdict, "score": float(score)}
 
 
+def _value(score: Any) -> float | str:
+    """A score, which may be -1 or NaN where there is none."""
+    return score if isinstance(score, (int, float)) and 0 <= score <= 1 else "no verdict"
+
+
 def _trulens(module: str) -> Any:
     return require(f"trulens.{module}", "trulens-core", "recording with TruLens", "trulens")
 
@@ -214,8 +205,7 @@ def _contained() -> Iterator[None]:
     """Keep what TruLens prints, logs (it quotes documents) and sets from the process."""
     loggers = [logging.getLogger(name) for name in ("trulens", "opentelemetry", "dotenv.main")]
     levels = [logger.level for logger in loggers]
-    environment = dict(os.environ)
-    with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
+    with warnings.catch_warnings(), redirect_stdout(io.StringIO()), patch.dict(os.environ):
         warnings.simplefilter("ignore")
         for logger in loggers:
             logger.setLevel(logging.CRITICAL)
@@ -224,6 +214,3 @@ def _contained() -> Iterator[None]:
         finally:
             for logger, level in zip(loggers, levels, strict=True):
                 logger.setLevel(level)
-            for name in os.environ.keys() - environment.keys():
-                del os.environ[name]
-            os.environ.update(environment)

@@ -19,6 +19,7 @@ from llama_pack_densex.node_parsers.nodes import PIECE, is_made_by
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 from llama_pack_densex.options import OF_THE_INDEX, PackOptions
 from llama_pack_densex.propositionizers.base import PropositionizerError
+from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES
 from llama_pack_densex.retrieval.trust import LanguageTrust, TrustMeter
 from llama_pack_densex.stores.folder import REPORT_FILE, IndexFolder, folder_at
 from llama_pack_densex.stores.foreign import adapter_for
@@ -282,10 +283,12 @@ class PackIndex:
         for trust in strangers:
             if trust.language not in options.languages:
                 logger.warning(
-                    "%s. So questions in that language are searched by words alone where hybrid is on and dense_weight "
-                    'left open; pass an embedding model that knows it, or languages=["%s"] if this one does (see '
-                    "pack.languages).",
-                    trust.describe(self._embed_model), trust.language,
+                    "%s may not know %s: among %d passages it finds the one that a sentence is from in %.0f %% of the "
+                    "cases. So questions in that language are searched by words alone where hybrid is on and "
+                    'dense_weight left open; pass an embedding model that knows it, or languages=["%s"] if this one '
+                    "does (see pack.languages).",
+                    self._embed_model, LANGUAGE_NAMES[trust.language], trust.passages, 100 * (trust.first or 0.0),
+                    trust.language,
                 )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ import re
 import uuid
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import PurePath
@@ -66,7 +66,6 @@ PIECE = "piece: "
 """Before the hash and the id of a node that another parser made: of one document there are several."""
 _HEADED = (".md", ".markdown", ".rst", ".adoc", ".asciidoc", ".html", ".htm", ".xhtml")
 _SPACE = re.compile(r"\s*")
-_GAP = re.compile(r"(?<!\s)\s{100000,}")  # of a million, tiktoken says that its stack is used up
 
 
 @dataclass(frozen=True)
@@ -397,7 +396,7 @@ def is_random_id(document_id: str) -> bool:
         return False
 
 
-@dataclass
+@dataclass(frozen=True)
 class BasePiece:
     """A base node in the making.
 
@@ -409,7 +408,7 @@ class BasePiece:
 
     node: BaseNode
     span: Span | None
-    parent: int | None = None
+    parent: int | None
 
 
 def split(document: BaseNode, parsers: Sequence[NodeParser]) -> list[BasePiece]:
@@ -417,8 +416,8 @@ def split(document: BaseNode, parsers: Sequence[NodeParser]) -> list[BasePiece]:
 
     Args:
         document: A document, or a node that another parser made of one.
-        parsers: Node parsers, the coarsest first. A parser that makes a hierarchy of its own (core's
-            `HierarchicalNodeParser`) keeps it.
+        parsers: Node parsers, the coarsest first. Of one that makes a hierarchy of its own (core's
+            `HierarchicalNodeParser`) its leaves are taken.
 
     Returns:
         The pieces level by level, in document order within a level. Blank ones are left out.
@@ -429,15 +428,11 @@ def split(document: BaseNode, parsers: Sequence[NodeParser]) -> list[BasePiece]:
     pieces: list[BasePiece] = []
     level: list[int | None] = [None]
     for parser in parsers:
-        below: list[int | None] = []
+        begun = len(pieces)
         for index in level:
-            offset = len(pieces)
-            for piece in _split_once(document, None if index is None else pieces[index], parser):
-                piece.parent = index if piece.parent is None else offset + piece.parent
-                pieces.append(piece)
-            parents = {piece.parent for piece in pieces[offset:]}
-            below += [i for i in range(offset, len(pieces)) if i not in parents]
-        level = below
+            above = None if index is None else pieces[index]
+            pieces += [BasePiece(node, span, index) for node, span in _split_once(document, above, parser)]
+        level = [*range(begun, len(pieces))]
     return pieces
 
 
@@ -453,30 +448,30 @@ def title_of(document: BaseNode) -> str:
     return file.stem
 
 
-def _split_once(document: BaseNode, above: BasePiece | None, parser: NodeParser) -> list[BasePiece]:
+def _split_once(
+    document: BaseNode, above: BasePiece | None, parser: NodeParser
+) -> Iterator[tuple[BaseNode, Span | None]]:
     text = (above.node if above else document).get_content()
     metadata = dict((above.node if above else document).metadata)
     source = Document(
         id_=document.id_,
+        text=text,
         metadata=metadata,
         # a splitter inside of a parser that counts metadata sees none, so that borders depend on the text alone
         excluded_embed_metadata_keys=[*metadata],
         excluded_llm_metadata_keys=[*metadata],
         **appearance(document),
     )
-    nodes: list[BaseNode] = []
     try:
-        for part in filter(str.strip, _GAP.split(text)):
-            given = source.model_copy()
-            given.set_content(part)
-            made = [node for node in _run(parser, given) if node.get_content().strip()]
-            nodes += made or [given]  # core's parsers make nothing of what is no JSON, and of HTML without their tags
+        made = _run(parser, source) if text.strip() else []
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{parser.class_name()} cannot split document {document.id_!r}: {error}") from error
-    index_of = {node.node_id: i for i, node in enumerate(nodes)}
-    parents = [index_of.get(node.parent_node.node_id) if node.parent_node else None for node in nodes]
-    spans = _spans(nodes, parents, text, _offset(document, above))
-    return [BasePiece(*piece) for piece in zip(nodes, spans, parents, strict=True)]
+    nodes = [node for node in made if node.get_content().strip() and not node.child_nodes]
+    if not nodes and text.strip():  # core's parsers make nothing of what is no JSON, and of HTML without their tags
+        nodes = [source]
+    offset = _offset(document, above)
+    for node, span in zip(nodes, locate([node.get_content() for node in nodes], text), strict=True):
+        yield node, None if span is None or offset is None else (span[0] + offset, span[1] + offset)
 
 
 def _run(parser: NodeParser, source: Document) -> list[BaseNode]:
@@ -497,23 +492,6 @@ def _offset(document: BaseNode, above: BasePiece | None) -> int | None:
         return 0
     start = getattr(document, "start_char_idx", None)  # a node of another parser
     return start if isinstance(start, int) else None
-
-
-def _spans(
-    nodes: Sequence[BaseNode], parents: Sequence[int | None], text: str, offset: int | None
-) -> list[Span | None]:
-    """Locate the nodes, one level of the parser's own hierarchy at a time: within a level they stand in order."""
-    depths: list[int] = []
-    for parent in parents:
-        depths.append(0 if parent is None or parent >= len(depths) else depths[parent] + 1)
-    spans: list[Span | None] = [None] * len(nodes)
-    if offset is None:
-        return spans
-    for depth in set(depths):
-        members = [i for i in range(len(nodes)) if depths[i] == depth]
-        for i, span in zip(members, locate([nodes[m].get_content() for m in members], text), strict=True):
-            spans[i] = (span[0] + offset, span[1] + offset) if span else None
-    return spans
 
 
 def locate(pieces: Sequence[str], text: str) -> list[Span | None]:

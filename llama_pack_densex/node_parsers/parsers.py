@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from llama_index.core.bridge.pydantic import BeforeValidator, Field, PlainSerializer, SerializeAsAny, field_validator
 from llama_index.core.ingestion import IngestionCache
-from llama_index.core.node_parser import MetadataAwareTextSplitter, NodeParser
+from llama_index.core.node_parser import NodeParser
 from llama_index.core.node_parser.loading import all_node_parsers
 from llama_index.core.schema import BaseComponent, BaseNode, Document, TransformComponent
 from llama_index.core.utils import get_tokenizer, get_tqdm_iterable
@@ -30,13 +30,12 @@ from llama_pack_densex.node_parsers.nodes import (
     WholeDocumentNodeParser,
     content_hash,
     marked,
-    title_of,
 )
 from llama_pack_densex.node_parsers.topics import TopicNodeParser
 from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet, checked_sets, reported
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
-from llama_pack_densex.propositionizers.sentences import SentencePropositionizer, find_headings
+from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
 from llama_pack_densex.propositionizers.seq2seq import Seq2SeqPropositionizer
 
 UnitGranularity = Literal["proposition", "sentence"]
@@ -133,8 +132,8 @@ class BasePropositionNodeParser(NodeParser):
     def document_hash(self, document: BaseNode) -> str:
         """A hash of all that decides a document's nodes: its text, its user's metadata, and this parser's settings.
 
-        A file's dates and the folder it lies in are not part of it. `embed_metadata` is where it names what the
-        document has; `llm_metadata` is not, so that a change of it embeds nothing anew.
+        A file's dates and the folder it lies in are not part of it, nor is `llm_metadata`, so that a change of that
+        embeds nothing anew.
 
         Raises:
             ValueError: The metadata hold what is no JSON.
@@ -143,18 +142,14 @@ class BasePropositionNodeParser(NodeParser):
 
     def document_hasher(self) -> Callable[[BaseNode], str]:
         """What `document_hash` does, for many documents: the settings are looked at once."""
-        parsers = self._levels()
-        levels = [without_secrets(parser.to_dict()) for parser in parsers]
+        levels = [without_secrets(parser.to_dict()) for parser in self._levels()]
         settings = [self.include_metadata, self.include_prev_next_rel, sorted(self.granularity), levels]
-        adds_no_metadata = all(isinstance(parser, MetadataAwareTextSplitter) for parser in parsers)
         fingerprint = self.propositionizer.fingerprint
 
         def document_hash(document: BaseNode) -> str:
             metadata = {key: value for key, value in lasting(document.metadata).items() if key != "file_path"}
             try:
                 embedded = embedded_metadata(document, self.embed_metadata)
-                if adds_no_metadata:
-                    embedded = [name for name in embedded if _has(document, name)]
                 shown = [embedded, appearance(document)] if embedded else []
                 own = content_hash(document.get_content(), metadata, settings, fingerprint, shown)
                 return marked(own, fingerprint)
@@ -430,12 +425,6 @@ class _Waiting:
         except Exception as error:  # such as propositions that are no texts
             return ParsedDocument(self.document, [], error)
         return ParsedDocument(self.document, nodes, self.error)
-
-
-def _has(document: BaseNode, name: str) -> bool:
-    """Whether a document's nodes have metadata of a name."""
-    known = name in document.metadata or (name == "title" and bool(title_of(document)))
-    return known or (name == "section" and bool(find_headings(document.get_content())))
 
 
 def _assembled(documents: Sequence[DocumentNodes], sets: Sequence[PropositionSet]) -> list[BaseNode]:

@@ -225,11 +225,10 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
     )
     _llm: LLM = PrivateAttr()
     _form: dict[str, Any] = PrivateAttr()
-    _cache: ReplyCache | None = PrivateAttr(default=None)
     _asked: LLM = PrivateAttr()  # the same without its own retries, and what its output depends on
     _settings: dict[str, Any] = PrivateAttr()
     _model: str = PrivateAttr()
-    _sender: Sender | None = PrivateAttr(default=None)
+    _sender: Sender = PrivateAttr()
     _paces: tuple[Any, ...] = PrivateAttr(default=())
     _prompts: dict[str, BasePromptTemplate] = PrivateAttr()
 
@@ -260,10 +259,18 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
         settings["prices"] = read_prices(settings.get("prices"))
         super().__init__(**settings)
         self._llm = call_factory(factory) if llm is None else llm
-        self._cache = cache if cache is None or isinstance(cache, ReplyCache) else ReplyCache(cache)
         self._asked, self._settings = without_retries(self._llm), output_settings(self._llm)
         self._model = str(next(filter(None, map(self._settings.get, MODEL_FIELDS)), ""))
         self._form = response_format(self._llm, "propositions", *["questions"] * self.questions)
+        self._sender = Sender(
+            {"llm": type(self._llm).__qualname__, **self._settings},
+            Limits(self.concurrency),
+            Meter(Budget(), None),
+            cache if cache is None or isinstance(cache, ReplyCache) else ReplyCache(cache),
+            self.max_retries,
+            self.retry_wait,
+            secrets_of(self._llm),
+        )
         self._sender_now()  # says now what is wrong with the limits
         self._prompts = default_prompts(self.questions)
         given = {PROMPT_KEY: proposition_prompt, JAPANESE_PROMPT_KEY: japanese_proposition_prompt}
@@ -281,7 +288,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
     @property
     def cache(self) -> ReplyCache | None:
         """Where replies are kept."""
-        return self._cache
+        return self._sender.cache
 
     @property
     def figures(self) -> RequestFigures:
@@ -299,14 +306,14 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
         return recorded + self.forget_replies(texts)
 
     def forget_replies(self, texts: Iterable[str]) -> int:
-        return self._cache.purge(texts) if self._cache is not None else 0
+        return self.cache.purge(texts) if self.cache is not None else 0
 
     def keeping_replies(self, file: Path) -> LLMPropositionizer:
         """The same propositionizer with a cache, unless it has one; limits and counters are shared by both."""
-        if self._cache is not None:
+        if self.cache is not None:
             return self
         copy = self.__copy__()
-        copy._cache = ReplyCache(file)
+        copy._sender = replace(self._sender, cache=ReplyCache(file))
         return copy
 
     async def apropositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
@@ -395,7 +402,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
 
     def key(self, question: Question) -> str:
         """What the reply to a question is kept by."""
-        return (self._sender or self._sender_now()).key(question)
+        return self._sender.key(question)
 
     @property
     def form(self) -> dict[str, Any]:
@@ -441,16 +448,12 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
                 f'prices={{{model!r}: {{"input": ..., "output": ...}}}}, in US dollars for a million tokens'
             )
         paces = (self.concurrency, *rates, os.getpid())
-        now: dict[str, Any] = {"cache": self._cache, "max_retries": self.max_retries, "retry_wait": self.retry_wait}
-        if self._paces != paces:
-            now["limits"], self._paces = Limits(self.concurrency, *rates), paces
-        if self._sender is None:
-            settings = {"llm": type(self._llm).__qualname__, **self._settings}
-            self._sender = Sender(settings, meter=Meter(budget, price), secrets=secrets_of(self._llm), **now)
-        elif any(getattr(self._sender, name) is not value for name, value in now.items()):
-            self._sender = replace(self._sender, **now)
-        self._sender.meter.budget, self._sender.meter.price = budget, price
-        return self._sender
+        if self._paces != paces:  # what is under way keeps to the limits that it was sent by
+            self._sender, self._paces = replace(self._sender, limits=Limits(self.concurrency, *rates)), paces
+        sender = self._sender
+        sender.max_retries, sender.retry_wait = self.max_retries, self.retry_wait
+        sender.meter.budget, sender.meter.price = budget, price
+        return sender
 
     def _get_prompts(self) -> PromptDictType:
         return dict(self._prompts)
@@ -470,10 +473,11 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
 
     @model_serializer(mode="wrap")
     def custom_model_dump(self, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
-        age = None if self._cache is None or self._cache.max_age is None else self._cache.max_age.total_seconds()
+        cache = self.cache
+        age = None if cache is None or cache.max_age is None else cache.max_age.total_seconds()
         return {
             **handler(self),
-            "cache": None if self._cache is None else str(self._cache.path),
+            "cache": None if cache is None else str(cache.path),
             **({} if age is None else {"cache_max_age": age}),  # seconds
             "llm": describe_llm(self._llm, self.llm_factory).model_dump(mode="json"),
             "fingerprint": self.fingerprint,

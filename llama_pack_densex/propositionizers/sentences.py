@@ -19,7 +19,7 @@ from itertools import chain
 from typing import Any, Literal
 
 from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
-from llama_pack_densex.propositionizers.language import LEADER, contents_of, words
+from llama_pack_densex.propositionizers.language import contents_of, words
 
 
 def segment(text: str) -> list[Region]:
@@ -203,9 +203,6 @@ def _ends_sentence(run: str, begin: int, stop: re.Match[str], end: int, opener: 
         return False  # "[...]" is an omission, "(?)" a doubt, and ". . . 7" leads to a page
     is_apart, is_cjk, is_marker = after > end, bool(CJK.match(letter)), bool(_MARKER.fullmatch(run, begin, start))
     is_quoted = 0 <= opener < start  # in "。（笑）", what was opened after the terminator says nothing about it
-    # "（かもしれない。）" or "(who?)" in the middle of a sentence does not end it.
-    if is_quoted and run[end - 1] in ")）" and opener > begin and mark != ".":
-        return is_apart and is_cjk and not _AFTER_QUOTATION.match(run, after)
     if not mark.strip(_DOTS) and (len(mark) > 1 or mark in "…‥"):
         return letter.isupper() and (is_apart or mark[0] in "…‥" or len(mark) > 2)
     if mark in ".．" and not is_apart:  # "です.次", but "３．５", "図１．２" and "J.リーグ"
@@ -385,7 +382,7 @@ def _pair_fences(lines: list[_Line]) -> dict[int, int]:
     blocks: dict[int, int] = {}
     free = 0
     for k, (i, marks, language) in enumerate(fences):
-        if i >= free and not _underlined(lines, i - 1):
+        if i >= free:
             below = (fences[n] for n in range(k + 1, len(fences)))
             closing = (end for end, other, said in below if not said and other.startswith(marks))
             free = next(closing, len(lines) - 1 if language else i) + 1
@@ -523,7 +520,6 @@ def _underlined(lines: list[_Line], i: int) -> str:
 
 
 _RULE = re.compile(r"(?:([-*_=~#+─━—–・])[ \t]*)\1(?:[ \t]*\1)+")
-_LED = re.compile(rf"{LEADER}\S{{1,9}}\Z")
 _LIST_MARKER = re.compile(
     r"[-*+–—][ \t\u3000]+"
     r"|[•‣◦▪▫●○■□◆◇►▶➢✓✔※・･·](?![・･·])\s*"
@@ -583,7 +579,6 @@ def _goes_on(above: _Line, below: _Line, margin: int, is_prose: bool) -> bool:
     )
     is_rule = (
         _RULE.fullmatch(above.text)
-        or _LED.search(above.text)
         or _RULE.fullmatch(below.text)
         or _FENCE.fullmatch(below.text)
         or (_SAID.match(above.text) and _SAID.match(below.text))

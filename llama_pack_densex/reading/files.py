@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import unicodedata
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -86,7 +86,7 @@ def find_files(
     Hidden files and folders are left out unless they are given themselves, and so are the folders of indexes. Code and
     data are left out unless they are asked for: given themselves, included, or in the index. Links are followed, but
     not to a folder that they are in; a folder that can be reached in two ways is read once. A file below two of the
-    folders belongs to the outer one.
+    folders belongs to the first.
 
     Args:
         paths: Folders and files.
@@ -107,12 +107,10 @@ def find_files(
         is_given = not path.is_dir()
         for file in (one for one in _below(path, left_out, unreadable) if not _matches(one.name, exclude)):
             is_asked_for = is_given or str(file.path) in indexed or _matches(file.name, include)
-            if not is_asked_for and not _is_prose(file.path):
+            if is_asked_for or _is_prose(file.path):
+                found.setdefault(file.path, file)
+            else:
                 other_kinds.append(file.path)
-                continue
-            earlier = found.get(file.path)
-            if earlier is None or len(file.root.parts) < len(earlier.root.parts):
-                found[file.path] = file
     return Found(list(found.values()), unreadable, [path for path in other_kinds if path not in found])
 
 
@@ -185,16 +183,11 @@ def _walk(root: Path, left_out: set[str], unreadable: list[UnreadableFileError])
         unreadable.append(UnreadableFileError(Path(str(error.filename)), f"cannot be listed: {error.strerror}"))
 
     seen = set(left_out)
-    waiting = deque([root])
-    while waiting:  # links wait until all that is really here has been seen, so that a file's own path wins
-        for parent, folders, files in os.walk(waiting.popleft(), onerror=note):
-            real = os.path.realpath(parent)
-            if real in seen:
-                folders.clear()
-                continue
-            seen.add(real)
-            here = Path(parent)
-            folders[:] = sorted(name for name in folders if not name.startswith(".") and not is_index(here / name))
-            links = (here / name for name in folders if os.path.islink(here / name))
-            waiting.extend(link for link in links if not Path(real).is_relative_to(link.resolve()))
-            yield from (here / name for name in sorted(files) if not name.startswith("."))
+    for parent, folders, files in os.walk(root, onerror=note, followlinks=True):
+        here, real = Path(parent), os.path.realpath(parent)
+        if real in seen or Path(real) in root.parents:
+            folders.clear()
+            continue
+        seen.add(real)
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and not is_index(here / name))
+        yield from (here / name for name in sorted(files) if not name.startswith("."))

@@ -1,12 +1,11 @@
-"""The text of an HTML page, as Markdown. Needs the package beautifulsoup4."""
+"""The text of an HTML page, as Markdown. Needs the packages beautifulsoup4 and lxml."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any
 
+import lxml  # noqa: F401  (Beautiful Soup takes it by name, and would not say which package is missing)
 from bs4 import BeautifulSoup
 from bs4.dammit import EncodingDetector
 from bs4.element import Tag
@@ -22,7 +21,7 @@ _DROPPED = (
 )  # fmt: skip
 _BLOCKS = [
     "address", "article", "aside", "blockquote", "body", "caption", "center", "dd", "details", "div", "dl", "dt",
-    "fieldset", "figcaption", "figure", "header", "hgroup", "hr", "html", "main", "ol", "p", "section", "summary",
+    "fieldset", "figcaption", "figure", "header", "hgroup", "hr", "html", "li", "main", "ol", "p", "section", "summary",
     "table", "td", "th", "tr", "ul",
 ]  # fmt: skip
 _HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
@@ -30,34 +29,14 @@ _LISTS, _CELLS = ["ol", "ul"], ["td", "th"]
 _LONGEST_CELL = 1_000  # characters
 _MAX_SPAN = 100  # of a table cell
 _DEEPEST_LIST = 50  # of lists within lists
-# What a tag ends where that was left open, unless one of the others was opened inside of it.
-_ENDS = {
-    "li": (["li"], [*_LISTS, "table"]),
-    "p": (["p"], [*{*_BLOCKS, "li"} - {"p"}]),
-    **dict.fromkeys(["dt", "dd"], (["dt", "dd"], ["dl"])),
-    **dict.fromkeys(["tr", "tbody", "tfoot"], (["tr"], ["table"])),
-    **dict.fromkeys(_CELLS, (_CELLS, ["tr", "table"])),
-}
 
 # Marks that no text has: the end of a block, a line break, a block that is ready, and the end of a list item's number.
 _END, _BREAK, _READY, _ITEM = "\ufdd0", "\ufdd1", "\ufdd2", "\ufdd3"
 
 
-class _Page(BeautifulSoup):
-    """A page whose authors may leave out what ends a paragraph, an item, a row and a cell, as HTML allows."""
-
-    def handle_starttag(self, name: str, *args: Any, **kwargs: Any) -> Tag | None:
-        ends, within = _ENDS.get(name, ([], []))
-        around = (tag.name for tag in reversed(self.tagStack)) if ends else ()
-        nearest = next((one for one in around if one in ends or one in within), "")
-        if nearest in ends:
-            self.handle_endtag(nearest)
-        return super().handle_starttag(name, *args, **kwargs)
-
-
 def html_to_text(html: str) -> tuple[str, str]:
     """A page's title and text: headings as `#`, list items as `-` and `1.`, tables with pipes, code in fences."""
-    soup = _Page(html, "html.parser")
+    soup = BeautifulSoup(html, "lxml")
     title = on_one_line(" ".join(one.get_text() for one in soup.select("title:not(svg title)", limit=1)))
     for tag in soup.select(", ".join(_DROPPED)):
         tag.extract()
@@ -104,32 +83,23 @@ def _drop_menus(soup: Tag) -> None:
 
 
 def _put_before_definition(term: Tag) -> None:
-    """Begin a definition with its term, since neither says anything alone."""
+    """Begin a definition, but for a list, with its term, since neither says anything alone."""
     below, name = term.find_next_sibling(["dt", "dd"]), on_one_line(term.get_text())
-    if not name or not isinstance(below, Tag) or below.name == "dt":
+    if not name or not isinstance(below, Tag) or below.name == "dt" or below.find(_LISTS):
         return
-    for first in below.find_all(string=re.compile(r"\S"), limit=1):
-        is_listed = any(part.name == "li" for part in first.parents if below in part.parents)
-        said = name if name.endswith(("?", "？", ":", "：")) else f"{name}:"
-        (below.contents[0] if is_listed else first).insert_before(f"{said} ")
+    if first := below.find(string=re.compile(r"\S")):
+        first.insert_before(f"{name} " if name.endswith(("?", "？", ":", "：")) else f"{name}: ")
         term.extract()
 
 
 def _mark_items(soup: Tag) -> None:
-    numbers: Counter[int] = Counter()  # of the last item of each list
-    depths = {id(None): -1}
-    for inner in soup.find_all(_LISTS):
-        depths[id(inner)] = min(depths[id(inner.find_parent(_LISTS))] + 1, _DEEPEST_LIST)
-    for item in soup.find_all("li"):
-        around = item.find_parent(_LISTS)
-        mark = item.get("number") or "-"  # Word's
-        if isinstance(around, Tag) and around.name == "ol":
-            numbers[id(around)] += 1
-            start = str(around.get("start", "1"))
-            first = int(start) if start.lstrip("-").isdecimal() else 1
-            mark = f"{first - 1 + numbers[id(around)]}."
-        item.insert(0, f"{_END}{'  ' * depths[id(around)]}{mark} {_ITEM}")
-        item.append(f"{_END}{_ITEM}")
+    for around in soup.find_all(_LISTS):
+        depth = len(around.find_parents(_LISTS, limit=_DEEPEST_LIST))
+        start = str(around.get("start", ""))
+        for number, item in enumerate(around.find_all("li", recursive=False), int(start) if start.isdecimal() else 1):
+            mark = f"{number}." if around.name == "ol" else "-"
+            item.insert(0, f"{_END}{'  ' * depth}{mark} {_ITEM}")
+            item.append(f"{_END}{_ITEM}")
 
 
 def _blocks(text: str, ready: list[str]) -> Iterator[str]:
@@ -164,17 +134,12 @@ def _pipe_table(table: Tag) -> str:
             while (y, x) in grid:
                 x += 1
             text = _flat(cell).replace("|", r"\|")
-            if cell.has_attr("merged"):  # Word's cells, with the one above
-                text = grid.get((y - 1, x), "")
             across = _span(cell, "colspan")
             for down in range(_span(cell, "rowspan")):
                 grid |= {(y + down, x + i): text if i == 0 else "" for i in range(across)}
             x += across
-    width = max((x for _, x in grid), default=0) + 1
-    lines = [[grid.get((y, x), "") for x in range(width)] for y in range(len(rows))]
-    lines = [line for line in lines if any(line)]
-    filled = [x for x in range(width) if any(line[x] for line in lines)]
-    lines = [[line[x] for x in filled] for line in lines]
+    numbers, filled = ({place[side] for place, text in grid.items() if text} for side in (0, 1))
+    lines = [[grid.get((y, x), "") for x in sorted(filled)] for y in sorted(numbers) if y < len(rows)]
     is_line = len(lines) < 2 and not table.th
     if len(filled) < 2 or is_line or any(len(cell) > _LONGEST_CELL for line in lines for cell in line):
         return ""  # it only lays out the page

@@ -56,6 +56,7 @@ _DISTINCTIVE = re.compile(
 )
 
 BudgetUnit = Literal["words", "tokens", "characters"]
+_A_WORD: dict[BudgetUnit, float] = {"words": 1, "tokens": 4 / 3, "characters": 6}  # about its length
 
 _WORD = re.compile(rf"(?P<cjk>[{CJK}])|[^\W_{CJK}]+(?:['’.,-][^\W_{CJK}]+)*")
 
@@ -83,8 +84,9 @@ class PropositionContextPostprocessor(BaseNodePostprocessor):
     that does not fit and has no matched units is replaced by as many of its first sentences as do, and left out where
     not even one does. The budget counts the whole text for the LLM, with titles and the metadata that a node shows.
 
-    It works on what any retriever returns. A proposition or sentence that was itself retrieved is a matched unit, of
-    its passage where that was retrieved too; nodes that no unit found are passages, passed on in every mode.
+    It works on what any retriever returns, and leaves an assembled context as it is. A proposition or sentence that was
+    itself retrieved is a matched unit, of its passage where that was retrieved too; nodes that no unit found are
+    passages, passed on in every mode.
 
     Args:
         mode: What is read; see above.
@@ -118,64 +120,45 @@ class PropositionContextPostprocessor(BaseNodePostprocessor):
     def _postprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
-        budget = Budget(None if self.budget == "auto" else self.budget, self.unit)
-        if self.budget == "auto" and self.mode != "passages":
-            budget = Budget(max(1, WORDS_A_NODE * len(nodes)))
-        return assemble_context(nodes, self.mode, budget, self.window)
-
-
-def assemble_context(
-    nodes: Sequence[NodeWithScore],
-    mode: ContextMode = DEFAULT_MODE,
-    budget: Budget | None = None,
-    window: int = 1,
-) -> list[NodeWithScore]:
-    """The nodes for the LLM to read; see `PropositionContextPostprocessor`.
-
-    A retrieved unit that was not merged into a passage is among the facts and not repeated below them.
-
-    Args:
-        nodes: What was retrieved. An assembled context is not assembled again.
-        mode: What is read.
-        budget: How long it may be; None means as long as it gets.
-        window: Sentences before and after each unit, where passages are not whole.
-    """
-    context = _Context(budget or Budget())
-    unlimited = context.budget.limit is None
-    words = FACT_WORDS if unlimited else FACT_SHARE * context.budget.words
-    is_assembled = any(node.node.metadata.get(GRANULARITY_KEY) == _FACTS for node in nodes)
-    ranked = [] if mode == "passages" or is_assembled else rank_facts(nodes)
-    without_units = [node for node in nodes if not is_unit(node) and not matched_units(node.node)]
-    if not ranked:
-        context.add(nodes)
-    elif mode == "window":
-        if unlimited:  # windows around everything that was found are the passages again
-            ranked = choose_facts(ranked, words)
-        context.add_windows([(fact.source, fact.unit.text) for fact in ranked], window)
-        context.add(without_units)
-    elif mode == "propositions":
-        context.add_facts(ranked, math.inf)
-        context.add(without_units)
-    else:
-        shown = {fact.unit.id for fact in context.add_facts(ranked, words)}
-        left = [node for node in nodes if not is_unit(node) or node.node.node_id not in shown]
-        if context.holds([*context.nodes, *left]):
-            context.nodes += left
+        limit, unit = self.budget, self.unit
+        if limit == "auto":
+            limit, unit = None if self.mode == "passages" else max(1, WORDS_A_NODE * len(nodes)), "words"
+        context = _Context(limit, unit)
+        words = FACT_WORDS if limit is None else FACT_SHARE * limit / _A_WORD[unit]
+        is_assembled = any(node.node.metadata.get(GRANULARITY_KEY) == _FACTS for node in nodes)
+        ranked = [] if self.mode == "passages" or is_assembled else rank_facts(nodes)
+        without_units = [node for node in nodes if not is_unit(node) and not matched_units(node.node)]
+        if not ranked:
+            context.add(nodes)
+        elif self.mode == "window":
+            if limit is None:  # windows around everything that was found are the passages again
+                ranked = choose_facts(ranked, words)
+            context.add_windows([(fact.source, fact.unit.text) for fact in ranked], self.window)
+            context.add(without_units)
+        elif self.mode == "propositions":
+            context.add_facts(ranked, math.inf)
+            context.add(without_units)
         else:
-            said = [(fact.source, fact.unit.text) for fact in ranked if fact.source in left]
-            context.add_windows(said, window, fill=True)
-            around = {source.node.node_id for source, _ in said}  # not those whose units all repeat others
-            context.add([node for node in left if node.node.node_id not in around])
-    return context.nodes
+            shown = {fact.unit.id for fact in context.add_facts(ranked, words)}
+            left = [node for node in nodes if not is_unit(node) or node.node.node_id not in shown]
+            if context.holds([*context.nodes, *left]):
+                context.nodes += left
+            else:
+                said = [(fact.source, fact.unit.text) for fact in ranked if fact.source in left]
+                context.add_windows(said, self.window, fill=True)
+                around = {source.node.node_id for source, _ in said}  # not those whose units all repeat others
+                context.add([node for node in left if node.node.node_id not in around])
+        return context.nodes
 
 
 class _Context:
     """A context that grows within a budget."""
 
-    def __init__(self, budget: Budget) -> None:
-        self.budget = budget
+    def __init__(self, limit: int | None, unit: BudgetUnit) -> None:
+        self._limit, self._unit = limit, unit
         self.nodes: list[NodeWithScore] = []
-        self._size = functools.cache(budget.size)  # the same texts are tried again and again beside others
+        # the same texts are tried again and again beside others
+        self._size = functools.cache(functools.partial(size_of, unit=unit))
 
     def holds(self, nodes: Sequence[NodeWithScore]) -> bool:
         """Whether these nodes are no more than the budget allows."""
@@ -190,32 +173,50 @@ class _Context:
                 self.add_windows([(node, None)], 0, fill=True)
 
     def add_windows(self, said: Sequence[Said], width: int, fill: bool = False) -> None:
-        """Add of each passage the sentences around its units, as many as fit."""
-        above = list(self.nodes)
-        self.nodes = [*above, *windows(said, width, lambda shown: self.holds([*above, *shown]), fill)]
+        """Add of each passage the sentences around its matched units, in reading order; overlaps are merged.
+
+        Args:
+            said: The matched units, best first. One whose window does not fit gets its own sentences alone, or is left
+                out; a passage stands where its best unit stood.
+            width: Sentences before and after each unit.
+            fill: Whether the windows grow, the best unit's first, until nothing more fits.
+        """
+        sources = {source.node.node_id: source for source, _ in reversed(said)}
+        passages = {node_id: _Passage(source) for node_id, source in sources.items()}
+        own = [(source.node.node_id, passages[source.node.node_id].places(unit)) for source, unit in said]
+        above, shown = self.nodes, dict[str, frozenset[int]]()
+        while True:
+            before = shown
+            for node_id, places in own:
+                for more in (passages[node_id].around(places, width), places):
+                    there = shown.get(node_id, frozenset())
+                    if not places or more <= there:
+                        continue
+                    attempt = {**shown, node_id: there | more}
+                    nodes = [*above, *(passages[key].show(some) for key, some in attempt.items())]
+                    if self.holds(nodes):
+                        shown, self.nodes = attempt, nodes
+                        break
+            if not fill or shown == before:
+                break
+            width += 1
 
     def add_facts(self, ranked: Sequence[Fact], words: float) -> list[Fact]:
-        """Begin with a node of facts, with titles where these leave room for a fact, and return the facts."""
-        for titles in (True, False):
-
-            def fits(facts: Sequence[Fact], titles: bool = titles) -> bool:
-                return self._holds([render_facts(facts, titles)])
-
-            if facts := choose_facts(ranked, words, fits):
-                text = render_facts(facts, titles)
-                node_id, metadata = str(uuid.uuid5(_NAMESPACE, text)), {GRANULARITY_KEY: _FACTS}
-                node = TextNode(id_=node_id, text=text, metadata=metadata)
-                node.excluded_embed_metadata_keys = node.excluded_llm_metadata_keys = list(BOOKKEEPING_KEYS)
-                self.nodes.append(carrying(node, facts[0].source.score, [fact.unit for fact in facts]))
-                return facts
-        return []
+        """Begin with a node of facts, and return them."""
+        facts = choose_facts(ranked, words, lambda some: self._holds([render_facts(some)]))
+        if facts:
+            text = render_facts(facts)
+            node = TextNode(id_=str(uuid.uuid5(_NAMESPACE, text)), text=text, metadata={GRANULARITY_KEY: _FACTS})
+            node.excluded_embed_metadata_keys = node.excluded_llm_metadata_keys = list(BOOKKEEPING_KEYS)
+            self.nodes.append(carrying(node, facts[0].source.score, [fact.unit for fact in facts]))
+        return facts
 
     def _holds(self, texts: list[str]) -> bool:
-        if self.budget.limit is None:
+        if self._limit is None:
             return True
-        if self.budget.unit != "words":  # no word reaches over what separates nodes
+        if self._unit != "words":  # no word reaches over what separates nodes
             texts = [_NODE_SEPARATOR.join(texts)]
-        return sum(map(self._size, texts)) <= self.budget.limit
+        return sum(map(self._size, texts)) <= self._limit
 
 
 @dataclass(frozen=True)
@@ -249,7 +250,16 @@ def rank_facts(nodes: Sequence[NodeWithScore]) -> list[Fact]:
     a good unit of a good passage comes first. A unit that was itself retrieved counts as found by itself, and belongs
     to its passage where that was retrieved too.
     """
-    found = _gather(nodes)
+    by_id = {node.node.node_id: node for node in nodes}
+    facts: dict[str, Fact] = {}
+    for node in nodes:
+        units = matched_units(node.node)
+        if not units and is_unit(node):
+            units = [MatchedUnit.of(node.node, node.score or 0.0)]
+        passage = by_id.get(node.node.index_id, node) if isinstance(node.node, IndexNode) else node
+        for unit in units:
+            facts.setdefault(unit.id, Fact(unit, passage))
+    found = list(facts.values())
     best_unit = max((abs(fact.unit.score) for fact in found), default=0.0) or 1.0
     best_node = max((abs(fact.source.score or 0.0) for fact in found), default=0.0) or 1.0
     found.sort(
@@ -278,76 +288,26 @@ def choose_facts(
     return kept
 
 
-def render_facts(facts: Sequence[Fact], titles: bool = True) -> str:
+def render_facts(facts: Sequence[Fact]) -> str:
     """Write facts as a list, "- ..." each, grouped under the titles of their documents.
 
     Args:
         facts: Facts, best first; a title stands where its best fact would.
-        titles: Whether to write titles and group by them.
     """
     groups: dict[str, list[str]] = {}
     for fact in facts:
-        groups.setdefault(fact.title if titles else "", []).append(fact.line)
+        groups.setdefault(fact.title, []).append(fact.line)
     return "\n\n".join("\n".join([title, *lines] if title else lines) for title, lines in groups.items())
 
 
-def _gather(nodes: Sequence[NodeWithScore]) -> list[Fact]:
-    by_id = {node.node.node_id: node for node in nodes}
-    facts: dict[str, Fact] = {}
-    for node in nodes:
-        units = matched_units(node.node)
-        if not units and is_unit(node):
-            units = [MatchedUnit.of(node.node, node.score or 0.0)]
-        passage = by_id.get(node.node.index_id, node) if isinstance(node.node, IndexNode) else node
-        for unit in units:
-            facts.setdefault(unit.id, Fact(unit, passage))
-    return list(facts.values())
-
-
 def _without_repetition(facts: Iterable[Fact]) -> Iterable[Fact]:
-    bits: dict[str, int] = {}  # sets of tokens as bits of a number: there are many pairs to compare
-    said: list[tuple[int, set[str]]] = []
+    said: list[tuple[set[str], set[str]]] = []
     for fact in facts:
-        tokens = 0
-        for token in tokenize(fact.unit.text):
-            tokens |= 1 << bits.setdefault(token, len(bits))
-        least = NEAR_DUPLICATE * tokens.bit_count()
-        distinctive = set(_DISTINCTIVE.findall(fact.unit.text.casefold()))
-        if any((tokens & other).bit_count() >= least and distinctive <= others for other, others in said):
-            continue
-        said.append((tokens, distinctive))
-        yield fact
-
-
-def windows(
-    said: Sequence[Said], width: int, fits: Callable[[Sequence[NodeWithScore]], bool], fill: bool = False
-) -> list[NodeWithScore]:
-    """For each passage a copy with the sentences around its matched units, in reading order; overlaps are merged.
-
-    Args:
-        said: The matched units, best first. One whose window does not fit gets its own sentences alone, or is left
-            out; a passage stands where its best unit stood.
-        width: Sentences before and after each unit.
-        fits: Whether the copies so far fit.
-        fill: Whether the windows grow, the best unit's first, until nothing more fits.
-    """
-    sources = {source.node.node_id: source for source, _ in reversed(said)}
-    passages = {node_id: _Passage(source) for node_id, source in sources.items()}
-    own = [(source.node.node_id, passages[source.node.node_id].places(unit)) for source, unit in said]
-    shown: dict[str, frozenset[int]] = {}
-    while True:
-        before = shown
-        for node_id, places in own:
-            for more in (passages[node_id].around(places, width), places):
-                there = shown.get(node_id, frozenset())
-                attempt = {**shown, node_id: there | more}
-                if places and not more <= there and fits([passages[key].show(all_) for key, all_ in attempt.items()]):
-                    shown = attempt
-                    break
-        if not fill or shown == before:
-            break
-        width += 1
-    return [passages[key].show(places) for key, places in shown.items()]
+        tokens, distinctive = set(tokenize(fact.unit.text)), set(_DISTINCTIVE.findall(fact.unit.text.casefold()))
+        least = NEAR_DUPLICATE * len(tokens)
+        if not any(len(tokens & other) >= least and distinctive <= others for other, others in said):
+            said.append((tokens, distinctive))
+            yield fact
 
 
 class _Passage:
@@ -363,7 +323,6 @@ class _Passage:
             self.spans = [(start, start + len(unit)) for start, unit in zip(starts, units, strict=False)]
         else:
             self.spans = sentence_spans(self.text)
-        self._shown: dict[frozenset[int], NodeWithScore] = {}
 
     @functools.cached_property
     def _tokens(self) -> list[frozenset[str]]:
@@ -392,8 +351,6 @@ class _Passage:
 
     def show(self, places: frozenset[int]) -> NodeWithScore:
         """A copy with some of the sentences; runs of them stand as they do in the text."""
-        if places in self._shown:
-            return self._shown[places]
         runs: list[Span] = []
         for place in sorted(places):
             start, end = self.spans[place]
@@ -408,34 +365,14 @@ class _Passage:
             if len(runs) > 1 or self.text != self.node.node.get_content():
                 offset = None
             copy.start_char_idx, copy.end_char_idx = (None if offset is None else offset + at for at in runs[0])
-        return self._shown.setdefault(places, NodeWithScore(node=copy, score=self.node.score))
+        return NodeWithScore(node=copy, score=self.node.score)
 
 
-@dataclass(frozen=True)
-class Budget:
-    """A limit to the length of a text.
-
-    Args:
-        limit: The most that is allowed; None means that everything is.
-        unit: What is counted: "words" (see `count_words`), "tokens" of LlamaIndex's tokenizer, or "characters".
-    """
-
-    limit: int | None = None
-    unit: BudgetUnit = "words"
-
-    @property
-    def words(self) -> float:
-        """About how many words the limit allows."""
-        per_word = {"words": 1.0, "tokens": 4 / 3, "characters": 6.0}[self.unit]
-        return math.inf if self.limit is None else self.limit / per_word
-
-    def size(self, text: str) -> float:
-        """The length of a text in the budget's unit."""
-        if self.unit == "characters":
-            return len(text)
-        if self.unit == "words":
-            return count_words(text)
-        return count_tokens(text)
+def size_of(text: str, unit: BudgetUnit) -> float:
+    """The length of a text in words (see `count_words`), tokens of LlamaIndex's tokenizer, or characters."""
+    if unit == "characters":
+        return len(text)
+    return count_words(text) if unit == "words" else count_tokens(text)
 
 
 def count_words(text: str) -> float:

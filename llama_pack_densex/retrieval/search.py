@@ -11,7 +11,6 @@ from itertools import islice
 from typing import Any
 
 from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index.core.vector_stores.types import MetadataFilters, VectorStoreQuery
@@ -134,7 +133,8 @@ class UnitRetriever(BaseRetriever):
         if query.embedding is None:
             if not query.embedding_strs:
                 return lambda: _NOTHING
-            query.embedding = self._embed_model.get_agg_embedding_from_queries(_embeddable(query))
+            assert self._index.embed_model is not None, "dense search needs an index with an embedding model"
+            query.embedding = self._index.embed_model.get_agg_embedding_from_queries(_embeddable(query))
         embedding = query.embedding
 
         def begin(limit: int) -> Callable[[], list[FoundNode]]:
@@ -183,9 +183,9 @@ class UnitRetriever(BaseRetriever):
 
     async def prepare(self, query: QueryBundle) -> None:
         """Embed a question, if it will be searched by embeddings, without blocking the event loop."""
-        is_due = self._index.embed_model is not None and query.embedding is None and query.embedding_strs
-        if is_due and self._dense_weight(query.query_str) != 0:
-            query.embedding = await self._embed_model.aget_agg_embedding_from_queries(_embeddable(query))
+        model, is_lacking = self._index.embed_model, query.embedding is None and query.embedding_strs
+        if model is not None and is_lacking and self._dense_weight(query.query_str) != 0:
+            query.embedding = await model.aget_agg_embedding_from_queries(_embeddable(query))
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         found = [
@@ -199,11 +199,6 @@ class UnitRetriever(BaseRetriever):
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         await self.prepare(query_bundle)
         return await asyncio.to_thread(self._retrieve, query_bundle)
-
-    @property
-    def _embed_model(self) -> BaseEmbedding:
-        assert self._index.embed_model is not None, "dense search needs an index with an embedding model"
-        return self._index.embed_model
 
 
 def dense_weight(

@@ -10,7 +10,7 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
-from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES, detect_language, tokenize
+from llama_pack_densex.propositionizers.language import detect_language, tokenize
 from llama_pack_densex.propositionizers.sentences import passage_sentences
 
 FIRST_PLACES, ORDER = 0.75, 0.98
@@ -55,14 +55,6 @@ class LanguageTrust:
     known: bool = True
     unrelated: float | None = None
 
-    def describe(self, model: str) -> str:
-        """A sentence that says what was seen."""
-        name = LANGUAGE_NAMES.get(self.language, self.language)
-        return (
-            f"{model} may not know {name}: among {self.passages} passages it finds the one that a sentence is from in "
-            f"{self.first or 0.0:.0%} of the cases"
-        )
-
 
 def trust_in(trust: Mapping[str, LanguageTrust], question: str) -> LanguageTrust | None:
     """What is known of a model in the language of a question; None where no document is in that language."""
@@ -89,7 +81,6 @@ class TrustMeter:
         self.known = {trust.language: trust for trust in known}
         self._passages: defaultdict[str, list[str]] = defaultdict(list)
         self._new: set[str] = set()
-        self._looked = False
 
     def add(self, passages: Iterable[str]) -> None:
         """Take in passages that were indexed."""
@@ -109,9 +100,7 @@ class TrustMeter:
         Returns:
             The languages of which it now first turned out that the model may not know them.
         """
-        wanting = [language for language in sorted(self._new) if self._wants(language)]
-        if wanting and not self._looked:
-            self._looked = True
+        if any(map(self._wants, self._new)):
             taken = {text for texts in self._passages.values() for text in texts}
             self.add(text for text in islice(indexed(), _LOOKED_AT) if text not in taken)
         strangers = []
@@ -141,12 +130,14 @@ def measured(language: str, passages: Sequence[str], embed: Embed) -> LanguageTr
         embed: Embeds texts.
     """
     words = [frozenset(tokenize(passage)) for passage in passages]
-    telling = [
-        (place, sentence)
-        for place, passage in enumerate(passages)
-        for sentence in _some(passage_sentences(passage))
-        if _is_telling(frozenset(tokenize(sentence)), [*words[:place], *words[place + 1 :]])
-    ]
+    telling = []
+    for place, passage in enumerate(passages):
+        sentences = passage_sentences(passage)
+        chosen = np.linspace(0, len(sentences) - 1, min(_SENTENCES, len(sentences)))
+        for sentence in (sentences[round(number)] for number in chosen):  # the first, the middle and the last
+            said, others = frozenset(tokenize(sentence)), [*words[:place], *words[place + 1 :]]
+            if said and all(len(said & other) <= _TELLING * len(said) for other in others):
+                telling.append((place, sentence))
     places = np.array([place for place, _ in telling])
     if len(set(places.tolist())) < LEAST_PASSAGES / 2:
         return LanguageTrust(language, len(passages))
@@ -161,16 +152,6 @@ def measured(language: str, passages: Sequence[str], embed: Embed) -> LanguageTr
     unrelated = float(np.mean(scores.max(axis=1)))
     found = float(np.mean(first)), float(np.mean(order))
     return LanguageTrust(language, len(passages), *found, bool(known), unrelated)
-
-
-def _is_telling(sentence: frozenset[str], others: Iterable[frozenset[str]]) -> bool:
-    return bool(sentence) and all(len(sentence & other) <= _TELLING * len(sentence) for other in others)
-
-
-def _some(sentences: Sequence[str]) -> list[str]:
-    """The first, the middle and the last stand for all."""
-    chosen = np.linspace(0, len(sentences) - 1, min(_SENTENCES, len(sentences)))
-    return [sentences[round(place)] for place in chosen]
 
 
 def _highest(values: npt.NDArray[np.float64], places: npt.NDArray[np.int64]) -> float:

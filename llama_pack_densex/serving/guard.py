@@ -6,7 +6,6 @@ import hmac
 import re
 import time
 from collections.abc import Callable, Collection
-from ipaddress import ip_address
 
 import anyio
 from starlette.datastructures import Headers, MutableHeaders
@@ -21,7 +20,7 @@ _BODY_SECONDS = 30.0  # in which a body has to arrive
 _DRAIN_SECONDS = 2.0  # the same where the request is refused
 _CLIENTS = 10_000  # that are remembered, before those that owe nothing are forgotten
 _BURST_SECONDS = 15.0  # of a client's rate that it may use up at once
-_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([\w.-]+))(?::\d{1,5})?", re.ASCII)
+_HOST = re.compile(r"(?:(?P<address>\[[0-9a-f:.]+\]|\d{1,3}(?:\.\d{1,3}){3})|(?P<name>[\w.-]+))(?::\d{1,5})?", re.ASCII)
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -95,26 +94,24 @@ class Guard:
                 MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
-        async def refuse(why: HTTPException) -> None:
-            # the rest of a body that was not read would be taken for the next request
-            headers = {**(why.headers or {}), "Connection": "close"}
-            await JSONResponse({"detail": why.detail}, why.status_code, headers)(scope, receive, send_guarded)
-
         headers = Headers(scope=scope)
-        if (why := self._refusal(scope, headers)) is not None:
-            await _drain(headers, receive)
-            await refuse(why)
-            return
-        self._active += 1
+        refusal = self._refusal(scope, headers)
+        is_admitted = refusal is None
+        self._active += is_admitted
         try:
-            body = await _read_body(headers, receive)
-        except HTTPException as refused:
-            await refuse(refused)
-        else:
+            # a connection that is closed before all was sent is reset, and nobody reads why
+            body = await _read_body(receive, _BODY_SECONDS if is_admitted else _DRAIN_SECONDS)
+            if refusal is not None:
+                raise refusal
             if body is not None:
                 await self._answer(scope, body, receive, send_guarded)
+        except HTTPException as unread:
+            why = refusal or unread
+            # the rest of a body that was not read would be taken for the next request
+            refused = {**(why.headers or {}), "Connection": "close"}
+            await JSONResponse({"detail": why.detail}, why.status_code, refused)(scope, receive, send_guarded)
         finally:
-            self._active -= 1
+            self._active -= is_admitted
 
     def _refusal(self, scope: Scope, headers: Headers) -> HTTPException | None:
         host, origin = headers.get("host", ""), headers.get("origin")
@@ -133,19 +130,16 @@ class Guard:
         return None
 
     def _is_ours(self, host: str) -> bool:
-        parts = _HOST.fullmatch(host)
-        name = (parts[1] or parts[2]).lower() if parts else ""
-        return name in self._hosts or _is_address(name)
+        found = _HOST.fullmatch(host.lower())
+        return found is not None and (found["address"] is not None or found["name"] in self._hosts)
 
     async def _answer(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
-        given = False
+        whole: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def receive_body() -> Message:
-            nonlocal given
-            if given:
+            if not whole:
                 await anyio.sleep_forever()
-            given = True
-            return {"type": "http.request", "body": body, "more_body": False}
+            return whole.pop()
 
         async def end_with_client(work: anyio.CancelScope) -> None:
             while (await receive())["type"] != "http.disconnect":
@@ -158,18 +152,14 @@ class Guard:
             group.cancel_scope.cancel()
 
 
-async def _read_body(headers: Headers, receive: Receive) -> bytes | None:
+async def _read_body(receive: Receive, seconds: float) -> bytes | None:
     """The whole body; None where the client went away.
 
     Raises:
         HTTPException: It is too large, or takes too long.
     """
-    length = headers.get("content-length", "")
-    too_large = HTTPException(413, f"The request is larger than {MAX_BODY:,} bytes.")
-    if length.isdecimal() and (len(length) > 12 or int(length) > _MAX_READ):
-        raise too_large
     body, size, more = bytearray(), 0, True
-    with anyio.move_on_after(_BODY_SECONDS):
+    with anyio.move_on_after(seconds):
         while more:
             message = await receive()
             if message["type"] == "http.disconnect":
@@ -180,24 +170,6 @@ async def _read_body(headers: Headers, receive: Receive) -> bytes | None:
                 body += part
             more = message.get("more_body", False) and size <= _MAX_READ
         if size > MAX_BODY:
-            raise too_large
+            raise HTTPException(413, f"The request is larger than {MAX_BODY:,} bytes.")
         return bytes(body)
-    raise HTTPException(408, f"The request did not arrive within {_BODY_SECONDS:.0f} seconds.")
-
-
-async def _drain(headers: Headers, receive: Receive) -> None:
-    """Take the body of a request that is refused: a connection that is closed before is reset, and nobody reads why."""
-    size, more = 0, "expect" not in headers  # who expects leave to send it sends nothing
-    with anyio.move_on_after(_DRAIN_SECONDS):
-        while more and size <= _MAX_READ:
-            message = await receive()
-            size += len(message.get("body", b""))
-            more = message.get("more_body", False)
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ip_address(name)
-    except ValueError:
-        return False
-    return True
+    raise HTTPException(408, f"The request did not arrive within {seconds:.0f} seconds.")

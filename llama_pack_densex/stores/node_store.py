@@ -359,7 +359,8 @@ class IndexCounts:
     statuses: dict[str, int]
 
     def __str__(self) -> str:
-        return ", ".join(f"{n:,} {what}" for what, n in vars(self).items() if isinstance(n, int) and n) or "nothing"
+        numbers = {what: n for what, n in vars(self).items() if isinstance(n, int) and n}
+        return ", ".join(f"{n:,} {what if n > 1 else what[:-1]}" for what, n in numbers.items()) or "nothing"
 
 
 def nowhere(dimension: int) -> list[float]:

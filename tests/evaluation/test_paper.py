@@ -117,14 +117,7 @@ class TestFactoidWiki:
         ]
         assert [passage.text for passage in found.passage_documents()] == ["It is red.", "It burns.", "No title."]
 
-    @pytest.mark.parametrize(
-        ("line", "said"),
-        [
-            ({"id": "1"}, "line 1: 'text' or 'contents' is missing"),
-            ({"id": "1", "contents": "x", "metadata": {"content_span": [0, 2]}}, r"content_span is \[0, 2\]"),
-        ],
-    )
-    def test_a_damaged_line_is_named(self, tmp_path: Path, line: object, said: str) -> None:
-        corpus = self.corpus(tmp_path, line)
-        with pytest.raises(DatasetError, match=said):
+    def test_a_damaged_line_is_named(self, tmp_path: Path) -> None:
+        corpus = self.corpus(tmp_path, {"id": "1"})
+        with pytest.raises(DatasetError, match="line 1: 'text' or 'contents' is missing"):
             read_dataset(tmp_path / "q.jsonl", corpus)

@@ -181,7 +181,7 @@ def test_the_command_prints_what_it_found(tmp_path: Path) -> None:
     assert "0.500" in output
     assert f"- untitled: {LAKE}" in output
     assert "[b]less" in output
-    assert "1 passage missing, counted as 0:" in output
+    assert "1 passage missing, counted as 0 (" in output
     assert "\x1b" not in output
 
 

@@ -44,7 +44,7 @@ def test_a_csv_file_may_be_divided_as_a_spreadsheet_divides_it(tmp_path: Path, m
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("a.jsonl", b'{"a": 1}\n{"a"\n', "line 2: expected a JSON object"),
+        ("a.jsonl", b'{"a": 1}\n{"a"\n', "line 2: expected JSON"),
         ("a.jsonl", b"[1]\n", "line 1: expected a JSON object, and this is list"),
         ("a.jsonl", b'{"a": "\xff"}\n', "expected UTF-8"),
         ("a.tsv", b"question\tanswer\na\t\xff\n", "expected UTF-8"),
@@ -52,7 +52,7 @@ def test_a_csv_file_may_be_divided_as_a_spreadsheet_divides_it(tmp_path: Path, m
         ("a.jsonl.gz", gzip.compress(b"{}\n" * 99, mtime=0)[:-12], "expected gzip"),
         ("a.csv", b"question,answer\na\n", "line 2: 1 columns; expected the header's 2"),
         ("a.parquet", b"no parquet at all", "expected a Parquet file"),
-        ("a.json", b'{"a": 1}', "expected a JSON list"),
+        ("a.json", b"1", "expected a JSON object, and this is int"),
         ("a.json", b"[1, 2", "line 1: expected JSON"),
         ("a.json", b'[{"a": 1}, 2]', "item 2: expected a JSON object, and this is int"),
         ("a.txt", b"", "expected a .jsonl, .json, .csv, .tsv or .parquet file"),

@@ -146,7 +146,7 @@ def test_a_repeated_chunk_gets_the_headings_of_each_of_its_places() -> None:
 
 def test_bm25_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "llama_index.retrievers.bm25", None)
-    with pytest.raises(StrategyUnavailable, match=r"llama-pack-densex\[evaluation\]"):
+    with pytest.raises(ImportError, match=r"llama-pack-densex\[evaluation\]"):
         retrieved("bm25", "Who?")
 
 

@@ -33,7 +33,7 @@ def over(tmp_path: Path, *articles: list[str]) -> ChunkPropositionizer:
         for document, article in zip(documents, articles, strict=True)
     }
     dataset = EvaluationSet("mills", "en", documents, [], spans)
-    return ChunkPropositionizer.over(RecordedPropositionizer(file), dataset)
+    return ChunkPropositionizer(RecordedPropositionizer(file), dataset)
 
 
 def test_a_chunk_of_whole_passages_has_all_their_propositions(tmp_path: Path) -> None:

@@ -171,16 +171,6 @@ def test_a_proposition_is_in_the_section_of_its_sentence() -> None:
     assert unit.metadata["densex_section"] == "Rocks"
 
 
-@pytest.mark.parametrize("base", [SentenceSplitter(), WholeDocumentNodeParser(), SectionNodeParser()])
-def test_a_million_spaces_are_no_part_of_a_passage(base: NodeParser) -> None:
-    for space in (" ", "\t", "\u3000"):
-        document = Document(text=f"Rain fell on Uji. {space * 1_000_001}The match was called off.")
-        check_spans(document, PropositionNodeParser(base_parser=base))
-        nodes = HierarchicalPropositionNodeParser(levels=[base]).get_nodes_from_documents([document])
-        texts = [node.get_content() for node in nodes if not isinstance(node, IndexNode)]
-        assert texts == ["Rain fell on Uji.", "The match was called off."]
-
-
 @given(st.lists(st.text(alphabet="ab ", min_size=1, max_size=6), min_size=1, max_size=8), st.integers(0, 2))
 def test_pieces_cut_from_a_text_are_found_in_order(pieces: list[str], overlap: int) -> None:
     text = "".join(pieces)

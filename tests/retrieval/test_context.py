@@ -18,13 +18,13 @@ from llama_pack_densex.node_parsers.metadata import BOOKKEEPING_KEYS, TITLE_KEY
 from llama_pack_densex.propositionizers.sentences import sentence_spans
 from llama_pack_densex.retrieval.context import (
     GAP,
-    Budget,
     BudgetUnit,
+    ContextMode,
     PropositionContextPostprocessor,
-    assemble_context,
     choose_facts,
     count_words,
     rank_facts,
+    size_of,
 )
 from llama_pack_densex.retrieval.hits import matched_units, with_matches
 from llama_pack_densex.retrieval.retrievers import PropositionRecursiveRetriever
@@ -52,6 +52,17 @@ TUNNEL = [
     "北海道と本州を結ぶ。",
     "新幹線も通る。",
 ]
+
+
+def assemble_context(
+    nodes: Sequence[NodeWithScore],
+    mode: ContextMode = "propositions+passages",
+    budget: int | None = None,
+    unit: BudgetUnit = "words",
+    window: int = 1,
+) -> list[NodeWithScore]:
+    made = PropositionContextPostprocessor(mode=mode, budget=budget, unit=unit, window=window)
+    return made.postprocess_nodes(list(nodes))
 
 
 def passage(
@@ -177,34 +188,29 @@ def test_the_passage_of_the_best_unit_has_the_first_window() -> None:
 
 
 def test_a_window_that_does_not_fit_shrinks_to_its_sentence() -> None:
-    (window,) = assemble_context([passage(TIDES, {3: 0.9})], "window", Budget(10))
+    (window,) = assemble_context([passage(TIDES, {3: 0.9})], "window", 10)
     assert window.node.get_content() == TIDES[3]
 
 
 def test_a_passage_that_does_not_fit_keeps_its_first_whole_sentences() -> None:
     nodes = [passage(TIDES, {3: 0.9}), passage(TUNNEL, {1: 0.9}, name="q")]
-    assert read(assemble_context(nodes, "passages", Budget(33))) == " ".join(TIDES[:5])
+    assert read(assemble_context(nodes, "passages", 33)) == " ".join(TIDES[:5])
     limit = int(count_words("".join(TUNNEL))) + 8
-    assert read(assemble_context(nodes[::-1], "passages", Budget(limit))) == "".join(TUNNEL) + "\n\n" + TIDES[0]
+    assert read(assemble_context(nodes[::-1], "passages", limit)) == "".join(TUNNEL) + "\n\n" + TIDES[0]
 
 
 def test_a_shortened_passage_still_knows_where_it_stands() -> None:
     text = " ".join(TIDES)
     node = TextNode(text=text, start_char_idx=100, end_char_idx=100 + len(text))
-    (shorter,) = assemble_context([NodeWithScore(node=node)], "passages", Budget(13))
+    (shorter,) = assemble_context([NodeWithScore(node=node)], "passages", 13)
     assert isinstance(shorter.node, TextNode)
     assert (shorter.node.start_char_idx, shorter.node.end_char_idx) == (100, 100 + len(" ".join(TIDES[:2])))
     assert node.text == text
 
 
-def test_titles_give_way_where_they_would_leave_no_room_for_a_fact() -> None:
-    node = passage(TIDES, {1: 0.9}, title="A title of many, many words, none of them short")
-    assert assemble_context([node], "propositions", Budget(7))[0].node.get_content() == f"- {TIDES[1]}"
-
-
 def test_a_budget_that_nothing_fits_into_leaves_nothing() -> None:
     for mode in MODES:
-        assert assemble_context([passage(TIDES, {0: 0.9})], mode, Budget(1)) == []  # type: ignore[arg-type]
+        assert assemble_context([passage(TIDES, {0: 0.9})], mode, 1) == []  # type: ignore[arg-type]
 
 
 def test_nodes_of_other_retrievers_pass_through() -> None:
@@ -283,8 +289,8 @@ def retrieved(draw: st.DrawFn) -> list[NodeWithScore]:
 @settings(deadline=None, max_examples=150)
 @given(retrieved(), st.sampled_from(MODES), st.sampled_from(UNITS), st.integers(1, 90))
 def test_a_budget_is_never_exceeded(nodes: list[NodeWithScore], mode: str, unit: BudgetUnit, limit: int) -> None:
-    context = assemble_context(nodes, mode, Budget(limit, unit))  # type: ignore[arg-type]
-    assert Budget(None, unit).size(read(context)) <= limit
+    context = assemble_context(nodes, mode, limit, unit)  # type: ignore[arg-type]
+    assert size_of(read(context), unit) <= limit
     if unit == "words":
         assert len(read(context).split()) <= limit
 
@@ -294,7 +300,7 @@ def test_a_budget_is_never_exceeded(nodes: list[NodeWithScore], mode: str, unit:
 def test_no_unit_is_cut(nodes: list[NodeWithScore], mode: str, unit: BudgetUnit, limit: int) -> None:
     known = {found.text.strip() for node in nodes for found in matched_units(node.node)}
     texts = {node.node.node_id: node.node.get_content() for node in nodes}
-    for hit in assemble_context(nodes, mode, Budget(limit, unit)):  # type: ignore[arg-type]
+    for hit in assemble_context(nodes, mode, limit, unit):  # type: ignore[arg-type]
         if hit.node.node_id not in texts:
             facts = [found.text.strip() for found in matched_units(hit.node)]
             assert set(facts) <= known
@@ -310,7 +316,7 @@ def test_no_unit_is_cut(nodes: list[NodeWithScore], mode: str, unit: BudgetUnit,
 @given(st.lists(st.sampled_from(TIDES), min_size=1, unique=True), st.sampled_from(MODES), st.integers(1, 60))
 def test_every_shown_sentence_is_whole(texts: list[str], mode: str, limit: int) -> None:
     node = passage(texts, {which: 1.0 / (1 + which) for which in range(0, len(texts), 3)}, title="Tides")
-    for hit in assemble_context([node], mode, Budget(limit)):  # type: ignore[arg-type]
+    for hit in assemble_context([node], mode, limit):  # type: ignore[arg-type]
         left = hit.node.get_content()
         for text in sorted(texts, key=len, reverse=True):
             left = left.replace(text, "")
@@ -367,7 +373,7 @@ async def test_our_engine_reads_the_context_and_keeps_the_retrieved_nodes_as_sou
     index = NodeIndex(embed_model=TrigramEmbedding())
     index.replace([], PropositionNodeParser.from_defaults().get_nodes_from_documents(documents()))
     retriever = PropositionRecursiveRetriever(UnitRetriever(index), index, similarity_top_k=1)
-    context = PropositionContextPostprocessor(mode="propositions", budget=20, unit="characters")
+    context = PropositionContextPostprocessor(mode="propositions", budget=30, unit="characters")
     synthesizer = CitedSynthesizer(MockLLM(), context)
     synthesizer.update_prompts({"text_qa_template": PromptTemplate("{context_str}")})  # what the LLM repeats
     engine = PropositionQueryEngine(retriever, synthesizer)
@@ -421,7 +427,7 @@ def test_without_a_limit_passages_are_whole() -> None:
 
 
 def test_passages_that_do_not_fit_keep_the_sentences_around_their_units_and_then_those_beside() -> None:
-    facts, *passages = assemble_context(nodes_of(2), budget=Budget(150))
+    facts, *passages = assemble_context(nodes_of(2), budget=150)
     assert count_words(facts.node.get_content()) <= 15 + 1  # a tenth, and the title
     assert len(passages) == 2
     for number, node in enumerate(passages):
@@ -432,7 +438,7 @@ def test_passages_that_do_not_fit_keep_the_sentences_around_their_units_and_then
 
 def test_a_passage_whose_units_repeat_others_is_read_all_the_same() -> None:
     nodes = [passage(TIDES, {3: 0.9}, name="p"), passage([*TUNNEL, TIDES[3]], {5: 0.8}, name="q")]
-    _, first, second = assemble_context(nodes, budget=Budget(75))
+    _, first, second = assemble_context(nodes, budget=75)
     assert TIDES[3] in first.node.get_content()
     assert TUNNEL[0] in second.node.get_content()
 

@@ -9,7 +9,7 @@ from llama_index.core.schema import BaseNode, QueryBundle
 
 from llama_pack_densex import HierarchicalPropositionNodeParser, PropositionNodeParser
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
-from llama_pack_densex.retrieval.context import assemble_context, choose_facts, count_words, rank_facts
+from llama_pack_densex.retrieval.context import PropositionContextPostprocessor, choose_facts, count_words, rank_facts
 from llama_pack_densex.retrieval.hits import collapse, matched_units
 from llama_pack_densex.retrieval.retrievers import PropositionAutoMergingRetriever, PropositionRecursiveRetriever
 from llama_pack_densex.retrieval.search import UnitRetriever
@@ -205,7 +205,7 @@ def test_verbose_prints_what_was_merged_once_and_no_text_is_logged(
 
 def test_the_context_has_the_facts_first_and_then_the_passages() -> None:
     found = PropositionRecursiveRetriever(*build("dense"), similarity_top_k=2).retrieve("blue lamp number 7")
-    facts, *passages = assemble_context(found)
+    facts, *passages = PropositionContextPostprocessor(budget=None).postprocess_nodes(found)
     assert facts.node.get_content().splitlines()[0] == "- The blue lamp number 7 hangs in hall 7."
     assert [hit.node.node_id for hit in passages] == [hit.node.node_id for hit in found]
 
