@@ -231,7 +231,10 @@ def dates_in(text: str, language: str) -> list[Span]:
 
 
 def names_in(text: str, language: str) -> list[Span]:
-    """Where a proposition has names: words with capitals inside of it; in Japanese what Sudachi takes for names."""
+    """Where a proposition has names: words with capitals inside of it; in Japanese what Sudachi takes for names.
+
+    For that one `pip install sudachipy sudachidict_core`.
+    """
     if language == "en":
         return [found.span() for found in _NAMES_EN.finditer(text) if len(found[0]) > 2]
     spans: list[Span] = []

@@ -91,8 +91,8 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         rerank: Whether it scores each "passage", or each matched "proposition" (and sentence); the best one counts.
         rerank_k: Nodes that it scores; None means five times those asked for, at least 20.
         tokenizer: Splits texts and questions for search by words: "bigrams" (words, and pairs of characters where
-            words have no spaces between them), "sudachi" (a Japanese dictionary), or a function from a text to its
-            tokens. None means what the index was made with, "bigrams" at first.
+            words have no spaces between them), or a function from a text to its tokens. None means what the index was
+            made with, "bigrams" at first.
         node_parser: A proposition node parser of your own, in place of `text_splitter`, `propositionizer` and
             `proposition_llm`.
         fetch_k: Units in the first round of a search; it grows until there are `similarity_top_k` results.

@@ -65,7 +65,6 @@ def read_journal(path: Path) -> tuple[dict[int, int], dict[int, set[int]]]:
 
 def lower_thresholds() -> None:
     """Have compaction and index building run after every few writes."""
-    lance_table.MOST_MERGED = 300
     lance_table.MOST_FRAGMENTS = lance_table.MOST_FRAGMENTS_MIDWAY = 4
     lance_table.MOST_UNINDEXED, lance_table.ROWS_A_PARTITION = 100, 64
     lance_table.ROWS_WITH_INDEX = 300

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import _thread
-import errno
 import gc
 import json
 import logging
@@ -187,17 +186,6 @@ def test_documents_that_came_before_an_error_in_reading_them_are_indexed(server:
     assert DenseXRetrievalPack.load(tmp_path / "index").counts().documents == 5
     summary = report_in(tmp_path / "index").summary
     assert (summary.state, summary.why_stopped) == ("stopped", "OSError: the network drive is gone")
-
-
-def test_a_full_disk_says_what_stays_and_what_to_do(tmp_path: Path) -> None:
-    def read() -> Iterator[Document]:
-        yield from numbered(3)
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with pytest.raises(OSError, match=r"the disk is full.* stays.*: free some space, and run the same again") as raised:
-        pack_of(read(), tmp_path / "index")
-    assert (raised.value.errno, raised.value.filename) == (errno.ENOSPC, str(tmp_path / "index"))
-    assert DenseXRetrievalPack.load(tmp_path / "index").counts().documents == 3
 
 
 def test_an_interrupted_run_leaves_an_index_that_the_next_run_completes(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import errno
 import json
 import shlex
 import shutil
@@ -274,17 +273,6 @@ def test_an_index_that_cannot_be_written_to_is_searched_and_says_so(documents: l
     with pytest.raises(OSError, match="can be searched there, but not made or changed") as raised:
         pack.insert([Document(text="The harbour was opened in 1859.")])
     assert raised.value.filename == str(folder)
-
-
-def test_a_disk_that_is_full_when_a_copy_is_made_is_told_as_one(documents: list[Document], tmp_path: Path) -> None:
-    class Full(SimpleVectorStore):
-        def persist(self, *args: Any, **kwargs: Any) -> None:
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    pack = DenseXRetrievalPack(documents, embed_model=TrigramEmbedding(), vector_store=Full())
-    with pytest.raises(OSError, match=r"the disk is full.*free some space") as raised:
-        pack.persist(tmp_path / "copy")
-    assert raised.value.filename == str(tmp_path / "copy")
 
 
 def test_a_folder_with_other_files_is_not_taken(documents: list[Document], tmp_path: Path) -> None:

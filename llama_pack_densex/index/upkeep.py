@@ -19,7 +19,7 @@ from llama_pack_densex.node_parsers.nodes import PIECE
 from llama_pack_densex.stores.folder import REPLIES_FILE, IndexFolder, folder_at
 from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.lance import LanceNodes
-from llama_pack_densex.stores.manifest import Manifest, VersionGoneError, while_it_changes
+from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest, while_it_changes
 from llama_pack_densex.stores.node_store import IndexCounts
 
 UNITS = ("proposition", "sentence", "question")
@@ -86,7 +86,7 @@ def check_index(path: str | Path, repair: bool = False) -> CheckReport:
             if repair and report.faults:
                 return _mended(nodes, about, report)
         if report.faults and Manifest.read(folder_at(path)) != about:
-            raise VersionGoneError(f"{path} was changed while it was checked")
+            raise InvalidIndexError(f"{path} was changed while it was checked")
         return report
 
     return while_it_changes(folder_at(path), check)

@@ -358,7 +358,7 @@ def _best(
     if passing is not None and not condition:
         limit = passing.fetched(limit)
     while True:
-        rows = now.match(" ".join(asked), PASSAGE_WORDS, limit, condition)
+        rows = now.begin_match(" ".join(asked), PASSAGE_WORDS, limit, condition)()
         found = [row for row in rows if row.score > 0 and (passing is None or row.id in passing.ids)]
         found.sort(key=lambda row: (-row.score, row.id))
         # of equal scores LanceDB returns any: one that is out of reach must not be as good as the last one returned

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import socket
 import threading
@@ -11,7 +10,6 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from errno import ENOSPC
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +106,7 @@ class IndexFolder:
         for entry in self.path.iterdir():
             if entry.name not in (manifest.data, FILE) and entry.name.startswith((f".{FILE}.", _DATA)):
                 shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink(missing_ok=True)
+        shutil.rmtree(self.data / "words", ignore_errors=True)  # of other stores, where earlier versions kept them
 
 
 def folder_at(path: str | Path) -> Path:
@@ -138,10 +137,6 @@ class IndexInUseError(RuntimeError):
     """Another process, or another pack of this one, is writing to an index folder."""
 
 
-_FULL = re.compile(r"\(os error (28|112|122)\)")  # as LanceDB says it; or a user's share of it
-_MAKE_ROOM = "the disk is full. What the index has stays, and kept replies do: free some space, and run the same again"
-
-
 class WriterLock:
     """Held while an index folder is written to; the operating system lets go of it when its process ends.
 
@@ -161,7 +156,7 @@ class WriterLock:
 
         Raises:
             IndexInUseError: Another writer has it; the message says which.
-            OSError: The folder may not be written to, or its disk is full; what was committed stays.
+            OSError: The folder may not be written to.
         """
         # a forked process neither has its parent's lock nor waits for its threads
         made = threading.RLock(), FileLock(str(self._folder / LOCK_FILE), timeout=0, thread_local=False)
@@ -179,20 +174,15 @@ class WriterLock:
             try:
                 (self._folder / WRITER_FILE).write_text(writer, encoding="utf-8")
                 yield
-            except (OSError, RuntimeError) as error:
-                if getattr(error, "errno", None) != ENOSPC and not _FULL.search(str(error)):
-                    raise
-                raise OSError(ENOSPC, _MAKE_ROOM, str(self._folder)) from error
             finally:
                 with suppress(OSError):
                     (self._folder / WRITER_FILE).unlink()
                 lock.release()
 
     def _said(self) -> str:
-        who = ""
+        who = "another process"
         with suppress(OSError, ValueError):
-            who = (self._folder / WRITER_FILE).read_text(encoding="utf-8")
-        who = who or "another process"
+            who = (self._folder / WRITER_FILE).read_text(encoding="utf-8") or who
         return (
             f"{self._folder} is being written to by {who}: an index folder has one writer at a time. Wait until that "
             "is done; reading meanwhile is fine. Several writers at once need a vector store on a server."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shutil
 import threading
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -34,7 +33,6 @@ from llama_pack_densex.stores.node_store import (
     check_question,
     nowhere,
 )
-from llama_pack_densex.stores.words import FOLDER as WORDS
 from llama_pack_densex.stores.words import Words, WordsBeside
 
 logger = logging.getLogger(__name__)
@@ -51,8 +49,8 @@ class NodeIndex:
     """All nodes of a corpus, of all granularities: embedded and written together, read back by id in one batch.
 
     In a folder, the manifest names the version of the store and what made the index. What a writer that was stopped
-    had written after its last commit is left out by the next one in the embedded store. Other stores keep it, so the
-    next writer compares the words with them. Without a folder, the store alone says what made it.
+    had written after its last commit is left out by the next one in the embedded store; other stores keep it. Without a
+    folder, the store alone says what made it.
 
     Args:
         store: Where the nodes are; None means an embedded one in memory.
@@ -126,7 +124,7 @@ class NodeIndex:
 
     def _made_of(self, piece_ids: Collection[str]) -> list[NodeRecord]:
         """The passages that were made of some nodes of another parser."""
-        if not any(PIECE in one.hash for one in self.documents().values()):
+        if not piece_ids or not any(PIECE in one.hash for one in self.documents().values()):
             return []  # without going through the whole index
         return [one for one in self.records("passage") if piece_of(one.document_hash)[1] in piece_ids]
 
@@ -166,16 +164,6 @@ class NodeIndex:
                 self.beside.forget()
                 self._beside_of = self.store.version
         return self.beside.now(self.store.records)
-
-    def _settle_words(self) -> None:
-        """Bring the words in step with the nodes, in the store or beside it; without a folder, these wait."""
-        if isinstance(self.store, LanceNodes):
-            before = self.store.version
-            self.store.make_words()
-            self.beside.forget()  # what was told in memory meanwhile
-            self.changed = self.changed or self.store.version != before
-        elif self._folder is not None:
-            self.beside.settle(self._folder.data, self.store.records)
 
     def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
         """Read nodes in one batch; ids that are not there are left out."""
@@ -232,9 +220,9 @@ class NodeIndex:
 
     def delete(self, document_ids: Sequence[str]) -> list[str]:
         """Delete documents, or nodes of another parser that came in place of one, and say which of them were there."""
-        given, there = list(dict.fromkeys(document_ids)), self.documents() if document_ids else {}
-        # of some the store may have but a part that nothing lists, since a writer was stopped
-        known = [one for one in given if one in there or self.store.node_ids([one])]
+        given = list(dict.fromkeys(document_ids))
+        # not by `documents`: of some the store may have but a part, since a writer was stopped
+        known = [one for one in given if self.store.node_ids([one])]
         made = self._made_of({*given} - {*known})
         self.replace(given, [])
         pieces, passages = {piece_of(one.document_hash)[1] for one in made}, {one.id for one in made}
@@ -247,7 +235,6 @@ class NodeIndex:
         """See `NodeStore.compact`."""
         with self._change():
             self.store.compact()
-            self.beside.compact()
 
     def reading(self, read: Callable[[], T]) -> T:
         """Read; from the current version, where the one that was opened, or all of its index, is gone."""
@@ -284,7 +271,7 @@ class NodeIndex:
                 self._check_same(folder, there)
             if there != here:
                 self.store.reload(folder.data, there.version)
-                self.beside.reopen(folder.data, there.version)
+                self.beside.forget()
                 self.current = there
 
     @contextmanager
@@ -301,7 +288,9 @@ class NodeIndex:
             if folder is not None:
                 self._catch_up(folder)
             self._is_new = self.current is None
-            self._settle_words()
+            if isinstance(self.store, LanceNodes) and self.store.make_words():
+                self.beside.forget()  # what was told in memory meanwhile
+                self.changed = True
             yield
 
     @contextmanager
@@ -339,8 +328,6 @@ class NodeIndex:
     def commit_anew(self, about: Manifest) -> None:
         """Write everything anew, commit that as `commit` does, and leave nothing of what was deleted."""
         self.compact()
-        if self._folder is not None and self.words is None:
-            shutil.rmtree(self._folder.data / WORDS, ignore_errors=True)  # which nobody keeps in step here
         self.commit(about)
         self.store.clean(timedelta(0))
 
@@ -355,7 +342,6 @@ class NodeIndex:
                 manifest.write(folder.path)
             self.changed = False
             self.current = manifest
-        self.beside.done(version)
         return manifest
 
     def _catch_up(self, folder: IndexFolder) -> None:
@@ -366,14 +352,12 @@ class NodeIndex:
         if self.current is not None and there.version != self.current.version and not self.store.version:
             self.store.reload(folder.data, there.version)
         self.store.roll_back(there.version)
-        if there != self.current:
-            self.beside.reopen(folder.data, there.version)
-        self.current = there
         now = about(self.store)
-        if not self.store.atomic and (now is None or now.version != there.version):
-            # a writer was stopped, or another one keeps its folder elsewhere: the words may lack what it wrote
-            self.changed = True
+        # a writer was stopped, or another one keeps its folder elsewhere: the words may lack what it wrote
+        self.changed = not self.store.atomic and (now is None or now.version != there.version)
+        if self.changed or there != self.current:
             self.beside.forget()
+        self.current = there
 
     def _check_same(self, folder: IndexFolder, there: Manifest | None) -> None:
         if (there.data if there else "") != (self.current.data if self.current else ""):
@@ -385,7 +369,6 @@ class NodeIndex:
     def _change(self) -> Iterator[None]:
         """Change the store, and the words beside it, which a stop may leave half done."""
         if not self.changed and not self.store.atomic and self.current is not None:
-            self.beside.begin()
             self.store.write_about(replace(self.current, version=new_name()).as_text())
         try:
             yield

@@ -40,7 +40,7 @@ from llama_pack_densex.stores.lance_table import (
     quote,
     same_dimension,
 )
-from llama_pack_densex.stores.manifest import InvalidIndexError, VersionGoneError
+from llama_pack_densex.stores.manifest import InvalidIndexError
 from llama_pack_densex.stores.node_store import (
     RECORD_COLUMNS,
     Contents,
@@ -102,7 +102,7 @@ class LanceVectorStore(BasePydanticVectorStore):
         """Write nodes, replacing those whose ids are there, in one transaction."""
         if nodes:
             with self._nodes.change_in():
-                self._nodes.replace([], nodes)
+                self._nodes.replace([], nodes, {node.ref_doc_id or "" for node in nodes})  # others may have come before
         return [node.node_id for node in nodes]
 
     def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
@@ -114,7 +114,7 @@ class LanceVectorStore(BasePydanticVectorStore):
         if node_ids is None:
             nodes = [to_node(content) for (content,) in now.values(["node"])]
         else:
-            found = now.contents(node_ids)
+            found = now.begin_contents(node_ids)()
             nodes = [to_node(found[node_id]) for node_id in node_ids if node_id in found]
         return [node for node in nodes if matches(node.metadata, filters)]
 
@@ -150,7 +150,8 @@ class LanceVectorStore(BasePydanticVectorStore):
         limit = wanted = max(query.similarity_top_k, 0)
         while True:
             # of few rows each is compared; an index would be searched in vain for most of its partitions
-            found = self._nodes.now.nearest(query.query_embedding, limit, condition, exactly=bool(condition))
+            now = self._nodes.now
+            found = now.begin_nearest(query.query_embedding, limit, condition, exactly=bool(condition))()
             nodes = {node.node_id: node for node in self._read([hit.id for hit in found], query.filters)}
             kept = [(nodes[hit.id], hit.score) for hit in found if hit.id in nodes]
             if len(kept) >= wanted or len(found) < limit:
@@ -206,7 +207,8 @@ class LanceNodes(NodeTable, NodeStore):
     def replace(self, document_ids: Sequence[str], nodes: Sequence[BaseNode], growing: Collection[str] = ()) -> None:
         if nodes:
             rows = to_rows(nodes)
-            self.write(rows if self.words is None else self.words.added_to(rows), document_ids)
+            gone = {*document_ids, *(node.ref_doc_id for node in nodes if node.ref_doc_id)} - {*growing}
+            self.write(rows if self.words is None else self.words.added_to(rows), gone)
         elif document_ids:
             self.delete(is_any_of("document_id", document_ids))
 
@@ -216,10 +218,12 @@ class LanceNodes(NodeTable, NodeStore):
         words, now = self.words, self.now
         return now if words is not None and now.note in ("", words.note) and now.has_all_words else None
 
-    def make_words(self) -> None:
+    def make_words(self) -> bool:
         """Tell the words of all nodes anew, where they were told otherwise or not at all; writes the whole table."""
-        if self.words is not None and self.searched_by_words is None and self.now.count():
-            self._rewrite(self.words)
+        lacking = self.words is not None and self.searched_by_words is None and self.now.count() > 0
+        if lacking:
+            self.mend_words()
+        return lacking
 
     def wrong_words(self) -> str:
         """What is wrong with the words of a table that has any; empty where nothing is."""
@@ -230,31 +234,26 @@ class LanceNodes(NodeTable, NodeStore):
                     return "passages have no words"
                 known = known or " ".join(batch.column(PASSAGE_WORDS).to_pylist())
             for column in (PASSAGE_WORDS, UNIT_WORDS) if known else ():
-                now.match(known, column, None)
-        except VersionGoneError:
-            raise
+                now.begin_match(known, column, None)()
         except InvalidIndexError:
             return "the index of words cannot be read"
         return ""
 
     def mend_words(self) -> None:
-        """Write all rows and indices anew, with words by the tokenizer that told them, if that is one of ours."""
-        made = words_in(self.now.note)
-        self._rewrite(made if isinstance(made, Words) else None)
-
-    def _rewrite(self, words: Words | None) -> None:
-        if words is None:
+        """Write all rows and indices anew, with words as they are asked for, or were told before by our tokenizer."""
+        words = self.words or words_in(self.now.note)
+        if not isinstance(words, Words):  # there are none, or a user's function told them, which is not here
             self.compact()
-        else:
-            records = starmap(NodeRecord, self.now.values(RECORD_COLUMNS, is_any_of("granularity", SAYING)))
-            stated = stated_by((one.passage_id, one.granularity, one.status, words.of(one)) for one in records)
-            self.compact(lambda rows: words.added_to(rows, stated))
+            return
+        records = starmap(NodeRecord, self.now.values(RECORD_COLUMNS, is_any_of("granularity", SAYING)))
+        stated = stated_by((one.passage_id, one.granularity, one.status, words.of(one)) for one in records)
+        self.compact(lambda rows: words.added_to(rows, stated))
 
     def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
         return self.read(node_ids, ())[0]
 
     def read(self, node_ids: Sequence[str], record_ids: Sequence[str]) -> Contents:
-        contents = self.now.contents([*node_ids, *record_ids])
+        contents = self.now.begin_contents([*node_ids, *record_ids])()
         nodes = {node_id: to_node(contents[node_id]) for node_id in node_ids if node_id in contents}
         return nodes, {node_id: to_record(contents[node_id]) for node_id in record_ids if node_id in contents}
 
@@ -277,7 +276,7 @@ class LanceNodes(NodeTable, NodeStore):
                 if len(kept) >= limit or len(found) < looked_for:
                     return kept[:limit]
                 looked_for *= 4
-                found = now.nearest(embedding, looked_for, condition)
+                found = now.begin_nearest(embedding, looked_for, condition)()
 
         return wait
 

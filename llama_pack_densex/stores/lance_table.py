@@ -38,7 +38,7 @@ from lancedb.index import FTS, BTree, IvfSq
 from lancedb.query import MatchQuery
 
 from llama_pack_densex.stores.filters import Passing
-from llama_pack_densex.stores.manifest import InvalidIndexError, VersionGoneError
+from llama_pack_densex.stores.manifest import InvalidIndexError
 from llama_pack_densex.stores.node_store import FoundNode, check_question
 
 ROWS_A_BATCH = 1024
@@ -54,8 +54,6 @@ a million made-up embeddings that finds as many of the ten nearest as all do."""
 # of so many the index of words is read at once (1.5 kB a row), not word by word as they are asked
 _ROWS_WARMED = 100_000
 
-_VERSION_GONE = "no longer exists"  # what LanceDB says of a version whose files were removed
-
 
 class TableVersion:
     """A version of the table; it does not change, whatever is written meanwhile, here or by another process.
@@ -68,6 +66,10 @@ class TableVersion:
         uri: What errors call the index.
         version: Which version; 0 for the time before there was a table.
 
+    Attributes:
+        dimension: The dimension of the embeddings; None where there are none.
+        note: What it says about its words; empty where it has none.
+
     Raises:
         InvalidIndexError: The version is not there any more, or its files are damaged.
     """
@@ -76,18 +78,14 @@ class TableVersion:
         self.version, self.uri = version, uri
         self.table: Any = None
         self.schema = pa.schema([])
-        self._connection = connection
         self._opening = threading.Lock()
         self._read: _Directory | None = None
         self._begun: set[str] = set()  # by what it was searched
         if version:
             self.table = self._run(connection.open_table(TABLE, version=version))
             self.schema = self._run(self.table.schema())
-
-    @property
-    def dimension(self) -> int | None:
-        """The dimension of the embeddings; None where there are none."""
-        return dimension_in(self.schema)
+        self.dimension = dimension_in(self.schema)
+        self.note = note_in(self.schema)
 
     def count(self, condition: str | None = None) -> int:
         """How many rows there are."""
@@ -100,7 +98,7 @@ class TableVersion:
         search = self.table.query().select(list(columns))
         if condition:
             search = search.where(condition)
-        with self.reading():
+        with reading(self.uri):
             batches = LOOP.run(search.to_batches(max_batch_length=ROWS_A_BATCH))
             while (batch := LOOP.run(_next(batches))) is not None:
                 yield batch
@@ -109,11 +107,6 @@ class TableVersion:
         """The same, row by row."""
         for batch in self.scan(columns, condition):
             yield from zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
-
-    @cached_property
-    def note(self) -> str:
-        """What it says about its words; empty where it has none."""
-        return note_in(self.schema)
 
     @cached_property
     def has_all_words(self) -> bool:
@@ -129,10 +122,6 @@ class TableVersion:
         lacking = self.count(f"granularity = 'passage' AND {PASSAGE_WORDS} IS NULL")
         _give_back()
         return not lacking
-
-    def match(self, words: str, column: str, limit: int | None, condition: str = "") -> list[FoundNode]:
-        """See `begin_match`."""
-        return self.begin_match(words, column, limit, condition)()
 
     def begin_match(
         self, words: str, column: str, limit: int | None, condition: str = ""
@@ -153,25 +142,13 @@ class TableVersion:
         begun = self._begin_best(search, "_score", self.rows if limit is None else limit, condition)
 
         def wait() -> list[FoundNode]:
-            try:
-                rows, scores = begun()
-            except VersionGoneError:
-                raise
-            except InvalidIndexError as error:
-                raise InvalidIndexError(
-                    f"the index in {self.uri} cannot be searched by words: a file in it is damaged or missing. "
-                    "`densex check DIR --repair` says what else is, and makes the index of words anew."
-                ) from error
+            rows, scores = begun()
             return self._directory.found(rows, scores.tolist())
 
         return wait
 
-    def contents(self, node_ids: Iterable[str], column: str = "node") -> dict[str, str]:
-        """What some nodes have in a column, by id."""
-        return self.begin_contents(node_ids, column)()
-
     def begin_contents(self, node_ids: Iterable[str], column: str = "node") -> Callable[[], dict[str, str]]:
-        """The same, which LanceDB reads while something else is done; what is returned waits for it."""
+        """What some nodes have in a column, by id; LanceDB reads it while something else is done."""
         distinct = list(dict.fromkeys(node_ids))
         places = None if self._read is None else self._read.rows_of(distinct)
         if not distinct or places is None:
@@ -185,12 +162,6 @@ class TableVersion:
             return dict(zip(map(ids.__getitem__, found["_rowid"].to_pylist()), found[column].to_pylist(), strict=True))
 
         return wait
-
-    def nearest(
-        self, embedding: Sequence[float] | None, limit: int, condition: str = "", exactly: bool = False
-    ) -> list[FoundNode]:
-        """See `begin_nearest`."""
-        return self.begin_nearest(embedding, limit, condition, exactly)()
 
     def begin_nearest(
         self, embedding: Sequence[float] | None, limit: int, condition: str = "", exactly: bool = False
@@ -223,7 +194,7 @@ class TableVersion:
         def wait() -> list[FoundNode]:
             rows, distances = begun()
             if len(rows) < min(limit, self.rows) and not exactly:  # the partitions that were searched have no more
-                return self.nearest(embedding, limit, condition, exactly=True)
+                return self.begin_nearest(embedding, limit, condition, exactly=True)()
             told = np.isfinite(distances)
             cosines = np.clip(1.0 - distances[told].astype(np.float64), -1, 1).tolist()
             return self._directory.found(rows[told], cosines, cosines)
@@ -271,7 +242,7 @@ class TableVersion:
         begun = asyncio.run_coroutine_threadsafe(asked, LOOP.loop)
 
         def wait() -> Any:
-            with self.reading():
+            with reading(self.uri):
                 return begun.result()
 
         return wait
@@ -279,36 +250,25 @@ class TableVersion:
     def _run(self, asked: Coroutine[Any, Any, Any]) -> Any:
         return self._begin(asked)()
 
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Turn what LanceDB raises over missing and damaged files into an error that names the index."""
-        try:
-            yield
-        except InvalidIndexError:
-            raise
-        except BaseException as error:
-            # a damaged file can make the Rust library panic, which is no Exception and has no importable class
-            told = isinstance(error, (OSError, RuntimeError, ValueError)) or type(error).__name__ == "PanicException"
-            if not told or _is_of_the_system(error):
-                raise
-            if self._is_gone():
-                raise VersionGoneError(
-                    f"the index in {self.uri} was compacted since it was opened, and the files of its earlier version "
-                    "are gone: load the index again."
-                ) from error
-            raise InvalidIndexError(
-                f"the index in {self.uri} cannot be read: a file in it is damaged or missing "
-                f"({type(error).__name__}). Build the index anew, or restore the folder from a backup."
-            ) from error
 
-    def _is_gone(self) -> bool:
-        """Whether the table is there, but not this version of it."""
-        try:
-            LOOP.run(self._connection.open_table(TABLE))
-            LOOP.run(self._connection.open_table(TABLE, version=self.version))
-        except (OSError, RuntimeError, ValueError) as error:
-            return _VERSION_GONE in str(error)
-        return False
+@contextmanager
+def reading(uri: str) -> Iterator[None]:
+    """Turn what LanceDB raises over missing and damaged files into an error that names the index."""
+    try:
+        yield
+    except InvalidIndexError:
+        raise
+    except BaseException as error:
+        # a damaged file can make the Rust library panic, which is no Exception and has no importable class
+        told = isinstance(error, (OSError, RuntimeError, ValueError)) or type(error).__name__ == "PanicException"
+        if not told or _is_of_the_system(error):
+            raise
+        raise InvalidIndexError(
+            f"the index in {uri} cannot be read: a file in it is damaged or missing ({type(error).__name__}). "
+            "If it was compacted since it was opened, load the index again; if it was copied while it was written to, "
+            "copy it again. Otherwise `densex check DIR --repair` makes the index of words anew; what that does not "
+            "mend is to be built anew, or restored from a backup."
+        ) from error
 
 
 def _give_back() -> None:
@@ -332,7 +292,7 @@ def _is_of_the_system(error: BaseException) -> bool:
 _LINKS = ("id", "granularity", "passage_id")
 _BATCHES_AT_ONCE = 64
 _NUMBERED = pa.dictionary(pa.int32(), pa.string())
-_MOST_KNOWN = 4_000  # places of found nodes that are remembered, twice: a question finds 700, and more slow it down
+_MOST_KNOWN = 8_000  # places of found nodes that are remembered: a question finds 700, and more slow it down
 
 
 class _Directory:
@@ -366,7 +326,6 @@ class _Directory:
         places = pc.fill_null(pc.index_in(self._passages, value_set=self._ids.take(bases)), -1).to_numpy()
         self._passage_rows = np.append(self._rows[bases].astype(np.int64), -1)[places]  # -1: it is not there
         self._known: dict[str, int] = {}
-        self._known_before: dict[str, int] = {}
 
     def found(
         self, rows: npt.NDArray[np.uint64], scores: Iterable[float], cosines: Iterable[float | None] = repeat(None)
@@ -376,7 +335,7 @@ class _Directory:
         passages = self._passage_of[places]
         ids, leads_to = self._ids.take(places).to_pylist(), self._passages.take(passages).to_pylist()
         if len(self._known) > _MOST_KNOWN:
-            self._known_before, self._known = self._known, {}
+            self._known = {}
         self._known.update(zip(leads_to, self._passage_rows[passages].tolist(), strict=True))
         self._known.update(zip(ids, rows.tolist(), strict=True))
         granularities = map(self._granularities.__getitem__, self._granularity_of[places].tolist())
@@ -384,8 +343,8 @@ class _Directory:
 
     def rows_of(self, node_ids: Sequence[str]) -> list[int] | None:
         """The places of nodes that were found lately, or are the passages of such; None where one is not."""
-        known, before = self._known, self._known_before
-        places = [known[node_id] if node_id in known else before.get(node_id, -1) for node_id in node_ids]
+        known = self._known
+        places = [known.get(node_id, -1) for node_id in node_ids]
         return None if -1 in places else places
 
 
@@ -396,9 +355,6 @@ def _combined(columns: pa.Table) -> pa.Table:
 IN_MEMORY = "memory://"
 TABLE = "nodes"
 _NOTES = "notes"  # beside it, what is said of all nodes
-MOST_MERGED = 100_000
-"""Rows of a table up to which a document is replaced in one transaction. LanceDB joins the new rows to the whole table
-for it: with 1,000,000 rows that takes 1.4 s and 2 GB, deleting and appending takes 0.1 s."""
 _KEPT_IN_MEMORY = timedelta(minutes=1)  # earlier versions of a table in memory: threads may be reading one
 
 
@@ -426,11 +382,10 @@ class NodeTable:
         # the default region would make it another table in memory
         self._reading = LOOP.run(lancedb.connect_async(uri, session=session, region=None))
         self.pinned = version is not None
-        # somebody knows the version to go back to after a stop half-way, or there is nothing left after one
+        # somebody knows the version to go back to after a stop half-way, or there is nothing left after one: so rows
+        # are replaced in two steps, since for one LanceDB joins them to the whole table (2 GB and 1.4 s of a million)
         self._keeps_versions = self.pinned or uri == IN_MEMORY
         self._writing = threading.RLock()
-        self._changed_to: int | None = None  # the version that was made here last
-        self._ids: npt.NDArray[np.int64] | None = None  # what the ids in it hash to, and some that were deleted, sorted
         self._settled: int | None = None  # the version after which there is nothing to compact or to index
         self._now = self._at(_number(self._open()) if version is None else version)
 
@@ -441,10 +396,10 @@ class NodeTable:
         return self._now
 
     def write(self, rows: pa.Table, document_ids: Collection[str] = ()) -> None:
-        """Write rows, replacing those whose ids are there, and delete the other rows of some documents.
+        """Write rows in place of all rows of some documents, and of those that have the same ids.
 
-        Nobody who reads sees a part of it. It is one transaction, except for a large table that was opened at some
-        version: there a stop in between leaves a newer version, which `roll_back` leaves out.
+        Nobody who reads sees a part of it. It is one transaction, except where somebody knows the version to go back
+        to: there a stop in between leaves a newer version, which `roll_back` leaves out.
 
         Raises:
             ValueError: The rows' embeddings are not of the table's dimension.
@@ -457,21 +412,21 @@ class NodeTable:
                 made = self.connection.create_table(TABLE, empty, mode=mode)
                 keep_up(made)
                 made.add(_batched(rows))
-                self._ids = None
                 return
             same_dimension({dimension_in(table.schema), dimension_in(rows.schema)})
             rows = _batched(fitted(rows, table.schema))
-            ids = rows["id"].to_pylist()
-            are_there, gone = self._are_there(table, ids), is_any_of("document_id", document_ids)
-            others_go = bool(document_ids and table.count_rows(gone))
-            if others_go and self._keeps_versions and table.count_rows() > MOST_MERGED:
-                table.delete(f"{gone} OR {is_any_of('id', ids)}")
+            # not all by their ids, which take LanceDB ten times as long to look for
+            of_rows = zip(rows["id"].to_pylist(), rows["document_id"].to_pylist(), strict=True)
+            others = [node_id for node_id, document_id in of_rows if document_id not in document_ids]
+            gone = f"{is_any_of('document_id', document_ids)} OR {is_any_of('id', others)}"
+            if not table.count_rows(gone):
                 table.add(rows)
-            elif others_go or are_there:
-                merge = table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
-                (merge.when_not_matched_by_source_delete(gone) if others_go else merge).execute(rows)
+            elif self._keeps_versions:
+                table.delete(gone)
+                table.add(rows)
             else:
-                table.add(rows)
+                merge = table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
+                merge.when_not_matched_by_source_delete(gone).execute(rows)
 
     def delete(self, condition: str) -> None:
         """Delete the rows that meet a condition, in one transaction."""
@@ -491,7 +446,7 @@ class NodeTable:
         with self._writing:
             table, number = self._open(), int(version)
             if number != _number(table):
-                with self._at(number).reading():
+                with reading(self.uri):
                     if number:
                         table.restore(number)
                     else:  # not dropped: the numbers of versions would begin anew
@@ -537,7 +492,7 @@ class NodeTable:
         with self._writing:
             table = self._open()
             if self._settled is not None and self._settled == self.now.version == _number(table):
-                with self.now.reading():
+                with reading(self.uri):
                     remove_versions(table, older_than)
                     if not older_than and self.uri != IN_MEMORY and len(table.list_versions()) > 1:
                         # the clock was set back, and LanceDB keeps what is later than now
@@ -564,7 +519,7 @@ class NodeTable:
         """Write all rows into an empty folder, with indices where they are due; returns its version there."""
         if self.now.table is None:
             return "0"
-        with self.now.reading():
+        with reading(self.uri):
             written = lancedb.connect(str(folder)).create_table(TABLE, self._stream())
         keep_up(written)
         return str(written.version)
@@ -594,8 +549,6 @@ class NodeTable:
         with self._writing:
             table = self._open()
             before = _number(table)
-            if before != self._changed_to:
-                self._ids = None
             if self.pinned and before != self.now.version:
                 raise InvalidIndexError(
                     f"the index in {self.uri} was written to since version {self.now.version} of its table, which is "
@@ -609,22 +562,6 @@ class NodeTable:
                 raise
             finally:
                 self._follow()
-                self._changed_to = self.now.version
-
-    def _are_there(self, table: Any, ids: Sequence[str]) -> bool:
-        """Whether there are rows with some ids, which are written next.
-
-        For rows that no index has yet LanceDB reads all of their ids. So who writes once more remembers them.
-        """
-        if self._ids is not None or self._changed_to == _number(table):
-            known = _hashes(node_id for (node_id,) in self.now.values(["id"])) if self._ids is None else self._ids
-            added = _hashes(ids)
-            places = known.searchsorted(added)
-            is_new = known.searchsorted(added, "right") == places
-            self._ids = np.insert(known, places[is_new], added[is_new])
-            if is_new.all():
-                return False
-        return bool(table.count_rows(is_any_of("id", ids)))
 
     def _follow(self) -> None:
         version = _number(self._open())
@@ -639,7 +576,7 @@ class NodeTable:
         _check_process()
         # a writer that was killed before its first version was whole left none
         there = TABLE in self.connection.list_tables().tables if self.uri == IN_MEMORY else self._versions()
-        with TableVersion(self._reading, self.uri, 0).reading():
+        with reading(self.uri):
             return self.connection.open_table(TABLE) if there else None
 
     def _versions(self) -> list[Path]:
@@ -664,10 +601,6 @@ def _check_process() -> None:
 def _number(table: Any) -> int:
     """The version that a table is at; 0 where there is none."""
     return 0 if table is None else int(table.version)
-
-
-def _hashes(ids: Iterable[str]) -> npt.NDArray[np.int64]:
-    return np.sort(np.fromiter(map(hash, ids), np.int64))
 
 
 def _batched(rows: pa.Table) -> pa.Table:

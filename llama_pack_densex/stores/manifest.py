@@ -30,10 +30,6 @@ class InvalidIndexError(ValueError):
     """A folder is no index, is damaged, or was made by something that this code or these settings do not fit."""
 
 
-class VersionGoneError(InvalidIndexError):
-    """The files of the version of an index that was opened are gone, since it was compacted; a newer one is there."""
-
-
 Measured = tuple[str, int, float | None, float | None, bool, float | None]
 """What is known of an embedding model in a language: the fields of `LanguageTrust`."""
 
@@ -148,13 +144,8 @@ def while_it_changes(folder: Path, read: Callable[[], T]) -> T:
     while True:
         try:
             return read()
-        except InvalidIndexError as error:
+        except InvalidIndexError:
             before, there = there, Manifest.read(folder)
-            if there == before and isinstance(error, VersionGoneError):
-                raise InvalidIndexError(
-                    f"{folder} lacks what its {FILE} names. Was it copied while it was written to? Copy it again while "
-                    "nobody writes, or build it anew."
-                ) from error
             if there == before:
                 raise
 

@@ -27,7 +27,7 @@ from urllib.parse import parse_qsl, unquote
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_pack_densex.stores.foreign.alone import StoreAlone
-from llama_pack_densex.stores.manifest import Manifest, is_index
+from llama_pack_densex.stores.manifest import is_index
 
 COLLECTION = "densex"
 """The collection or table where a URL names none."""
@@ -189,18 +189,17 @@ def _address(url: str, servers: bool) -> StoreAddress:
     place, _, query = rest.partition("?")
     options = dict(parse_qsl(query, keep_blank_values=True))
     server = _SERVER.fullmatch(place) if servers else None
-    allowed = ("ssl",) if server is not None else ("collection",) if servers else ()
-    if unknown := sorted(options.keys() - {*allowed}):
-        of = "server" if server is not None else "folder; a server's port is part of its address, as in host:8000"
-        known = f"there is {allowed[0]!r}" if allowed else "there are none"
-        raise ValueError(f"{name}: unknown option {unknown[0]!r}; {known} for a {of}")
+    allowed = {"ssl"} if server is not None else {"collection"} if servers else set()
+    ssl = options.get("ssl", "false").casefold()
+    if not options.keys() <= allowed or ssl not in ("true", "false"):
+        raise ValueError(
+            f"{name}: a server takes the option ssl=true or ssl=false, and a folder (but for faiss://) "
+            "collection=NAME; a server's port is part of its address, as in host:8000"
+        )
     if server is None:
         if not place:
             raise ValueError(f"{name} names no folder: write {scheme}://PATH")
         return StoreAddress(name, options.get("collection", COLLECTION), path=Path(place).expanduser())
-    ssl = options.get("ssl", "false").casefold()
-    if ssl not in ("true", "false"):
-        raise ValueError(f"{name}: ssl must be true or false")
     named, user, password = (unquote(server[part] or "") for part in ("collection", "user", "password"))
     if not password:  # a key that stands alone
         user, password = "", user
@@ -298,10 +297,9 @@ def _open_milvus(address: StoreAddress, dimension: int | None) -> BasePydanticVe
 
 def _open_postgres(address: StoreAddress, dimension: int | None) -> BasePydanticVectorStore:
     """Open a table of PostgreSQL with pgvector."""
+    import pgvector.sqlalchemy  # noqa: F401  # with which SQLAlchemy knows the vectors' types
     import sqlalchemy as sa
     from llama_index.vector_stores.postgres import PGVectorStore
-    from pgvector.sqlalchemy import HALFVEC
-    from sqlalchemy.dialects.postgresql import JSONB
     from sqlalchemy.ext.asyncio import create_async_engine
 
     url = sa.make_url(address.url)
@@ -310,22 +308,19 @@ def _open_postgres(address: StoreAddress, dimension: int | None) -> BasePydantic
     asynchronous = url.difference_update_query(["sslmode"]).update_query_dict({"ssl": ssl} if ssl else {})
     engine = sa.create_engine(url.set(drivername="postgresql+psycopg2"))
     table: dict[str, str] = {"table_name": f"data_{address.collection}", "schema": "public"}
-    columns: dict[str, Any] = {}
-    metric = "cosine"
+    size, metric = dimension, "cosine"
     with address.reaching():
         there = sa.inspect(engine)
         if there.has_table(**table):
-            columns = {column["name"]: column["type"] for column in there.get_columns(**table)}
+            types: dict[str, Any] = {column["name"]: column["type"] for column in there.get_columns(**table)}
+            size = types["embedding"].dim
             operators = [index["dialect_options"].get("postgresql_ops", {}) for index in there.get_indexes(**table)]
             named = (one["embedding"].split("_")[1] for one in operators if "embedding" in one)
             metric = next((name for name in named if name != "cosine"), metric)
         elif dimension is None:
             raise address.missing()
-    size = columns["embedding"].dim if columns else dimension
     address.check(metric, size, dimension)
-    is_half = isinstance(columns.get("embedding"), HALFVEC)
-    hnsw: dict[str, Any] = {"hnsw_m": 16, "hnsw_ef_construction": 64, "hnsw_ef_search": 100}
-    hnsw["hnsw_dist_method"] = f"{'halfvec' if is_half else 'vector'}_cosine_ops"
+    hnsw = {"hnsw_m": 16, "hnsw_ef_construction": 64, "hnsw_ef_search": 100, "hnsw_dist_method": "vector_cosine_ops"}
     store: BasePydanticVectorStore = PGVectorStore(
         engine=engine,
         async_engine=create_async_engine(asynchronous.set(drivername="postgresql+asyncpg")),
@@ -333,24 +328,20 @@ def _open_postgres(address: StoreAddress, dimension: int | None) -> BasePydantic
         embed_dim=size,
         perform_setup=dimension is not None,
         initialization_fail_on_error=True,
-        use_jsonb=not columns or isinstance(columns["metadata_"], JSONB),
-        use_halfvec=is_half,
+        use_jsonb=True,
         hnsw_kwargs=hnsw if size is not None and size <= _HNSW_DIMENSIONS else None,
     )
     return store
 
 
 def _open_faiss(address: StoreAddress, dimension: int | None) -> BasePydanticVectorStore:
-    """Open the FAISS index of a folder, or make an empty one for it."""
-    from llama_pack_densex.stores.foreign.faiss import exact_store, kept_index
+    """Make an empty FAISS index, into which the folder's is read where there is one."""
+    from llama_pack_densex.stores.foreign.faiss import exact_store
 
     assert address.path is not None
-    manifest = Manifest.read(address.path) if is_index(address.path) else None
-    size = dimension if manifest is None else kept_index(address.path / manifest.data, manifest.version).d
-    if size is None:
+    if dimension is None and not is_index(address.path):
         raise address.missing()
-    address.check("cosine", size, dimension)
-    return exact_store(size)
+    return exact_store(dimension or 1)
 
 
 _OPENERS: dict[str, Callable[[StoreAddress, int | None], BasePydanticVectorStore]] = {

@@ -1,31 +1,25 @@
 """Words for lexical search: how texts are split, in languages with and without spaces, and which words a node has.
 
-The words of nodes whose store does not keep any are in a small LanceDB table beside it.
+The words of nodes whose store does not keep any are in a small LanceDB table beside it, in memory.
 """
 
 from __future__ import annotations
 
 import functools
-import importlib.util
 import json
-import re
 import threading
-import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from hashlib import blake2b
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from llama_index.core.schema import BaseNode
 
-from llama_pack_densex.propositionizers.language import CJK, contents_of, runs, sendable, tokenize, unwrapped
+from llama_pack_densex.propositionizers.language import contents_of, sendable, tokenize
 from llama_pack_densex.stores.lance_table import (
-    ALL,
     IN_MEMORY,
     NOTE,
     PASSAGE_WORDS,
@@ -35,14 +29,10 @@ from llama_pack_densex.stores.lance_table import (
     is_any_of,
     with_words,
 )
-from llama_pack_densex.stores.manifest import OLD_VERSIONS
 from llama_pack_densex.stores.node_store import RECORD_COLUMNS, NodeRecord
 
 TokenizerSpec = str | Callable[[str], Sequence[str]]
-"""How a tokenizer is chosen: "bigrams", "sudachi", or a function of your own from a text to its tokens."""
-
-TOKENIZERS = ("bigrams", "sudachi")
-"""The tokenizers that are chosen by name."""
+"""How a tokenizer is chosen: "bigrams", or a function of your own from a text to its tokens."""
 
 
 def _qualified_name(function: Callable[..., Any]) -> str:
@@ -67,7 +57,7 @@ class Words:
     """How the words of texts are told.
 
     Args:
-        name: What an index knows the tokenizer by: "bigrams", "sudachi", or the qualified name of a user's function.
+        name: What an index knows the tokenizer by: "bigrams", or the qualified name of a user's function.
         split: Makes the tokens of a text; those of questions and of texts come from the same one.
         pairs: Whether a Chinese, Japanese or Korean character may hide in a pair: a question of single characters
             then asks for the pairs that they occur in.
@@ -85,22 +75,17 @@ class Words:
         """Words by the tokenizer that a user chose.
 
         Args:
-            tokenizer: "bigrams", "sudachi", or a function from a text to its tokens.
+            tokenizer: "bigrams", or a function from a text to its tokens.
             propositions: As above.
 
         Raises:
             ValueError: There is no tokenizer of that name.
-            ImportError: "sudachi", which is not installed; the message names the extra.
         """
         if tokenizer == "bigrams":
             return cls("bigrams", tokenize, True, propositions)
-        if tokenizer == "sudachi":
-            return cls("sudachi", SudachiTokenizer(), False, propositions)
         if callable(tokenizer):
             return cls(_qualified_name(tokenizer), tokenizer, False, propositions)
-        raise ValueError(
-            f'tokenizer must be "bigrams", "sudachi" or a function from a text to its tokens, not {tokenizer!r}'
-        )
+        raise ValueError(f'tokenizer must be "bigrams" or a function from a text to its tokens, not {tokenizer!r}')
 
     @functools.cached_property
     def note(self) -> str:
@@ -183,17 +168,14 @@ def stated_by(told: Iterable[tuple[str, str, str, str | None]]) -> dict[str, lis
 
 
 def words_in(note: str) -> Words | str | None:
-    """What made a table's words: the name of the tokenizer where that is a function, None where the table has none."""
+    """What made a table's words: the name of the tokenizer where that is not ours, None where the table has none."""
     if not note:
         return None
     made = json.loads(note)
     name = str(made["tokenizer"])
-    return Words.by(name, made["propositions"]) if name in TOKENIZERS else name
+    return Words.by(name, made["propositions"]) if name == "bigrams" else name
 
 
-FOLDER = "words"
-"""Of an index folder's data, where the table is."""
-_STATE = "state"  # a file in it: the state of the store that the table is of; none while that is not certain
 _RECORDS = pa.schema([(name, pa.string()) for name in RECORD_COLUMNS])
 _KEPT = ["id", "document_id", "granularity", "passage_id", "status", PASSAGE_WORDS, UNIT_WORDS]
 _TOLD = ["passage_id", "granularity", "status", UNIT_WORDS]  # see `stated_by`
@@ -204,10 +186,9 @@ Records = Callable[[str], Iterable[NodeRecord]]
 
 
 class WordsBeside:
-    """The words of the nodes in a store, in a table of their own.
+    """The words of the nodes in a store that has none itself, in a table in memory.
 
-    They are compared with the nodes when they are first needed, and kept in step from then on: in memory, or by who
-    writes (`settle`) in a folder. There they last, with the name of the store's state that they are of.
+    They are told when they are first needed, and kept in step from then on.
 
     Args:
         words: How words are told; None where none are kept here, and nothing is to be done.
@@ -215,55 +196,19 @@ class WordsBeside:
 
     def __init__(self, words: Words | None) -> None:
         self.words = words
-        self._changing = threading.RLock()
+        self._changing = threading.Lock()
         self._table: NodeTable | None = None
-
-    def reopen(self, folder: Path, state: str) -> None:
-        """Go on with the words in a folder, if they are of the store's state."""
-        file = folder / FOLDER / _STATE
-        with self._changing:
-            self._table = None
-            written = file.read_text(encoding="utf-8") if state and file.exists() else ""
-            if self.words is not None and written and written == state and note_of(folder) in ("", self.words.note):
-                self._table = NodeTable(str(folder / FOLDER))
 
     def now(self, records: Records) -> TableVersion:
         """The table as the nodes are now.
 
         Args:
-            records: Reads the nodes, where the words are not in step with them.
+            records: Reads the nodes, where the words are not told yet.
         """
         with self._changing:
             if self._table is None:
-                self._table = self._in_step(NodeTable(IN_MEMORY), records)
+                self._table = self._made(records)
             return self._table.now
-
-    def settle(self, folder: Path, records: Records) -> None:
-        """Keep the words in a folder from now on, in step with the nodes; for who has the folder's lock."""
-        place = folder / FOLDER
-        with self._changing:
-            if self.words is None or (self._table is not None and self._table.uri == str(place)):
-                return
-            self._table = None
-            place.mkdir(exist_ok=True)
-            (place / _STATE).unlink(missing_ok=True)
-            self._table = self._in_step(NodeTable(str(place)), records)
-
-    def begin(self) -> None:
-        """A change of the store follows, which a stop may leave half done."""
-        with self._changing:
-            if self._table is not None and self._table.uri != IN_MEMORY:
-                (Path(self._table.uri) / _STATE).unlink(missing_ok=True)
-
-    def done(self, state: str) -> None:
-        """All nodes of this state of the store are in the table."""
-        with self._changing:
-            if self._table is None:
-                return
-            if self._table.maintain():
-                self._table.clean(OLD_VERSIONS)
-            if self._table.uri != IN_MEMORY:  # what a stop leaves half written names no state
-                (Path(self._table.uri) / _STATE).write_text(state, encoding="utf-8")
 
     def replace(self, document_ids: Sequence[str], nodes: Sequence[BaseNode], growing: Collection[str] = ()) -> None:
         """Note a change, after it was made in the store; see `NodeStore.replace`."""
@@ -271,44 +216,22 @@ class WordsBeside:
             if self._table is None:
                 return
             records = [NodeRecord.of(node) for node in nodes]
-            gone = sorted({*document_ids, *(record.document_id for record in records)} - {*growing})
+            gone = {*document_ids, *(record.document_id for record in records)} - {*growing}
             if records:
                 self._table.write(self._rows(records), gone)
             else:
                 self._table.delete(is_any_of("document_id", gone))
+            self._table.maintain()
 
     def forget(self) -> None:
-        """Compare with the nodes before the next use, since a change of them may have come half-way."""
+        """Tell them anew before the next use."""
         with self._changing:
             self._table = None
 
-    def compact(self) -> None:
-        """Leave no word of texts that went."""
-        with self._changing:
-            if self._table is not None:
-                self._table.compact()
-                self._table.clean(timedelta(0))
-
-    def copy_to(self, folder: Path, state: str, records: Records) -> None:
-        """Keep a copy in the data of another index folder, which is in this state."""
-        copy = WordsBeside(self.words)
-        copy.settle(folder, records)
-        copy.done(state)
-
-    def _in_step(self, table: NodeTable, records: Records) -> NodeTable:
-        """Compare a table with the nodes by their ids, which tell the text, and write documents anew that differ."""
-        assert self.words is not None, "a table is of some words"
-        if table.now.note not in ("", self.words.note):
-            table.delete(ALL)
-        kept: dict[str, str] = dict(table.now.values(["id", "document_id"]))
-        names, differ = (*SAYING, "sentence", "passage"), set[str]()  # passages have the words of others
-        if kept:
-            there = {record.id: record.document_id for name in names for record in records(name)}
-            differ = {kept.get(node_id) or there[node_id] for node_id in kept.keys() ^ there.keys()}
-            if differ:
-                table.delete(is_any_of("document_id", differ))
-        for name in names if differ or not kept else ():
-            due = (record for record in records(name) if not kept or record.document_id in differ)
+    def _made(self, records: Records) -> NodeTable:
+        table = NodeTable(IN_MEMORY)
+        for name in (*SAYING, "sentence", "passage"):  # passages have the words of others
+            due = iter(records(name))
             while some := list(islice(due, _RECORDS_AT_ONCE)):
                 of_passages = [record.id for record in some if name == "passage"]
                 told = table.now.values(_TOLD, is_any_of("passage_id", of_passages))
@@ -321,80 +244,3 @@ class WordsBeside:
         distinct = {record.id: vars(record) for record in records}
         rows = pa.Table.from_pylist(list(distinct.values()), _RECORDS)
         return self.words.added_to(rows, stated).select(_KEPT)
-
-
-def note_of(folder: Path) -> str:
-    """What the words in an index folder's data say of themselves; empty where there are none."""
-    return NodeTable(str(folder / FOLDER)).now.note if (folder / FOLDER).is_dir() else ""
-
-
-CONTENT_WORDS = frozenset({"名詞", "動詞", "形容詞", "形状詞", "副詞", "記号", "補助記号"})
-"""Nouns, verbs, adjectives, adjectival nouns, adverbs: the parts of speech that are searched. Characters that the
-dictionary lacks, such as rare Han, count as symbols; punctuation is sorted out by its characters."""
-
-_LIMIT = 12_000  # characters of at most four bytes; Sudachi refuses texts of more than 49,149 bytes
-_SENTENCE = re.compile(r"[^\n。．！？!?]*[\n。．！？!?]*")
-_HAS_CJK = re.compile(f"[{CJK}]")
-_HANGUL = re.compile("[가-힣]+")
-
-
-class SudachiTokenizer:
-    """Splits Japanese text into its content words, in their normalised forms ("打込み" is "打ち込み").
-
-    Words are as long as the dictionary has them (Sudachi's mode C). Hangul, and letters and digits of other scripts,
-    become the tokens that `tokenize` makes of them. It may be called from several threads.
-
-    Raises:
-        ImportError: SudachiPy or its dictionary is not installed; the message names the extra.
-    """
-
-    def __init__(self) -> None:
-        for module in ("sudachipy", "sudachidict_core"):
-            if importlib.util.find_spec(module) is None:
-                raise ImportError(
-                    f'tokenizer="sudachi" needs {module}, which is not installed: '
-                    'pip install "llama-pack-densex[sudachi]"'
-                )
-        self._of_thread = threading.local()
-
-    def __call__(self, text: str) -> list[str]:
-        """Split a text into tokens; those of Japanese come first."""
-        tokens: list[str] = []
-        for piece in _pieces(unicodedata.normalize("NFKC", unwrapped(text))):
-            for morpheme in self._analyser().tokenize(piece):
-                if morpheme.part_of_speech()[0] in CONTENT_WORDS and _is_japanese(morpheme.surface()):
-                    tokens.append(morpheme.normalized_form().casefold())
-        for run in runs(text):
-            tokens.extend(_tokens_of_hangul(run) if _HAS_CJK.match(run) else tokenize(run))
-        return tokens
-
-    def _analyser(self) -> Any:
-        """This thread's analyser: one must not be used by two threads at a time."""
-        if not hasattr(self._of_thread, "analyser"):
-            self._of_thread.analyser = _dictionary().tokenizer()
-        return self._of_thread.analyser
-
-
-def _is_japanese(surface: str) -> bool:
-    return _HAS_CJK.search(surface) is not None and _HANGUL.search(surface) is None
-
-
-def _tokens_of_hangul(run: str) -> Iterator[str]:
-    for stretch in _HANGUL.findall(run):
-        yield from tokenize(stretch)
-
-
-def _pieces(text: str) -> Iterator[str]:
-    """The sentences and lines of a text, in pieces where Sudachi takes no more at once.
-
-    Lone surrogates, which UTF-8 cannot encode, part words.
-    """
-    for sentence in _SENTENCE.findall(re.sub("[\ud800-\udfff]", " ", text)):
-        yield from (sentence[i : i + _LIMIT] for i in range(0, len(sentence), _LIMIT))
-
-
-@functools.cache
-def _dictionary() -> Any:
-    from sudachipy import Dictionary
-
-    return Dictionary(dict="core")

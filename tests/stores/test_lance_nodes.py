@@ -82,13 +82,6 @@ def soon_indexed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lance_table, "ROWS_A_PARTITION", 32)
 
 
-@pytest.fixture(params=["merged", "deleted and appended"])
-def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param != "merged":
-        monkeypatch.setattr(lance_table, "MOST_MERGED", 0)
-
-
-@pytest.mark.usefixtures("either_way")
 def test_documents_are_replaced_and_others_stay(nodes: LanceNodes) -> None:
     nodes.replace([], [*document("a", text="old"), *document("it's 二")])
     nodes.replace(["a", "gone"], [*document("a", 2, text="new"), *document("b")])
@@ -125,6 +118,8 @@ def test_who_writes_once_more_still_replaces_what_is_there(tmp_path: Path) -> No
     assert sorted(record.id for record in nodes.records()) == sorted(
         n.node_id for one in "abcde" for n in document(one)
     )
+    nodes.replace([], document("a")[:1])  # all nodes of the document
+    assert nodes.node_ids(["a"]) == {"a/p"}
     nodes.vector_store.clear()
     for name in "aabeb":
         nodes.replace([], document(name))
@@ -295,8 +290,7 @@ def test_a_writer_that_opened_a_version_does_not_write_over_another_ones(tmp_pat
         nodes.replace([], document("c"))
 
 
-def test_a_write_that_fails_half_way_changes_nothing(nodes: LanceNodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lance_table, "MOST_MERGED", 0)
+def test_a_write_that_fails_half_way_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     nodes = LanceNodes()
     nodes.replace([], document("a", text="old"))
 
@@ -331,7 +325,7 @@ def test_a_large_table_gets_an_index_and_finds_what_came_before_and_after_it(nod
     assert len(ids_found(nodes, "d0/1", 2000)) == len(set(ids_found(nodes, "d0/1", 2000))) == 4 * 260
 
 
-@pytest.mark.usefixtures("soon_indexed", "either_way")
+@pytest.mark.usefixtures("soon_indexed")
 def test_deleted_and_replaced_nodes_are_not_found_through_the_index(nodes: LanceNodes) -> None:
     nodes.replace([], many(0, 200))
     nodes.maintain()
@@ -486,9 +480,8 @@ def test_a_copy_has_all_nodes_and_its_own_version(tmp_path: Path, in_memory: boo
     assert "vector" in indexed(copy)
 
 
-def test_threads_that_read_see_each_document_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lance_table, "MOST_MERGED", 0)  # in two transactions
-    nodes = LanceVectorStore(tmp_path, version=0).nodes
+def test_threads_that_read_see_each_document_whole(tmp_path: Path) -> None:
+    nodes = LanceVectorStore(tmp_path, version=0).nodes  # where a document is replaced in two transactions
     nodes.replace([], [*document("a", text="0"), *many(0, 10)])
     problems: list[BaseException] = []
     stop = threading.Event()

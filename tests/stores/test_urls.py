@@ -82,6 +82,8 @@ def test_a_store_is_made_and_opened_again_by_its_url(
     assert [node.id for node in after] == [node.id for node in before]
     assert set(read.documents()) == {"bridge", "将棋"}
     close(again)
+    if folder is not None:
+        return  # whose manifest names the embedding model
     with pytest.raises(ValueError, match=f"has vectors of {DIMENSION} dimensions, but the embedding model makes 7"):
         open_url(url, 7)
 
@@ -255,10 +257,10 @@ def test_an_unknown_scheme_is_told_those_that_there_are() -> None:
     ("url", "message"),
     [
         ("chroma://", "names no folder"),
-        ("chroma://folder?ssl=true", "unknown option 'ssl'; there is 'collection' for a folder; a server's port"),
-        ("chroma://host:8000/a?collection=b", "unknown option 'collection'; there is 'ssl' for a server"),
-        ("chroma://host:8000/a?ssl=maybe", "ssl must be true or false"),
-        ("faiss://folder?collection=b", "unknown option 'collection'; there are none"),
+        ("chroma://folder?ssl=true", "a folder .* collection=NAME; a server's port is part of its address"),
+        ("chroma://host:8000/a?collection=b", "a server takes the option ssl=true or ssl=false"),
+        ("chroma://host:8000/a?ssl=maybe", "a server takes the option ssl=true or ssl=false"),
+        ("faiss://folder?collection=b", r"a folder \(but for faiss://\) collection=NAME"),
         ("milvus://folder", r"must end in \.db"),
     ],
 )

@@ -21,7 +21,6 @@ from llama_index.core.vector_stores.types import (
 from llama_pack_densex.node_parsers.metadata import BOOKKEEPING_KEYS, DOCUMENT_HASH_KEY, GRANULARITY_KEY, Granularity
 from llama_pack_densex.stores.filters import Passing, keys_of, matches
 from llama_pack_densex.stores.foreign.wire import (
-    HEAD_KEY,
     WIRE_KEY,
     Condition,
     Row,
@@ -79,7 +78,6 @@ class StoreAlone(NodeStore):
         self.vector_store = vector_store
         self._known: tuple[int | None, str] | None = None
         self._works = False
-        self._alone = -1  # how many rows there were when others had written none: to look for theirs reads all passages
 
     # What subclasses replace; an empty list of ids never gets here, nor more than `rows_a_request`.
 
@@ -107,17 +105,14 @@ class StoreAlone(NodeStore):
 
     def _members(self, document_ids: Sequence[str]) -> Iterable[Row]:
         """All rows of some documents, of which the ids are asked for and whether they are ours and heads."""
-        return self._scan([Condition("ref_doc_id", "in", document_ids)])
+        return self._scan("ref_doc_id", document_ids)
 
-    def _scan(self, conditions: Sequence[Condition]) -> Iterable[Row]:
-        """Whole rows that meet these conditions, page by page; with no conditions all rows."""
-        # by document or granularity: stores differ in how they take True, and in what they do without filters
-        wanted = {one.key: one.value for one in conditions}
-        key = next((key for key in wanted if key != HEAD_KEY), GRANULARITY_KEY)
-        for value in wanted.get(key, get_args(Granularity)):
-            for row in self._having(key, str(value)):
-                if all(row.metadata.get(key) in values for key, values in wanted.items()):
-                    yield row
+    def _scan(self, key: str, values: Sequence[str]) -> Iterable[Row]:
+        """Whole rows that have one of some values under a metadata key, page by page."""
+        for value in values:
+            filters = MetadataFilters(filters=[MetadataFilter(key=key, value=value)])
+            rows = map(row_of, self.vector_store.get_nodes(None, filters))
+            yield from (row for row in rows if row.metadata.get(key) == value)
 
     def _nearest(self, question: VectorStoreQuery, limit: int, conditions: Sequence[Condition]) -> Iterable[Measured]:
         """Rows nearest to the question's embedding with what was measured, of those only that meet these conditions.
@@ -125,10 +120,6 @@ class StoreAlone(NodeStore):
         The rows may lack their texts, and without filters in the question all but `LEADS_TO`.
         """
         return self._ask(question, limit)
-
-    def _count(self) -> int | None:
-        """How many rows there are; None where to count them takes long."""
-        return None
 
     def described(self) -> tuple[int | None, str] | None:
         """The dimension of the store's vectors and what it measures; see `_describe`."""
@@ -173,17 +164,14 @@ class StoreAlone(NodeStore):
             limit *= _GROWTH
 
     def records(self, granularity: str | None = None) -> Iterator[NodeRecord]:
-        return self._records_with(Condition(GRANULARITY_KEY, "in", [granularity]) if granularity else None)
+        rows = self._of_granularities([granularity] if granularity else get_args(Granularity))
+        return (NodeRecord.of(node_of(row)) for row in rows)
 
     def documents(self) -> dict[str, DocumentRecord]:
-        known = list(self._records_with(Condition(HEAD_KEY, "in", [True])))
-        count = self._count() if known else None
-        if count is None or count != self._alone:  # a pipeline marks no heads
-            rows = self._scan([Condition(GRANULARITY_KEY, "in", ["passage"])]) if self.described() is not None else ()
-            others = [NodeRecord.of(node_of(row)) for row in rows if not row.metadata.get(WIRE_KEY)]
-            self._alone = -1 if others or count is None else count
-            known = [*others, *known]
-        return {record.document_id: DocumentRecord(record.document_hash, record.file) for record in known}
+        bases = self._of_granularities(["passage", "section"])
+        # a pipeline marks no heads
+        whole = (NodeRecord.of(node_of(row)) for row in bases if row.is_head or not row.metadata.get(WIRE_KEY))
+        return {record.document_id: DocumentRecord(record.document_hash, record.file) for record in whole}
 
     def node_ids(self, document_ids: Sequence[str]) -> set[str]:
         return set(self._members_of(document_ids))
@@ -207,18 +195,13 @@ class StoreAlone(NodeStore):
     @contextmanager
     def _changing(self) -> Iterator[None]:
         """What belongs together: one transaction, where the store has any."""
-        is_alone = self._alone >= 0 and self._count() == self._alone
-        self._alone = -1
         try:
             yield
         finally:
             self._changed()
-        if is_alone:
-            self._alone = self._count() or 0
 
-    def _records_with(self, condition: Condition | None) -> Iterator[NodeRecord]:
-        rows = self._scan([condition] if condition else []) if self.described() is not None else ()
-        return (NodeRecord.of(node_of(row)) for row in rows if row.is_ours)
+    def _of_granularities(self, granularities: Sequence[str]) -> Iterable[Row]:
+        return self._scan(GRANULARITY_KEY, granularities) if self.described() is not None else ()
 
     def _rows_of(self, node_ids: Iterable[str]) -> Iterator[Row]:
         if self.described() is not None:
@@ -240,15 +223,10 @@ class StoreAlone(NodeStore):
         """So many at a time as one request is about."""
         return (items[i : i + self.rows_a_request] for i in range(0, len(items), self.rows_a_request))
 
-    def _having(self, key: str, value: str) -> Iterator[Row]:
-        filters = MetadataFilters(filters=[MetadataFilter(key=key, value=value)])
-        rows = map(row_of, self.vector_store.get_nodes(None, filters))
-        return (row for row in rows if row.metadata.get(key) == value)
-
     def _try(self, wire: BaseNode) -> None:
         """Do not go on with a store in which what is written cannot be found to be replaced or deleted."""
         by_id = {row.id for row in self._rows([wire.node_id])}
-        by_document = {row.id for row in self._having("ref_doc_id", wire.ref_doc_id or "None")}
+        by_document = {row.id for row in self._scan("ref_doc_id", [wire.ref_doc_id or "None"])}
         if not by_id & by_document:
             raise ValueError(
                 f"{self.name} does not return nodes by {'document' if by_id else 'id'} that were written a moment ago; "

@@ -58,14 +58,11 @@ class ChromaNodes(StoreAlone):
         got = self._collection.get(ids=list(node_ids), include=["metadatas", "documents"])
         return map(_row, got["ids"], got["metadatas"], got["documents"])
 
-    def _scan(self, conditions: Sequence[Condition]) -> Iterable[Row]:
-        offset, where = 0, _where(conditions)
+    def _scan(self, key: str, values: Sequence[str]) -> Iterable[Row]:
+        offset, where = 0, {key: {"$in": list(values)}}
         while ids := self._collection.get(where=where, include=[], limit=_IDS_A_LIST, offset=offset)["ids"]:
             offset += len(ids)
             yield from self._rows_of(ids)
-
-    def _count(self) -> int | None:
-        return int(self._collection.count())
 
     def _nearest(self, question: VectorStoreQuery, limit: int, conditions: Sequence[Condition]) -> Iterable[Measured]:
         few = limit <= _METADATA_A_QUERY

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,14 +13,10 @@ from llama_index.core.schema import BaseNode
 from llama_index.core.storage.docstore import BaseDocumentStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, VectorStoreQuery
 
-from llama_pack_densex.stores.foreign.docstore import DocstoreNodes, Part, read_part
+from llama_pack_densex.stores.foreign.docstore import DocstoreNodes, Part
 from llama_pack_densex.stores.node_store import DocumentRecord
 
 _INDEX = "faiss"
-_ADVICE = (
-    "faiss.IndexFlatIP(dimension) searches exactly, and faiss.index_factory(dimension, 'IVF256,Flat', "
-    "faiss.METRIC_INNER_PRODUCT) fast, once it is trained"
-)
 
 
 class FaissNodes(DocstoreNodes):
@@ -145,13 +140,6 @@ class FaissNodes(DocstoreNodes):
         return np.ascontiguousarray(vectors / np.where(lengths > 0, lengths, 1), dtype=np.float32)
 
 
-def kept_index(folder: Path, version: str) -> Any:
-    """The index that is kept in a folder."""
-    import faiss
-
-    return read_part(folder, _INDEX, version, faiss.read_index)
-
-
 def exact_store(dimension: int) -> BasePydanticVectorStore:
     """A store over an empty index that searches exactly."""
     import faiss
@@ -174,23 +162,26 @@ def _numbered(index: Any) -> Any:
     import faiss
 
     inner = faiss.downcast_index(index.index) if isinstance(index, faiss.IndexIDMap) else index
-    wrong = ""
-    if index.metric_type not in (faiss.METRIC_INNER_PRODUCT, faiss.METRIC_L2) or isinstance(index, faiss.IndexLSH):
-        wrong = "measures neither inner products nor Euclidean distances"
-    elif not index.is_trained:
-        wrong = "is not trained: call index.train(vectors) with normalised embeddings of some of the texts"
-    elif isinstance(inner, faiss.IndexIVF) and inner is index:
-        return index
-    elif not isinstance(inner, faiss.IndexFlatCodes):
-        wrong = "cannot delete vectors by number"
-    elif inner is index and index.ntotal:
-        wrong = (
-            f"has {index.ntotal} vectors, and none of them is of a known node: FAISS keeps no ids. Pass an empty index "
-            "and index the documents with it, or open the folder of an earlier one"
+    measures = index.metric_type in (faiss.METRIC_INNER_PRODUCT, faiss.METRIC_L2) and not isinstance(
+        inner, faiss.IndexLSH
+    )
+    is_flat = isinstance(inner, faiss.IndexFlatCodes) and not isinstance(inner, faiss.IndexLSH)
+    has_lists = isinstance(index, faiss.IndexIVF)
+    if not (measures and (is_flat or has_lists) and index.is_trained):
+        raise ValueError(
+            f"a {type(index).__name__} of FAISS cannot be used here: an index must be trained with normalised "
+            "embeddings (index.train), measure inner products or Euclidean distances, and delete vectors by number; "
+            "faiss.IndexFlatIP(dimension) searches exactly, and faiss.index_factory(dimension, 'IVF256,Flat', "
+            "faiss.METRIC_INNER_PRODUCT) fast"
         )
-    if wrong:
-        raise ValueError(f"a FAISS index that is a {type(index).__name__} {wrong}; {_ADVICE}")
-    return faiss.IndexIDMap2(index) if inner is index else index
+    if inner is not index or has_lists:
+        return index
+    if index.ntotal:
+        raise ValueError(
+            f"the FAISS index has {index.ntotal} vectors, and none of them is of a known node: FAISS keeps no ids. "
+            "Pass an empty index and index the documents with it, or open the folder of an earlier one"
+        )
+    return faiss.IndexIDMap2(index)
 
 
 def _numbers_in(index: Any) -> npt.NDArray[np.int64]:

@@ -65,8 +65,8 @@ class MilvusNodes(StoreAlone):
         asked = f"{self._store.doc_id_field} in {_quote(list(document_ids))}"
         return self._query(asked, ["id", GRANULARITY_KEY, HEAD_KEY])
 
-    def _scan(self, conditions: Sequence[Condition]) -> Iterable[Row]:
-        return self._query(_condition(conditions), self._whole)
+    def _scan(self, key: str, values: Sequence[str]) -> Iterable[Row]:
+        return self._query(_condition([Condition(key, "in", values)]), self._whole)
 
     def _nearest(self, question: VectorStoreQuery, limit: int, conditions: Sequence[Condition]) -> Iterable[Measured]:
         (hits,) = self._client.search(

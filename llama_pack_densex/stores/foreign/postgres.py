@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -25,8 +24,8 @@ _MOST_CANDIDATES = 1000  # pgvector's HNSW index looks at no more of them
 class PostgresNodes(StoreAlone):
     """Nodes in a table of PostgreSQL; each change is one transaction.
 
-    The integration (0.9) writes a second row for an id that is there, and keeps no index by node id: one is made with
-    the first nodes, where the store may set up its table. A search that an approximate vector index cannot answer in
+    The integration (0.9) writes a second row for an id that is there, and keeps no index by node id: one is made
+    where the store may set up its table. A search that an approximate vector index cannot answer in
     full is answered without it.
 
     Args:
@@ -36,7 +35,6 @@ class PostgresNodes(StoreAlone):
     def __init__(self, vector_store: BasePydanticVectorStore) -> None:
         super().__init__(vector_store)
         self._store: Any = vector_store
-        self._has_index = False
 
     def _describe(self) -> tuple[int | None, str]:
         return self._store.embed_dim, "cosine"
@@ -56,17 +54,16 @@ class PostgresNodes(StoreAlone):
         import pgvector.sqlalchemy  # noqa: F401  # with which SQLAlchemy knows the vectors' types
 
         schema = sa.MetaData(schema=self._store.schema_name)
-        return sa.Table(f"data_{self._store.table_name}", schema, autoload_with=self._engine)
+        table = sa.Table(f"data_{self._store.table_name}", schema, autoload_with=self._engine)
+        if self._store.perform_setup:
+            sa.Index(f"{table.name}_densex_ids", table.c.node_id).create(self._engine, checkfirst=True)
+        return table
 
     def _value(self, key: str) -> Any:
         return self._table.c.metadata_[key].astext
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        if self._store.perform_setup and not self._has_index:
-            index = sa.Index(f"{self._table.name}_densex_ids", self._table.c.node_id)
-            index.create(self._engine, checkfirst=True)
-            self._has_index = True
         try:
             with super()._changing(), self._session.begin():
                 yield
@@ -96,9 +93,9 @@ class PostgresNodes(StoreAlone):
     def _drop(self, node_ids: Sequence[str]) -> None:
         self._session.execute(sa.delete(self._table).where(self._is_any_of(node_ids)))
 
-    def _scan(self, conditions: Sequence[Condition]) -> Iterable[Row]:
+    def _scan(self, key: str, values: Sequence[str]) -> Iterable[Row]:
         table, after = self._table.c, -1
-        asked = sa.select(table.id, table.node_id, table.metadata_, table.text).where(*map(self._meets, conditions))
+        asked = sa.select(table.id, table.node_id, table.metadata_, table.text).where(self._value(key).in_(values))
         while True:
             page = asked.where(table.id > after).order_by(table.id).limit(self.rows_a_request)
             with self._engine.connect() as connection:
@@ -107,10 +104,6 @@ class PostgresNodes(StoreAlone):
                 return
             after = rows[-1].id
             yield from (Row(*row[1:]) for row in rows)
-
-    def _count(self) -> int | None:
-        with self._engine.connect() as connection:
-            return int(connection.execute(sa.select(sa.func.count()).select_from(self._table)).scalar_one())
 
     def _nearest(self, question: VectorStoreQuery, limit: int, conditions: Sequence[Condition]) -> Iterable[Measured]:
         keys = (*LEADS_TO, CONTENT_KEY) if question.filters else LEADS_TO
@@ -135,7 +128,7 @@ class PostgresNodes(StoreAlone):
     def _meets(self, condition: Condition) -> Any:
         text, value = self._value(condition.key), condition.value
         if condition.sign == "in":
-            return text.in_([json.dumps(one) if isinstance(one, bool) else one for one in value])
+            return text.in_(value)
         kind = sa.func.jsonb_typeof(sa.cast(self._table.c.metadata_[condition.key], JSONB))
         # in a CASE, since other rows may hold under the same key what is no number
         number = sa.case((kind == "number", sa.cast(text, sa.Numeric)))

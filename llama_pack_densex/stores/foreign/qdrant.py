@@ -47,18 +47,15 @@ class QdrantNodes(StoreAlone):
     def _rows(self, node_ids: Sequence[str]) -> Iterable[Row]:
         return map(_row, self._client.retrieve(self._collection, ids=list(node_ids)))
 
-    def _scan(self, conditions: Sequence[Condition]) -> Iterable[Row]:
-        offset = None
+    def _scan(self, key: str, values: Sequence[str]) -> Iterable[Row]:
+        offset, asked = None, _filter([Condition(key, "in", values)])
         while True:
             points, offset = self._client.scroll(
-                self._collection, _filter(conditions), self.rows_a_request, offset=offset, with_payload=True
+                self._collection, asked, self.rows_a_request, offset=offset, with_payload=True
             )
             yield from map(_row, points)
             if offset is None:
                 return
-
-    def _count(self) -> int | None:
-        return int(self._client.count(self._collection).count)
 
     def _nearest(self, question: VectorStoreQuery, limit: int, conditions: Sequence[Condition]) -> Iterable[Measured]:
         found = self._client.query_points(
@@ -81,10 +78,7 @@ def _filter(conditions: Sequence[Condition]) -> Any:
             return models.FieldCondition(key=key, range=models.Range(gte=value))
         if condition.sign == "<=":
             return models.FieldCondition(key=key, range=models.Range(lte=value))
-        is_bool = isinstance(value[0], bool)
-        return models.FieldCondition(
-            key=key, match=models.MatchValue(value=value[0]) if is_bool else models.MatchAny(any=list(value))
-        )
+        return models.FieldCondition(key=key, match=models.MatchAny(any=list(value)))
 
     return models.Filter(must=[one(condition) for condition in conditions])
 

@@ -49,7 +49,7 @@ class Condition:
     Args:
         key: The key.
         sign: How it compares with `value`.
-        value: A number; for "in" the strings or booleans of which it is to be one.
+        value: A number; for "in" the strings of which it is to be one.
     """
 
     key: str
