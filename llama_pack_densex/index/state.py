@@ -27,7 +27,7 @@ from llama_pack_densex.stores.index import NodeIndex, about, new_name
 from llama_pack_densex.stores.lance import LanceNodes, LanceVectorStore
 from llama_pack_densex.stores.manifest import Manifest, is_index
 from llama_pack_densex.stores.node_store import NodeStore
-from llama_pack_densex.stores.words import Words, words_in
+from llama_pack_densex.stores.words import Words, note_of, words_in
 from llama_pack_densex.wiring import Given, embed_model_for
 
 logger = logging.getLogger(__name__)
@@ -120,6 +120,8 @@ class PackIndex:
         there = manifest if folder is None or is_index(folder.path) else None
         words = _words_for(options, given, opened, embed_model)
         self.nodes = NodeIndex(opened.store, embed_model, words, folder, there)
+        if folder is not None:
+            self.nodes.beside.reopen(folder.data, opened.state)
         self._trust = TrustMeter(LanguageTrust(*known) for known in manifest.languages) if manifest else TrustMeter()
         self.trust = self._trust.known
         self._options, self._parser, self._folder = options, parser, folder
@@ -242,6 +244,8 @@ class PackIndex:
             manifest = replace(self._about(), data=data.name, version=version)
             store.write_about(manifest.as_text())
             manifest.write(folder.path)
+            if not isinstance(store, LanceNodes):
+                self.nodes.beside.copy_to(data, version, store.records)
             folder.clean(manifest)
 
     def _commit(self, midway: bool = False) -> None:
@@ -303,7 +307,11 @@ def _words_for(options: PackOptions, given: Given, opened: Opened, embed_model: 
     tokenizer = given.get("tokenizer")
     if tokenizer is not None:  # the comparison gives words without those of propositions
         return tokenizer if isinstance(tokenizer, Words) else Words.by(tokenizer)
-    made = words_in(opened.store.now.note) if isinstance(opened.store, LanceNodes) else None
+    if isinstance(opened.store, LanceNodes):
+        note = opened.store.now.note
+    else:
+        note = note_of(opened.folder.data) if opened.folder is not None else ""
+    made = words_in(note)
     if isinstance(made, str):
         raise ValueError(
             f"the words of {opened.where} were told by the tokenizer {made}, which is none of this package: pass that "

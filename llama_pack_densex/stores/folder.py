@@ -106,7 +106,6 @@ class IndexFolder:
         for entry in self.path.iterdir():
             if entry.name not in (manifest.data, FILE) and entry.name.startswith((f".{FILE}.", _DATA)):
                 shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink(missing_ok=True)
-        shutil.rmtree(self.data / "words", ignore_errors=True)  # of other stores, where earlier versions kept them
 
 
 def folder_at(path: str | Path) -> Path:

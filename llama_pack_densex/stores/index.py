@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import threading
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -33,6 +34,7 @@ from llama_pack_densex.stores.node_store import (
     check_question,
     nowhere,
 )
+from llama_pack_densex.stores.words import FOLDER as WORDS
 from llama_pack_densex.stores.words import Words, WordsBeside
 
 logger = logging.getLogger(__name__)
@@ -49,8 +51,8 @@ class NodeIndex:
     """All nodes of a corpus, of all granularities: embedded and written together, read back by id in one batch.
 
     In a folder, the manifest names the version of the store and what made the index. What a writer that was stopped
-    had written after its last commit is left out by the next one in the embedded store; other stores keep it. Without a
-    folder, the store alone says what made it.
+    had written after its last commit is left out by the next one in the embedded store. Other stores keep it, so the
+    next writer compares the words with them. Without a folder, the store alone says what made it.
 
     Args:
         store: Where the nodes are; None means an embedded one in memory.
@@ -165,6 +167,16 @@ class NodeIndex:
                 self._beside_of = self.store.version
         return self.beside.now(self.store.records)
 
+    def _settle_words(self) -> None:
+        """Bring the words in step with the nodes, in the store or beside it; without a folder, these wait."""
+        if isinstance(self.store, LanceNodes):
+            before = self.store.version
+            self.store.make_words()
+            self.beside.forget()  # what was told in memory meanwhile
+            self.changed = self.changed or self.store.version != before
+        elif self._folder is not None:
+            self.beside.settle(self._folder.data, self.store.records)
+
     def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
         """Read nodes in one batch; ids that are not there are left out."""
         return self.read(node_ids, [])[0]
@@ -235,6 +247,7 @@ class NodeIndex:
         """See `NodeStore.compact`."""
         with self._change():
             self.store.compact()
+            self.beside.compact()
 
     def reading(self, read: Callable[[], T]) -> T:
         """Read; from the current version, where the one that was opened, or all of its index, is gone."""
@@ -271,7 +284,7 @@ class NodeIndex:
                 self._check_same(folder, there)
             if there != here:
                 self.store.reload(folder.data, there.version)
-                self.beside.forget()
+                self.beside.reopen(folder.data, there.version)
                 self.current = there
 
     @contextmanager
@@ -288,9 +301,7 @@ class NodeIndex:
             if folder is not None:
                 self._catch_up(folder)
             self._is_new = self.current is None
-            if isinstance(self.store, LanceNodes) and self.store.make_words():
-                self.beside.forget()  # what was told in memory meanwhile
-                self.changed = True
+            self._settle_words()
             yield
 
     @contextmanager
@@ -328,6 +339,8 @@ class NodeIndex:
     def commit_anew(self, about: Manifest) -> None:
         """Write everything anew, commit that as `commit` does, and leave nothing of what was deleted."""
         self.compact()
+        if self._folder is not None and self.words is None:
+            shutil.rmtree(self._folder.data / WORDS, ignore_errors=True)  # which nobody keeps in step here
         self.commit(about)
         self.store.clean(timedelta(0))
 
@@ -342,6 +355,7 @@ class NodeIndex:
                 manifest.write(folder.path)
             self.changed = False
             self.current = manifest
+        self.beside.done(version)
         return manifest
 
     def _catch_up(self, folder: IndexFolder) -> None:
@@ -352,12 +366,14 @@ class NodeIndex:
         if self.current is not None and there.version != self.current.version and not self.store.version:
             self.store.reload(folder.data, there.version)
         self.store.roll_back(there.version)
-        now = about(self.store)
-        # a writer was stopped, or another one keeps its folder elsewhere: the words may lack what it wrote
-        self.changed = not self.store.atomic and (now is None or now.version != there.version)
-        if self.changed or there != self.current:
-            self.beside.forget()
+        if there != self.current:
+            self.beside.reopen(folder.data, there.version)
         self.current = there
+        now = about(self.store)
+        if not self.store.atomic and (now is None or now.version != there.version):
+            # a writer was stopped, or another one keeps its folder elsewhere: the words may lack what it wrote
+            self.changed = True
+            self.beside.forget()
 
     def _check_same(self, folder: IndexFolder, there: Manifest | None) -> None:
         if (there.data if there else "") != (self.current.data if self.current else ""):
@@ -369,6 +385,7 @@ class NodeIndex:
     def _change(self) -> Iterator[None]:
         """Change the store, and the words beside it, which a stop may leave half done."""
         if not self.changed and not self.store.atomic and self.current is not None:
+            self.beside.begin()
             self.store.write_about(replace(self.current, version=new_name()).as_text())
         try:
             yield

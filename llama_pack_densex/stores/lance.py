@@ -218,12 +218,10 @@ class LanceNodes(NodeTable, NodeStore):
         words, now = self.words, self.now
         return now if words is not None and now.note in ("", words.note) and now.has_all_words else None
 
-    def make_words(self) -> bool:
+    def make_words(self) -> None:
         """Tell the words of all nodes anew, where they were told otherwise or not at all; writes the whole table."""
-        lacking = self.words is not None and self.searched_by_words is None and self.now.count() > 0
-        if lacking:
+        if self.words is not None and self.searched_by_words is None and self.now.count():
             self.mend_words()
-        return lacking
 
     def wrong_words(self) -> str:
         """What is wrong with the words of a table that has any; empty where nothing is."""

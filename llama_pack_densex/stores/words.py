@@ -1,6 +1,6 @@
 """Words for lexical search: how texts are split, in languages with and without spaces, and which words a node has.
 
-The words of nodes whose store does not keep any are in a small LanceDB table beside it, in memory.
+The words of nodes whose store does not keep any are in a small LanceDB table beside it.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from hashlib import blake2b
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +22,7 @@ from llama_index.core.schema import BaseNode
 
 from llama_pack_densex.propositionizers.language import contents_of, sendable, tokenize
 from llama_pack_densex.stores.lance_table import (
+    ALL,
     IN_MEMORY,
     NOTE,
     PASSAGE_WORDS,
@@ -29,6 +32,7 @@ from llama_pack_densex.stores.lance_table import (
     is_any_of,
     with_words,
 )
+from llama_pack_densex.stores.manifest import OLD_VERSIONS
 from llama_pack_densex.stores.node_store import RECORD_COLUMNS, NodeRecord
 
 TokenizerSpec = str | Callable[[str], Sequence[str]]
@@ -176,6 +180,9 @@ def words_in(note: str) -> Words | str | None:
     return Words.by(name, made["propositions"]) if name == "bigrams" else name
 
 
+FOLDER = "words"
+"""Of an index folder's data, where the table is."""
+_STATE = "state"  # a file in it: the state of the store that the table is of; none while that is not certain
 _RECORDS = pa.schema([(name, pa.string()) for name in RECORD_COLUMNS])
 _KEPT = ["id", "document_id", "granularity", "passage_id", "status", PASSAGE_WORDS, UNIT_WORDS]
 _TOLD = ["passage_id", "granularity", "status", UNIT_WORDS]  # see `stated_by`
@@ -186,9 +193,10 @@ Records = Callable[[str], Iterable[NodeRecord]]
 
 
 class WordsBeside:
-    """The words of the nodes in a store that has none itself, in a table in memory.
+    """The words of the nodes in a store, in a table of their own.
 
-    They are told when they are first needed, and kept in step from then on.
+    They are compared with the nodes when they are first needed, and kept in step from then on: in memory, or by who
+    writes (`settle`) in a folder. There they last, with the name of the store's state that they are of.
 
     Args:
         words: How words are told; None where none are kept here, and nothing is to be done.
@@ -196,19 +204,55 @@ class WordsBeside:
 
     def __init__(self, words: Words | None) -> None:
         self.words = words
-        self._changing = threading.Lock()
+        self._changing = threading.RLock()
         self._table: NodeTable | None = None
+
+    def reopen(self, folder: Path, state: str) -> None:
+        """Go on with the words in a folder, if they are of the store's state."""
+        file = folder / FOLDER / _STATE
+        with self._changing:
+            self._table = None
+            written = file.read_text(encoding="utf-8") if state and file.exists() else ""
+            if self.words is not None and written and written == state and note_of(folder) in ("", self.words.note):
+                self._table = NodeTable(str(folder / FOLDER))
 
     def now(self, records: Records) -> TableVersion:
         """The table as the nodes are now.
 
         Args:
-            records: Reads the nodes, where the words are not told yet.
+            records: Reads the nodes, where the words are not in step with them.
         """
         with self._changing:
             if self._table is None:
-                self._table = self._made(records)
+                self._table = self._in_step(NodeTable(IN_MEMORY), records)
             return self._table.now
+
+    def settle(self, folder: Path, records: Records) -> None:
+        """Keep the words in a folder from now on, in step with the nodes; for who has the folder's lock."""
+        place = folder / FOLDER
+        with self._changing:
+            if self.words is None or (self._table is not None and self._table.uri == str(place)):
+                return
+            self._table = None
+            place.mkdir(exist_ok=True)
+            (place / _STATE).unlink(missing_ok=True)
+            self._table = self._in_step(NodeTable(str(place)), records)
+
+    def begin(self) -> None:
+        """A change of the store follows, which a stop may leave half done."""
+        with self._changing:
+            if self._table is not None and self._table.uri != IN_MEMORY:
+                (Path(self._table.uri) / _STATE).unlink(missing_ok=True)
+
+    def done(self, state: str) -> None:
+        """All nodes of this state of the store are in the table."""
+        with self._changing:
+            if self._table is None:
+                return
+            if self._table.maintain():
+                self._table.clean(OLD_VERSIONS)
+            if self._table.uri != IN_MEMORY:  # what a stop leaves half written names no state
+                (Path(self._table.uri) / _STATE).write_text(state, encoding="utf-8")
 
     def replace(self, document_ids: Sequence[str], nodes: Sequence[BaseNode], growing: Collection[str] = ()) -> None:
         """Note a change, after it was made in the store; see `NodeStore.replace`."""
@@ -221,17 +265,39 @@ class WordsBeside:
                 self._table.write(self._rows(records), gone)
             else:
                 self._table.delete(is_any_of("document_id", gone))
-            self._table.maintain()
 
     def forget(self) -> None:
-        """Tell them anew before the next use."""
+        """Compare with the nodes before the next use, since a change of them may have come half-way."""
         with self._changing:
             self._table = None
 
-    def _made(self, records: Records) -> NodeTable:
-        table = NodeTable(IN_MEMORY)
-        for name in (*SAYING, "sentence", "passage"):  # passages have the words of others
-            due = iter(records(name))
+    def compact(self) -> None:
+        """Leave no word of texts that went."""
+        with self._changing:
+            if self._table is not None:
+                self._table.compact()
+                self._table.clean(timedelta(0))
+
+    def copy_to(self, folder: Path, state: str, records: Records) -> None:
+        """Keep a copy in the data of another index folder, which is in this state."""
+        copy = WordsBeside(self.words)
+        copy.settle(folder, records)
+        copy.done(state)
+
+    def _in_step(self, table: NodeTable, records: Records) -> NodeTable:
+        """Compare a table with the nodes by their ids, which tell the text, and write documents anew that differ."""
+        assert self.words is not None, "a table is of some words"
+        if table.now.note not in ("", self.words.note):
+            table.delete(ALL)
+        kept: dict[str, str] = dict(table.now.values(["id", "document_id"]))
+        names, differ = (*SAYING, "sentence", "passage"), set[str]()  # passages have the words of others
+        if kept:
+            there = {record.id: record.document_id for name in names for record in records(name)}
+            differ = {kept.get(node_id) or there[node_id] for node_id in kept.keys() ^ there.keys()}
+            if differ:
+                table.delete(is_any_of("document_id", differ))
+        for name in names if differ or not kept else ():
+            due = (record for record in records(name) if not kept or record.document_id in differ)
             while some := list(islice(due, _RECORDS_AT_ONCE)):
                 of_passages = [record.id for record in some if name == "passage"]
                 told = table.now.values(_TOLD, is_any_of("passage_id", of_passages))
@@ -244,3 +310,8 @@ class WordsBeside:
         distinct = {record.id: vars(record) for record in records}
         rows = pa.Table.from_pylist(list(distinct.values()), _RECORDS)
         return self.words.added_to(rows, stated).select(_KEPT)
+
+
+def note_of(folder: Path) -> str:
+    """What the words in an index folder's data say of themselves; empty where there are none."""
+    return NodeTable(str(folder / FOLDER)).now.note if (folder / FOLDER).is_dir() else ""

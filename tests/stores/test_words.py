@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -339,28 +340,59 @@ def corpus() -> dict[str, list[BaseNode]]:
     return {"a": document("a", "The fox.", "Reynard is a fox."), "b": document("b", "The hen.", "Pertelote is a hen.")}
 
 
-def test_words_beside_a_store_are_told_once_and_kept_in_step(corpus: dict[str, list[BaseNode]]) -> None:
-    words = Words.by("bigrams")
-    beside, read = WordsBeside(words), list[str]()
+def settled(folder: Path, corpus: dict[str, list[BaseNode]], state: str) -> WordsBeside:
+    beside = WordsBeside(Words.by("bigrams"))
+    beside.reopen(folder, state)
+    beside.settle(folder, lambda g: of_granularity((NodeRecord.of(n) for parts in corpus.values() for n in parts), g))
+    return beside
 
-    def records(granularity: str) -> list[NodeRecord]:
-        read.append(granularity)
-        return of_granularity((NodeRecord.of(node) for parts in corpus.values() for node in parts), granularity)
 
-    def asked(query: str) -> set[str]:
-        return {*ids(find_by_words(beside.now(records), words, query, 9, ALL))}
+def asked(beside: WordsBeside, query: str) -> set[str]:
+    def unread(granularity: str) -> list[NodeRecord]:
+        raise AssertionError("the nodes are known")
 
-    assert asked("Reynard") == {"a/passage/The fox."}
-    told = len(read)
-    beside.replace(["b"], document("a", "The fox.", "Renart is a fox."))  # the same passage with another proposition
-    beside.replace([], document("c", "The owl.", "Owls wake at night."))
-    assert asked("Renart") == {"a/passage/The fox."}
-    assert asked("Owls night") == {"c/passage/The owl."}
-    assert asked("Reynard Pertelote hen") == set()
-    assert len(read) == told
-    beside.forget()  # as after a stop half-way
-    assert asked("Renart Owls") == set()
-    assert asked("Reynard Pertelote") == {"a/passage/The fox.", "b/passage/The hen."}
+    return {*ids(find_by_words(beside.now(unread), Words.by("bigrams"), query, 9, ALL))}
+
+
+def test_words_in_a_folder_are_opened_without_reading_a_node(corpus: dict[str, list[BaseNode]], tmp_path: Path) -> None:
+    settled(tmp_path, corpus, "").done("state 1")
+    opened = WordsBeside(Words.by("bigrams"))
+    opened.reopen(tmp_path, "state 1")
+    assert asked(opened, "Reynard") == {"a/passage/The fox."}
+
+
+@pytest.mark.parametrize("stopped", ["state 2", "in a change"])
+def test_words_that_a_stop_left_behind_are_compared_with_the_nodes(
+    corpus: dict[str, list[BaseNode]], stopped: str, tmp_path: Path
+) -> None:
+    beside = settled(tmp_path, corpus, "")
+    beside.done("state 1")
+    if stopped == "in a change":
+        beside.begin()
+        stopped = "state 1"
+    del corpus["b"]
+    corpus["a"] = document("a", "The fox.", "Renart is a fox.")  # the same passage with another proposition
+    corpus["c"] = document("c", "The owl.", "Owls wake at night.")
+    again = settled(tmp_path, corpus, stopped)
+    assert asked(again, "Renart") == {"a/passage/The fox."}
+    assert asked(again, "Owls night") == {"c/passage/The owl."}
+    assert asked(again, "Reynard Pertelote hen") == set()
+
+
+def test_words_by_another_tokenizer_are_told_anew(corpus: dict[str, list[BaseNode]], tmp_path: Path) -> None:
+    settled(tmp_path, corpus, "").done("1")
+
+    def tokenizer(text: str) -> list[str]:
+        return text.upper().split()
+
+    for words in (Words.by(tokenizer), Words.by(str.split)):
+        beside = WordsBeside(words)
+        beside.reopen(tmp_path, "1")
+        beside.settle(
+            tmp_path, lambda g: of_granularity((NodeRecord.of(n) for parts in corpus.values() for n in parts), g)
+        )
+        assert {*ids(find_by_words(beside.now(list), words, "FOX." if words.split is tokenizer else "fox.", 9, ALL))}
+        beside.done("1")
 
 
 def test_two_functions_of_one_name_are_told_apart() -> None:
