@@ -237,16 +237,6 @@ def test_purging_leaves_nothing_of_a_document_where_the_clock_was_set_back(store
         assert one.retrieve("harbour", similarity_top_k=1)[0].node.ref_doc_id == OTHER.id_
 
 
-def test_words_that_an_earlier_version_kept_in_the_folder_of_another_store_are_erased(folder: Path) -> None:
-    models: dict[str, Any] = {"query_llm": "none", "embed_model": ShortEmbedding()}
-    pack = DenseXRetrievalPack([SECRET, OTHER], persist_dir=folder, vector_store=SimpleVectorStore(), **models)
-    (data,) = folder.glob("data-*")
-    (data / "words").mkdir()
-    (data / "words" / "rows").write_text("wormwood", encoding="utf-8")
-    pack.delete(SECRET.id_, purge=True)
-    assert found(WORDS, *files_in(folder)) == set()
-
-
 def move_into_the_future(file: Path) -> int:
     """Have a version of a table be a day later than it was written; returns how often its file says when that was."""
     data, written = file.read_bytes(), int(file.stat().st_mtime)
