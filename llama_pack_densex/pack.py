@@ -385,8 +385,8 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
 
         Documents whose ids LlamaIndex made up, which are others whenever they are read, are told by their text, and
         replace what the index has of their file else; so do those whose ids are their file's path. So all documents of
-        a file belong into one call. Nodes of another parser replace what the index has of their document (`insert`
-        adds them to it), and are indexed whether they changed or not.
+        a file belong into one call. Nodes of another parser replace what the index has of their document, unless
+        they are all there as they are (`insert` adds them to it).
 
         Args:
             documents: Any iterable of documents.
