@@ -122,7 +122,7 @@ def resolve_embed_model(embed_model: BaseEmbedding | str | None) -> tuple[BaseEm
     Args:
         embed_model: An embedding model; "none", to search by words; a name of `RETRIEVERS`, with or without the place
             of its weights ("contriever", "contriever:FOLDER"); the folder of a sentence-transformers model; a name with
-            a provider ("openai:text-embedding-3-small", "huggingface:BAAI/bge-m3"); or None for the default: the user's
+            a provider ("openai:text-embedding-3-small", "huggingface:BAAI/bge-m3" or "local:BAAI/bge-m3"); or None for the default: the user's
             `Settings.embed_model` if they set one, else multilingual-e5-small if it is on this machine, else none.
 
     Returns:
@@ -136,6 +136,8 @@ def resolve_embed_model(embed_model: BaseEmbedding | str | None) -> tuple[BaseEm
         return embed_model, _name(embed_model)
     if embed_model == NONE:
         return None, "none, as asked"
+    if embed_model is not None and embed_model.startswith("local:"):  # as LlamaIndex calls them
+        embed_model = embed_model.replace("local:", "huggingface:", 1)
     if embed_model in (E5, f"huggingface:{E5}"):
         return _retriever("multilingual-e5"), E5
     name, _, place = embed_model.partition(":") if isinstance(embed_model, str) else ("", "", "")

@@ -328,16 +328,17 @@ def test_names_in_python(tmp_path: Path) -> None:
         assert again.get_modules()["embed_model"].model_name == "bge-m3"
 
 
-def test_a_local_model_by_name(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["huggingface", "local"])  # the second as LlamaIndex writes it
+def test_a_local_model_by_name(kind: str, tmp_path: Path) -> None:
     needs_huggingface()
     make_tiny_model(tmp_path / "model")
     documents = [Document(id_="tea", text=TEA), Document(id_="lake", text=LAKE)]
-    name = f"huggingface:{tmp_path / 'model'}"
+    name = f"{kind}:{tmp_path / 'model'}"
     DenseXRetrievalPack(documents, embed_model=name, query_llm="none", persist_dir=tmp_path / "index")
     assert json.loads((tmp_path / "index" / "densex.json").read_text())["embed_spec"] == name
     assert DenseXRetrievalPack.load(tmp_path / "index").retrieve("tea")
     with pytest.raises(ValueError, match=re.escape(f"'huggingface:{tmp_path / 'none'}' cannot be made")):
-        resolve_embed_model(f"huggingface:{tmp_path / 'none'}")
+        resolve_embed_model(f"{kind}:{tmp_path / 'none'}")
 
 
 # Estimates
