@@ -618,7 +618,8 @@ def test_a_wrong_url_is_not_taken_for_an_index_that_is_not_there_yet(docs: Path,
     (docs / "minutes.doc").write_bytes(b"\xff\xd8\xff\xe0\0\x10JFIF\0")  # it would be named if files were read before
     code, output = run("index", docs, "--to", f"chroma://{tmp_path / 'chroma'}?colour=red")
     assert code == 1
-    assert "unknown option 'colour'" in " ".join(output.split())
+    assert "colour=red" in " ".join(output.split())
+    assert "a folder (but for faiss://) collection=NAME" in " ".join(output.split())
 
 
 # as a process

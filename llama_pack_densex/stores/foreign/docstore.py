@@ -54,6 +54,11 @@ class DocstoreNodes(NodeStore):
         self._folder: Path | None = None  # where it is kept
         self._kept = ""  # which state of it
 
+    @property
+    def dimension(self) -> int | None:
+        vectors = self.vector_store.data.embedding_dict if isinstance(self.vector_store, SimpleVectorStore) else {}
+        return next(map(len, vectors.values()), None)
+
     def reload(self, folder: Path, version: str) -> None:
         """Go on with what `persist` kept; an empty `SimpleVectorStore` or FAISS index is filled.
 
