@@ -122,8 +122,9 @@ def resolve_embed_model(embed_model: BaseEmbedding | str | None) -> tuple[BaseEm
     Args:
         embed_model: An embedding model; "none", to search by words; a name of `RETRIEVERS`, with or without the place
             of its weights ("contriever", "contriever:FOLDER"); the folder of a sentence-transformers model; a name with
-            a provider ("openai:text-embedding-3-small", "huggingface:BAAI/bge-m3" or "local:BAAI/bge-m3"); or None for the default: the user's
-            `Settings.embed_model` if they set one, else multilingual-e5-small if it is on this machine, else none.
+            a provider ("openai:text-embedding-3-small"), "huggingface:BAAI/bge-m3" or "local:BAAI/bge-m3"; or None for
+            the default: the user's `Settings.embed_model` if they set one, else multilingual-e5-small if it is on this
+            machine, else none.
 
     Returns:
         The model, or None for lexical search, and a phrase that says which.
