@@ -17,6 +17,7 @@ from llama_index.core.memory import BaseMemory, ChatMemoryBuffer
 from llama_index.core.prompts.mixin import PromptDictType, PromptMixin, PromptMixinType
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import NodeWithScore, QueryBundle
+from llama_index.core.tools import ToolOutput
 
 from llama_pack_densex.answering.citations import plain_answer
 from llama_pack_densex.answering.conversation import ConversationQuery, Query, by_rules
@@ -86,6 +87,13 @@ class _Turn:
         """What is answered: the message, where it stands alone."""
         return QueryBundle(self.query.sentence if self.query.kind == "question" else self.message)
 
+    def sources(self) -> list[ToolOutput]:
+        """The retrieval, as core's chat engines report it."""
+        if self.query.kind != "question":
+            return []
+        asked = {"message": self.query.sentence}
+        return [ToolOutput("retriever", content=str(self.nodes), raw_input=asked, raw_output=self.nodes)]
+
 
 class PropositionChatEngine(BaseChatEngine, PromptMixin):
     """A conversation over an index.
@@ -123,13 +131,13 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
     def chat(self, message: str, chat_history: list[ChatMessage] | None = None) -> AgentChatResponse:
         turn, response = self._begin(message, chat_history, False)
         self._memory.put_messages(self._messages(turn, str(response)))
-        return AgentChatResponse(str(response), source_nodes=turn.nodes, metadata=response.metadata)
+        return AgentChatResponse(str(response), turn.sources(), turn.nodes, metadata=response.metadata)
 
     @trace_method("chat")
     async def achat(self, message: str, chat_history: list[ChatMessage] | None = None) -> AgentChatResponse:
         turn, response = await self._abegin(message, chat_history, False)
         await self._memory.aput_messages(self._messages(turn, str(response)))
-        return AgentChatResponse(str(response), source_nodes=turn.nodes, metadata=response.metadata)
+        return AgentChatResponse(str(response), turn.sources(), turn.nodes, metadata=response.metadata)
 
     @trace_method("chat")
     def stream_chat(self, message: str, chat_history: list[ChatMessage] | None = None) -> StreamingChatResponse:
@@ -146,7 +154,9 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
             finally:
                 self._memory.put_messages(self._messages(turn, shown))
 
-        return StreamingChatResponse(chat_stream=stream(), source_nodes=turn.nodes, metadata=response.metadata)
+        return StreamingChatResponse(
+            sources=turn.sources(), chat_stream=stream(), source_nodes=turn.nodes, metadata=response.metadata
+        )
 
     @trace_method("chat")
     async def astream_chat(self, message: str, chat_history: list[ChatMessage] | None = None) -> StreamingChatResponse:
@@ -164,7 +174,9 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
             finally:
                 await self._memory.aput_messages(self._messages(turn, shown))
 
-        return StreamingChatResponse(achat_stream=stream(), source_nodes=turn.nodes, metadata=response.metadata)
+        return StreamingChatResponse(
+            sources=turn.sources(), achat_stream=stream(), source_nodes=turn.nodes, metadata=response.metadata
+        )
 
     def reset(self) -> None:
         self._memory.reset()
