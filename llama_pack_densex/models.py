@@ -137,7 +137,7 @@ def resolve_embed_model(embed_model: BaseEmbedding | str | None) -> tuple[BaseEm
         return embed_model, _name(embed_model)
     if embed_model == NONE:
         return None, "none, as asked"
-    if embed_model is not None and embed_model.startswith("local:"):  # as LlamaIndex calls them
+    if isinstance(embed_model, str) and embed_model.startswith("local:"):  # as LlamaIndex calls them
         embed_model = embed_model.replace("local:", "huggingface:", 1)
     if embed_model in (E5, f"huggingface:{E5}"):
         return _retriever("multilingual-e5"), E5
@@ -200,7 +200,7 @@ def embed_model_identity(model: BaseEmbedding | None) -> str:
 def with_whole_path(name: str) -> str:
     """What names an embedding model wherever a program runs: a folder in the name by its whole path."""
     before, colon, place = name.rpartition(":")
-    is_place = before in ("", "huggingface", *RETRIEVERS) and name not in ("", NONE, E5, *RETRIEVERS)
+    is_place = before in ("", "huggingface", "local", *RETRIEVERS) and name not in ("", NONE, E5, *RETRIEVERS)
     return f"{before}{colon}{Path(place).absolute()}" if is_place and place and Path(place).is_dir() else name
 
 

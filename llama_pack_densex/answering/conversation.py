@@ -175,12 +175,14 @@ def _read(reply: str, message: str, otherwise: Query) -> Query:
     said = _THOUGHTS.sub("", reply).strip()
     lines = [_LABEL.sub("", line.strip(" \t*")).strip(" \t\"'`「」*-") for line in said.splitlines()]
     lines = [line for line in lines if line and not line.endswith((":", "："))]
+    named = _names(message)
     if _NO_QUERY.search(said) and len(said) <= _SHORT:
-        return Query("conversation", " ".join(message.split()))
+        is_asked = named and _ASKS.search(message)
+        return otherwise if is_asked else Query("conversation", " ".join(message.split()))
     if not lines or count_tokens(lines[0]) > 2 * MOST_TOKENS:
         return otherwise
     sentence, terms = lines[0], lines[1] if len(lines) == 2 else _cleaned(lines[0])[1]
-    if not _names(message) <= {*tokenize(f"{sentence} {terms}")}:
+    if not named <= {*tokenize(f"{sentence} {terms}")}:
         logger.info("The LLM replaced the subject of the newest message, which is searched for as it is instead.")
         return otherwise
     return Query("question", sentence, terms if count_tokens(terms) <= 2 * MOST_TOKENS else sentence)
@@ -220,7 +222,7 @@ def _lacks_subject(text: str) -> bool:
     if detect_language(text) == "ja":
         if _REFERS_JA.search(text):
             return True
-        return bool(_NAME_JA.search(text)) and not _topics(text) and not _WHAT_IS_JA.fullmatch(text)
+        return not _topics(text) and not _kana_topic(text) and not _WHAT_IS_JA.fullmatch(text)
     if _REFERS.search(text):
         return True
     is_about = _WHAT_IS.fullmatch(text) or _ABOUT.match(text)
@@ -234,7 +236,7 @@ def _little(text: str) -> bool:
 def _subject(text: str) -> str:
     """What a question is about: its names, in their order."""
     if detect_language(text) == "ja":
-        return "" if _REFERS_JA.search(text) else " ".join(_topics(text))[:_OF_SUBJECT]
+        return "" if _REFERS_JA.search(text) else (" ".join(_topics(text)) or _kana_topic(text))[:_OF_SUBJECT]
     named = " ".join(dict.fromkeys(name for name in _NAME.findall(text) if not name[0].isdigit()))
     lacks = _REFERS.search(text) or (_little(text) and not _ABOUT.match(text))
     return (named or ("" if lacks else _cleaned(text)[1].rstrip("?!. ")))[:_OF_SUBJECT]
@@ -249,6 +251,12 @@ def _topics(text: str) -> list[str]:
     others = (_ASKS_JA, _ATTRIBUTE_JA)
     named = (topic for topic in marked if _NAME_JA.search(topic))
     return [one for one in named if not all(any(kind.fullmatch(part) for kind in others) for part in one.split("と"))]
+
+
+def _kana_topic(text: str) -> str:
+    """The topic that a question written in hiragana begins with; an LLM may write it in Han, so it is no name."""
+    found = _KANA_TOPIC_JA.match(text)
+    return "" if not found or _ASKS_JA.match(found[1]) or _ATTRIBUTE_JA.fullmatch(found[1]) else found[1]
 
 
 def _names(text: str) -> set[str]:
@@ -292,7 +300,10 @@ _SHORT = 80  # characters
 
 _NO_QUERY = re.compile(r"\bNO[ _-]?QUERY\b|\A\W*(?:(?i:no[ _-]?query)|(?:クエリ)?(?:なし|無し))\W*\Z")
 _LABEL = re.compile(
-    r"^[^:：]{0,20}(?:query|question|sentence|terms|keywords|クエリ|検索語|質問文?)\s*[:：]\s*", re.IGNORECASE
+    r"""^\s*(?:\d[.)]\s*|[-*]\s*)?
+    (?:(?:stand-?alone\ |search\ )?(?:query|question|sentence|terms|keywords)|検索クエリ|検索語|クエリ|質問文?)
+    \s*[:：]\s*""",
+    re.IGNORECASE | re.VERBOSE,
 )
 _FILLER = re.compile(
     r"""^(?:(?:please|can\ you|could\ you|would\ you|i\ want\ to\ know|i(?:'d|\ would)\ like\ to\ know|tell\ me|explain
@@ -333,6 +344,7 @@ _REFERS = re.compile(
 )
 _GOES_ON = re.compile(r"(?:and|but|also|so|what about|how about)\b", re.IGNORECASE)
 _ABOUT = re.compile(r"(?:please )?(?:tell me|explain|describe)\b(?: to me)?(?: about)?", re.IGNORECASE)
+_ASKS = re.compile(r"[?？]|か[。\s]*$")
 _THOUGHTS = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL | re.IGNORECASE)
 _ATTRIBUTE_JA = re.compile(
     r"[全総最]?[長高深広幅重大速][さ度]?|.{0,3}[費料額量率価日]|総?[数面]積?|値段|価格|建設|工事|開業|完成|場所|位置|名前|名称|理由"
@@ -340,11 +352,14 @@ _ATTRIBUTE_JA = re.compile(
     r"|電話番号|(?:担当|責任|代表|創業|設立|築城|設計|開発|発明|作|著)者|担当|社長|会長|代表|期限|締め?切り?|日程|時刻|方法|手順|手続き?"
     r"|条件|対象|人数|定員|本社|本店|首都|出身地?|経歴|年齢|身長|体重|最寄り?駅|効果|影響|副作用|利点|欠点|課題|対策|背景|経緯|概要|詳細"
     r"|内容|構造|仕組み|機能|性能|仕様|材料|成分|由来|語源|別名|売上高?|利益|業績|アクセス|サイズ|メリット|デメリット"
+    r"|[ぁ-ん]+(?:さ|かた|の|とき)|ねだん|ひよう|ばしょ|なまえ|りゆう|げんいん|けっか|もくてき|とくちょう|れきし|しゅるい|いみ|きかん|じかん"
+    r"|ちがい|きっかけ|いま|きょう|むかし|さいきん|さいしょ|さいご|つぎ|まえ|あと|ほか|ふつう|ほんとう?"
 )
 _REFERS_JA = re.compile(
     r"それ|これ|その|(?<![どの])この|そこ|ここ|あれ|あの|彼女|彼ら|彼[のはがをにも]|同[社氏年校国市書館駅町村島山川寺城店]|当時"
 )
 _ASKS_JA = re.compile(r"いつ|誰|だれ|何\w{0,3}|なに|なん|どこ|どれ|どの\w*|いくら|いくつ|どう|なぜ|どちら")
 _TOPIC_JA = re.compile(r"([\w々ー・]{1,40}?)(?:とは|って|について|には|では|は|が|も|の)(?![ぁ-ん]?$)")
+_KANA_TOPIC_JA = re.compile(r"(?:では|じゃあ?|それなら)?[、\s]*([ぁ-ん]{2,12}?)(?:とは|って|は)(?!じめ)")
 _NAME = re.compile(r"(?<=[\w,;:'’)] )(?!I\b)[A-Z][\w'’-]*|\b\d[\d,.]*\b|\b[A-Z]{2,}\b")
 _NAME_JA = re.compile(r"[ァ-ヺー]{2,}|[々一-鿿]{2,}|[A-Za-z][\w-]+|\d+")

@@ -81,6 +81,7 @@ class TrustMeter:
         self.known = {trust.language: trust for trust in known}
         self._passages: defaultdict[str, list[str]] = defaultdict(list)
         self._new: set[str] = set()
+        self._looked = False
 
     def add(self, passages: Iterable[str]) -> None:
         """Take in passages that were indexed."""
@@ -100,7 +101,8 @@ class TrustMeter:
         Returns:
             The languages of which it now first turned out that the model may not know them.
         """
-        if any(map(self._wants, self._new)):
+        if not self._looked and any(map(self._wants, self._new)):
+            self._looked = True
             taken = {text for texts in self._passages.values() for text in texts}
             self.add(text for text in islice(indexed(), _LOOKED_AT) if text not in taken)
         strangers = []

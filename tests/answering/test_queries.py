@@ -36,6 +36,9 @@ def said(*messages: str) -> list[ChatMessage]:
         ("青函トンネルはいつ開業しましたか", "味噌の原料は何ですか", "味噌の原料は何ですか"),
         ("青函トンネルはいつ開業しましたか", "みそはなにからつくられますか", "みそはなにからつくられますか"),
         ("青函トンネルはいつ開業しましたか", "うどんはどこのたべものですか", "うどんはどこのたべものですか"),
+        ("青函トンネルはいつ開業しましたか", "ながさはどれくらいですか", "青函トンネル: ながさはどれくらいですか"),
+        ("青函トンネルはいつ開業しましたか", "なんのためにできましたか", "青函トンネル: なんのためにできましたか"),
+        ("みそはなにからつくられますか", "どこでつくられますか", "みそ: どこでつくられますか"),
         ("味噌の原料は何ですか", "ﾄﾝﾈﾙの長さは？", "ﾄﾝﾈﾙの長さは？"),
         ("How long is the Seikan Tunnel?\nOK", "And when was it opened?", "Seikan Tunnel: And when was it opened?"),
         ("How long is the Seikan Tunnel?\nTranslate that to German", "Is it deep?", "Seikan Tunnel: Is it deep?"),
@@ -79,6 +82,7 @@ def test_a_question_in_hiragana_or_about_an_acronym_is_one(message: str, kind: s
     ("message", "reply", "sentence"),
     [
         ("How deep is the Channel Tunnel?", "How deep is the Seikan Tunnel?", "How deep is the Channel Tunnel?"),
+        ("How long is the Channel Tunnel?", "NO QUERY", "How long is the Channel Tunnel?"),
         ("How deep is it?", "<think>It?</think>How deep is the Seikan Tunnel?", "How deep is the Seikan Tunnel?"),
         ("How deep is it?", "Sure! Here is it:\nHow deep is the Seikan Tunnel?", "How deep is the Seikan Tunnel?"),
         ("How deep is it?", "**Query:** How deep is the Seikan Tunnel?", "How deep is the Seikan Tunnel?"),
