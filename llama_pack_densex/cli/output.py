@@ -225,6 +225,8 @@ def message_of(error: Exception) -> str | None:
     """What to tell the user of an error; None for one that is not for them, such as a fault of ours."""
     if isinstance(error, OSError) and error.errno == errno.EPIPE:
         return None  # typer ends quietly
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{error.filename}: {error.strerror}"
     if isinstance(error, ValidationError):  # of a parser's or a propositionizer's fields
         wrong = error.errors(include_url=False)[0]
         return ": ".join([*map(str, wrong["loc"]), wrong["msg"].removeprefix("Value error, ")])

@@ -193,7 +193,7 @@ def compact_index(path: str | Path) -> Compaction:
 
 
 def delete_documents(path: str | Path, document_ids: Sequence[str], purge: bool = False) -> None:
-    """Delete documents from an index folder that keeps its nodes itself.
+    """Delete documents from an index folder, without any model.
 
     Args:
         path: The folder.
