@@ -235,10 +235,11 @@ def test_front_matter_is_metadata_and_not_text(tmp_path: Path, encoding: str, en
     assert document.metadata["file_name"] == "a.md"
 
 
-def test_front_matter_is_json(tmp_path: Path) -> None:
-    text = "---\nscore: .nan\nmost: .inf\nmade: 2024-05-01 09:30:00\n---\nRain fell."
+def test_front_matter_is_the_same_json_in_every_process(tmp_path: Path) -> None:
+    text = "---\ntags: !!set {leaf, tea, 湖, 2024-05-01}\nscore: .nan\nmost: .inf\nmade: 2024-05-01 09:30:00\n---\nRain fell."
     (document,) = read_file(write(tmp_path / "a.md", text), "a.md")
-    given = {"score": "NaN", "most": "Infinity", "made": "2024-05-01 09:30:00"}
+    given = {"tags": ["2024-05-01", "leaf", "tea", "湖"], "score": "NaN", "most": "Infinity"}
+    given |= {"made": "2024-05-01 09:30:00"}
     assert given.items() <= document.metadata.items()
 
 

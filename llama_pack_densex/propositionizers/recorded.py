@@ -212,8 +212,16 @@ def _exact_key(text: str, title: str, section: str) -> tuple[str, ...]:
 
 
 def _is_half(line: bytes) -> bool:
-    """Whether a line is what a kill in the middle of a write left of it."""
-    return line.startswith(b"{") and not line.rstrip(b" \r").endswith((b"}", b"\n"))
+    """Whether a line is what a kill in the middle of a write left of it; a mistake in one is somebody's."""
+    if not line.startswith(b"{") or line.endswith(b"\n"):
+        return False
+    try:
+        json.loads(line)
+    except ValueError as error:
+        return not line.rstrip().endswith(b"}") or "Unterminated string" in str(error)
+    except RecursionError:
+        return False
+    return False
 
 
 def _text_in(line: bytes) -> str:

@@ -118,13 +118,17 @@ def _text(file: Path) -> _Parts:
         try:
             if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(found[1])):
                 raise ValueError("it has aliases, of which some lines make gigabytes")
-            metadata = json.loads(json.dumps(yaml.safe_load(found[1]), default=str), parse_constant=str)
+            metadata = json.loads(json.dumps(yaml.safe_load(found[1]), default=_plain), parse_constant=str)
         except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
             logger.warning("%s: its front matter is no YAML (%s) and stays in the text", file, type(error).__name__)
         else:
             if isinstance(metadata, dict) or not found[1].strip():  # else it is text between two rules
                 return [(text[found.end() :], metadata or {})]
     return [(text, {})]
+
+
+def _plain(value: Any) -> Any:
+    return sorted(value, key=str) if isinstance(value, set) else str(value)  # in one order in every process
 
 
 def _csv(file: Path) -> _Parts:
