@@ -236,7 +236,8 @@ def test_front_matter_is_metadata_and_not_text(tmp_path: Path, encoding: str, en
 
 
 def test_front_matter_is_the_same_json_in_every_process(tmp_path: Path) -> None:
-    text = "---\ntags: !!set {leaf, tea, 湖, 2024-05-01}\nscore: .nan\nmost: .inf\nmade: 2024-05-01 09:30:00\n---\nRain fell."
+    made = "tags: !!set {leaf, tea, 湖, 2024-05-01}\nscore: .nan\nmost: .inf\nmade: 2024-05-01 09:30:00"
+    text = f"---\n{made}\n---\nRain fell."
     (document,) = read_file(write(tmp_path / "a.md", text), "a.md")
     given = {"tags": ["2024-05-01", "leaf", "tea", "湖"], "score": "NaN", "most": "Infinity"}
     given |= {"made": "2024-05-01 09:30:00"}

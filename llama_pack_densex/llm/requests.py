@@ -54,12 +54,15 @@ _TOKEN_BURST = 0.5  # seconds' worth of tokens that may go at once: requests dif
 _MEMORY = 60.0  # seconds in which it is counted what a server took: most servers count in minutes
 _AT_MOST = 1.15  # times what it took in the last minute
 _SLOWER, _FASTER = 0.9, 1.02
-_SLOWEST, _AT_LEAST = 0.05, 1 / 16  # requests a second, and a share of the most that it took
-_FIRST_WAIT, _LONGEST_WAIT = 0.5, 8.0  # seconds after a refusal that does not say how long
+_SLOWEST = 0.05  # requests a second
+_FIRST_WAIT, _SHORT_WAIT, _LONGEST_WAIT = 0.5, 8.0, 60.0  # seconds after a refusal that does not say how long
 # Refusals are by a limit, and not by chance, where they are a larger share of those that came back last, or so many in
-# a row.
-_BY_CHANCE, _LATELY, _HARDLY_BY_CHANCE = 0.2, 128, 5
-_PATIENCE = 16  # times the requests in flight: after so many that were taken, more at a time are tried
+# a row that there is hardly such a chance.
+_BY_CHANCE, _LATELY, _HARDLY = 0.2, 128, 1 / 3000
+# Those that meet requests at less than half the pace that the server took over a minute are by chance: so many of them
+# tell its share, and what exceeds that half as much again is a limit. What it takes for one has it trust that less.
+_SLOW, _SLOW_ONES, _MORE, _TRUST = 0.5, 16, 1.5, 0.97
+_PATIENCE = 16  # times the requests in flight: after so many that were taken, one more at a time is tried at the latest
 MOST_WAIT = 900.0
 """Seconds: a server that takes nothing for so long is not waited for."""
 _SPARE = 1.5
@@ -414,7 +417,8 @@ class Limits:
     Where a server refuses, nothing is sent until the moment that it told, or for a growing time if it told none. What
     it took in the last minute then says how fast the next ones go: a little faster with each that is taken, slower with
     each that is refused. No more are in flight than it has proved to take, and one more now and then to try. A refusal
-    among many answers says nothing of a limit, and holds up that request alone.
+    among many answers says nothing of a limit, and holds up that request alone; nor do those that are as many at any
+    pace.
 
     Args:
         max_concurrency: The most requests in flight, at least 1.
@@ -445,10 +449,11 @@ class Limits:
         self._timer: asyncio.TimerHandle | None = None
         self._taken: deque[float] = deque()  # when requests came back that the server had taken
         self._refused: deque[bool] = deque(maxlen=_LATELY)  # whether it had refused those that came back
+        self._refused_slow: deque[bool] = deque(maxlen=_SLOW_ONES)  # the same of those that left slowly
+        self._by_chance, self._most = _BY_CHANCE, 0.0  # a share; the most that it took in a minute, a second
         self._rate = math.inf  # requests a second, as far as the server's refusals tell
         self._since = self._last_taken = math.inf  # the first from when the first request left
-        self._proven = self._quiet = self._refused_in_a_row = 0
-        self._slowest = _SLOWEST
+        self._quiet, self._patience, self._proven, self._refused_in_a_row = 0, 1, 0, 0
 
     @property
     def is_waited_for(self) -> bool:
@@ -511,13 +516,12 @@ class Limits:
         if used_tokens is not None:
             self._tokens_paid_until += self._seconds(used_tokens) - self._seconds(sent.tokens)
         self._refused.append(refused)
-        now = asyncio.get_running_loop().time()
-        while self._taken and self._taken[0] < now - _MEMORY:
-            self._taken.popleft()
+        if sent.is_slow:
+            self._refused_slow.append(refused)
         if taken:
-            self._note_taken(sent, now)
+            self._note_taken(sent)
         elif refused:
-            self._note_refused(sent, wait, now)
+            self._note_refused(sent, wait)
         asyncio.get_running_loop().call_soon(self._admit)  # when it is known what this means for the run
 
     def _admit(self) -> None:
@@ -543,6 +547,7 @@ class Limits:
         sent.departed = now
         self._in_flight.add(sent)
         sent.in_flight = len(self._in_flight)
+        sent.is_slow = self._rate < _SLOW * self._most
         self._since = min(self._since, now)
         self._last_taken = min(self._last_taken, now)
         self._next = max(self._next, now - _LATE) + max(self._interval, 1 / self._rate)
@@ -552,32 +557,49 @@ class Limits:
         """How long the server needs to allow so many tokens; a minute's allowance at most is counted."""
         return min(tokens, self._tokens_a_minute) * 60 / (self._tokens_a_minute * _USED)
 
-    def _note_taken(self, sent: Sent, now: float) -> None:
+    def _note_taken(self, sent: Sent) -> None:
+        now = asyncio.get_running_loop().time()
         self._refused_in_a_row, self._last_taken = 0, now
         self._rate *= _FASTER
         self._taken.append(now)
+        while self._taken[0] < now - _MEMORY:
+            self._taken.popleft()
+        self._most = max(self._most, len(self._taken) / _MEMORY)
         at_once = min(sent.in_flight, len(self._in_flight) + 1)  # some may have come back before the server had it
-        self._proven = max(self._proven, at_once)
+        if at_once > self._proven:
+            self._proven, self._patience = at_once, 1
         self._quiet += 1
-        if self._quiet >= _PATIENCE * self._concurrency:
+        if self._proven >= self._concurrency < self._maximum and self._quiet >= self._patience * self._concurrency:
             self._concurrency = min(self._maximum, self._concurrency + max(1, self._concurrency // 4))
             self._quiet = 0
 
-    def _note_refused(self, sent: Sent, wait: float, now: float) -> None:
-        if sent.in_flight > max(self._proven, len(self._in_flight)):
-            self._concurrency, self._quiet = max(1, self._proven, len(self._in_flight)), 0
+    def _note_refused(self, sent: Sent, wait: float) -> None:
+        now = asyncio.get_running_loop().time()
         lately = list(self._refused)
-        if not all(lately[-_HARDLY_BY_CHANCE:]) and sum(lately) < _BY_CHANCE * len(lately):
-            return  # one now and then waits alone: if all did, they would come to a standstill
+        if sent.in_flight > max(self._proven, len(self._in_flight)):
+            self._concurrency = max(1, self._proven, len(self._in_flight))
+            self._patience, self._quiet = min(2 * self._patience, _PATIENCE), 0
+        if len(slow := self._refused_slow) == _SLOW_ONES and not all(slow):
+            self._by_chance = max(self._by_chance, min(_MORE * sum(slow) / len(slow), 0.9))
+            self._rate, self._most = math.inf, len(self._taken) / _MEMORY
+            slow.clear()
+        in_a_row = math.ceil(math.log(_HARDLY) / math.log(self._by_chance))
+        if not all(lately[-in_a_row:]) and sum(lately) < self._by_chance * len(lately):
+            return  # one now and then, at whatever pace, waits alone: if all did, they would come to a standstill
         if sent.departed >= self._adjusted:  # else it left before the last refusal was known, and says nothing new
             self._adjusted = now
+            self._by_chance = max(_BY_CHANCE, _TRUST * self._by_chance)
             self._refused_in_a_row += 1
-            seconds = min(max(now - self._since, 1.0), _MEMORY)
-            self._slowest = max(self._slowest, _AT_LEAST * len(self._taken) / max(seconds, 10))
-            taken = (len(self._taken) + len(self._in_flight) + 1) / seconds
-            self._rate = max(self._slowest, _SLOWER * min(self._rate, _AT_MOST * taken))
-            wait = wait or min(_FIRST_WAIT * 2 ** (self._refused_in_a_row - 1), _LONGEST_WAIT)
-        self._not_before = max(self._not_before, now + wait)
+            if all(lately[-2:]):  # else the pace is not far from what the server takes
+                taken = (len(self._taken) + len(self._in_flight) + 1) / min(max(now - self._since, 1.0), _MEMORY)
+                self._rate = min(self._rate, _AT_MOST * taken)
+            self._rate = max(_SLOWEST, _SLOWER * self._rate)
+            longest = _SHORT_WAIT if now - self._last_taken < _MEMORY else _LONGEST_WAIT  # a minute's limit ends soon
+            told_none = min(_FIRST_WAIT * 2 ** (self._refused_in_a_row - 1), longest)
+            self._not_before = max(self._not_before, now + (wait or told_none))
+            self._next = max(self._next, self._not_before)
+        elif wait:
+            self._not_before = max(self._not_before, now + wait)
 
 
 @dataclass(eq=False)
@@ -589,12 +611,14 @@ class Sent:
         departure: Done when it may go.
         departed: When that was.
         in_flight: How many it made with those that were on their way.
+        is_slow: Whether it left at a pace at which no limit should refuse it.
     """
 
     tokens: int
     departure: asyncio.Future[None]
     departed: float = math.inf
     in_flight: int = 0
+    is_slow: bool = False
 
 
 # What they may use

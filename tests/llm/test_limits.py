@@ -146,6 +146,17 @@ def test_refusals_by_chance_hold_up_those_alone_that_they_meet(
     assert seconds <= 1.5 * count / concurrency + 2 * wait  # a second each; the first and the last wait may be for all
 
 
+@pytest.mark.parametrize("share", [0.25, 0.5])
+@pytest.mark.parametrize(("count", "concurrency"), [(400, 8), (4000, 64)])
+def test_refusals_by_chance_that_are_many_do_not_bring_all_to_a_standstill(
+    count: int, concurrency: int, share: float
+) -> None:
+    server = Server(Chance(share, 1.0), lambda chance: 1.0, "alone")
+    made, seconds = ask(server, count, concurrency)
+    assert all(isinstance(one, Reply) for one in made)
+    assert seconds <= 50 * count / concurrency  # 3 to 12 of these; 20 to 2,000 where they were taken for a limit
+
+
 def test_a_time_of_refusals_does_not_slow_down_all_that_comes_after_it() -> None:
     class Overloaded(Chance):
         """Refuses half of what comes, for two minutes."""
