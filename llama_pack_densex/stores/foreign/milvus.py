@@ -44,7 +44,7 @@ class MilvusNodes(StoreAlone):
         self._upserting = store.model_copy(update={"upsert_mode": True})
         columns = store.text_key, store.doc_id_field, store.embedding_field, store.sparse_embedding_field
         self.taken_keys = frozenset(columns)
-        self._whole = [*LEADS_TO, CONTENT_KEY, "_node_type", store.text_key]
+        self._whole = [*LEADS_TO, HEAD_KEY, CONTENT_KEY, "_node_type", store.text_key]
 
     def _describe(self) -> tuple[int | None, str]:
         self._client.load_collection(self._collection)
