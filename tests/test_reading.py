@@ -475,6 +475,13 @@ def test_text_in_an_old_encoding_of_another_country_is_read(text: str, encoding:
     assert decode(text.encode(encoding)) == text
 
 
+def test_powers_and_notes_of_a_page_are_no_digits_of_the_number_before_them(tmp_path: Path) -> None:
+    page = (
+        "<p>10<sup>6</sup> m<sup>2</sup> of <b>1998</b><sup><a>2</a></sup>, the 1<sup>st</sup>.<a><sup>1</sup></a> No."
+    )
+    assert html(tmp_path, page) == "10^6 m2 of 1998[2], the 1st.[1] No.\n"
+
+
 @pytest.mark.parametrize(
     ("label", "encoding", "text"),
     [
@@ -560,6 +567,16 @@ def test_of_readings_above_kanji_and_of_fields_in_a_word_file_the_text_is_read(t
     assert read_file(file, "a.docx")[0].text == "函館の港。表2\n"
 
 
+def test_of_powers_and_fractions_in_a_word_file_the_numbers_stay_what_they_are(tmp_path: Path) -> None:
+    pytest.importorskip("mammoth")
+    raised = '<w:r><w:t>10</w:t></w:r><w:r><w:rPr><w:vertAlign w:val="superscript"/></w:rPr><w:t>6</w:t></w:r>'
+    two, x = (f'<m:r><m:rPr><m:sty m:val="p"/></m:rPr><m:t xml:space="preserve">{one}</m:t></m:r>' for one in "2x")
+    power = f"<m:sSup><m:sSupPr/><m:e>{x}</m:e><m:sup>{two}</m:sup></m:sSup>"
+    equation = f"<m:oMath><m:f><m:num>{power}</m:num><m:den>{two}</m:den></m:f></m:oMath>"
+    file = word_file(tmp_path / "a.docx", f'<w:p xmlns:m="m">{raised}<w:r><w:t> litres of </w:t></w:r>{equation}</w:p>')
+    assert read_file(file, "a.docx")[0].text == "10^6 litres of x^2/2\n"
+
+
 def test_what_a_merged_cell_of_a_word_file_says_each_of_its_rows_says(tmp_path: Path) -> None:
     pytest.importorskip("mammoth")
     begun, on = '<w:tcPr><w:vMerge w:val="restart"/></w:tcPr>', "<w:tcPr><w:vMerge/></w:tcPr>"
@@ -617,9 +634,9 @@ def test_a_mail_is_its_text_with_subject_sender_and_date(tmp_path: Path) -> None
 
 def test_subtitles_are_what_is_said(tmp_path: Path) -> None:
     cues = "1\n00:00:01,000 --> 00:00:04,200\nWelcome to Karsted\nLighthouse.\n\n"
-    cues += "2\n00:00:04,500 --> 00:00:09,000\n<i>It was built in 1874.</i>\n"
+    cues += "2\n00:00:04,500 --> 00:00:09,000\n<i>It was built in</i>\n1874\n"
     (read,) = read_file(write(tmp_path / "talk.srt", cues), "talk.srt")
-    assert read.text == "Welcome to Karsted\nLighthouse.\nIt was built in 1874."
+    assert read.text == "Welcome to Karsted\nLighthouse.\nIt was built in\n1874"
     cues = "WEBVTT\n\n00:01.000 --> 00:04.000 align:start\n<v 案内係>この塔は\n1871年に点灯しました。\n"
     (read,) = read_file(write(tmp_path / "字幕.vtt", cues.replace("\n", "\r\n")), "字幕.vtt")
     assert read.text == "案内係: この塔は\n1871年に点灯しました。"

@@ -41,6 +41,10 @@ def html_to_text(html: str) -> tuple[str, str]:
     for tag in soup.select(", ".join(_DROPPED)):
         tag.extract()
     _drop_menus(soup)
+    for tag in soup.find_all("sup"):  # a power, or the mark of a note
+        text, is_note = tag.get_text(), tag.a or not (tag.previous_sibling or tag.next_sibling)
+        if re.fullmatch(r"[-−]?\d+", text) and (is_note or re.search(r"\d\Z", tag.find_previous(string=True) or "")):
+            tag.string = f"[{text}]" if is_note else f"^{text}"
     ready: list[str] = []
 
     def put(tag: Tag, block: str) -> None:
@@ -119,7 +123,7 @@ def _blocks(text: str, ready: list[str]) -> Iterator[str]:
 def _joined(blocks: Iterable[str]) -> str:
     text = ""
     for block in filter(None, blocks):
-        tight = _is_item(block) and _is_item(text.rsplit("\n", 1)[-1])
+        tight = all(re.match(r" *(?:-|-?\d+\.) ", one) for one in (block, text.rsplit("\n", 1)[-1]))
         text += ("\n" if tight else "\n\n") + block if text else block
     return text + "\n" if text else ""
 
@@ -157,7 +161,3 @@ def _flat(tag: Tag) -> str:
 def _span(cell: Tag, attribute: str) -> int:
     value = str(cell.get(attribute, "1"))
     return min(max(int(value), 1), _MAX_SPAN) if value.isdecimal() else 1
-
-
-def _is_item(block: str) -> bool:
-    return bool(re.match(r" *(?:-|-?\d+\.) ", block))

@@ -262,7 +262,8 @@ def _book(file: Path) -> _Parts:
 # Headings beside those that Mammoth knows, and tables of contents, which are left out.
 _STYLES = "p[style-name='Title'] => h1:fresh\np[style-name^='toc '] => !\np[style-name='table of figures'] => !"
 # Readings above kanji, and the marks of elements that Mammoth would leave out together with the text in them.
-_UNKNOWN = re.compile(rb"(?s)<w:rt>(?:(?!<w:rt>).)*?</w:rt>|</?w:(?:ruby|rubyBase|fldSimple|bdo|dir)\b[^>]*>")
+_UNKNOWN = re.compile(rb"(?s)<w:rt>(?:(?!<w:rt>).)*?</w:rt>|</?(?:w:(?:ruby|rubyBase|fldSimple|bdo|dir)\b|m:)[^>]*>")
+_RUN = b"<w:r><w:t>%b</w:t></w:r>"
 # The marks of notes, and those of links, which tell menus in a page of the web.
 _NOTE_OR_LINK = re.compile(r'<a href="#(?:foot|end)note-[^>]*>[^<]*</a>|</?a\b[^>]*>')
 
@@ -277,7 +278,9 @@ def _word(file: Path) -> _Parts:
     with ZipFile(file) as archive, ZipFile(mended, "w") as copy:
         parts = {name: archive.read(name) for name in archive.namelist() if name.endswith((".xml", ".rels"))}
         for name, part in parts.items():
-            copy.writestr(name, _UNKNOWN.sub(b"", part))
+            # equations as text, in which powers and fractions can still be told
+            part = part.replace(b"<m:sup>", _RUN % b"^").replace(b"<m:den>", _RUN % b"/")
+            copy.writestr(name, _UNKNOWN.sub(b"", re.sub(rb"<(/?)m:([rt])(?=[ >])", rb"<\1w:\2", part)))
     html = mammoth.convert_to_html(mended, style_map=_STYLES, convert_image=lambda image: []).value
     about = fromstring(parts.get("docProps/core.xml", b"<none/>"))
     text = html_to_text(_NOTE_OR_LINK.sub("", html).replace("ol>", "ul>"))[1]
@@ -339,7 +342,7 @@ def _mail(file: Path) -> _Parts:
 def _subtitles(file: Path) -> _Parts:
     """What is said, and by whom where that is told, in lines without the times."""
     text = re.sub(r"<v[.\w]* ([^<>]*)>", r"\1: ", _decoded(file, _bytes(file)))
-    lines = re.sub(r"(?m)<[^<>]*>|^(?:\d+|WEBVTT.*|.* --> .*)$", "", text).splitlines()
+    lines = re.sub(r"(?m)<[^<>]*>|^(?:WEBVTT.*|(?:\d+\s*\n)?.* --> .*)$", "", text).splitlines()
     return [("\n".join(filter(None, lines)), {})]
 
 
