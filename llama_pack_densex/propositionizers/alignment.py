@@ -213,9 +213,9 @@ def _states(passage: str, region: Region) -> bool:
 
 _LIST_NUMBER = re.compile(r"\W*\d{1,3}[.)．）]\s")
 _NUMBER = re.compile(r"(?<![A-Za-zＡ-Ｚａ-ｚ\d\[])\d+(?:[.,:．，：]\d+)*")
-_NAMES = {
+_NAMES = {  # in Japanese, what follows a number is its unit
     "en": re.compile(r"(?!(?:[DMJS]r|Mrs|Ms|Prof|Inc|Ltd|Co|Corp)\b)[A-Z][a-zA-ZÀ-ɏ]+"),
-    "ja": re.compile(r"[ァ-ヺー]{3,}|[A-Za-zＡ-Ｚａ-ｚ]{2,}"),
+    "ja": re.compile(r"(?<![\dァ-ヺーA-Za-zＡ-Ｚａ-ｚ])(?:[ァ-ヺー]{3,}|[A-Za-zＡ-Ｚａ-ｚ]{2,})"),
 }
 _WITHIN = re.compile(r"[\w,;][ -]$")  # what is before a word that is not the first of a sentence or quotation
 

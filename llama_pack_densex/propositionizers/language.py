@@ -49,7 +49,7 @@ _VARIANT = re.compile(
 _USUAL = dict(zip(_OLD[::2] + "øłđðħŧıæœþ", [*_OLD[1::2], *"olddhti", "ae", "oe", "th"], strict=True))
 _TOKEN = re.compile(rf"[{CJK}]+|[{_PHRASED}]+|[^\W_{CJK}{_PHRASED}]+(?:[{_MARKS}]+[^\W_{CJK}{_PHRASED}]*)*")
 _HIRAGANA = re.compile("[ぁ-ゖゝ-ゟ]")
-_IS_CJK = re.compile(f"[{CJK}]")
+IS_CJK = re.compile(f"[{CJK}]")
 _IS_PAIRED = re.compile(f"[{CJK}{_PHRASED}]")
 # The prolonged sound mark stands in hiragana words too, where it begins no katakana word. Longer runs of Han are
 # clauses in Chinese.
@@ -160,11 +160,6 @@ def sendable(text: str) -> str:
 def has_letters(text: str) -> bool:
     """Whether a text has a letter in any script: numbers and signs alone can be said in no other words."""
     return any(map(str.isalpha, text))
-
-
-def is_cjk(character: str) -> bool:
-    """Whether a character belongs to a script whose words are not searched as such."""
-    return _IS_CJK.match(character) is not None
 
 
 @lru_cache(maxsize=100_000)

@@ -107,7 +107,7 @@ _MARKER = re.compile(
     r"(?:(?:[^\W\d_]{1,12} ?)?[0-9０-９]{1,3}(?:\.[0-9]{1,3}){0,4}|[^\W\d_]|[ivx]{1,5}|[IVX]{1,5})[)）]?\s*"
 )
 # What cannot begin a Japanese or Chinese sentence: after it, "！" or "。" was a part of a name ("ラブライブ！を").
-_NEVER_FIRST = re.compile(r"[、，,：:；;・ー々～〜]|を|という|といった|との|への|での")
+_NEVER_FIRST = re.compile(r"[、，,：:；;・ー々～〜]|を|と(?:いう|いった|思|言|聞|叫|考え|問|述べ|話|の)|への|での")
 # What goes on after a quotation that ends in a full stop: a particle, but not a word that begins like one.
 _AFTER_QUOTATION = re.compile(
     r"[、，,：:；;・ー～〜…。]|と(?!ても|ころ|にかく|もかく|もに|ある|うとう|つぜん|きに|きどき)|って|など|なんて|を|だ(?!が|け|か)|です"
@@ -604,7 +604,7 @@ def _goes_on(above: _Line, below: _Line, margin: int, is_prose: bool) -> bool:
         is_full = width + slack >= margin and width >= (36 if is_prose else 60)
         # the letters of a page are not equally wide; hiragana seldom begin what is new
         is_full = is_full or (is_prose and width >= 36 and share >= (0.5 if _HIRAGANA.match(below.text) else 0.75))
-        return (is_full and width <= _WIDEST_WRAP) or (above.text[-1] in "、，をはがにのと" and width >= 30)
+        return (is_full and width <= _WIDEST_WRAP) or above.text[-1] in "、，を" + "はがにのと" * (width >= 30)
     word = re.match(r"\S{1,30}", below.text)
     reach = width + 1 + (_width(word[0]) if word else 0)
     is_full = is_prose and 34 <= width <= _WIDEST_WRAP and reach > 0.85 * margin

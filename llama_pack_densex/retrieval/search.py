@@ -15,7 +15,7 @@ from llama_index.core.callbacks import CallbackManager
 from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index.core.vector_stores.types import MetadataFilters, VectorStoreQuery
 
-from llama_pack_densex.propositionizers.language import is_cjk, sendable, telling_words, tokenize
+from llama_pack_densex.propositionizers.language import IS_CJK, sendable, telling_words, tokenize
 from llama_pack_densex.retrieval.hits import MIN_FETCH, PassageHit, SearchResult, collapse
 from llama_pack_densex.retrieval.trust import LanguageTrust, trust_in
 from llama_pack_densex.stores.filters import Passing
@@ -324,7 +324,7 @@ def find_by_words(
     """
     asked = words.tokens(question)
     asked = [token for token in asked if token not in _ASKING] or asked
-    lone = {token for token in asked if words.pairs and len(token) == 1 and is_cjk(token)}
+    lone = {token for token in asked if words.pairs and len(token) == 1 and IS_CJK.match(token)}
     others = [token for token in asked if token not in lone]
     best, more = _best(now, asked, k, passing)
     there = _words_of(now, best[:1])  # read while the units are searched

@@ -165,6 +165,7 @@ def test_what_no_sentence_says_aligns_nowhere() -> None:
             [],
             id="what states nothing or is a table",
         ),
+        pytest.param("塔の高さは30メートルだ。", ["塔の高さは30mだ。"], [], id="a unit in other letters"),
         pytest.param("It burned in 1914–18.", ["It burned from 1914 to 1918."], [], id="a shortened year"),
         pytest.param("Rain fell.", [], ["Rain fell."], id="no propositions"),
         pytest.param("", [], [], id="nothing"),

@@ -115,6 +115,7 @@ JAPANESE = {
     "dots in the middle": "それは……わからない。|でも・・・いい。|え...何。",
     "dots before the full stop": "そうか……。|わかった・・・。|うん。",
     "a name with an exclamation mark": "ラブライブ！を見た。|次も見た。",
+    "a question that is thought": "本当に要るのか？と思う。|要る！と叫んだ。|なぜ？|とても高い。",
     "an emoji after the mark": "楽しい！😊|また来る。",
     "full-width space after the mark": "え！？　|本当に？　|うん。",
     "Latin words": "使うのは Python 3.12 です。|pip で入れる。",
@@ -184,6 +185,7 @@ LINES = {
         "事だけは記憶している。"
     ),
     "a Japanese wrap after a comma": "昨日の夜は雨が降っていたので、家の中で、\n本を読んでいた。",
+    "a short Japanese line after a comma": "資料の件ですが、\n明日お送りします。|東京を\n通る。",
     "short Japanese lines": "古池や\n|蛙飛びこむ\n|水の音",
     "Japanese fields": "名前：山田太郎\n|住所：東京都千代田区",
     "a Japanese title above prose": "第一章　猫について\n|猫は日本でもっとも多く飼われている動物の一つである。",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_pack_densex.propositionizers.language import is_cjk, tokenize
+from llama_pack_densex.propositionizers.language import IS_CJK, tokenize
 from llama_pack_densex.stores.words import Words
 
 
@@ -85,8 +85,8 @@ def test_case_and_width_do_not_count(text: str) -> None:
 
 
 def test_scripts_are_told_apart_by_their_characters() -> None:
-    assert all(is_cjk(character) for character in "東々〇あゝんアーヵㇰ가힣𠮷豈")
-    assert not any(is_cjk(character) for character in "aé1Жक。・ \ud800\ue000")
+    assert all(IS_CJK.match(character) for character in "東々〇あゝんアーヵㇰ가힣𠮷豈")
+    assert not any(IS_CJK.match(character) for character in "aé1Жक。・ \ud800\ue000")
 
 
 def test_a_function_is_a_tokenizer_with_its_qualified_name() -> None:
