@@ -314,13 +314,14 @@ def _read(path: Path, documents: Path | None, split: str, language: str, *, alon
             f"{path}: its questions are in {' and '.join(said)}: say which are meant (language=, --language)"
         )
     language = language or "".join(said)
-    meant = [record for record, one in zip(asked, _languages(asked), strict=True) if one in ("", language)]
+    numbered = list(enumerate(asked, 1))  # in the file, whatever is left out of it
+    meant = [each for each, one in zip(numbered, _languages(asked), strict=True) if one in ("", language)]
     if said and not meant:
         raise DatasetError(f"{path}: there are no questions in {language!r}; there are some in {', '.join(said)}")
-    meant = meant or asked
+    meant = meant or numbered
     if documents is not None and documents.is_file():
         return replace(_read_dpr(meant, documents), language=language)
-    questions = [_own_question(record, number) for number, record in enumerate(meant, 1)]
+    questions = [_own_question(record, number) for number, record in meant]
     if alone:
         return EvaluationSet(language=language, questions=questions)
     texts = _documents_named(path, asked) if documents is None else _documents_in(documents)
@@ -443,7 +444,7 @@ def _read_jqara(records: Iterable[Record]) -> EvaluationSet:
     return found
 
 
-def _read_dpr(records: Iterable[Record], corpus: Path) -> EvaluationSet:
+def _read_dpr(numbered: Iterable[tuple[int, Record]], corpus: Path) -> EvaluationSet:
     """Questions over a corpus, as DPR, NQ-open and EntityQuestions have them.
 
     The corpus is a TSV file such as DPR's psgs_w100.tsv, with the columns `id`, `text` and `title`; JSONL with these
@@ -457,7 +458,7 @@ def _read_dpr(records: Iterable[Record], corpus: Path) -> EvaluationSet:
     for name, article in groupby(passages, key=lambda passage: passage[1] or passage[0]):
         ids, titles, texts = zip(*article, strict=True)
         places |= zip(ids, found.add_article(name, titles[0], texts, " "), strict=True)
-    for number, record in enumerate(records, 1):
+    for number, record in numbered:
         answers = record.answers()
         if not answers:
             raise record.error("'answers' is missing or has no text in it")

@@ -280,6 +280,9 @@ class TestOwnQuestions:
     def test_a_question_needs_an_answer_or_a_document(self, folder: Path, tmp_path: Path) -> None:
         with pytest.raises(DatasetError, match="question 1: expected 'answers', 'document', or both"):
             read_dataset(_write(tmp_path / "q.jsonl", [{"question": "What?"}]), folder)
+        asked = [{"question": "灯りは何色か。", "answers": ["赤"]}, {"question": "What?"}]
+        with pytest.raises(DatasetError, match="question 2: expected"):  # in the file, not of its language
+            read_dataset(_write(tmp_path / "two.jsonl", asked), folder, language="en")
 
     def test_a_folder_without_documents_is_an_error(self, tmp_path: Path) -> None:
         file = _write(tmp_path / "q.jsonl", [{"question": "What?", "answers": ["x"]}])
