@@ -14,8 +14,8 @@ from llama_pack_densex.answering.synthesizer import Asked, SourcedSynthesizer
 from llama_pack_densex.propositionizers.base import Passage
 from llama_pack_densex.propositionizers.checks import check_propositions
 from llama_pack_densex.propositionizers.language import detect_language, on_one_line, telling_words, tokenize
-from llama_pack_densex.propositionizers.sentences import find_regions, segment
-from llama_pack_densex.retrieval.context import Fact, PropositionContextPostprocessor, count_words, rank_facts
+from llama_pack_densex.propositionizers.sentences import find_regions, passage_sentences, segment, sentence_spans
+from llama_pack_densex.retrieval.context import Fact, count_words, rank_facts
 from llama_pack_densex.retrieval.hits import MatchedUnit
 from llama_pack_densex.retrieval.trust import LanguageTrust, trust_in
 
@@ -109,7 +109,7 @@ def extract(question: str, nodes: Sequence[NodeWithScore], words: int = ANSWER_W
     facts, asked = rank_facts(nodes), dict.fromkeys(telling_words(tokenize(question)), 1.0)
     stating = [fact for fact in facts if not _states_nothing(fact.unit.text)]
     least = share_held(asked, stating[0].unit.text) if stating else 0.0
-    ranked = [*_below_leads(asked, nodes, least), *stating] or facts
+    ranked = [*_below_leads(asked, nodes, least), *stating] or facts or _stated(nodes[:1])
     for fact in ranked:
         length, best = count_words(fact.unit.text), ranked[0]
         is_listed = fact.unit.score >= _AS_GOOD * best.unit.score and _is_alike(fact, best)
@@ -119,10 +119,6 @@ def extract(question: str, nodes: Sequence[NodeWithScore], words: int = ANSWER_W
             chosen.append(fact)
             taken += length
             paragraphs.setdefault(fact.source.node.node_id, []).append(fact)
-    if not paragraphs and nodes:
-        shortened = PropositionContextPostprocessor(mode="passages", budget=words).postprocess_nodes([nodes[0]])
-        first = [*shortened, nodes[0]][0]
-        return f"{without_footnotes(first.node.get_content()).strip()}[^1]"
     return "\n\n".join(_paragraph(facts, numbers[node_id]) for node_id, facts in paragraphs.items())
 
 
@@ -139,7 +135,7 @@ def _below_leads(asked: Mapping[str, float], nodes: Sequence[NodeWithScore], lea
     """
     found: list[Fact] = []
     for source in nodes:
-        text, offset = source.node.get_content(), getattr(source.node, "start_char_idx", None) or 0
+        text = source.node.get_content()
         parts = [(one, text[one.start : one.end]) for one in segment(text)]
         leads = [place for place, (one, said) in enumerate(parts) if one.kind == "heading" or _states_nothing(said)]
         for place, after in pairwise([*leads, len(parts)]):
@@ -149,13 +145,20 @@ def _below_leads(asked: Mapping[str, float], nodes: Sequence[NodeWithScore], lea
                 continue
             if _NUMBERED.match(lead) and _NUMBERED.match(below[0][1]):
                 continue
-            start, end = below[0][0].start, below[0][0].end
-            for one, _ in below[1:]:
-                end = one.end if count_words(text[start : one.end]) <= ANSWER_WORDS else end
-            span = offset + start, offset + end
-            unit = MatchedUnit(source.node.node_id, text[start:end], share, "sentence", "", span=span)
-            found.append(Fact(unit, source))
+            found += [_fact(source, said, one.start, share) for one, said in below if any(map(str.isalnum, said))]
     return sorted(found, key=lambda fact: -fact.unit.score)
+
+
+def _stated(nodes: Sequence[NodeWithScore]) -> list[Fact]:
+    """The sentences of nodes that no proposition found."""
+    texts = [(source, source.node.get_content()) for source in nodes]
+    return [_fact(source, said, text.find(said), 0.0) for source, text in texts for said in passage_sentences(text)]
+
+
+def _fact(source: NodeWithScore, said: str, start: int, score: float) -> Fact:
+    """A sentence of a node's text as a unit that found it."""
+    start += getattr(source.node, "start_char_idx", None) or 0
+    return Fact(MatchedUnit(source.node.node_id, said, score, "sentence", "", span=(start, start + len(said))), source)
 
 
 def _states_nothing(text: str) -> bool:
@@ -171,7 +174,9 @@ def _paragraph(facts: Sequence[Fact], number: int) -> str:
     is_japanese = detect_language(texts[0]) == "ja"
     remark = UNVERIFIED["ja" if is_japanese else "en"]
     quoted = [
-        f"{text}{remark if fact.unit.unverified else ''}[^{number}]" for text, fact in zip(texts, ordered, strict=True)
+        f"{text[start:end]}{remark if fact.unit.unverified else ''}[^{number}]"
+        for text, fact in zip(texts, ordered, strict=True)
+        for start, end in sentence_spans(text)
     ]
     between = "\n\n" if any("\n" in text for text in texts) else "" if is_japanese else " "  # a table ends at that
     return between.join(quoted)

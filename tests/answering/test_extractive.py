@@ -82,7 +82,7 @@ def test_what_is_quoted_of_two_sentences_is_not_marked() -> None:
     ]
     node = TextNode(text="Karsted has a lighthouse. Its lamp is red.", metadata={"densex_matched": units})
     response = ExtractiveSynthesizer().synthesize("Is the lamp of Karsted red?", [NodeWithScore(node=node, score=1.0)])
-    assert str(response) == "Karsted has a lighthouse. Its lamp is red.[^1]"
+    assert str(response) == "Karsted has a lighthouse.[^1] Its lamp is red.[^1]"
     assert response.metadata["outcome"] == "answered"
 
 
@@ -125,6 +125,23 @@ def test_a_question_in_a_document_is_quoted_with_its_answer(document: str, quest
         [Document(text=document)], proposition_llm="none", query_llm="none", embed_model="none", similarity_top_k=1
     )
     assert answer in without_footnotes(str(pack.run(question)))
+
+
+SCOPE = "# 複合機の使い方\n\n## 紙詰まり\n側面のカバーを開ける。紙を手前に引き抜く。"
+
+
+@pytest.mark.parametrize(
+    ("document", "question"),
+    [
+        (f"{FAQ_JA}\n\n---\n", "送料はいくら？"),  # an answer of several sentences below a question
+        (SCOPE, "複合機"),  # a passage that only its heading found
+    ],
+)
+def test_each_sentence_that_is_quoted_is_supported(document: str, question: str) -> None:
+    pack = DenseXRetrievalPack([Document(text=document)], query_llm="none", embed_model="none", proposition_llm="none")
+    said = pack.run(question).metadata["sentences"]
+    assert len(said) >= 2
+    assert all(one["footnotes"] == [1] and one["supported"] for one in said), said
 
 
 def test_each_table_that_is_quoted_is_a_paragraph() -> None:
