@@ -19,7 +19,7 @@ from jinja2 import StrictUndefined, Template
 from llama_index.core.base.response.schema import AsyncStreamingResponse
 from llama_index.core.llms import ChatMessage
 from llama_index.core.schema import NodeWithScore
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
 from llama_pack_densex.answering.citations import Outcome, Source, placed
 from llama_pack_densex.llm.errors import classify, secrets_in_environment
@@ -62,9 +62,10 @@ class Asked(BaseModel):
     question: Annotated[str, StringConstraints(min_length=1, max_length=MAX_QUESTION, pattern=r"\S")] = Field(
         description="The question, in the language of the documents.", examples=["When was the tower finished?"]
     )
-    top_k: int | None = Field(
-        None, ge=1, le=MAX_TOP_K, strict=True, description="Passages to retrieve; by default the index's number."
-    )
+    # 4.0 is an integer to JSON, 4 to us; true and "4" are none to either
+    top_k: Annotated[
+        int | None, BeforeValidator(lambda k: int(k) if isinstance(k, float) and k.is_integer() else k)
+    ] = Field(None, ge=1, le=MAX_TOP_K, strict=True, description="Passages to retrieve; by default the index's number.")
 
 
 class Message(BaseModel):

@@ -45,8 +45,8 @@ def test_retrieve_gives_passages_with_what_found_them_and_where(
     server: httpx.Client, documents: list[Document]
 ) -> None:
     texts = {document.id_: document.text for document in documents}
-    for question, document in ((QUESTION, "bridges"), ("新幹線はいつ開業した？", "鉄道")):
-        passages = server.post("/retrieve", json={"question": question, "top_k": 1}).json()["passages"]
+    for question, top_k, document in ((QUESTION, 1, "bridges"), ("新幹線はいつ開業した？", 1.0, "鉄道")):
+        passages = server.post("/retrieve", json={"question": question, "top_k": top_k}).json()["passages"]
         assert [passage["document"] for passage in passages] == [document]
         for place in (*passages, *passages[0]["propositions"]):
             assert texts[document][place["start"] : place["end"]] == place["text"]
