@@ -662,6 +662,14 @@ def test_a_document_that_comes_twice_is_there_once_as_it_came_last() -> None:
     assert node_ids(pack) == node_ids(pack_of([Document(id_="a", text="Rain fell. Snow fell.")]))
 
 
+def test_of_a_document_that_comes_twice_the_last_one_counts_at_each_refresh() -> None:
+    given = [Document(id_="a", text="Rain fell. Snow fell."), Document(id_="a", text="Rain fell.")]
+    pack = pack_of(given)
+    for _ in range(2):
+        pack.refresh(given)
+        assert [node.get_content() for node in pack.nodes("passage")] == ["Rain fell."]
+
+
 # progress
 
 

@@ -106,7 +106,8 @@ class DocumentIndexer:
                 for together in [list(group)] if isinstance(document_id, str) else ([one] for one in group):
                     given.update(one.id_ for one in together)
                     taken = self._take(together, there, document_hash) if self._only_changed else ""
-                    if taken and taken in self._there:  # and is not replaced meanwhile by another one of its file
+                    # neither replaced meanwhile by another one of its file, nor to be by an earlier one of its id
+                    if taken and taken in self._there and given[together[0].id_] == 1:
                         self._current.add(taken)
                         for document in together:
                             ids.document_key(document)  # so that another one of equal text gets another id
