@@ -68,7 +68,7 @@ def classify(error: BaseException, secrets: Iterable[str] = (), *, proven: bool 
     advice = ""
     if "quota" in coded or status == 402 or (status in (400, 403, 429) and _BAD_QUOTA.search(words)):
         advice = "The provider's quota is used up: check the plan and the billing, then run again."
-    elif is_refused_key or "key" in coded or (status in (None, 400) and _BAD_KEY.search(words)):
+    elif is_refused_key or "key" in coded or (status in (None, 400, 403) and _BAD_KEY.search(words)):
         advice = "The provider does not accept the API key: check the key (for OpenAI, OPENAI_API_KEY) and its rights."
     elif status == 404 or "model" in coded or (status in (None, 400) and _BAD_MODEL.search(words)):
         advice = "The provider does not know the model or the address: check the LLM's model name and its base URL."
@@ -167,13 +167,17 @@ _CODES = {
 }
 _MEANINGS = {code: meaning for meaning, codes in _CODES.items() for code in codes.split()}
 _BAD_KEY = re.compile(
-    r"(?i)api key not valid|invalid api key|incorrect api key|missing credentials|illegal header value"
-    r"|no api[- _]?key|api[_ ]key[^.]{0,40} must be set"
+    r"(?i)api key (?:not valid|expired)|invalid api key|incorrect api key|missing credentials|illegal header value"
+    r"|no api[- _]?key|api[_ ]key[^.]{0,40} (?:must be set|reported as leaked)|been denied access"
+    r"|(?:account|organization|consumer)\b[^.]{0,80} (?:suspended|disabled|restricted|deactivated)"
 )
 _BAD_MODEL = re.compile(
     r"(?i)unknown model|invalid model|no such model|model[^.]{0,80}(?:does not exist|not found|not supported)"
 )
-_BAD_QUOTA = re.compile(r"(?i)credit balance is too low|insufficient (?:balance|credits?|quota)")
+_BAD_QUOTA = re.compile(
+    r"(?i)credit balance is too low|insufficient (?:balance|credits?|quota)|(?:key limit|budget has been) exceeded"
+    r"|reached your specified api usage limits"
+)
 _FILTERED = re.compile(r"(?i)content[_ ](?:filter|policy|management)|moderation|flagged|safety (?:system|filter)")
 _TOO_LONG = re.compile(
     r"(?i)context[_ ](?:length|window|size)|maximum context|too many (?:input )?tokens|reduce the length"

@@ -65,9 +65,9 @@ _SLOW, _SLOW_ONES, _MORE, _TRUST = 0.5, 16, 1.5, 0.97
 _PATIENCE = 16  # times the requests in flight: after so many that were taken, one more at a time is tried at the latest
 MOST_WAIT = 900.0
 """Seconds: a server that takes nothing for so long is not waited for."""
-_SPARE = 1.5
+_SPARE, _SPARE_AT_FIRST = 1.5, 20.0
 """Several requests at a time may together exceed a budget by the errors of all of their estimates: near its end they go
-one by one, so that it is the error of one."""
+one by one, so that it is the error of one. How much a model thinks is not known before its first reply."""
 
 
 @dataclass(frozen=True)
@@ -680,7 +680,8 @@ class Meter:
         """
         with self._lock:
             is_alone = not self._under_way.requests
-            if self._fits(self._under_way + expected, 1.0 if is_alone else _SPARE):
+            spare = _SPARE if self._came_to.requests else _SPARE_AT_FIRST
+            if self._fits(self._under_way + expected, 1.0 if is_alone else spare):
                 self._under_way += expected
                 return True
             if not is_alone and self._fits(expected):

@@ -212,6 +212,35 @@ def test_errors_of_other_providers_are_told_apart_without_importing_them(error: 
 
 
 @pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (400, "API key expired. Please renew the API key."),
+        (403, "Your API key was reported as leaked. Please use another API key."),
+        (403, "Permission denied: Consumer 'projects/17' has been suspended."),
+        (403, "Key limit exceeded (total limit). Manage it in the settings."),
+        (400, "Budget has been exceeded! Current cost: 10.0, Max budget: 10.0"),
+        (429, "Budget has been exceeded! Current cost: 10.0, Max budget: 10.0"),
+        (400, "You have reached your specified API usage limits."),
+        (400, "This organization has been disabled."),
+    ],
+)
+def test_a_key_or_a_quota_that_ends_midway_stops_the_run_at_once(status: int, said: str) -> None:
+    """Or else sentences would stand in for what was asked for meanwhile, and count as done."""
+
+    def respond(body: dict[str, Any]) -> Reply:
+        return Reply(said, status=status) if len(server.requests) > 3 else answer(body)
+
+    answer = held({one.text: [one.text] for one in PASSAGES})
+    with OpenAIServer(respond) as server:
+        asking = propositionizer(server.url, max_concurrency=1)
+        made = []
+        with pytest.raises(PropositionizerError, match="check the"):
+            made.extend(asking.stream(PASSAGES))
+    assert [one.status for one in made] == ["ok"] * len(made)
+    assert len(server.requests) == 4
+
+
+@pytest.mark.parametrize(
     "text",
     [
         f"Incorrect API key provided: {KEY}",
