@@ -691,10 +691,8 @@ class Meter:
     def settle(self, expected: Usage | None, used: Usage | None) -> None:
         """Replace what was set aside for a request by what it used; None where nothing was, or it was not answered."""
         with self._lock:
-            if expected is not None:
-                self._under_way -= expected
-            if used is not None:
-                self.usage += used
+            self._under_way -= expected or NOTHING
+            self.usage += used or NOTHING
             if expected is not None and used is not None:
                 self._expected, self._came_to = self._expected + expected, self._came_to + used
 
