@@ -348,6 +348,8 @@ _MONTH = "(?:January|February|March|April|May|June|July|August|September|October
 _BEFORE = 200  # characters before a sentence, to which "in the same year" points
 _SAME_DATE = re.compile(r"\b(?:same|that|these|those) (?:year|month|day|date)s?\b", re.IGNORECASE)
 _RANGE = re.compile(r"(\d+)[-\u2010-\u2015/~\u301c]\Z")
+# Of a model or version, as "A380"; what counts has its own rules.
+_LABEL = re.compile(rf"(?<![\d.,{_LATIN}])([{_LATIN}]+)\d+")
 _ROUGH = re.compile(rf"({_FIGURES.pattern})\D+")
 _NAMING = re.compile(rf"(?<![{_LATIN}])(?!{_MONTH})([A-Z][{_LATIN}]*) \Z")
 _UNITS = {
@@ -383,6 +385,9 @@ def _ungrounded(text: _Text, context: _Context, said_by: str) -> Iterator[tuple[
             yield shown, f'"{shown}" is not in the passage'
         else:
             yield f"{shown} {unit}", f'"{shown}" is in the passage, but not with "{unit}"'
+    for label in _LABEL.finditer(text.plain):
+        if not _UNIT.fullmatch(label[1]) and _squeeze(label[0]) not in context.squeezed:
+            yield label[0], f'"{_short(label[0])}" is in neither the passage nor its title or section'
     for quotation in _QUOTATION.finditer(text.plain):
         if (said := _squeeze(quotation[0])) not in context.squeezed:
             yield said, f'the quotation "{_short(quotation[0][1:-1])}" is not in the passage'

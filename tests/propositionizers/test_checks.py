@@ -77,6 +77,8 @@ def test_what_the_passage_or_its_title_says_is_grounded(passage: Passage, propos
         (HORSE, "2022年の星霜記念では木村哲也が騎乗した。", "木村哲也"),
         (HORSE, "アオバノカゼは青森県で生まれた。", "青森"),
         (HORSE, "アオバノカゼの英語表記はDo Deuceである。", "Do"),
+        (Passage("The lamp K380 was lit in 1875.", "Karsted"), "The lamp K340 was lit in 1875.", "K340"),
+        (Passage("新型灯台XR500は2024年に点灯した。"), "新型灯台XR300は2024年に点灯した。", "XR300"),
     ],
 )
 def test_what_it_does_not_say_is_named(passage: Passage, proposition: str, named: str) -> None:
