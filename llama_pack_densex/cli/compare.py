@@ -14,7 +14,6 @@ from rich.text import Text
 
 from llama_pack_densex.cli.output import (
     figures,
-    many,
     one_line,
     print_heading,
     print_json,
@@ -22,6 +21,7 @@ from llama_pack_densex.cli.output import (
     progress,
     write,
 )
+from llama_pack_densex.ingestion.progress import many, money
 
 if TYPE_CHECKING:
     from llama_pack_densex.cli.places import IndexPlace
@@ -268,8 +268,6 @@ def _flat(report: Report) -> dict[str, Any]:
 
 def _print_requests(asked: Mapping[str, RequestFigures], only_estimate: bool) -> None:
     """Print what LLMs were, or would be, asked, and what that costs."""
-    from llama_pack_densex.ingestion.progress import money
-
     rows = []
     for role, of_role in asked.items():
         used = of_role.usage

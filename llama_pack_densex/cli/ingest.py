@@ -18,7 +18,6 @@ from rich.text import Text
 from llama_pack_densex.cli.output import (
     figures,
     logged_progress,
-    many,
     one_line,
     plain,
     print_table,
@@ -31,7 +30,7 @@ from llama_pack_densex.cli.places import IndexPlace, PathDocuments
 from llama_pack_densex.cli.results import print_statuses
 from llama_pack_densex.ingestion.batch import ImportReport, RequestFiles, export_requests, import_results, request_files
 from llama_pack_densex.ingestion.estimate import Estimate, asked_llm, estimate
-from llama_pack_densex.ingestion.progress import duration, money
+from llama_pack_densex.ingestion.progress import duration, many, money
 from llama_pack_densex.ingestion.report import DocumentOutcome, IngestionSummary, summary_rows
 from llama_pack_densex.llm.cache import ReplyCache
 from llama_pack_densex.llm.names import OPENAI_MODEL, check_known, named_llm, parse_name

@@ -122,11 +122,6 @@ def figures(title: str = "", style: str = "") -> Column:
     return Column(title, justify="right", style=style, no_wrap=True)
 
 
-def many(number: int, noun: str) -> str:
-    """A number with what it counts."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def wrap(text: str, width: int) -> list[str]:
     """Break text into lines of at most `width` cells; a Chinese, Japanese or Korean character takes two.
 

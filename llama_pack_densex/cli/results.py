@@ -20,7 +20,6 @@ from rich.text import Text
 
 from llama_pack_densex.answering.citations import Source, name_of, placed
 from llama_pack_densex.cli.output import (
-    many,
     one_line,
     plain,
     print_heading,
@@ -36,6 +35,7 @@ from llama_pack_densex.evaluation.datasets import read_questions
 from llama_pack_densex.evaluation.judging import length_until_answer
 from llama_pack_densex.index import upkeep
 from llama_pack_densex.index.indexer import reading_order
+from llama_pack_densex.ingestion.progress import many
 from llama_pack_densex.models import NONE
 from llama_pack_densex.node_parsers.metadata import (
     BOOKKEEPING_KEYS,

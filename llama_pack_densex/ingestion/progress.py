@@ -91,7 +91,7 @@ def _with_logging(live: Live) -> Iterator[None]:
                 handler.setStream(stream)
 
 
-def count(number: int, noun: str) -> str:
+def many(number: int, noun: str) -> str:
     """A number with what it counts, such as "1 passage" and "14,310 passages"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 

@@ -17,7 +17,7 @@ from typing import Literal
 
 from llama_index.core.schema import BaseNode, TextNode
 
-from llama_pack_densex.ingestion.progress import Display, count, duration, money
+from llama_pack_densex.ingestion.progress import Display, duration, many, money
 from llama_pack_densex.llm.cache import open_private
 from llama_pack_densex.llm.errors import message_of, scrub, secrets_in_environment, without_quotes
 from llama_pack_densex.llm.usage import RequestFigures
@@ -292,13 +292,13 @@ class Watch:
     def _made(self) -> Iterator[str]:
         """What was made, and what it took."""
         if self._total > self._done:
-            yield f"{self._done:,}/{count(self._total, 'document')}"
+            yield f"{self._done:,}/{many(self._total, 'document')}"
         elif self._done:
-            yield count(self._done, "document")
-        yield count(self._ready["passages"], "passage")
+            yield many(self._done, "document")
+        yield many(self._ready["passages"], "passage")
         for noun in ("proposition", "fallback"):
             if number := self._ready[f"{noun}s"]:
-                yield count(number, noun)
+                yield many(number, noun)
         if self._used.cache_hits:
             yield f"{self._used.cache_hits:,} from the cache"
         if self._used.usage.total_tokens:
@@ -415,7 +415,7 @@ def summary_rows(summary: IngestionSummary, failed: Sequence[DocumentOutcome] = 
         statuses = _counts(summary.statuses, ("ok", "repaired", "fallback"))
         yield "Passages", f"{summary.passages:,}" + (f": {statuses}" if statuses else "")
         for reason, times in list(summary.fallback_reasons.items())[:_SHOWN_REASONS]:
-            yield "", f"{count(times, 'fallback')}: {reason}"
+            yield "", f"{many(times, 'fallback')}: {reason}"
         yield "Propositions", f"{summary.propositions:,}"
         if summary.findings:
             found = ", ".join(f"{times:,} {kind.replace('_', '-')}" for kind, times in summary.findings.items())
