@@ -28,6 +28,8 @@ NO_SOURCE = {"en": " (no source)", "ja": "（出典なし）"}
 """What is written behind a sentence without a footnote, by language."""
 CUT_OFF = {"en": " (the answer was cut off)", "ja": "（回答は途中で切れています）"}
 """What is written behind an answer that the LLM's limit of tokens cut off, by language."""
+UNVERIFIED = {"en": " (unverified)", "ja": "（未確認）"}
+"""What is written behind a quoted proposition that no sentence of its passage says, by language."""
 
 SUPPORTED = 0.5
 """The share of a sentence's telling words that its sources have to hold."""
@@ -43,7 +45,7 @@ _OTHERS = (
     r"|(?<=[.。!?！？」』])[⁰¹²³⁴-⁹]+(?:[, ]{1,2}[⁰¹²³⁴-⁹]+)*"
 )
 _CITED = re.compile(f"{_FOOTNOTE.pattern}|{_OTHERS}")
-_MARKS = map(re.escape, [*NO_SOURCE.values(), *CUT_OFF.values()])
+_MARKS = map(re.escape, [mark for marks in (NO_SOURCE, CUT_OFF, UNVERIFIED) for mark in marks.values()])
 _BEHIND = re.compile("|".join([_NUMBERS, *_MARKS]))  # what belongs to the sentence before
 _DEFINITION = re.compile(r"\n[ \t]*\[\^\d+\]:[^\n]*")
 _OWN = re.compile(r"\[\^([^\]\n]{0,40})\]")  # a footnote in a document; what takes its place is as long

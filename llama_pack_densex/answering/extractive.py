@@ -9,7 +9,14 @@ from itertools import pairwise
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
-from llama_pack_densex.answering.citations import CitedAnswer, Source, in_language, share_held, without_footnotes
+from llama_pack_densex.answering.citations import (
+    UNVERIFIED,
+    CitedAnswer,
+    Source,
+    in_language,
+    share_held,
+    without_footnotes,
+)
 from llama_pack_densex.answering.synthesizer import Asked, SourcedSynthesizer
 from llama_pack_densex.propositionizers.base import Passage
 from llama_pack_densex.propositionizers.checks import check_propositions
@@ -25,9 +32,6 @@ LIST_WORDS = 100
 """The same with propositions of the first passage that are about as good as the best: they are the items of a list."""
 _AS_GOOD = 0.8  # of the best proposition's score
 _ALIKE = 0.7  # of the words of the shorter one
-
-UNVERIFIED = {"en": " (unverified)", "ja": "（未確認）"}
-"""What is written behind a proposition that no sentence of its passage says, by language."""
 
 LEAST_COVERAGE = 0.34
 """The coverage that an answer takes where nothing was searched by embeddings.

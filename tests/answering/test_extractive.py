@@ -10,7 +10,7 @@ from llama_index.core import Document, SimpleDirectoryReader
 from llama_index.core.schema import NodeWithScore, TextNode
 
 from llama_pack_densex import DenseXRetrievalPack, RecordedPropositionizer
-from llama_pack_densex.answering.citations import NOT_FOUND, without_footnotes
+from llama_pack_densex.answering.citations import NOT_FOUND, UNVERIFIED, without_footnotes
 from llama_pack_densex.answering.extractive import ExtractiveSynthesizer
 from llama_pack_densex.retrieval.context import count_words
 
@@ -84,6 +84,22 @@ def test_what_is_quoted_of_two_sentences_is_not_marked() -> None:
     response = ExtractiveSynthesizer().synthesize("Is the lamp of Karsted red?", [NodeWithScore(node=node, score=1.0)])
     assert str(response) == "Karsted has a lighthouse.[^1] Its lamp is red.[^1]"
     assert response.metadata["outcome"] == "answered"
+
+
+@pytest.mark.parametrize("language", ["en", "ja"])
+def test_the_mark_of_an_unverified_proposition_belongs_to_its_sentence(language: str) -> None:
+    text = {"en": "Karsted has a lighthouse. Its lamp is red.", "ja": "カルステには灯台がある。灯火は赤い。"}[language]
+    first = {"en": "Karsted is a port of the north.", "ja": "カルステは北の港町である。"}[language]
+    about = {"granularity": "proposition", "status": "ok"}
+    second = {"en": "The lamp of Karsted is red.", "ja": "カルステの灯火は赤い。"}[language]
+    units = [
+        {"id": "u", "text": first, "score": 1.0, "unverified": True, **about},
+        {"id": "v", "text": second, "score": 0.9, "unverified": True, **about},
+    ]
+    node = TextNode(text=text, metadata={"densex_matched": units})
+    response = ExtractiveSynthesizer().synthesize(first, [NodeWithScore(node=node, score=1.0)])
+    assert str(response).count(UNVERIFIED[language] + "[^1]") == 2
+    assert [said["footnotes"] for said in response.metadata["sentences"]] == [[1], [1]]
 
 
 FAQ_JA = """\
