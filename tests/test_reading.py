@@ -640,6 +640,10 @@ def test_subtitles_are_what_is_said(tmp_path: Path) -> None:
     cues = "WEBVTT\n\n00:01.000 --> 00:04.000 align:start\n<v 案内係>この塔は\n1871年に点灯しました。\n"
     (read,) = read_file(write(tmp_path / "字幕.vtt", cues.replace("\n", "\r\n")), "字幕.vtt")
     assert read.text == "案内係: この塔は\n1871年に点灯しました。"
+    cues = "WEBVTT\n\n00:01.000 --> 00:04.000\nIt was built in\n1874\n\n00:05.000 --> 00:06.000\nThen it burned.\n"
+    for lines in (cues, cues.replace("\n", "\r\n")):
+        (read,) = read_file(write(tmp_path / "unnumbered.vtt", lines), "unnumbered.vtt")
+        assert read.text == "It was built in\n1874\nThen it burned."
 
 
 def test_a_notebook_is_its_cells_without_what_they_put_out(tmp_path: Path) -> None:

@@ -342,7 +342,7 @@ def _mail(file: Path) -> _Parts:
 def _subtitles(file: Path) -> _Parts:
     """What is said, and by whom where that is told, in lines without the times."""
     text = re.sub(r"<v[.\w]* ([^<>]*)>", r"\1: ", _decoded(file, _bytes(file)))
-    lines = re.sub(r"(?m)<[^<>]*>|^(?:WEBVTT.*|(?:\d+\s*\n)?.* --> .*)$", "", text).splitlines()
+    lines = re.sub(r"(?m)<[^<>]*>|^(?:WEBVTT.*|(?:\d+[^\S\n]*\n)?.* --> .*)$", "", text).splitlines()
     return [("\n".join(filter(None, lines)), {})]
 
 
