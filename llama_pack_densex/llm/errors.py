@@ -50,19 +50,20 @@ class Failure:
     wait: float = field(default=0.0, compare=False)
 
 
-def classify(error: BaseException, secrets: Iterable[str] = (), *, proven: bool = False) -> Failure:
+def classify(error: BaseException, secrets: Iterable[str] = (), *, sent: str = "", proven: bool = False) -> Failure:
     """Tell what an error means for the run.
 
     Args:
         error: Whatever the LLM raised.
         secrets: Texts that must not appear in the message, such as the API key.
+        sent: The text that was sent. What the provider quotes of it tells nothing of a key, a quota or a model.
         proven: Whether requests with the same settings were answered before: a status of 403 then is no matter of the
             key, but of a gateway that takes a text amiss.
     """
     status, codes, text, wait = _status(error), _codes(error), _message(error), retry_after(error)
     summary = " ".join([type(error).__name__, *([str(status)] if status else []), *sorted(codes)[:2]])
     summary, said = scrub(summary, secrets), f"{type(error).__name__}: {scrub(text, secrets)[:500]}"
-    words, coded = f"{text}\n{_causes(error)}", {_MEANINGS.get(code) for code in codes}
+    words, coded = without_quotes(f"{text}\n{_causes(error)}", sent), {_MEANINGS.get(code) for code in codes}
     is_filter = "filtered" in coded or bool(status in (400, 403) and _FILTERED.search(text))
     is_refused_key = status == 401 or (status == 403 and not proven and not is_filter)
     advice = ""

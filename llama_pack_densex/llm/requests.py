@@ -241,7 +241,7 @@ class Sender:
         try:
             await transport(question.messages, receive)
         except Exception as error:  # it may hold keys and the text, so that nothing is raised while it is handled
-            failure = classify(error, self.secrets, proven=self._proven)
+            failure = classify(error, self.secrets, sent=question.text, proven=self._proven)
         if not replies:
             self.meter.settle(expected, None)
         elif replies[0].finish != "failed":

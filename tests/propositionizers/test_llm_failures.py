@@ -240,6 +240,22 @@ def test_a_key_or_a_quota_that_ends_midway_stops_the_run_at_once(status: int, sa
     assert len(server.requests) == 4
 
 
+@pytest.mark.parametrize("status", [400, 403])
+def test_a_text_about_keys_that_a_provider_quotes_is_no_matter_of_the_key(status: int) -> None:
+    """Or else a document about an API could never be indexed behind a gateway that takes it amiss."""
+    about = Passage("The server answers: Invalid API key. Then this organization has been disabled.")
+    passages = [*PASSAGES[:3], about, *PASSAGES[3:6]]
+    answer = held({one.text: [one.text] for one in passages})
+
+    def respond(body: dict[str, Any]) -> Reply:
+        is_amiss = "organization" in str(body["messages"][-1])
+        return Reply(f"Not allowed: '{about.text}'", status=status) if is_amiss else answer(body)
+
+    with OpenAIServer(respond) as server:
+        made = propositionizer(server.url, max_concurrency=1).propositionize(passages)
+    assert [one.status for one in made] == ["ok"] * 3 + ["fallback"] + ["ok"] * 3
+
+
 @pytest.mark.parametrize(
     "text",
     [
