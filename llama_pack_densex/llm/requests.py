@@ -119,7 +119,8 @@ class Sender:
     secrets: Iterable[str] = ()
     _proven: bool = False  # whether the model ever answered with these settings
     _given_up: int = 0  # in a row
-    _rejected: int = 0
+    _rejected: int = 0  # since the last one that left after it and was answered
+    _rejected_at: float = -math.inf
 
     def key(self, question: Question) -> str:
         """What a question's reply is kept by: the text, all that is sent, and the model with its settings."""
@@ -130,6 +131,11 @@ class Sender:
     def count_anew(self) -> None:
         """Forget how many requests in a row came to nothing, as where another call begins."""
         self._given_up = self._rejected = 0
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether requests were rejected and none was answered since: a key or setting may be at fault, and no text."""
+        return self._rejected > 0
 
     async def ask(self, question: Question, transport: Transport, stop: Stop) -> Reply | Failure:
         """Get a reply: the one that is kept, or a new one, which is kept from now on.
@@ -168,15 +174,15 @@ class Sender:
         while True:
             outcome = await self._send(question, key, transport, stop)
             if isinstance(outcome, Reply):
-                self._proven = True
-                self.count_anew()
+                self._proven, self._given_up = True, 0
                 return outcome
             if outcome.kind == "refused":
                 refused += 1
                 refused_since = min(refused_since, asyncio.get_running_loop().time())
             else:
                 failed += 1
-            self._rejected += outcome.kind == "rejected"
+            if outcome.kind == "rejected":
+                self._rejected, self._rejected_at = self._rejected + 1, asyncio.get_running_loop().time()
             if message := self._fatal_message(outcome, failed, refused_since):
                 raise LLMError(without_quotes(message, question.text))
             if outcome.kind in ("too_long", "filtered", "rejected"):
@@ -246,6 +252,8 @@ class Sender:
             self.meter.settle(expected, None)
         elif replies[0].finish != "failed":
             self.limits.leave(sent, used_tokens=replies[0].usage.total_tokens, taken=True)
+            if sent.departed >= self._rejected_at:  # one that left before says nothing of what is so now
+                self._rejected = 0
             if unkept:
                 raise unkept[0]
             return replies[0]

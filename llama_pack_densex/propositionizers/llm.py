@@ -553,10 +553,11 @@ class _Run:
     def stream(self, passages: Iterable[Passage]) -> Iterator[PropositionSet]:
         """The sets of passages, in order, while the next ones are under way.
 
-        Fallbacks are held back until other propositions come: where only they would come, nothing counts as done.
+        Fallbacks are held back until other propositions come, and where requests are rejected until another one is
+        answered: where the run is stopped for either, none of them counts as done.
         """
         waiting: deque[Future[PropositionSet]] = deque()
-        held: list[PropositionSet] = []
+        held: deque[PropositionSet] = deque()
         unread: Exception | None = None
         source = iter(passages)
         try:
@@ -569,9 +570,8 @@ class _Run:
                     waiting.append(asyncio.run_coroutine_threadsafe(self._set_of(passage), self.loop))
                 while waiting and (passage is None or len(waiting) >= self._ahead or waiting[0].done()):
                     held.append(waiting.popleft().result())
-                    if self._is_sound:
-                        yield from held
-                        held = []
+                    while held and self._is_sound and (held[0].status != "fallback" or not self.sender.is_doubtful):
+                        yield held.popleft()
                 if passage is None:
                     break
             yield from held

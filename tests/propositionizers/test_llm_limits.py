@@ -285,6 +285,27 @@ def test_a_passage_that_is_refused_for_itself_shows_that_the_server_is_up() -> N
     assert [n for n, one in enumerate(made) if not one.is_passing] == [0, 7, 15]
 
 
+def test_nothing_counts_as_done_that_was_rejected_before_the_run_was_stopped_for_it() -> None:
+    rejected = 0
+
+    def respond(body: dict[str, Any]) -> Reply:
+        nonlocal rejected
+        number = [passage.text for passage in PASSAGES].index(asked_content(body))
+        if number < 4:  # while what left before is answered, what leaves now is not
+            wait_until(lambda: rejected >= 2 * number)
+            return right(body)
+        rejected += 1
+        return Reply("Forbidden.", status=403)
+
+    made: list[PropositionSet] = []
+    with OpenAIServer(respond) as server:
+        stream = propositionizer(server.url, max_concurrency=4).stream(PASSAGES)
+        with pytest.raises(PropositionizerError, match="check the LLM's settings"):
+            made.extend(stream)
+    assert {one.status for one in made} == {"ok"}
+    assert rejected <= 8 + 3
+
+
 # An error that stops the run ends all waiting
 
 
