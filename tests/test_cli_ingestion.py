@@ -260,6 +260,24 @@ def test_what_the_index_has_stays_where_nothing_came_of_a_change(
     assert states(to) == unchanged_but(**{"tea.md": "changed", "lakes/摩周湖.md": "done", "港.txt": "deleted"})
 
 
+@pytest.mark.parametrize(
+    "reply",
+    [
+        Reply("申し訳ありませんが、お手伝いできません。"),
+        Reply(None, finish_reason="content_filter"),
+        Reply("flagged", status=400, code="content_filter"),
+    ],
+)
+def test_a_single_document_that_a_provider_refuses_is_indexed_beside_others(
+    server: OpenAIServer, docs: Path, to: Path, reply: Reply
+) -> None:
+    index(docs, "--to", to)
+    server.responder = lambda body: reply
+    add(docs)
+    assert index(docs, "--to", to).exit_code == 0
+    assert read_report(to / REPORT_FILE).summary.statuses == {"fallback": 1}
+
+
 def test_a_provider_that_is_silent_when_the_rest_was_kept_is_an_error(
     server: OpenAIServer, docs: Path, to: Path
 ) -> None:

@@ -164,9 +164,9 @@ class PackIndex:
                 "propositionizer=), or the default one by name to have changed documents made by it"
             )
         with self.nodes.writing():
-            self._made_by = self._parser.propositionizer.fingerprint
+            before, self._made_by = self._made_by, self._parser.propositionizer.fingerprint
             report = None if self._folder is None else self._folder.path / REPORT_FILE
-            watch = Watch(self._parser.propositionizer, report, show, total)
+            watch = Watch(self._parser.propositionizer, report, show, total, is_proven=before == self._made_by)
             try:
                 with watch:
                     indexer = DocumentIndexer(

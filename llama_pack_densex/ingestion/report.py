@@ -25,6 +25,7 @@ from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, REASON_KEY,
 from llama_pack_densex.node_parsers.parsers import ParsedDocument
 from llama_pack_densex.propositionizers.base import Propositionizer, PropositionSet, report_fallbacks
 from llama_pack_densex.propositionizers.language import has_letters
+from llama_pack_densex.propositionizers.prompts import REASONS
 
 logger = logging.getLogger(__name__)
 
@@ -136,6 +137,7 @@ class Watch:
         display: Shows the progress.
         documents: How many documents there are; None where that is not known.
         clock: A monotonic clock in seconds.
+        is_proven: Whether it made what the index has: then a refusal or a content filter is the matter of the text.
 
     Attributes:
         summary: What it came to; None until the end, and where something stopped it and the report cannot be written.
@@ -152,17 +154,18 @@ class Watch:
         display: Display,
         documents: int | None = None,
         clock: Callable[[], float] = time.monotonic,
+        is_proven: bool = False,
     ) -> None:
         self._propositionizer, self._before, self._used = propositionizer, propositionizer.figures, RequestFigures()
         self._display, self._total, self._clock = display, documents or 0, clock
-        self._report = None if report is None else _ReportFile(report)
+        self._report, self._is_proven = None if report is None else _ReportFile(report), is_proven
         self._started, self._began = _now(), clock()
         self._anew = self._began, 0, 0  # from where on the rate is told: the time, documents and passages
         self._ready = Counter[str]()  # what was made, also of documents that are not done
         self._states, self._statuses, self._reasons = Counter[str](), Counter[str](), Counter[str]()
         self._findings = Counter[str]()
         self._passages = self._propositions = self._indexed = 0
-        self._fallback: PropositionSet | None = None  # the last one
+        self._fallback: PropositionSet | None = None  # the last one that may be another's matter than its text's
         self._is_sound = False  # whether other propositions came
         self._first_error: Exception | None = None
         self._over = threading.Event()
@@ -203,7 +206,9 @@ class Watch:
         if self._used.cache_hits > before.cache_hits and not self._used.usage.requests:
             self._begin_anew()
         if made.status == "fallback":
-            self._fallback = made
+            is_of_its_text = REASONS["filtered"] in made.reason or REASONS["refused"] in made.reason
+            if not (self._is_proven and is_of_its_text):
+                self._fallback = made
         else:
             self._is_sound = self._is_sound or any(map(has_letters, made.texts))
 

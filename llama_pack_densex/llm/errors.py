@@ -71,7 +71,7 @@ def classify(error: BaseException, secrets: Iterable[str] = (), *, sent: str = "
         advice = "The provider's quota is used up: check the plan and the billing, then run again."
     elif is_refused_key or "key" in coded or (status in (None, 400, 403) and _BAD_KEY.search(words)):
         advice = "The provider does not accept the API key: check the key (for OpenAI, OPENAI_API_KEY) and its rights."
-    elif status == 404 or "model" in coded or (status in (None, 400) and _BAD_MODEL.search(words)):
+    elif status in (404, 410) or "model" in coded or (status in (None, 400) and _BAD_MODEL.search(words)):
         advice = "The provider does not know the model or the address: check the LLM's model name and its base URL."
     elif "setting" in coded:
         advice = SETTING_ADVICE
@@ -112,12 +112,17 @@ def retry_after(error: BaseException) -> float:
         value = str(headers.get(name, ""))
         try:
             is_number = re.fullmatch(r"[\d.]+", value)
-            seconds = float(value) / divisor if is_number else parsedate_to_datetime(value).timestamp() - time.time()
+            seconds = float(value) / divisor if is_number else _moment(value) - _moment(headers.get("date"))
         except (TypeError, ValueError, OverflowError):
             continue
         if seconds > 0:
             return seconds
     return 0.0
+
+
+def _moment(date: str | None) -> float:
+    """A moment by the server's clock, which may be wrong, or now by our own."""
+    return time.time() if date is None else parsedate_to_datetime(date).timestamp()
 
 
 def scrub(text: str, secrets: Iterable[str] = ()) -> str:

@@ -261,7 +261,7 @@ def find_wrong_language(text: str, propositions: Sequence[str]) -> str | None:
         if new >= _LEAST_NEW and new > 2 * _weights(proposition).get(group, 0.0):
             return detect_language(proposition if _dominant(_weights(reply)) == group else reply)
     if group == "cjk":
-        return _wrong_in_han(text, reply)
+        return _wrong_in_han(text, propositions)
     expected, found = (_latin_language(one) if group == "latin" else "" for one in (text, reply))
     return found if expected and found and expected != found else None
 
@@ -325,17 +325,25 @@ def _dominant(weights: Mapping[str, float]) -> str:
 
 # Characters of everyday Chinese that Japanese writes differently or hardly uses; and the reverse.
 _CHINESE = re.compile(r"[的们們这這那个她它你您吗嗎呢吧说說对對从從给給让讓还還很]")
-_SIMPLIFIED = re.compile(r"[们这为说对从给让还吗际发现过时间关开经动车东书长见问门马鸟产业]")
 _JAPANESE_HAN = re.compile(r"[々〆働込畑峠辻枠腺栃匂円広売変黒沢浜駅拠図実対応辺関県竜鉄総戦価氷歳]")
 
 
 def _is_japanese_only(text: str) -> bool:
-    return bool(_JAPANESE_HAN.search(text)) and not _SIMPLIFIED.search(text)
+    return bool(_JAPANESE_HAN.search(text)) and not _is_simplified(text)
 
 
-def _wrong_in_han(text: str, reply: str) -> str | None:
+def _is_simplified(text: str) -> bool:
+    """Whether a Han character of it is in no standard for Japanese."""
+    return not all(one.encode("euc_jis_2004", "ignore") or one.encode("cp932", "ignore") for one in _HAN.findall(text))
+
+
+def _wrong_in_han(text: str, propositions: Sequence[str]) -> str | None:
+    reply = "".join(propositions)
     kana, han = len(_KANA.findall(text)), len(_HAN.findall(text))
     reply_kana, reply_han = len(_KANA.findall(reply)), len(_HAN.findall(reply))
+    without_kana = "".join(one for one in propositions if not _KANA.search(one))
+    if detect_language(text) == "ja" and _is_simplified(without_kana) and not _is_simplified(text):
+        return "zh"
     if kana * 4 >= han and kana >= 4:  # a Japanese text, not a list of names
         return "zh" if reply_han >= 16 and reply_kana * 20 < reply_han else None
     is_chinese = kana == 0 and han >= 20 and len(_CHINESE.findall(text)) * 25 >= han and not _is_japanese_only(text)

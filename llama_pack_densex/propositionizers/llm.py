@@ -712,7 +712,8 @@ class _PassageRun:
             if isinstance(reply, Failure):
                 if reply.kind in ("too_long", "filtered") and (halves := split_in_two(text)):
                     return await self._ask_for_halves(*halves, before)
-                return [fall_back(text, f"the provider failed ({reply.summary})", reply.kind == "transient")]
+                said = REASONS["filtered"] if reply.kind == "filtered" else "the provider failed"
+                return [fall_back(text, f"{said} ({reply.summary})", reply.kind == "transient")]
             is_last = len(reasons) == self._run.asking.max_attempts - 1
             part, problem, reason = _judge(
                 replace(self._passage, text=text), reply, self._run.asking.questions, is_last

@@ -277,7 +277,8 @@ _DEEPEST = 20  # levels of a reply that are looked into
 _LONGEST = 300_000  # characters; a longer reply is no list of the propositions of a passage
 _QUESTION_MARKS = ("?", "？")
 _ASKING = re.compile(r"question|quer(?:y|ies)|質問|疑問|問い|问题|問題", re.IGNORECASE)
-_NAMED = re.compile(r"proposition|命題|fact|statement|claim|^(?:text|content|sentence|value)s?$", re.IGNORECASE)
+_TEXT = re.compile(r"^(?:text|content|sentence|value)s?$", re.IGNORECASE)
+_NAMED = re.compile(rf"proposition|命題|fact|statement|claim|{_TEXT.pattern}", re.IGNORECASE)
 
 
 def _read(text: str, finished: bool, with_questions: bool) -> Reading:
@@ -295,6 +296,9 @@ def _read(text: str, finished: bool, with_questions: bool) -> Reading:
     texts = _propositions(_strings(values, depth=0)) or (() if values else _propositions(_listed(text, finished)))
     if len(texts) == 1 and "\n" in texts[0]:  # a list as one string
         texts = _propositions(_listed(texts[0], finished) or texts[0].splitlines())
+    counted = [re.match(rf"[(（]?{n}(?:[.)．:：]\s|[）、])\s*", text) for n, text in enumerate(texts, 1)]
+    if len(texts) > 1 and all(counted):  # numbered within the list
+        texts = _propositions(text[found.end() :] for text, found in zip(texts, counted, strict=True) if found)
     if with_questions and not named:
         asked += tuple(one for one in texts if one.endswith(_QUESTION_MARKS))
         texts = tuple(one for one in texts if not one.endswith(_QUESTION_MARKS))
@@ -324,7 +328,9 @@ def _whole(text: str) -> list[Any] | None:
 
 
 _THOUGHT = "(?:think(?:ing)?|thoughts?|reasoning|analysis|reflection|scratchpad)"
-_AFTER_THOUGHTS = re.compile(rf".*(?:</{_THOUGHT}>|<\|channel\|>final<\|message\|>)", re.DOTALL)
+_AFTER_THOUGHTS = re.compile(
+    rf".*(?:[<\[◁]/(?i:{_THOUGHT})[>\]▷]|<\|channel\|>final<\|message\|>|assistantfinal)", re.DOTALL
+)
 
 
 def _without_thoughts(text: str) -> str:
@@ -332,7 +338,7 @@ def _without_thoughts(text: str) -> str:
     thoughts = None if _START.match(text) else _AFTER_THOUGHTS.match(text)
     if thoughts and not re.match(r"[^\[{]*[\"']", answer := text[thoughts.end() :]):
         return answer.strip()
-    if re.match(rf"<{_THOUGHT}>|<\|channel\|>", text):
+    if re.match(rf"[<\[◁](?i:{_THOUGHT})[>\]▷]|<\|channel\|>", text):
         raise _UnusableReplyError("cut")
     return text
 
@@ -386,23 +392,26 @@ def _strings(value: Any, depth: int) -> Iterator[str]:
 
 
 def _listed_in(item: dict[str, Any]) -> list[Any]:
-    """Find the propositions in an object: its lists, else the string that is named like one."""
-    if item.keys() & {"error", "refusal"} and len(item) <= 2:
+    """Find the propositions in an object: what is named like them, else its lists, else its only string."""
+    if len(item) <= 2 and (item.get("error") or item.get("refusal")):
         raise _UnusableReplyError("refused")
-    named = {key: value for key, value in item.items() if _NAMED.search(key)}
-    for choice in (named, item):
-        if nested := [value for value in choice.values() if isinstance(value, (list, dict)) and value]:
-            return nested
-    strings = [value for value in (named or item).values() if isinstance(value, str)]
-    if len(strings) > 1 and len(named) < len(item) and not all(key.isdecimal() for key in item):
+    lists: dict[str, Any] = {key: one for key, one in item.items() if isinstance(one, (list, dict)) and one}
+    strings: dict[str, Any] = {key: one for key, one in item.items() if isinstance(one, str)}
+    named = [{key: kind[key] for key in filter(_NAMED.search, kind)} for kind in (lists, strings)]
+    if found := named[0] or (not named[1] and lists):
+        return list(found.values())
+    found = named[1] or strings
+    is_any_of_several = len(found) > 1 and len(named[1]) < len(item) and not all(map(str.isdecimal, item))
+    # a text beside lists may be the passage with its propositions, or a proposition with its words
+    if is_any_of_several or (lists and all(map(_TEXT.match, found))):
         raise _UnusableReplyError("unreadable")
-    return list(strings)
+    return list(found.values())
 
 
 def _quoted(text: str) -> list[str]:
     """Texts in quotation marks between brackets; none where it is not certain where one ends."""
     text = "\n".join(" ".join(line.split()) for line in text.splitlines() if line.strip())
-    if len(text) > _LONGEST or (start := re.search(r"[\[［]\s?([\"'“‘「『])", text)) is None:
+    if len(text) > _LONGEST or (start := _LIST_START.match(text)) is None:
         return []
     opening = start[1]
     closing = dict(zip("“‘「『", "”’」』", strict=True)).get(opening, opening)
@@ -421,6 +430,7 @@ def _quoted(text: str) -> list[str]:
     return texts
 
 
+_LIST_START = re.compile(r"[^{]*?(?:\{[^{:]*:\s*)?[\[［]\s?([\"'“‘「『])")  # also as the first thing in an object
 _BULLET = r"[-*+•●◦–—→]\s+|[・✅✓✔]\s*|[①-⑳]\s*|\(?[a-z]\)\s+"
 _NUMBER = (
     r"(?:\*\*)?(?i:(?:proposition|fact|命題) ?)?[(（]?[0-9０-９]{1,3}"

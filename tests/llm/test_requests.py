@@ -496,6 +496,7 @@ def test_a_prompt_that_is_sent_back_before_the_answer_is_no_part_of_it() -> None
         ({"retry-after": "soon"}, 0),
         ({"retry-after": ""}, 0),
         ({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}, 0),
+        ({"retry-after": "Wed, 21 Oct 2015 07:28:09 GMT", "date": "Wed, 21 Oct 2015 07:28:00 GMT"}, 9),
         ({"retry-after": "Wed, 99 Oct 2015 07:28:00 GMT"}, 0),
     ],
 )

@@ -192,6 +192,7 @@ class _ProviderError(Exception):
     ("error", "kind"),
     [
         (_ProviderError("model 'x' not found, try pulling it first", status_code=404), "fatal"),
+        (_ProviderError("the model is no longer there", status_code=410), "fatal"),
         (_ProviderError("API key not valid", code=400, status="INVALID_ARGUMENT"), "fatal"),
         (_ProviderError("denied", response={"ResponseMetadata": {"HTTPStatusCode": 403}}), "fatal"),
         (_ProviderError("no", status_code=400, code="unsupported_parameter"), "fatal"),

@@ -87,6 +87,14 @@ def test_other_quotation_marks_are_read_where_it_is_not_asked_again(reply: str, 
         ('["a b\\nc d"]', ["a b", "c d"]),
         ("<facts><fact>a b</fact><fact id='2'>\nc d\n</fact></facts>", ["a b", "c d"]),
         ("Sure:\n→ a b\n✅ c d\nb) e f", ["a b", "c d", "e f"]),
+        ('[{"proposition": "a b", "entities": ["a"]}, {"fact": "c d", "span": {"quote": "c"}}]', ["a b", "c d"]),
+        ('{"error": null, "propositions": ["a b"]}', ["a b"]),
+        ('["1. a b", "2. c d"]', ["a b", "c d"]),
+        ('["（1）味噌は辛い。", "（2）味噌は赤い。"]', ["味噌は辛い。", "味噌は赤い。"]),
+        ('["1. FC Köln won.", "1. FC Köln lost."]', ["1. FC Köln won.", "1. FC Köln lost."]),
+        ('[THINK]["x"][/THINK]["a b"]', ["a b"]),
+        ('◁think▷["x"]◁/think▷["a b"]', ["a b"]),
+        ('analysisSay ["x"]assistantfinal["a b"]', ["a b"]),
     ],
 )
 def test_what_is_read(reply: str, texts: list[str]) -> None:
@@ -148,10 +156,17 @@ def test_what_could_be_mended_wrongly_is_not_mended(reply: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "reply", ["Miso is salty.", "Here are the propositions:", "[[wiki link]] is", '[{"s": "A", "p": "is", "o": "B"}]']
+    "reply",
+    [
+        "Miso is salty.",
+        "Here are the propositions:",
+        "[[wiki link]] is",
+        '[{"s": "A", "p": "is", "o": "B"}]',
+        '[{"text": "Miso is salty.", "words": ["miso"]}]',  # or is the text the passage?
+    ],
 )
 def test_prose_and_triples_are_unreadable(reply: str) -> None:
-    assert read_reply(reply).problem == "unreadable"
+    assert read_reply(reply, is_last=True).problem == "unreadable"
 
 
 def test_duplicates_go_by_normal_form_and_white_space() -> None:
