@@ -119,6 +119,16 @@ Yes, within 30 days of delivery, if it has not been used.
 Which payment methods do you accept?
 Credit cards and bank transfer."""
 
+MANUAL_JA = """\
+Q: 電源が入りません。
+A: プラグを確認してください。
+
+**Q2．エラーE04が表示されます。**
+A2．かすトレイを空にしてください。
+
+Q: 手入れの表示が消えません。
+A: 水洗いしてください。"""
+
 
 MINUTES_JA = """\
 高橋：見積りは北社が980万円、南社が1,200万円です。
@@ -131,6 +141,11 @@ MINUTES_JA = """\
     [
         (FAQ_JA, "返品できますか", "A. はい、到着後8日以内に限り承ります。"),
         (FAQ_JA, "送料はいくら？", "A. 全国一律550円です。5,000円以上のお買い上げで無料になります。"),
+        (
+            MANUAL_JA,
+            "エラーE04が出たら？",
+            "A2．かすトレイを空にしてください。",
+        ),  # a question that ends as a statement does
         (MINUTES_JA, "北社の保守費用はいくらですか", "高橋：年間85万円です。"),
         (FAQ_EN, "Can I return items?", "Yes, within 30 days of delivery, if it has not been used."),
         (FAQ_EN, "What payment methods are accepted?", "Credit cards and bank transfer."),
@@ -141,6 +156,12 @@ def test_a_question_in_a_document_is_quoted_with_its_answer(document: str, quest
         [Document(text=document)], proposition_llm="none", query_llm="none", embed_model="none", similarity_top_k=1
     )
     assert answer in without_footnotes(str(pack.run(question)))
+
+
+def test_what_stands_below_the_question_comes_first() -> None:
+    pack = DenseXRetrievalPack([Document(text=MANUAL_JA)], proposition_llm="none", query_llm="none", embed_model="none")
+    answer = without_footnotes(str(pack.run("エラーE04が表示された、確認してください")))
+    assert answer.startswith("A2．かすトレイを空にしてください。A: プラグを")
 
 
 SCOPE = "# 複合機の使い方\n\n## 紙詰まり\n側面のカバーを開ける。紙を手前に引き抜く。"
