@@ -226,7 +226,7 @@ def _lacks_subject(text: str) -> bool:
     if _REFERS.search(text):
         return True
     is_about = _WHAT_IS.fullmatch(text) or _ABOUT.match(text)
-    return not _names(text) and not is_about and (bool(_GOES_ON.match(text)) or _little(text))
+    return not _named(text) and not is_about and (bool(_GOES_ON.match(text)) or _little(text))
 
 
 def _little(text: str) -> bool:
@@ -237,9 +237,14 @@ def _subject(text: str) -> str:
     """What a question is about: its names, in their order."""
     if detect_language(text) == "ja":
         return "" if _REFERS_JA.search(text) else (" ".join(_topics(text)) or _kana_topic(text))[:_OF_SUBJECT]
-    named = " ".join(dict.fromkeys(name for name in _NAME.findall(text) if not name[0].isdigit()))
+    named = " ".join(_named(text))
     lacks = _REFERS.search(text) or (_little(text) and not _ABOUT.match(text))
     return (named or ("" if lacks else _cleaned(text)[1].rstrip("?!. ")))[:_OF_SUBJECT]
+
+
+def _named(text: str) -> list[str]:
+    """The names in an English text that may be a subject: a year or another number is none."""
+    return [name for name in dict.fromkeys(_NAME.findall(text)) if not name[0].isdigit()]
 
 
 def _topics(text: str) -> list[str]:
@@ -348,10 +353,11 @@ _ASKS = re.compile(r"[?？]|か[。\s]*$")
 _THOUGHTS = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL | re.IGNORECASE)
 _ATTRIBUTE_JA = re.compile(
     r"[全総最]?[長高深広幅重大速][さ度]?|.{0,3}[費料額量率価日]|総?[数面]積?|値段|価格|建設|工事|開業|完成|場所|位置|名前|名称|理由"
-    r"|原因|結果|結論|目的|特徴|歴史|人口|種類|役割|意味|期間|時間|時期|時代|[\d０-９]+[年月日]?|今|次|前|後|料金|代金|住所|所在地|連絡先"
+    r"|原因|結果|結論|目的|特徴|歴史|人口|種類|役割|意味|期間|時間|時期|時代|今|次|前|後|料金|代金|住所|所在地|連絡先"
     r"|電話番号|(?:担当|責任|代表|創業|設立|築城|設計|開発|発明|作|著)者|担当|社長|会長|代表|期限|締め?切り?|日程|時刻|方法|手順|手続き?"
     r"|条件|対象|人数|定員|本社|本店|首都|出身地?|経歴|年齢|身長|体重|最寄り?駅|効果|影響|副作用|利点|欠点|課題|対策|背景|経緯|概要|詳細"
     r"|内容|構造|仕組み|機能|性能|仕様|材料|成分|由来|語源|別名|売上高?|利益|業績|アクセス|サイズ|メリット|デメリット"
+    r"|(?:令和|平成|昭和|第)?[\d元]+(?:[年月日期回]|年度|四半期)?|[去昨今来翌先本前][年月週期日]度?|[上下]半?期"
     r"|[ぁ-ん]+(?:さ|かた|の|とき)|ねだん|ひよう|ばしょ|なまえ|りゆう|げんいん|けっか|もくてき|とくちょう|れきし|しゅるい|いみ|きかん|じかん"
     r"|ちがい|きっかけ|いま|きょう|むかし|さいきん|さいしょ|さいご|つぎ|まえ|あと|ほか|ふつう|ほんとう?"
 )
