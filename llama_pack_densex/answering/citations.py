@@ -274,7 +274,11 @@ class CitedAnswer:
         return shown
 
     def _is_said(self, text: str) -> bool:
-        return any(support(text, source.text) >= SUPPORTED for source in self.sources.values())
+        """Whether half of an answer's words are said, of each sentence by the source that says most of it."""
+        words = [telling_words(tokenize(text[start:end])) for start, end in _sentences(text)]
+        there = [set(tokenize(source.text)) for source in self.sources.values()]
+        said = sum(max((len(some & held) for held in there), default=0) for some in words)
+        return said > 0 and said >= SUPPORTED * sum(map(len, words))
 
 
 def described(text: str, sources: Iterable[Source], outcome: Outcome) -> dict[str, Any]:
