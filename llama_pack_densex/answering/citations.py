@@ -183,11 +183,13 @@ class CitedAnswer:
     def add(self, delta: str) -> str:
         """Take in what came, and return what can be shown now."""
         self._raw += delta
-        if not self._has_begun and _THINK.startswith(self._raw.lstrip()[: len(_THINK)]):
-            _, closing, answer = self._raw.partition("</think>")
-            if not closing:
+        if not self.text:
+            before, closing, answer = (self._held + self._raw).partition("</think>")
+            begins_so = _THINK.startswith(before.lstrip()[: len(_THINK)])
+            if begins_so and not closing:
                 return ""
-            self._raw = f"\n{answer}"
+            if closing and (begins_so or _THINK not in before):  # a server's template may begin it
+                self._raw, self._held, self._begun = f"\n{answer}", "", ""
         if len(self._raw) < len(self._begun) // _LOOKED_THROUGH:
             return ""
         ready = max((piece.end() for piece in _PIECES.finditer(self._raw) if piece[0].isalnum()), default=0)

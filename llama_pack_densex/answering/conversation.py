@@ -350,7 +350,7 @@ _REFERS = re.compile(
 _GOES_ON = re.compile(r"(?:and|but|also|so|what about|how about)\b", re.IGNORECASE)
 _ABOUT = re.compile(r"(?:please )?(?:tell me|explain|describe)\b(?: to me)?(?: about)?", re.IGNORECASE)
 _ASKS = re.compile(r"[?？]|か[。\s]*$")
-_THOUGHTS = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL | re.IGNORECASE)
+_THOUGHTS = re.compile(r"\A.*</think>|<think>.*", re.DOTALL | re.IGNORECASE)  # a server's template may begin them
 _ATTRIBUTE_JA = re.compile(
     r"[全総最]?[長高深広幅重大速][さ度]?|.{0,3}[費料額量率価日]|総?[数面]積?|値段|価格|建設|工事|開業|完成|場所|位置|名前|名称|理由"
     r"|原因|結果|結論|目的|特徴|歴史|人口|種類|役割|意味|期間|時間|時期|時代|今|次|前|後|料金|代金|住所|所在地|連絡先"

@@ -49,9 +49,11 @@ def answered(reply: str, question: str = QUESTION, pieces: int = 10**6) -> tuple
         ("<think>It opened[^1], they say.</think>\n\nIt opened in 1998.[^1]", "It opened in 1998.[^1]"),
         ("<think>It opened in 1998.[^1] Or did", NOT_FOUND["en"]),
         ("<thinking> is 1998.[^1]", "<thinking> is 1998.[^1]"),
+        ("They say so. Hm!\n</think>\n\nIt opened in 1998.[^1]", "It opened in 1998.[^1]"),  # begun by the template
+        ("Between <think> and </think> it is 1998.[^1]", "Between <think> and </think> it is 1998.[^1]"),
         (
-            "The span of the great bridge is 1,991 metres. A lighthouse on a green cliff has a lamp.",  # two sources
-            "The span of the great bridge is 1,991 metres. (no source) A lighthouse on a green cliff has a lamp. (no source)",
+            "The great bridge's span is 1,991 metres. A lighthouse on the cliff has a lamp.",  # two sources
+            "The great bridge's span is 1,991 metres. (no source) A lighthouse on the cliff has a lamp. (no source)",
         ),
         ("It \ud83d\ude00 opened \ud83d in 1998.[^1]", "It \U0001f600 opened \ufffd in 1998.[^1]"),
         ("The Akashi Bridge opened in 1998.", f"The Akashi Bridge opened in 1998.{NO_SOURCE['en']}"),

@@ -88,6 +88,7 @@ def test_a_question_in_hiragana_or_about_an_acronym_is_one(message: str, kind: s
         ("How deep is the Channel Tunnel?", "How deep is the Seikan Tunnel?", "How deep is the Channel Tunnel?"),
         ("How long is the Channel Tunnel?", "NO QUERY", "How long is the Channel Tunnel?"),
         ("How deep is it?", "<think>It?</think>How deep is the Seikan Tunnel?", "How deep is the Seikan Tunnel?"),
+        ("How deep is it?", "It?\n</think>\nHow deep is the Seikan Tunnel?", "How deep is the Seikan Tunnel?"),
         ("How deep is it?", "Sure! Here is it:\nHow deep is the Seikan Tunnel?", "How deep is the Seikan Tunnel?"),
         ("How deep is it?", "**Query:** How deep is the Seikan Tunnel?", "How deep is the Seikan Tunnel?"),
     ],
