@@ -14,6 +14,7 @@ from llama_pack_densex.answering.citations import (
     CitedAnswer,
     Source,
     in_language,
+    parted,
     share_held,
     without_footnotes,
 )
@@ -182,7 +183,7 @@ def _paragraph(facts: Sequence[Fact], number: int) -> str:
     is_japanese = detect_language(texts[0]) == "ja"
     remark = UNVERIFIED["ja" if is_japanese else "en"]
     quoted = [
-        f"{text[start:end]}{remark if fact.unit.unverified else ''}[^{number}]"
+        f"{text[start:end]}{parted(text[start:end])}{remark if fact.unit.unverified else ''}[^{number}]"
         for text, fact in zip(texts, ordered, strict=True)
         for start, end in sentence_spans(text)
     ]

@@ -186,7 +186,7 @@ def test_each_table_that_is_quoted_is_a_paragraph() -> None:
     pack = DenseXRetrievalPack(
         [Document(text="\n\n\n".join(rows))], proposition_llm="none", query_llm="none", embed_model="none"
     )
-    assert str(pack.run("煎茶の価格は")) == f"{rows[0]}[^1]\n\n{rows[1]}[^1]"
+    assert str(pack.run("煎茶の価格は")) == f"{rows[0]}\n\n[^1]\n\n{rows[1]}\n\n[^1]"
 
 
 def test_a_footnote_of_a_document_is_quoted_without_its_mark() -> None:
