@@ -106,9 +106,9 @@ def test_the_sentence_of_the_fact_counts_and_not_that_of_its_subject() -> None:
 
 def test_the_number_tells_between_sentences_about_two_models() -> None:
     passage = (
-        "Its heat pump Polaris 7 has an output of 7 kW and costs 890 euros. The larger Polaris 12 has an output of 12 kW "
-        "and costs 990 euros. Both use propane. The Polaris 7 weighs 118 kg, the Polaris 12 weighs 164 kg. The warranty "
-        "is five years for the Polaris 7 and seven years for the Polaris 12."
+        "Its heat pump Polaris 7 has an output of 7 kW and costs 890 euros. The larger Polaris 12 has an output of 12 "
+        "kW and costs 990 euros. Both use propane. The Polaris 7 weighs 118 kg, the Polaris 12 weighs 164 kg. The "
+        "warranty is five years for the Polaris 7 and seven years for the Polaris 12."
     )
     about = ("The heat pump Polaris {} has an output of {} kW.", "The heat pump Polaris {} costs {}90 euros.")
     about += ("The Polaris {} weighs {} kg.", "Polaris {} uses propane.", "Polaris {} has a warranty.")
