@@ -159,9 +159,12 @@ def by_rules(message: str, history: Sequence[ChatMessage] = ()) -> Query:
     if is_short and _ABOUT_CONVERSATION.fullmatch(plain):
         return Query("conversation", text) if history else Query("vague", reply=in_language(VAGUE, text))
     said = [_short(str(one.content or "")) for one in reversed(history[-_LOOKED:]) if one.role == MessageRole.USER]
-    asked = (each for each in said if by_rules(each).kind == "question")
+    asked = [each for each in said if by_rules(each).kind == "question"]
     about = next((subject for subject in map(_subject, asked) if subject), "")
     nothing_said = not _says_something(text)
+    if nothing_said and about and _ASKS_FOR.search(text):  # "And when?" is about the question before
+        before = _cleaned(asked[0])[1].rstrip("?!.？。 ")
+        about = before if all(part in before for part in about.split()) else f"{about} {before}"
     if nothing_said and (not about or not any(map(str.isalnum, text))):
         return Query("vague", reply=in_language(VAGUE, text))
     sentence, terms = _cleaned(text)
@@ -350,7 +353,10 @@ _REFERS = re.compile(
 _GOES_ON = re.compile(r"(?:and|but|also|so|what about|how about)\b", re.IGNORECASE)
 _ABOUT = re.compile(r"(?:please )?(?:tell me|explain|describe)\b(?: to me)?(?: about)?", re.IGNORECASE)
 _ASKS = re.compile(r"[?？]|か[。\s]*$")
-_THOUGHTS = re.compile(r"\A.*</think>|<think>.*", re.DOTALL | re.IGNORECASE)  # a server's template may begin them
+_ASKS_FOR = re.compile(
+    r"\b(?:when|where|why|who|whom|how|which)\b|いつ|どこ|誰|だれ|なぜ|どうして|どうやって|いくら|どれ", re.IGNORECASE
+)
+_THOUGHTS = re.compile(r"\A.*</think>|<think>.*", re.DOTALL | re.IGNORECASE)  # begun by a template
 _ATTRIBUTE_JA = re.compile(
     r"[全総最]?[長高深広幅重大速][さ度]?|.{0,3}[費料額量率価日]|総?[数面]積?|値段|価格|建設|工事|開業|完成|場所|位置|名前|名称|理由"
     r"|原因|結果|結論|目的|特徴|歴史|人口|種類|役割|意味|期間|時間|時期|時代|今|次|前|後|料金|代金|住所|所在地|連絡先"
