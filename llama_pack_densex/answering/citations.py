@@ -35,7 +35,7 @@ SUPPORTED = 0.5
 """The share of a sentence's telling words that its sources have to hold."""
 _ADDS = 0.25  # the share of them that a further proposition has to add
 
-_NUMBERS = r"[\[【［]\s*[\^＾][^\]】］\n]{0,40}[\]】］]"
+_NUMBERS = r"\\?[\[【［]\s*[\^＾][^\]】］\n]{0,40}[\]】］]"
 _FOOTNOTE = re.compile(rf"(?<!\s)\s*({_NUMBERS}|\[\^\d*\Z)")  # not from within white space: there may be much
 # What models write instead: (1) or a[1] at the end of a sentence, [1] or 【1†…】 in it, superscripts behind it
 _LISTED = r"[\s\d,、，;]{1,40}(?:†[^\]】］\n]{0,40})?"
@@ -49,6 +49,8 @@ _MARKS = map(re.escape, [mark for marks in (NO_SOURCE, CUT_OFF, UNVERIFIED) for 
 _BEHIND = re.compile("|".join([_NUMBERS, *_MARKS]))  # what belongs to the sentence before
 _DEFINITION = re.compile(r"\n[ \t]*\[\^\d+\]:[^\n]*")
 _OWN = re.compile(r"\[\^([^\]\n]{0,40})\]")  # a footnote in a document; what takes its place is as long
+_FENCE = re.compile(r"`{3,}|~{3,}")
+_BLOCK_END = re.compile(r"(?:\n[ \t]*(?:`{3,}|~{3,})|(?P<row>\|))[ \t]*\Z")  # of code, of a table
 _LEADS_ON = re.compile(r"\A\s*#|[:：][\s*_]*\Z")  # a heading, or "They are:", states nothing
 # What is shown once it has come: up to the last letter or digit that is not of a footnote. Behind it, a footnote may
 # follow, a sentence end, or what begins the next sentence.
@@ -183,14 +185,17 @@ class CitedAnswer:
     def add(self, delta: str) -> str:
         """Take in what came, and return what can be shown now."""
         self._raw += delta
-        if not self._has_begun and _THINK.startswith(self._raw.lstrip()[: len(_THINK)]):
-            _, closing, answer = self._raw.partition("</think>")
-            if not closing:
+        if not self.text:
+            before, closing, answer = (self._held + self._raw).partition("</think>")
+            begins_so = _THINK.startswith(before.lstrip()[: len(_THINK)])
+            if begins_so and not closing:
                 return ""
-            self._raw = f"\n{answer}"
+            if closing and (begins_so or _THINK not in before):  # a server's template may begin it
+                self._raw, self._held, self._begun = f"\n{answer}", "", ""
         if len(self._raw) < len(self._begun) // _LOOKED_THROUGH:
             return ""
-        ready = max((piece.end() for piece in _PIECES.finditer(self._raw) if piece[0].isalnum()), default=0)
+        ends = [piece.end() for piece in _PIECES.finditer(self._raw) if piece[0].isalnum()]
+        ready = max((end for end in ends if end < len(self._raw)), default=0)  # a full stop may follow the last one
         shown, self._raw = self._clean(self._raw[:ready]), self._raw[ready:]
         return self._show(self._mark(shown))
 
@@ -231,7 +236,7 @@ class CitedAnswer:
                 return found[0]
             kept = "".join(f"[^{number}]" for number in numbers if number in self.sources)
             self._cites = self._cites or bool(kept)
-            return kept
+            return kept and parted(found.string[: found.start()], found[0]) + kept
 
         before = self._begun[-1:]
         return _CITED.sub(valid, before + _DEFINITION.sub("", sendable(text)))[len(before) :]
@@ -250,7 +255,11 @@ class CitedAnswer:
             return text
         shown = len(self._begun)
         self._begun += text
-        *ended, (start, _) = _sentences(self._begun) or [(0, 0)]
+        ahead = "." if self._raw.startswith(".") else ""  # "z. B" would be the end of a sentence, "z. B." is none
+        found = _sentences(self._begun + ahead) or [(0, 0)]
+        opened = (place for place, (begin, end) in enumerate(found) if _FENCE.fullmatch(self._begun[begin:end].strip()))
+        last_one = next(opened, len(found) - 1)  # code that has no end yet may go on
+        ended, start = found[:last_one], found[last_one][0]
         marked, last = "", shown
         for begin, end in ended:
             place = max(begin + len(self._begun[begin:end].rstrip()), shown)
@@ -263,7 +272,7 @@ class CitedAnswer:
     def _mark_of(self, sentence: str) -> str:
         states = any(map(str.isalnum, sentence)) and not _LEADS_ON.search(sentence)
         needless = not self._checked or not states or _FOOTNOTE.search(sentence)
-        return "" if needless else in_language(NO_SOURCE, self._question)
+        return "" if needless else parted(sentence) + in_language(NO_SOURCE, self._question)
 
     def _show(self, text: str) -> str:
         self._held += text
@@ -274,7 +283,11 @@ class CitedAnswer:
         return shown
 
     def _is_said(self, text: str) -> bool:
-        return any(support(text, source.text) >= SUPPORTED for source in self.sources.values())
+        """Whether half of an answer's words are said, of each sentence by the source that says most of it."""
+        words = [telling_words(tokenize(text[start:end])) for start, end in _sentences(text)]
+        there = [set(tokenize(source.text)) for source in self.sources.values()]
+        said = sum(max((len(some & held) for held in there), default=0) for some in words)
+        return said > 0 and said >= SUPPORTED * sum(map(len, words))
 
 
 def described(text: str, sources: Iterable[Source], outcome: Outcome) -> dict[str, Any]:
@@ -330,6 +343,17 @@ def share_held(weights: Mapping[str, float], text: str) -> float:
     """The share of some weighted words that a text holds; 0 where there are none."""
     there = set(tokenize(text))
     return sum(weight for word, weight in weights.items() if word in there) / (sum(weights.values()) or 1.0)
+
+
+def parted(text: str, note: str = "\n") -> str:
+    """What has to stand between a text and a footnote: Markdown drops one behind a table, and lets code go on.
+
+    Args:
+        text: The text.
+        note: The footnote as it was written; on the line of a table's row it is a cell.
+    """
+    ends = _BLOCK_END.search(text)
+    return "\n\n" if ends and (not ends["row"] or "\n" in note) else ""
 
 
 def without_footnotes(text: str) -> str:

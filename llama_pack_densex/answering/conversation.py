@@ -159,9 +159,12 @@ def by_rules(message: str, history: Sequence[ChatMessage] = ()) -> Query:
     if is_short and _ABOUT_CONVERSATION.fullmatch(plain):
         return Query("conversation", text) if history else Query("vague", reply=in_language(VAGUE, text))
     said = [_short(str(one.content or "")) for one in reversed(history[-_LOOKED:]) if one.role == MessageRole.USER]
-    asked = (each for each in said if by_rules(each).kind == "question")
+    asked = [each for each in said if by_rules(each).kind == "question"]
     about = next((subject for subject in map(_subject, asked) if subject), "")
     nothing_said = not _says_something(text)
+    if nothing_said and about and _ASKS_FOR.search(text):  # "And when?" is about the question before
+        before = _cleaned(asked[0])[1].rstrip("?!.？。 ")
+        about = before if all(part in before for part in about.split()) else f"{about} {before}"
     if nothing_said and (not about or not any(map(str.isalnum, text))):
         return Query("vague", reply=in_language(VAGUE, text))
     sentence, terms = _cleaned(text)
@@ -226,7 +229,7 @@ def _lacks_subject(text: str) -> bool:
     if _REFERS.search(text):
         return True
     is_about = _WHAT_IS.fullmatch(text) or _ABOUT.match(text)
-    return not _names(text) and not is_about and (bool(_GOES_ON.match(text)) or _little(text))
+    return not _named(text) and not is_about and (bool(_GOES_ON.match(text)) or _little(text))
 
 
 def _little(text: str) -> bool:
@@ -237,9 +240,14 @@ def _subject(text: str) -> str:
     """What a question is about: its names, in their order."""
     if detect_language(text) == "ja":
         return "" if _REFERS_JA.search(text) else (" ".join(_topics(text)) or _kana_topic(text))[:_OF_SUBJECT]
-    named = " ".join(dict.fromkeys(name for name in _NAME.findall(text) if not name[0].isdigit()))
+    named = " ".join(_named(text))
     lacks = _REFERS.search(text) or (_little(text) and not _ABOUT.match(text))
     return (named or ("" if lacks else _cleaned(text)[1].rstrip("?!. ")))[:_OF_SUBJECT]
+
+
+def _named(text: str) -> list[str]:
+    """The names in an English text that may be a subject: a year or another number is none."""
+    return [name for name in dict.fromkeys(_NAME.findall(text)) if not name[0].isdigit()]
 
 
 def _topics(text: str) -> list[str]:
@@ -345,13 +353,17 @@ _REFERS = re.compile(
 _GOES_ON = re.compile(r"(?:and|but|also|so|what about|how about)\b", re.IGNORECASE)
 _ABOUT = re.compile(r"(?:please )?(?:tell me|explain|describe)\b(?: to me)?(?: about)?", re.IGNORECASE)
 _ASKS = re.compile(r"[?？]|か[。\s]*$")
-_THOUGHTS = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL | re.IGNORECASE)
+_ASKS_FOR = re.compile(
+    r"\b(?:when|where|why|who|whom|how|which)\b|いつ|どこ|誰|だれ|なぜ|どうして|どうやって|いくら|どれ", re.IGNORECASE
+)
+_THOUGHTS = re.compile(r"\A.*</think>|<think>.*", re.DOTALL | re.IGNORECASE)  # begun by a template
 _ATTRIBUTE_JA = re.compile(
     r"[全総最]?[長高深広幅重大速][さ度]?|.{0,3}[費料額量率価日]|総?[数面]積?|値段|価格|建設|工事|開業|完成|場所|位置|名前|名称|理由"
-    r"|原因|結果|結論|目的|特徴|歴史|人口|種類|役割|意味|期間|時間|時期|時代|[\d０-９]+[年月日]?|今|次|前|後|料金|代金|住所|所在地|連絡先"
+    r"|原因|結果|結論|目的|特徴|歴史|人口|種類|役割|意味|期間|時間|時期|時代|今|次|前|後|料金|代金|住所|所在地|連絡先"
     r"|電話番号|(?:担当|責任|代表|創業|設立|築城|設計|開発|発明|作|著)者|担当|社長|会長|代表|期限|締め?切り?|日程|時刻|方法|手順|手続き?"
     r"|条件|対象|人数|定員|本社|本店|首都|出身地?|経歴|年齢|身長|体重|最寄り?駅|効果|影響|副作用|利点|欠点|課題|対策|背景|経緯|概要|詳細"
     r"|内容|構造|仕組み|機能|性能|仕様|材料|成分|由来|語源|別名|売上高?|利益|業績|アクセス|サイズ|メリット|デメリット"
+    r"|(?:令和|平成|昭和|第)?[\d元]+(?:[年月日期回]|年度|四半期)?|[去昨今来翌先本前][年月週期日]度?|[上下]半?期"
     r"|[ぁ-ん]+(?:さ|かた|の|とき)|ねだん|ひよう|ばしょ|なまえ|りゆう|げんいん|けっか|もくてき|とくちょう|れきし|しゅるい|いみ|きかん|じかん"
     r"|ちがい|きっかけ|いま|きょう|むかし|さいきん|さいしょ|さいご|つぎ|まえ|あと|ほか|ふつう|ほんとう?"
 )

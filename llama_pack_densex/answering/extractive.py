@@ -14,6 +14,7 @@ from llama_pack_densex.answering.citations import (
     CitedAnswer,
     Source,
     in_language,
+    parted,
     share_held,
     without_footnotes,
 )
@@ -49,6 +50,14 @@ _NAMES = re.compile(
     r"(?<=.)\b[A-Z][\w'’-]*|\d[\d,.]*|[ァ-ヺー]{2,}|[々一-鿿]{2,}|(?<=[ぁ-ヿ一-鿿])[A-Za-z]+"
     r"|(?<![A-Za-z])[A-Za-z]+(?=[ぁ-ヿ一-鿿])"
 )
+# What asks in Chinese and Korean, and what links the words of a question that has it: no document holds the pairs of
+# characters across it.
+_ASKS = re.compile("[几幾谁哪吗嗎呢]|多少|多[长久大高远]|什[么麼]|怎|如何|是否|请问|[가-힣]")
+_LINKS = re.compile(
+    "请问|有?(?:[几幾]|多少)[天年月日点个人次元篇名岁]?|多[长久大高远](?:时间)?|什[么麼](?:时候|地方|样)?|哪[里儿些个位]?人?|怎[么样办麼]*"
+    "|如何|是否|需要|可以|应该|[谁的是在了过会要能吗嗎呢]|(?:언제|어디|얼마|며칠|무엇|누구|어떻게|왜|뭐)[가-힣]*|몇"
+    "|[가-힣]*(?:나요|가요|까요|습니까|입니까|에요|예요)|(?<=[가-힣]{2})(?:은|는|이|가|을|를|의)(?![가-힣])"
+)
 
 NEEDS_LLM = {
     "en": "Without a language model I can only quote the documents. Ask about what is in them.",
@@ -58,6 +67,7 @@ NEEDS_LLM = {
 
 _ALIKE_LEAD = 0.5  # of the question's words
 _ASKING = ("?", "？", "ですか。", "ますか。", "せんか。", "しょうか。")
+_ASKED = re.compile(r"[\W_]*[QＱ](?:\d*[.．]|[:：])")  # of a FAQ, whatever it ends with; "Q1:" may be a quarter
 _DOTS = re.compile(r"(?:[.．…‥・·] ?){5,}|(?: [.．]){2,} *\d*\Z")  # that lead to the number of a page
 _NUMBERED = re.compile(r"\d+(?:\.\d+)+")  # as an entry of a table of contents, and the next one
 
@@ -112,8 +122,7 @@ def extract(question: str, nodes: Sequence[NodeWithScore], words: int = ANSWER_W
     chosen: list[Fact] = []
     facts, asked = rank_facts(nodes), dict.fromkeys(telling_words(tokenize(question)), 1.0)
     stating = [fact for fact in facts if not _states_nothing(fact.unit.text)]
-    least = share_held(asked, stating[0].unit.text) if stating else 0.0
-    ranked = [*_below_leads(asked, nodes, least), *stating] or facts or _stated(nodes[:1])
+    ranked = [*_below_leads(asked, nodes, stating), *stating] or facts or _stated(nodes[:1])
     for fact in ranked:
         length, best = count_words(fact.unit.text), ranked[0]
         is_listed = fact.unit.score >= _AS_GOOD * best.unit.score and _is_alike(fact, best)
@@ -126,18 +135,21 @@ def extract(question: str, nodes: Sequence[NodeWithScore], words: int = ANSWER_W
     return "\n\n".join(_paragraph(facts, numbers[node_id]) for node_id, facts in paragraphs.items())
 
 
-def _below_leads(asked: Mapping[str, float], nodes: Sequence[NodeWithScore], least: float) -> list[Fact]:
+def _below_leads(asked: Mapping[str, float], nodes: Sequence[NodeWithScore], stating: Sequence[Fact]) -> list[Fact]:
     """What stands below headings and questions in the documents that hold half of the words of a question.
 
     Args:
         asked: The question's words, with what each counts.
         nodes: What was retrieved.
-        least: The share of them that the best proposition holds, which a heading or question has to exceed.
+        stating: The propositions, of which the best one has to hold less.
 
     Returns:
-        That, up to the next heading or question; first what stands below the one with the largest share.
+        That, up to the next heading or question; first what stands below the one with the largest share. None of
+        `stating` is about as good.
     """
     found: list[Fact] = []
+    least = share_held(asked, stating[0].unit.text) if stating else 0.0
+    above = max((abs(fact.unit.score) for fact in stating), default=1.0) / (_AS_GOOD * _ALIKE_LEAD**2)
     for source in nodes:
         text = source.node.get_content()
         parts = [(one, text[one.start : one.end]) for one in segment(text)]
@@ -149,7 +161,8 @@ def _below_leads(asked: Mapping[str, float], nodes: Sequence[NodeWithScore], lea
                 continue
             if _NUMBERED.match(lead) and _NUMBERED.match(below[0][1]):
                 continue
-            found += [_fact(source, said, one.start, share) for one, said in below if any(map(str.isalnum, said))]
+            saying = [(one, said) for one, said in below if any(map(str.isalnum, said))]
+            found += [_fact(source, said, one.start, share * above) for one, said in saying]
     return sorted(found, key=lambda fact: -fact.unit.score)
 
 
@@ -167,7 +180,7 @@ def _fact(source: NodeWithScore, said: str, start: int, score: float) -> Fact:
 
 def _states_nothing(text: str) -> bool:
     """Whether a sentence is a question or an entry of a table of contents, which states nothing."""
-    return text.rstrip("*_").endswith(_ASKING) or _DOTS.search(text) is not None
+    return bool(text.rstrip("*_").endswith(_ASKING) or _ASKED.match(text) or _DOTS.search(text))
 
 
 def _paragraph(facts: Sequence[Fact], number: int) -> str:
@@ -178,7 +191,7 @@ def _paragraph(facts: Sequence[Fact], number: int) -> str:
     is_japanese = detect_language(texts[0]) == "ja"
     remark = UNVERIFIED["ja" if is_japanese else "en"]
     quoted = [
-        f"{text[start:end]}{remark if fact.unit.unverified else ''}[^{number}]"
+        f"{text[start:end]}{parted(text[start:end])}{remark if fact.unit.unverified else ''}[^{number}]"
         for text, fact in zip(texts, ordered, strict=True)
         for start, end in sentence_spans(text)
     ]
@@ -248,6 +261,8 @@ def coverage(question: str, sources: Sequence[Source]) -> float:
     Names and numbers count twice: a question about something else shares common words with any document. Titles and
     headings count as said by what is below them.
     """
+    if detect_language(question) in ("zh", "ko") and _ASKS.search(question):
+        question = _LINKS.sub(" ", question)
     asked = telling_words(tokenize(question))
     named = {token for name in _NAMES.findall(question) for token in tokenize(name)}
     weights = {token: _NAMED if token in named else 1.0 for token in asked}

@@ -22,6 +22,7 @@ Span = tuple[int, int]
 
 _OWN = 1.5  # the power of how rare a word is among the propositions: a subject is in many, whoever says it
 _LATER = 0.5  # what a proposition's last word counts more than its first: its subject may be from elsewhere
+_NUMERAL = 3.0  # what a number counts for the chief source: sentences about two models differ by little else
 _LENGTH = 0.3  # the power of a sentence's weight that it is divided by: long ones share words by chance
 _HEADING = 0.5  # what a heading counts: it names what the sentences below it say
 _FURTHER = 0.25  # the share of a proposition that a further sentence has to have
@@ -37,8 +38,8 @@ def align(passage: str, propositions: Sequence[str]) -> list[tuple[Span, ...]]:
 
     A proposition that stands in the passage word for word is where it stands. The chief source of any other is the
     sentence that shares most of its words: those that are rare in the passage count more, those that many propositions
-    have (a subject that stands for a pronoun) less, and later ones more. A further sentence is added where it has a
-    quarter of the proposition that the others lack.
+    have (a subject that stands for a pronoun) less, numbers and later ones more. A further sentence is added where it
+    has a quarter of the proposition that the others lack.
 
     Args:
         passage: The text of a passage.
@@ -159,13 +160,14 @@ class _Comparison:
         while not chosen or sum(left.values()) >= _FURTHER * whole:
             shares: defaultdict[int, float] = defaultdict(float)
             for token, weight in left.items():
+                counted = weight * _NUMERAL if token[0].isdigit() and not chosen else weight
                 for place in self._places.get(token, ()):
-                    shares[place] += weight
+                    shares[place] += counted
             best = max(shares, key=lambda place: (shares[place] * self._factors[place], -place), default=None)
             if best is None or (chosen and (shares[best] < _FURTHER * whole or self.segments[best].kind == "heading")):
                 break
             chosen.append(best)
-            found += shares[best]
+            found += sum(weight for token, weight in left.items() if token in self._tokens[best])
             left = {token: weight for token, weight in left.items() if token not in self._tokens[best]}
             if len(chosen) == 1:
                 # first words that stand above the chief source are what its pronoun means, and the fact is below

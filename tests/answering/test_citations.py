@@ -49,6 +49,15 @@ def answered(reply: str, question: str = QUESTION, pieces: int = 10**6) -> tuple
         ("<think>It opened[^1], they say.</think>\n\nIt opened in 1998.[^1]", "It opened in 1998.[^1]"),
         ("<think>It opened in 1998.[^1] Or did", NOT_FOUND["en"]),
         ("<thinking> is 1998.[^1]", "<thinking> is 1998.[^1]"),
+        ("They say so. Hm!\n</think>\n\nIt opened in 1998.[^1]", "It opened in 1998.[^1]"),  # begun by the template
+        ("Between <think> and </think> it is 1998.[^1]", "Between <think> and </think> it is 1998.[^1]"),
+        ("It opened in 1998.\\[^1\\]", "It opened in 1998.[^1]"),
+        ("Eröffnet, z. B. 1998, mit 1 991 m.[^1]", "Eröffnet, z. B. 1998, mit 1 991 m.[^1]"),
+        ("See i. d. R. Das sind z. B. 1998 m.[^1]", "See i. d. R. Das sind z. B. 1998 m.[^1]"),
+        (
+            "The great bridge's span is 1,991 metres. A lighthouse on the cliff has a lamp.",  # two sources
+            "The great bridge's span is 1,991 metres. (no source) A lighthouse on the cliff has a lamp. (no source)",
+        ),
         ("It \ud83d\ude00 opened \ud83d in 1998.[^1]", "It \U0001f600 opened \ufffd in 1998.[^1]"),
         ("The Akashi Bridge opened in 1998.", f"The Akashi Bridge opened in 1998.{NO_SOURCE['en']}"),
     ],
@@ -60,6 +69,24 @@ def test_footnotes_that_lead_nowhere_go_and_sentences_without_any_are_marked(
     assert shown.rstrip() == text
     assert cited.text == shown
     assert cited.outcome == ("not_found" if text == NOT_FOUND["en"] else "answered")
+
+
+CODE, TABLE = "Run:\n\n```\nopen 1998\n\nlamp = a[1]\n```", "| Bridge | Opened |\n|---|---|\n| Akashi | 1998 |"
+
+
+@pytest.mark.parametrize("pieces", [1, 3, 10**6])
+@pytest.mark.parametrize(
+    ("reply", "text"),
+    [
+        (f"{CODE}[^1]\nIt opened.[^1]", f"{CODE}\n\n[^1]\nIt opened.[^1]"),
+        (f"{CODE}\n\nIt opened.[^1]", f"{CODE}\n\n{NO_SOURCE['en']}\n\nIt opened.[^1]"),
+        (f"It opened.[^1]\n\n{CODE}\n", f"It opened.[^1]\n\n{CODE}\n\n{NO_SOURCE['en']}"),
+        (f"{TABLE}\n\n[^1][^2]", f"{TABLE}\n\n[^1][^2]"),
+        ("| Akashi | [^1] |\n|---|---|\n| 1998 | [^1] |", "| Akashi |[^1] |\n|---|---|\n| 1998 |[^1] |"),
+    ],
+)
+def test_code_and_tables_end_before_their_footnotes(reply: str, text: str, pieces: int) -> None:
+    assert answered(reply, pieces=pieces)[0] == text
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 10**6])

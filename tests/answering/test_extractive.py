@@ -102,6 +102,26 @@ def test_the_mark_of_an_unverified_proposition_belongs_to_its_sentence(language:
     assert [said["footnotes"] for said in response.metadata["sentences"]] == [[1], [1]]
 
 
+HANDBOOK_ZH = "员工入职满一年后，每年享有十天带薪年假。病假须提交医院证明。午休一小时。"
+HANDBOOK_KO = "1년 이상 근무한 직원에게는 연차휴가 15일을 준다. 영수증은 돌아온 날부터 10일 안에 제출한다."
+
+
+@pytest.mark.parametrize(
+    ("document", "question", "answer"),
+    [
+        (HANDBOOK_ZH, "年假有几天？", "员工入职满一年后，每年享有十天带薪年假。[^1]"),
+        (HANDBOOK_ZH, "病假需要什么材料？", "病假须提交医院证明。[^1]"),
+        (HANDBOOK_ZH, "午休是多长时间？", "午休一小时。[^1]"),
+        (HANDBOOK_ZH, "加班费怎么算？", NOT_FOUND["en"]),
+        (HANDBOOK_KO, "연차는 며칠인가요?", "1년 이상 근무한 직원에게는 연차휴가 15일을 준다.[^1]"),
+        (HANDBOOK_KO, "영수증은 언제까지 내야 하나요?", "영수증은 돌아온 날부터 10일 안에 제출한다.[^1]"),
+    ],
+)
+def test_words_that_ask_in_chinese_and_korean_are_not_looked_for(document: str, question: str, answer: str) -> None:
+    pack = DenseXRetrievalPack([Document(text=document)], proposition_llm="none", query_llm="none", embed_model="none")
+    assert str(pack.run(question)).startswith(answer)
+
+
 FAQ_JA = """\
 よくある質問
 
@@ -119,6 +139,16 @@ Yes, within 30 days of delivery, if it has not been used.
 Which payment methods do you accept?
 Credit cards and bank transfer."""
 
+MANUAL_JA = """\
+Q: 電源が入りません。
+A: プラグを確認してください。
+
+**Q2．エラーE04が表示されます。**
+A2．かすトレイを空にしてください。
+
+Q: 手入れの表示が消えません。
+A: 水洗いしてください。"""
+
 
 MINUTES_JA = """\
 高橋：見積りは北社が980万円、南社が1,200万円です。
@@ -131,6 +161,11 @@ MINUTES_JA = """\
     [
         (FAQ_JA, "返品できますか", "A. はい、到着後8日以内に限り承ります。"),
         (FAQ_JA, "送料はいくら？", "A. 全国一律550円です。5,000円以上のお買い上げで無料になります。"),
+        (
+            MANUAL_JA,
+            "エラーE04が出たら？",
+            "A2．かすトレイを空にしてください。",
+        ),  # a question that ends as a statement does
         (MINUTES_JA, "北社の保守費用はいくらですか", "高橋：年間85万円です。"),
         (FAQ_EN, "Can I return items?", "Yes, within 30 days of delivery, if it has not been used."),
         (FAQ_EN, "What payment methods are accepted?", "Credit cards and bank transfer."),
@@ -141,6 +176,12 @@ def test_a_question_in_a_document_is_quoted_with_its_answer(document: str, quest
         [Document(text=document)], proposition_llm="none", query_llm="none", embed_model="none", similarity_top_k=1
     )
     assert answer in without_footnotes(str(pack.run(question)))
+
+
+def test_what_stands_below_the_question_comes_first() -> None:
+    pack = DenseXRetrievalPack([Document(text=MANUAL_JA)], proposition_llm="none", query_llm="none", embed_model="none")
+    answer = without_footnotes(str(pack.run("エラーE04が表示された、確認してください")))
+    assert answer.startswith("A2．かすトレイを空にしてください。A: プラグを")
 
 
 SCOPE = "# 複合機の使い方\n\n## 紙詰まり\n側面のカバーを開ける。紙を手前に引き抜く。"
@@ -165,7 +206,7 @@ def test_each_table_that_is_quoted_is_a_paragraph() -> None:
     pack = DenseXRetrievalPack(
         [Document(text="\n\n\n".join(rows))], proposition_llm="none", query_llm="none", embed_model="none"
     )
-    assert str(pack.run("煎茶の価格は")) == f"{rows[0]}[^1]\n\n{rows[1]}[^1]"
+    assert str(pack.run("煎茶の価格は")) == f"{rows[0]}\n\n[^1]\n\n{rows[1]}\n\n[^1]"
 
 
 def test_a_footnote_of_a_document_is_quoted_without_its_mark() -> None:

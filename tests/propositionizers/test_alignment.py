@@ -104,6 +104,19 @@ def test_the_sentence_of_the_fact_counts_and_not_that_of_its_subject() -> None:
     assert dict(zip(expected, said_by(HORSE, *expected), strict=True)) == expected
 
 
+def test_the_number_tells_between_sentences_about_two_models() -> None:
+    passage = (
+        "Its heat pump Polaris 7 has an output of 7 kW and costs 890 euros. The larger Polaris 12 has an output of 12 "
+        "kW and costs 990 euros. Both use propane. The Polaris 7 weighs 118 kg, the Polaris 12 weighs 164 kg. The "
+        "warranty is five years for the Polaris 7 and seven years for the Polaris 12."
+    )
+    about = ("The heat pump Polaris {} has an output of {} kW.", "The heat pump Polaris {} costs {}90 euros.")
+    about += ("The Polaris {} weighs {} kg.", "Polaris {} uses propane.", "Polaris {} has a warranty.")
+    first, *_, second = said_by(passage, *(text.format(n, n) for n in (7, 12) for text in about))[:6]
+    assert first.startswith("Its heat pump Polaris 7")
+    assert second.startswith("The larger Polaris 12")
+
+
 def test_a_proposition_of_two_sentences_has_both() -> None:
     text = "The mill burned down in May 1904. Its owner, a Dutch banker, rebuilt it. Bread was dear."
     (both,) = said_by(text, "After the mill burned down in May 1904, a Dutch banker rebuilt it.")
