@@ -50,14 +50,6 @@ _NAMES = re.compile(
     r"(?<=.)\b[A-Z][\w'’-]*|\d[\d,.]*|[ァ-ヺー]{2,}|[々一-鿿]{2,}|(?<=[ぁ-ヿ一-鿿])[A-Za-z]+"
     r"|(?<![A-Za-z])[A-Za-z]+(?=[ぁ-ヿ一-鿿])"
 )
-# What asks in Chinese and Korean, and what links the words of a question that has it: no document holds the pairs of
-# characters across it.
-_ASKS = re.compile("[几幾谁哪吗嗎呢]|多少|多[长久大高远]|什[么麼]|怎|如何|是否|请问|[가-힣]")
-_LINKS = re.compile(
-    "请问|有?(?:[几幾]|多少)[天年月日点个人次元篇名岁]?|多[长久大高远](?:时间)?|什[么麼](?:时候|地方|样)?|哪[里儿些个位]?人?|怎[么样办麼]*"
-    "|如何|是否|需要|可以|应该|[谁的是在了过会要能吗嗎呢]|(?:언제|어디|얼마|며칠|무엇|누구|어떻게|왜|뭐)[가-힣]*|몇"
-    "|[가-힣]*(?:나요|가요|까요|습니까|입니까|에요|예요)|(?<=[가-힣]{2})(?:은|는|이|가|을|를|의)(?![가-힣])"
-)
 
 NEEDS_LLM = {
     "en": "Without a language model I can only quote the documents. Ask about what is in them.",
@@ -261,8 +253,6 @@ def coverage(question: str, sources: Sequence[Source]) -> float:
     Names and numbers count twice: a question about something else shares common words with any document. Titles and
     headings count as said by what is below them.
     """
-    if detect_language(question) in ("zh", "ko") and _ASKS.search(question):
-        question = _LINKS.sub(" ", question)
     asked = telling_words(tokenize(question))
     named = {token for name in _NAMES.findall(question) for token in tokenize(name)}
     weights = {token: _NAMED if token in named else 1.0 for token in asked}
