@@ -185,7 +185,7 @@ class CitedAnswer:
     def add(self, delta: str) -> str:
         """Take in what came, and return what can be shown now."""
         self._raw += delta
-        if not self.text:
+        if not self.text and (not self._held or ">" in self._raw):
             before, closing, answer = (self._held + self._raw).partition("</think>")
             begins_so = _THINK.startswith(before.lstrip()[: len(_THINK)])
             if begins_so and not closing:

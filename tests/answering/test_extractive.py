@@ -102,6 +102,26 @@ def test_the_mark_of_an_unverified_proposition_belongs_to_its_sentence(language:
     assert [said["footnotes"] for said in response.metadata["sentences"]] == [[1], [1]]
 
 
+HANDBOOK_ZH = "员工入职满一年后，每年享有十天带薪年假。病假须提交医院证明。午休一小时。"
+HANDBOOK_KO = "1년 이상 근무한 직원에게는 연차휴가 15일을 준다. 영수증은 돌아온 날부터 10일 안에 제출한다."
+
+
+@pytest.mark.parametrize(
+    ("document", "question", "answer"),
+    [
+        (HANDBOOK_ZH, "年假有几天？", "员工入职满一年后，每年享有十天带薪年假。[^1]"),
+        (HANDBOOK_ZH, "病假需要什么材料？", "病假须提交医院证明。[^1]"),
+        (HANDBOOK_ZH, "加班费怎么算？", NOT_FOUND["en"]),
+        (HANDBOOK_KO, "연차는 며칠인가요?", "1년 이상 근무한 직원에게는 연차휴가 15일을 준다.[^1]"),
+    ],
+)
+def test_chinese_and_korean_questions_are_not_refused_for_the_words_that_ask(
+    document: str, question: str, answer: str
+) -> None:
+    pack = DenseXRetrievalPack([Document(text=document)], proposition_llm="none", query_llm="none", embed_model="none")
+    assert str(pack.run(question)).startswith(answer)
+
+
 FAQ_JA = """\
 よくある質問
 
