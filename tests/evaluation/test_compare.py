@@ -368,6 +368,14 @@ def test_a_dataset_of_relevance_labels_alone_is_ranked_by_document() -> None:
     assert report.to_html()
 
 
+def test_each_of_several_documents_that_are_labelled_as_relevant_is_a_right_one() -> None:
+    documents = [Document(text=text, id_=f"d{number}") for number, text in enumerate(small_texts())]
+    question = Question("q", "Who opened the Humber Bridge?", (), "d0")
+    dataset = EvaluationSet("labels", "en", documents, [question], relevance={"q": {"d0": 1, "d1": 1, "d2": 0}})
+    report = compare(dataset, None, ["densex-sentences"], embed_model="none")
+    assert report.strategies[0].metrics["gold@1"] == report.strategies[0].metrics["mrr@10"] == 1.0
+
+
 def test_a_reader_llm_is_scored_on_the_beginning_of_each_context() -> None:
     def read(body: dict[str, Any]) -> str:
         return "The Nendrum." if "oldest tidal mill stand" in json.dumps(body) else "the Moon"
