@@ -488,8 +488,8 @@ def _read_questions(path: Path) -> Iterator[Record]:
     for where, row in rows:
         if len(row) != 2 or not row[1].lstrip().startswith("["):
             raise DatasetError(
-                f"{where}: expected a question and a list of answers such as ['14 December 1972'], or in the first line "
-                "a header with 'question'"
+                f"{where}: expected a question and a list of answers such as ['14 December 1972'], or in "
+                "the first line a header with 'question'"
             )
         yield Record({"question": row[0], "answers": row[1]}, where)
 

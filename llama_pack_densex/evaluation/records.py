@@ -62,17 +62,14 @@ class Record:
         return tuple(dict.fromkeys(text for text in value if text.strip()))
 
     def answers(self) -> tuple[str, ...]:
-        """The field `answers` or `answer`: a list, a text that holds one, or a text divided at each "|"; whole numbers too.
+        """The field `answers` or `answer`: a list, a text that holds one, or a text divided at each "|".
 
         Raises:
             DatasetError: It is something else.
         """
         name = "answers" if self.fields.get("answers") is not None else "answer"
         value = self.fields.get(name)
-        given = _listed(value) if isinstance(value, str) else [value] if type(value) is int else value
-        if isinstance(given, list):
-            given = [str(one) if type(one) is int else one for one in given]
-        return Record({name: given}, self.where).texts(name)
+        return Record({name: _listed(value) if isinstance(value, str) else value}, self.where).texts(name)
 
     def records(self, name: str) -> list[Record]:
         """A field that is a list of objects.

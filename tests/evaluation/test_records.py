@@ -77,10 +77,3 @@ def test_a_field_is_asked_for_by_any_of_its_names() -> None:
         record.text("label")
     with pytest.raises(DatasetError, match="'qid' must be a text or a list of texts"):
         record.texts("qid")
-
-
-@pytest.mark.parametrize("given", [1889, [1889], "[1889]", "1889"])
-def test_answers_may_be_whole_numbers(given: object) -> None:
-    assert Record({"answers": given}, "file, line 1").answers() == ("1889",)
-    with pytest.raises(DatasetError, match="'answers' must be a text or a list of texts"):
-        Record({"answers": [True]}, "file, line 1").answers()
