@@ -35,6 +35,7 @@ Span = tuple[int, int]
 
 _GAP = "\n\n"
 _LOOKED_AT = 50  # questions, to tell the language
+_MEASURED_APART = WITHOUT_SPACES | {"ko"}  # in them an answer may stand within a word
 _JQARA_FIELDS = ("q_id", "question", "passage_row_id", "text", "label")
 
 
@@ -251,7 +252,7 @@ def _language(found: EvaluationSet, said: str) -> str:
     around = "\n".join(document.text[:2_000] for document in found.documents[:1])
     told = detect_language("\n".join(texts), around)
     language = said or ("en" if told in ("latin", "") else told)
-    others = sum((detect_language(text, around) in WITHOUT_SPACES) != (language in WITHOUT_SPACES) for text in texts)
+    others = sum((detect_language(text, around) in _MEASURED_APART) != (language in _MEASURED_APART) for text in texts)
     if others:
         logger.warning(
             "The first %d questions are measured as %r, and %d of them are in another language: ask those apart, or "
@@ -334,15 +335,15 @@ def _read(path: Path, documents: Path | None, split: str, language: str, *, alon
 
 
 def _languages(asked: Sequence[Record]) -> list[str]:
-    """What each of a file's questions says that it is in; where none does and some have a script of their own, that."""
+    """What each of a file's questions says that it is in; where none does and some scripts are measured otherwise, that."""
     said = [record.text("language", default="") for record in asked]
     if any(said) or any(record.fields.keys() >= set(_JQARA_FIELDS) for record in asked[:1]):
         return said
     texts = [record.text("question", "query", default="") for record in asked]
     around = "\n".join(texts[:_LOOKED_AT])
     told = [detect_language(text, around) for text in texts]
-    are_two = len({one in WITHOUT_SPACES for one in told}) > 1
-    return [one if one in WITHOUT_SPACES else "en" for one in told] if are_two else said
+    are_two = len({one in _MEASURED_APART for one in told}) > 1
+    return [one if one in _MEASURED_APART else "en" for one in told] if are_two else said
 
 
 # The formats, a function each. Names, and languages that a format does not imply, are `read_dataset`'s.

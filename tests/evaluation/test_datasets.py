@@ -355,6 +355,8 @@ def test_questions_in_two_scripts_are_asked_apart_though_they_do_not_say_their_l
     ]  # fmt: skip
     assert read_questions(questions, language="en").questions[0].text == "What does 灯 mean?"
     assert languages_of(_write(tmp_path / "q.jsonl", asked[:1])) == []
+    korean = {"question": "등불은 무슨 색입니까?", "answers": ["빨간"]}  # whose particles are written onto words
+    assert languages_of(_write(tmp_path / "q.jsonl", [korean, asked[1]])) == ["en", "ko"]
 
 
 def test_a_question_that_is_no_mapping_is_named() -> None:
