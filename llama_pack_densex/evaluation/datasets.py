@@ -335,7 +335,7 @@ def _read(path: Path, documents: Path | None, split: str, language: str, *, alon
 
 
 def _languages(asked: Sequence[Record]) -> list[str]:
-    """What each of a file's questions says that it is in; where none does and some scripts are measured otherwise, that."""
+    """What each of a file's questions says that it is in; where none does and scripts are measured otherwise, that."""
     said = [record.text("language", default="") for record in asked]
     if any(said) or any(record.fields.keys() >= set(_JQARA_FIELDS) for record in asked[:1]):
         return said

@@ -415,6 +415,20 @@ def test_a_reader_that_is_disturbed_is_asked_again_and_its_answers_are_kept(tmp_
     assert first.strategies[0].metrics["em@100"] == second.strategies[0].metrics["em@100"] == 0.25
 
 
+def test_the_propositions_of_a_comparison_are_paid_for_once(tmp_path: Path) -> None:
+    with OpenAIServer(lambda body: '["The oldest tidal mill stood in Nendrum."]') as server:
+        for _ in range(2):
+            run(["densex"], propositionizer=LLMPropositionizer(reader(server)), cache_dir=tmp_path)
+            assert len(server.requests) == 6
+
+
+def test_what_a_strategy_failed_with_says_what_to_do_about_the_key() -> None:
+    refused = Reply("no", status=401, code="invalid_api_key")
+    with OpenAIServer(lambda body: refused) as server:
+        report = run(["bm25", "densex"], propositionizer=LLMPropositionizer(reader(server)))
+    assert "check the key (for OpenAI, OPENAI_API_KEY)" in report.skipped[0].reason
+
+
 def test_a_reader_stops_at_its_budget_and_what_was_found_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     with OpenAIServer(lambda body: "Nendrum") as server:
         report = run(["bm25"], reader_llm=reader(server), max_cost=0.0)
