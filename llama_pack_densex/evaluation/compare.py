@@ -311,7 +311,7 @@ class _Run:
                 "%s: %d of its %d results are nowhere in the documents; they count as not from the gold passage.",
                 strategy.name, unlocated, sum(finding.results for finding in findings.values()),
             )  # fmt: skip
-        in_passages = within_passages(findings)
+        in_passages = bool(corpus.documents) and within_passages(findings)
         if not in_passages:  # then results are ranked as they are
             findings = {
                 key: replace(found, rank=found.unit_ranks[0], gold_rank=found.unit_ranks[1])

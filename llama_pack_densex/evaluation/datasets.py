@@ -221,8 +221,10 @@ def to_dataset(
         files = (documents,) if questions is None else (questions, documents)
         dataset = read_dataset(*files, language=language)
     else:
-        texts = _documents_in(Path(documents)) if isinstance(documents, (str, Path)) else list(documents)
-        own = EvaluationSet(documents=texts, questions=_given(questions))
+        asked = _given(questions)
+        named = [question.document_id for question in asked]
+        texts = _documents_in(Path(documents), named) if isinstance(documents, (str, Path)) else list(documents)
+        own = EvaluationSet(documents=texts, questions=asked)
         dataset = _checked(own, Path("own documents"), None, language)
     if not dataset.documents:
         raise ValueError("there are no documents to search")
@@ -325,10 +327,13 @@ def _read(path: Path, documents: Path | None, split: str, language: str, *, alon
     questions = [_own_question(record, number) for number, record in meant]
     if alone:
         return EvaluationSet(language=language, questions=questions)
-    texts = _documents_named(path, asked) if documents is None else _documents_in(documents)
-    known, folder = {document.id_ for document in texts}, documents or path.parent
-    for place, question in enumerate(questions):  # a document is named below the folder, or from the questions' file
-        beside = Path(os.path.relpath(path.parent / question.document_id, folder)).as_posix()
+    # a document is named below the folder, or from the questions' file
+    folder = documents or path.parent
+    besides = [Path(os.path.relpath(path.parent / one.document_id, folder)).as_posix() for one in questions]
+    named = [*besides, *(one.document_id for one in questions)]
+    texts = _documents_named(path, asked) if documents is None else _documents_in(documents, named)
+    known = {document.id_ for document in texts}
+    for place, (question, beside) in enumerate(zip(questions, besides, strict=True)):
         if question.document_id not in known and beside in known:
             questions[place] = replace(question, document_id=beside)
     return EvaluationSet(language=language, documents=texts, questions=questions)
@@ -535,9 +540,9 @@ def _named(record: Record) -> str:
     return record.text("document", "document_id", default="")
 
 
-def _documents_in(folder: Path) -> list[Document]:
-    """The documents of a folder; their ids are their paths below it."""
-    files, unreadable, _ = find_files([folder])
+def _documents_in(folder: Path, named: Iterable[str]) -> list[Document]:
+    """The documents of a folder; their ids are their paths below it. Data, as CSV, are read where they are named."""
+    files, unreadable, _ = find_files([folder], indexed={str(folder.resolve() / name) for name in named})
     ids = document_ids(files, {})
     documents: list[Document] = []
     for file in files:

@@ -272,6 +272,14 @@ class TestOwnQuestions:
         assert found.questions[0].document_id == "sub/lamp.md"
         assert {document.id_ for document in found.documents} == {"sub/lamp.md", "tea.txt"}
 
+    @pytest.mark.parametrize("name", ["sub/prices.csv", "docs/sub/prices.csv"])
+    def test_data_are_read_where_a_question_names_them(self, folder: Path, tmp_path: Path, name: str) -> None:
+        (folder / "sub" / "prices.csv").write_text("plan,price\nBasic,900 yen\n", encoding="utf-8")
+        asked = {"question": "What is the price of Basic?", "answers": ["900 yen"], "document": name}
+        found = read_dataset(_write(tmp_path / "q.jsonl", [asked]), folder)
+        assert found.questions[0].document_id == "sub/prices.csv"
+        assert {document.id_ for document in found.documents} == {"sub/lamp.md", "sub/prices.csv", "tea.txt"}
+
     def test_a_document_that_is_not_there_is_named(self, folder: Path, tmp_path: Path) -> None:
         file = _write(tmp_path / "q.jsonl", [{"question": "What?", "answer": "red", "document": "lamp.md"}])
         with pytest.raises(DatasetError, match=r"q\.jsonl, question 1: there is no document 'lamp\.md'"):
