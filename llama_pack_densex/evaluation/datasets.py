@@ -253,7 +253,7 @@ def _language(found: EvaluationSet, said: str) -> str:
     texts = [question.text for question in found.questions[:_LOOKED_AT]]
     around = "\n".join(document.text[:2_000] for document in found.documents[:1])
     told = detect_language("\n".join(texts), around)
-    language = said or ("en" if told in ("latin", "") else told)
+    language = _code(said) or ("en" if told in ("latin", "") else told)
     others = sum((detect_language(text, around) in _MEASURED_APART) != (language in _MEASURED_APART) for text in texts)
     if others:
         logger.warning(
@@ -311,7 +311,7 @@ def _read(path: Path, documents: Path | None, split: str, language: str, *, alon
             f"{', '.join(_JQARA_FIELDS)}"
         )
     asked = list(records)
-    said = sorted({record.text("language", default="") for record in asked} - {""})
+    said, language = sorted({_said(record) for record in asked} - {""}), _code(language)
     if len(said) > 1 and not language:
         raise DatasetError(
             f"{path}: its questions are in {' and '.join(said)}: say which are meant (language=, --language)"
@@ -341,7 +341,7 @@ def _read(path: Path, documents: Path | None, split: str, language: str, *, alon
 
 def _languages(asked: Sequence[Record]) -> list[str]:
     """What each of a file's questions says that it is in; where none does and scripts are measured otherwise, that."""
-    said = [record.text("language", default="") for record in asked]
+    said = [_said(record) for record in asked]
     if any(said) or any(record.fields.keys() >= set(_JQARA_FIELDS) for record in asked[:1]):
         return said
     texts = [record.text("question", "query", default="") for record in asked]
@@ -349,6 +349,15 @@ def _languages(asked: Sequence[Record]) -> list[str]:
     told = [detect_language(text, around) for text in texts]
     are_two = len({one in _MEASURED_APART for one in told}) > 1
     return [one if one in _MEASURED_APART else "en" for one in told] if are_two else said
+
+
+def _said(record: Record) -> str:
+    return _code(record.text("language", default=""))
+
+
+def _code(language: str) -> str:
+    """The "ja" of "ja-JP", "ja_JP" and "JA", by which it is measured."""
+    return language.replace("_", "-").partition("-")[0].lower()
 
 
 # The formats, a function each. Names, and languages that a format does not imply, are `read_dataset`'s.

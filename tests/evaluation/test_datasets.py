@@ -349,6 +349,16 @@ def test_the_language_is_that_of_the_questions_whatever_the_documents_are_in(
     assert "measured as 'jp', and 1 of them are in another language" in caplog.text
 
 
+@pytest.mark.parametrize("code", ["ja-JP", "ja_JP", "JA"])
+def test_a_language_is_known_by_whatever_code(tmp_path: Path, code: str) -> None:
+    folder = _bilingual(tmp_path).parent
+    asked = [{"question": "灯りは何色か。", "answers": ["赤い"]}]
+    told = [{**asked[0], "language": code}, {"question": "What is red?", "answers": ["The lamp"], "language": "en"}]
+    assert languages_of(_write(tmp_path / "q.jsonl", told)) == ["en", "ja"]
+    assert len(read_dataset(tmp_path / "q.jsonl", folder, language=code).questions) == 1
+    assert read_dataset(_write(tmp_path / "q.jsonl", asked), folder, language=code).language == "ja"
+
+
 def test_questions_in_two_scripts_are_asked_apart_though_they_do_not_say_their_language(tmp_path: Path) -> None:
     folder = _bilingual(tmp_path).parent
     asked = [
