@@ -429,7 +429,9 @@ def compare(
         with shown_progress() as tell:
             name = None if each == language else f"{dataset.stem} ({each})"
             report = run(
-                read_dataset(dataset, documents, name=name, language=each, max_questions=limit),
+                read_dataset(
+                    dataset, documents, name=name, language=each, max_questions=limit, leave_out=[out] if out else []
+                ),
                 strategies=names,
                 embed_model=embed_model,
                 propositionizer=made,

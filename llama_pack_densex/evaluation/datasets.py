@@ -127,6 +127,7 @@ def read_dataset(
     language: str | None = None,
     split: str = "test",
     max_questions: int | None = None,
+    leave_out: Sequence[Path] = (),
 ) -> EvaluationSet:
     """Read a dataset; its format is seen from its content.
 
@@ -146,6 +147,7 @@ def read_dataset(
         language: "en", "ja", ... Default: told from the questions. Of questions that say theirs, only those are asked.
         split: Of a BEIR folder: "test", "dev" or "train".
         max_questions: Keep the first so many.
+        leave_out: Folders below the user's own documents that are not read, as that of an earlier report.
 
     Raises:
         DatasetError: It is in none of these formats, or damaged; the message names the file, the line or item, and what
@@ -156,7 +158,7 @@ def read_dataset(
     for each in (path, given):
         if each is not None and not each.exists():
             raise FileNotFoundError(f"{each}: there is no such file or folder")
-    found = _checked(_read(path, given, split, language or ""), path, name, language)
+    found = _checked(_read(path, given, split, language or "", leave_out), path, name, language)
     return replace(found, questions=found.questions[:max_questions])
 
 
@@ -283,7 +285,15 @@ def _checked(found: EvaluationSet, path: Path, name: str | None, language: str |
     return replace(found, name=name or stem, language=_language(found, language or found.language))
 
 
-def _read(path: Path, documents: Path | None, split: str, language: str, *, alone: bool = False) -> EvaluationSet:
+def _read(
+    path: Path,
+    documents: Path | None,
+    split: str,
+    language: str,
+    leave_out: Sequence[Path] = (),
+    *,
+    alone: bool = False,
+) -> EvaluationSet:
     """Read what is there; where questions alone are wanted, those of the user's own are not asked for documents."""
     if not path.is_dir():
         records = _read_questions(path)
@@ -331,7 +341,7 @@ def _read(path: Path, documents: Path | None, split: str, language: str, *, alon
     folder = documents or path.parent
     besides = [Path(os.path.relpath(path.parent / one.document_id, folder)).as_posix() for one in questions]
     named = [*besides, *(one.document_id for one in questions)]
-    texts = _documents_named(path, asked) if documents is None else _documents_in(documents, named)
+    texts = _documents_named(path, asked) if documents is None else _documents_in(documents, named, leave_out)
     known = {document.id_ for document in texts}
     for place, (question, beside) in enumerate(zip(questions, besides, strict=True)):
         if question.document_id not in known and beside in known:
@@ -549,9 +559,11 @@ def _named(record: Record) -> str:
     return record.text("document", "document_id", default="")
 
 
-def _documents_in(folder: Path, named: Iterable[str]) -> list[Document]:
+def _documents_in(folder: Path, named: Iterable[str], leave_out: Sequence[Path] = ()) -> list[Document]:
     """The documents of a folder; their ids are their paths below it. Data, as CSV, are read where they are named."""
-    files, unreadable, _ = find_files([folder], indexed={str(folder.resolve() / name) for name in named})
+    root = folder.resolve()
+    below = [one for one in leave_out if one.resolve() != root]
+    files, unreadable, _ = find_files([folder], below, indexed={str(root / name) for name in named})
     ids = document_ids(files, {})
     documents: list[Document] = []
     for file in files:
