@@ -632,6 +632,11 @@ def modules_after(code: str) -> set[str]:
     return set(done.stdout.rpartition("imported:")[2].split())
 
 
+@pytest.mark.parametrize("command", [("index",), ("estimate",), ("batch", "export")])
+def test_the_names_of_options_are_whole_in_a_terminal_of_80_columns(command: tuple[str, ...]) -> None:
+    assert "…" not in run(*command, "--help")[1]
+
+
 def test_help_imports_nothing_heavy() -> None:
     heavy = {"lancedb", "torch", "llama_index", "openai", "numpy", "pyarrow"}
     assert not heavy & modules_after("from llama_pack_densex.cli import app")

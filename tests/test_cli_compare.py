@@ -57,6 +57,16 @@ def write_recording(folder: Path, dataset: Path) -> Path:
     return file
 
 
+def test_an_earlier_report_is_none_of_the_documents_that_it_stands_among(tmp_path: Path) -> None:
+    (tmp_path / "lamp.md").write_text("The lamp is red.", encoding="utf-8")
+    asked = '{"question": "What colour is the lamp?", "answers": ["red"], "document": "lamp.md"}'
+    (tmp_path / "q.jsonl").write_text(asked, encoding="utf-8")
+    given = ("compare", tmp_path / "q.jsonl", "--documents", tmp_path, "--strategies", "bm25", "--embed-model", "none")
+    for _ in range(2):
+        assert "1 question about 1 document in" in run(*given, "--out", tmp_path / "report")[1]
+    assert run(*given, "--out", tmp_path)[0] == 0
+
+
 def test_a_table_and_three_files_come_out(squad: Path, tmp_path: Path) -> None:
     recorded = write_recording(tmp_path, squad)
     code, output = run(

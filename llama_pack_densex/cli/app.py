@@ -113,15 +113,15 @@ ApiBase = Annotated[str | None, _option("URL", "Where openai-like: or ollama: mo
 Granularity = Annotated[list[str] | None, _option("UNIT", _HELP_UNITS, parser=_unit)]
 Questions = Annotated[bool | None, _option("--questions", _HELP_QUESTIONS)]
 Strictness = Annotated[Literal["off", "flag", "repair"] | None, _option("HOW", _HELP_STRICTNESS)]
-MaxConcurrency = Annotated[int | None, _option("", "Requests at a time. Default: 8, or what the rates take.", min=1)]
-RequestsPerMinute = Annotated[float | None, _option("", "What the LLM's provider allows.", min=0.001)]
-TokensPerMinute = Annotated[float | None, _option("", "What the LLM's provider allows.", min=1)]
-MaxCost = Annotated[float | None, _option("", "US dollars that each LLM stops at; what was paid for is kept.", min=0)]
+MaxConcurrency = Annotated[int | None, _option("N", "Requests at a time. Default: 8, or what the rates take.", min=1)]
+RequestsPerMinute = Annotated[float | None, _option("N", "What the LLM's provider allows.", min=0.001)]
+TokensPerMinute = Annotated[float | None, _option("N", "What the LLM's provider allows.", min=1)]
+MaxCost = Annotated[float | None, _option("N", "US dollars that each LLM stops at; what was paid for is kept.", min=0)]
 Prices = Annotated[Path | None, _option("FILE", _HELP_PRICES)]
 Include = Annotated[list[str] | None, _option("GLOB", "Read such files too, though they are code or data: '*.csv'.")]
 Exclude = Annotated[list[str] | None, _option("GLOB", "Leave out such files and folders: 'drafts', 'notes/*.txt'.")]
 QueryLLM = Annotated[str | None, _llm("--query-llm", "Answers", '; "none" quotes. Default: gpt-4o-mini with a key')]
-TopK = Annotated[int | None, _option("", "Passages to retrieve. Default: the index's, at first 4.", min=1)]
+TopK = Annotated[int | None, _option("N", "Passages to retrieve. Default: the index's, at first 4.", min=1)]
 Filters = Annotated[list[str] | None, _option("--filter K=V", "Where it holds in the metadata; !=, >=, <=, >, < too.")]
 ReaderModel = Annotated[str | None, _option("NAME", "Such a model that answers from each context, for EM and F1.")]
 JudgeModel = Annotated[str | None, _option("NAME", "Such a model that judges the answers by the RAG triad.")]
@@ -129,7 +129,7 @@ TruLens = Annotated[Path | None, _option("FILE", "Have TruLens judge, and record
 Out = Annotated[Path | None, _option("DIR", "For report.json, .csv and .html; embeddings and replies are kept there.")]
 Language = Annotated[str | None, _option("CODE", 'Of the questions: "en", "ja", ... Default: told from them.')]
 Limit = Annotated[int | None, _option("N", "Take the first N questions.", min=1)]
-Strict = Annotated[bool, _option("--strict/--skip-unreadable", "Refuse files that cannot be read, or name them.")]
+Strict = Annotated[bool, _option("--strict", "Refuse files that cannot be read. Default: name them, and go on.")]
 Version = Annotated[bool, _option("--version", "Print the version.", callback=_print_version, is_eager=True)]
 
 
@@ -154,7 +154,7 @@ def index(
     requests_per_minute: RequestsPerMinute = None,
     tokens_per_minute: TokensPerMinute = None,
     max_cost: MaxCost = None,
-    max_tokens_total: Annotated[int | None, _option("", "Tokens to stop at, sent and received.", min=0)] = None,
+    max_tokens_total: Annotated[int | None, _option("N", "Tokens to stop at, sent and received.", min=0)] = None,
     prices: Prices = None,
     include: Include = None,
     exclude: Exclude = None,
@@ -429,7 +429,9 @@ def compare(
         with shown_progress() as tell:
             name = None if each == language else f"{dataset.stem} ({each})"
             report = run(
-                read_dataset(dataset, documents, name=name, language=each, max_questions=limit),
+                read_dataset(
+                    dataset, documents, name=name, language=each, max_questions=limit, leave_out=[out] if out else []
+                ),
                 strategies=names,
                 embed_model=embed_model,
                 propositionizer=made,

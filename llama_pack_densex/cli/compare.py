@@ -76,7 +76,7 @@ def print_report(report: Report, written: Sequence[Path] = ()) -> None:
             _print_metrics(report, group, "failed", failed)
     for reason in dict.fromkeys(left.reason for left in report.skipped):
         lacking = ", ".join(one_line(left.name) for left in report.skipped if left.reason == reason)
-        write(f"Left out: {lacking}: {reason}.")
+        write(f"Left out: {lacking}: {reason.removesuffix('.')}.")
     if written:
         write(f"Written: {', '.join(one_line(str(path)) for path in written)}.")
 

@@ -108,7 +108,7 @@ def compare(
             `judge_llm`, and keeps answers and verdicts there, each strategy a version of the app "densex".
         depth: How many distinct results the metrics of rankings look at; metrics of more are not given.
         language: "en", "ja", ... Default: what the dataset says, or the questions tell.
-        cache_dir: A folder to keep embeddings and the replies of `llm` and `reader_llm` in for the next comparison.
+        cache_dir: A folder to keep embeddings and the replies of all LLMs in for the next comparison.
         max_cost: US dollars that each of the LLMs may use before it stops; None means no limit.
         progress: Called while it runs.
 
@@ -138,6 +138,7 @@ def compare(
     folder = None if cache_dir is None else Path(cache_dir)
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
+        propositionizer = propositionizer and propositionizer.keeping_replies(folder / REPLIES)
     given = {"llm": llm, "reader_llm": reader_llm, "judge_llm": judge_llm}
     made = {
         use: one if one is None or isinstance(one, KeptLLM) else KeptLLM(one, folder and folder / REPLIES, max_cost)
@@ -310,7 +311,7 @@ class _Run:
                 "%s: %d of its %d results are nowhere in the documents; they count as not from the gold passage.",
                 strategy.name, unlocated, sum(finding.results for finding in findings.values()),
             )  # fmt: skip
-        in_passages = within_passages(findings)
+        in_passages = bool(corpus.documents) and within_passages(findings)
         if not in_passages:  # then results are ranked as they are
             findings = {
                 key: replace(found, rank=found.unit_ranks[0], gold_rank=found.unit_ranks[1])

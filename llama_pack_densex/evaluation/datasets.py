@@ -35,6 +35,7 @@ Span = tuple[int, int]
 
 _GAP = "\n\n"
 _LOOKED_AT = 50  # questions, to tell the language
+_MEASURED_APART = WITHOUT_SPACES | {"ko"}  # in them an answer may stand within a word
 _JQARA_FIELDS = ("q_id", "question", "passage_row_id", "text", "label")
 
 
@@ -126,6 +127,7 @@ def read_dataset(
     language: str | None = None,
     split: str = "test",
     max_questions: int | None = None,
+    leave_out: Sequence[Path] = (),
 ) -> EvaluationSet:
     """Read a dataset; its format is seen from its content.
 
@@ -145,6 +147,7 @@ def read_dataset(
         language: "en", "ja", ... Default: told from the questions. Of questions that say theirs, only those are asked.
         split: Of a BEIR folder: "test", "dev" or "train".
         max_questions: Keep the first so many.
+        leave_out: Folders below the user's own documents that are not read, as that of an earlier report.
 
     Raises:
         DatasetError: It is in none of these formats, or damaged; the message names the file, the line or item, and what
@@ -155,7 +158,7 @@ def read_dataset(
     for each in (path, given):
         if each is not None and not each.exists():
             raise FileNotFoundError(f"{each}: there is no such file or folder")
-    found = _checked(_read(path, given, split, language or ""), path, name, language)
+    found = _checked(_read(path, given, split, language or "", leave_out), path, name, language)
     return replace(found, questions=found.questions[:max_questions])
 
 
@@ -220,8 +223,10 @@ def to_dataset(
         files = (documents,) if questions is None else (questions, documents)
         dataset = read_dataset(*files, language=language)
     else:
-        texts = _documents_in(Path(documents)) if isinstance(documents, (str, Path)) else list(documents)
-        own = EvaluationSet(documents=texts, questions=_given(questions))
+        asked = _given(questions)
+        named = [question.document_id for question in asked]
+        texts = _documents_in(Path(documents), named) if isinstance(documents, (str, Path)) else list(documents)
+        own = EvaluationSet(documents=texts, questions=asked)
         dataset = _checked(own, Path("own documents"), None, language)
     if not dataset.documents:
         raise ValueError("there are no documents to search")
@@ -250,8 +255,8 @@ def _language(found: EvaluationSet, said: str) -> str:
     texts = [question.text for question in found.questions[:_LOOKED_AT]]
     around = "\n".join(document.text[:2_000] for document in found.documents[:1])
     told = detect_language("\n".join(texts), around)
-    language = said or ("en" if told in ("latin", "") else told)
-    others = sum((detect_language(text, around) in WITHOUT_SPACES) != (language in WITHOUT_SPACES) for text in texts)
+    language = _code(said) or ("en" if told in ("latin", "") else told)
+    others = sum((detect_language(text, around) in _MEASURED_APART) != (language in _MEASURED_APART) for text in texts)
     if others:
         logger.warning(
             "The first %d questions are measured as %r, and %d of them are in another language: ask those apart, or "
@@ -280,7 +285,15 @@ def _checked(found: EvaluationSet, path: Path, name: str | None, language: str |
     return replace(found, name=name or stem, language=_language(found, language or found.language))
 
 
-def _read(path: Path, documents: Path | None, split: str, language: str, *, alone: bool = False) -> EvaluationSet:
+def _read(
+    path: Path,
+    documents: Path | None,
+    split: str,
+    language: str,
+    leave_out: Sequence[Path] = (),
+    *,
+    alone: bool = False,
+) -> EvaluationSet:
     """Read what is there; where questions alone are wanted, those of the user's own are not asked for documents."""
     if not path.is_dir():
         records = _read_questions(path)
@@ -308,7 +321,7 @@ def _read(path: Path, documents: Path | None, split: str, language: str, *, alon
             f"{', '.join(_JQARA_FIELDS)}"
         )
     asked = list(records)
-    said = sorted({record.text("language", default="") for record in asked} - {""})
+    said, language = sorted({_said(record) for record in asked} - {""}), _code(language)
     if len(said) > 1 and not language:
         raise DatasetError(
             f"{path}: its questions are in {' and '.join(said)}: say which are meant (language=, --language)"
@@ -324,25 +337,37 @@ def _read(path: Path, documents: Path | None, split: str, language: str, *, alon
     questions = [_own_question(record, number) for number, record in meant]
     if alone:
         return EvaluationSet(language=language, questions=questions)
-    texts = _documents_named(path, asked) if documents is None else _documents_in(documents)
-    known, folder = {document.id_ for document in texts}, documents or path.parent
-    for place, question in enumerate(questions):  # a document is named below the folder, or from the questions' file
-        beside = Path(os.path.relpath(path.parent / question.document_id, folder)).as_posix()
+    # a document is named below the folder, or from the questions' file
+    folder = documents or path.parent
+    besides = [Path(os.path.relpath(path.parent / one.document_id, folder)).as_posix() for one in questions]
+    named = [*besides, *(one.document_id for one in questions)]
+    texts = _documents_named(path, asked) if documents is None else _documents_in(documents, named, leave_out)
+    known = {document.id_ for document in texts}
+    for place, (question, beside) in enumerate(zip(questions, besides, strict=True)):
         if question.document_id not in known and beside in known:
             questions[place] = replace(question, document_id=beside)
     return EvaluationSet(language=language, documents=texts, questions=questions)
 
 
 def _languages(asked: Sequence[Record]) -> list[str]:
-    """What each of a file's questions says that it is in; where none does and some have a script of their own, that."""
-    said = [record.text("language", default="") for record in asked]
+    """What each of a file's questions says that it is in; where none does and scripts are measured otherwise, that."""
+    said = [_said(record) for record in asked]
     if any(said) or any(record.fields.keys() >= set(_JQARA_FIELDS) for record in asked[:1]):
         return said
     texts = [record.text("question", "query", default="") for record in asked]
     around = "\n".join(texts[:_LOOKED_AT])
     told = [detect_language(text, around) for text in texts]
-    are_two = len({one in WITHOUT_SPACES for one in told}) > 1
-    return [one if one in WITHOUT_SPACES else "en" for one in told] if are_two else said
+    are_two = len({one in _MEASURED_APART for one in told}) > 1
+    return [one if one in _MEASURED_APART else "en" for one in told] if are_two else said
+
+
+def _said(record: Record) -> str:
+    return _code(record.text("language", default=""))
+
+
+def _code(language: str) -> str:
+    """The "ja" of "ja-JP", "ja_JP" and "JA", by which it is measured."""
+    return language.replace("_", "-").partition("-")[0].lower()
 
 
 # The formats, a function each. Names, and languages that a format does not imply, are `read_dataset`'s.
@@ -487,7 +512,10 @@ def _read_questions(path: Path) -> Iterator[Record]:
         return
     for where, row in rows:
         if len(row) != 2 or not row[1].lstrip().startswith("["):
-            raise DatasetError(f"{where}: expected a question and a list of answers such as ['14 December 1972']")
+            raise DatasetError(
+                f"{where}: expected a question and a list of answers such as ['14 December 1972'], or in "
+                "the first line a header with 'question'"
+            )
         yield Record({"question": row[0], "answers": row[1]}, where)
 
 
@@ -531,9 +559,11 @@ def _named(record: Record) -> str:
     return record.text("document", "document_id", default="")
 
 
-def _documents_in(folder: Path) -> list[Document]:
-    """The documents of a folder; their ids are their paths below it."""
-    files, unreadable, _ = find_files([folder])
+def _documents_in(folder: Path, named: Iterable[str], leave_out: Sequence[Path] = ()) -> list[Document]:
+    """The documents of a folder; their ids are their paths below it. Data, as CSV, are read where they are named."""
+    root = folder.resolve()
+    below = [one for one in leave_out if one.resolve() != root]
+    files, unreadable, _ = find_files([folder], below, indexed={str(root / name) for name in named})
     ids = document_ids(files, {})
     documents: list[Document] = []
     for file in files:

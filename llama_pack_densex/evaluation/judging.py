@@ -108,6 +108,7 @@ class Judge:
         self._language = dataset.language
         self._locator = Locator(dataset)
         self._titles = {document.id_: title_of(document) or document.id_ for document in dataset.documents}
+        self._relevance = dataset.relevance
         self._has_answer = cache(contains_answer)  # strategies find the same
 
     def finding(
@@ -134,7 +135,7 @@ class Judge:
         of_units = {place or node.node_id: (place, node) for place, node in zip(places, results, strict=True)}
         return Finding(
             rank=_first(self._has_answer(self._locator.text(passage), *right) for passage in of_passages),
-            gold_rank=_first(is_gold(question, passage) for passage in of_passages),
+            gold_rank=_first(self._is_gold(question, passage) for passage in of_passages),
             words=length_until_answer(context, *right),
             text=_excerpt(first, *right),
             source=self._source(places[0]) if places else "",
@@ -143,7 +144,9 @@ class Judge:
                 _first(self._has_answer(node.get_content(), *right) for _, node in of_units.values()),
                 # where the gold passage is known, a unit that stands at an unknown place is not taken for it
                 _first(
-                    place is not None and (place.span is not None or question.span is None) and is_gold(question, place)
+                    place is not None
+                    and (place.span is not None or question.span is None)
+                    and self._is_gold(question, place)
                     for place, _ in of_units.values()
                 ),
             ),
@@ -154,6 +157,10 @@ class Judge:
             context_words=context_length(default_context, self._language),
             in_context=any(contains_answer(text, *right) for text in default_context),
         )
+
+    def _is_gold(self, question: Question, place: Place) -> bool:
+        labels = self._relevance.get(question.id)  # of which several may say that a document is relevant
+        return is_gold(question, place) if labels is None else labels.get(place.document_id, 0) > 0
 
     def _source(self, place: Place | None) -> str:
         if place is None:

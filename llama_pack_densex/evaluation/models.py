@@ -176,7 +176,10 @@ class KeptLLM(CustomLLM):
         super().__init__()
         price = price_of(llm.metadata.model_name, {}, llm)
         if max_cost is not None and price is None:
-            raise ValueError(f"max_cost needs the price of {llm.metadata.model_name}, which is not in the price table")
+            raise ValueError(
+                f"max_cost needs the price of {llm.metadata.model_name}, which is not in the price table: leave out "
+                "max_cost (--max-cost), as for a model of your own, or name another model"
+            )
         self._llm, self._stand_in = without_retries(llm), stand_in
         self._client, self._stop = Client(self._llm, _AT_ONCE), Stop(background_loop())
         self._sender = Sender(

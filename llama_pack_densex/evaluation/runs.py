@@ -168,6 +168,8 @@ def read_qrels(path: Path) -> Qrels:
         if not label.is_integer():
             raise ValueError(f"{where}: the label {label} is no whole number")
         qrels.setdefault(question, {})[document] = int(label)
+    if not qrels:
+        raise ValueError(f"{path}: expected relevance labels, and there are none")
     return qrels
 
 

@@ -70,7 +70,7 @@ def classify(error: BaseException, secrets: Iterable[str] = (), *, sent: str = "
     if "quota" in coded or status == 402 or (status in (400, 403, 429) and _BAD_QUOTA.search(words)):
         advice = "The provider's quota is used up: check the plan and the billing, then run again."
     elif is_refused_key or "key" in coded or (status in (None, 400, 403) and _BAD_KEY.search(words)):
-        advice = "The provider does not accept the API key: check the key (for OpenAI, OPENAI_API_KEY) and its rights."
+        advice = "The provider does not accept the API key; check the key (for OpenAI, OPENAI_API_KEY) and its rights."
     elif status in (404, 410) or "model" in coded or (status in (None, 400) and _BAD_MODEL.search(words)):
         advice = "The provider does not know the model or the address: check the LLM's model name and its base URL."
     elif "setting" in coded:

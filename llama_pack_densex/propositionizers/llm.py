@@ -445,7 +445,8 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
         if self.max_cost is not None and price is None:
             raise ValueError(
                 f"max_cost needs the price of {model or 'the model'}, which is not in the price table: pass "
-                f'prices={{{model!r}: {{"input": ..., "output": ...}}}}, in US dollars for a million tokens'
+                f'prices={{{model!r}: {{"input": ..., "output": ...}}}}, in US dollars for a million tokens '
+                "(--prices FILE)"
             )
         paces = (self.concurrency, *rates, os.getpid())
         if self._paces != paces:  # what is under way keeps to the limits that it was sent by

@@ -252,6 +252,8 @@ def test_an_index_is_asked_questions_without_their_documents(tmp_path: Path) -> 
         assert found.metrics["str_em"] >= 0.75
         assert not {"recall@1", "gold@1", "mrr@10"} & found.metrics.keys()
         assert (report.dataset.documents, report.dataset.passages) == (2, pack.counts().passages)
+    nothing = evaluate(pack, [{"question": "Qwxyz?", "answers": ["x"]}]).strategies[0]
+    assert (nothing.metrics["answer_recall@500"], "recall@1" in nothing.metrics) == (0.0, False)
     assert (evaluate(pack, file, max_questions=2).dataset.questions, reports[0].dataset.language) == (
         2,
         "en",

@@ -368,6 +368,14 @@ def test_a_dataset_of_relevance_labels_alone_is_ranked_by_document() -> None:
     assert report.to_html()
 
 
+def test_each_of_several_documents_that_are_labelled_as_relevant_is_a_right_one() -> None:
+    documents = [Document(text=text, id_=f"d{number}") for number, text in enumerate(small_texts())]
+    question = Question("q", "Who opened the Humber Bridge?", (), "d0")
+    dataset = EvaluationSet("labels", "en", documents, [question], relevance={"q": {"d0": 1, "d1": 1, "d2": 0}})
+    report = compare(dataset, None, ["densex-sentences"], embed_model="none")
+    assert report.strategies[0].metrics["gold@1"] == report.strategies[0].metrics["mrr@10"] == 1.0
+
+
 def test_a_reader_llm_is_scored_on_the_beginning_of_each_context() -> None:
     def read(body: dict[str, Any]) -> str:
         return "The Nendrum." if "oldest tidal mill stand" in json.dumps(body) else "the Moon"
@@ -405,6 +413,20 @@ def test_a_reader_that_is_disturbed_is_asked_again_and_its_answers_are_kept(tmp_
         second = run(["bm25"], reader_llm=reader(server), cache_dir=tmp_path)
         assert len(server.requests) == asked
     assert first.strategies[0].metrics["em@100"] == second.strategies[0].metrics["em@100"] == 0.25
+
+
+def test_the_propositions_of_a_comparison_are_paid_for_once(tmp_path: Path) -> None:
+    with OpenAIServer(lambda body: '["The oldest tidal mill stood in Nendrum."]') as server:
+        for _ in range(2):
+            run(["densex"], propositionizer=LLMPropositionizer(reader(server)), cache_dir=tmp_path)
+            assert len(server.requests) == 6
+
+
+def test_what_a_strategy_failed_with_says_what_to_do_about_the_key() -> None:
+    refused = Reply("no", status=401, code="invalid_api_key")
+    with OpenAIServer(lambda body: refused) as server:
+        report = run(["bm25", "densex"], propositionizer=LLMPropositionizer(reader(server)))
+    assert "check the key (for OpenAI, OPENAI_API_KEY)" in report.skipped[0].reason
 
 
 def test_a_reader_stops_at_its_budget_and_what_was_found_is_reported(caplog: pytest.LogCaptureFixture) -> None:
@@ -453,7 +475,7 @@ def test_strategies_that_search_one_index_differently_share_it() -> None:
 
 
 def test_a_budget_needs_a_price() -> None:
-    with pytest.raises(ValueError, match="max_cost needs the price of"):
+    with pytest.raises(ValueError, match=r"max_cost needs the price of .*: leave out max_cost \(--max-cost\)"):
         run(["bm25"], reader_llm=MockLLM(), max_cost=1.0)
 
 

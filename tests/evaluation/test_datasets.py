@@ -145,7 +145,7 @@ class TestDPR:
 
     def test_a_line_that_is_no_question_is_named(self, tmp_path: Path, corpus: Path) -> None:
         (tmp_path / "q.csv").write_text("where\t['a']\nwhen\tb c\n", encoding="utf-8")
-        with pytest.raises(DatasetError, match=r"q\.csv, line 2: expected a question and a list of answers"):
+        with pytest.raises(DatasetError, match=r"q\.csv, line 2: expected a question and a list .* a header"):
             read_dataset(tmp_path / "q.csv", corpus)
         with pytest.raises(DatasetError, match=r"q\.jsonl, line 1: 'answers' is missing"):
             read_dataset(_write(tmp_path / "q.jsonl", [{"question": "Where?"}]), corpus)
@@ -272,6 +272,14 @@ class TestOwnQuestions:
         assert found.questions[0].document_id == "sub/lamp.md"
         assert {document.id_ for document in found.documents} == {"sub/lamp.md", "tea.txt"}
 
+    @pytest.mark.parametrize("name", ["sub/prices.csv", "docs/sub/prices.csv"])
+    def test_data_are_read_where_a_question_names_them(self, folder: Path, tmp_path: Path, name: str) -> None:
+        (folder / "sub" / "prices.csv").write_text("plan,price\nBasic,900 yen\n", encoding="utf-8")
+        asked = {"question": "What is the price of Basic?", "answers": ["900 yen"], "document": name}
+        found = read_dataset(_write(tmp_path / "q.jsonl", [asked]), folder)
+        assert found.questions[0].document_id == "sub/prices.csv"
+        assert {document.id_ for document in found.documents} == {"sub/lamp.md", "sub/prices.csv", "tea.txt"}
+
     def test_a_document_that_is_not_there_is_named(self, folder: Path, tmp_path: Path) -> None:
         file = _write(tmp_path / "q.jsonl", [{"question": "What?", "answer": "red", "document": "lamp.md"}])
         with pytest.raises(DatasetError, match=r"q\.jsonl, question 1: there is no document 'lamp\.md'"):
@@ -341,6 +349,16 @@ def test_the_language_is_that_of_the_questions_whatever_the_documents_are_in(
     assert "measured as 'jp', and 1 of them are in another language" in caplog.text
 
 
+@pytest.mark.parametrize("code", ["ja-JP", "ja_JP", "JA"])
+def test_a_language_is_known_by_whatever_code(tmp_path: Path, code: str) -> None:
+    folder = _bilingual(tmp_path).parent
+    asked = [{"question": "灯りは何色か。", "answers": ["赤い"]}]
+    told = [{**asked[0], "language": code}, {"question": "What is red?", "answers": ["The lamp"], "language": "en"}]
+    assert languages_of(_write(tmp_path / "q.jsonl", told)) == ["en", "ja"]
+    assert len(read_dataset(tmp_path / "q.jsonl", folder, language=code).questions) == 1
+    assert read_dataset(_write(tmp_path / "q.jsonl", asked), folder, language=code).language == "ja"
+
+
 def test_questions_in_two_scripts_are_asked_apart_though_they_do_not_say_their_language(tmp_path: Path) -> None:
     folder = _bilingual(tmp_path).parent
     asked = [
@@ -355,6 +373,8 @@ def test_questions_in_two_scripts_are_asked_apart_though_they_do_not_say_their_l
     ]  # fmt: skip
     assert read_questions(questions, language="en").questions[0].text == "What does 灯 mean?"
     assert languages_of(_write(tmp_path / "q.jsonl", asked[:1])) == []
+    korean = {"question": "등불은 무슨 색입니까?", "answers": ["빨간"]}  # whose particles are written onto words
+    assert languages_of(_write(tmp_path / "q.jsonl", [korean, asked[1]])) == ["en", "ko"]
 
 
 def test_a_question_that_is_no_mapping_is_named() -> None:

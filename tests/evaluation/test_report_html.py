@@ -110,6 +110,14 @@ def test_a_page_is_written_of_any_report(made: dict[str, Any]) -> None:
     assert _Tags(render(made)).named("h1")
 
 
+def test_without_metrics_of_rankings_as_of_an_index_there_is_no_section_for_them() -> None:
+    made = _small()
+    assert "Recall@k" in render(made)
+    for each in made["strategies"]:
+        each["metrics"] = {"answer_recall": 0.5}
+    assert "Recall@k" not in render(made)
+
+
 def test_lengths_are_characters_for_japanese() -> None:
     made = report(
         [strategy("densex", 0.9), strategy("bm25", 0.7)], [question(1, {"densex": 1, "bm25": 2})], language="ja"

@@ -78,6 +78,12 @@ def test_ids_of_beir_may_have_spaces(tmp_path: Path) -> None:
     assert read_qrels(tmp_path / "beir.tsv") == {"1": {"Apollo 13": 1}, "q 2": {"青函　隧道": 2}}
 
 
+def test_of_a_file_without_labels_the_labels_are_named_and_not_the_run(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "beir.tsv").write_text("query-id\tcorpus-id\tscore\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"beir\.tsv: expected relevance labels, and there are none"):
+        score_runs(tmp_path / "beir.tsv", [run])
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
