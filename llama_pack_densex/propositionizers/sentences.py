@@ -205,6 +205,8 @@ def _ends_sentence(run: str, begin: int, stop: re.Match[str], end: int, opener: 
     is_quoted = 0 <= opener < start  # in "。（笑）", what was opened after the terminator says nothing about it
     if not mark.strip(_DOTS) and (len(mark) > 1 or mark in "…‥"):
         return letter.isupper() and (is_apart or mark[0] in "…‥" or len(mark) > 2)
+    if is_quoted and not is_apart and opener > begin and run[opener] in "（(" and run[opener - 1] not in _STOPS:
+        return False  # as laws have them: "事業者（国を除く。）又は"
     if mark in ".．" and not is_apart:  # "です.次", but "３．５", "図１．２" and "J.リーグ"
         after_cjk = bool(CJK.match(before))
         return "ぁ" <= before <= "ん" or (

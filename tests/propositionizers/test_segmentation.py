@@ -97,6 +97,7 @@ JAPANESE = {
     "half-width corner brackets": "彼は｢行こう。｣と言った。|去った。",
     "a title in double brackets": "『何が？』という本。|読んだ。",
     "a remark in brackets": "東京（日本の首都。人口が多い。）に行った。|楽しかった。",
+    "remarks of a law": "国（県を除く。以下同じ。）又は市（町（村を含む。）を含む。）36のうち甲(「労基法」という。)第9条の者をいう。|次。",
     "a remark in brackets and a space": "疑問 (その答えも!) を集める。|猫がいる。",
     "brackets of mixed width": "東京（首都。大都市。)に行った。|楽しかった。",
     "a sentence in brackets": "猫がいる。|（犬もいる。）|鳥はいない。",
