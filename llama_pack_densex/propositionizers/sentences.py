@@ -533,6 +533,7 @@ _LIST_MARKER = re.compile(
 _LONE_MARKER = re.compile(
     r"[(（]?(?:[0-9０-９]{1,3}(?:\.[0-9]{1,3}){0,4}|[A-Za-z]|[ivxIVX]{1,5})[)）]?[.．)）]|[-*+•●■・①-⓿]"
 )
+_ASIDE = re.compile(r"\S+(?: \S+)*? {2,}")  # "2.1  Fees", "-v, --verbose  print": what is beside the lines of a text
 # What begins a line of a conversation or a log: when it was said, or by whom.
 _SAID = re.compile(r"[\[(<]?(?:\d{4}[-/.]\d\d?[-/.]\d\d?[ T,]*)?\d{1,2}:\d\d|[A-Z][\w.'’ -]{0,30}: ")
 _STOPS = ".!?。！？｡．…؟۔।॥։።။"
@@ -574,7 +575,8 @@ def _goes_on(above: _Line, below: _Line, margin: int, is_prose: bool) -> bool:
     """
     if _LONE_MARKER.fullmatch(above.text):
         return True
-    in_list = _LIST_MARKER.match(above.text)
+    aside = _ASIDE.match(above.text)
+    in_list = _LIST_MARKER.match(above.text) or (aside and len(below.indent) == len(above.indent) + aside.end())
     # An indented line opens a paragraph, in Japanese by a full-width space; below a list marker it is a hanging indent.
     is_indented = len(below.indent) > len(above.indent) + 1 or (
         "\u3000" in below.indent and "\u3000" not in above.indent

@@ -211,6 +211,11 @@ LINES = {
     "a time at the end of a wrap": "The meeting of the whole harbour board starts in the hall at\n10:30. |All come.",
     "a hanging indent": "- This item is long enough that it had to be wrapped\n  over two lines.\n|- Next",
     "a list after a sentence": "We need two things:\n|- time\n|- money",
+    "a clause of a contract": (
+        "2.1   This Agreement begins on the Effective Date and goes on for\n      three years. |It ends then.\n"
+        "|2.2   The Customer pays."
+    ),
+    "options of a command": "  -v, --verbose  print every step and what it\n                 was given\n|  -q  print nothing",
     "a marker alone on its line": "1.\nOpen it.\n|2.\nClose it.",
     "a rule": "One\n\n|* * *\n\n|Two",
     "a quoted mail": "> He came yesterday and he said that he would like\n> to stay. |I agreed.\n|Fine.",
