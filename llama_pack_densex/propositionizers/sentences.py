@@ -220,7 +220,7 @@ def _ends_sentence(run: str, begin: int, stop: re.Match[str], end: int, opener: 
         # iPhone, mRNA, eBay; and texts that know no capitals, except after a quotation ("Is it?" he asked).
         can_begin = bool(_CAMEL.match(run, first)) or (ignores_case and end == stop.end())
     else:
-        can_begin = letter.isalnum() or letter not in ",;:)]}/&%-–—.!?…"
+        can_begin = letter.isalnum() or letter not in ",;:)]}/&%-–—~.!?…"
     return is_apart and can_begin and (mark != "." or not (is_marker or _abbreviates(run, begin, start, first)))
 
 
@@ -234,10 +234,12 @@ def _abbreviates(run: str, begin: int, start: int, first: int) -> bool:
     lower, following = word.lower(), found[0] if found else ""
     if word in _TITLES or lower in _NEVER_LAST:
         return True
-    if lower in _BEFORE_NUMBER:
-        return bool(_NUMBER.match(run, first))
+    is_numbered = bool(_NUMBER.match(run, first))
+    if (lower in _BEFORE_NUMBER or lower.endswith("str")) and (is_numbered or word != "P"):
+        return is_numbered
     if word.isdigit():
-        return len(word) < 3 and (following in _MONTHS or previous.endswith((":", ";")))
+        is_dated = following in _MONTHS or previous.endswith((":", ";"))
+        return (len(word) < 3 and is_dated) or bool(_DATE.search(run, max(start - 8, 0), first + 6))
     if len(word) == 1 and word.isalpha() and not _WIDE.search(last):
         is_spaced = run[first + 1 : first + 2] == "."  # z. B., J. A. Hobson
         if not word.isupper():
@@ -251,16 +253,16 @@ def _abbreviates(run: str, begin: int, start: int, first: int) -> bool:
 
 _TITLES = words(
     "Mr Mrs Ms Mx Dr Drs Prof Rev Gen Col Lt Sgt Capt Cpl Cmdr Maj Adm Gov Sen Rep Reps Pres Hon Messrs Mme Mlle Fr"
-    " Supt Insp Sra Dra Ud डॉ प्रो"
+    " Supt Insp Sra Dra Ud Hr Ing Gem डॉ प्रो"
 )
-_NEVER_LAST = words("e.g i.e eg ie cf viz vs approx ca incl w.r.t p.ej z.b d.h bzw resp u.a vgl т.е т.д г ул им")
+_NEVER_LAST = words("e.g i.e eg ie cf viz vs approx ca incl w.r.t p.ej z.b d.h bzw resp u.a vgl inkl zzgl т.е т.д г ул им")
 _BEFORE_NUMBER = words(
     "no nos nr n° № num vol vols fig figs p pp pg eq eqs ch chap sec art tab ver fol op cap par ex lib ed"
-    " sat sun may mar"
+    " sat sun may mar para paras sched max min abs abb kap ziff rn str env réf"
 )
 _MAYBE_LAST = words(
     "inc ltd co corp llc plc bros jr sr st ste mt ft ave blvd rd dept univ assn est al eds trans govt intl mfg tel ext"
-    " jan feb apr jun jul aug sept sep oct nov dec mon tue tues wed thu thur thurs fri calif fla ariz conn colo"
+    " jan feb apr jun jul aug sept sep oct nov dec mon tue tues wed thu thur thurs fri calif fla ariz conn colo mio mrd"
 )
 _MONTHS = words("Januar Februar März April Mai Juni Juli August September Oktober November Dezember")
 _STARTERS = words(
@@ -274,6 +276,7 @@ _STARTERS = words(
 )
 _CAMEL = re.compile(r"[a-z]{1,2}[A-Z]")
 _NUMBER = re.compile(r"[0-9０-９]|[IVXLC]{2,}\b|[VX]\b|[A-Z]\d")
+_DATE = re.compile(r"\d{4}\. ?\d{1,2}\. ?\d")  # in Korean
 _ACRONYM = re.compile(r"(?:[^\W\d_]{1,2}\.)+[^\W\d_]{1,2}")
 _CONSONANTS = re.compile(r"[BCDFGHJKLMNPQRSTVWXZ][bcdfghjklmnpqrstvwxz]{2,4}")
 

@@ -76,6 +76,10 @@ ENGLISH = {
     "numbers inside a line": "Do this: 1. Open it. |2. Close it.",
     "a German date": "Am 3. Oktober war es kalt. |Danach nicht.",
     "German abbreviations": "Es wiegt z. B. Drei Kilo. |Gut ist i. d. R. Wenig.",
+    "German laws, streets and sums": (
+        "Nach § 5 Abs. 2 ist er in der Musterstr. 12. |Vgl. Abb. 3. |Er gab max. 30 Mio. Euro inkl. Steuern. |Hr. Weber."
+    ),
+    "an initial that reads like a page": "It is by J.-P. Martin and P. Smith. |See p. 5 of it.",
     "accents": "Él vive en EE.UU. desde 1990. |¿Por qué? |¡No lo sé!",
 }
 
@@ -130,6 +134,7 @@ OTHERS = {
     "Chinese dots": "我……不知道。|他知道。",
     "Korean": "고양이가 있다. |개도 있습니다. |정말요? |네!",
     "Korean decimal": "무게는 3.5킬로이다. |길다.",
+    "Korean date": "기간은 2024. 3. 1. ~ 2024. 12. 31. |문의는 2025. 1. 2.부터 받는다. |길다.",
     "Arabic": "ذهب الولد إلى المدرسة. |هل عاد؟ |نعم.",
     "Arabic initial": "قال د. أحمد كلمة. |ثم خرج.",
     "Urdu": "یہ ایک کتاب ہے۔ |وہ قلم ہے۔",
