@@ -77,7 +77,7 @@ ENGLISH = {
     "a German date": "Am 3. Oktober war es kalt. |Danach nicht.",
     "German abbreviations": "Es wiegt z. B. Drei Kilo. |Gut ist i. d. R. Wenig.",
     "German laws, streets and sums": (
-        "Nach § 5 Abs. 2 ist er in der Musterstr. 12. |Vgl. Abb. 3. |Er gab max. 30 Mio. Euro inkl. Steuern. |Hr. Weber."
+        "Nach § 5 Abs. 2 ist er in der Musterstr. 12. |Vgl. Abb. 3. |Er gab max. €30 Mio. inkl. Steuern. |Hr. Weber."
     ),
     "an initial that reads like a page": "It is by J.-P. Martin and P. Smith. |See p. 5 of it.",
     "accents": "Él vive en EE.UU. desde 1990. |¿Por qué? |¡No lo sé!",
@@ -101,7 +101,7 @@ JAPANESE = {
     "half-width corner brackets": "彼は｢行こう。｣と言った。|去った。",
     "a title in double brackets": "『何が？』という本。|読んだ。",
     "a remark in brackets": "東京（日本の首都。人口が多い。）に行った。|楽しかった。",
-    "remarks of a law": "国（県を除く。以下同じ。）又は市（町（村を含む。）を含む。）36のうち甲(「労基法」という。)第9条の者をいう。|次。",
+    "remarks of a law": "国（県を除く。）又は市（町（村を含む。）を含む。）36のうち甲(「法」という。)の者。|次。",
     "a remark in brackets and a space": "疑問 (その答えも!) を集める。|猫がいる。",
     "brackets of mixed width": "東京（首都。大都市。)に行った。|楽しかった。",
     "a sentence in brackets": "猫がいる。|（犬もいる。）|鳥はいない。",
@@ -220,7 +220,7 @@ LINES = {
         "2.1   This Agreement begins on the Effective Date and goes on for\n      three years. |It ends then.\n"
         "|2.2   The Customer pays."
     ),
-    "options of a command": "  -v, --verbose  print every step and what it\n                 was given\n|  -q  print nothing",
+    "options of a command": "-v, --verbose  print every step and what it\n               was given\n|-q  print nothing",
     "a marker alone on its line": "1.\nOpen it.\n|2.\nClose it.",
     "a rule": "One\n\n|* * *\n\n|Two",
     "a quoted mail": "> He came yesterday and he said that he would like\n> to stay. |I agreed.\n|Fine.",
