@@ -253,12 +253,12 @@ def _abbreviates(run: str, begin: int, start: int, first: int) -> bool:
 
 _TITLES = words(
     "Mr Mrs Ms Mx Dr Drs Prof Rev Gen Col Lt Sgt Capt Cpl Cmdr Maj Adm Gov Sen Rep Reps Pres Hon Messrs Mme Mlle Fr"
-    " Supt Insp Sra Dra Ud Hr Ing Gem डॉ प्रो"
+    " Supt Insp Sra Dra Ud Hr Ing Fa Gem डॉ प्रो"
 )
 _NEVER_LAST = words("e.g i.e eg ie cf viz vs approx ca incl w.r.t p.ej z.b d.h bzw resp u.a vgl т.е т.д г ул им inkl")
 _BEFORE_NUMBER = words(
     "no nos nr n° № num vol vols fig figs p pp pg eq eqs ch chap sec art tab ver fol op cap par ex lib ed"
-    " sat sun may mar para paras sched max min abs abb kap ziff rn str env réf"
+    " sat sun may mar para paras sched max min abs abb kap ziff rn str env réf gem lt"
 )
 _MAYBE_LAST = words(
     "inc ltd co corp llc plc bros jr sr st ste mt ft ave blvd rd dept univ assn est al eds trans govt intl mfg tel ext"
@@ -275,7 +275,7 @@ _STARTERS = words(
     " Unfortunately Currently Now"
 )
 _CAMEL = re.compile(r"[a-z]{1,2}[A-Z]")
-_NUMBER = re.compile(r"[€$£¥]?[0-9０-９]|[IVXLC]{2,}\b|[VX]\b|[A-Z]\d")
+_NUMBER = re.compile(r"(?:§+ ?|[€$£¥])?[0-9０-９]|[IVXLC]{2,}\b|[VX]\b|[A-Z]\d")
 _DATE = re.compile(r"\d{4}\. ?\d{1,2}\. ?\d")  # in Korean
 _ACRONYM = re.compile(r"(?:[^\W\d_]{1,2}\.)+[^\W\d_]{1,2}")
 _CONSONANTS = re.compile(r"[BCDFGHJKLMNPQRSTVWXZ][bcdfghjklmnpqrstvwxz]{2,4}")

@@ -77,7 +77,8 @@ ENGLISH = {
     "a German date": "Am 3. Oktober war es kalt. |Danach nicht.",
     "German abbreviations": "Es wiegt z. B. Drei Kilo. |Gut ist i. d. R. Wenig.",
     "German laws, streets and sums": (
-        "Nach § 5 Abs. 2 ist er in der Musterstr. 12. |Vgl. Abb. 3. |Er gab max. €30 Mio. inkl. Steuern. |Hr. Weber."
+        "Nach § 5 Abs. 2 ist er in der Musterstr. 12. |Vgl. Abb. 3. |Er gab max. €30 Mio. inkl. Steuern."
+        " |Er lief. |§ 3 gilt gem. § 4 für die Fa. Weber."
     ),
     "an initial that reads like a page": "It is by J.-P. Martin and P. Smith. |See p. 5 of it.",
     "accents": "Él vive en EE.UU. desde 1990. |¿Por qué? |¡No lo sé!",
