@@ -130,13 +130,14 @@ def _short(text: str) -> str:
 # What a text consists of, after NFKC: numbers in figures and kanji, words in Latin letters, katakana, other kanji.
 _LATIN = "A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u1e00-\u1eff"
 _ERAS = {"明治": 1867, "大正": 1911, "昭和": 1925, "平成": 1988, "令和": 2018}
-_FIGURES = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
+_FIGURES = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]?\d{1,2}\b)?")
 _NUMERAL = "[〇一二三四五六七八九十百千万億兆]"
 _COUNTED = rf"{_NUMERAL}+[年月日時分秒人名歳回位番勝敗戦階度倍円頭枚本件種個社校隻号冊章条巻点票席部棟層町村次つかカヶ]"
 _TOKEN = re.compile(
     rf"(?P<latin>[{_LATIN}]+(?:['’][{_LATIN}]+)*(?:(?<=\b[A-Z])(?:\.[A-Z])+\b\.?)?)"
     rf"|(?P<number>(?:{'|'.join(_ERAS)})?(?:(?:(?<![A-Za-z\d]){_FIGURES.pattern}[百千万億兆]*)+"
-    rf"|(?={_COUNTED}|{_NUMERAL}{{2}}){_NUMERAL}+)(?:[ -](?:dozen|hundred|thousand|million|billion|trillion)\b)*)"
+    rf"|(?={_COUNTED}|{_NUMERAL}{{2}}){_NUMERAL}+)"
+    rf"(?:[ -](?:dozen|hundred|thousand|million|billion|trillion)\b|[kK]\b)*)"
     r"|(?P<katakana>[ァ-ヺー]+(?:[・=][ァ-ヺー]+)*)"
     rf"|(?P<kanji>(?:(?!{_COUNTED})[々〆㐀-䶿一-鿿豈-﫿])+)"
 )
@@ -298,7 +299,7 @@ def _number(text: str, found: re.Match[str]) -> _Number:
 
 def _value(written: str) -> float:
     total = section = current = 0.0
-    for part in _PART.findall(written.lower()):
+    for part in _PART.findall(written.lower().replace("k", " thousand")):
         if part[0].isdecimal():
             current = float(part.replace(",", ""))
         elif part in _DIGITS:
@@ -354,7 +355,8 @@ _ROUGH = re.compile(rf"({_FIGURES.pattern})\D+")
 _NAMING = re.compile(rf"(?<![{_LATIN}])(?!{_MONTH})([A-Z][{_LATIN}]*) \Z")
 _UNITS = {
     "%": "%|percent|per cent|パーセント", "decade": "(?<=0)s|年代", "day": "days?",
-    "ml": "ml|mL|millilit(?:er|re)s?|ミリリットル", "mg": "mg|milligram(?:me)?s?|ミリグラム",
+    "kcal": "kcal|キロカロリー", "ml": "ml|mL|millilit(?:er|re)s?|ミリリットル",
+    "mg": "mg|milligram(?:me)?s?|ミリグラム",
     "mm": "mm|millimet(?:er|re)s?|ミリ(?:メートル)?", "cm": "cm|centimet(?:er|re)s?|センチ(?:メートル)?",
     "kg": "kg|kilogram(?:me)?s?|キログラム", "km": "km|kilomet(?:er|re)s?|キロ(?:メートル)?",
     "m": "m|met(?:er|re)s?|メートル", "g": "g|gram(?:me)?s?|グラム", "litre": "lit(?:er|re)s?|リットル",
@@ -425,6 +427,7 @@ _PEOPLES = {
     **{month[:3]: month for month in _MONTH[3:-1].lower().split("|")},
 }  # fmt: skip
 _OF_A_NAME = re.compile(r" (?:is|was|are|were|has|had|have|[a-z]{2,}ed)\b|[ -][A-Z]|['’]s\b")
+_TITLED = re.compile(r"\b(?:Mrs?|Ms|Mx|Dr|Prof|Rev|Sen|Gov|Gen|Capt|St)\.\Z")
 _SURNAME = re.compile(rf" ([A-Z][{_LATIN}'’-]+)")
 
 
@@ -458,7 +461,7 @@ def _is_unknown_en(text: _Text, token: re.Match[str], context: _Context) -> bool
     if token.lastgroup != "latin" or not word[0].isupper() or context.has_word(word) or word.lower() in _DIGITS:
         return False
     before = text.plain[: token.start()].rstrip(" \"'“‘(")
-    is_first = not before or before[-1] in ".!?:;\n"
+    is_first = not before or (before[-1] in ".!?:;\n" and not _TITLED.search(before))
     if is_first and (word.lower() in STOP_WORDS or not _OF_A_NAME.match(text.plain, token.end())):
         return False
     return not _is_given(text, token, context) and not _is_abbreviated(word, text, context)

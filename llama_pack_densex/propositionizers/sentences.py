@@ -205,6 +205,8 @@ def _ends_sentence(run: str, begin: int, stop: re.Match[str], end: int, opener: 
     is_quoted = 0 <= opener < start  # in "。（笑）", what was opened after the terminator says nothing about it
     if not mark.strip(_DOTS) and (len(mark) > 1 or mark in "…‥"):
         return letter.isupper() and (is_apart or mark[0] in "…‥" or len(mark) > 2)
+    if is_quoted and not is_apart and opener > begin and run[opener] in "（(" and run[opener - 1] not in _STOPS:
+        return False  # as laws have them: "事業者（国を除く。）又は"
     if mark in ".．" and not is_apart:  # "です.次", but "３．５", "図１．２" and "J.リーグ"
         after_cjk = bool(CJK.match(before))
         return "ぁ" <= before <= "ん" or (
@@ -218,7 +220,7 @@ def _ends_sentence(run: str, begin: int, stop: re.Match[str], end: int, opener: 
         # iPhone, mRNA, eBay; and texts that know no capitals, except after a quotation ("Is it?" he asked).
         can_begin = bool(_CAMEL.match(run, first)) or (ignores_case and end == stop.end())
     else:
-        can_begin = letter.isalnum() or letter not in ",;:)]}/&%-–—.!?…"
+        can_begin = letter.isalnum() or letter not in ",;:)]}/&%-–—~.!?…"
     return is_apart and can_begin and (mark != "." or not (is_marker or _abbreviates(run, begin, start, first)))
 
 
@@ -232,10 +234,12 @@ def _abbreviates(run: str, begin: int, start: int, first: int) -> bool:
     lower, following = word.lower(), found[0] if found else ""
     if word in _TITLES or lower in _NEVER_LAST:
         return True
-    if lower in _BEFORE_NUMBER:
-        return bool(_NUMBER.match(run, first))
+    is_numbered = bool(_NUMBER.match(run, first))
+    if (lower in _BEFORE_NUMBER or lower.endswith("str")) and (is_numbered or word != "P"):
+        return is_numbered
     if word.isdigit():
-        return len(word) < 3 and (following in _MONTHS or previous.endswith((":", ";")))
+        is_dated = following in _MONTHS or previous.endswith((":", ";"))
+        return (len(word) < 3 and is_dated) or bool(_DATE.search(run, max(start - 8, 0), first + 6))
     if len(word) == 1 and word.isalpha() and not _WIDE.search(last):
         is_spaced = run[first + 1 : first + 2] == "."  # z. B., J. A. Hobson
         if not word.isupper():
@@ -249,16 +253,16 @@ def _abbreviates(run: str, begin: int, start: int, first: int) -> bool:
 
 _TITLES = words(
     "Mr Mrs Ms Mx Dr Drs Prof Rev Gen Col Lt Sgt Capt Cpl Cmdr Maj Adm Gov Sen Rep Reps Pres Hon Messrs Mme Mlle Fr"
-    " Supt Insp Sra Dra Ud डॉ प्रो"
+    " Supt Insp Sra Dra Ud Hr Ing Fa Gem डॉ प्रो"
 )
-_NEVER_LAST = words("e.g i.e eg ie cf viz vs approx ca incl w.r.t p.ej z.b d.h bzw resp u.a vgl т.е т.д г ул им")
+_NEVER_LAST = words("e.g i.e eg ie cf viz vs approx ca incl w.r.t p.ej z.b d.h bzw resp u.a vgl т.е т.д г ул им inkl")
 _BEFORE_NUMBER = words(
     "no nos nr n° № num vol vols fig figs p pp pg eq eqs ch chap sec art tab ver fol op cap par ex lib ed"
-    " sat sun may mar"
+    " sat sun may mar para paras sched max min abs abb kap ziff rn str env réf gem lt"
 )
 _MAYBE_LAST = words(
     "inc ltd co corp llc plc bros jr sr st ste mt ft ave blvd rd dept univ assn est al eds trans govt intl mfg tel ext"
-    " jan feb apr jun jul aug sept sep oct nov dec mon tue tues wed thu thur thurs fri calif fla ariz conn colo"
+    " jan feb apr jun jul aug sept sep oct nov dec mon tue tues wed thu thur thurs fri calif fla ariz conn colo mio mrd"
 )
 _MONTHS = words("Januar Februar März April Mai Juni Juli August September Oktober November Dezember")
 _STARTERS = words(
@@ -271,7 +275,8 @@ _STARTERS = words(
     " Unfortunately Currently Now"
 )
 _CAMEL = re.compile(r"[a-z]{1,2}[A-Z]")
-_NUMBER = re.compile(r"[0-9０-９]|[IVXLC]{2,}\b|[VX]\b|[A-Z]\d")
+_NUMBER = re.compile(r"(?:§+ ?|[€$£¥])?[0-9０-９]|[IVXLC]{2,}\b|[VX]\b|[A-Z]\d")
+_DATE = re.compile(r"\d{4}\. ?\d{1,2}\. ?\d")  # in Korean
 _ACRONYM = re.compile(r"(?:[^\W\d_]{1,2}\.)+[^\W\d_]{1,2}")
 _CONSONANTS = re.compile(r"[BCDFGHJKLMNPQRSTVWXZ][bcdfghjklmnpqrstvwxz]{2,4}")
 
@@ -531,6 +536,7 @@ _LIST_MARKER = re.compile(
 _LONE_MARKER = re.compile(
     r"[(（]?(?:[0-9０-９]{1,3}(?:\.[0-9]{1,3}){0,4}|[A-Za-z]|[ivxIVX]{1,5})[)）]?[.．)）]|[-*+•●■・①-⓿]"
 )
+_ASIDE = re.compile(r"\S+(?: \S+)*? {2,}")  # "2.1  Fees", "-v, --verbose  print": what is beside the lines of a text
 # What begins a line of a conversation or a log: when it was said, or by whom.
 _SAID = re.compile(r"[\[(<]?(?:\d{4}[-/.]\d\d?[-/.]\d\d?[ T,]*)?\d{1,2}:\d\d|[A-Z][\w.'’ -]{0,30}: ")
 _STOPS = ".!?。！？｡．…؟۔।॥։።။"
@@ -572,7 +578,8 @@ def _goes_on(above: _Line, below: _Line, margin: int, is_prose: bool) -> bool:
     """
     if _LONE_MARKER.fullmatch(above.text):
         return True
-    in_list = _LIST_MARKER.match(above.text)
+    aside = _ASIDE.match(above.text)
+    in_list = _LIST_MARKER.match(above.text) or (aside and len(below.indent) == len(above.indent) + aside.end())
     # An indented line opens a paragraph, in Japanese by a full-width space; below a list marker it is a hanging indent.
     is_indented = len(below.indent) > len(above.indent) + 1 or (
         "\u3000" in below.indent and "\u3000" not in above.indent

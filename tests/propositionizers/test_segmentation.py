@@ -76,6 +76,11 @@ ENGLISH = {
     "numbers inside a line": "Do this: 1. Open it. |2. Close it.",
     "a German date": "Am 3. Oktober war es kalt. |Danach nicht.",
     "German abbreviations": "Es wiegt z. B. Drei Kilo. |Gut ist i. d. R. Wenig.",
+    "German laws, streets and sums": (
+        "Nach § 5 Abs. 2 ist er in der Musterstr. 12. |Vgl. Abb. 3. |Er gab max. €30 Mio. inkl. Steuern."
+        " |Er lief. |§ 3 gilt gem. § 4 für die Fa. Weber."
+    ),
+    "an initial that reads like a page": "It is by J.-P. Martin and P. Smith. |See p. 5 of it.",
     "accents": "Él vive en EE.UU. desde 1990. |¿Por qué? |¡No lo sé!",
 }
 
@@ -97,6 +102,7 @@ JAPANESE = {
     "half-width corner brackets": "彼は｢行こう。｣と言った。|去った。",
     "a title in double brackets": "『何が？』という本。|読んだ。",
     "a remark in brackets": "東京（日本の首都。人口が多い。）に行った。|楽しかった。",
+    "remarks of a law": "国（県を除く。）又は市（町（村を含む。）を含む。）36のうち甲(「法」という。)の者。|次。",
     "a remark in brackets and a space": "疑問 (その答えも!) を集める。|猫がいる。",
     "brackets of mixed width": "東京（首都。大都市。)に行った。|楽しかった。",
     "a sentence in brackets": "猫がいる。|（犬もいる。）|鳥はいない。",
@@ -129,6 +135,7 @@ OTHERS = {
     "Chinese dots": "我……不知道。|他知道。",
     "Korean": "고양이가 있다. |개도 있습니다. |정말요? |네!",
     "Korean decimal": "무게는 3.5킬로이다. |길다.",
+    "Korean date": "기간은 2024. 3. 1. ~ 2024. 12. 31. |문의는 2025. 1. 2.부터 받는다. |길다.",
     "Arabic": "ذهب الولد إلى المدرسة. |هل عاد؟ |نعم.",
     "Arabic initial": "قال د. أحمد كلمة. |ثم خرج.",
     "Urdu": "یہ ایک کتاب ہے۔ |وہ قلم ہے۔",
@@ -210,6 +217,11 @@ LINES = {
     "a time at the end of a wrap": "The meeting of the whole harbour board starts in the hall at\n10:30. |All come.",
     "a hanging indent": "- This item is long enough that it had to be wrapped\n  over two lines.\n|- Next",
     "a list after a sentence": "We need two things:\n|- time\n|- money",
+    "a clause of a contract": (
+        "2.1   This Agreement begins on the Effective Date and goes on for\n      three years. |It ends then.\n"
+        "|2.2   The Customer pays."
+    ),
+    "options of a command": "-v, --verbose  print every step and what it\n               was given\n|-q  print nothing",
     "a marker alone on its line": "1.\nOpen it.\n|2.\nClose it.",
     "a rule": "One\n\n|* * *\n\n|Two",
     "a quoted mail": "> He came yesterday and he said that he would like\n> to stay. |I agreed.\n|Fine.",
