@@ -593,6 +593,31 @@ def test_compacting_says_what_an_index_takes_up_and_what_was_saved(index: Path) 
         assert re.search(r": [\d.,]+ [kM]B, [\d.,]+ [kM]B before\.$", said)
 
 
+@pytest.mark.parametrize("command", ["check", "compact"])
+def test_what_is_for_folders_says_so_of_a_stores_url(command: str, tmp_path: Path) -> None:
+    code, output = run(command, f"chroma://{tmp_path}")
+    assert (code, "check and compact take a folder" in " ".join(output.split())) == (1, True)
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_faiss_folder_is_checked_and_compacted_by_its_url(docs: Path, tmp_path: Path) -> None:
+    pytest.importorskip("faiss")
+    url = f"faiss://{tmp_path / 'index'}"
+    assert run("index", docs, "--to", url, "--embed-model", "minilm")[0] == 0
+    assert (run("check", url)[0], run("compact", url)[0]) == (0, 0)
+
+
+@pytest.mark.parametrize(("scheme", "erased"), [("", True), ("qdrant://", False)])
+def test_deleting_says_erased_only_of_files_that_are_ours(
+    scheme: str, erased: bool, docs: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("llama_index.vector_stores.qdrant")
+    place = f"{scheme}{tmp_path / 'index'}"
+    assert run("index", docs, "--to", place, "--embed-model", "minilm")[0] == 0
+    code, output = run("delete", place, "tea.md", "--purge")
+    assert (code, "Erased from its files" in output, "in its own way" in output) == (0, erased, not erased)
+
+
 # what is read
 
 

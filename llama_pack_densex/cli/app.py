@@ -102,7 +102,7 @@ _HELP_STRICTNESS = "Propositions that checks find fault with: flag (the default)
 Status = Literal["ok", "repaired", "fallback"]
 Paths = Annotated[list[Path], typer.Argument(help="Folders, files (text, HTML, PDF, ...), datasets.", metavar="PATH")]
 Place = Annotated[str, typer.Argument(help="The index's folder, or its store's URL.", metavar="DIR|URL")]
-Folder = Annotated[Path, typer.Argument(help="The index's folder.", metavar="DIR")]
+Folder = Annotated[str, typer.Argument(help="The index's folder.", metavar="DIR")]
 Json = Annotated[bool, _option("--json", "Print JSON.")]
 ModeName = Literal["recursive", "auto_merging", "auto-merging"]
 ContextMode = Literal["propositions+passages", "propositions", "passages", "window"]
@@ -342,7 +342,7 @@ def delete(
 
     with waiting("Deleting"):
         done = delete_documents(place, documents, purge)
-    print_json(done) if as_json else print_deletion(done, purge)
+    print_json(done) if as_json else print_deletion(place, done, purge)
 
 
 @_command()
@@ -369,11 +369,12 @@ def check(
 
     Ends with exit code 1 where something is wrong that was not mended.
     """
+    from llama_pack_densex.cli.places import IndexPlace
     from llama_pack_densex.cli.results import print_check
     from llama_pack_densex.index.upkeep import check_index
 
     with waiting("Checking"):
-        report = check_index(folder, repair)
+        report = check_index(IndexPlace.of(folder).own_folder(), repair)
     print_json(report) if as_json else print_check(report)
     if not report.sound:
         raise typer.Exit(1)
@@ -382,12 +383,13 @@ def check(
 @_command()
 def compact(folder: Folder) -> None:
     """Give back the space of what was deleted and replaced, and erase it from the index's files."""
+    from llama_pack_densex.cli.places import IndexPlace
     from llama_pack_densex.cli.results import print_compaction
     from llama_pack_densex.index.upkeep import compact_index
 
     with waiting("Compacting"):
-        done = compact_index(folder)
-    print_compaction(folder, done)
+        done = compact_index(IndexPlace.of(folder).own_folder())
+    print_compaction(done)
 
 
 @_command()

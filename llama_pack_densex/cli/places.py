@@ -54,6 +54,18 @@ class IndexPlace:
         folder = IndexFolder(Path(text[len(_FAISS) :])).path if text.startswith(_FAISS) else None
         return cls(redacted(text), folder, text)
 
+    def own_folder(self) -> Path:
+        """The folder, for what is done to its files.
+
+        Raises:
+            ValueError: A store keeps everything itself.
+        """
+        if self.folder is None:
+            raise ValueError(
+                f"{self.name} is a store, which looks after its own files: check and compact take a folder"
+            )
+        return self.folder
+
     def manifest(self) -> Manifest | None:
         """What the index says about itself; None where there is none yet."""
         if self.folder is not None:

@@ -401,12 +401,14 @@ def _print_passage(passage: Shown) -> None:
     write()
 
 
-def print_deletion(done: Shown, purged: bool) -> None:
-    """Print what was deleted."""
+def print_deletion(place: str, done: Shown, purged: bool) -> None:
+    """Print what was deleted, and where it is erased from."""
     for document in done["deleted"]:
         write(one_line(document), bullet="- ")
     write(f"{many(len(done['deleted']), 'document')} deleted; {many(done['documents'], 'document')} left in the index.")
-    if purged:
+    if purged and IndexPlace.of(place).folder is None:
+        write("The store erases its own files in its own way (PostgreSQL: VACUUM). Recordings and exports are yours.")
+    elif purged:
         write("Erased from its files and from the replies kept there; recordings, exports and the documents are yours.")
 
 
@@ -431,9 +433,9 @@ def print_check(report: upkeep.CheckReport) -> None:
         write(f"Mend it with: densex check {one_line(report.folder)} --repair")
 
 
-def print_compaction(folder: Path, done: upkeep.Compaction) -> None:
+def print_compaction(done: upkeep.Compaction) -> None:
     """Print what compacting an index came to."""
-    write(f"{one_line(str(folder))}: {decimal(done.bytes_after)}, {decimal(done.bytes_before)} before.")
+    write(f"{one_line(done.folder)}: {decimal(done.bytes_after)}, {decimal(done.bytes_before)} before.")
 
 
 # `densex demo`: the repository's documents, its recorded propositions, and 60 questions with their answers.

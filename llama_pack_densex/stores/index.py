@@ -245,6 +245,8 @@ class NodeIndex:
 
     def compact(self) -> None:
         """See `NodeStore.compact`."""
+        self.beside.forget()  # who writes past us, as a pipeline, does not say so
+        self._settle_words()
         with self._change():
             self.store.compact()
             self.beside.compact()
@@ -300,6 +302,12 @@ class NodeIndex:
         with self._threads, nullcontext() if folder is None else folder.lock.held():
             if folder is not None:
                 self._catch_up(folder)
+            if self.current is not None and not self.store.atomic:
+                now = about(self.store)
+                if now is None or now.version != self.current.version:
+                    # a writer was stopped, or there is another one: the words may lack what it wrote
+                    self.changed = True
+                    self.beside.forget()
             self._is_new = self.current is None
             self._settle_words()
             yield
@@ -369,11 +377,6 @@ class NodeIndex:
         if there != self.current:
             self.beside.reopen(folder.data, there.version)
         self.current = there
-        now = about(self.store)
-        if not self.store.atomic and (now is None or now.version != there.version):
-            # a writer was stopped, or another one keeps its folder elsewhere: the words may lack what it wrote
-            self.changed = True
-            self.beside.forget()
 
     def _check_same(self, folder: IndexFolder, there: Manifest | None) -> None:
         if (there.data if there else "") != (self.current.data if self.current else ""):

@@ -235,6 +235,33 @@ def test_documents_that_a_pipeline_writes_later_are_known(make: Callable[[], Any
     assert set(pack.documents()) == {OTHER.id_, "third", "fourth"}
 
 
+ABOUT_BOTH = "wormwood, quinine; harbour"  # of which SECRET has more words
+
+
+@pytest.mark.parametrize("make", [chroma, qdrant])
+def test_a_pack_that_writes_finds_by_words_what_another_one_wrote(make: Callable[[], Any]) -> None:
+    store = make()
+    pack = DenseXRetrievalPack([OTHER], vector_store=store, dense_weight=0.0, **OPTIONS)
+    assert pack.retrieve(ABOUT_BOTH)[0].node.ref_doc_id == OTHER.id_
+    DenseXRetrievalPack([SECRET], vector_store=store, **OPTIONS)
+    pack.insert(Document(id_="third", text="Snow fell."))
+    assert pack.retrieve(ABOUT_BOTH)[0].node.ref_doc_id == SECRET.id_
+
+
+@pytest.mark.parametrize("make", [chroma, qdrant])
+def test_compacting_tells_words_of_what_was_written_past_the_pack(make: Callable[[], Any], tmp_path: Path) -> None:
+    store, folder = make(), tmp_path / "index"
+    given: dict[str, Any] = {"vector_store": store, "dense_weight": 0.0, **OPTIONS}
+    pack = DenseXRetrievalPack([OTHER], persist_dir=folder, **given)
+    IngestionPipeline(transformations=[pack.node_parser, ShortEmbedding()], vector_store=store).run(documents=[SECRET])
+    pack.compact()
+    for opened in (pack, DenseXRetrievalPack.load(folder, **given)):
+        assert opened.retrieve(ABOUT_BOTH)[0].node.ref_doc_id == SECRET.id_
+    pack.vector_index.delete_ref_doc(SECRET.id_)  # type: ignore[union-attr]
+    pack.compact()
+    assert not any(b"wormwood" in file.read_bytes() for file in folder.rglob("*") if file.is_file())
+
+
 @pytest.mark.parametrize("make", [lambda: None, SimpleVectorStore, chroma, qdrant])
 def test_filters_are_about_passages_where_a_unit_has_other_metadata(make: Callable[[], Any]) -> None:
     text = "# Miso\n\nMiso is salty.\n\n# Tea\n\nTea is hot."  # one passage
