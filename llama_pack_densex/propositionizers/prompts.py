@@ -402,9 +402,11 @@ def _listed_in(item: dict[str, Any]) -> list[Any]:
         return list(found.values())
     found = named[1] or strings
     is_any_of_several = len(found) > 1 and len(named[1]) < len(item) and not all(map(str.isdecimal, item))
-    # a text beside lists may be the passage with its propositions, or a proposition with its words
-    if is_any_of_several or (lists and all(map(_TEXT.match, found))):
+    if is_any_of_several:
         raise _UnusableReplyError("unreadable")
+    if lists and all(map(_TEXT.match, found)):  # a proposition with its words, or the passage with its propositions
+        said = sum(map(len, _strings([*lists.values()], depth=0)))
+        found = found if said < sum(map(len, found.values())) else lists
     return list(found.values())
 
 

@@ -89,6 +89,8 @@ def test_other_quotation_marks_are_read_where_it_is_not_asked_again(reply: str, 
         ("Sure:\n→ a b\n✅ c d\nb) e f", ["a b", "c d", "e f"]),
         ('[{"proposition": "a b", "entities": ["a"]}, {"fact": "c d", "span": {"quote": "c"}}]', ["a b", "c d"]),
         ('{"error": null, "propositions": ["a b"]}', ["a b"]),
+        ('[{"text": "Miso is salty.", "words": ["miso"]}]', ["Miso is salty."]),
+        ('{"text": "It is red.", "items": ["Miso is red.", "Miso is salty."]}', ["Miso is red.", "Miso is salty."]),
         ('["1. a b", "2. c d"]', ["a b", "c d"]),
         ('["（1）味噌は辛い。", "（2）味噌は赤い。"]', ["味噌は辛い。", "味噌は赤い。"]),
         ('["1. FC Köln won.", "1. FC Köln lost."]', ["1. FC Köln won.", "1. FC Köln lost."]),
@@ -162,7 +164,6 @@ def test_what_could_be_mended_wrongly_is_not_mended(reply: str) -> None:
         "Here are the propositions:",
         "[[wiki link]] is",
         '[{"s": "A", "p": "is", "o": "B"}]',
-        '[{"text": "Miso is salty.", "words": ["miso"]}]',  # or is the text the passage?
     ],
 )
 def test_prose_and_triples_are_unreadable(reply: str) -> None:
