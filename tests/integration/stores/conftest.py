@@ -26,8 +26,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("--write-table", default=None) and (config.option.markexpr or config.option.keyword):
-        raise pytest.UsageError("--write-table needs all checks: the table is of all of them")
+    options = config.option
+    some = options.markexpr or options.keyword or getattr(options, "numprocesses", None)
+    if config.getoption("--write-table", default=None) and some:
+        raise pytest.UsageError("--write-table needs all checks, in one process: the table is of all of them")
     config.addinivalue_line("markers", "column(name): the column of the table that a check belongs to")
 
 
