@@ -405,7 +405,8 @@ def _listed_in(item: dict[str, Any]) -> list[Any]:
     if is_any_of_several:
         raise _UnusableReplyError("unreadable")
     if lists and all(map(_TEXT.match, found)):  # a proposition with its words, or the passage with its propositions
-        said = sum(map(len, _strings([*lists.values()], depth=0)))
+        parts = (part for one in lists.values() for part in (one.values() if isinstance(one, dict) else one))
+        said = sum(len(part) for part in parts if isinstance(part, str))  # what is deeper comes later
         found = found if said < sum(map(len, found.values())) else lists
     return list(found.values())
 

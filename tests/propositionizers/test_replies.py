@@ -226,3 +226,10 @@ def test_hostile_replies_take_no_time(reply: str) -> None:
     started = time.perf_counter()
     read_reply(reply)
     assert time.perf_counter() - started < 5
+
+
+def test_objects_within_objects_are_looked_into_once() -> None:
+    nested: object = ["Miso is salty."]
+    for _ in range(300):
+        nested = {"text": "Miso", "items": ["Miso is red.", nested]}
+    assert "Miso is red." in read_reply(json.dumps(nested)).texts
