@@ -34,14 +34,15 @@ batch = typer.Typer(
 app.add_typer(batch, name="batch")
 
 
-def _command(of: typer.Typer = app, name: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A command, whose failures end it with a message; its name is the function's."""
+def _command(of: typer.Typer = app, name: str | None = None) -> Callable[[Callable[..., object]], Callable[..., None]]:
+    """A command, named as the function: failures end it with a message, and False with exit code 1."""
 
-    def made(function: Callable[..., None]) -> Callable[..., None]:
+    def made(function: Callable[..., object]) -> Callable[..., None]:
         @wraps(function)
         @session()
         def run(**options: Any) -> None:
-            function(**_served(options))
+            if function(**_served(options)) is False:
+                raise typer.Exit(1)
 
         return of.command(name)(run)
 
@@ -159,7 +160,7 @@ def index(
     include: Include = None,
     exclude: Exclude = None,
     strict: Strict = False,
-) -> None:
+) -> bool:
     """Index documents; of those indexed before, only changed ones are done again, and deleted ones removed.
 
     Replies of the LLM are kept in the index's folder, and what became of each document is in its
@@ -168,8 +169,7 @@ def index(
     """
     from llama_pack_densex.cli.ingest import index_paths
 
-    if not index_paths(paths, to, locals()):
-        raise typer.Exit(1)
+    return index_paths(paths, to, locals())
 
 
 @_command()
@@ -243,7 +243,7 @@ def chat(
     query_llm: QueryLLM = None,
     api_base: ApiBase = None,
     filters: Filters = None,
-) -> None:
+) -> bool:
     """Talk with an index: a question a line, in the terminal or from a pipe.
 
     /sources shows what the last answer cites, /reset begins anew, Ctrl-C stops an answer, Ctrl-D or /quit ends.
@@ -255,8 +255,7 @@ def chat(
     with waiting("Opening"):
         pack = IndexPlace.of(place).open_to_ask(query_llm=query_llm)
         engine = pack.as_chat_engine(top_k, metadata_filters(pack, filters))
-    if not talk(engine):
-        raise typer.Exit(1)
+    return talk(engine)
 
 
 @_command()
@@ -364,7 +363,7 @@ def check(
     folder: Folder,
     repair: Annotated[bool, _option("--repair", "Mend it; documents that are not whole are removed.")] = False,
     as_json: Json = False,
-) -> None:
+) -> bool:
     """Check an index: its links, its documents, its embeddings, its lexical side.
 
     Ends with exit code 1 where something is wrong that was not mended.
@@ -376,8 +375,7 @@ def check(
     with waiting("Checking"):
         report = check_index(IndexPlace.of(folder).own_folder(), repair)
     print_json(report) if as_json else print_check(report)
-    if not report.sound:
-        raise typer.Exit(1)
+    return report.sound
 
 
 @_command()
@@ -464,7 +462,7 @@ def evaluate(
     limit: Limit = None,
     top_k: TopK = None,
     as_json: Json = False,
-) -> None:
+) -> bool:
     """Ask an index questions, and measure what it gives to read, what it answers, and from which sources.
 
     Ends with exit code 1 where all of something failed that an LLM was asked for.
@@ -475,8 +473,7 @@ def evaluate(
     models = {"answers": query_llm, "reader": reader_model, "judge": judge_model}
     options = {"trulens": trulens, "max_questions": limit}
     where = IndexPlace.of(place)
-    if not evaluate_index(where, questions, language, models, top_k, options, out, max_cost, estimate, as_json):
-        raise typer.Exit(1)
+    return evaluate_index(where, questions, language, models, top_k, options, out, max_cost, estimate, as_json)
 
 
 @_command()
@@ -555,7 +552,7 @@ def import_(
     to: Annotated[Path, _option("--to DIR", "The index's folder, as for the export.")],
     prices: Prices = None,
     as_json: Json = False,
-) -> None:
+) -> bool:
     """Keep the replies in result files, for densex index to finish with.
 
     Lines that cannot be used are counted; densex index asks for them directly. A file that is imported twice changes
@@ -565,5 +562,4 @@ def import_(
 
     report = import_files(files, to, prices)
     print_json(report) if as_json else print_import(report, str(to))
-    if not report.imported and not report.already_there:
-        raise typer.Exit(1)
+    return bool(report.imported or report.already_there)

@@ -12,15 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Column
 from rich.text import Text
 
-from llama_pack_densex.cli.output import (
-    figures,
-    one_line,
-    print_heading,
-    print_json,
-    print_table,
-    progress,
-    write,
-)
+from llama_pack_densex.cli.output import figures, one_line, print_heading, print_json, print_table, progress, write
 from llama_pack_densex.ingestion.progress import many, money
 
 if TYPE_CHECKING:
@@ -95,7 +87,6 @@ def _print_metrics(report: Report, metrics: Sequence[str], last: str, lasts: Map
             style = "dim" if value is None else "bold green" if value == best[name] else ""
             cells.append(Text("- " if value is None else f"{value:.3f}{mark}", style=style))
         rows.append([*cells, f"{lasts[strategy.name]:,.0f}"])
-    write()
     print_table(["strategy", *map(figures, [*titles, last])], rows, gap=1)
     write()
     for name in shown:
@@ -132,7 +123,6 @@ def shown_progress() -> Iterator[Callable[[str, int, int], None]]:
 def print_scores(report: ScoreReport) -> None:
     """Print the scores and, for two runs and more, the comparisons."""
     write(f"{many(report.questions, 'question')} with labels.")
-    write()
     scores = [
         [one_line(run.name), metric, f"{run.scores[metric]:.4f}", f"{bounds.low:.3f}-{bounds.high:.3f}"]
         for run in report.runs
@@ -143,7 +133,6 @@ def print_scores(report: ScoreReport) -> None:
         if run.unanswered:
             write(f"{one_line(run.name)} lacks {run.unanswered:,} of the questions; they count as 0.")
     if report.comparisons:
-        write()
         differences = [
             [one_line(f"{one.first} vs {one.second}"), one.metric, f"{one.difference:+.4f}", f"{one.p_value:.3f}"]
             for one in report.comparisons
@@ -159,7 +148,6 @@ def print_proposition_scores(report: PropositionReport) -> None:
     for metric, value in report.scores.items():
         bounds = report.intervals[metric]
         write(f"{metric:9} {value:.3f} ({bounds.low:.3f}-{bounds.high:.3f})")
-    write()
     sides = (report.predicted, report.reference)
     titles = (f"predicted: {one_line(report.predicted.name)}", f"reference: {one_line(report.reference.name)}")
     rows = [
@@ -274,7 +262,6 @@ def _print_requests(asked: Mapping[str, RequestFigures], only_estimate: bool) ->
         numbers = (used.requests, of_role.cache_hits, used.input_tokens, used.output_tokens)
         rows.append([role, one_line(of_role.model), *(f"{number:,}" for number in numbers), money(of_role.cost)])
     if rows:
-        write()
         print_table(["LLM of", "model", *map(figures, ("requests", "kept", "tokens sent", "received", "cost"))], rows)
     if only_estimate:
         write("Replies are taken to be of the usual length.", "dim")

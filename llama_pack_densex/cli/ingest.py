@@ -15,17 +15,7 @@ from rich.filesize import decimal
 from rich.table import Column
 from rich.text import Text
 
-from llama_pack_densex.cli.output import (
-    figures,
-    logged_progress,
-    one_line,
-    plain,
-    print_table,
-    stdout,
-    waiting,
-    warn,
-    write,
-)
+from llama_pack_densex.cli.output import figures, logged_progress, one_line, print_table, stdout, waiting, warn, write
 from llama_pack_densex.cli.places import IndexPlace, PathDocuments
 from llama_pack_densex.cli.results import print_statuses
 from llama_pack_densex.ingestion.batch import ImportReport, RequestFiles, export_requests, import_results, request_files
@@ -263,16 +253,14 @@ def estimate_paths(
     if manifest is not None and manifest.propositionizer != propositionizer.fingerprint:
         warn(f"the propositions in {one_line(str(to))} were made otherwise, so that all documents count as new")
     documents = PathDocuments(paths, [] if to is None else [to], **_given(options, _FILES))
+    if not documents:
+        raise ValueError(f"{', '.join(map(str, paths))}: there is no file with any text that can be read")
     indexed = [] if to is None or manifest is None else IndexPlace.of(to).nodes()[1].documents().values()
     about: Any = {"prices": limits.get("prices"), "indexed": {record.hash for record in indexed}}
     if files is not None:
-        found = export_requests(documents, parser, files, **about)
-    else:
-        model = _embed_model(options.get("embed_model"), manifest)
-        found = estimate(documents, parser, embed_model_name=model, sample=sample, **about)
-    if not found.documents and not found.unchanged_documents and not found.broken_documents:
-        raise ValueError(f"{', '.join(map(str, paths))}: there is no file with any text that can be read")
-    return found
+        return export_requests(documents, parser, files, **about)
+    model = _embed_model(options.get("embed_model"), manifest)
+    return estimate(documents, parser, embed_model_name=model, sample=sample, **about)
 
 
 def _embed_model(name: str | None, manifest: Manifest | None) -> str | None:
@@ -417,4 +405,4 @@ def _print_last_step(index: str, model: str) -> None:
 
 
 def _print_command(*arguments: str) -> None:
-    stdout().print(Text(f"   densex {plain(shlex.join(arguments))}", style="bold"), soft_wrap=True)
+    stdout().print(Text(f"   densex {one_line(shlex.join(arguments))}", style="bold"), soft_wrap=True)
