@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sys
 from collections.abc import Callable
 from functools import wraps
 from importlib.metadata import version as installed_version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Literal
 
 import typer
 
-from llama_pack_densex.cli.output import one_line, print_json, session, waiting, write
+from llama_pack_densex.cli.output import one_line, print_heading, print_json, session, waiting, write
 
 _KINDS = "llm, sentence, recorded:FILE or seq2seq[:MODEL]"
 _UNITS = ("proposition", "sentence", "passage", "question")
@@ -381,13 +383,14 @@ def check(
 @_command()
 def compact(folder: Folder) -> None:
     """Give back the space of what was deleted and replaced, and erase it from the index's files."""
+    from rich.filesize import decimal
+
     from llama_pack_densex.cli.places import IndexPlace
-    from llama_pack_densex.cli.results import print_compaction
     from llama_pack_densex.index.upkeep import compact_index
 
     with waiting("Compacting"):
         done = compact_index(IndexPlace.of(folder).own_folder())
-    print_compaction(done)
+    write(f"{one_line(done.folder)}: {decimal(done.bytes_after)}, {decimal(done.bytes_before)} before.")
 
 
 @_command()
@@ -467,13 +470,52 @@ def evaluate(
 
     Ends with exit code 1 where all of something failed that an LLM was asked for.
     """
-    from llama_pack_densex.cli.compare import evaluate_index
+    from llama_pack_densex.cli.compare import STAND_INS, by_language, flat, print_report, print_requests, shown_progress
     from llama_pack_densex.cli.places import IndexPlace
+    from llama_pack_densex.evaluation.compare import REPLIES
+    from llama_pack_densex.evaluation.compare import evaluate as run
+    from llama_pack_densex.evaluation.models import KeptLLM
+    from llama_pack_densex.llm.names import OPENAI_MODEL, named_llm
 
-    models = {"answers": query_llm, "reader": reader_model, "judge": judge_model}
-    options = {"trulens": trulens, "max_questions": limit}
-    where = IndexPlace.of(place)
-    return evaluate_index(where, questions, language, models, top_k, options, out, max_cost, estimate, as_json)
+    by_default = OPENAI_MODEL if os.environ.get("OPENAI_API_KEY") else None
+    models = {"answers": query_llm or by_default, "reader": reader_model, "judge": judge_model}
+    stand_ins = STAND_INS if estimate else {}
+    where, replies = IndexPlace.of(place), out and out / REPLIES
+    found: dict[str | None, Any] = {}
+    lost: list[str] = []
+    with TemporaryDirectory() as elsewhere:
+        if estimate:
+            max_cost = None
+            replies = replies if replies and replies.exists() else None
+            trulens = trulens and Path(elsewhere, "trulens.sqlite")
+        for each, folder in by_language(questions, language, out):
+            if each != language and not as_json:
+                print_heading(str(each))
+            asked = {
+                role: KeptLLM(named_llm(name, asked=not estimate), replies, max_cost, stand_ins.get(role))
+                for role, name in models.items()
+                if name is not None and name != "none"
+            }
+            pack = where.open(proposition_llm="none", query_llm=asked.get("answers", "none"), similarity_top_k=top_k)
+            judges = {"reader_llm": asked.get("reader"), "judge_llm": asked.get("judge"), "trulens": trulens}
+            with shown_progress() as tell:
+                report = run(
+                    pack, questions, name=where.name, language=each, max_questions=limit, progress=tell, **judges
+                )
+            requests = {role: llm.figures for role, llm in asked.items()}
+            found[each] = requests if estimate else flat(report)
+            if not estimate:
+                lost += [name for name in report.strategies[0].failed if name not in found[each]]
+                written = [] if folder is None else report.write(folder)
+                if not as_json:
+                    print_report(report, written)
+            if not as_json:
+                print_requests(requests, estimate)
+    if as_json:
+        print_json(found.get(language, found))
+    elif lost:
+        write(f"All failed for: {', '.join(dict.fromkeys(lost))}.")
+    return not lost
 
 
 @_command()

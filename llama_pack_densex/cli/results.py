@@ -15,7 +15,6 @@ from typing import Any, cast
 
 from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
-from rich.filesize import decimal
 from rich.text import Text
 
 from llama_pack_densex.answering.citations import Source, name_of, placed
@@ -415,11 +414,6 @@ def print_check(report: upkeep.CheckReport) -> None:
         write("It is whole.", "green")
     elif not report.sound:
         write(f"Mend it with: densex check {one_line(report.folder)} --repair")
-
-
-def print_compaction(done: upkeep.Compaction) -> None:
-    """Print what compacting an index came to."""
-    write(f"{one_line(done.folder)}: {decimal(done.bytes_after)}, {decimal(done.bytes_before)} before.")
 
 
 # `densex demo`: the repository's documents, its recorded propositions, and 60 questions with their answers.
