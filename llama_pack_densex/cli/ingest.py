@@ -26,7 +26,6 @@ from llama_pack_densex.llm.cache import ReplyCache
 from llama_pack_densex.llm.names import OPENAI_MODEL, check_known, named_llm, parse_name
 from llama_pack_densex.llm.usage import read_prices
 from llama_pack_densex.models import E5, NONE, cached_model, embed_model_identity, resolve_embed_model
-from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 from llama_pack_densex.options import PackOptions
 from llama_pack_densex.pack import DenseXRetrievalPack
 from llama_pack_densex.propositionizers.base import Propositionizer, PropositionizerError
@@ -72,21 +71,6 @@ def pack_arguments(options: Options, manifest: Manifest | None) -> dict[str, Any
         raise typer.BadParameter("it is for --propositionizer llm", param_hint=f"--{for_llm[0].replace('_', '-')}")
     given = _given(options, ("mode", "granularity", "embed_model"))
     return {"propositionizer": propositionizer, "query_llm": NONE, **given}
-
-
-def node_parser(
-    options: Options, manifest: Manifest | None, propositionizer: Propositionizer
-) -> BasePropositionNodeParser:
-    """The parser that `densex index` would take.
-
-    Args:
-        options: Of the command.
-        manifest: Of the index that is there already.
-        propositionizer: What would make the propositions.
-    """
-    known = {} if manifest is None else {"mode": manifest.mode, "granularity": manifest.granularity}
-    chosen = PackOptions(**{**known, **_given(options, ("mode", "granularity"))})
-    return make_node_parser(chosen, Given(propositionizer=propositionizer))[0]
 
 
 def make_propositionizer(options: Options, manifest: Manifest | None = None) -> Propositionizer:
@@ -249,7 +233,9 @@ def estimate_paths(
         propositionizer = LLMPropositionizer(named_llm(llm, asked=sample > 0), **limits)
         if to is not None and (sample or (to / REPLIES_FILE).exists()):
             propositionizer = propositionizer.keeping_replies(to / REPLIES_FILE)
-    parser = node_parser(options, manifest, propositionizer)
+    known = {} if manifest is None else {"mode": manifest.mode, "granularity": manifest.granularity}
+    chosen = PackOptions(**{**known, **_given(options, ("mode", "granularity"))})
+    parser, _ = make_node_parser(chosen, Given(propositionizer=propositionizer))
     if manifest is not None and manifest.propositionizer != propositionizer.fingerprint:
         warn(f"the propositions in {one_line(str(to))} were made otherwise, so that all documents count as new")
     documents = PathDocuments(paths, [] if to is None else [to], **_given(options, _FILES))

@@ -191,7 +191,15 @@ class PathDocuments:
         if strict and self.unreadable:
             named = "".join(f"\n- {one_line(str(one))}" for one in self.unreadable)
             raise ValueError(f"nothing is done, since {len(self.unreadable)} cannot be read (--strict):{named}")
-        self._warn(other_kinds)
+        for unreadable in self.unreadable:
+            warn(f"skipped: {one_line(str(unreadable))}")
+        if other_kinds:
+            kinds = Counter(path.suffix or path.name for path in other_kinds)
+            counted = ", ".join(f"{number:,} {one_line(kind)}" for kind, number in kinds.most_common())
+            advice = f"--include '*{one_line(next(iter(kinds)))}' reads such files too"
+            warn(f"left out as code or data, not prose: {counted} ({advice})")
+        for document_id in self.blank:
+            warn(f"no text in {one_line(document_id)}")
 
     def __len__(self) -> int:
         """How many there are."""
@@ -204,18 +212,6 @@ class PathDocuments:
             document = pickle.load(self._read)
             place = self._read.tell()
             yield document
-
-    def _warn(self, other_kinds: Sequence[Path]) -> None:
-        """Warn of what is not read."""
-        for unreadable in self.unreadable:
-            warn(f"skipped: {one_line(str(unreadable))}")
-        if other_kinds:
-            kinds = Counter(path.suffix or path.name for path in other_kinds)
-            counted = ", ".join(f"{number:,} {one_line(kind)}" for kind, number in kinds.most_common())
-            advice = f"--include '*{one_line(next(iter(kinds)))}' reads such files too"
-            warn(f"left out as code or data, not prose: {counted} ({advice})")
-        for document_id in self.blank:
-            warn(f"no text in {one_line(document_id)}")
 
     def _read_files(self, files: Sequence[FoundFile], ids: Mapping[Path, str]) -> Iterator[Document]:
         with progress("Reading files") as bar:

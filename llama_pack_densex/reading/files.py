@@ -56,10 +56,6 @@ class UnreadableFileError(ValueError):
         self.path, self.reason = path, reason
 
 
-class MissingReaderError(UnreadableFileError, ImportError):  # type: ignore[misc]  # theirs would be a string, or None
-    """A file cannot be read without a package that is not installed; the message says which."""
-
-
 class Found(NamedTuple):
     """What is below some paths.
 
@@ -104,13 +100,22 @@ def find_files(
     unreadable: list[UnreadableFileError] = []
     other_kinds: list[Path] = []
     for path in paths:
-        is_given = not path.is_dir()
-        for file in (one for one in _below(path, left_out, unreadable) if not _matches(one.name, exclude)):
-            is_asked_for = is_given or str(file.path) in indexed or _matches(file.name, include)
-            if is_asked_for or _is_prose(file.path):
-                found.setdefault(file.path, file)
+        if not os.path.lexists(path):
+            raise FileNotFoundError(f"{path} does not exist: give a folder or a file to read")
+        is_given = path.is_file()
+        if not is_given and not path.is_dir():
+            raise ValueError(f"{path} is neither a file nor a folder")
+        root = path.parent.resolve() if is_given else path.resolve()
+        if not is_given and is_index(root):
+            raise ValueError(f"{path} is an index: give the folder that its documents are in")
+        for place in [root / path.name] if is_given else _walk(root, left_out, unreadable):
+            file = FoundFile(place, root)
+            if _matches(file.name, exclude):
+                continue
+            if is_given or str(place) in indexed or _matches(file.name, include) or _is_prose(place):
+                found.setdefault(place, file)
             else:
-                other_kinds.append(file.path)
+                other_kinds.append(place)
     return Found(list(found.values()), unreadable, [path for path in other_kinds if path not in found])
 
 
@@ -161,21 +166,6 @@ def document_ids(files: Sequence[FoundFile], indexed: Mapping[str, str]) -> dict
 def _name_with_root(file: FoundFile, folders: int) -> str:
     """A file's path below its root, with some of the root's own folders before it."""
     return "/".join(file.path.parts[max(len(file.root.parts) - folders, 0) :])
-
-
-def _below(path: Path, left_out: set[str], unreadable: list[UnreadableFileError]) -> Iterator[FoundFile]:
-    if not os.path.lexists(path):
-        raise FileNotFoundError(f"{path} does not exist: give a folder or a file to read")
-    if path.is_dir():
-        root = path.resolve()
-        if is_index(root):
-            raise ValueError(f"{path} is an index: give the folder that its documents are in")
-        yield from (FoundFile(file, root) for file in _walk(root, left_out, unreadable))
-    elif path.is_file():
-        root = path.parent.resolve()
-        yield FoundFile(root / path.name, root)
-    else:
-        raise ValueError(f"{path} is neither a file nor a folder")
 
 
 def _walk(root: Path, left_out: set[str], unreadable: list[UnreadableFileError]) -> Iterator[Path]:

@@ -116,7 +116,8 @@ class Guard:
 
     def _refusal(self, scope: Scope, headers: Headers) -> HTTPException | None:
         host, origin = headers.get("host", ""), headers.get("origin")
-        if not self._is_ours(host):
+        ours = _HOST.fullmatch(host.lower())
+        if ours is None or not (ours["address"] or ours["name"] in self._hosts):
             return HTTPException(421, "The server is not known by this Host; name it with --allow-host.")
         if origin is not None and origin.partition("://")[2].lower() != host.lower():
             return HTTPException(403, "Requests from other sites' pages are refused.")
@@ -129,10 +130,6 @@ class Guard:
         if self._active >= _AT_ONCE:
             return HTTPException(503, "The server is busy.", {"Retry-After": "5"})
         return None
-
-    def _is_ours(self, host: str) -> bool:
-        found = _HOST.fullmatch(host.lower())
-        return found is not None and (found["address"] is not None or found["name"] in self._hosts)
 
     async def _answer(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
         whole: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
