@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from importlib.metadata import version as installed_version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -219,18 +219,16 @@ def query(
     """Answer a question from an index, and show the passages and the propositions that found them."""
     if not question.strip():
         raise typer.BadParameter("it is blank", param_hint="QUESTION")
+    from llama_index.core.postprocessor import SentenceTransformerRerank
+
     from llama_pack_densex.cli.places import IndexPlace
     from llama_pack_densex.cli.results import answer_question, metadata_filters, print_answer
+    from llama_pack_densex.evaluation.runs import require
 
     with waiting("Searching"):
-        reranker = None
         if rerank is not None:
-            from llama_index.core.postprocessor import SentenceTransformerRerank
-
-            from llama_pack_densex.evaluation.runs import require
-
             require("sentence_transformers", "sentence-transformers", "--rerank", "huggingface")
-            reranker = SentenceTransformerRerank(model=rerank, trust_remote_code=False)
+        reranker = rerank and SentenceTransformerRerank(model=rerank, trust_remote_code=False)
         pack = IndexPlace.of(place).open_to_ask(query_llm=query_llm, mode=mode, context=context, reranker=reranker)
         chosen = metadata_filters(pack, filters)
         answer = answer_question(pack, question, top_k, chosen, context)
@@ -428,22 +426,12 @@ def compare(
     models = {"llm": llm, "reader_llm": reader_model, "judge_llm": judge_model}
     llms: dict[str, Any] = {use: named_llm(name) for use, name in models.items() if name not in (None, "none")}
     made = None if propositionizer is None else make_propositionizer(locals())
+    compared = partial(run, strategies=names, embed_model=embed_model, propositionizer=made, trulens=trulens, **llms)
+    read = partial(read_dataset, dataset, documents, max_questions=limit, leave_out=[out] if out else [])
     for each, folder in by_language(dataset, language, out):
         with shown_progress() as tell:
             name = None if each == language else f"{dataset.stem} ({each})"
-            report = run(
-                read_dataset(
-                    dataset, documents, name=name, language=each, max_questions=limit, leave_out=[out] if out else []
-                ),
-                strategies=names,
-                embed_model=embed_model,
-                propositionizer=made,
-                **llms,
-                trulens=trulens,
-                cache_dir=out,
-                max_cost=max_cost,
-                progress=tell,
-            )
+            report = compared(documents=read(name=name, language=each), cache_dir=out, max_cost=max_cost, progress=tell)
         print_report(report, [] if folder is None else report.write(folder))
 
 

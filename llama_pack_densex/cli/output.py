@@ -233,8 +233,7 @@ def message_of(error: Exception) -> str | None:
         failure = classify(error, secrets_in_environment())  # without what it may quote of a document
         advice = failure.message or f"{failure.summary}. Try again later, or see whether the server's address is right."
         return f"the model could not be asked: {advice}"
-    ours = {"PropositionizerError", "IndexInUseError"}  # not imported: that takes seconds
-    if not ours.isdisjoint(kind.__name__ for kind in type(error).__mro__):
+    if type(error).__module__.startswith("llama_pack_densex."):  # a kind of our own says what can be done
         return str(error)
     if str(error).startswith(("lance error", "Arrow error")) or type(error).__name__ == "RustPanic":
         said = str(error).partition("\n")[0]  # below that, where in Python

@@ -17,7 +17,7 @@ from llama_pack_densex.cli.output import one_line, progress, warn
 from llama_pack_densex.evaluation.datasets import DatasetError, read_dataset
 from llama_pack_densex.models import NONE, resolve_embed_model
 from llama_pack_densex.pack import DenseXRetrievalPack
-from llama_pack_densex.reading import FoundFile, UnreadableFileError, document_ids, find_files, read_file
+from llama_pack_densex.reading import UnreadableFileError, find_files, read_file
 from llama_pack_densex.stores.folder import IndexFolder
 from llama_pack_densex.stores.foreign import adapter_for
 from llama_pack_densex.stores.index import NodeIndex, about
@@ -176,12 +176,12 @@ class PathDocuments:
     ) -> None:
         datasets = {path: found for path in paths if (found := _dataset(path)) is not None}
         others = [path for path in paths if path not in datasets]
-        files, self.unreadable, other_kinds = find_files(others, leave_out, include, exclude, indexed or {})
+        files, self.unreadable, other_kinds = find_files(others, leave_out, include, exclude, indexed)
         self.ids: set[str] = set()
         self.blank: list[str] = []
         self._number = 0
         self._read = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 (it lasts as long as this object)
-        for document in chain(*datasets.values(), self._read_files(files, document_ids(files, indexed or {}))):
+        for document in chain(*datasets.values(), self._read_files(files)):
             if document.text.strip():
                 self.ids.add(document.id_)
                 self._number += 1
@@ -213,11 +213,11 @@ class PathDocuments:
             place = self._read.tell()
             yield document
 
-    def _read_files(self, files: Sequence[FoundFile], ids: Mapping[Path, str]) -> Iterator[Document]:
+    def _read_files(self, files: Mapping[Path, str]) -> Iterator[Document]:
         with progress("Reading files") as bar:
-            for file in bar.track(files):
+            for path, document_id in bar.track(files.items()):
                 try:
-                    yield from read_file(file.path, ids[file.path])
+                    yield from read_file(path, document_id)
                 except UnreadableFileError as error:
                     self.unreadable.append(error)
 

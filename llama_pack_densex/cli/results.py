@@ -41,7 +41,6 @@ _UNITS = ("proposition", "sentence", "question")
 _VALUES_NAMED = 10
 _UNITS_SHOWN = 3  # of those that found a node
 
-
 Shown = dict[str, Any]
 """What a command found, as it is printed with --json. Of a node: `id`, `document` (an id), `title`, `section` (the
 headings above it), `start` and `end` (in its document's text, in characters; None where that is not known), `text`."""
@@ -456,11 +455,7 @@ def show_demo(data: Path | None, mode: str) -> None:
             embed_model=NONE,
             mode=cast(Mode, mode),
         )
-    counts = pack.counts()
-    write(
-        f"An index in memory, nothing is written: {counts.documents} documents, {counts.passages} passages, "
-        f"{counts.propositions} recorded propositions. Mode {mode}; no LLM.",
-    )
+    write(f"An index in memory, nothing is written: {pack.counts()}. Propositions are recorded. Mode {mode}; no LLM.")
     for shown in _SHOWN_QUESTIONS:
         write()
         print_heading(shown)

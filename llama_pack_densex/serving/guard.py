@@ -54,10 +54,9 @@ class RateLimit:
         full_at = max(self._full_at.get(client, now), now) + self._interval
         if full_at - now > self._room + 1e-9:
             return full_at - now - self._room
-        if self._interval:
-            if len(self._full_at) >= _CLIENTS:
-                self._full_at = {one: time for one, time in self._full_at.items() if time > now}
-            self._full_at[client] = full_at
+        if len(self._full_at) >= _CLIENTS:
+            self._full_at = {one: time for one, time in self._full_at.items() if time > now}
+        self._full_at[client] = full_at
         return 0.0
 
 
