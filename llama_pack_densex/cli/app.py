@@ -470,15 +470,12 @@ def evaluate(
     stand_ins = STAND_INS if estimate else {}
     where, replies = IndexPlace.of(place), out and out / REPLIES
     found: dict[str | None, Any] = {}
-    lost: list[str] = []
     with TemporaryDirectory() as elsewhere:
         if estimate:
             max_cost = None
             replies = replies if replies and replies.exists() else None
             trulens = trulens and Path(elsewhere, "trulens.sqlite")
         for each, folder in by_language(questions, language, out):
-            if each != language and not as_json:
-                print_heading(str(each))
             asked = {
                 role: KeptLLM(named_llm(name, asked=not estimate), replies, max_cost, stand_ins.get(role))
                 for role, name in models.items()
@@ -492,13 +489,15 @@ def evaluate(
                 )
             requests = {role: llm.figures for role, llm in asked.items()}
             found[each] = requests if estimate else flat(report)
+            written = [] if estimate or folder is None else report.write(folder)
+            if as_json:
+                continue
+            if each != language:
+                print_heading(str(each))
             if not estimate:
-                lost += [name for name in report.strategies[0].failed if name not in found[each]]
-                written = [] if folder is None else report.write(folder)
-                if not as_json:
-                    print_report(report, written)
-            if not as_json:
-                print_requests(requests, estimate)
+                print_report(report, written)
+            print_requests(requests, estimate)
+    lost = [] if estimate else [name for one in found.values() for name in one["failed"] if name not in one]
     if as_json:
         print_json(found.get(language, found))
     elif lost:
