@@ -115,7 +115,6 @@ PropositionLLM = Annotated[str | None, _llm("", "Makes propositions", '; "none":
 ApiBase = Annotated[str | None, _option("URL", "Where openai-like: or ollama: models are served.")]
 Granularity = Annotated[list[str] | None, _option("UNIT", _HELP_UNITS, parser=_unit)]
 Questions = Annotated[bool | None, _option("--questions", _HELP_QUESTIONS)]
-Strictness = Annotated[Literal["off", "flag", "repair"] | None, _option("HOW", _HELP_STRICTNESS)]
 MaxConcurrency = Annotated[int | None, _option("N", "Requests at a time. Default: 8, or what the rates take.", min=1)]
 RequestsPerMinute = Annotated[float | None, _option("N", "What the LLM's provider allows.", min=0.001)]
 TokensPerMinute = Annotated[float | None, _option("N", "What the LLM's provider allows.", min=1)]
@@ -152,7 +151,7 @@ def index(
     api_base: ApiBase = None,
     granularity: Granularity = None,
     questions: Questions = None,
-    strictness: Strictness = None,
+    strictness: Annotated[Literal["off", "flag", "repair"] | None, _option("HOW", _HELP_STRICTNESS)] = None,
     max_concurrency: MaxConcurrency = None,
     requests_per_minute: RequestsPerMinute = None,
     tokens_per_minute: TokensPerMinute = None,

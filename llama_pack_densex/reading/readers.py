@@ -11,7 +11,7 @@ import threading
 import unicodedata
 import warnings
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from email import message_from_bytes
 from email.policy import default
@@ -30,7 +30,7 @@ from llama_index.core.readers.file.base import default_file_metadata_func
 from llama_index.core.schema import Document
 
 from llama_pack_densex.propositionizers.language import on_one_line, sendable
-from llama_pack_densex.reading.files import UnreadableFileError
+from llama_pack_densex.reading.files import Found, UnreadableFileError
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +56,23 @@ _NO_TEXT = (
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _KANA = re.compile("[ぁ-ゖァ-ヺ]")
 _PLAUSIBLE = 0.8  # share of common characters; what is right has nearly all, what is wrong seldom half
+
+
+_Files = Iterable[tuple[Path, str]]
+
+
+def read_files(found: Found, track: Callable[[_Files], _Files] = iter) -> Iterator[Document]:
+    """Read the files that were found, one after the other; those that cannot be read join what was unreadable.
+
+    Args:
+        found: What `find_files` found.
+        track: Goes through the files, with their ids, and may show how far it is.
+    """
+    for path, document_id in track(found.files.items()):
+        try:
+            yield from read_file(path, document_id)
+        except UnreadableFileError as error:
+            found.unreadable.append(error)
 
 
 def read_file(path: Path, document_id: str) -> list[Document]:

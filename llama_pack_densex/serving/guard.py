@@ -93,8 +93,7 @@ class Guard:
                 MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
-        headers = Headers(scope=scope)
-        refusal = self._refusal(scope, headers)
+        refusal = self._refusal(scope, Headers(scope=scope))
         is_admitted = refusal is None
         self._active += is_admitted
         # a connection that is closed before all was sent is reset, and nobody reads why
