@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from llama_pack_densex import DenseXRetrievalPack, PropositionNodeParser
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
-from llama_pack_densex.reading import UnreadableFileError, document_ids, find_files, read_file
+from llama_pack_densex.reading import UnreadableFileError, find_files, read_file
 from llama_pack_densex.reading.readers import decode
 from tests.pdf_file import pdf_bytes
 
@@ -29,11 +29,11 @@ def write(path: Path, content: str | bytes = "text") -> Path:
 
 
 def names(*paths: Path, leave_out: tuple[Path, ...] = ()) -> list[str]:
-    return [file.name for file in find_files(paths, leave_out)[0]]
+    return list(find_files(paths, leave_out).files.values())
 
 
 def ids(*paths: Path, indexed: dict[str, str] | None = None) -> set[str]:
-    return set(document_ids(find_files(paths)[0], indexed or {}).values())
+    return set(find_files(paths, indexed=indexed).files.values())
 
 
 def html(path: Path, source: str) -> str:
@@ -135,14 +135,14 @@ def test_code_and_data_are_no_prose_unless_they_are_asked_for(tmp_path: Path) ->
     assert set(names(tmp_path)) == {*PROSE}
     assert {path.name for path in find_files([tmp_path]).other_kinds} == {*OTHER_KINDS}
     assert names(tmp_path / "main.py") == ["main.py"]
-    assert {file.name for file in find_files([tmp_path], include=["*.CSV", "main.*"]).files} - {*PROSE} == {
+    assert {*find_files([tmp_path], include=["*.CSV", "main.*"]).files.values()} - {*PROSE} == {
         "main.py", "表.CSV"
     }  # fmt: skip
 
 
 def test_what_is_in_the_index_was_asked_for(tmp_path: Path) -> None:
     file = write(tmp_path / "main.py")
-    assert [found.path for found in find_files([tmp_path], indexed={str(file)}).files] == [file]
+    assert [*find_files([tmp_path], indexed={str(file): "main.py"}).files] == [file]
 
 
 @pytest.mark.parametrize(
@@ -159,12 +159,12 @@ def test_what_is_in_the_index_was_asked_for(tmp_path: Path) -> None:
 def test_globs_leave_out_files_and_folders(tmp_path: Path, globs: list[str], left: set[str]) -> None:
     for name in ("a.md", "d.txt", "下書き/b.md", "x/下書き/c.md"):
         write(tmp_path / name)
-    assert {file.name for file in find_files([tmp_path], exclude=globs, include=["*.txt"]).files} == left
+    assert {*find_files([tmp_path], exclude=globs, include=["*.txt"]).files.values()} == left
 
 
 def test_globs_do_not_tell_how_a_character_is_composed(tmp_path: Path) -> None:
     write(tmp_path / "か\N{COMBINING KATAKANA-HIRAGANA VOICED SOUND MARK}.md")  # as macOS writes it
-    assert find_files([tmp_path], exclude=["が.md"]).files == []
+    assert find_files([tmp_path], exclude=["が.md"]).files == {}
 
 
 # what their documents are called

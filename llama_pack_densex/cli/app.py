@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sys
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from importlib.metadata import version as installed_version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Literal
 
 import typer
 
-from llama_pack_densex.cli.output import one_line, print_json, session, waiting, write
+from llama_pack_densex.cli.output import one_line, print_heading, print_json, session, waiting, write
 
 _KINDS = "llm, sentence, recorded:FILE or seq2seq[:MODEL]"
 _UNITS = ("proposition", "sentence", "passage", "question")
@@ -34,14 +36,15 @@ batch = typer.Typer(
 app.add_typer(batch, name="batch")
 
 
-def _command(of: typer.Typer = app, name: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A command, whose failures end it with a message; its name is the function's."""
+def _command(of: typer.Typer = app, name: str | None = None) -> Callable[[Callable[..., object]], Callable[..., None]]:
+    """A command, named as the function: failures end it with a message, and False with exit code 1."""
 
-    def made(function: Callable[..., None]) -> Callable[..., None]:
+    def made(function: Callable[..., object]) -> Callable[..., None]:
         @wraps(function)
         @session()
         def run(**options: Any) -> None:
-            function(**_served(options))
+            if function(**_served(options)) is False:
+                raise typer.Exit(1)
 
         return of.command(name)(run)
 
@@ -112,7 +115,6 @@ PropositionLLM = Annotated[str | None, _llm("", "Makes propositions", '; "none":
 ApiBase = Annotated[str | None, _option("URL", "Where openai-like: or ollama: models are served.")]
 Granularity = Annotated[list[str] | None, _option("UNIT", _HELP_UNITS, parser=_unit)]
 Questions = Annotated[bool | None, _option("--questions", _HELP_QUESTIONS)]
-Strictness = Annotated[Literal["off", "flag", "repair"] | None, _option("HOW", _HELP_STRICTNESS)]
 MaxConcurrency = Annotated[int | None, _option("N", "Requests at a time. Default: 8, or what the rates take.", min=1)]
 RequestsPerMinute = Annotated[float | None, _option("N", "What the LLM's provider allows.", min=0.001)]
 TokensPerMinute = Annotated[float | None, _option("N", "What the LLM's provider allows.", min=1)]
@@ -149,7 +151,7 @@ def index(
     api_base: ApiBase = None,
     granularity: Granularity = None,
     questions: Questions = None,
-    strictness: Strictness = None,
+    strictness: Annotated[Literal["off", "flag", "repair"] | None, _option("HOW", _HELP_STRICTNESS)] = None,
     max_concurrency: MaxConcurrency = None,
     requests_per_minute: RequestsPerMinute = None,
     tokens_per_minute: TokensPerMinute = None,
@@ -159,7 +161,7 @@ def index(
     include: Include = None,
     exclude: Exclude = None,
     strict: Strict = False,
-) -> None:
+) -> bool:
     """Index documents; of those indexed before, only changed ones are done again, and deleted ones removed.
 
     Replies of the LLM are kept in the index's folder, and what became of each document is in its
@@ -168,8 +170,7 @@ def index(
     """
     from llama_pack_densex.cli.ingest import index_paths
 
-    if not index_paths(paths, to, locals()):
-        raise typer.Exit(1)
+    return index_paths(paths, to, locals())
 
 
 @_command()
@@ -217,18 +218,16 @@ def query(
     """Answer a question from an index, and show the passages and the propositions that found them."""
     if not question.strip():
         raise typer.BadParameter("it is blank", param_hint="QUESTION")
+    from llama_index.core.postprocessor import SentenceTransformerRerank
+
     from llama_pack_densex.cli.places import IndexPlace
     from llama_pack_densex.cli.results import answer_question, metadata_filters, print_answer
+    from llama_pack_densex.evaluation.runs import require
 
     with waiting("Searching"):
-        reranker = None
         if rerank is not None:
-            from llama_index.core.postprocessor import SentenceTransformerRerank
-
-            from llama_pack_densex.evaluation.runs import require
-
             require("sentence_transformers", "sentence-transformers", "--rerank", "huggingface")
-            reranker = SentenceTransformerRerank(model=rerank, trust_remote_code=False)
+        reranker = rerank and SentenceTransformerRerank(model=rerank, trust_remote_code=False)
         pack = IndexPlace.of(place).open_to_ask(query_llm=query_llm, mode=mode, context=context, reranker=reranker)
         chosen = metadata_filters(pack, filters)
         answer = answer_question(pack, question, top_k, chosen, context)
@@ -243,7 +242,7 @@ def chat(
     query_llm: QueryLLM = None,
     api_base: ApiBase = None,
     filters: Filters = None,
-) -> None:
+) -> bool:
     """Talk with an index: a question a line, in the terminal or from a pipe.
 
     /sources shows what the last answer cites, /reset begins anew, Ctrl-C stops an answer, Ctrl-D or /quit ends.
@@ -255,8 +254,7 @@ def chat(
     with waiting("Opening"):
         pack = IndexPlace.of(place).open_to_ask(query_llm=query_llm)
         engine = pack.as_chat_engine(top_k, metadata_filters(pack, filters))
-    if not talk(engine):
-        raise typer.Exit(1)
+    return talk(engine)
 
 
 @_command()
@@ -364,7 +362,7 @@ def check(
     folder: Folder,
     repair: Annotated[bool, _option("--repair", "Mend it; documents that are not whole are removed.")] = False,
     as_json: Json = False,
-) -> None:
+) -> bool:
     """Check an index: its links, its documents, its embeddings, its lexical side.
 
     Ends with exit code 1 where something is wrong that was not mended.
@@ -376,20 +374,20 @@ def check(
     with waiting("Checking"):
         report = check_index(IndexPlace.of(folder).own_folder(), repair)
     print_json(report) if as_json else print_check(report)
-    if not report.sound:
-        raise typer.Exit(1)
+    return report.sound
 
 
 @_command()
 def compact(folder: Folder) -> None:
     """Give back the space of what was deleted and replaced, and erase it from the index's files."""
+    from rich.filesize import decimal
+
     from llama_pack_densex.cli.places import IndexPlace
-    from llama_pack_densex.cli.results import print_compaction
     from llama_pack_densex.index.upkeep import compact_index
 
     with waiting("Compacting"):
         done = compact_index(IndexPlace.of(folder).own_folder())
-    print_compaction(done)
+    write(f"{one_line(done.folder)}: {decimal(done.bytes_after)}, {decimal(done.bytes_before)} before.")
 
 
 @_command()
@@ -427,22 +425,12 @@ def compare(
     models = {"llm": llm, "reader_llm": reader_model, "judge_llm": judge_model}
     llms: dict[str, Any] = {use: named_llm(name) for use, name in models.items() if name not in (None, "none")}
     made = None if propositionizer is None else make_propositionizer(locals())
+    compared = partial(run, strategies=names, embed_model=embed_model, propositionizer=made, trulens=trulens, **llms)
+    read = partial(read_dataset, dataset, documents, max_questions=limit, leave_out=[out] if out else [])
     for each, folder in by_language(dataset, language, out):
         with shown_progress() as tell:
             name = None if each == language else f"{dataset.stem} ({each})"
-            report = run(
-                read_dataset(
-                    dataset, documents, name=name, language=each, max_questions=limit, leave_out=[out] if out else []
-                ),
-                strategies=names,
-                embed_model=embed_model,
-                propositionizer=made,
-                **llms,
-                trulens=trulens,
-                cache_dir=out,
-                max_cost=max_cost,
-                progress=tell,
-            )
+            report = compared(documents=read(name=name, language=each), cache_dir=out, max_cost=max_cost, progress=tell)
         print_report(report, [] if folder is None else report.write(folder))
 
 
@@ -464,19 +452,56 @@ def evaluate(
     limit: Limit = None,
     top_k: TopK = None,
     as_json: Json = False,
-) -> None:
+) -> bool:
     """Ask an index questions, and measure what it gives to read, what it answers, and from which sources.
 
     Ends with exit code 1 where all of something failed that an LLM was asked for.
     """
-    from llama_pack_densex.cli.compare import evaluate_index
+    from llama_pack_densex.cli.compare import STAND_INS, by_language, flat, print_report, print_requests, shown_progress
     from llama_pack_densex.cli.places import IndexPlace
+    from llama_pack_densex.evaluation.compare import REPLIES
+    from llama_pack_densex.evaluation.compare import evaluate as run
+    from llama_pack_densex.evaluation.models import KeptLLM
+    from llama_pack_densex.llm.names import OPENAI_MODEL, named_llm
 
-    models = {"answers": query_llm, "reader": reader_model, "judge": judge_model}
-    options = {"trulens": trulens, "max_questions": limit}
-    where = IndexPlace.of(place)
-    if not evaluate_index(where, questions, language, models, top_k, options, out, max_cost, estimate, as_json):
-        raise typer.Exit(1)
+    by_default = OPENAI_MODEL if os.environ.get("OPENAI_API_KEY") else None
+    models = {"answers": query_llm or by_default, "reader": reader_model, "judge": judge_model}
+    stand_ins = STAND_INS if estimate else {}
+    where, replies = IndexPlace.of(place), out and out / REPLIES
+    found: dict[str | None, Any] = {}
+    with TemporaryDirectory() as elsewhere:
+        if estimate:
+            max_cost = None
+            replies = replies if replies and replies.exists() else None
+            trulens = trulens and Path(elsewhere, "trulens.sqlite")
+        for each, folder in by_language(questions, language, out):
+            asked = {
+                role: KeptLLM(named_llm(name, asked=not estimate), replies, max_cost, stand_ins.get(role))
+                for role, name in models.items()
+                if name is not None and name != "none"
+            }
+            pack = where.open(proposition_llm="none", query_llm=asked.get("answers", "none"), similarity_top_k=top_k)
+            judges = {"reader_llm": asked.get("reader"), "judge_llm": asked.get("judge"), "trulens": trulens}
+            with shown_progress() as tell:
+                report = run(
+                    pack, questions, name=where.name, language=each, max_questions=limit, progress=tell, **judges
+                )
+            requests = {role: llm.figures for role, llm in asked.items()}
+            found[each] = requests if estimate else flat(report)
+            written = [] if estimate or folder is None else report.write(folder)
+            if as_json:
+                continue
+            if each != language:
+                print_heading(str(each))
+            if not estimate:
+                print_report(report, written)
+            print_requests(requests, estimate)
+    lost = [] if estimate else [name for one in found.values() for name in one["failed"] if name not in one]
+    if as_json:
+        print_json(found.get(language, found))
+    elif lost:
+        write(f"All failed for: {', '.join(dict.fromkeys(lost))}.")
+    return not lost
 
 
 @_command()
@@ -555,7 +580,7 @@ def import_(
     to: Annotated[Path, _option("--to DIR", "The index's folder, as for the export.")],
     prices: Prices = None,
     as_json: Json = False,
-) -> None:
+) -> bool:
     """Keep the replies in result files, for densex index to finish with.
 
     Lines that cannot be used are counted; densex index asks for them directly. A file that is imported twice changes
@@ -565,5 +590,4 @@ def import_(
 
     report = import_files(files, to, prices)
     print_json(report) if as_json else print_import(report, str(to))
-    if not report.imported and not report.already_there:
-        raise typer.Exit(1)
+    return bool(report.imported or report.already_there)

@@ -7,7 +7,7 @@ import sys
 
 from llama_pack_densex.answering.chat import PropositionChatEngine
 from llama_pack_densex.answering.citations import name_of
-from llama_pack_densex.cli.output import message_of, plain, print_error, write
+from llama_pack_densex.cli.output import plain, print_error, write
 
 _HELP = "/sources shows what the last answer cites, /reset begins a new conversation, /quit ends."
 
@@ -50,11 +50,8 @@ def talk(engine: PropositionChatEngine) -> bool:
             try:
                 citations = _answer(engine, message)
             except Exception as error:
-                told = message_of(error)
-                if told is None:
-                    raise
+                print_error(error)
                 could_ask = False
-                print_error(told)
 
 
 def _answer(engine: PropositionChatEngine, message: str) -> list[dict[str, object]]:
@@ -78,6 +75,6 @@ def _print_sources(citations: list[dict[str, object]]) -> None:
     if not citations:
         write("The last answer cites nothing.", style="dim")
     for citation in citations:
-        write(plain(f"{name_of(citation)} ({citation['document']})"), bullet=f"[^{citation['number']}] ")
+        write(f"{name_of(citation)} ({citation['document']})", bullet=f"[^{citation['number']}] ")
         for fact in citation["propositions"]:  # type: ignore[attr-defined]
-            write(plain(fact["text"]), indent=5, bullet="- ")
+            write(fact["text"], indent=5, bullet="- ")

@@ -1,30 +1,19 @@
-"""`densex evaluate`, and what `densex compare`, `score` and `score-propositions` print; little is imported for that."""
+"""What `densex compare`, `evaluate`, `score` and `score-propositions` print; little is imported for that."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Column
 from rich.text import Text
 
-from llama_pack_densex.cli.output import (
-    figures,
-    one_line,
-    print_heading,
-    print_json,
-    print_table,
-    progress,
-    write,
-)
+from llama_pack_densex.cli.output import figures, one_line, print_table, progress, write
 from llama_pack_densex.ingestion.progress import many, money
 
 if TYPE_CHECKING:
-    from llama_pack_densex.cli.places import IndexPlace
     from llama_pack_densex.evaluation.propositions import PropositionReport
     from llama_pack_densex.evaluation.report import Report
     from llama_pack_densex.evaluation.runs import ScoreReport
@@ -95,7 +84,6 @@ def _print_metrics(report: Report, metrics: Sequence[str], last: str, lasts: Map
             style = "dim" if value is None else "bold green" if value == best[name] else ""
             cells.append(Text("- " if value is None else f"{value:.3f}{mark}", style=style))
         rows.append([*cells, f"{lasts[strategy.name]:,.0f}"])
-    write()
     print_table(["strategy", *map(figures, [*titles, last])], rows, gap=1)
     write()
     for name in shown:
@@ -132,7 +120,6 @@ def shown_progress() -> Iterator[Callable[[str, int, int], None]]:
 def print_scores(report: ScoreReport) -> None:
     """Print the scores and, for two runs and more, the comparisons."""
     write(f"{many(report.questions, 'question')} with labels.")
-    write()
     scores = [
         [one_line(run.name), metric, f"{run.scores[metric]:.4f}", f"{bounds.low:.3f}-{bounds.high:.3f}"]
         for run in report.runs
@@ -143,7 +130,6 @@ def print_scores(report: ScoreReport) -> None:
         if run.unanswered:
             write(f"{one_line(run.name)} lacks {run.unanswered:,} of the questions; they count as 0.")
     if report.comparisons:
-        write()
         differences = [
             [one_line(f"{one.first} vs {one.second}"), one.metric, f"{one.difference:+.4f}", f"{one.p_value:.3f}"]
             for one in report.comparisons
@@ -159,7 +145,6 @@ def print_proposition_scores(report: PropositionReport) -> None:
     for metric, value in report.scores.items():
         bounds = report.intervals[metric]
         write(f"{metric:9} {value:.3f} ({bounds.low:.3f}-{bounds.high:.3f})")
-    write()
     sides = (report.predicted, report.reference)
     titles = (f"predicted: {one_line(report.predicted.name)}", f"reference: {one_line(report.reference.name)}")
     rows = [
@@ -182,91 +167,18 @@ def print_proposition_scores(report: PropositionReport) -> None:
 # `densex evaluate`
 
 _VERDICT = 'YES {"criteria": "it", "supporting_evidence": "' + "word " * 60 + '", "score": 2} [RESULT] 2'
-_STAND_INS = {"answers": "word " * 60 + "[^1]", "reader": "word " * 5, "judge": _VERDICT}
+STAND_INS = {"answers": "word " * 60 + "[^1]", "reader": "word " * 5, "judge": _VERDICT}
 """By what an LLM is asked for, replies of the length that is reckoned with."""
 
 
-def evaluate_index(
-    place: IndexPlace,
-    questions: Path,
-    language: str | None,
-    models: Mapping[str, str | None],
-    top_k: int | None,
-    options: Mapping[str, Any],
-    out: Path | None,
-    max_cost: float | None,
-    only_estimate: bool,
-    as_json: bool,
-) -> bool:
-    """Evaluate an index, or estimate what that takes, language by language, and print what came of it.
-
-    Args:
-        place: The index.
-        questions: The questions.
-        language: Of the questions; None means each that they are in.
-        models: The names of the LLMs for "answers", "reader" and "judge"; None and "none" are not asked.
-        top_k: Passages that a question retrieves; None means the index's number.
-        options: Of `evaluate`: `trulens` and `max_questions`.
-        out: Where replies are kept, and the report goes.
-        max_cost: US dollars that each of the LLMs may use.
-        only_estimate: Whether nothing is asked.
-        as_json: Whether JSON is printed: by language, where there are several.
-
-    Returns:
-        Whether something came of all that LLMs were asked for.
-    """
-    from llama_pack_densex.evaluation.compare import REPLIES, evaluate
-    from llama_pack_densex.evaluation.models import KeptLLM
-    from llama_pack_densex.llm.names import OPENAI_MODEL, named_llm
-
-    if models["answers"] is None and os.environ.get("OPENAI_API_KEY"):
-        models = {**models, "answers": OPENAI_MODEL}
-    named = {role: name for role, name in models.items() if name is not None and name != "none"}
-    stand_ins, replies = {}, out and out / REPLIES
-    found: dict[str | None, Any] = {}
-    lost: list[str] = []
-    with TemporaryDirectory() as elsewhere:
-        if only_estimate:
-            stand_ins, max_cost = _STAND_INS, None
-            replies = replies if replies and replies.exists() else None
-            options = {**options, "trulens": options["trulens"] and Path(elsewhere, "trulens.sqlite")}
-        for each, folder in by_language(questions, language, out):
-            if each != language and not as_json:
-                print_heading(str(each))
-            asked = {
-                role: KeptLLM(named_llm(name, asked=not only_estimate), replies, max_cost, stand_ins.get(role))
-                for role, name in named.items()
-            }
-            pack = place.open(proposition_llm="none", query_llm=asked.get("answers", "none"), similarity_top_k=top_k)
-            judges: Any = {"reader_llm": asked.get("reader"), "judge_llm": asked.get("judge"), **options}
-            with shown_progress() as tell:
-                report = evaluate(pack, questions, name=place.name, language=each, progress=tell, **judges)
-            requests = {role: llm.figures for role, llm in asked.items()}
-            if only_estimate:
-                found[each] = requests
-            else:
-                found[each] = _flat(report)
-                lost += [name for name in found[each]["failed"] if name not in found[each]]
-                written = [] if folder is None else report.write(folder)
-                if not as_json:
-                    print_report(report, written)
-            if not as_json:
-                _print_requests(requests, only_estimate)
-    if as_json:
-        print_json(found.get(language, found))
-    elif lost:
-        write(f"All failed for: {', '.join(dict.fromkeys(lost))}.")
-    return not lost
-
-
-def _flat(report: Report) -> dict[str, Any]:
+def flat(report: Report) -> dict[str, Any]:
     """A report's metrics by their usual names, with how many items failed."""
     found, dataset = report.strategies[0], report.dataset
     metrics = {name: value for name, value in found.metrics.items() if value is not None}
     return {**metrics, "failed": found.failed, "questions": dataset.questions, "language": dataset.language}
 
 
-def _print_requests(asked: Mapping[str, RequestFigures], only_estimate: bool) -> None:
+def print_requests(asked: Mapping[str, RequestFigures], only_estimate: bool) -> None:
     """Print what LLMs were, or would be, asked, and what that costs."""
     rows = []
     for role, of_role in asked.items():
@@ -274,7 +186,6 @@ def _print_requests(asked: Mapping[str, RequestFigures], only_estimate: bool) ->
         numbers = (used.requests, of_role.cache_hits, used.input_tokens, used.output_tokens)
         rows.append([role, one_line(of_role.model), *(f"{number:,}" for number in numbers), money(of_role.cost)])
     if rows:
-        write()
         print_table(["LLM of", "model", *map(figures, ("requests", "kept", "tokens sent", "received", "cost"))], rows)
     if only_estimate:
         write("Replies are taken to be of the usual length.", "dim")

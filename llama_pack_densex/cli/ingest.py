@@ -15,17 +15,7 @@ from rich.filesize import decimal
 from rich.table import Column
 from rich.text import Text
 
-from llama_pack_densex.cli.output import (
-    figures,
-    logged_progress,
-    one_line,
-    plain,
-    print_table,
-    stdout,
-    waiting,
-    warn,
-    write,
-)
+from llama_pack_densex.cli.output import figures, logged_progress, one_line, print_table, stdout, waiting, warn, write
 from llama_pack_densex.cli.places import IndexPlace, PathDocuments
 from llama_pack_densex.cli.results import print_statuses
 from llama_pack_densex.ingestion.batch import ImportReport, RequestFiles, export_requests, import_results, request_files
@@ -36,7 +26,6 @@ from llama_pack_densex.llm.cache import ReplyCache
 from llama_pack_densex.llm.names import OPENAI_MODEL, check_known, named_llm, parse_name
 from llama_pack_densex.llm.usage import read_prices
 from llama_pack_densex.models import E5, NONE, cached_model, embed_model_identity, resolve_embed_model
-from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 from llama_pack_densex.options import PackOptions
 from llama_pack_densex.pack import DenseXRetrievalPack
 from llama_pack_densex.propositionizers.base import Propositionizer, PropositionizerError
@@ -82,21 +71,6 @@ def pack_arguments(options: Options, manifest: Manifest | None) -> dict[str, Any
         raise typer.BadParameter("it is for --propositionizer llm", param_hint=f"--{for_llm[0].replace('_', '-')}")
     given = _given(options, ("mode", "granularity", "embed_model"))
     return {"propositionizer": propositionizer, "query_llm": NONE, **given}
-
-
-def node_parser(
-    options: Options, manifest: Manifest | None, propositionizer: Propositionizer
-) -> BasePropositionNodeParser:
-    """The parser that `densex index` would take.
-
-    Args:
-        options: Of the command.
-        manifest: Of the index that is there already.
-        propositionizer: What would make the propositions.
-    """
-    known = {} if manifest is None else {"mode": manifest.mode, "granularity": manifest.granularity}
-    chosen = PackOptions(**{**known, **_given(options, ("mode", "granularity"))})
-    return make_node_parser(chosen, Given(propositionizer=propositionizer))[0]
 
 
 def make_propositionizer(options: Options, manifest: Manifest | None = None) -> Propositionizer:
@@ -259,20 +233,20 @@ def estimate_paths(
         propositionizer = LLMPropositionizer(named_llm(llm, asked=sample > 0), **limits)
         if to is not None and (sample or (to / REPLIES_FILE).exists()):
             propositionizer = propositionizer.keeping_replies(to / REPLIES_FILE)
-    parser = node_parser(options, manifest, propositionizer)
+    known = {} if manifest is None else {"mode": manifest.mode, "granularity": manifest.granularity}
+    chosen = PackOptions(**{**known, **_given(options, ("mode", "granularity"))})
+    parser, _ = make_node_parser(chosen, Given(propositionizer=propositionizer))
     if manifest is not None and manifest.propositionizer != propositionizer.fingerprint:
         warn(f"the propositions in {one_line(str(to))} were made otherwise, so that all documents count as new")
     documents = PathDocuments(paths, [] if to is None else [to], **_given(options, _FILES))
+    if not documents:
+        raise ValueError(f"{', '.join(map(str, paths))}: there is no file with any text that can be read")
     indexed = [] if to is None or manifest is None else IndexPlace.of(to).nodes()[1].documents().values()
     about: Any = {"prices": limits.get("prices"), "indexed": {record.hash for record in indexed}}
     if files is not None:
-        found = export_requests(documents, parser, files, **about)
-    else:
-        model = _embed_model(options.get("embed_model"), manifest)
-        found = estimate(documents, parser, embed_model_name=model, sample=sample, **about)
-    if not found.documents and not found.unchanged_documents and not found.broken_documents:
-        raise ValueError(f"{', '.join(map(str, paths))}: there is no file with any text that can be read")
-    return found
+        return export_requests(documents, parser, files, **about)
+    model = _embed_model(options.get("embed_model"), manifest)
+    return estimate(documents, parser, embed_model_name=model, sample=sample, **about)
 
 
 def _embed_model(name: str | None, manifest: Manifest | None) -> str | None:
@@ -417,4 +391,4 @@ def _print_last_step(index: str, model: str) -> None:
 
 
 def _print_command(*arguments: str) -> None:
-    stdout().print(Text(f"   densex {plain(shlex.join(arguments))}", style="bold"), soft_wrap=True)
+    stdout().print(Text(f"   densex {one_line(shlex.join(arguments))}", style="bold"), soft_wrap=True)

@@ -26,7 +26,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Column, Table
 from rich.text import Text
 
-_NOISY = ("llama_index.core.readers.file.base", "llama_pack_densex.pack")
 # What may not begin a line, and what may not end one (JIS X 4051, the common part).
 _NOT_FIRST = "、。，．・：；？！」』）］｝〉》】〕”’ーぁぃぅぇぉっゃゅょゎァィゥェォッャュョヮヵヶ々‐–〜%％,.:;?!)]}"
 _NOT_LAST = "「『（［｛〈《【〔“‘([{"
@@ -89,15 +88,18 @@ def warn(message: str, kind: str = "Warning", style: str = "yellow") -> None:
     stderr().print(Text.assemble((f"{kind}: ", style), plain(message)), soft_wrap=True)
 
 
-def print_error(message: str) -> None:
-    """Print what went wrong."""
+def print_error(error: Exception) -> None:
+    """Print what went wrong; what a user can do nothing about is raised again."""
+    message = message_of(error)
+    if message is None:
+        raise error
     warn(message, "Error", "bold red")
 
 
 def write(text: str = "", style: str = "", indent: int = 0, bullet: str = "") -> None:
-    """Print text, wrapped for the console; without any, an empty line."""
+    """Print text, wrapped for the console and without what steers a terminal; without any, an empty line."""
     console = stdout()
-    console.print(Text(hang(text, console.width, indent, bullet), style=style), soft_wrap=True)
+    console.print(Text(hang(plain(text), console.width, indent, bullet), style=style), soft_wrap=True)
 
 
 def print_heading(text: str) -> None:
@@ -109,7 +111,12 @@ def print_heading(text: str) -> None:
 def print_table(
     columns: Iterable[str | Column], rows: Iterable[Iterable[str | Text]], gap: int = 2, header: bool = True
 ) -> None:
-    """Print a table without lines; columns with nothing but a title are of texts, which are broken for want of room."""
+    """Print a table without lines, where it has a header below an empty line.
+
+    Columns with nothing but a title are of texts, which are broken for want of room.
+    """
+    if header:
+        write()
     made = (Column(one, overflow="fold") if isinstance(one, str) else one for one in columns)
     table = Table(*made, box=None, pad_edge=False, padding=(0, gap, 0, 0), show_header=header)
     for row in rows:
@@ -165,6 +172,9 @@ def session() -> Iterator[None]:
 
     Garbage is collected less often than Python does, and not at the end of the process: torch and LanceDB make millions
     of objects as they are imported, and looking through them again and again took a third of the time of a question.
+
+    A warning is given once: each strategy of a comparison makes a pack, and all warn of the same model. Which models a
+    pack chose the commands say themselves.
     """
     often = gc.get_threshold()
     gc.set_threshold(100_000, 20, 20)
@@ -177,39 +187,25 @@ def session() -> Iterator[None]:
     ours = [stop for stop in stops if signal.getsignal(stop) is signal.SIG_DFL]
     for stop in ours:
         signal.signal(stop, lambda *_: sys.exit(128 + signal.SIGTERM))
-    news, warnings = _News(), logging.lastResort or logging.NullHandler()
-    warnings.addFilter(news)
+    said, warnings = set[str](), logging.lastResort or logging.NullHandler()
+
+    def is_news(record: logging.LogRecord) -> bool:
+        message = record.getMessage()
+        is_new = record.name != "llama_pack_densex.pack" and message not in said
+        said.add(message)
+        return is_new
+
+    warnings.addFilter(is_news)
     try:
         yield
     except Exception as error:
-        message = message_of(error)
-        if message is None:
-            raise
-        print_error(message)
+        print_error(error)
         raise typer.Exit(1) from None
     finally:
         gc.set_threshold(*often)
         for stop in ours:
             signal.signal(stop, signal.SIG_DFL)
-        warnings.removeFilter(news)
-
-
-class _News(logging.Filter):
-    """Passes what has not been said: each strategy of a comparison makes a pack, and all warn of the same model.
-
-    Nothing of those loggers passes that tell a user of the command line nothing: core's says for each file that it has
-    no reader of its own, and the pack's which models were chosen, which the commands say themselves.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._said: set[str] = set()
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        message = record.getMessage()
-        is_new = record.name not in _NOISY and message not in self._said
-        self._said.add(message)
-        return is_new
+        warnings.removeFilter(is_news)
 
 
 _CLIENTS = ("openai", "anthropic", "google", "ollama", "httpx")
@@ -237,8 +233,7 @@ def message_of(error: Exception) -> str | None:
         failure = classify(error, secrets_in_environment())  # without what it may quote of a document
         advice = failure.message or f"{failure.summary}. Try again later, or see whether the server's address is right."
         return f"the model could not be asked: {advice}"
-    ours = {"PropositionizerError", "IndexInUseError"}  # not imported: that takes seconds
-    if not ours.isdisjoint(kind.__name__ for kind in type(error).__mro__):
+    if type(error).__module__.startswith("llama_pack_densex."):  # a kind of our own says what can be done
         return str(error)
     if str(error).startswith(("lance error", "Arrow error")) or type(error).__name__ == "RustPanic":
         said = str(error).partition("\n")[0]  # below that, where in Python

@@ -17,7 +17,7 @@ from llama_pack_densex.cli.output import one_line, progress, warn
 from llama_pack_densex.evaluation.datasets import DatasetError, read_dataset
 from llama_pack_densex.models import NONE, resolve_embed_model
 from llama_pack_densex.pack import DenseXRetrievalPack
-from llama_pack_densex.reading import FoundFile, UnreadableFileError, document_ids, find_files, read_file
+from llama_pack_densex.reading import find_files, read_files
 from llama_pack_densex.stores.folder import IndexFolder
 from llama_pack_densex.stores.foreign import adapter_for
 from llama_pack_densex.stores.index import NodeIndex, about
@@ -174,24 +174,34 @@ class PathDocuments:
         exclude: Sequence[str] = (),
         strict: bool = False,
     ) -> None:
-        datasets = {path: found for path in paths if (found := _dataset(path)) is not None}
+        datasets = {path: documents for path in paths if (documents := _dataset(path)) is not None}
         others = [path for path in paths if path not in datasets]
-        files, self.unreadable, other_kinds = find_files(others, leave_out, include, exclude, indexed or {})
+        found = find_files(others, leave_out, include, exclude, indexed)
+        self.unreadable = found.unreadable
         self.ids: set[str] = set()
         self.blank: list[str] = []
         self._number = 0
         self._read = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 (it lasts as long as this object)
-        for document in chain(*datasets.values(), self._read_files(files, document_ids(files, indexed or {}))):
-            if document.text.strip():
-                self.ids.add(document.id_)
-                self._number += 1
-                pickle.dump(document, self._read)
-            else:
-                self.blank.append(document.id_)
+        with progress("Reading files") as bar:
+            for document in chain(*datasets.values(), read_files(found, bar.track)):
+                if document.text.strip():
+                    self.ids.add(document.id_)
+                    self._number += 1
+                    pickle.dump(document, self._read)
+                else:
+                    self.blank.append(document.id_)
         if strict and self.unreadable:
             named = "".join(f"\n- {one_line(str(one))}" for one in self.unreadable)
             raise ValueError(f"nothing is done, since {len(self.unreadable)} cannot be read (--strict):{named}")
-        self._warn(other_kinds)
+        for unreadable in self.unreadable:
+            warn(f"skipped: {one_line(str(unreadable))}")
+        if found.other_kinds:
+            kinds = Counter(path.suffix or path.name for path in found.other_kinds)
+            counted = ", ".join(f"{number:,} {one_line(kind)}" for kind, number in kinds.most_common())
+            advice = f"--include '*{one_line(next(iter(kinds)))}' reads such files too"
+            warn(f"left out as code or data, not prose: {counted} ({advice})")
+        for document_id in self.blank:
+            warn(f"no text in {one_line(document_id)}")
 
     def __len__(self) -> int:
         """How many there are."""
@@ -204,26 +214,6 @@ class PathDocuments:
             document = pickle.load(self._read)
             place = self._read.tell()
             yield document
-
-    def _warn(self, other_kinds: Sequence[Path]) -> None:
-        """Warn of what is not read."""
-        for unreadable in self.unreadable:
-            warn(f"skipped: {one_line(str(unreadable))}")
-        if other_kinds:
-            kinds = Counter(path.suffix or path.name for path in other_kinds)
-            counted = ", ".join(f"{number:,} {one_line(kind)}" for kind, number in kinds.most_common())
-            advice = f"--include '*{one_line(next(iter(kinds)))}' reads such files too"
-            warn(f"left out as code or data, not prose: {counted} ({advice})")
-        for document_id in self.blank:
-            warn(f"no text in {one_line(document_id)}")
-
-    def _read_files(self, files: Sequence[FoundFile], ids: Mapping[Path, str]) -> Iterator[Document]:
-        with progress("Reading files") as bar:
-            for file in bar.track(files):
-                try:
-                    yield from read_file(file.path, ids[file.path])
-                except UnreadableFileError as error:
-                    self.unreadable.append(error)
 
 
 def _dataset(path: Path) -> list[Document] | None:

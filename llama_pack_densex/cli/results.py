@@ -15,21 +15,10 @@ from typing import Any, cast
 
 from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
-from rich.filesize import decimal
 from rich.text import Text
 
 from llama_pack_densex.answering.citations import Source, name_of, placed
-from llama_pack_densex.cli.output import (
-    one_line,
-    plain,
-    print_heading,
-    print_json,
-    progress,
-    stdout,
-    waiting,
-    warn,
-    write,
-)
+from llama_pack_densex.cli.output import one_line, print_heading, print_json, progress, stdout, waiting, warn, write
 from llama_pack_densex.cli.places import IndexPlace, PathDocuments
 from llama_pack_densex.evaluation.datasets import read_questions
 from llama_pack_densex.evaluation.judging import length_until_answer
@@ -37,13 +26,7 @@ from llama_pack_densex.index import upkeep
 from llama_pack_densex.index.indexer import reading_order
 from llama_pack_densex.ingestion.progress import many
 from llama_pack_densex.models import NONE
-from llama_pack_densex.node_parsers.metadata import (
-    BOOKKEEPING_KEYS,
-    GRANULARITY_KEY,
-    REASON_KEY,
-    STATUS_KEY,
-    findings_of,
-)
+from llama_pack_densex.node_parsers.metadata import BOOKKEEPING_KEYS, GRANULARITY_KEY, REASON_KEY, findings_of
 from llama_pack_densex.options import Mode
 from llama_pack_densex.pack import DenseXRetrievalPack
 from llama_pack_densex.propositionizers.language import compared
@@ -57,7 +40,6 @@ _INDENT = 3
 _UNITS = ("proposition", "sentence", "question")
 _VALUES_NAMED = 10
 _UNITS_SHOWN = 3  # of those that found a node
-
 
 Shown = dict[str, Any]
 """What a command found, as it is printed with --json. Of a node: `id`, `document` (an id), `title`, `section` (the
@@ -244,7 +226,7 @@ def inspect_index(
         "shown": [
             {
                 **_shown(node),
-                "status": str(node.metadata.get(STATUS_KEY, "")),
+                "status": passages[node.node_id].status,
                 "reason": str(node.metadata.get(REASON_KEY, "")),
                 "findings": findings_of(node),
                 **{f"{kind}s": _in_order(node, [read[unit] for unit in units[node.node_id, kind]]) for kind in _UNITS},
@@ -321,7 +303,7 @@ def print_answer(answer: Shown, advice: str = "") -> None:
         return
     if answer["answer"]:
         write("Answer" if answer["written"] else f"Answer, quoted{advice}", style="bold")
-        write(plain(answer["answer"]))
+        write(answer["answer"])
     else:
         write("The answer was not found in the documents. This comes nearest:")
     for number, result in enumerate(answer["results"], 1):
@@ -345,15 +327,15 @@ def print_answer(answer: Shown, advice: str = "") -> None:
 
 def _print_text(text: str) -> None:
     write()
-    write(plain(text.strip()), style="dim", indent=_INDENT)
+    write(text.strip(), style="dim", indent=_INDENT)
 
 
 def _found_by(unit: Shown) -> str:
     remarks = [unit["granularity"]] if unit["granularity"] == "sentence" else []
     remarks += [unit["status"]] if unit["status"] not in ("", "ok") else []
-    remarks += [f"answers: {plain(unit['question'])}"] if unit["question"] else []
+    remarks += [f"answers: {unit['question']}"] if unit["question"] else []
     remarks += ["unverified"] if unit["unverified"] else []
-    return plain(unit["text"]) + (f" ({', '.join(remarks)})" if remarks else "")
+    return f"{unit['text']} ({', '.join(remarks)})" if remarks else str(unit["text"])
 
 
 def print_inspection(inspection: Shown) -> None:
@@ -381,10 +363,10 @@ def _print_passage(passage: Shown) -> None:
     span = "" if passage["start"] is None else f", characters {passage['start']} to {passage['end']}"
     write(f"passage {passage['id']}{span}", style="dim")
     if status := passage["status"]:
-        reason = f": {plain(passage['reason'])}" if passage["reason"] else ""
+        reason = f": {passage['reason']}" if passage["reason"] else ""
         write(f"status {status}{reason}", style=_STATUS_STYLES.get(status, ""))
     for found in passage["findings"]:
-        write(plain(found), style="yellow")
+        write(found, style="yellow")
     _print_text(passage["text"])
     for kind in _UNITS:
         units = passage[f"{kind}s"]
@@ -395,9 +377,9 @@ def _print_passage(passage: Shown) -> None:
             is_placed = unit["start"] is not None and kind != "question"
             place = f" ({unit['start']} to {unit['end']})" if is_placed else ""
             place = " (unverified)" if unit["unverified"] else place
-            write(plain(unit["text"]) + place, indent=_INDENT, bullet="- ")
+            write(unit["text"] + place, indent=_INDENT, bullet="- ")
             for found in unit["findings"]:
-                write(plain(found), style="yellow", indent=2 * _INDENT)
+                write(found, style="yellow", indent=2 * _INDENT)
     write()
 
 
@@ -431,11 +413,6 @@ def print_check(report: upkeep.CheckReport) -> None:
         write("It is whole.", "green")
     elif not report.sound:
         write(f"Mend it with: densex check {one_line(report.folder)} --repair")
-
-
-def print_compaction(done: upkeep.Compaction) -> None:
-    """Print what compacting an index came to."""
-    write(f"{one_line(done.folder)}: {decimal(done.bytes_after)}, {decimal(done.bytes_before)} before.")
 
 
 # `densex demo`: the repository's documents, its recorded propositions, and 60 questions with their answers.
@@ -478,11 +455,7 @@ def show_demo(data: Path | None, mode: str) -> None:
             embed_model=NONE,
             mode=cast(Mode, mode),
         )
-    counts = pack.counts()
-    write(
-        f"An index in memory, nothing is written: {counts.documents} documents, {counts.passages} passages, "
-        f"{counts.propositions} recorded propositions. Mode {mode}; no LLM.",
-    )
+    write(f"An index in memory, nothing is written: {pack.counts()}. Propositions are recorded. Mode {mode}; no LLM.")
     for shown in _SHOWN_QUESTIONS:
         write()
         print_heading(shown)

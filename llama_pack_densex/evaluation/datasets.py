@@ -25,7 +25,7 @@ from llama_pack_densex.evaluation.runs import Qrels, read_qrels
 from llama_pack_densex.node_parsers.nodes import split as cut
 from llama_pack_densex.node_parsers.parsers import default_base_parser
 from llama_pack_densex.propositionizers.language import WITHOUT_SPACES, detect_language
-from llama_pack_densex.reading import UnreadableFileError, document_ids, find_files, read_file
+from llama_pack_densex.reading import find_files, read_file, read_files
 
 __all__ = ["DatasetError", "EvaluationSet", "Question", "Span", "read_dataset", "read_questions", "to_dataset"]
 
@@ -563,15 +563,9 @@ def _documents_in(folder: Path, named: Iterable[str], leave_out: Sequence[Path] 
     """The documents of a folder; their ids are their paths below it. Data, as CSV, are read where they are named."""
     root = folder.resolve()
     below = [one for one in leave_out if one.resolve() != root]
-    files, unreadable, _ = find_files([folder], below, indexed={str(root / name) for name in named})
-    ids = document_ids(files, {})
-    documents: list[Document] = []
-    for file in files:
-        try:
-            documents += read_file(file.path, ids[file.path])
-        except UnreadableFileError as error:
-            unreadable.append(error)
-    for wrong in unreadable:
+    found = find_files([folder], below, indexed={str(root / name): name for name in named})
+    documents = [*read_files(found)]
+    for wrong in found.unreadable:
         logger.warning("skipped: %s", wrong)
     if not documents:
         raise DatasetError(f"{folder}: expected documents in it (text, Markdown, HTML, PDF), and there are none")

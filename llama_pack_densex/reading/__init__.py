@@ -1,6 +1,6 @@
 """Files on disk into documents: which files there are, what their documents are called, and their text."""
 
-from llama_pack_densex.reading.files import FoundFile, MissingReaderError, UnreadableFileError, document_ids, find_files
-from llama_pack_densex.reading.readers import read_file
+from llama_pack_densex.reading.files import UnreadableFileError, find_files
+from llama_pack_densex.reading.readers import read_file, read_files
 
-__all__ = ["FoundFile", "MissingReaderError", "UnreadableFileError", "document_ids", "find_files", "read_file"]
+__all__ = ["UnreadableFileError", "find_files", "read_file", "read_files"]

@@ -6,8 +6,7 @@ import itertools
 import os
 import unicodedata
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from mimetypes import guess_type
 from pathlib import Path
@@ -25,24 +24,6 @@ _DATA = (".csv", ".tsv", ".jsonl", ".ndjson", ".ipynb", ".geojson", ".lock", ".m
 _UNREAD = ("image/", "audio/", "video/", "font/")  # a page has many, and each would be warned of
 
 
-@dataclass(frozen=True)
-class FoundFile:
-    """A file to read.
-
-    Args:
-        path: Where it is, absolute.
-        root: The folder that was asked for, or the folder of the file that was asked for.
-    """
-
-    path: Path
-    root: Path
-
-    @property
-    def name(self) -> str:
-        """The path below the root, with forward slashes."""
-        return self.path.relative_to(self.root).as_posix()
-
-
 class UnreadableFileError(ValueError):
     """A file's text cannot be had, or a folder cannot be listed; the message also says what can be done.
 
@@ -56,20 +37,16 @@ class UnreadableFileError(ValueError):
         self.path, self.reason = path, reason
 
 
-class MissingReaderError(UnreadableFileError, ImportError):  # type: ignore[misc]  # theirs would be a string, or None
-    """A file cannot be read without a package that is not installed; the message says which."""
-
-
 class Found(NamedTuple):
     """What is below some paths.
 
     Args:
-        files: The files to read, in the order of the paths, below a folder by name.
+        files: The files to read with the ids of their documents, in the order of the paths, below a folder by name.
         unreadable: What could not be listed.
         other_kinds: Files that are code or data by their names, which nobody asked for.
     """
 
-    files: list[FoundFile]
+    files: dict[Path, str]
     unreadable: list[UnreadableFileError]
     other_kinds: list[Path]
 
@@ -79,39 +56,53 @@ def find_files(
     leave_out: Sequence[Path] = (),
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
-    indexed: Collection[str] = (),
+    indexed: Mapping[str, str] | None = None,
 ) -> Found:
-    """Find the files below folders, and those given themselves, each once.
+    """Find the files below folders, and those given themselves, each once, and say what their documents are called.
 
     Hidden files and folders are left out unless they are given themselves, and so are the folders of indexes. Code and
     data are left out unless they are asked for: given themselves, included, or in the index. Links are followed, but
     not to a folder that they are in; a folder that can be reached in two ways is read once. A file below two of the
     folders belongs to the first.
 
+    The id of a file's document is its path below the folder. Where two files have the same path below different
+    folders, the folders' names are put before it. A file that is in the index keeps the id that it has there; an id is
+    free again when the file that it stood for is gone.
+
     Args:
         paths: Folders and files.
         leave_out: Folders not to read.
         include: Globs of files to read whatever their kind, of paths below a folder or of any part of these.
         exclude: The same of files not to read.
-        indexed: The files that are in the index.
+        indexed: The files that are in the index by path, with their ids.
 
     Raises:
         FileNotFoundError: One of the paths does not exist.
         ValueError: One of the paths is an index, or neither a file nor a folder.
     """
     left_out = {os.path.realpath(folder) for folder in leave_out}
-    found: dict[Path, FoundFile] = {}
+    roots: dict[Path, Path] = {}
+    indexed = indexed or {}
     unreadable: list[UnreadableFileError] = []
     other_kinds: list[Path] = []
     for path in paths:
-        is_given = not path.is_dir()
-        for file in (one for one in _below(path, left_out, unreadable) if not _matches(one.name, exclude)):
-            is_asked_for = is_given or str(file.path) in indexed or _matches(file.name, include)
-            if is_asked_for or _is_prose(file.path):
-                found.setdefault(file.path, file)
+        if not os.path.lexists(path):
+            raise FileNotFoundError(f"{path} does not exist: give a folder or a file to read")
+        is_given = path.is_file()
+        if not is_given and not path.is_dir():
+            raise ValueError(f"{path} is neither a file nor a folder")
+        root = path.parent.resolve() if is_given else path.resolve()
+        if not is_given and is_index(root):
+            raise ValueError(f"{path} is an index: give the folder that its documents are in")
+        for file in [root / path.name] if is_given else _walk(root, left_out, unreadable):
+            name = _name(file, root)
+            if _matches(name, exclude):
+                continue
+            if is_given or str(file) in indexed or _matches(name, include) or _is_prose(file):
+                roots.setdefault(file, root)
             else:
-                other_kinds.append(file.path)
-    return Found(list(found.values()), unreadable, [path for path in other_kinds if path not in found])
+                other_kinds.append(file)
+    return Found(_document_ids(roots, indexed), unreadable, [path for path in other_kinds if path not in roots])
 
 
 def _matches(name: str, globs: Sequence[str]) -> bool:
@@ -130,52 +121,29 @@ def _is_prose(path: Path) -> bool:
     return lexer is None or not _PROSE.isdisjoint(lexer.aliases)
 
 
-def document_ids(files: Sequence[FoundFile], indexed: Mapping[str, str]) -> dict[Path, str]:
-    """The ids of files' documents: their paths below their roots.
-
-    Where two files have the same path below different roots, the roots' names are put before it. A file that is in the
-    index keeps the id that it has there; an id is free again when the file that it stood for is gone.
-
-    Args:
-        files: The files.
-        indexed: The files that are in the index by path, with their ids.
-    """
-    ids = {file.path: indexed[str(file.path)] for file in files if str(file.path) in indexed}
+def _document_ids(roots: Mapping[Path, Path], indexed: Mapping[str, str]) -> dict[Path, str]:
+    """The ids of files' documents, in the order of the files, which come with the folders that they are below."""
+    ids = {file: indexed[str(file)] for file in roots if str(file) in indexed}
     taken = {*ids.values(), *(id_ for path, id_ in indexed.items() if os.path.exists(path))}
-    new: defaultdict[str, list[FoundFile]] = defaultdict(list)
-    for file in files:
-        if file.path not in ids:
-            new[file.name].append(file)
+    new: defaultdict[str, list[Path]] = defaultdict(list)
+    for file, root in roots.items():
+        if file not in ids:
+            new[_name(file, root)].append(file)
     for same_name in new.values():
         for folders in itertools.count():  # of the roots' own paths
-            names = [_name_with_root(file, folders) for file in same_name]
+            names = [_name(file, roots[file], folders) for file in same_name]
             if len({*names}) == len(names) and taken.isdisjoint(names):
                 break
         for file, name in zip(same_name, names, strict=True):  # ガ is one character to people, two to macOS
             composed = unicodedata.normalize("NFC", name)
-            ids[file.path] = name if composed in taken or composed in new else composed
-        taken.update(ids[file.path] for file in same_name)
-    return ids
+            ids[file] = name if composed in taken or composed in new else composed
+        taken.update(ids[file] for file in same_name)
+    return {file: ids[file] for file in roots}
 
 
-def _name_with_root(file: FoundFile, folders: int) -> str:
+def _name(file: Path, root: Path, folders: int = 0) -> str:
     """A file's path below its root, with some of the root's own folders before it."""
-    return "/".join(file.path.parts[max(len(file.root.parts) - folders, 0) :])
-
-
-def _below(path: Path, left_out: set[str], unreadable: list[UnreadableFileError]) -> Iterator[FoundFile]:
-    if not os.path.lexists(path):
-        raise FileNotFoundError(f"{path} does not exist: give a folder or a file to read")
-    if path.is_dir():
-        root = path.resolve()
-        if is_index(root):
-            raise ValueError(f"{path} is an index: give the folder that its documents are in")
-        yield from (FoundFile(file, root) for file in _walk(root, left_out, unreadable))
-    elif path.is_file():
-        root = path.parent.resolve()
-        yield FoundFile(root / path.name, root)
-    else:
-        raise ValueError(f"{path} is neither a file nor a folder")
+    return "/".join(file.parts[max(len(root.parts) - folders, 0) :])
 
 
 def _walk(root: Path, left_out: set[str], unreadable: list[UnreadableFileError]) -> Iterator[Path]:

@@ -11,7 +11,7 @@ import threading
 import unicodedata
 import warnings
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from email import message_from_bytes
 from email.policy import default
@@ -30,11 +30,10 @@ from llama_index.core.readers.file.base import default_file_metadata_func
 from llama_index.core.schema import Document
 
 from llama_pack_densex.propositionizers.language import on_one_line, sendable
-from llama_pack_densex.reading.files import MissingReaderError, UnreadableFileError
+from llama_pack_densex.reading.files import Found, UnreadableFileError
 
 logger = logging.getLogger(__name__)
 
-_FILES_ADVICE = 'install it with: pip install "llama-pack-densex[files]"'
 _WORD, _SLIDES, _SHEETS = (".docx", ".docm"), (".pptx", ".pptm"), (".xlsx", ".xlsm")
 _PACKED = (*_WORD, *_SLIDES, *_SHEETS, ".epub")
 _PAGED = (*_SLIDES, *_SHEETS, ".pdf")
@@ -59,6 +58,23 @@ _KANA = re.compile("[ぁ-ゖァ-ヺ]")
 _PLAUSIBLE = 0.8  # share of common characters; what is right has nearly all, what is wrong seldom half
 
 
+_Files = Iterable[tuple[Path, str]]
+
+
+def read_files(found: Found, track: Callable[[_Files], _Files] = iter) -> Iterator[Document]:
+    """Read the files that were found, one after the other; those that cannot be read join what was unreadable.
+
+    Args:
+        found: What `find_files` found.
+        track: Goes through the files, with their ids, and may show how far it is.
+    """
+    for path, document_id in track(found.files.items()):
+        try:
+            yield from read_file(path, document_id)
+        except UnreadableFileError as error:
+            found.unreadable.append(error)
+
+
 def read_file(path: Path, document_id: str) -> list[Document]:
     """Read a file: text, Markdown, HTML, PDF, CSV, Office files, EPUB, mail.
 
@@ -72,8 +88,8 @@ def read_file(path: Path, document_id: str) -> list[Document]:
         of a text's YAML front matter.
 
     Raises:
-        UnreadableFileError: The file is no text, is damaged, encrypted, or may not be read.
-        MissingReaderError: A package is missing; the message says what to install.
+        UnreadableFileError: The file is no text, is damaged, encrypted, or may not be read; or a package is missing,
+            and the message says what to install.
     """
     suffix = path.suffix.lower()
     try:
@@ -91,7 +107,8 @@ def read_file(path: Path, document_id: str) -> list[Document]:
     except OSError as error:
         raise UnreadableFileError(path, f"cannot be read: {error.strerror or error}") from error
     except ImportError as error:
-        raise MissingReaderError(path, f"needs more packages ({error}): {_FILES_ADVICE}") from error
+        install = 'install it with: pip install "llama-pack-densex[files]"'
+        raise UnreadableFileError(path, f"needs more packages ({error}): {install}") from error
     except Exception as error:  # what is damaged fails anywhere in a reader, with any kind of error
         wrong = type(error).__name__  # not its message, which may quote the text
         advice = "it may be damaged or encrypted; save it anew, without a password"
@@ -220,11 +237,15 @@ def _row_table(names: Sequence[str], row: Sequence[str]) -> str:
 
 def _html(file: Path) -> _Parts:
     """HTML as Markdown, without scripts, styles and navigation; the page's title is metadata."""
+    title, text = _page(file, _bytes(file))
+    return [(text, {"title": title} if title else {})]
+
+
+def _page(file: Path, data: bytes) -> tuple[str, str]:
+    """The title and the text of a page, in the encoding that it names."""
     from llama_pack_densex.reading.html import declared_encoding, html_to_text
 
-    data = _bytes(file)
-    title, text = html_to_text(_decoded(file, data, declared_encoding(data)))
-    return [(text, {"title": title} if title else {})]
+    return html_to_text(_decoded(file, data, declared_encoding(data)))
 
 
 def _check_archive(file: Path) -> None:
@@ -245,8 +266,6 @@ def _check_archive(file: Path) -> None:
 
 def _book(file: Path) -> _Parts:
     """An EPUB as one text: its pages in the order of reading, but for its contents."""
-    from llama_pack_densex.reading.html import declared_encoding, html_to_text
-
     with ZipFile(file) as archive:
         container = fromstring(archive.read("META-INF/container.xml"))
         place = container.find(".//{*}rootfile").attrib["full-path"]  # type: ignore[union-attr]
@@ -255,7 +274,7 @@ def _book(file: Path) -> _Parts:
         names = {item.get("id"): item.get("href") for item in listed if "html" in item.get("media-type", "html")}
         read = filter(None, (names.get(one.get("idref")) for one in package.iterfind("{*}spine/{*}itemref")))
         pages = [archive.read(posixpath.normpath(f"{place}/../{unquote(name)}")) for name in read]
-    texts = [html_to_text(_decoded(file, page, declared_encoding(page)))[1] for page in pages]
+    texts = [_page(file, page)[1] for page in pages]
     return [("\n".join(filter(None, texts)), _named(package.findtext("{*}metadata/{*}title") or ""))]
 
 
@@ -466,14 +485,12 @@ def decode(data: bytes, declared: str | None = None) -> str | None:
         return _try(data, "utf-32" if data.startswith(codecs.BOM_UTF32_LE) else "utf-16")
     named = [_WHATWG.get(declared.strip().lower(), declared)] if declared else []
     for encoding in [*(["iso2022_jp_ext"] if b"\x1b$" in data else []), "utf-8-sig", *named]:
-        text = _try(data, encoding)
-        if text is not None:
+        if (text := _try(data, encoding)) is not None:
             return text
-    for encoding in ("cp932", "euc_jp"):  # what has kana in one of them cannot be decoded from the other
-        if (text := _try(data, encoding)) and _KANA.search(text) and _japanese_share(text) >= _PLAUSIBLE:
+    # what has kana in one of the first two cannot be decoded from the other
+    for encoding, fits in (("cp932", _is_japanese), ("euc_jp", _is_japanese), ("cp1252", _is_plain)):
+        if (text := _try(data, encoding)) is not None and fits(text):
             return text
-    if (text := _try(data, "cp1252")) is not None and _is_plain(text):
-        return text
     guesses = [*from_bytes(data)]
     western = (one for one in guesses if one.encoding == "cp1252" and one.coherence >= guesses[0].coherence)
     guess = next(western, guesses[0] if guesses else None)  # of equals, short texts seem to be in some Baltic code page
@@ -487,15 +504,16 @@ def _is_plain(text: str) -> bool:
     return is_rare and not re.search("[“”‘–—][À-ÿ]", text)  # as two bytes of Shift_JIS look
 
 
-def _japanese_share(text: str) -> float:
-    """The share of a text's characters beyond ASCII that are common in Japanese.
+def _is_japanese(text: str) -> bool:
+    """Whether a text has kana, and most of its characters beyond ASCII are common in Japanese.
 
     Common are the rows of JIS X 0208 with punctuation, letters, kana and the kanji of level 1. Half-width kana are only
     beside those: Korean and Chinese text read as Shift_JIS is full of them.
     """
     beyond = [character for character in text if ord(character) > 127]
     common = sum(map(_is_common, beyond))
-    return (common + min(len(re.findall("[｡-ﾟ]", text)), 2 * common)) / len(beyond)
+    plausible = common + min(len(re.findall("[｡-ﾟ]", text)), 2 * common)
+    return bool(_KANA.search(text)) and plausible >= _PLAUSIBLE * len(beyond)
 
 
 def _is_common(character: str) -> bool:

@@ -38,10 +38,8 @@ try:
 
     from llama_pack_densex.serving.guard import HEADERS, Guard
 except ImportError as error:
-    how = 'pip install "llama-pack-densex[serve]"'
-    raise ImportError(
-        f"this needs the packages fastapi, from version 0.135 on, and uvicorn ({error}): {how}"
-    ) from error
+    needed = 'the packages fastapi, from version 0.135 on, and uvicorn: pip install "llama-pack-densex[serve]"'
+    raise ImportError(f"this needs {needed} ({error})") from error
 
 logger = logging.getLogger(__name__)
 

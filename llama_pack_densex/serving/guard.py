@@ -54,10 +54,9 @@ class RateLimit:
         full_at = max(self._full_at.get(client, now), now) + self._interval
         if full_at - now > self._room + 1e-9:
             return full_at - now - self._room
-        if self._interval:
-            if len(self._full_at) >= _CLIENTS:
-                self._full_at = {one: time for one, time in self._full_at.items() if time > now}
-            self._full_at[client] = full_at
+        if len(self._full_at) >= _CLIENTS:
+            self._full_at = {one: time for one, time in self._full_at.items() if time > now}
+        self._full_at[client] = full_at
         return 0.0
 
 
@@ -94,8 +93,7 @@ class Guard:
                 MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
-        headers = Headers(scope=scope)
-        refusal = self._refusal(scope, headers)
+        refusal = self._refusal(scope, Headers(scope=scope))
         is_admitted = refusal is None
         self._active += is_admitted
         # a connection that is closed before all was sent is reset, and nobody reads why
@@ -116,7 +114,8 @@ class Guard:
 
     def _refusal(self, scope: Scope, headers: Headers) -> HTTPException | None:
         host, origin = headers.get("host", ""), headers.get("origin")
-        if not self._is_ours(host):
+        ours = _HOST.fullmatch(host.lower())
+        if ours is None or not (ours["address"] or ours["name"] in self._hosts):
             return HTTPException(421, "The server is not known by this Host; name it with --allow-host.")
         if origin is not None and origin.partition("://")[2].lower() != host.lower():
             return HTTPException(403, "Requests from other sites' pages are refused.")
@@ -129,10 +128,6 @@ class Guard:
         if self._active >= _AT_ONCE:
             return HTTPException(503, "The server is busy.", {"Retry-After": "5"})
         return None
-
-    def _is_ours(self, host: str) -> bool:
-        found = _HOST.fullmatch(host.lower())
-        return found is not None and (found["address"] is not None or found["name"] in self._hosts)
 
     async def _answer(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
         whole: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
