@@ -138,7 +138,7 @@ def kept(folder: Path, passages: list[Passage], url: str) -> set[Passage]:
     keys = {requests.key(requests.first_question(passage)): passage for passage in passages}
     cache = ReplyCache(folder / REPLIES_FILE)
     try:
-        return {keys[key] for key in cache.known(list(keys))}
+        return {one for key, one in keys.items() if cache.get(key) is not None}
     finally:
         cache.close()
 

@@ -249,7 +249,7 @@ def import_results(files: Sequence[Path], cache: ReplyCache, prices: PriceTable)
                 unusable[result.problem] += 1
             elif not _KEY.fullmatch(result.custom_id):
                 unusable["the custom_id is not of an export of densex"] += 1
-            elif cache.known([result.custom_id]):
+            elif cache.get(result.custom_id) is not None:
                 already_there += 1
             else:
                 cache.put(result.custom_id, outcome)

@@ -16,16 +16,7 @@ from llama_index.core.schema import BaseNode
 from llama_pack_densex.llm.cache import passage_digest
 from llama_pack_densex.llm.names import parse_name
 from llama_pack_densex.llm.requests import Question
-from llama_pack_densex.llm.usage import (
-    NOTHING,
-    Price,
-    PriceTable,
-    Usage,
-    count_messages,
-    count_tokens,
-    price_of,
-    read_prices,
-)
+from llama_pack_densex.llm.usage import NOTHING, Price, Usage, count_messages, count_tokens, price_of, read_prices
 from llama_pack_densex.models import E5, RETRIEVERS
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, SECTION_KEY, TITLE_KEY
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
@@ -166,7 +157,10 @@ def estimate(
         found.cost_batch = None if found.price is None else found.price.of(usage, batch=True)
     if embed_model_name is not None:
         found.embed_model, found.embedding_tokens = embed_model_name, round(total.embedded_tokens)
-        found.embedding_cost = _embedding_cost(embed_model_name, found.embedding_tokens, table)
+        kind = embed_model_name.partition(":")[0]
+        if not (kind in (E5, "local", "huggingface", "ollama", *RETRIEVERS) or Path(embed_model_name).is_dir()):
+            price = price_of(parse_name(embed_model_name)[1], table)
+            found.embedding_cost = None if price is None else price.of(Usage(input_tokens=found.embedding_tokens))
     found.notes = tuple(_notes(found, asker))
     return found
 
@@ -184,10 +178,7 @@ class _Figures:
     embedded_tokens: float = 0.0
 
     def __add__(self, other: _Figures) -> _Figures:
-        return self.combined(other, operator.add)
-
-    def combined(self, other: _Figures, how: Callable[[float, float], float]) -> _Figures:
-        return _Figures(*map(how, astuple(self), astuple(other)))
+        return _Figures(*map(operator.add, astuple(self), astuple(other)))
 
 
 @dataclass
@@ -251,8 +242,8 @@ class _Survey:
         else:  # what earlier replies used is not known any more
             used = _Figures(expected.requests, expected.input_tokens, made.output_tokens)
         made = used + replace(made, output_tokens=0.0)
-        ratios = made.combined(expected, lambda seen, of: seen / of if of else 1.0)
-        return self.expected.combined(ratios, operator.mul)
+        together = zip(astuple(self.expected), astuple(made), astuple(expected), strict=True)
+        return _Figures(*(of_all * (seen / said if said else 1.0) for of_all, seen, said in together))
 
     def _add_passage(self, passage: Passage) -> None:
         self.found.passages += 1
@@ -274,7 +265,8 @@ class _Survey:
             return
         if is_first and self.sample:  # a key is a hash, so that those that come first by it are drawn by lot
             self._drawn = sorted([*self._drawn, (key, passage)])[: self.sample]
-        is_kept = question is not None and bool(self.asker and self.asker.cache and self.asker.cache.known([key]))
+        cache = None if self.asker is None or question is None else self.asker.cache
+        is_kept = cache is not None and cache.get(key) is not None
         self.found.already_kept += is_first and is_kept
         if is_first and question is not None and not is_kept:
             self.on_question(question)
@@ -319,14 +311,6 @@ def _seconds(found: Estimate, asker: LLMPropositionizer) -> float:
     by_requests = found.requests / (asker.requests_per_minute or math.inf) * 60
     by_tokens = tokens / (asker.tokens_per_minute or math.inf) * 60
     return max(reply, reply * found.requests / asker.concurrency, by_requests, by_tokens)
-
-
-def _embedding_cost(name: str, tokens: int, prices: PriceTable) -> float | None:
-    kind = name.partition(":")[0]
-    if kind in (E5, "local", "huggingface", "ollama", *RETRIEVERS) or Path(name).is_dir():
-        return 0.0
-    price = price_of(parse_name(name)[1], prices)
-    return None if price is None else price.of(Usage(input_tokens=tokens))
 
 
 def _notes(found: Estimate, asker: LLMPropositionizer | None) -> Iterator[str]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import count, islice
 from typing import Any, cast
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.schema import BaseNode, Document, TransformComponent
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
@@ -80,12 +80,24 @@ def ray_transformations(
         workers=workers, embed_workers=embed_workers, batch_size=batch_size, embed_batch_size=embed_batch_size
     )
     shared = parser.model_copy(update={"propositionizer": _sharing(parser.propositionizer, workers)})
-    cpus = 1 if embed_model is None else 0.5
-    transformations = [_transformation(lambda: shared, workers, batch_size, cpus, parser_options)]
+    stages: list[tuple[Callable[[], TransformComponent], int, int, Mapping[str, Any] | None]]
+    stages = [(lambda: shared, workers, batch_size, parser_options)]
     if embed_model is not None:
-        make = _maker(embed_model, embed_batch_size)
-        transformations.append(_transformation(make, embed_workers, embed_batch_size, cpus, embed_options))
-    return transformations
+        stages.append((_maker(embed_model, embed_batch_size), embed_workers, embed_batch_size, embed_options))
+    cpus = 1 / len(stages)
+    return [
+        RayTransformComponent(
+            MadeInWorker,
+            transform_kwargs={"make": cloudpickle.dumps(make)},
+            map_batches_kwargs={
+                "compute": ActorPoolStrategy(size=size),
+                "batch_size": number,
+                "num_cpus": cpus,
+                **(options or {}),
+            },
+        )
+        for make, size, number, options in stages
+    ]
 
 
 @dataclass(frozen=True)
@@ -294,36 +306,14 @@ class MadeInWorker(TransformComponent):
     """
 
     make: bytes
-    _made: TransformComponent | None = PrivateAttr(default=None)
 
     def __call__(self, nodes: Sequence[BaseNode], **kwargs: Any) -> Sequence[BaseNode]:
         return self.made(nodes, **kwargs)
 
-    @property
+    @cached_property
     def made(self) -> TransformComponent:
-        """The transformation; the first call makes it."""
-        if self._made is None:
-            self._made = cast(TransformComponent, cloudpickle.loads(self.make)())
-        return self._made
-
-
-def _transformation(
-    make: Callable[[], TransformComponent],
-    workers: int,
-    batch_size: int,
-    cpus: float,
-    options: Mapping[str, Any] | None,
-) -> RayTransformComponent:
-    return RayTransformComponent(
-        MadeInWorker,
-        transform_kwargs={"make": cloudpickle.dumps(make)},
-        map_batches_kwargs={
-            "compute": ActorPoolStrategy(size=workers),
-            "batch_size": batch_size,
-            "num_cpus": cpus,
-            **(options or {}),
-        },
-    )
+        """The transformation."""
+        return cast(TransformComponent, cloudpickle.loads(self.make)())
 
 
 def _maker(embed_model: BaseEmbedding | MakeEmbedding, batch_size: int) -> MakeEmbedding:

@@ -188,7 +188,21 @@ class Watch:
             self._display.around.__exit__(None, None, None)
         self._used = self._figures()
         self._write(is_last=True)
-        summary = self._summed_up("" if error is None else describe(error))
+        summary = IngestionSummary(
+            state="finished" if error is None else "stopped",
+            why_stopped="" if error is None else describe(error),
+            started=self._started,
+            finished=_now(),
+            seconds=round(self._clock() - self._began, 3),
+            documents=dict(self._states),
+            passages=self._passages,
+            propositions=self._propositions,
+            statuses=dict(self._statuses),
+            fallback_reasons=dict(self._reasons.most_common(_REASONS)),
+            requests=self._used,
+            findings=dict(self._findings.most_common()),
+            report="" if self._report is None else str(self._report.path),
+        )
         try:
             if self._report is not None:
                 self._report.finish(summary)
@@ -202,8 +216,8 @@ class Watch:
     def passage(self, made: PropositionSet) -> None:
         """The propositions of a passage are ready."""
         self._ready.update(passages=1, propositions=len(made.texts), fallbacks=int(made.status == "fallback"))
-        before, self._used = self._used, self._figures()
-        if self._used.cache_hits > before.cache_hits and not self._used.usage.requests:
+        self._used = self._figures()
+        if self._used.cache_hits and not self._used.usage.requests:
             self._begin_anew()
         if made.status == "fallback":
             is_of_its_text = REASONS["filtered"] in made.reason or REASONS["refused"] in made.reason
@@ -325,23 +339,6 @@ class Watch:
 
     def _figures(self) -> RequestFigures:
         return self._propositionizer.figures.since(self._before)
-
-    def _summed_up(self, why_stopped: str) -> IngestionSummary:
-        return IngestionSummary(
-            state="stopped" if why_stopped else "finished",
-            why_stopped=why_stopped,
-            started=self._started,
-            finished=_now(),
-            seconds=round(self._clock() - self._began, 3),
-            documents=dict(self._states),
-            passages=self._passages,
-            propositions=self._propositions,
-            statuses=dict(self._statuses),
-            fallback_reasons=dict(self._reasons.most_common(_REASONS)),
-            requests=self._figures(),
-            findings=dict(self._findings.most_common()),
-            report="" if self._report is None else str(self._report.path),
-        )
 
 
 class _ReportFile:

@@ -128,11 +128,6 @@ class ReplyCache:
         """Take back what `claim` said."""
         self._run("DELETE FROM claims WHERE key = ? AND owner = ?", (key, owner))
 
-    def known(self, keys: Iterable[str]) -> set[str]:
-        """Return those of the keys that have an entry."""
-        oldest = self._oldest()
-        return {key for key in keys if self._run("SELECT 1 FROM replies WHERE key = ? AND written >= ?", (key, oldest))}
-
     def purge(self, texts: Iterable[str]) -> int:
         """Delete all that was ever kept for texts: for every prompt, every model and every part of a retry.
 

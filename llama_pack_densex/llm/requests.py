@@ -25,22 +25,10 @@ from llama_index.core.llms import LLM
 
 from llama_pack_densex.llm.cache import KEPT_FAILURES, ReplyCache, reply_key
 from llama_pack_densex.llm.errors import SETTING_ADVICE, Failure, LLMError, classify, refuses_schema, without_quotes
-from llama_pack_densex.llm.usage import (
-    NOTHING,
-    Messages,
-    Price,
-    Reply,
-    RequestFigures,
-    Response,
-    Usage,
-    count_messages,
-    count_tokens,
-)
+from llama_pack_densex.llm.usage import NOTHING, Messages, Price, Reply, RequestFigures, Response, Usage, expected_usage
 
 logger = logging.getLogger(__name__)
 
-EXPECTED_OUTPUT = 1.6
-"""Tokens that are expected back for a token of the part that is asked for."""
 _IN_A_ROW = 8  # requests that come to nothing; where none succeeds in between, it is not their fault
 _REFUSALS_A_TRY = 10  # a refusal says nothing against a request, and so counts a tenth of a failure
 _LONGEST_BACKOFF = 60.0  # seconds
@@ -198,10 +186,8 @@ class Sender:
 
     async def _send(self, question: Question, key: str, transport: Transport, stop: Stop) -> Reply | Failure:
         """Send a question once, when its turn has come."""
-        expected = Usage(1)
-        if self.meter.budget != Budget() or self.limits.counts_tokens:
-            output = int(count_tokens(question.part) * EXPECTED_OUTPUT) + 1
-            expected = Usage(1, count_messages(question.messages), output)
+        is_counted = self.meter.budget != Budget() or self.limits.counts_tokens
+        expected = expected_usage(question.messages, question.part) if is_counted else Usage(1)
         stop.check()
         sent = self.limits.enter(expected.total_tokens, question.turn)
         try:
@@ -548,18 +534,14 @@ class Limits:
                 self._timer = loop.call_later(moment - now, self._admit)
                 return
             heappop(self._queue)
-            self._depart(sent, now)
+            self._in_flight.add(sent)
+            sent.departed, sent.in_flight = now, len(self._in_flight)
+            sent.is_slow = self._rate < _SLOW * self._most
+            self._since = min(self._since, now)
+            self._last_taken = min(self._last_taken, now)
+            self._next = max(self._next, now - _LATE) + max(self._interval, 1 / self._rate)
+            self._tokens_paid_until = max(now, self._tokens_paid_until) + self._seconds(sent.tokens)
             sent.departure.set_result(None)
-
-    def _depart(self, sent: Sent, now: float) -> None:
-        sent.departed = now
-        self._in_flight.add(sent)
-        sent.in_flight = len(self._in_flight)
-        sent.is_slow = self._rate < _SLOW * self._most
-        self._since = min(self._since, now)
-        self._last_taken = min(self._last_taken, now)
-        self._next = max(self._next, now - _LATE) + max(self._interval, 1 / self._rate)
-        self._tokens_paid_until = max(now, self._tokens_paid_until) + self._seconds(sent.tokens)
 
     def _seconds(self, tokens: int) -> float:
         """How long the server needs to allow so many tokens; a minute's allowance at most is counted."""

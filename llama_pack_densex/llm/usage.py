@@ -154,6 +154,20 @@ def usage_of(response: Response, messages: Messages) -> Usage:
     return Usage(1, count_messages(messages), count_tokens(text_of(response)))
 
 
+EXPECTED_OUTPUT = 1.6
+"""Tokens that are expected back for a token of the part that is asked for."""
+
+
+def expected_usage(messages: Messages, part: str) -> Usage:
+    """What a request is expected to use.
+
+    Args:
+        messages: What is sent.
+        part: The part of it that is asked for.
+    """
+    return Usage(1, count_messages(messages), int(count_tokens(part) * EXPECTED_OUTPUT) + 1)
+
+
 def text_of(response: Response) -> str:
     """What a model said in a response, as LlamaIndex returns it."""
     return (response.message.content if isinstance(response, ChatResponse) else response.text) or ""

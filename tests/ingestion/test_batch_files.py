@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import json
 import os
+import sqlite3
 import stat
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +20,12 @@ from llama_pack_densex.ingestion.batch import (
     MAX_BYTES,
     MAX_REQUESTS,
     BatchResult,
+    import_results,
     read_results,
     request_files,
     request_line,
 )
+from llama_pack_densex.llm.cache import ReplyCache, reply_key
 from llama_pack_densex.llm.errors import Failure
 from llama_pack_densex.llm.usage import Reply, Usage
 
@@ -297,3 +301,15 @@ def test_no_bytes_stop_the_reading(data: bytes) -> None:
 def test_byte_order_mark_line_ends_of_windows_and_blank_lines_are_passed_over() -> None:
     data = b"\xef\xbb\xbf" + result(completion()) + b"\r\n\r\n" + result(completion("x"))
     assert [read.problem for read in read_results(io.BytesIO(data))] == ["", ""]
+
+
+def test_a_reply_takes_the_place_of_one_that_is_damaged(tmp_path: Path) -> None:
+    key, results = reply_key("味噌は大豆から作られる。", "prompt"), tmp_path / "results.jsonl"
+    results.write_bytes(result(completion(), custom_id=key) + b"\n")
+    with closing(ReplyCache(tmp_path / "replies.sqlite")) as cache:
+        cache.put(key, Reply("[]", "stop"))
+        with closing(sqlite3.connect(cache.path)) as connection, connection:
+            connection.execute("UPDATE replies SET body = substr(body, 3)")
+        report = import_results([results], cache, {})
+        assert (report.imported, report.already_there) == (1, 0)
+        assert cache.get(key) == Reply('["味噌は大豆から作られる。"]', "stop", Usage(1, 120, 30, 100))

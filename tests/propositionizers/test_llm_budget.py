@@ -14,8 +14,7 @@ from llama_index.core.base.llms.types import ChatMessage, ChatResponse, Completi
 from llama_index.core.llms import CustomLLM
 from llama_index.llms.openai import OpenAI
 
-from llama_pack_densex.llm.requests import EXPECTED_OUTPUT
-from llama_pack_densex.llm.usage import Usage, count_messages, count_tokens
+from llama_pack_densex.llm.usage import EXPECTED_OUTPUT, Usage, count_messages, count_tokens
 from llama_pack_densex.propositionizers.base import BudgetExceededError, Passage, PropositionSet
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from tests.made_up_passages import made_up

@@ -430,7 +430,7 @@ def kept_in(path: Path, url: str) -> set[str]:
     requests = propositionizer(url)
     keys = {requests.key(requests.first_question(passage)): digest(passage.text) for passage in MANY}
     with closing(ReplyCache(path)) as cache:
-        return {keys[key] for key in cache.known(list(keys))}
+        return {one for key, one in keys.items() if cache.get(key) is not None}
 
 
 def uninterrupted(server: StandInLLM) -> list[PropositionSet]:
