@@ -214,18 +214,19 @@ class DocumentIndexer:
         nodes = [node for parsed in documents for node in parsed.nodes]
         there = self._there
         # of several nodes that another parser made of a document, each is given like a document
-        sources = {document.ref_doc_id for document in given if document.ref_doc_id in there}
-        growing = sources & self._current if self._only_changed else sources
-        self._current.update(document.ref_doc_id or document.id_ for document in given)
+        begun = self._current if self._only_changed else there
+        growing = {document.ref_doc_id for document in given if document.ref_doc_id in begun}
+        written = {document.ref_doc_id or document.id_ for document in given}
+        self._current |= written
         # a file may be several documents
         files = {file_of(one.metadata): None for one in given if is_random_id(one.id_) or _is_named_by_file(one)}
         read = [document_id for file in files for document_id in self._made_up.get(file, ())]
         earlier = [document_id for document_id in read if document_id in there and document_id not in self._current]
         files = {there[document_id].file: None for document_id in earlier}
         were_there = [document.id_ in there or file_of(document.metadata) in files for document in given]
-        replaced = [document.id_ for document in given if document.id_ in there] + earlier
-        replaced += sources - growing
-        self._index.replace(replaced, nodes, growing)
+        # those too that the index does not know: of such that a kill left half written there may be rows
+        replaced = {*written, *earlier, *(one.id_ for one in given if one.id_ in there)} - growing
+        self._index.replace(replaced, nodes)
         self._after_write()
         for document_id in replaced:
             there.pop(document_id, None)

@@ -106,17 +106,12 @@ class PackIndex:
 
     def __init__(self, options: PackOptions, given: Given, parser: BasePropositionNodeParser, opened: Opened) -> None:
         if options.hybrid == "store" and (given.get("vector_store") is None or isinstance(opened.store, LanceNodes)):
-            raise ValueError(
-                'hybrid="store" is for a vector_store of your own that has a hybrid mode; with the embedded one, use '
-                "hybrid=True"
-            )
+            raise ValueError('hybrid="store" is for a vector_store of your own; with the embedded one, use hybrid=True')
         manifest, folder = opened.manifest, opened.folder
         embed_model, self.embedding_source = embed_model_for(manifest, given.get("embed_model"), opened.where)
-        if embed_model is None and opened.store.needs_embeddings:
-            raise ValueError(
-                f"{opened.where} holds embeddings, but there is no embedding model: pass embed_model=, or leave "
-                "vector_store out to search lexically"
-            )
+        if embed_model is None and not isinstance(opened.store, LanceNodes):
+            needed = "pass embed_model=, or leave vector_store out to search lexically"
+            raise ValueError(f"{opened.where} holds embeddings, but there is no embedding model: {needed}")
         there = manifest if folder is None or is_index(folder.path) else None
         words = _words_for(options, given, opened, embed_model)
         self.nodes = NodeIndex(opened.store, embed_model, words, folder, there)

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode, MetadataMode
+from llama_index.core.utils import iter_batch
 from llama_index.core.vector_stores.types import VectorStoreQuery
 
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY
@@ -31,7 +32,6 @@ from llama_pack_densex.stores.node_store import (
     IndexCounts,
     NodeRecord,
     NodeStore,
-    check_question,
     nowhere,
 )
 from llama_pack_densex.stores.words import FOLDER as WORDS
@@ -139,7 +139,6 @@ class NodeIndex:
             question: An embedding, how many nodes, filters by metadata; for a vector store of the user's own also its
                 mode.
         """
-        check_question(question.query_embedding, self.store.dimension)
         begun = self.reading(lambda: self.store.begin_search(question))
 
         def wait() -> list[FoundNode]:
@@ -215,20 +214,14 @@ class NodeIndex:
         self.missing_links += len(missing)
         return answer
 
-    def replace(self, document_ids: Sequence[str], nodes: Sequence[BaseNode], growing: Collection[str] = ()) -> None:
-        """Make `nodes` the nodes of these documents, embedding those that are not; see `NodeStore.replace`.
-
-        Args:
-            document_ids: Documents of which the store may have nodes that are to go.
-            nodes: All nodes of some documents, document by document.
-            growing: Documents whose other nodes stay.
-        """
+    def replace(self, document_ids: Collection[str], nodes: Sequence[BaseNode]) -> None:
+        """Write nodes in place of all nodes of some documents, embedding what is not; see `NodeStore.replace`."""
         if not document_ids and not nodes:
             return
         self._embed(nodes)
         with self._change():
-            self.store.replace(document_ids, nodes, growing)
-            self.beside.replace(document_ids, nodes, growing)
+            self.store.replace(document_ids, nodes)
+            self.beside.replace(document_ids, nodes)
 
     def delete(self, document_ids: Sequence[str]) -> list[str]:
         """Delete documents, or nodes of another parser that came in place of one, and say which of them were there."""
@@ -254,16 +247,15 @@ class NodeIndex:
     def reading(self, read: Callable[[], T]) -> T:
         """Read; from the current version, where the one that was opened, or all of its index, is gone."""
         folder, state = self._folder, self.store.state
-        # where it is gone, what was read before may still be answered from memory
-        if folder is None or folder.data.is_dir() or not is_index(folder.path):
-            try:
+        if folder is None or not is_index(folder.path):  # what lasts in memory is never gone
+            return read()
+        try:
+            if folder.data.is_dir():  # where it is gone, what was read before may still be answered from memory
                 return read()
-            except InvalidIndexError:
-                # what lasts in memory is never gone, and what is current is damaged; another thread may have gone on
-                if folder is None or not is_index(folder.path):
-                    raise
-                if Manifest.read(folder.path) == self.current and self.store.state is state:
-                    raise
+        except InvalidIndexError:
+            # what is current is damaged; another thread may have gone on
+            if Manifest.read(folder.path) == self.current and self.store.state is state:
+                raise
 
         def read_current() -> T:
             self._follow(folder)
@@ -400,17 +392,15 @@ class NodeIndex:
 
     def _embed(self, nodes: Sequence[BaseNode]) -> None:
         missing = [node for node in nodes if node.embedding is None]
-        if self.embed_model is not None and missing:
-            searched = [node for node in missing if node.metadata.get(GRANULARITY_KEY) != "section"]
-            for start in range(0, len(searched), _EMBEDDED_AT_ONCE):
-                self._embed_some(self.embed_model, searched[start : start + _EMBEDDED_AT_ONCE])
+        searched = [node for node in missing if node.metadata.get(GRANULARITY_KEY) != "section"]
+        if self.embed_model is not None:
+            for some in iter_batch(searched, _EMBEDDED_AT_ONCE):
+                self._embed_some(self.embed_model, some)
         made = {node.node_id: node.embedding for node in nodes if node.embedding is not None}
         wrong = next((node for node in nodes if not np.isfinite(np.sum(made.get(node.node_id, ())))), None)
         if wrong is not None:
-            raise ValueError(
-                f"the embedding of a text of document {wrong.ref_doc_id!r} has numbers that are not finite, with which "
-                "nothing can be compared: look into the embedding model"
-            )
+            where = f"of document {wrong.ref_doc_id!r}"
+            raise ValueError(f"the embedding of a text {where} is not finite: look into the embedding model")
         dimension = same_dimension({*map(len, made.values()), self.store.dimension} - {None}) if made else None
         for node in missing:
             if node.embedding is None and dimension:  # nobody searches sections, but stores want one of each node
@@ -420,10 +410,7 @@ class NodeIndex:
         texts = [node.get_content(metadata_mode=MetadataMode.EMBED) for node in nodes]
         embeddings = embed_model.get_text_embedding_batch(texts)
         if len(embeddings) != len(texts):  # none of them is sure to be of its text
-            raise ValueError(
-                f"the embedding model returned {len(embeddings)} embeddings for {len(texts)} texts, of which the first "
-                f"is of document {nodes[0].ref_doc_id!r}"
-            )
+            raise ValueError(f"the embedding model returned {len(embeddings)} embeddings for {len(texts)} texts")
         for node, embedding in zip(nodes, embeddings, strict=True):
             if isinstance(self.store, LanceNodes):
                 # of a long document, Python's numbers are most of the memory; pydantic would make them anew

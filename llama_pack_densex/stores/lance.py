@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from itertools import starmap
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,6 @@ from llama_index.core.vector_stores.types import (
 
 from llama_pack_densex.stores.filters import PassageMetadata, matches
 from llama_pack_densex.stores.lance_table import (
-    ALL,
     IN_MEMORY,
     PASSAGE_WORDS,
     UNIT_WORDS,
@@ -37,7 +37,6 @@ from llama_pack_densex.stores.lance_table import (
     TableVersion,
     is_any_of,
     is_of_any,
-    quote,
     same_dimension,
 )
 from llama_pack_densex.stores.manifest import InvalidIndexError
@@ -49,6 +48,7 @@ from llama_pack_densex.stores.node_store import (
     NodeRecord,
     NodeStore,
     kept_as_json,
+    look_further,
 )
 from llama_pack_densex.stores.words import SAYING, Words, stated_by, words_in
 
@@ -102,7 +102,7 @@ class LanceVectorStore(BasePydanticVectorStore):
         """Write nodes, replacing those whose ids are there, in one transaction."""
         if nodes:
             with self._nodes.change_in():
-                self._nodes.replace([], nodes, {node.ref_doc_id or "" for node in nodes})  # others may have come before
+                self._nodes.replace([], nodes)
         return [node.node_id for node in nodes]
 
     def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
@@ -136,7 +136,7 @@ class LanceVectorStore(BasePydanticVectorStore):
     def clear(self) -> None:
         """Delete all nodes."""
         with self._nodes.change_in():
-            self._nodes.delete(ALL)
+            self._nodes.delete()
 
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
         """The nodes nearest to an embedding by cosine; filtered ones are dropped and more fetched in their place."""
@@ -147,19 +147,18 @@ class LanceVectorStore(BasePydanticVectorStore):
     def _found(self, query: VectorStoreQuery) -> VectorStoreQueryResult:
         asked = (("id", query.node_ids), ("document_id", query.doc_ids))
         condition = " AND ".join(is_any_of(column, ids) for column, ids in asked if ids)
-        limit = wanted = max(query.similarity_top_k, 0)
-        while True:
+
+        def find(limit: int) -> tuple[list[tuple[BaseNode, float]], int]:
             # of few rows each is compared; an index would be searched in vain for most of its partitions
             now = self._nodes.now
             found = now.begin_nearest(query.query_embedding, limit, condition, exactly=bool(condition))()
             nodes = {node.node_id: node for node in self._read([hit.id for hit in found], query.filters)}
-            kept = [(nodes[hit.id], hit.score) for hit in found if hit.id in nodes]
-            if len(kept) >= wanted or len(found) < limit:
-                break
-            limit *= 4
-        best = [node for node, _ in kept[:wanted]]
-        scores = [score for _, score in kept[:wanted]]
-        return VectorStoreQueryResult(best, scores, [node.node_id for node in best])
+            return [(nodes[hit.id], hit.score) for hit in found if hit.id in nodes], len(found)
+
+        best = look_further(find, query.similarity_top_k, query.similarity_top_k)
+        return VectorStoreQueryResult(
+            [node for node, _ in best], [score for _, score in best], [node.node_id for node, _ in best]
+        )
 
 
 _OURS = "granularity != ''"  # what others wrote into the same table stays out of the index
@@ -182,7 +181,6 @@ class LanceNodes(NodeTable, NodeStore):
     """
 
     atomic = True
-    needs_embeddings = False
 
     def __init__(self, uri: str = IN_MEMORY, version: int | None = None) -> None:
         NodeTable.__init__(self, uri, version)
@@ -204,11 +202,10 @@ class LanceNodes(NodeTable, NodeStore):
         """The version of the table that is read and written on top of; "0" where there is no table yet."""
         return str(self.now.version)
 
-    def replace(self, document_ids: Sequence[str], nodes: Sequence[BaseNode], growing: Collection[str] = ()) -> None:
+    def replace(self, document_ids: Collection[str], nodes: Sequence[BaseNode]) -> None:
         if nodes:
             rows = to_rows(nodes)
-            gone = {*document_ids, *(node.ref_doc_id for node in nodes if node.ref_doc_id)} - {*growing}
-            self.write(rows if self.words is None else self.words.added_to(rows), gone)
+            self.write(rows if self.words is None else self.words.added_to(rows), document_ids)
         elif document_ids:
             self.delete(is_any_of("document_id", document_ids))
 
@@ -220,7 +217,7 @@ class LanceNodes(NodeTable, NodeStore):
 
     def make_words(self) -> None:
         """Tell the words of all nodes anew, where they were told otherwise or not at all; writes the whole table."""
-        if self.words is not None and self.searched_by_words is None and self.now.count():
+        if self.words is not None and self.searched_by_words is None and self.now.rows:
             self.mend_words()
 
     def wrong_words(self) -> str:
@@ -265,21 +262,17 @@ class LanceNodes(NodeTable, NodeStore):
             return now.begin_nearest(embedding, limit)
         condition = is_of_any(passing, "passage_id", "id")
         asked = limit if condition else passing.fetched(limit)
-        begun = now.begin_nearest(embedding, asked, condition)
+        begin = cache(lambda limit: now.begin_nearest(embedding, limit, condition))
+        begin(asked)
 
-        def wait() -> list[FoundNode]:
-            found, looked_for = begun(), asked
-            while True:
-                kept = [node for node in found if node.leads_to in passing.ids]
-                if len(kept) >= limit or len(found) < looked_for:
-                    return kept[:limit]
-                looked_for *= 4
-                found = now.begin_nearest(embedding, looked_for, condition)()
+        def find(limit: int) -> tuple[list[FoundNode], int]:
+            found = begin(limit)()
+            return [node for node in found if node.leads_to in passing.ids], len(found)
 
-        return wait
+        return lambda: look_further(find, limit, asked)
 
     def records(self, granularity: str | None = None) -> Iterator[NodeRecord]:
-        condition = _OURS if granularity is None else f"granularity = {quote(granularity)}"
+        condition = _OURS if granularity is None else is_any_of("granularity", [granularity])
         return starmap(NodeRecord, self.now.values(RECORD_COLUMNS, condition))
 
     def documents(self) -> dict[str, DocumentRecord]:

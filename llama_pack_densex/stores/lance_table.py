@@ -45,8 +45,7 @@ ROWS_A_BATCH = 1024
 """LanceDB stores and reads batches as they come; large ones cost a search two thirds of its time."""
 PASSAGE_WORDS, UNIT_WORDS = "passage_words", "unit_words"
 """The columns that are searched by words, where a table has them (see `words`)."""
-NOTE = b"densex_words"
-"""The key in a table's schema of what is said of these columns."""
+_NOTE = b"densex_words"  # the key in a table's schema of what is said of these columns
 
 NPROBES = 20, 100
 """The fewest and the most partitions of the vector index that a question is compared with; in between, four of five: of
@@ -140,12 +139,7 @@ class TableVersion:
             return list
         search = self.table.query().nearest_to_text(MatchQuery(words, column))
         begun = self._begin_best(search, "_score", self.rows if limit is None else limit, condition)
-
-        def wait() -> list[FoundNode]:
-            rows, scores = begun()
-            return self._directory.found(rows, scores.tolist())
-
-        return wait
+        return lambda: self._directory.found(*begun())
 
     def begin_contents(self, node_ids: Iterable[str], column: str = "node") -> Callable[[], dict[str, str]]:
         """What some nodes have in a column, by id; LanceDB reads it while something else is done."""
@@ -196,8 +190,8 @@ class TableVersion:
             if len(rows) < min(limit, self.rows) and not exactly:  # the partitions that were searched have no more
                 return self.begin_nearest(embedding, limit, condition, exactly=True)()
             told = np.isfinite(distances)
-            cosines = np.clip(1.0 - distances[told].astype(np.float64), -1, 1).tolist()
-            return self._directory.found(rows[told], cosines, cosines)
+            cosines = np.clip(1.0 - distances[told].astype(np.float64), -1, 1)
+            return self._directory.found(rows[told], cosines, are_cosines=True)
 
         return wait
 
@@ -328,9 +322,9 @@ class _Directory:
         self._known: dict[str, int] = {}
 
     def found(
-        self, rows: npt.NDArray[np.uint64], scores: Iterable[float], cosines: Iterable[float | None] = repeat(None)
+        self, rows: npt.NDArray[np.uint64], scores: npt.NDArray[Any], are_cosines: bool = False
     ) -> list[FoundNode]:
-        """The nodes in some rows, with their scores and, where that is what these are, cosines."""
+        """The nodes in some rows, with their scores."""
         places = np.searchsorted(self._rows, rows)
         passages = self._passage_of[places]
         ids, leads_to = self._ids.take(places).to_pylist(), self._passages.take(passages).to_pylist()
@@ -339,7 +333,8 @@ class _Directory:
         self._known.update(zip(leads_to, self._passage_rows[passages].tolist(), strict=True))
         self._known.update(zip(ids, rows.tolist(), strict=True))
         granularities = map(self._granularities.__getitem__, self._granularity_of[places].tolist())
-        return list(map(FoundNode, ids, granularities, leads_to, scores, cosines))
+        similarities = scores.tolist() if are_cosines else repeat(None)
+        return list(map(FoundNode, ids, granularities, leads_to, scores.tolist(), similarities))
 
     def rows_of(self, node_ids: Sequence[str]) -> list[int] | None:
         """The places of nodes that were found lately, or are the passages of such; None where one is not."""
@@ -428,8 +423,8 @@ class NodeTable:
                 merge = table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
                 merge.when_not_matched_by_source_delete(gone).execute(rows)
 
-    def delete(self, condition: str) -> None:
-        """Delete the rows that meet a condition, in one transaction."""
+    def delete(self, condition: str = "true") -> None:
+        """Delete the rows that meet a condition, or all, in one transaction."""
         with self._changing() as table:
             if table is not None:
                 table.delete(condition)
@@ -450,7 +445,7 @@ class NodeTable:
                     if number:
                         table.restore(number)
                     else:  # not dropped: the numbers of versions would begin anew
-                        table.delete(ALL)
+                        table.delete("true")
             self._follow()
 
     def reload(self, folder: Path, version: str) -> None:
@@ -551,8 +546,7 @@ class NodeTable:
             before = _number(table)
             if self.pinned and before != self.now.version:
                 raise InvalidIndexError(
-                    f"the index in {self.uri} was written to since version {self.now.version} of its table, which is "
-                    f"now at version {before}: load the index again."
+                    f"{self.uri} was written to since version {self.now.version} of its table: load the index again."
                 )
             try:
                 yield table
@@ -695,10 +689,7 @@ def same_dimension(dimensions: set[int | None]) -> int | None:
     """
     if len(dimensions) > 1:
         named = " and ".join(sorted("none" if d is None else f"{d} dimensions" for d in dimensions))
-        raise ValueError(
-            f"nodes of one store must all have embeddings of one dimension, or none; found {named}. "
-            "Embed all of them with one model, or build the index anew."
-        )
+        raise ValueError(f"nodes of one store must all have embeddings of one model, or none; found {named}.")
     return next(iter(dimensions), None)
 
 
@@ -709,15 +700,17 @@ def dimension_in(schema: pa.Schema) -> int | None:
 
 def note_in(schema: pa.Schema) -> str:
     """What a table says about its words; empty where it has none."""
-    return (schema.metadata or {}).get(NOTE, b"").decode() if PASSAGE_WORDS in schema.names else ""
+    return (schema.metadata or {}).get(_NOTE, b"").decode() if PASSAGE_WORDS in schema.names else ""
 
 
-def with_words(rows: pa.Table, passage_words: Sequence[str | None], unit_words: Sequence[str | None]) -> pa.Table:
-    """Rows with these words."""
+def with_words(
+    rows: pa.Table, passage_words: Sequence[str | None], unit_words: Sequence[str | None], note: str
+) -> pa.Table:
+    """Rows with these words, and what is said of them."""
     bare = rows.drop_columns([name for name in (PASSAGE_WORDS, UNIT_WORDS) if name in rows.column_names])
     for name, words in ((PASSAGE_WORDS, passage_words), (UNIT_WORDS, unit_words)):
         bare = bare.append_column(name, pa.array(words, pa.string()))
-    return bare
+    return bare.replace_schema_metadata({_NOTE: note})
 
 
 def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -727,11 +720,7 @@ def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     if note_in(rows.schema) == note_in(schema):
         return rows
     nothing = [None] * len(rows)
-    return with_words(rows, nothing, nothing)
-
-
-ALL = "true"
-"""The condition that every row meets."""
+    return with_words(rows, nothing, nothing, note_in(schema))
 
 
 def quote(text: str) -> str:

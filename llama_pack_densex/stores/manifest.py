@@ -23,7 +23,6 @@ FILE = "densex.json"
 OLD_VERSIONS = timedelta(minutes=1)
 """How long what a change made superfluous is kept, for questions that are being answered; after that, who opened the
 index before goes on with its current state."""
-_REPLIES = "replies.db"
 
 
 class InvalidIndexError(ValueError):
@@ -81,17 +80,11 @@ class Manifest:
             InvalidIndexError: The folder is not an index, its manifest is damaged, or a newer version made it.
         """
         file = folder / FILE
+        how = f"`densex index PATH --to {shlex.quote(str(folder))}` or DenseXRetrievalPack(documents, persist_dir=...)"
         if not file.is_file():
             what = "has no densex.json" if folder.is_dir() else "does not exist" if not folder.exists() else "is a file"
-            raise InvalidIndexError(
-                f"{folder} is not an index: it {what}. Make one with DenseXRetrievalPack(documents, "
-                f"persist_dir=...) or `densex index PATH --to {shlex.quote(str(folder))}`."
-            )
-        rebuild = (
-            f"remove {file.name} and the folders data-* in it and index the documents again, with `densex index PATH "
-            f"--to {shlex.quote(str(folder))}` or DenseXRetrievalPack(documents, persist_dir=...); replies of an "
-            f"LLM that are kept there ({_REPLIES}) are used again"
-        )
+            raise InvalidIndexError(f"{folder} is not an index: it {what}. Make one with {how}.")
+        rebuild = f"remove {FILE} and the folders data-*, and use {how}; kept replies of an LLM are used again"
         return cls.parsed(file.read_bytes(), str(file), rebuild)
 
     @classmethod

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple, TypeVar, get_args
 
 import pyarrow as pa
 from llama_index.core.schema import BaseNode, IndexNode, TextNode
@@ -33,6 +33,7 @@ from llama_pack_densex.node_parsers.metadata import (
 from llama_pack_densex.stores.filters import PassageMetadata, Passing
 
 Span = tuple[int, int]
+T = TypeVar("T")
 
 
 class NodeStore(ABC):
@@ -44,11 +45,9 @@ class NodeStore(ABC):
         vector_store: The store as LlamaIndex's own classes see it.
         docstore: Where the nodes are kept beside it; None where the vector store alone is enough.
         atomic: Whether a change happens whole or not at all.
-        needs_embeddings: Whether it takes no nodes without an embedding.
     """
 
     atomic: bool = False
-    needs_embeddings: bool = True
 
     vector_store: BasePydanticVectorStore
     docstore: BaseDocumentStore | None = None
@@ -105,16 +104,15 @@ class NodeStore(ABC):
         return type(self.vector_store).__name__  # several integrations leave `class_name` to their base class
 
     @abstractmethod
-    def replace(self, document_ids: Sequence[str], nodes: Sequence[BaseNode], growing: Collection[str] = ()) -> None:
-        """Make `nodes` the nodes of these documents, and write them, replacing those whose ids are there.
+    def replace(self, document_ids: Collection[str], nodes: Sequence[BaseNode]) -> None:
+        """Write nodes in place of all nodes of some documents, and of those that have the same ids.
 
         After a stop in between, `documents` does not have the hash of a document that is not whole.
 
         Args:
-            document_ids: Documents of which the store may have nodes that are to go.
-            nodes: All nodes of some documents, document by document; they have their embeddings, or none has. None:
-                the documents are deleted.
-            growing: Documents whose other nodes stay.
+            document_ids: Documents of which nothing stays but what is written; the store may not have them.
+            nodes: Nodes, document by document; they have their embeddings, or none has. Of documents that are not named
+                the other nodes stay.
         """
 
     @abstractmethod
@@ -137,7 +135,12 @@ class NodeStore(ABC):
         """
 
     def begin_search(self, question: VectorStoreQuery) -> Callable[[], list[FoundNode]]:
-        """The same, while something else is done where the store can; what is returned waits for it."""
+        """The same, while something else is done where the store can; what is returned waits for it.
+
+        Raises:
+            ValueError: The question's embedding has another dimension than those that are there.
+        """
+        check_question(question.query_embedding, self.dimension)
         return partial(self.search, question)
 
     @abstractmethod
@@ -287,10 +290,7 @@ def kept_as_json(content: dict[str, Any], document_id: str | None) -> str:
     try:
         return json.dumps(content, ensure_ascii=False)
     except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"the metadata of document {document_id!r} cannot be kept as JSON ({error}); use strings, numbers, "
-            "booleans, lists and dictionaries"
-        ) from error
+        raise ValueError(f"the metadata of document {document_id!r} cannot be kept as JSON: {error}") from error
 
 
 def span_of(node: BaseNode) -> Span | None:
@@ -361,6 +361,26 @@ class IndexCounts:
     def __str__(self) -> str:
         numbers = {what: n for what, n in vars(self).items() if isinstance(n, int) and n}
         return ", ".join(f"{n:,} {what if n > 1 else what[:-1]}" for what, n in numbers.items()) or "nothing"
+
+
+def look_further(
+    find: Callable[[int], tuple[list[T], int]], wanted: int, limit: int, most: float = math.inf
+) -> list[T]:
+    """The best of what a store finds and what is kept; more is looked for where too few are kept.
+
+    Args:
+        find: Looks for so many; returns those of them that are kept, best first, and how many were found.
+        wanted: How many are returned, where there are so many.
+        limit: How many to look for at first.
+        most: How many can be looked for.
+    """
+    while wanted > 0:
+        limit = int(min(limit, most))
+        kept, found = find(limit)
+        if len(kept) >= wanted or found < limit or limit >= most:
+            return kept[:wanted]
+        limit *= 4
+    return []
 
 
 def nowhere(dimension: int) -> list[float]:

@@ -22,9 +22,7 @@ from llama_index.core.schema import BaseNode
 
 from llama_pack_densex.propositionizers.language import contents_of, sendable, tokenize
 from llama_pack_densex.stores.lance_table import (
-    ALL,
     IN_MEMORY,
-    NOTE,
     PASSAGE_WORDS,
     UNIT_WORDS,
     NodeTable,
@@ -155,7 +153,7 @@ class Words:
             for record, words in zip(records, own, strict=True)
         ]
         units = [words if record.passage_id else None for record, words in zip(records, own, strict=True)]
-        return with_words(rows, passages, units).replace_schema_metadata({NOTE: self.note})
+        return with_words(rows, passages, units, self.note)
 
 
 def stated_by(told: Iterable[tuple[str, str, str, str | None]]) -> dict[str, list[str]]:
@@ -254,17 +252,15 @@ class WordsBeside:
             if self._table.uri != IN_MEMORY:  # what a stop leaves half written names no state
                 (Path(self._table.uri) / _STATE).write_text(state, encoding="utf-8")
 
-    def replace(self, document_ids: Sequence[str], nodes: Sequence[BaseNode], growing: Collection[str] = ()) -> None:
+    def replace(self, document_ids: Collection[str], nodes: Sequence[BaseNode]) -> None:
         """Note a change, after it was made in the store; see `NodeStore.replace`."""
         with self._changing:
             if self._table is None:
                 return
-            records = [NodeRecord.of(node) for node in nodes]
-            gone = {*document_ids, *(record.document_id for record in records)} - {*growing}
-            if records:
-                self._table.write(self._rows(records), gone)
+            if nodes:
+                self._table.write(self._rows([NodeRecord.of(node) for node in nodes]), document_ids)
             else:
-                self._table.delete(is_any_of("document_id", gone))
+                self._table.delete(is_any_of("document_id", document_ids))
 
     def forget(self) -> None:
         """Compare with the nodes before the next use, since a change of them may have come half-way."""
@@ -288,7 +284,7 @@ class WordsBeside:
         """Compare a table with the nodes by their ids, which tell the text, and write documents anew that differ."""
         assert self.words is not None, "a table is of some words"
         if table.now.note not in ("", self.words.note):
-            table.delete(ALL)
+            table.delete()
         kept: dict[str, str] = dict(table.now.values(["id", "document_id"]))
         names, differ = (*SAYING, "sentence", "passage"), set[str]()  # passages have the words of others
         if kept:

@@ -105,24 +105,24 @@ def test_replacing_is_one_step_from_version_to_version(tmp_path: Path) -> None:
 def test_who_writes_once_more_still_replaces_what_is_there(tmp_path: Path) -> None:
     nodes, others = LanceVectorStore(tmp_path).nodes, LanceVectorStore(tmp_path).nodes
     for name in "abab":
-        nodes.replace([], document(name))
-    others.replace([], document("c"))
+        nodes.replace([name], document(name))
+    others.replace(["c"], document("c"))
     for name in "cdca":
-        nodes.replace([], document(name))
-    others.replace([], document("e"))
+        nodes.replace([name], document(name))
+    others.replace(["e"], document("e"))
     nodes.replace(["a"], [])
     for name in "eabe":
-        nodes.replace([], document(name))
+        nodes.replace([name], document(name))
     nodes.compact()
-    nodes.replace([], document("e"))
+    nodes.replace(["e"], document("e"))
     assert sorted(record.id for record in nodes.records()) == sorted(
         n.node_id for one in "abcde" for n in document(one)
     )
-    nodes.replace([], document("a")[:1])  # all nodes of the document
+    nodes.replace(["a"], document("a")[:1])  # all nodes of the document
     assert nodes.node_ids(["a"]) == {"a/p"}
     nodes.vector_store.clear()
     for name in "aabeb":
-        nodes.replace([], document(name))
+        nodes.replace([name], document(name))
     assert sorted(record.id for record in nodes.records()) == sorted(n.node_id for one in "abe" for n in document(one))
 
 

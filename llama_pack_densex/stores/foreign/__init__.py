@@ -40,9 +40,8 @@ def adapter_for(vector_store: BasePydanticVectorStore | None, docstore: BaseDocu
     for name in (cls.__name__ for cls in type(vector_store).__mro__):
         if name == "LanceDBVectorStore":
             raise ValueError(
-                "LanceDBVectorStore cannot keep an index: it quotes ids wrongly, takes the metadata keys of the first "
-                "node for those of all, and writes a second row for an id that is there. Give no vector_store, or "
-                "persist_dir only: the embedded store is a LanceDB table without these faults."
+                "LanceDBVectorStore cannot keep an index: it quotes ids wrongly, and writes an id twice that is there. "
+                "Leave vector_store out: the embedded store is a LanceDB table without these faults."
             )
         if name in _MODULES:
             adapters = import_module(f"{__name__}.{_MODULES[name]}")

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TypeVar, get_args
 
 from llama_index.core.schema import BaseNode, TextNode
+from llama_index.core.utils import iter_batch
 from llama_index.core.vector_stores.types import (
     BasePydanticVectorStore,
     MetadataFilter,
@@ -20,24 +21,13 @@ from llama_index.core.vector_stores.types import (
 
 from llama_pack_densex.node_parsers.metadata import BOOKKEEPING_KEYS, DOCUMENT_HASH_KEY, GRANULARITY_KEY, Granularity
 from llama_pack_densex.stores.filters import Passing, keys_of, matches
-from llama_pack_densex.stores.foreign.wire import (
-    WIRE_KEY,
-    Condition,
-    Row,
-    conditions_of,
-    metadata_of,
-    node_of,
-    passage_id_of,
-    row_of,
-    to_wire,
-)
-from llama_pack_densex.stores.node_store import DocumentRecord, FoundNode, NodeRecord, NodeStore, nowhere
+from llama_pack_densex.stores.foreign.wire import WIRE_KEY, Condition, Row, conditions_of, row_of, to_wire
+from llama_pack_densex.stores.node_store import DocumentRecord, FoundNode, NodeRecord, NodeStore, look_further, nowhere
 
 ABOUT_ID = str(uuid.uuid5(uuid.NAMESPACE_URL, "llama-pack-densex/about"))
 """The id of the row that says what made an index."""
 _DIMENSION_KEY = "densex_dimension"  # of that row
 _OF_A_NODE = frozenset({"section", *BOOKKEEPING_KEYS})  # a unit may have another one than its passage
-_GROWTH = 4  # how many times as many rows are asked for where filters left too few
 
 T = TypeVar("T")
 Measured = tuple[Row, float]
@@ -103,10 +93,6 @@ class StoreAlone(NodeStore):
         wanted = {*node_ids}  # some stores return everything where none of the ids is there
         return (row for row in map(row_of, self.vector_store.get_nodes(list(node_ids))) if row.id in wanted)
 
-    def _members(self, document_ids: Sequence[str]) -> Iterable[Row]:
-        """All rows of some documents, of which the ids are asked for and whether they are ours and heads."""
-        return self._scan("ref_doc_id", document_ids)
-
     def _scan(self, key: str, values: Sequence[str]) -> Iterable[Row]:
         """Whole rows that have one of some values under a metadata key, page by page."""
         for value in values:
@@ -127,13 +113,12 @@ class StoreAlone(NodeStore):
             self._known = self._describe()
         return self._known
 
-    def replace(self, document_ids: Sequence[str], nodes: Sequence[BaseNode], growing: Collection[str] = ()) -> None:
+    def replace(self, document_ids: Collection[str], nodes: Sequence[BaseNode]) -> None:
         # of each document the first base node: seen from behind, the last one
         first = {node.ref_doc_id: node.node_id for node in reversed(nodes) if DOCUMENT_HASH_KEY in node.metadata}
         heads = set(first.values())
         wires = {n.node_id: to_wire(n, head=n.node_id in heads, taken=self.taken_keys) for n in nodes}
-        # of documents that a kill left half written there may be rows although nobody knows of the documents
-        known = self._members_of([*document_ids, *({node.ref_doc_id or "" for node in nodes} - {*growing})])
+        known = self._members_of(document_ids)
         with self._changing():  # in this order, so that no half document counts as whole at any moment
             self._each(self._drop, [node_id for node_id, is_head in known.items() if is_head])
             self._each(self._put, [wire for node_id, wire in wires.items() if node_id not in heads])
@@ -141,43 +126,42 @@ class StoreAlone(NodeStore):
             self._each(self._put, [wire for node_id, wire in wires.items() if node_id in heads])
 
     def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
-        found = {row.id: node_of(row) for row in self._rows_of(node_ids) if row.is_ours}
+        found = {row.id: row.node for row in self._rows_of(node_ids) if row.is_ours}
         return {node_id: found[node_id] for node_id in node_ids if node_id in found}
 
     def search(self, question: VectorStoreQuery) -> list[FoundNode]:
         wanted, described = question.similarity_top_k, self.described()
-        if wanted <= 0 or described is None:
+        if described is None:
             return []
         conditions = conditions_of(question.filters, self.taken_keys | _OF_A_NODE)
         passing = self.passing(question.filters) if keys_of(question.filters) & _OF_A_NODE else None
-        limit = wanted + 1  # the row that says what made the index may be among them
-        while True:
-            limit = int(min(limit, self.most_found))
+
+        def find(limit: int) -> tuple[list[FoundNode], int]:
             if question.mode == VectorStoreQueryMode.DEFAULT:
                 measured, asked = self._nearest(question, limit, conditions), question.query_embedding or []
                 hits = [(row, cosine(described[1], value, asked)) for row, value in measured]
             else:
                 hits = self._ask(question, limit)
-            found = self._found(hits, question, passing)
-            if len(found) >= wanted or len(hits) < limit or limit >= self.most_found:
-                return found[:wanted]
-            limit *= _GROWTH
+            return self._found(hits, question, passing), len(hits)
+
+        # the row that says what made the index may be among them
+        return look_further(find, wanted, wanted + 1, self.most_found)
 
     def records(self, granularity: str | None = None) -> Iterator[NodeRecord]:
         rows = self._of_granularities([granularity] if granularity else get_args(Granularity))
-        return (NodeRecord.of(node_of(row)) for row in rows)
+        return (NodeRecord.of(row.node) for row in rows)
 
     def documents(self) -> dict[str, DocumentRecord]:
         bases = self._of_granularities(["passage", "section"])
         # a pipeline marks no heads
-        whole = (NodeRecord.of(node_of(row)) for row in bases if row.is_head or not row.metadata.get(WIRE_KEY))
+        whole = (NodeRecord.of(row.node) for row in bases if row.is_head or not row.metadata.get(WIRE_KEY))
         return {record.document_id: DocumentRecord(record.document_hash, record.file) for record in whole}
 
     def node_ids(self, document_ids: Sequence[str]) -> set[str]:
         return set(self._members_of(document_ids))
 
     def read_about(self) -> str | None:
-        return next((node_of(row).get_content() for row in self._rows_of([ABOUT_ID])), None)
+        return next((row.node.get_content() for row in self._rows_of([ABOUT_ID])), None)
 
     def write_about(self, about: str) -> None:
         if self.dimension is None:
@@ -205,33 +189,27 @@ class StoreAlone(NodeStore):
 
     def _rows_of(self, node_ids: Iterable[str]) -> Iterator[Row]:
         if self.described() is not None:
-            for page in self._paged(list(dict.fromkeys(node_ids))):
+            for page in iter_batch(dict.fromkeys(node_ids), self.rows_a_request):
                 yield from self._rows(page)
 
     def _members_of(self, document_ids: Iterable[str]) -> dict[str, bool]:
         """The ids of all rows of some documents that are ours, and whether each is its document's head."""
         if self.described() is None:
             return {}
-        pages = self._paged(list(dict.fromkeys(filter(None, document_ids))))
-        return {row.id: row.is_head for page in pages for row in self._members(page) if row.is_ours}
+        pages = iter_batch(dict.fromkeys(filter(None, document_ids)), self.rows_a_request)
+        return {row.id: row.is_head for page in pages for row in self._scan("ref_doc_id", page) if row.is_ours}
 
     def _each(self, send: Callable[[Sequence[T]], None], items: Sequence[T]) -> None:
-        for page in self._paged(items):
+        for page in iter_batch(items, self.rows_a_request):
             send(page)
-
-    def _paged(self, items: Sequence[T]) -> Iterator[Sequence[T]]:
-        """So many at a time as one request is about."""
-        return (items[i : i + self.rows_a_request] for i in range(0, len(items), self.rows_a_request))
 
     def _try(self, wire: BaseNode) -> None:
         """Do not go on with a store in which what is written cannot be found to be replaced or deleted."""
         by_id = {row.id for row in self._rows([wire.node_id])}
         by_document = {row.id for row in self._scan("ref_doc_id", [wire.ref_doc_id or "None"])}
         if not by_id & by_document:
-            raise ValueError(
-                f"{self.name} does not return nodes by {'document' if by_id else 'id'} that were written a moment ago; "
-                "give a docstore as well, in which the nodes are then kept"
-            )
+            by = "document" if by_id else "id"
+            raise ValueError(f"{self.name} does not return nodes by {by}: give a docstore as well, which keeps them")
 
     def _ask(self, question: VectorStoreQuery, limit: int) -> list[Measured]:
         """What the store's own search returns, with its scores; the filters are evaluated here."""
@@ -245,7 +223,7 @@ class StoreAlone(NodeStore):
             row = whole.get(hit.id, hit)
             if row.is_ours and row.says_enough and _passes(row, question, passing):
                 granularity = str(row.metadata[GRANULARITY_KEY])
-                found.setdefault(row.id, FoundNode(row.id, granularity, passage_id_of(row), score))
+                found.setdefault(row.id, FoundNode(row.id, granularity, row.passage_id, score))
         return list(found.values())
 
 
@@ -283,5 +261,5 @@ def _passes(row: Row, question: VectorStoreQuery, passing: Passing | None) -> bo
     if question.doc_ids and row.metadata.get("ref_doc_id") not in question.doc_ids:
         return False
     if passing is not None:
-        return (passage_id_of(row) or row.id) in passing.ids
-    return question.filters is None or matches(metadata_of(row), question.filters)
+        return (row.passage_id or row.id) in passing.ids
+    return question.filters is None or matches(row.node_metadata, question.filters)

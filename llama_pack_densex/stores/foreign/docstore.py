@@ -20,7 +20,7 @@ from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARI
 from llama_pack_densex.stores.foreign.alone import asking_for
 from llama_pack_densex.stores.foreign.wire import to_wire
 from llama_pack_densex.stores.manifest import sync, write_whole
-from llama_pack_densex.stores.node_store import DocumentRecord, FoundNode, NodeRecord, NodeStore
+from llama_pack_densex.stores.node_store import DocumentRecord, FoundNode, NodeRecord, NodeStore, look_further
 
 _DOCSTORE, _VECTORS = "docstore", "vectors"  # the parts of a state, each a file that has the state's name too
 _UNFINISHED = "unfinished.json"
@@ -71,10 +71,7 @@ class DocstoreNodes(NodeStore):
         read = {part: read_part(folder, part, version, reading) for part, (reading, _) in parts.items()}
         held, kept = self._vectors(), self._vectors(read)
         if self._folder is None and held and held != kept:
-            raise ValueError(
-                f"the vector store holds {len(held)} vectors, and not those {len(kept)} of the folder: leave "
-                "vector_store out, or pass an empty one"
-            )
+            raise ValueError("the folder has other vectors: leave vector_store out, or pass one that is empty")
         self._hold(read)
         self._folder, self._kept = folder, version
         there = self._notes()
@@ -105,12 +102,12 @@ class DocstoreNodes(NodeStore):
             if not file.name.endswith(self._kept) and file.stat().st_mtime <= latest:
                 file.unlink()
 
-    def replace(self, document_ids: Sequence[str], nodes: Sequence[BaseNode], growing: Collection[str] = ()) -> None:
+    def replace(self, document_ids: Collection[str], nodes: Sequence[BaseNode]) -> None:
         wires = self._wires(nodes)
         by_document: defaultdict[str, list[BaseNode]] = defaultdict(list)
         for node in nodes:
             by_document[node.ref_doc_id or ""].append(node)
-        before = self._node_ids([*document_ids, *(by_document.keys() - {*growing})])
+        before = self._node_ids(document_ids)
         affected = list(dict.fromkeys([*before, *by_document]))
         if not affected:
             return
@@ -143,14 +140,14 @@ class DocstoreNodes(NodeStore):
         wanted, passing = question.similarity_top_k, self.passing(question.filters)
         # what is dropped is made up for beforehand, since a second search takes as long as the first
         limit = wanted if passing is None else passing.fetched(wanted) if passing.ids else 0
-        while min(wanted, limit) > 0:
+
+        def find(limit: int) -> tuple[list[FoundNode], int]:
             nearest = self._nearest(question, limit)
             found = [_found(node, nearest[node_id]) for node_id, node in self.fetch(list(nearest)).items()]
             kept = [node for node in found if node.granularity and (passing is None or node.leads_to in passing.ids)]
-            if len(kept) >= wanted or len(nearest) < limit:
-                return kept[:wanted]
-            limit *= 4
-        return []
+            return kept, len(nearest)
+
+        return look_further(find, wanted if limit else 0, limit)
 
     def records(self, granularity: str | None = None) -> Iterator[NodeRecord]:
         for document_id in self._notes():
@@ -212,7 +209,7 @@ class DocstoreNodes(NodeStore):
         info = self.docstore.get_ref_doc_info(document_id)
         return list(info.node_ids) if info is not None else []
 
-    def _node_ids(self, document_ids: Sequence[str]) -> dict[str, list[str]]:
+    def _node_ids(self, document_ids: Collection[str]) -> dict[str, list[str]]:
         """The ids of the nodes of those documents that are there."""
         notes = self._notes()
         ids = {document_id: self._listed(document_id) for document_id in document_ids if document_id in notes}

@@ -10,7 +10,6 @@ from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, VectorStoreQuery
 from llama_index.core.vector_stores.utils import node_to_metadata_dict
 
-from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 from llama_pack_densex.stores.foreign.alone import Measured, StoreAlone
 from llama_pack_densex.stores.foreign.wire import CONTENT_KEY, HEAD_KEY, LEADS_TO, Condition, Row
 
@@ -59,14 +58,10 @@ class MilvusNodes(StoreAlone):
         self._upserting.add(list(wires))
 
     def _rows(self, node_ids: Sequence[str]) -> Iterable[Row]:
-        return self._query(f"id in {_quote(list(node_ids))}", self._whole)
-
-    def _members(self, document_ids: Sequence[str]) -> Iterable[Row]:
-        asked = f"{self._store.doc_id_field} in {_quote(list(document_ids))}"
-        return self._query(asked, ["id", GRANULARITY_KEY, HEAD_KEY])
+        return self._query(f"id in {_quote(list(node_ids))}")
 
     def _scan(self, key: str, values: Sequence[str]) -> Iterable[Row]:
-        return self._query(_condition([Condition(key, "in", values)]), self._whole)
+        return self._query(_condition([Condition(key, "in", values)]))
 
     def _nearest(self, question: VectorStoreQuery, limit: int, conditions: Sequence[Condition]) -> Iterable[Measured]:
         (hits,) = self._client.search(
@@ -81,8 +76,8 @@ class MilvusNodes(StoreAlone):
         )
         return ((Row(hit["id"], hit["entity"]), hit["distance"]) for hit in hits)
 
-    def _query(self, condition: str, fields: list[str]) -> Iterable[Row]:
-        asked: dict[str, Any] = {"filter": condition, "output_fields": fields, "consistency_level": _STRONG}
+    def _query(self, condition: str) -> Iterable[Row]:
+        asked: dict[str, Any] = {"filter": condition, "output_fields": self._whole, "consistency_level": _STRONG}
         first = self._client.query(self._collection, limit=self.rows_a_request + 1, **asked)
         if len(first) <= self.rows_a_request:
             yield from map(self._row, first)

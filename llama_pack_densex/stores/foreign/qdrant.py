@@ -74,11 +74,10 @@ def _filter(conditions: Sequence[Condition]) -> Any:
 
     def one(condition: Condition) -> Any:
         key, value = condition.key, condition.value
-        if condition.sign == ">=":
-            return models.FieldCondition(key=key, range=models.Range(gte=value))
-        if condition.sign == "<=":
-            return models.FieldCondition(key=key, range=models.Range(lte=value))
-        return models.FieldCondition(key=key, match=models.MatchAny(any=list(value)))
+        if condition.sign == "in":
+            return models.FieldCondition(key=key, match=models.MatchAny(any=list(value)))
+        limits = models.Range(gte=value) if condition.sign == ">=" else models.Range(lte=value)
+        return models.FieldCondition(key=key, range=limits)
 
     return models.Filter(must=[one(condition) for condition in conditions])
 

@@ -86,6 +86,23 @@ class Row:
         """Whether it can be told what the node leads to; of rows that others wrote only where they are whole."""
         return bool(self.metadata.get(WIRE_KEY) or self.metadata.get(CONTENT_KEY))
 
+    @property
+    def node(self) -> BaseNode:
+        """The whole node of a whole row."""
+        return from_wire(metadata_dict_to_node(dict(self.metadata), text=self.text))
+
+    @property
+    def node_metadata(self) -> dict[str, Any]:
+        """The metadata of the node of a whole row, of which the text may be missing."""
+        return _metadata(json.loads(self.metadata[CONTENT_KEY]).get("metadata", {}), _more(self.metadata))
+
+    @property
+    def passage_id(self) -> str:
+        """The id of the passage that the node leads to; empty where the node is none that leads to another."""
+        if self.metadata.get(WIRE_KEY):
+            return str(_more(self.metadata).get("passage", ""))
+        return str(json.loads(self.metadata[CONTENT_KEY]).get("index_id") or "")
+
 
 def to_wire(node: BaseNode, *, head: bool = False, taken: frozenset[str] = frozenset()) -> BaseNode:
     """The node in a form that every store keeps; of the same class, and with its text, so that others can read it.
@@ -99,10 +116,7 @@ def to_wire(node: BaseNode, *, head: bool = False, taken: frozenset[str] = froze
         ValueError: An id holds a NUL or half a surrogate pair, or the metadata is not JSON.
     """
     if any(map(_REFUSED.search, (node.node_id, node.ref_doc_id or "", getattr(node, "index_id", "")))):
-        raise ValueError(
-            f"an id of document {node.ref_doc_id!r}, or of one of its nodes, holds a NUL or half a surrogate pair, "
-            "which vector stores cannot keep; give the document another id"
-        )
+        raise ValueError(f"an id in document {node.ref_doc_id!r} holds a NUL or half a surrogate pair: give it another")
     plain = {k: v for k, v in node.metadata.items() if k not in taken and _is_plain(k, v)}
     more: dict[str, Any] = {}
     if len(plain) < len(node.metadata):
@@ -134,27 +148,10 @@ def from_wire(node: BaseNode) -> BaseNode:
     return node.model_copy(update=changes)
 
 
-def node_of(row: Row) -> BaseNode:
-    """The whole node of a whole row."""
-    return from_wire(metadata_dict_to_node(dict(row.metadata), text=row.text))
-
-
 def row_of(wire: BaseNode) -> Row:
     """The whole row of a node that an integration made of a row."""
     text = wire.text if isinstance(wire, TextNode) else wire.get_content()
     return Row(wire.node_id, node_to_metadata_dict(wire, remove_text=True), text)
-
-
-def metadata_of(row: Row) -> dict[str, Any]:
-    """The metadata of the node of a whole row; its text may be missing."""
-    return _metadata(json.loads(row.metadata[CONTENT_KEY]).get("metadata", {}), _more(row.metadata))
-
-
-def passage_id_of(row: Row) -> str:
-    """The id of the passage that a row's node leads to; empty where the node is none that leads to another."""
-    if row.metadata.get(WIRE_KEY):
-        return str(_more(row.metadata).get("passage", ""))
-    return str(json.loads(row.metadata[CONTENT_KEY]).get("index_id") or "")
 
 
 def conditions_of(filters: MetadataFilters | None, taken: frozenset[str] = frozenset()) -> list[Condition]:

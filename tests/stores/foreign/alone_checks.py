@@ -253,7 +253,7 @@ class AloneChecks:
             assert store.documents()["docs/tea.md"] == old
             assert list(store.fetch([node.node_id for node in before]).values()) == list(map(without_embedding, before))
             assert store.node_ids(["docs/tea.md"]) == {node.node_id for node in before}
-        store.replace([], new)
+        store.replace(["docs/tea.md"], new)
         assert store.node_ids(["docs/tea.md"]) == {node.node_id for node in new}
         assert len(store.documents()) == 2
 

@@ -21,9 +21,6 @@ from llama_pack_densex.stores.foreign.wire import (
     Row,
     conditions_of,
     from_wire,
-    metadata_of,
-    node_of,
-    passage_id_of,
     to_wire,
 )
 from tests.stores.foreign.made_nodes import ANY_JSON
@@ -75,12 +72,12 @@ def kept(wire: Any) -> Row:
 def test_any_node_comes_back_as_it_was(node: TextNode, head: bool) -> None:
     before = node.model_copy(deep=True)
     row = kept(to_wire(node, head=head))
-    read = node_of(row)
+    read = row.node
     assert read == node == before
     assert type(read) is type(node)
     assert list(read.metadata) == list(node.metadata)
-    assert metadata_of(row) == node.metadata
-    assert passage_id_of(row) == (node.index_id if isinstance(node, IndexNode) else "")
+    assert row.node_metadata == node.metadata
+    assert row.passage_id == (node.index_id if isinstance(node, IndexNode) else "")
 
 
 def test_plain_values_stay_what_they_are() -> None:
