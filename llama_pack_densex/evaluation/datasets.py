@@ -5,22 +5,15 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, count, groupby
+from itertools import accumulate, chain, count, groupby
 from pathlib import Path
 from typing import Any
 
 from llama_index.core.schema import Document, MediaResource
 
-from llama_pack_densex.evaluation.records import (
-    DatasetError,
-    Record,
-    ending,
-    object_record,
-    read_records,
-    read_rows,
-)
+from llama_pack_densex.evaluation.records import DatasetError, Record, object_record, read_records
 from llama_pack_densex.evaluation.runs import Qrels, read_qrels
 from llama_pack_densex.node_parsers.nodes import split as cut
 from llama_pack_densex.node_parsers.parsers import default_base_parser
@@ -36,7 +29,7 @@ Span = tuple[int, int]
 _GAP = "\n\n"
 _LOOKED_AT = 50  # questions, to tell the language
 _MEASURED_APART = WITHOUT_SPACES | {"ko"}  # in them an answer may stand within a word
-_JQARA_FIELDS = ("q_id", "question", "passage_row_id", "text", "label")
+_JQARA_FIELDS = {"q_id", "question", "passage_row_id", "text", "label"}
 
 
 @dataclass(frozen=True)
@@ -89,11 +82,9 @@ class EvaluationSet:
         """
         names = chain([name], (f"{name} ({number})" for number in count(2)))
         document_id = next(each for each in names if each not in self.passages)
-        spans: list[Span] = []
-        for text in texts:
-            start = spans[-1][1] + len(gap) if spans else 0
-            spans.append((start, start + len(text)))
-        self.documents.append(_document(document_id, gap.join(texts), title))
+        ends = accumulate((len(text) + len(gap) for text in texts), initial=0)
+        spans = [(start, start + len(text)) for start, text in zip(ends, texts, strict=False)]
+        self.documents.append(_document(document_id, title, gap.join(texts)))
         self.passages[document_id] = spans
         return [(document_id, span) for span in spans]
 
@@ -179,12 +170,10 @@ def read_questions(
         DatasetError: They cannot be read, or there are none.
     """
     if isinstance(questions, (str, Path)):
-        path = Path(questions)
-        found = _read(path, None, "test", language or "", alone=True)
+        found, name = _read(Path(questions), None, "test", language or "", alone=True), Path(questions)
     else:
-        path = Path("questions")
-        found = EvaluationSet(questions=_given(questions))
-    found = _checked(found, path, None, language)
+        found, name = EvaluationSet(questions=_given(questions)), Path("questions")
+    found = _checked(found, name, None, language)
     kept = [replace(one, document_id="", span=None, candidates=()) for one in found.questions[:max_questions]]
     return EvaluationSet(found.name, found.language, questions=kept)
 
@@ -197,7 +186,7 @@ def languages_of(path: str | Path) -> list[str]:
         OSError: The file cannot be read.
     """
     path = Path(path)
-    return [] if path.is_dir() else sorted({*_languages(list(_read_questions(path)))} - {""})
+    return [] if path.is_dir() else sorted({*_languages(list(read_records(path)))} - {""})
 
 
 def to_dataset(
@@ -217,13 +206,13 @@ def to_dataset(
         if not documents.questions:
             raise ValueError("there are no questions to compare with")
         return _with_passages(replace(documents, language=language or documents.language))
-    if questions is None or isinstance(questions, (str, Path)):
+    if isinstance(questions, (str, Path)) or (questions is None and isinstance(documents, (str, Path))):
         if not isinstance(documents, (str, Path)):
             raise ValueError("pass the questions about these documents: Question objects or mappings")
         files = (documents,) if questions is None else (questions, documents)
         dataset = read_dataset(*files, language=language)
     else:
-        asked = _given(questions)
+        asked = _given(questions or ())
         named = [question.document_id for question in asked]
         texts = _documents_in(Path(documents), named) if isinstance(documents, (str, Path)) else list(documents)
         own = EvaluationSet(documents=texts, questions=asked)
@@ -296,36 +285,29 @@ def _read(
 ) -> EvaluationSet:
     """Read what is there; where questions alone are wanted, those of the user's own are not asked for documents."""
     if not path.is_dir():
-        records = _read_questions(path)
+        records = read_records(path)
     elif _file(path, "corpus.jsonl").exists() and _file(path, "queries.jsonl").exists():
         return _read_beir(path, split)
-    elif files := sorted(path.glob("*.parquet")):
-        records = chain.from_iterable(map(read_records, files))
     else:
-        raise DatasetError(
-            f"{path}: expected BEIR's corpus.jsonl and queries.jsonl in it, or Parquet files with JQaRA's rows"
-        )
+        records = chain.from_iterable(map(read_records, sorted(path.glob("*.parquet"))))
     first = next(records, None)
     if first is None:
-        raise DatasetError(f"{path}: expected questions, and it is empty")
+        in_folder = "BEIR's corpus.jsonl and queries.jsonl in it, or JQaRA's Parquet files"
+        raise DatasetError(f"{path}: expected {in_folder if path.is_dir() else 'questions, and it is empty'}")
     fields, records = first.fields.keys(), chain([first], records)
     if "data" in fields:
         return _read_squad(first)
-    if fields >= set(_JQARA_FIELDS):
+    if fields >= _JQARA_FIELDS:
         return _read_jqara(records)
     if fields >= {"text", "questions"}:
         return _read_passages(records)
     if fields.isdisjoint(("question", "query")):
-        raise first.error(
-            f"expected 'question'; 'data', as in SQuAD's format; 'text' with 'questions' (a list); or JQaRA's "
-            f"{', '.join(_JQARA_FIELDS)}"
-        )
+        expected = "'question'; 'data', as in SQuAD's format; 'text' with 'questions' (a list); or JQaRA's fields"
+        raise first.error(f"expected {expected}")
     asked = list(records)
     said, language = sorted({_said(record) for record in asked} - {""}), _code(language)
     if len(said) > 1 and not language:
-        raise DatasetError(
-            f"{path}: its questions are in {' and '.join(said)}: say which are meant (language=, --language)"
-        )
+        raise DatasetError(f"{path}: its questions are in {' and '.join(said)}: say which (language=, --language)")
     language = language or "".join(said)
     numbered = list(enumerate(asked, 1))  # in the file, whatever is left out of it
     meant = [each for each, one in zip(numbered, _languages(asked), strict=True) if one in ("", language)]
@@ -352,7 +334,7 @@ def _read(
 def _languages(asked: Sequence[Record]) -> list[str]:
     """What each of a file's questions says that it is in; where none does and scripts are measured otherwise, that."""
     said = [_said(record) for record in asked]
-    if any(said) or any(record.fields.keys() >= set(_JQARA_FIELDS) for record in asked[:1]):
+    if any(said) or any(record.fields.keys() >= _JQARA_FIELDS for record in asked[:1]):
         return said
     texts = [record.text("question", "query", default="") for record in asked]
     around = "\n".join(texts[:_LOOKED_AT])
@@ -421,15 +403,11 @@ def _read_beir(folder: Path, split: str) -> EvaluationSet:
     """A BEIR folder: a document is a passage; the questions are those that the split has labels for."""
     labels_of = {file.stem: file for file in sorted((folder / "qrels").glob("*.tsv"))}
     if split not in labels_of:
-        raise DatasetError(
-            f"{folder / 'qrels' / split}.tsv: expected the labels of the split {split!r} here; the splits that are "
-            f"there: {', '.join(labels_of) or 'none'}"
-        )
+        there = f"the splits that are there: {', '.join(labels_of) or 'none'}"
+        raise DatasetError(f"{folder / 'qrels'}: expected the labels of the split {split!r} here; {there}")
     found = EvaluationSet(relevance=read_qrels(labels_of[split]))
     for record in read_records(_file(folder, "corpus.jsonl")):
-        found.documents.append(
-            _document(record.text("_id", "id"), record.text("text"), record.text("title", default=""))
-        )
+        found.documents.append(_document(*_passage(record)))
     labelled = {document for labels in found.relevance.values() for document in labels}
     if lost := sorted(labelled - {document.id_ for document in found.documents}):
         raise DatasetError(f"{folder}: there are labels for the document {lost[0]}, which corpus.jsonl lacks")
@@ -453,7 +431,7 @@ def _read_jqara(records: Iterable[Record]) -> EvaluationSet:
     for record in records:
         passage = record.text("passage_row_id")
         if passage not in documents:
-            documents[passage] = _document(passage, record.text("text"), record.text("title", default=""))
+            documents[passage] = _document(passage, record.text("title", default=""), record.text("text"))
         rows.setdefault(record.text("q_id"), {})[passage] = record
         if record.fields.get("label") not in (0, 1):
             raise record.error(f"label is {record.fields.get('label')!r}, and 0 or 1 is expected")
@@ -479,7 +457,7 @@ def _read_dpr(numbered: Iterable[tuple[int, Record]], corpus: Path) -> Evaluatio
     """
     found = EvaluationSet()
     places: dict[str, tuple[str, Span]] = {}
-    passages = map(_passage_of_corpus, read_records(corpus))
+    passages = map(_passage, read_records(corpus))
     for name, article in groupby(passages, key=lambda passage: passage[1] or passage[0]):
         ids, titles, texts = zip(*article, strict=True)
         places |= zip(ids, found.add_article(name, titles[0], texts, " "), strict=True)
@@ -495,28 +473,13 @@ def _read_dpr(numbered: Iterable[tuple[int, Record]], corpus: Path) -> Evaluatio
     return found
 
 
-def _passage_of_corpus(record: Record) -> tuple[str, str, str]:
+def _passage(record: Record) -> tuple[str, str, str]:
     """The id, title and text of a corpus's passage."""
     text, spans = record.text("text", "contents"), record.fields.get("metadata")
     if not isinstance(spans, dict) or "content_span" not in spans:
         return record.text("id", "_id", "passage_id"), record.text("title", default=""), text
     title, content = (text[slice(*spans.get(name, (0, 0)))] for name in ("title_span", "content_span"))
     return record.text("id"), title, content
-
-
-def _read_questions(path: Path) -> Iterator[Record]:
-    """Records; of a CSV or TSV file without a header, as DPR's *.qa.csv, questions with a list as Python writes it."""
-    rows = read_rows(path) if ending(path) in (".csv", ".tsv") else []
-    if not rows or "question" in rows[0][1]:
-        yield from read_records(path)
-        return
-    for where, row in rows:
-        if len(row) != 2 or not row[1].lstrip().startswith("["):
-            raise DatasetError(
-                f"{where}: expected a question and a list of answers such as ['14 December 1972'], or in "
-                "the first line a header with 'question'"
-            )
-        yield Record({"question": row[0], "answers": row[1]}, where)
 
 
 def _documents_named(path: Path, asked: Sequence[Record]) -> list[Document]:
@@ -526,16 +489,12 @@ def _documents_named(path: Path, asked: Sequence[Record]) -> list[Document]:
         name = _named(record).partition("#page=")[0]
         if name and name not in documents:
             if not (path.parent / name).is_file():
-                raise record.error(
-                    f"there is no document {name!r} in {path.parent}: say where the documents are (documents=, "
-                    "--documents)"
-                )
+                missing = f"there is no document {name!r} in {path.parent}"
+                raise record.error(f"{missing}: say where the documents are (documents=, --documents)")
             documents[name] = read_file(path.parent / name, name)
     if not documents:
-        raise DatasetError(
-            f"{path}: these are questions alone: pass `documents`, a folder of documents or a corpus such as "
-            "psgs_w100.tsv; or let the questions name their files ('document')"
-        )
+        what = "`documents`, their folder or a corpus; or let the questions name their files ('document')"
+        raise DatasetError(f"{path}: these are questions alone: pass {what}")
     return [document for name in sorted(documents) for document in documents[name]]
 
 
@@ -578,7 +537,7 @@ def _documents_in(folder: Path, named: Iterable[str], leave_out: Sequence[Path] 
     return documents
 
 
-def _document(document_id: str, text: str, title: str) -> Document:
+def _document(document_id: str, title: str, text: str) -> Document:
     return Document(id_=document_id, text=text, metadata={"title": title} if title else {})
 
 

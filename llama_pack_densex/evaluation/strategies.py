@@ -12,7 +12,7 @@ import bm25s
 import numpy as np
 from llama_index.core import StorageContext, VectorStoreIndex
 from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.bridge.pydantic import Field, PrivateAttr
+from llama_index.core.bridge.pydantic import Field, SerializeAsAny
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.constants import DEFAULT_SIMILARITY_TOP_K
 from llama_index.core.extractors import DocumentContextExtractor
@@ -33,7 +33,6 @@ from llama_index.core.schema import (
     Document,
     IndexNode,
     MetadataMode,
-    NodeRelationship,
     NodeWithScore,
     QueryBundle,
     TextNode,
@@ -101,6 +100,10 @@ def resolve_strategies(strategies: Sequence[str | Strategy] | None) -> list[Stra
     return list(chosen.values())
 
 
+Cut = Callable[[Corpus], Sequence[BaseNode]]
+"""Makes the nodes that a strategy searches."""
+
+
 def _large_chunks(corpus: Corpus) -> list[BaseNode]:
     return SentenceSplitter().get_nodes_from_documents(corpus.documents)
 
@@ -137,7 +140,7 @@ def _index(nodes: Sequence[BaseNode], corpus: Corpus) -> VectorStoreIndex:
     )
 
 
-def _search(corpus: Corpus, nodes: Callable[[Corpus], Sequence[BaseNode]], fetched: int = 1) -> BaseRetriever:
+def _search(corpus: Corpus, nodes: Cut, fetched: int = 1) -> BaseRetriever:
     """A vector index over nodes, of which several may be fetched for each result that rankings look at."""
     return _index(nodes(corpus), corpus).as_retriever(similarity_top_k=fetched * corpus.depth)
 
@@ -173,7 +176,7 @@ def _bm25(corpus: Corpus) -> Built:
     return Built(_bm25_retriever(nodes, corpus.depth), units=texts)
 
 
-def _hybrid(corpus: Corpus, nodes: Callable[[Corpus], list[BaseNode]]) -> BaseRetriever:
+def _hybrid(corpus: Corpus, nodes: Cut) -> BaseRetriever:
     """A vector index and BM25 over the same nodes, fused by reciprocal rank (core's QueryFusionRetriever)."""
     found = nodes(corpus)
     return QueryFusionRetriever(
@@ -187,18 +190,19 @@ def _hybrid(corpus: Corpus, nodes: Callable[[Corpus], list[BaseNode]]) -> BaseRe
     )
 
 
-def _contextual(corpus: Corpus, nodes: Callable[[Corpus], list[BaseNode]]) -> BaseRetriever:
+def _contextual(corpus: Corpus, nodes: Cut) -> BaseRetriever:
     """Contextual retrieval: each chunk with a header that says where in the document it stands."""
-    chunks = nodes(corpus)
-    known = {document.id_: (document, Outline(document.text)) for document in corpus.documents}
-    locator = Locator(corpus.dataset)
+    chunks, locator = nodes(corpus), Locator(corpus.dataset)
+    articles = {document.id_: document for document in corpus.documents}
+    outlines = {key: Outline(article.text) for key, article in articles.items()}
     places = [cast("Place", locator.place(chunk)) for chunk in chunks]  # all are of these articles
-    articles = [known[place.document_id][0] for place in places]
-    written = len(chunks) * [""] if corpus.header_llm is None else _headers(chunks, articles, corpus.header_llm)
+    written = [""] * len(chunks)
+    if corpus.header_llm is not None:
+        written = _headers(chunks, [articles[place.document_id] for place in places], corpus.header_llm)
     for chunk, place, header in zip(chunks, places, written, strict=True):
-        article, outline = known[place.document_id]
-        section = "" if place.span is None else outline.section_at(*place.span)
-        chunk.metadata[_HEADER_KEY] = header or ", ".join(part for part in (title_of(article), section) if part)
+        section = "" if place.span is None else outlines[place.document_id].section_at(*place.span)
+        known = (title_of(articles[place.document_id]), section)
+        chunk.metadata[_HEADER_KEY] = header or ", ".join(filter(None, known))
     return _hybrid(corpus, lambda _: chunks)
 
 
@@ -308,7 +312,6 @@ def _paper_units(corpus: Corpus, cut: Callable[[str], Sequence[Span]], by_propos
             metadata={**document.metadata, DOCUMENT_ID_KEY: document.id_},
             excluded_embed_metadata_keys=[*document.excluded_embed_metadata_keys, DOCUMENT_ID_KEY],
             excluded_llm_metadata_keys=[*document.excluded_llm_metadata_keys, DOCUMENT_ID_KEY],
-            relationships={NodeRelationship.SOURCE: document.as_related_node_info()},
         )
         for (document, (start, end)), texts in zip(found, units, strict=True)
         for text in texts
@@ -337,40 +340,37 @@ def _ours(name: str) -> Strategy:
             raise StrategyUnavailable(
                 "propositions are sentences in this comparison: it is the one without 'sentences'"
             )
+        made_by: Propositionizer
         if sentences:
-            made_by: Propositionizer = SentencePropositionizer()
+            made_by = SentencePropositionizer()
         else:
             made_by = corpus.chunk_propositionizer if articles else corpus.propositionizer
-        models: dict[str, Any] = {"query_llm": NONE, "embed_model": embed_model or NONE}
-
-        def index(made_by: Propositionizer) -> tuple[DenseXRetrievalPack, list[str]]:
-            whole = WholeDocumentNodeParser()  # each document is a passage
-            cut: dict[str, Any] = {"text_splitter": whole, "propositionizer": made_by}
-            if topics:
-                cut["text_splitter"] = TopicNodeParser(embed_model=corpus.embed_model)
-            elif articles:
-                cut["text_splitter"] = None
-            elif auto_merging:
-                parser = HierarchicalPropositionNodeParser(
-                    levels=[whole], propositionizer=made_by, granularity=("proposition", "sentence")
-                )
-                cut = {"node_parser": parser, "mode": "auto_merging"}
-            cut["tokenizer"] = Words.by("bigrams", propositions=not passage_words)
-            pack = DenseXRetrievalPack(corpus.documents if articles else corpus.passages, **cut, **models)
-            return pack, [
-                node.get_content() for node in pack.nodes() if node.metadata[GRANULARITY_KEY] in DEFAULT_GRANULARITY
-            ]
-
-        key = (_ours, name.replace("-dense", "").replace("-without-questions", ""))
-        pack, units = corpus.once(key, partial(index, made_by))
         if without_questions:
-            if not pack.counts().questions:
-                raise StrategyUnavailable("the propositions come without questions: it is the same as 'densex'")
-            pack, units = index(_WithoutQuestions(made_by))
+            made_by = _WithoutQuestions(made_by=made_by)
+        models: dict[str, Any] = {"query_llm": NONE, "embed_model": embed_model or NONE}
+        whole = WholeDocumentNodeParser()  # each document is a passage
+        parsing: dict[str, Any] = {"text_splitter": whole, "propositionizer": made_by}
+        if articles:
+            parsing["text_splitter"] = TopicNodeParser(embed_model=corpus.embed_model) if topics else None
+        elif auto_merging:
+            units: Any = ("proposition", "sentence")
+            parser = HierarchicalPropositionNodeParser(levels=[whole], propositionizer=made_by, granularity=units)
+            parsing = {"node_parser": parser, "mode": "auto_merging"}
+
+        parsing["tokenizer"] = Words.by("bigrams", propositions=not passage_words)
+
+        def index() -> tuple[DenseXRetrievalPack, list[str]]:
+            pack = DenseXRetrievalPack(corpus.documents if articles else corpus.passages, **parsing, **models)
+            nodes = (node for node in pack.nodes() if node.metadata[GRANULARITY_KEY] in DEFAULT_GRANULARITY)
+            return pack, [node.get_content() for node in nodes]
+
+        pack, texts = corpus.once((_ours, name.replace("-dense", "")), index)
+        if isinstance(made_by, _WithoutQuestions) and not made_by.had_any:
+            raise StrategyUnavailable("the propositions come without questions: it is the same as 'densex'")
         if dense and pack.vector_index is not None:
             store = pack.vector_index.vector_store
             pack = DenseXRetrievalPack.from_vector_store(store, propositionizer=made_by, hybrid=False, **models)
-        return Built(pack.as_retriever(corpus.depth), pack.as_retriever(PackOptions().similarity_top_k), units)
+        return Built(pack.as_retriever(corpus.depth), pack.as_retriever(PackOptions().similarity_top_k), texts)
 
     base = "whole articles in passages of up to 256 tokens" if articles else "the dataset's passages"
     base += ", cut where the topic changes" if topics else ""
@@ -390,17 +390,16 @@ def _ours(name: str) -> Strategy:
 class _WithoutQuestions(Propositionizer):
     """Leaves out the questions of another propositionizer."""
 
-    _made_by: Propositionizer = PrivateAttr()
-
-    def __init__(self, made_by: Propositionizer) -> None:
-        super().__init__()
-        self._made_by = made_by
+    made_by: SerializeAsAny[Propositionizer] = Field(description="The other propositionizer.")
+    had_any: bool = Field(default=False, description="Whether there were any questions.")
 
     async def apropositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
-        return [replace(one, questions=()) for one in await self._made_by.apropositionize(passages)]
+        sets = await self.made_by.apropositionize(passages)
+        self.had_any = self.had_any or any(one.questions for one in sets)
+        return [replace(one, questions=()) for one in sets]
 
     def fingerprint_data(self) -> dict[str, Any]:
-        return {"made_by": self._made_by.fingerprint}
+        return {"made_by": self.made_by.fingerprint}
 
 
 class _Ranker(BaseRetriever):
