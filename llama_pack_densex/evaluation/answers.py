@@ -58,7 +58,7 @@ class Answer:
     sentences: Sequence[Mapping[str, Any]] = ()
 
 
-Verdict = dict[str, float | str]
+Verdict = Mapping[str, float | AskingFailed]
 """Metric to a value, or to why there is none."""
 
 
@@ -77,8 +77,8 @@ class Judged:
     def add(self, question: str, verdict: Verdict) -> None:
         """Add what was found out about a question."""
         for metric, value in verdict.items():
-            if isinstance(value, str):
-                self.failed.setdefault(metric, Counter())[value] += 1
+            if isinstance(value, AskingFailed):
+                self.failed.setdefault(metric, Counter())[str(value)] += 1
             else:
                 self.scores.setdefault(metric, {})[question] = value
 
@@ -97,8 +97,7 @@ Wanted = tuple[Question, Answer, list[str]]
 """What is to be judged: a question, its answer, and the metrics of the triad."""
 
 Verdicts = Callable[[Sequence[Wanted], Step, str], Sequence[Verdict]]
-"""A judge: gets what is to be judged, what to call while it judges, and what answered. Raises an LLMError where no more
-verdicts can be had."""
+"""A judge: gets what is to be judged, what to call while it judges, and what answered."""
 
 Asked = Callable[[Question], RESPONSE_TYPE]
 """Answers a question."""
@@ -115,7 +114,7 @@ def reading(read: Mapping[str, list[NodeWithScore]], llm: KeptLLM) -> Asked:
     return lambda question: synthesizer.synthesize(question.text, read[question.id])
 
 
-def answer_questions(asked: Asked, questions: Sequence[Question], step: Step) -> dict[str, Answer | str]:
+def answer_questions(asked: Asked, questions: Sequence[Question], step: Step) -> dict[str, Answer | AskingFailed]:
     """Have questions answered.
 
     Args:
@@ -127,21 +126,16 @@ def answer_questions(asked: Asked, questions: Sequence[Question], step: Step) ->
         Question id to the answer, or to why there is none. Where an LLM stops, there is none to any.
     """
 
-    def ask(question: Question) -> Answer | str:
+    def ask(question: Question) -> Answer:
         try:
             return _answer(asked(question))
-        except LLMError:
+        except (AskingFailed, LLMError):
             raise
-        except AskingFailed as failed:
-            return str(failed)
         except Exception as error:  # whatever a user's engine raises costs one answer, and is told
-            return type(error).__name__
+            raise AskingFailed(type(error).__name__) from error
 
-    ids = [question.id for question in questions]
-    try:
-        return dict(zip(ids, at_once(ask, questions, step), strict=True))
-    except LLMError as error:
-        return dict.fromkeys(ids, f"the LLM stopped: {error}")
+    given = at_once(ask, questions, step)
+    return {question.id: answer for question, answer in zip(questions, given, strict=True)}
 
 
 def _answer(response: Any) -> Answer:
@@ -156,7 +150,7 @@ def _answer(response: Any) -> Answer:
 
 
 def score_answers(
-    judged: Judged, questions: Sequence[Question], answers: Mapping[str, Answer | str], language: str
+    judged: Judged, questions: Sequence[Question], answers: Mapping[str, Answer | AskingFailed], language: str
 ) -> None:
     """What can be said of answers without a judge.
 
@@ -172,10 +166,10 @@ def score_answers(
     """
     for question in questions:
         answer = answers[question.id]
-        if isinstance(answer, str):
+        if isinstance(answer, AskingFailed):
             judged.add(question.id, {"str_em" if question.answers else "answered": answer})
             continue
-        found: Verdict = {}
+        found: dict[str, float] = {}
         if question.answers:
             found["str_em"] = float(contains_answer(answer.text, question.answers, language))
         if answer.outcome:
@@ -190,7 +184,7 @@ def judge_answers(
     judged: Judged,
     judge: Verdicts,
     questions: Sequence[Question],
-    answers: Mapping[str, Answer | str],
+    answers: Mapping[str, Answer | AskingFailed],
     step: Step,
     name: str,
 ) -> None:
@@ -209,22 +203,18 @@ def judge_answers(
     wanted: list[Wanted] = []
     for question in questions:
         answer = answers[question.id]
-        if isinstance(answer, str):
-            judged.add(question.id, dict.fromkeys(TRIAD, f"no answer ({answer})"))
+        if isinstance(answer, AskingFailed):
+            judged.add(question.id, dict.fromkeys(TRIAD, AskingFailed(f"no answer ({answer})")))
             continue
         metrics = ["context_relevance"] if answer.contexts else []
         if answer.outcome in ("", "answered") and answer.text:  # a "not found" is neither grounded nor relevant
             metrics += TRIAD[1:] if answer.contexts else TRIAD[2:]
         wanted.append((replace(question, text=sendable(question.text)), answer, metrics))
-    try:
-        verdicts = judge(wanted, step, name)
-    except LLMError as error:
-        verdicts = [dict.fromkeys(metrics, f"the LLM stopped: {error}") for _, _, metrics in wanted]
-    for (question, _, _), verdict in zip(wanted, verdicts, strict=True):
+    for (question, _, _), verdict in zip(wanted, judge(wanted, step, name), strict=True):
         judged.add(question.id, verdict)
 
 
-def verdicts_of(llm: KeptLLM, wanted: Sequence[Wanted], step: Step, name: str) -> list[Verdict]:
+def verdicts_of(llm: KeptLLM, wanted: Sequence[Wanted], step: Step, name: str) -> Sequence[Verdict]:
     """Have LlamaIndex's evaluators judge (see `Verdicts`)."""
     evaluators: dict[str, evaluation.BaseEvaluator] = {
         "context_relevance": evaluation.ContextRelevancyEvaluator(
@@ -234,26 +224,24 @@ def verdicts_of(llm: KeptLLM, wanted: Sequence[Wanted], step: Step, name: str) -
         "answer_relevance": evaluation.AnswerRelevancyEvaluator(llm, parser_function=partial(_read_verdict, most=2.0)),
     }
 
-    def judge_metric(metric: str, question: Question, answer: Answer) -> float | str:
+    def judge(one: tuple[str, Question, Answer]) -> float:
+        metric, question, answer = one
         texts = {"query": question.text, "response": answer.text}
-        try:
-            result = asyncio.run(evaluators[metric].aevaluate(**texts, contexts=answer.contexts))
-        except AskingFailed as failed:
-            return str(failed)
+        result = asyncio.run(evaluators[metric].aevaluate(**texts, contexts=answer.contexts))
         score = _read_yes_or_no(result.feedback or "") if metric == "groundedness" else result.score
-        return "the verdict cannot be read" if score is None else score
+        if score is None:
+            raise AskingFailed("the verdict cannot be read")
+        return score
 
-    def judge(one: Wanted) -> Verdict:
-        question, answer, metrics = one
-        return {metric: judge_metric(metric, question, answer) for metric in metrics}
-
+    asked = [(metric, question, answer) for question, answer, metrics in wanted for metric in metrics]
     # core writes defaults into its Settings where the evaluators read them; the models are not among them
     unset = [each for each, value in vars(Settings).items() if value is None and each not in ("_llm", "_embed_model")]
     try:
-        return at_once(judge, wanted, step)
+        scores = iter(at_once(judge, asked, step))
     finally:
         for each in unset:
             setattr(Settings, each, None)
+    return [{metric: next(scores) for metric in metrics} for _, _, metrics in wanted]
 
 
 def _read_verdict(reply: str, most: float) -> tuple[float | None, str | None]:

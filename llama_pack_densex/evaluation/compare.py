@@ -25,14 +25,13 @@ from llama_pack_densex.evaluation import answers, judging, report
 from llama_pack_densex.evaluation.answers import Answer, Asked, Judged, Verdicts
 from llama_pack_densex.evaluation.datasets import EvaluationSet, Question, read_questions, to_dataset
 from llama_pack_densex.evaluation.judging import LENGTHS, Finding, Judge, within_passages
-from llama_pack_densex.evaluation.models import CachedEmbedding, KeptLLM
+from llama_pack_densex.evaluation.models import CachedEmbedding, KeptLLM, at_once
 from llama_pack_densex.evaluation.report import COMPARED, Report
 from llama_pack_densex.evaluation.runs import Scores
 from llama_pack_densex.evaluation.significance import Comparison, bootstrap_interval, randomisation_test
 from llama_pack_densex.evaluation.strategies import resolve_strategies
 from llama_pack_densex.evaluation.strategy import Built, Corpus, Spent, Strategy, StrategyUnavailable
 from llama_pack_densex.ingestion.report import describe
-from llama_pack_densex.llm.errors import Failure, LLMError
 from llama_pack_densex.models import NONE, embed_model_identity, resolve_embed_model
 from llama_pack_densex.node_parsers.nodes import title_of
 from llama_pack_densex.pack import DenseXRetrievalPack
@@ -356,14 +355,9 @@ class _Run:
         for length, each in work:
             context = "\n\n".join(judging.first_words(contexts[each.id], length, self.corpus.language))
             prompts.append([ChatMessage(_PROMPT.format(context=context, question=each.text))])
-        try:
-            replies: Sequence[str | Failure] = reader.ask(prompts, partial(self.tell, name))
-        except LLMError as error:
-            replies = len(work) * [Failure("fatal", f"the LLM stopped: {error}")]
-        for (length, each), reply in zip(work, replies, strict=True):
+        for (length, each), reply in zip(work, at_once(reader.ask, prompts, partial(self.tell, name)), strict=True):
             for metric, measure in (("em", judging.exact_match), ("f1", judging.f1)):
-                right = (each.answers, self.corpus.language)
-                value = measure(reply, *right) if isinstance(reply, str) else reply.summary
+                value = measure(reply, each.answers, self.corpus.language) if isinstance(reply, str) else reply
                 judged.add(each.id, {f"{metric}@{length}": value})
 
     def _ask(self, judged: Judged, findings: dict[str, Finding], asked: Asked, name: str) -> None:

@@ -42,13 +42,31 @@ def _untold(done: int, total: int) -> None:
     """Nobody is told."""
 
 
-def at_once(work: Callable[[T], R], items: Sequence[T], step: Step) -> list[R]:
-    """Do something with each of the items, some at a time; the first error ends it."""
-    done: list[R] = []
-    with ThreadPoolExecutor(_AT_ONCE) as threads:
-        for result in threads.map(work, items):  # which gives up what has not begun where this is left
-            done.append(result)
-            step(len(done), len(items))
+class AskingFailed(Exception):  # not an error: the item is counted as failed
+    """An LLM gave no reply to one prompt, and may to others; the message says why."""
+
+
+def at_once(work: Callable[[T], R], items: Sequence[T], step: Step = _untold) -> list[R | AskingFailed]:
+    """Do something with each of the items, some at a time.
+
+    Returns:
+        In their order the results, or why there is none: where an LLM stops, to any.
+    """
+    done: list[R | AskingFailed] = []
+
+    def attempt(item: T) -> R | AskingFailed:
+        try:
+            return work(item)
+        except AskingFailed as failed:
+            return failed
+
+    try:
+        with ThreadPoolExecutor(_AT_ONCE) as threads:
+            for result in threads.map(attempt, items):  # which gives up what has not begun where this is left
+                done.append(result)
+                step(len(done), len(items))
+    except LLMError as error:
+        return [AskingFailed(f"the LLM stopped: {error}") for _ in items]
     return done
 
 
@@ -141,16 +159,11 @@ class CachedEmbedding(BaseEmbedding):
         return hashlib.sha256(f"{self._salt}\n{kind}\n{text}".encode("utf-8", "surrogatepass")).digest()
 
 
-class AskingFailed(Exception):  # not an error: the item is counted as failed
-    """An LLM gave no reply to one prompt, and may to others; the message says why."""
-
-
 class KeptLLM(CustomLLM):
     """An LLM that is asked each thing once, as propositions are asked for: in its limits, tried again, within a budget.
 
-    `ask` asks for many replies together. For query engines, evaluators and TruLens it is an LLM like any other, which
-    may be asked one prompt at a time, in any thread. What stopped it once, such as the budget, stops all that comes
-    after.
+    For query engines, evaluators and TruLens it is an LLM like any other, which may be asked in any thread. What
+    stopped it once, such as the budget, stops all that comes after.
 
     Args:
         llm: The LLM.
@@ -177,8 +190,8 @@ class KeptLLM(CustomLLM):
         price = price_of(llm.metadata.model_name, {}, llm)
         if max_cost is not None and price is None:
             raise ValueError(
-                f"max_cost needs the price of {llm.metadata.model_name}, which is not in the price table: leave out "
-                "max_cost (--max-cost), as for a model of your own, or name another model"
+                f"max_cost needs the price of {llm.metadata.model_name}, which is not known: leave out max_cost "
+                "(--max-cost), or name another model"
             )
         self._llm, self._stand_in = without_retries(llm), stand_in
         self._client, self._stop = Client(self._llm, _AT_ONCE), Stop(background_loop())
@@ -206,22 +219,14 @@ class KeptLLM(CustomLLM):
         """What its requests came to so far."""
         return self._sender.meter.figures(self.metadata.model_name)
 
-    def ask(self, prompts: Sequence[Sequence[ChatMessage]], step: Step = _untold) -> list[str | Failure]:
-        """Ask for the replies to prompts.
-
-        Args:
-            prompts: The messages of each.
-            step: Called while they are asked.
-
-        Returns:
-            In their order the replies, or why there is none.
+    def ask(self, prompt: Sequence[ChatMessage]) -> str:
+        """Ask for the reply to some messages.
 
         Raises:
-            LLMError: The budget is used up, or the provider refuses the key or the settings, or does not answer.
+            AskingFailed: There is no reply to this prompt.
+            LLMError: There will be none to others either: the budget is used up, or the provider refuses the key or the
+                settings, or does not answer.
         """
-        return at_once(self._ask, prompts, step)
-
-    def _ask(self, prompt: Sequence[ChatMessage]) -> str | Failure:
         text = "\n\n".join(message.content or "" for message in prompt)
         with self._turns.setdefault(text, threading.Lock()):  # the same is not asked twice at a time
             if text not in self._known and self._stand_in is not None:
@@ -231,7 +236,7 @@ class KeptLLM(CustomLLM):
                 asking = self._sender.ask(LLMQuestion(text, "", prompt), self._client.send, self._stop)
                 outcome = asyncio.run_coroutine_threadsafe(asking, background_loop()).result()
                 if isinstance(outcome, Failure):
-                    return outcome
+                    raise AskingFailed(outcome.summary)
                 self._known[text] = outcome.text.strip()
             return self._known[text]
 
@@ -246,23 +251,14 @@ class KeptLLM(CustomLLM):
         return kept.text.strip() if isinstance(kept, Reply) else stand_in
 
     def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
-        """Ask.
-
-        Raises:
-            AskingFailed: There is no reply to this prompt.
-            LLMError: There will be none to others either.
-        """
-        reply = self._ask(messages)
-        if isinstance(reply, Failure):
-            raise AskingFailed(reply.summary)
-        return ChatResponse(message=ChatMessage(reply, role="assistant"))
+        return ChatResponse(message=ChatMessage(self.ask(messages), role="assistant"))
 
     def stream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> Generator[ChatResponse, None, None]:
         response = self.chat(messages)
         yield response.model_copy(update={"delta": response.message.content})
 
     def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
-        return CompletionResponse(text=self.chat([ChatMessage(prompt)]).message.content or "")
+        return CompletionResponse(text=self.ask([ChatMessage(prompt)]))
 
     def stream_complete(
         self, prompt: str, formatted: bool = False, **kwargs: Any

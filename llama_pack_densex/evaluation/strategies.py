@@ -43,7 +43,7 @@ from llama_index.core.vector_stores import SimpleVectorStore
 
 from llama_pack_densex.evaluation.datasets import Span
 from llama_pack_densex.evaluation.judging import Locator, Place
-from llama_pack_densex.evaluation.models import KeptLLM
+from llama_pack_densex.evaluation.models import KeptLLM, at_once
 from llama_pack_densex.evaluation.runs import require
 from llama_pack_densex.evaluation.strategy import Built, Corpus, Strategy, StrategyUnavailable
 from llama_pack_densex.models import NONE
@@ -63,6 +63,7 @@ from llama_pack_densex.stores.words import Words
 
 logger = logging.getLogger(__name__)
 
+_TOP_K = DEFAULT_SIMILARITY_TOP_K
 _SMALL_CHUNK, _SMALL_OVERLAP = 256, 20
 """Tokens. SentenceSplitter's own overlap is 200 whatever the size: of chunks of 256, nearly the whole chunk."""
 _SENTENCES = 5  # fetched for each passage that rankings look at: several sentences lead to the same passage
@@ -102,6 +103,7 @@ def resolve_strategies(strategies: Sequence[str | Strategy] | None) -> list[Stra
 
 Cut = Callable[[Corpus], Sequence[BaseNode]]
 """Makes the nodes that a strategy searches."""
+Build = Callable[[Corpus], BaseRetriever | Built]
 
 
 def _large_chunks(corpus: Corpus) -> list[BaseNode]:
@@ -140,9 +142,9 @@ def _index(nodes: Sequence[BaseNode], corpus: Corpus) -> VectorStoreIndex:
     )
 
 
-def _search(corpus: Corpus, nodes: Cut, fetched: int = 1) -> BaseRetriever:
+def _vectors(cut: Cut, fetched: int = 1) -> Build:
     """A vector index over nodes, of which several may be fetched for each result that rankings look at."""
-    return _index(nodes(corpus), corpus).as_retriever(similarity_top_k=fetched * corpus.depth)
+    return lambda corpus: _index(cut(corpus), corpus).as_retriever(similarity_top_k=fetched * corpus.depth)
 
 
 def _windows(corpus: Corpus) -> list[BaseNode]:
@@ -176,11 +178,10 @@ def _bm25(corpus: Corpus) -> Built:
     return Built(_bm25_retriever(nodes, corpus.depth), units=texts)
 
 
-def _hybrid(corpus: Corpus, nodes: Cut) -> BaseRetriever:
+def _fused(corpus: Corpus, nodes: Sequence[BaseNode]) -> BaseRetriever:
     """A vector index and BM25 over the same nodes, fused by reciprocal rank (core's QueryFusionRetriever)."""
-    found = nodes(corpus)
     return QueryFusionRetriever(
-        [_search(corpus, lambda _: found), _bm25_retriever(found, corpus.depth)],
+        [_index(nodes, corpus).as_retriever(similarity_top_k=corpus.depth), _bm25_retriever(nodes, corpus.depth)],
         llm=MockLLM(),  # it asks for one even where it makes no further queries
         mode=FUSION_MODES.RECIPROCAL_RANK,
         similarity_top_k=corpus.depth,
@@ -190,20 +191,28 @@ def _hybrid(corpus: Corpus, nodes: Cut) -> BaseRetriever:
     )
 
 
-def _contextual(corpus: Corpus, nodes: Cut) -> BaseRetriever:
+def _hybrid(cut: Cut) -> Build:
+    return lambda corpus: _fused(corpus, cut(corpus))
+
+
+def _contextual(cut: Cut) -> Build:
     """Contextual retrieval: each chunk with a header that says where in the document it stands."""
-    chunks, locator = nodes(corpus), Locator(corpus.dataset)
-    articles = {document.id_: document for document in corpus.documents}
-    outlines = {key: Outline(article.text) for key, article in articles.items()}
-    places = [cast("Place", locator.place(chunk)) for chunk in chunks]  # all are of these articles
-    written = [""] * len(chunks)
-    if corpus.header_llm is not None:
-        written = _headers(chunks, [articles[place.document_id] for place in places], corpus.header_llm)
-    for chunk, place, header in zip(chunks, places, written, strict=True):
-        section = "" if place.span is None else outlines[place.document_id].section_at(*place.span)
-        known = (title_of(articles[place.document_id]), section)
-        chunk.metadata[_HEADER_KEY] = header or ", ".join(filter(None, known))
-    return _hybrid(corpus, lambda _: chunks)
+
+    def build(corpus: Corpus) -> BaseRetriever:
+        chunks, locator = cut(corpus), Locator(corpus.dataset)
+        articles = {document.id_: document for document in corpus.documents}
+        outlines = {key: Outline(article.text) for key, article in articles.items()}
+        places = [cast("Place", locator.place(chunk)) for chunk in chunks]  # all are of these articles
+        written = [""] * len(chunks)
+        if corpus.header_llm is not None:
+            written = _headers(chunks, [articles[place.document_id] for place in places], corpus.header_llm)
+        for chunk, place, header in zip(chunks, places, written, strict=True):
+            section = "" if place.span is None else outlines[place.document_id].section_at(*place.span)
+            known = (title_of(articles[place.document_id]), section)
+            chunk.metadata[_HEADER_KEY] = header or ", ".join(filter(None, known))
+        return _fused(corpus, chunks)
+
+    return build
 
 
 def _headers(nodes: Sequence[BaseNode], articles: Sequence[Document], llm: KeptLLM) -> list[str]:
@@ -219,7 +228,9 @@ def _headers(nodes: Sequence[BaseNode], articles: Sequence[Document], llm: KeptL
         ]
         for node, article in zip(nodes, articles, strict=True)
     ]
-    headers = [reply if isinstance(reply, str) else "" for reply in llm.ask(prompts)]
+    headers = [reply if isinstance(reply, str) else "" for reply in at_once(llm.ask, prompts)]
+    if llm.stopped is not None:
+        raise llm.stopped
     if lacking := headers.count(""):
         logger.warning("The LLM wrote no header for %d of %d chunks; title and headings stand in.", lacking, len(nodes))
     return headers
@@ -296,11 +307,12 @@ def count_words(text: str) -> float:
     return len(CJK.sub(" ", text).split()) + len(CJK.findall(text)) / _CHARACTERS_A_WORD
 
 
-def _paper_units(corpus: Corpus, cut: Callable[[str], Sequence[Span]], by_propositions: bool) -> list[BaseNode]:
-    """The paper's units of a corpus's articles: passages, sentences, or the propositions of passages."""
+def _paper_units(corpus: Corpus, unit: str) -> list[BaseNode]:
+    """The paper's units of a corpus's articles: "passages", "sentences", or the "propositions" of passages."""
+    cut = sentence_spans if unit == "sentences" else PaperPassageNodeParser().passage_spans
     found = [(document, span) for document in corpus.documents for span in cut(document.text)]
     units = [[document.text[slice(*span)]] for document, span in found]
-    if by_propositions:
+    if unit == "propositions":
         passages = [Passage(text, title_of(document)) for (document, _), (text,) in zip(found, units, strict=True)]
         units = [list(made.texts) for made in corpus.chunk_propositionizer.propositionize(passages)]
     return [
@@ -473,58 +485,42 @@ _OURS = (
         )
     ),
 )
+_PASSAGES = "the dataset's passages"
 _CHUNKS = f"whole articles in chunks of {_SMALL_CHUNK} tokens"
+_HYBRID = "VectorStoreIndex and BM25Retriever over {}, fused by reciprocal rank."
+_CONTEXTUAL = (
+    "Contextual retrieval over {}: each is embedded and indexed for BM25 with a header, written by the LLM (to "
+    "DocumentContextExtractor's prompt) where there is one, else made of title and headings; both are fused by "
+    "reciprocal rank."
+)
+_MERGED = (
+    "LlamaIndex's HierarchicalNodeParser with its defaults (2,048, 512 and 128 tokens) over whole articles, and its "
+    "AutoMergingRetriever: {} leaves, merged above a ratio of {}. All that it returns is read."
+)
+_PAPER = f"The {{}} of Dense X Retrieval (passages: {_MAX_WORDS} words) in a VectorStoreIndex: what is found is read."
 _OTHERS = (
-    Strategy(
-        "vector",
-        partial(_search, nodes=_large_chunks),
-        "LlamaIndex's VectorStoreIndex over whole articles, cut by SentenceSplitter with its defaults (1,024 tokens).",
-        DEFAULT_SIMILARITY_TOP_K,
-    ),
+    Strategy("vector", _vectors(_large_chunks), "LlamaIndex's VectorStoreIndex over chunks of 1,024 tokens.", _TOP_K),
     Strategy(
         "vector-256",
-        partial(_search, nodes=_small_chunks),
+        _vectors(_small_chunks),
         f"The same with chunks of {_SMALL_CHUNK} tokens and an overlap of {_SMALL_OVERLAP}.",
-        DEFAULT_SIMILARITY_TOP_K,
+        _TOP_K,
     ),
     Strategy(
         "sentence-window",
-        partial(_search, nodes=_windows, fetched=_SENTENCES),
+        _vectors(_windows, _SENTENCES),
         "LlamaIndex's SentenceWindowNodeParser with its defaults over whole articles; each found sentence is replaced "
         "by itself and the three on either side (MetadataReplacementPostProcessor).",
-        DEFAULT_SIMILARITY_TOP_K,
+        _TOP_K,
         (MetadataReplacementPostProcessor(target_metadata_key=DEFAULT_WINDOW_METADATA_KEY),),
     ),
-    *(
-        Strategy(
-            f"auto-merging{suffix}",
-            partial(_auto_merging, leaves=leaves, ratio=ratio),
-            "LlamaIndex's HierarchicalNodeParser with its defaults (2,048, 512 and 128 tokens) over whole articles, "
-            f"and its AutoMergingRetriever: {leaves} leaves{as_where}, merged above a ratio of {ratio}. All that it "
-            "returns is read.",
-        )
-        for suffix, leaves, ratio, as_where in (("", 6, 0.5, " as in its guide"), ("-k12", 12, 0.3, ""))
-    ),
-    Strategy(
-        "bm25",
-        _bm25,
-        "LlamaIndex's BM25Retriever (llama-index-retrievers-bm25) as it comes, over the dataset's passages.",
-        DEFAULT_SIMILARITY_TOP_K,
-    ),
-    *(
-        Strategy(f"{name}{suffix}", partial(build, nodes=nodes), how.format(over), DEFAULT_SIMILARITY_TOP_K)
-        for name, build, how in (
-            ("hybrid", _hybrid, "VectorStoreIndex and BM25Retriever over {}, fused by reciprocal rank."),
-            (
-                "contextual",
-                _contextual,
-                "Contextual retrieval over {}: each is embedded and indexed for BM25 with a header, written by the LLM "
-                "(to DocumentContextExtractor's prompt) where there is one, else made of title and headings; both are "
-                "fused by reciprocal rank.",
-            ),
-        )
-        for suffix, nodes, over in (("", _passages, "the dataset's passages"), ("-256", _small_chunks, _CHUNKS))
-    ),
+    Strategy("auto-merging", partial(_auto_merging, leaves=6, ratio=0.5), _MERGED.format(6, 0.5)),  # as in its guide
+    Strategy("auto-merging-k12", partial(_auto_merging, leaves=12, ratio=0.3), _MERGED.format(12, 0.3)),
+    Strategy("bm25", _bm25, "LlamaIndex's BM25Retriever as it comes, over the dataset's passages.", _TOP_K),
+    Strategy("hybrid", _hybrid(_passages), _HYBRID.format(_PASSAGES), _TOP_K),
+    Strategy("hybrid-256", _hybrid(_small_chunks), _HYBRID.format(_CHUNKS), _TOP_K),
+    Strategy("contextual", _contextual(_passages), _CONTEXTUAL.format(_PASSAGES), _TOP_K),
+    Strategy("contextual-256", _contextual(_small_chunks), _CONTEXTUAL.format(_CHUNKS), _TOP_K),
     Strategy(
         "dense-x",
         _dense_x,
@@ -534,18 +530,11 @@ _OTHERS = (
     ),
     # of each of the paper's units, about 500 words are read, as its figures go up to
     *(
-        Strategy(
-            f"paper-{unit}",
-            partial(
-                _search, nodes=partial(_paper_units, cut=cut, by_propositions=unit == "propositions"), fetched=fetched
-            ),
-            f"The {unit} of Dense X Retrieval in a VectorStoreIndex{how}: what is found is read.",
-            read,
-        )
-        for unit, cut, fetched, read, how in (
-            ("passages", PaperPassageNodeParser().passage_spans, 1, 5, f", {_MAX_WORDS} words cut at sentences"),
-            ("sentences", sentence_spans, _SENTENCES, 25, ""),
-            ("propositions", PaperPassageNodeParser().passage_spans, _DENSE_X_UNITS, 45, f" of {_MAX_WORDS} words"),
+        Strategy(f"paper-{unit}", _vectors(partial(_paper_units, unit=unit), fetched), _PAPER.format(unit), read)
+        for unit, fetched, read in (
+            ("passages", 1, 5),
+            ("sentences", _SENTENCES, 25),
+            ("propositions", _DENSE_X_UNITS, 45),
         )
     ),
 )

@@ -27,7 +27,7 @@ from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 from sqlalchemy.exc import SQLAlchemyError
 
 from llama_pack_densex.evaluation.answers import TRIAD, Answer, Verdict, Wanted
-from llama_pack_densex.evaluation.models import KeptLLM, Step
+from llama_pack_densex.evaluation.models import AskingFailed, KeptLLM, Step
 from llama_pack_densex.evaluation.runs import require
 from llama_pack_densex.propositionizers.sentences import passage_sentences
 
@@ -67,7 +67,6 @@ class Recorder:
         """Record a strategy's answers as a version of the app, and judge them (see `answers.Verdicts`).
 
         Raises:
-            LLMError: No more verdicts can be had; what was recorded is in the database.
             OSError: The database cannot be used.
             ValueError: There is a TruLens session over another database.
         """
@@ -88,7 +87,8 @@ class Recorder:
                 session.compute_feedbacks_on_events(events, self._metrics)
                 session.force_flush()
                 if self._judge.stopped is not None:
-                    raise self._judge.stopped
+                    why = AskingFailed(f"the LLM stopped: {self._judge.stopped}")
+                    return [dict.fromkeys(metrics, why) for _, _, metrics in wanted]
                 found, _ = session.get_records_and_feedback(record_ids=[*records])
                 rows = {row["record_id"]: row for row in found.to_dict(orient="records")}
                 for record, metrics in records.items():
@@ -191,9 +191,9 @@ def _read_verdict(reply: str) -> dict[str, Any]:
     return {"criteria": "", "supporting_evidence": "", **verdict, "score": float(score)}
 
 
-def _value(score: Any) -> float | str:
+def _value(score: Any) -> float | AskingFailed:
     """A score, which may be -1 or NaN where there is none."""
-    return score if isinstance(score, (int, float)) and 0 <= score <= 1 else "no verdict"
+    return score if isinstance(score, (int, float)) and 0 <= score <= 1 else AskingFailed("no verdict")
 
 
 def _trulens(module: str) -> Any:
