@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions, version
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -155,7 +155,7 @@ def compare(
         **{use: None if one is None else one.metadata.model_name for use, one in made.items()},
         depth=depth,
         lengths=list(LENGTHS),
-        versions=dict(_versions()),
+        versions=_versions(),
     )
     with ExitStack() as stack:
         cached = None
@@ -163,14 +163,8 @@ def compare(
             cached = CachedEmbedding(model, folder and folder / _EMBEDDINGS, partial(tell, "Embedding"))
             stack.callback(cached.close)
             cached.embed_queries([question.text for question in dataset.questions])
-        run = _Run(
-            corpus=Corpus(dataset, depth, cached, propositionizer, headers),
-            judge=Judge(dataset),
-            reader=reader,
-            judged_by=judged_by,
-            verdicts=verdicts,
-            tell=tell,
-        )
+        corpus = Corpus(dataset, depth, cached, propositionizer, headers)
+        run = _Run(corpus, Judge(dataset), reader, judged_by, verdicts, tell)
         observed, skipped = run.observe_all(chosen)
     tell("Testing differences", 0, 1)
     metrics = dict.fromkeys(metric for found in observed for metric in found.scores)
@@ -444,10 +438,6 @@ def _describe(dataset: EvaluationSet) -> report.DatasetInfo:
     )
 
 
-def _versions() -> Iterator[tuple[str, str]]:
-    for package in _PACKAGES:
-        try:
-            yield package, version(package)
-        except PackageNotFoundError:
-            continue
-    yield "python", platform.python_version()
+def _versions() -> dict[str, str]:
+    installed = (package for package in _PACKAGES if any(distributions(name=package)))
+    return {**{package: version(package) for package in installed}, "python": platform.python_version()}

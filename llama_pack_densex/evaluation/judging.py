@@ -320,24 +320,19 @@ class Locator:
         """Where a node stands: None where neither its document nor its text is known."""
         text = node.get_content().strip()
         sources = list(dict.fromkeys(self._named(node)))
-        for document_id, offset in sources:
-            span = self._own_span(node, document_id, offset) or self._search(text, document_id, offset)
-            if span is not None:
+        # where it names none: a retriever that was built over copies of the documents
+        for document_id, offset in sources or [(each, 0) for each in self._texts]:
+            own = self._own_span(node, document_id, offset) if sources else None
+            if (span := own or self._search(text, document_id, offset)) is not None:
                 return Place(document_id, span)
-        if sources:
-            return Place(sources[0][0])
-        for document_id in self._texts:  # a retriever that was built over copies of the documents
-            span = self._search(text, document_id, 0)
-            if span is not None:
-                return Place(document_id, span)
-        return None
+        return Place(sources[0][0]) if sources else None
 
     def passage(self, place: Place | None) -> tuple[Place, bool] | None:
         """The passage that a unit is from, the one that has most of it; and whether it lies within, but for little."""
         if place is None or place.span is None:
             return None
-        start, end = place.span
-        text = self.text(place)  # without the white space at its ends, which splitters divide among neighbours
+        # without the white space at its ends, which splitters divide among neighbours
+        text, (start, end) = self.text(place), place.span
         start, end = start + len(text) - len(text.lstrip()), start + len(text.rstrip())
         spans = self._passages[place.document_id]
         first = max(bisect_right([span[0] for span in spans], start) - 1, 0)
@@ -386,20 +381,16 @@ def score(dataset: EvaluationSet, findings: Mapping[str, Finding], in_passages: 
     answered = {question.id: findings[question.id] for question in dataset.questions if question.answers}
     placed = {question.id: findings[question.id] for question in dataset.questions if question.document_id}
     scores: Scores = {}
-    if in_passages:
-        for k in (k for k in CUTS if k <= depth):
-            scores[f"recall@{k}"] = {key: float(_within(found.rank, k)) for key, found in answered.items()}
-        for k in (k for k in CUTS if k <= depth):
-            scores[f"gold@{k}"] = {key: float(_within(found.gold_rank, k)) for key, found in placed.items()}
+    cuts = [k for k in CUTS if k <= depth] if in_passages else []
+    scores |= {f"recall@{k}": {key: float(_within(one.rank, k)) for key, one in answered.items()} for k in cuts}
+    scores |= {f"gold@{k}": {key: float(_within(one.gold_rank, k)) for key, one in placed.items()} for k in cuts}
     for length in LENGTHS:
         scores[f"answer_recall@{length}"] = recall_within(answered, length)
     scores["answer_recall"] = {key: float(found.in_context) for key, found in answered.items()}
     ranked = min(_RANKED, depth)
     if dataset.relevance:
-        asked = {question.id for question in dataset.questions}
-        labels = {key: labelled for key, labelled in dataset.relevance.items() if key in asked}
-        rankings = {key: findings[key].documents for key in labels}
-        scores |= rank_metrics(labels, rankings, ranked)
+        labels = {key: labelled for key, labelled in dataset.relevance.items() if key in findings}
+        scores |= rank_metrics(labels, {key: findings[key].documents for key in labels}, ranked)
     else:  # of the gold passage, the only right result
         ranks = {key: found.gold_rank if _within(found.gold_rank, ranked) else None for key, found in placed.items()}
         scores[f"mrr@{ranked}"] = {key: 1 / rank if rank else 0.0 for key, rank in ranks.items()}
@@ -423,21 +414,17 @@ def f1(answer: str, answers: Sequence[str], language: str = "en") -> float:
 
     As in SQuAD's script, an answer of which nothing is left once normalised equals only another such one.
     """
-    return max((_f1(_tokens(answer, language), _tokens(right, language)) for right in answers), default=0.0)
+    # normalised, words are divided by spaces, and characters by nothing
+    counted = list if language in WITHOUT_SPACES else str.split
+    given, *rights = (Counter(counted(normalise_answer(text, language))) for text in (answer, *answers))
+    return max((_f1(given, right) for right in rights), default=0.0)
 
 
 def _within(place: int | None, bound: float) -> bool:
     return place is not None and place <= bound
 
 
-def _tokens(text: str, language: str) -> list[str]:
-    """What F1 counts of an answer: the normalised words, or characters where words have no spaces between them."""
-    normalised = normalise_answer(text, language)
-    return list(normalised) if language in WITHOUT_SPACES else normalised.split()
-
-
-def _f1(given: Sequence[str], right: Sequence[str]) -> float:
+def _f1(given: Counter[str], right: Counter[str]) -> float:
     if not given or not right:
-        return float(not given and not right)
-    shared = sum((Counter(given) & Counter(right)).values())
-    return 2 * shared / (len(given) + len(right))
+        return float(given == right)
+    return 2 * (given & right).total() / (given.total() + right.total())
