@@ -37,7 +37,6 @@ from llama_index.core.schema import (
     QueryBundle,
     TextNode,
 )
-from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index.core.utils import iter_batch
 from llama_index.core.vector_stores import SimpleVectorStore
 
@@ -153,28 +152,21 @@ def _windows(corpus: Corpus) -> list[BaseNode]:
 
 def _auto_merging(corpus: Corpus, leaves: int, ratio: float) -> BaseRetriever:
     nodes = HierarchicalNodeParser.from_defaults().get_nodes_from_documents(corpus.documents)
-    docstore = SimpleDocumentStore()
-    docstore.add_documents(nodes)
-    found = _index(get_leaf_nodes(nodes), corpus).as_retriever(similarity_top_k=leaves)
-    return AutoMergingRetriever(
-        found,  # type: ignore[arg-type]  # what as_retriever returns, typed too broadly
-        StorageContext.from_defaults(docstore=docstore),
-        simple_ratio_thresh=ratio,
-        callback_manager=CallbackManager(),
-    )
+    storage = StorageContext.from_defaults()
+    storage.docstore.add_documents(nodes)
+    found: Any = _index(get_leaf_nodes(nodes), corpus).as_retriever(similarity_top_k=leaves)  # typed too broadly
+    return AutoMergingRetriever(found, storage, ratio, callback_manager=CallbackManager())
 
 
 def _bm25_retriever(nodes: Sequence[BaseNode], depth: int) -> BaseRetriever:
-    module = require("llama_index.retrievers.bm25", "llama-index-retrievers-bm25", "it")
-    retriever: BaseRetriever = module.BM25Retriever.from_defaults(
-        nodes=list(nodes), similarity_top_k=min(depth, len(nodes))
-    )
-    return retriever
+    library = require("llama_index.retrievers.bm25", "llama-index-retrievers-bm25", "it")
+    top_k = min(depth, len(nodes))
+    return cast("BaseRetriever", library.BM25Retriever.from_defaults(nodes=list(nodes), similarity_top_k=top_k))
 
 
 def _bm25(corpus: Corpus) -> Built:
     nodes = _passages(corpus)
-    texts = [node.get_content(metadata_mode=MetadataMode.EMBED) for node in nodes]
+    texts = [node.get_content(MetadataMode.EMBED) for node in nodes]
     return Built(_bm25_retriever(nodes, corpus.depth), units=texts)
 
 
@@ -349,9 +341,7 @@ def _ours(name: str) -> Strategy:
     def build(corpus: Corpus) -> Built:
         embed_model = corpus.embed_model if dense else corpus.embed_model_or_none
         if sentences and corpus.has_sentences_only:
-            raise StrategyUnavailable(
-                "propositions are sentences in this comparison: it is the one without 'sentences'"
-            )
+            raise StrategyUnavailable("propositions are sentences here: it is the strategy without 'sentences'")
         made_by: Propositionizer
         if sentences:
             made_by = SentencePropositionizer()
@@ -422,18 +412,16 @@ class _Ranker(BaseRetriever):
         self._embed_model = corpus.embed_model if by_meaning else None
         self._documents = {document.id_: document for document in corpus.documents}
         self.texts = {key: document.get_content(MetadataMode.EMBED) for key, document in self._documents.items()}
-        texts = list(self.texts.values()) if by_meaning else []
-        for some in iter_batch(texts, _AT_ONCE):
+        for some in iter_batch(self.texts.values() if by_meaning else (), _AT_ONCE):
             corpus.embed_model.get_text_embedding_batch(some)  # it keeps them
         super().__init__(callback_manager=CallbackManager())
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        question = query_bundle.query_str
+        question, share = query_bundle.query_str, 0.0
         keys = self._corpus.candidates.get(question, ())
         texts = [self.texts[key] for key in keys]
         dense: list[PassageHit] = []
         words: list[PassageHit] = []
-        share = 0.0
         if self._embed_model is not None:
             embedded = self._embed_model.get_text_embedding_batch(texts)
             vectors = np.asarray([self._embed_model.get_query_embedding(question), *embedded])
@@ -451,9 +439,13 @@ class _Ranker(BaseRetriever):
         return [NodeWithScore(node=self._documents[hit.passage_id], score=hit.score) for hit in ranked]
 
 
-def _rank(corpus: Corpus, by_words: bool, by_meaning: bool) -> Built:
-    ranker = _Ranker(corpus, by_words, by_meaning)
-    return Built(ranker, units=list(ranker.texts.values()))
+def _ranking(name: str, how: str, by_words: bool, by_meaning: bool) -> Strategy:
+    def build(corpus: Corpus) -> Built:
+        ranker = _Ranker(corpus, by_words, by_meaning)
+        return Built(ranker, units=list(ranker.texts.values()))
+
+    said = f"The documents that a question comes with, ranked by {how}."
+    return Strategy(name, build, said, PackOptions().similarity_top_k, ranks_candidates=True)
 
 
 def _hits(keys: Sequence[str], scores: Iterable[float]) -> list[PassageHit]:
@@ -470,20 +462,9 @@ _OURS = (
     ),
     *(_ours(f"densex-{change}") for change in ("passage-words", "without-questions")),
     *(_ours(f"densex{units}-{cut}") for cut in ("chunked", "topics") for units in ("", "-sentences")),
-    *(
-        Strategy(
-            name,
-            partial(_rank, by_words=by_words, by_meaning=by_meaning),
-            f"The documents that a question comes with, ranked by {how}.",
-            PackOptions().similarity_top_k,
-            ranks_candidates=True,
-        )
-        for name, how, by_words, by_meaning in (
-            ("densex-rank", "embeddings and BM25 over this pack's tokens, fused as this pack does", True, True),
-            ("densex-rank-dense", "embeddings alone", False, True),
-            ("densex-rank-words", "BM25 over this pack's tokens alone", True, False),
-        )
-    ),
+    _ranking("densex-rank", "embeddings and BM25 over this pack's tokens, fused as this pack does", True, True),
+    _ranking("densex-rank-dense", "embeddings alone", False, True),
+    _ranking("densex-rank-words", "BM25 over this pack's tokens alone", True, False),
 )
 _PASSAGES = "the dataset's passages"
 _CHUNKS = f"whole articles in chunks of {_SMALL_CHUNK} tokens"
