@@ -84,13 +84,12 @@ class Judged:
 
     def warn(self, name: str) -> None:
         """Say what failed."""
-        counts = {metric: (each.total(), len(self.scores.get(metric, ()))) for metric, each in self.failed.items()}
-        if counts:
-            logger.warning(
-                "%s: not counted, since they failed: %s (%s).", name,
-                ", ".join(f"{lost} of {lost + given} items of {metric}" for metric, (lost, given) in counts.items()),
-                "; ".join(sorted({reason for reasons in self.failed.values() for reason in reasons})),
-            )  # fmt: skip
+        if self.failed:
+            lost = {metric: reasons.total() for metric, reasons in self.failed.items()}
+            given = {metric: lost[metric] + len(self.scores.get(metric, ())) for metric in lost}
+            counts = ", ".join(f"{lost[metric]} of {given[metric]} items of {metric}" for metric in lost)
+            reasons = "; ".join(sorted({reason for each in self.failed.values() for reason in each}))
+            logger.warning("%s: not counted, since they failed: %s (%s).", name, counts, reasons)
 
 
 Wanted = tuple[Question, Answer, list[str]]

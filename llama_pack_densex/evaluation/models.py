@@ -8,13 +8,14 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.base.llms.types import ChatResponseGen, CompletionResponseGen
 from llama_index.core.bridge.pydantic import Field, PrivateAttr
 from llama_index.core.llms import LLM, ChatMessage, ChatResponse, CompletionResponse, CustomLLM, LLMMetadata
 from llama_index.core.utils import iter_batch
@@ -93,8 +94,7 @@ class CachedEmbedding(BaseEmbedding):
 
     def __init__(self, inner: BaseEmbedding, file: Path | None = None, step: Step = _untold) -> None:
         super().__init__(model_name=inner.model_name, embed_batch_size=2048)
-        self._inner, self._requested = inner, []
-        self._step = step
+        self._inner, self._step, self._requested = inner, step, []
         settings = {name: str(getattr(inner, name)) for name in _SETTINGS if getattr(inner, name, None) is not None}
         self._salt = json.dumps([embed_model_identity(inner), settings])
         try:
@@ -102,8 +102,7 @@ class CachedEmbedding(BaseEmbedding):
             self._database = sqlite3.connect(file or ":memory:", check_same_thread=False)
             self._database.execute("CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB NOT NULL)")
         except sqlite3.Error as error:
-            problem = "embeddings cannot be kept there: delete it, or use another folder"
-            raise OSError(f"{file}: {problem} ({error})") from error
+            raise OSError(f"{file}: no embeddings can be kept ({error}): delete it, or use another folder") from error
 
     def close(self) -> None:
         """Let go of the file."""
@@ -135,7 +134,8 @@ class CachedEmbedding(BaseEmbedding):
     def _vectors(
         self, kind: str, texts: Sequence[str], embed: Callable[[list[str]], list[list[float]]]
     ) -> list[list[float]]:
-        keys = [self._key(kind, text) for text in texts]
+        salted = (f"{self._salt}\n{kind}\n{text}".encode("utf-8", "surrogatepass") for text in texts)
+        keys = [hashlib.sha256(each).digest() for each in salted]
         known: dict[bytes, bytes] = {}
         for some in iter_batch(dict.fromkeys(keys), _BATCH):
             marks = ",".join("?" * len(some))
@@ -154,9 +154,6 @@ class CachedEmbedding(BaseEmbedding):
             known |= made
             self._step(_BATCH * done + len(some), len(missing))
         return [np.frombuffer(known[key], _FLOAT).tolist() for key in keys]
-
-    def _key(self, kind: str, text: str) -> bytes:
-        return hashlib.sha256(f"{self._salt}\n{kind}\n{text}".encode("utf-8", "surrogatepass")).digest()
 
 
 class KeptLLM(CustomLLM):
@@ -189,10 +186,8 @@ class KeptLLM(CustomLLM):
         super().__init__()
         price = price_of(llm.metadata.model_name, {}, llm)
         if max_cost is not None and price is None:
-            raise ValueError(
-                f"max_cost needs the price of {llm.metadata.model_name}, which is not known: leave out max_cost "
-                "(--max-cost), or name another model"
-            )
+            what = f"max_cost needs the price of {llm.metadata.model_name}, which is not known"
+            raise ValueError(f"{what}: leave out max_cost (--max-cost), or name another model")
         self._llm, self._stand_in = without_retries(llm), stand_in
         self._client, self._stop = Client(self._llm, _AT_ONCE), Stop(background_loop())
         self._sender = Sender(
@@ -243,25 +238,23 @@ class KeptLLM(CustomLLM):
     def _expected(self, text: str, prompt: Sequence[ChatMessage], stand_in: str) -> str:
         """The reply that is kept, or what stands in for it, counted as if it had been asked for."""
         cache, meter = self._sender.cache, self._sender.meter
-        kept = None if cache is None else cache.get(self._sender.key(LLMQuestion(text, "", prompt)))
-        if kept is None:
-            meter.settle(None, Usage(1, count_messages(prompt), count_tokens(stand_in)))
-        else:
+        kept = cache and cache.get(self._sender.key(LLMQuestion(text, "", prompt)))
+        if kept:
             meter.count("cache_hits")
+        else:
+            meter.settle(None, Usage(1, count_messages(prompt), count_tokens(stand_in)))
         return kept.text.strip() if isinstance(kept, Reply) else stand_in
 
     def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
         return ChatResponse(message=ChatMessage(self.ask(messages), role="assistant"))
 
-    def stream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> Generator[ChatResponse, None, None]:
+    def stream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseGen:
         response = self.chat(messages)
         yield response.model_copy(update={"delta": response.message.content})
 
     def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
         return CompletionResponse(text=self.ask([ChatMessage(prompt)]))
 
-    def stream_complete(
-        self, prompt: str, formatted: bool = False, **kwargs: Any
-    ) -> Generator[CompletionResponse, None, None]:
+    def stream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponseGen:
         response = self.complete(prompt)
         yield response.model_copy(update={"delta": response.text})

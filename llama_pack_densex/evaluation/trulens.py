@@ -103,9 +103,8 @@ class Recorder:
         try:
             session = self._core.TruSession(database_url=f"sqlite:///{self._database}")
         except SQLAlchemyError as error:
-            raise OSError(
-                f"{self._database}: TruLens cannot use it as an SQLite database ({type(error).__name__})"
-            ) from None
+            problem = f"TruLens cannot use it as an SQLite database ({type(error).__name__})"
+            raise OSError(f"{self._database}: {problem}") from None
         if session.connector.db.engine.url.database != str(self._database):
             raise ValueError("TruLens keeps one session for a process, and there is one: TruSession.delete_singleton")
         try:
@@ -141,15 +140,15 @@ def _metrics(core: Any, judge: KeptLLM) -> list[Any]:
     asked, answered = select.select_record_input(), select.select_record_output()
     one, all_ = (select.select_context(collect_list=together) for together in (False, True))
     how = {"groundedness_configs": configs(use_sent_tokenize=False, filter_trivial_statements=False)}
-    of_context, of_answer = {"question": asked, "context": one}, {"prompt": asked, "response": answered}
+    context, grounded, relevant = TRIAD
     work: Any = (
-        (provider.context_relevance_with_cot_reasons, of_context, {}),
-        (provider.groundedness_measure_with_cot_reasons, {"source": all_, "statement": answered}, how),
-        (provider.relevance_with_cot_reasons, of_answer, {}),
+        (context, provider.context_relevance_with_cot_reasons, {"question": asked, "context": one}, {}),
+        (grounded, provider.groundedness_measure_with_cot_reasons, {"source": all_, "statement": answered}, how),
+        (relevant, provider.relevance_with_cot_reasons, {"prompt": asked, "response": answered}, {}),
     )
     return [
         core.Metric(name=name, implementation=measure, selectors=selectors, **more)
-        for name, (measure, selectors, more) in zip(TRIAD, work, strict=True)
+        for name, measure, selectors, more in work
     ]
 
 
@@ -162,16 +161,15 @@ def _provider(judge: KeptLLM) -> Any:
         def _create_chat_completion(
             self, prompt: str | None = None, messages: Any = None, response_format: Any = None, **kwargs: Any
         ) -> str:
-            asked = [ChatMessage(each["content"], role=each["role"]) for each in messages or ()] or [
-                ChatMessage(prompt)
-            ]
+            given = messages or [{"role": "user", "content": prompt}]
+            asked = [ChatMessage(each["content"], role=each["role"]) for each in given]
             text = asked[-1].content or ""
             if asked[0].content == splits:  # told here, for nothing, and in any language
                 return "\n".join(" ".join(each.split()) for each in passage_sentences(text))
             if response_format is None:
-                return judge.chat(asked).message.content or ""
+                return judge.ask(asked)
             asked[-1] = ChatMessage(f"{text}{_AS_JSON}", role=asked[-1].role)
-            return json.dumps(_read_verdict(judge.chat(asked).message.content or ""))
+            return json.dumps(_read_verdict(judge.ask(asked)))
 
     # paced, paid for and tried again by the judge
     endpoint = _trulens("core.feedback.endpoint").Endpoint(name=APP, rpm=1e9, retries=0)
@@ -184,8 +182,8 @@ def _read_verdict(reply: str) -> dict[str, Any]:
     Raises:
         ValueError: There is none. TruLens would guess at a score from any number in the text.
     """
-    verdict = json.loads(reply[reply.find("{") : reply.rfind("}") + 1])
-    score = verdict["score"] if isinstance(verdict, dict) and "score" in verdict else None
+    verdict = json.loads(reply[reply.find("{") : reply.rfind("}") + 1])  # an object, since it begins with a brace
+    score = verdict.get("score")
     if isinstance(score, bool) or not isinstance(score, (int, float, str)):
         raise ValueError("the verdict has no score")
     return {"criteria": "", "supporting_evidence": "", **verdict, "score": float(score)}
