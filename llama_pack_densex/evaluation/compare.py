@@ -298,12 +298,10 @@ class _Run:
                 question, [result.node for result in results], contexts[question.id], _texts(read[question.id])
             )
             self.tell(name, len(findings), len(questions))
-        unlocated = sum(finding.unlocated for finding in findings.values())
-        if unlocated and corpus.documents:
-            logger.warning(
-                "%s: %d of its %d results are nowhere in the documents; they count as not from the gold passage.",
-                strategy.name, unlocated, sum(finding.results for finding in findings.values()),
-            )  # fmt: skip
+        lost, of = (sum(getattr(one, field) for one in findings.values()) for field in ("unlocated", "results"))
+        if lost and corpus.documents:
+            warning = "%s: %d of its %d results are nowhere in the documents; they count as not from the gold passage."
+            logger.warning(warning, strategy.name, lost, of)
         in_passages = bool(corpus.documents) and within_passages(findings)
         if not in_passages:  # then results are ranked as they are
             findings = {
@@ -386,17 +384,15 @@ def _texts(nodes: Sequence[NodeWithScore]) -> list[str]:
 
 def _questions(dataset: EvaluationSet, observed: Sequence[_Observed]) -> Iterator[report.QuestionResult]:
     titles = {document.id_: title_of(document) or document.id_ for document in dataset.documents}
-    for question in dataset.questions:
-        found = {each.result.name: each.findings[question.id] for each in observed}
-        document = titles.get(question.document_id, "")
-        yield report.QuestionResult(question.id, question.text, list(question.answers), document, found)
+    for one in dataset.questions:
+        found = {each.result.name: each.findings[one.id] for each in observed}
+        yield report.QuestionResult(one.id, one.text, list(one.answers), titles.get(one.document_id, ""), found)
 
 
 def _comparisons(observed: Sequence[_Observed]) -> Iterator[Comparison]:
     """The first of ours against every other strategy, or the first of all where none of ours was run."""
     values = {each.result.name: each.scores for each in observed}
-    first = next((name for name in values if _is_ours(name)), next(iter(values), ""))
-    first = _OURS if _OURS in values else first
+    first = next((name for name in (_OURS, *filter(_is_ours, values), *values) if name in values), "")
     for metric in COMPARED:
         for second in values:
             ours, theirs = values[first].get(metric), values[second].get(metric)
@@ -411,7 +407,7 @@ def _equal_contexts(dataset: EvaluationSet, observed: Sequence[_Observed]) -> It
             words = other.result.cost.context_words
             first = judging.recall_within({key: ours.findings[key] for key in answered}, words)
             second = other.scores["answer_recall"]
-            mean, other_mean = (statistics.fmean(shares.values()) for shares in (first, second))
+            mean, other_mean = statistics.fmean(first.values()), statistics.fmean(second.values())
             tested = randomisation_test(first, second)
             yield report.EqualContext(ours.result.name, other.result.name, words, mean, other_mean, *tested)
 

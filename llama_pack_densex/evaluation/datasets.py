@@ -319,15 +319,16 @@ def _read(
     questions = [_own_question(record, number) for number, record in meant]
     if alone:
         return EvaluationSet(language=language, questions=questions)
+    if documents is None:
+        return EvaluationSet(language=language, documents=_documents_named(path, asked), questions=questions)
     # a document is named below the folder, or from the questions' file
-    folder = documents or path.parent
-    besides = [Path(os.path.relpath(path.parent / one.document_id, folder)).as_posix() for one in questions]
-    named = [*besides, *(one.document_id for one in questions)]
-    texts = _documents_named(path, asked) if documents is None else _documents_in(documents, named, leave_out)
+    besides = [Path(os.path.relpath(path.parent / one.document_id, documents)).as_posix() for one in questions]
+    texts = _documents_in(documents, [*besides, *(one.document_id for one in questions)], leave_out)
     known = {document.id_ for document in texts}
-    for place, (question, beside) in enumerate(zip(questions, besides, strict=True)):
-        if question.document_id not in known and beside in known:
-            questions[place] = replace(question, document_id=beside)
+    questions = [
+        replace(one, document_id=beside) if beside in known and one.document_id not in known else one
+        for one, beside in zip(questions, besides, strict=True)
+    ]
     return EvaluationSet(language=language, documents=texts, questions=questions)
 
 
@@ -370,9 +371,8 @@ def _read_squad(file: Record) -> EvaluationSet:
         for paragraph, (document_id, span) in zip(paragraphs, places, strict=True):
             for number, asked in enumerate(paragraph.records("qas")):
                 given = [] if asked.fields.get("is_impossible") else asked.records("answers")
-                answers = tuple(dict.fromkeys(answer.text("text") for answer in given))
-                question_id = asked.text("id", default=f"{document_id}/{span[0]}/{number}")
-                if answers:
+                if answers := tuple(dict.fromkeys(answer.text("text") for answer in given)):
+                    question_id = asked.text("id", default=f"{document_id}/{span[0]}/{number}")
                     found.questions.append(Question(question_id, asked.text("question"), answers, document_id, span))
     return found
 
@@ -440,10 +440,9 @@ def _read_jqara(records: Iterable[Record]) -> EvaluationSet:
         relevant = {passage: 1 for passage, record in candidates.items() if record.fields["label"]}
         if relevant:
             found.relevance[question] = relevant
-        first = next(iter(candidates.values()))
-        gold = next(iter(relevant), "")
-        answers = first.texts("answers", "answer")
-        found.questions.append(Question(question, first.text("question"), answers, gold, candidates=tuple(candidates)))
+        first, gold = next(iter(candidates.values())), next(iter(relevant), "")
+        asked, answers = first.text("question"), first.texts("answers", "answer")
+        found.questions.append(Question(question, asked, answers, gold, candidates=tuple(candidates)))
     return found
 
 

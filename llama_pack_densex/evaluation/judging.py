@@ -87,8 +87,8 @@ class Finding:
 
     def to_dict(self) -> dict[str, Any]:
         """What a report tells of it."""
-        names = ("rank", "gold_rank", "words", "text", "source", "unit", *(("answer",) if self.answer else ()))
-        return {name: getattr(self, name) for name in names}
+        shown = {name: getattr(self, name) for name in ("rank", "gold_rank", "words", "text", "source", "unit")}
+        return {**shown, "answer": self.answer} if self.answer else shown
 
 
 def within_passages(findings: Mapping[str, Finding]) -> bool:
@@ -198,9 +198,8 @@ def length_until_answer(texts: Sequence[str], answers: Sequence[str], language: 
         ends = _ends(text, language)
         if contains_answer(text, answers, language):
             # the more is read, the more answers are in it: search by halves
-            return (
-                before + 1 + bisect_right(ends, False, key=lambda end: contains_answer(text[:end], answers, language))
-            )
+            lacking = bisect_right(ends, False, key=lambda end: contains_answer(text[:end], answers, language))
+            return before + lacking + 1
         before += len(ends)
     return None
 
@@ -252,9 +251,8 @@ def is_gold(question: Question, place: Place) -> bool:
         return False
     if question.span is None or place.span is None:
         return True
-    (start, end), (gold_start, gold_end) = place.span, question.span
-    shared = _shared(place.span, question.span)
-    return shared > 0 and 2 * shared >= min(end - start, gold_end - gold_start)
+    shared, lengths = _shared(place.span, question.span), [end - start for start, end in (place.span, question.span)]
+    return shared > 0 and 2 * shared >= min(lengths)
 
 
 def normalise_answer(text: str, language: str = "en") -> str:
@@ -319,7 +317,7 @@ class Locator:
     def place(self, node: BaseNode) -> Place | None:
         """Where a node stands: None where neither its document nor its text is known."""
         text = node.get_content().strip()
-        sources = list(dict.fromkeys(self._named(node)))
+        sources = self._named(node)
         # where it names none: a retriever that was built over copies of the documents
         for document_id, offset in sources or [(each, 0) for each in self._texts]:
             own = self._own_span(node, document_id, offset) if sources else None
@@ -344,11 +342,10 @@ class Locator:
         """What stands at a place."""
         return self._texts[place.document_id][slice(*(place.span or (None,)))]
 
-    def _named(self, node: BaseNode) -> Iterator[tuple[str, int]]:
+    def _named(self, node: BaseNode) -> list[tuple[str, int]]:
         """The documents that a node says it is from, each with the place where its text begins in the article."""
-        for name in (node.metadata.get(DOCUMENT_ID_KEY), node.source_node and node.source_node.node_id, node.node_id):
-            if name in self._sources:
-                yield self._sources[name]
+        names = (node.metadata.get(DOCUMENT_ID_KEY), node.ref_doc_id, node.node_id)
+        return list(dict.fromkeys(self._sources[name] for name in names if name in self._sources))
 
     def _own_span(self, node: BaseNode, document_id: str, offset: int) -> Span | None:
         start, end = getattr(node, "start_char_idx", None), getattr(node, "end_char_idx", None)

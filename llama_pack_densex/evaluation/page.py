@@ -148,8 +148,7 @@ def _policy(style: str, script: str) -> str:
 
 def _json(value: Any) -> str:
     """JSON that no text in it can end: with no `<` there is neither `</script>` nor `<!--`."""
-    written = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    written = written.replace("<", "\\u003c")
+    written = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     return _LONE_SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", written)
 
 
@@ -159,8 +158,7 @@ def _for_script(report: Mapping[str, Any], bars: Mapping[str, list[str]], first:
     strategies = []
     for strategy in report["strategies"]:
         found = [question["found"][strategy["name"]] for question in report["questions"]]
-        columns = {field: [each[field] for each in found] for field in ("rank", "gold_rank", "words")}
-        columns["answer"] = [each.get("answer", "") for each in found]
+        columns = {field: [each.get(field, "") for each in found] for field in ("rank", "gold_rank", "words", "answer")}
         columns["text"] = [texts.setdefault((each["text"], each["source"], each["unit"]), len(texts)) for each in found]
         strategies.append({**strategy, "other": strategy["name"] not in first, "found": columns})
     questions = [{**question, "found": None} for question in report["questions"]]
@@ -194,9 +192,9 @@ def _columns(report: Mapping[str, Any]) -> list[str]:
 
 def _label(key: str) -> str:
     kind, _, at = key.partition("@")
-    if key in _LABELS:
-        return _LABELS[key]
-    return f"@{at}" if kind in ("recall", "gold", "answer_recall") and at else "all" if key == "answer_recall" else key
+    if kind in ("recall", "gold", "answer_recall"):
+        return f"@{at}" if at else "all"
+    return _LABELS.get(key, key)
 
 
 def _best(report: Mapping[str, Any]) -> dict[str, str]:
