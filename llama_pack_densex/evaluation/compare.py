@@ -210,12 +210,11 @@ def evaluate(
         ImportError: The extra of `trulens` is not installed.
     """
     dataset, about = read_questions(questions, language=language, max_questions=max_questions), pack.counts()
-    strategy = Strategy(
-        name,
-        lambda corpus: Built(pack.as_retriever(corpus.depth), pack.retriever, (), pack.query_engine),
-        str(pack),
-        node_postprocessors=(PropositionContextPostprocessor(),),
-    )
+
+    def build(corpus: Corpus) -> Built:
+        return Built(pack.as_retriever(corpus.depth), pack.retriever, (), pack.query_engine)
+
+    strategy = Strategy(name, build, str(pack), node_postprocessors=(PropositionContextPostprocessor(),))
     found = compare(dataset, None, [strategy], embed_model=NONE, **options)
     model = pack.get_modules()["embed_model"]
     identity = None if model is None else embed_model_identity(model)

@@ -97,17 +97,14 @@ class EvaluationSet:
 
         Its id is `articleid/n`, where `n` counts an article's passages from 0.
         """
-        return [
-            document.model_copy(
-                update={
-                    "id_": f"{document.id_}/{number}",
-                    "text_resource": MediaResource(text=document.text[start:end]),
-                    "metadata": dict(document.metadata),
-                }
-            )
-            for document in self.documents
-            for number, (start, end) in enumerate(self.passages_of(document))
-        ]
+        passages = []
+        for document in self.documents:
+            for number, (start, end) in enumerate(self.passages_of(document)):
+                passage = document.model_copy(update={"id_": f"{document.id_}/{number}"})
+                passage.metadata = dict(document.metadata)
+                passage.text_resource = MediaResource(text=document.text[start:end])
+                passages.append(passage)
+        return passages
 
 
 def read_dataset(

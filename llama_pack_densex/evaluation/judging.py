@@ -112,11 +112,7 @@ class Judge:
         self._has_answer = cache(contains_answer)  # strategies find the same
 
     def finding(
-        self,
-        question: Question,
-        results: Sequence[BaseNode],
-        context: Sequence[str],
-        default_context: Sequence[str],
+        self, question: Question, results: Sequence[BaseNode], context: Sequence[str], default_context: Sequence[str]
     ) -> Finding:
         """Judge one search.
 
@@ -308,11 +304,9 @@ class Locator:
         self._texts = {document.id_: document.text for document in dataset.documents}
         self._passages = {document.id_: dataset.passages_of(document) for document in dataset.documents}
         self._sources = {document_id: (document_id, 0) for document_id in self._texts}
-        self._sources |= {
-            f"{document_id}/{number}": (document_id, start)
-            for document_id, spans in self._passages.items()
-            for number, (start, _) in enumerate(spans)
-        }
+        for document_id, spans in self._passages.items():
+            places = {f"{document_id}/{number}": (document_id, start) for number, (start, _) in enumerate(spans)}
+            self._sources |= places
 
     def place(self, node: BaseNode) -> Place | None:
         """Where a node stands: None where neither its document nor its text is known."""

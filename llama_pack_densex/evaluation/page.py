@@ -62,7 +62,7 @@ def render(report: Mapping[str, Any]) -> str:
     bars = {kind: _bars(report, kind) for kind in _BARS}
     shown, unit = _columns(report), report["dataset"]["length_unit"]
     headline, gold = _headline(report), _GOLD[report["dataset"]["gold"]]
-    first = _shown_first(report, headline)
+    first, costs = _shown_first(report, headline), [strategy["cost"] for strategy in report["strategies"]]
     environment = Environment(
         loader=FunctionLoader(_page_file),
         autoescape=True,
@@ -87,11 +87,7 @@ def render(report: Mapping[str, Any]) -> str:
         groups=Counter(_GROUPS.get(key.partition("@")[0], "Other").format(unit=unit, gold=gold) for key in shown),
         curve=[{"key": f"answer_recall@{length}", "label": count(length)} for length in report["settings"]["lengths"]],
         best=_best(report),
-        largest={
-            name: max(strategy["cost"][name] or 0 for strategy in report["strategies"])
-            for strategy in report["strategies"][:1]
-            for name in strategy["cost"]
-        },
+        largest={name: max(each[name] or 0 for each in costs) for name in next(iter(costs), ())},
         bars={kind: title.format(gold=gold) for kind, title in _BARS.items() if bars[kind]},
     )
 
@@ -185,9 +181,8 @@ def _columns(report: Mapping[str, Any]) -> list[str]:
     plotted = {f"answer_recall@{length}" for length in report["settings"]["lengths"] if length not in _IN_TABLE}
     found = dict.fromkeys(key for strategy in report["strategies"] for key in strategy["metrics"])
     order = {kind: place for place, kind in enumerate(_GROUPS)}
-    return sorted(
-        (key for key in found if key not in plotted), key=lambda key: order.get(key.partition("@")[0], len(order))
-    )
+    shown = (key for key in found if key not in plotted)
+    return sorted(shown, key=lambda key: order.get(key.partition("@")[0], len(order)))
 
 
 def _label(key: str) -> str:

@@ -171,7 +171,7 @@ class EmbeddingSimilarity:
 
     def matrices(self, pairs: Sequence[tuple[Texts, Texts]]) -> Iterator[Matrix]:
         """For each pair of lists, how alike each text of the first (a row) and of the second (a column) are."""
-        texts = sorted(set(chain.from_iterable(chain(*pair) for pair in pairs)), key=len)  # a batch is padded
+        texts = sorted(dict.fromkeys(chain(*chain(*pairs))), key=len)  # a batch is padded
         vectors = np.asarray(self._model.get_text_embedding_batch(texts), dtype=np.float64)
         vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
         rows = {text: row for row, text in enumerate(texts)}

@@ -28,15 +28,7 @@ from llama_index.core.node_parser.text.sentence_window import DEFAULT_WINDOW_MET
 from llama_index.core.postprocessor import MetadataReplacementPostProcessor
 from llama_index.core.retrievers import AutoMergingRetriever, QueryFusionRetriever, RecursiveRetriever
 from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
-from llama_index.core.schema import (
-    BaseNode,
-    Document,
-    IndexNode,
-    MetadataMode,
-    NodeWithScore,
-    QueryBundle,
-    TextNode,
-)
+from llama_index.core.schema import BaseNode, Document, IndexNode, MetadataMode, NodeWithScore, QueryBundle, TextNode
 from llama_index.core.utils import iter_batch
 from llama_index.core.vector_stores import SimpleVectorStore
 
@@ -210,16 +202,11 @@ def _contextual(cut: Cut) -> Build:
 def _headers(nodes: Sequence[BaseNode], articles: Sequence[Document], llm: KeptLLM) -> list[str]:
     """What DocumentContextExtractor asks for, "" where that failed; but it can be asked in one event loop only, and
     keeps nothing."""
-    prompts = [
-        [
-            ChatMessage(content=f"<document>{article.text}</document>"),
-            ChatMessage(
-                content="Here is the chunk we want to situate within the whole document:\n"
-                f"<chunk>{node.get_content()}</chunk>\n{DocumentContextExtractor.ORIGINAL_CONTEXT_PROMPT}"
-            ),
-        ]
-        for node, article in zip(nodes, articles, strict=True)
-    ]
+    prompts = []
+    for node, article in zip(nodes, articles, strict=True):
+        said = "Here is the chunk we want to situate within the whole document:"
+        asked = f"{said}\n<chunk>{node.get_content()}</chunk>\n{DocumentContextExtractor.ORIGINAL_CONTEXT_PROMPT}"
+        prompts.append([ChatMessage(f"<document>{article.text}</document>"), ChatMessage(asked)])
     headers = [reply if isinstance(reply, str) else "" for reply in at_once(llm.ask, prompts)]
     if llm.stopped is not None:
         raise llm.stopped
@@ -230,12 +217,10 @@ def _headers(nodes: Sequence[BaseNode], articles: Sequence[Document], llm: KeptL
 
 def _dense_x(corpus: Corpus) -> Built:
     """What llama-index-packs-dense-x-retrieval did."""
-    propositionizer = corpus.chunk_propositionizer
+    propositionizer, chunks = corpus.chunk_propositionizer, _large_chunks(corpus)
     titles = {document.id_: title_of(document) for document in corpus.documents}
-    chunks = _large_chunks(corpus)
-    sets = propositionizer.propositionize(
-        [Passage(chunk.get_content(), titles.get(chunk.ref_doc_id or "", "")) for chunk in chunks]
-    )
+    passages = [Passage(chunk.get_content(), titles.get(chunk.ref_doc_id or "", "")) for chunk in chunks]
+    sets = propositionizer.propositionize(passages)
     # of equal hits the store returns the one with the greatest id: chosen, the same run gives the same report
     units = [
         IndexNode(id_=f"{place:06}-{number:06}", text=text, index_id=chunk.node_id)
@@ -380,13 +365,9 @@ def _ours(name: str) -> Strategy:
     search = "dense search alone" if dense else "dense search and BM25 fused"
     search += ", which has the passages' own words alone" if passage_words else ""
     search += ", without the questions that passages answer" if without_questions else ""
-    mode = ", found units merge into their passage" if auto_merging else ""
-    return Strategy(
-        name,
-        build,
-        f"This pack over {base}: {units}; {search}{mode}. The best units are read first, then passages.",
-        node_postprocessors=(PropositionContextPostprocessor(),),
-    )
+    search += ", found units merge into their passage" if auto_merging else ""
+    said = f"This pack over {base}: {units}; {search}. The best units are read first, then passages."
+    return Strategy(name, build, said, node_postprocessors=(PropositionContextPostprocessor(),))
 
 
 class _WithoutQuestions(Propositionizer):
