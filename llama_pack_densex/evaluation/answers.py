@@ -225,8 +225,7 @@ def verdicts_of(llm: KeptLLM, wanted: Sequence[Wanted], step: Step, name: str) -
 
     def judge(one: tuple[str, Question, Answer]) -> float:
         metric, question, answer = one
-        texts = {"query": question.text, "response": answer.text}
-        result = asyncio.run(evaluators[metric].aevaluate(**texts, contexts=answer.contexts))
+        result = asyncio.run(evaluators[metric].aevaluate(question.text, answer.text, answer.contexts))
         score = _read_yes_or_no(result.feedback or "") if metric == "groundedness" else result.score
         if score is None:
             raise AskingFailed("the verdict cannot be read")

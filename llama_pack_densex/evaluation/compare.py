@@ -293,20 +293,18 @@ class _Run:
                 default = built.context_retriever.retrieve(question.text)
             read[question.id] = _context(strategy, question, default)
             contexts[question.id] = _texts(_context(strategy, question, results[: corpus.depth]))
-            findings[question.id] = self.judge.finding(
-                question, [result.node for result in results], contexts[question.id], _texts(read[question.id])
-            )
+            nodes, default_texts = [result.node for result in results], _texts(read[question.id])
+            findings[question.id] = self.judge.finding(question, nodes, contexts[question.id], default_texts)
             self.tell(name, len(findings), len(questions))
-        lost, of = (sum(getattr(one, field) for one in findings.values()) for field in ("unlocated", "results"))
+        lost = sum(finding.unlocated for finding in findings.values())
         if lost and corpus.documents:
-            warning = "%s: %d of its %d results are nowhere in the documents; they count as not from the gold passage."
-            logger.warning(warning, strategy.name, lost, of)
+            said = "%s: %d of its %d results are nowhere in the documents; they count as not from the gold passage."
+            logger.warning(said, strategy.name, lost, sum(finding.results for finding in findings.values()))
         in_passages = bool(corpus.documents) and within_passages(findings)
         if not in_passages:  # then results are ranked as they are
-            findings = {
-                key: replace(found, rank=found.unit_ranks[0], gold_rank=found.unit_ranks[1])
-                for key, found in findings.items()
-            }
+            for key, found in findings.items():
+                rank, gold_rank = found.unit_ranks
+                findings[key] = replace(found, rank=rank, gold_rank=gold_rank)
         judged = Judged(judging.score(corpus.dataset, findings, in_passages, corpus.depth))
         if self.reader is not None:
             self._read(judged, contexts, self.reader, f"{strategy.name}: reading")

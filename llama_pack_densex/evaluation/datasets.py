@@ -272,13 +272,7 @@ def _checked(found: EvaluationSet, path: Path, name: str | None, language: str |
 
 
 def _read(
-    path: Path,
-    documents: Path | None,
-    split: str,
-    language: str,
-    leave_out: Sequence[Path] = (),
-    *,
-    alone: bool = False,
+    path: Path, documents: Path | None, split: str, language: str, leave_out: Sequence[Path] = (), alone: bool = False
 ) -> EvaluationSet:
     """Read what is there; where questions alone are wanted, those of the user's own are not asked for documents."""
     if not path.is_dir():

@@ -139,7 +139,7 @@ class CachedEmbedding(BaseEmbedding):
         known: dict[bytes, bytes] = {}
         for some in iter_batch(dict.fromkeys(keys), _BATCH):
             marks = ",".join("?" * len(some))
-            known.update(self._database.execute(f"SELECT key, vector FROM vectors WHERE key IN ({marks})", some))
+            known |= dict(self._database.execute(f"SELECT key, vector FROM vectors WHERE key IN ({marks})", some))
         # texts of like length together: a model pads a batch to its longest text
         wanted = {key: text for key, text in zip(keys, texts, strict=True) if key not in known}
         missing = sorted(wanted, key=lambda key: len(wanted[key]))

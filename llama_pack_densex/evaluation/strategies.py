@@ -317,10 +317,8 @@ def _ours(name: str) -> Strategy:
             alone, and not by those of their propositions. -dense: BM25 is not fused in. -without-questions: questions
             that come with the propositions are left out.
     """
-    sentences, auto_merging, topics, passage_words, dense, without_questions = (
-        f"-{change}" in name
-        for change in ("sentences", "auto-merging", "topics", "passage-words", "dense", "without-questions")
-    )
+    sentences, auto_merging, dense = "-sentences" in name, "-auto-merging" in name, "-dense" in name
+    topics, passage_words, without_questions = "-topics" in name, "-passage-words" in name, "-without-questions" in name
     articles = topics or "-chunked" in name
 
     def build(corpus: Corpus) -> Built:

@@ -146,10 +146,7 @@ def _metrics(core: Any, judge: KeptLLM) -> list[Any]:
         (grounded, provider.groundedness_measure_with_cot_reasons, {"source": all_, "statement": answered}, how),
         (relevant, provider.relevance_with_cot_reasons, {"prompt": asked, "response": answered}, {}),
     )
-    return [
-        core.Metric(name=name, implementation=measure, selectors=selectors, **more)
-        for name, measure, selectors, more in work
-    ]
+    return [core.Metric(name=name, implementation=of, selectors=what, **more) for name, of, what, more in work]
 
 
 def _provider(judge: KeptLLM) -> Any:
