@@ -247,8 +247,8 @@ def is_gold(question: Question, place: Place) -> bool:
         return False
     if question.span is None or place.span is None:
         return True
-    shared, lengths = _shared(place.span, question.span), [end - start for start, end in (place.span, question.span)]
-    return shared > 0 and 2 * shared >= min(lengths)
+    shared = _shared(place.span, question.span)
+    return shared > 0 and 2 * shared >= min(end - start for start, end in (place.span, question.span))
 
 
 def normalise_answer(text: str, language: str = "en") -> str:
@@ -323,8 +323,8 @@ class Locator:
         """The passage that a unit is from, the one that has most of it; and whether it lies within, but for little."""
         if place is None or place.span is None:
             return None
-        # without the white space at its ends, which splitters divide among neighbours
-        text, (start, end) = self.text(place), place.span
+        start, end = place.span
+        text = self.text(place)  # without the white space at its ends, which splitters divide among neighbours
         start, end = start + len(text) - len(text.lstrip()), start + len(text.rstrip())
         spans = self._passages[place.document_id]
         first = max(bisect_right([span[0] for span in spans], start) - 1, 0)

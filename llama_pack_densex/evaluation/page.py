@@ -62,7 +62,8 @@ def render(report: Mapping[str, Any]) -> str:
     bars = {kind: _bars(report, kind) for kind in _BARS}
     shown, unit = _columns(report), report["dataset"]["length_unit"]
     headline, gold = _headline(report), _GOLD[report["dataset"]["gold"]]
-    first, costs = _shown_first(report, headline), [strategy["cost"] for strategy in report["strategies"]]
+    first = _shown_first(report, headline)
+    costs = [strategy["cost"] for strategy in report["strategies"]]
     environment = Environment(
         loader=FunctionLoader(_page_file),
         autoescape=True,

@@ -218,8 +218,8 @@ class Report:
                 row |= {name: "" if value is None else value, f"{name} low": low, f"{name} high": high}
                 row |= {f"{name} failed": strategy.failed[name]} if name in strategy.failed else {}
             rows.append(row | asdict(strategy.cost))
-        out, columns = io.StringIO(), dict.fromkeys(name for row in rows for name in row)
-        writer = csv.DictWriter(out, list(columns), lineterminator="\n")
+        out = io.StringIO()
+        writer = csv.DictWriter(out, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
         return out.getvalue()
@@ -258,14 +258,14 @@ class Report:
         shown = [name for name in MAIN if any(each.metrics.get(name) is not None for each in self.strategies)]
         rows = []
         for strategy in self.strategies:
-            metrics, cost = {name: strategy.metrics.get(name) for name in shown}, strategy.cost
-            rows.append(
-                {"strategy": strategy.name}
-                | {name: "" if value is None else f"{value:.3f}" for name, value in metrics.items()}
-                | {"context": f"{cost.context_words:,.0f}", "units": f"{cost.units:,}"}
-                | {"tokens": "-" if cost.tokens is None else f"{cost.tokens:,}"}
-                | {"index s": f"{cost.index_seconds:.1f}", "query ms": f"{cost.query_ms:.1f}"}
-            )
+            row, cost = {"strategy": strategy.name}, strategy.cost
+            for name in shown:
+                value = strategy.metrics.get(name)
+                row[name] = "" if value is None else f"{value:.3f}"
+            row |= {"context": f"{cost.context_words:,.0f}", "units": f"{cost.units:,}"}
+            row |= {"tokens": "-" if cost.tokens is None else f"{cost.tokens:,}"}
+            row |= {"index s": f"{cost.index_seconds:.1f}", "query ms": f"{cost.query_ms:.1f}"}
+            rows.append(row)
         return rows
 
     def __repr__(self) -> str:

@@ -217,7 +217,8 @@ def _headers(nodes: Sequence[BaseNode], articles: Sequence[Document], llm: KeptL
 
 def _dense_x(corpus: Corpus) -> Built:
     """What llama-index-packs-dense-x-retrieval did."""
-    propositionizer, chunks = corpus.chunk_propositionizer, _large_chunks(corpus)
+    propositionizer = corpus.chunk_propositionizer
+    chunks = _large_chunks(corpus)
     titles = {document.id_: title_of(document) for document in corpus.documents}
     passages = [Passage(chunk.get_content(), titles.get(chunk.ref_doc_id or "", "")) for chunk in chunks]
     sets = propositionizer.propositionize(passages)
