@@ -101,6 +101,9 @@ Verdicts = Callable[[Sequence[Wanted], Step, str], Sequence[Verdict]]
 Asked = Callable[[Question], RESPONSE_TYPE]
 """Answers a question."""
 
+Answers = Sequence[tuple[Question, Answer | AskingFailed]]
+"""Questions, each with its answer, or with why there is none."""
+
 
 def reading(read: Mapping[str, list[NodeWithScore]], llm: KeptLLM) -> Asked:
     """What answers as LlamaIndex's own query engine does, with its own prompts.
@@ -113,7 +116,7 @@ def reading(read: Mapping[str, list[NodeWithScore]], llm: KeptLLM) -> Asked:
     return lambda question: synthesizer.synthesize(question.text, read[question.id])
 
 
-def answer_questions(asked: Asked, questions: Sequence[Question], step: Step) -> dict[str, Answer | AskingFailed]:
+def answer_questions(asked: Asked, questions: Sequence[Question], step: Step) -> Answers:
     """Have questions answered.
 
     Args:
@@ -122,7 +125,7 @@ def answer_questions(asked: Asked, questions: Sequence[Question], step: Step) ->
         step: Called while it answers.
 
     Returns:
-        Question id to the answer, or to why there is none. Where an LLM stops, there is none to any.
+        The questions with their answers. Where an LLM stops, there is none to any.
     """
 
     def ask(question: Question) -> Answer:
@@ -133,8 +136,7 @@ def answer_questions(asked: Asked, questions: Sequence[Question], step: Step) ->
         except Exception as error:  # whatever a user's engine raises costs one answer, and is told
             raise AskingFailed(type(error).__name__) from error
 
-    given = at_once(ask, questions, step)
-    return {question.id: answer for question, answer in zip(questions, given, strict=True)}
+    return list(zip(questions, at_once(ask, questions, step), strict=True))
 
 
 def _answer(response: Any) -> Answer:
@@ -148,9 +150,7 @@ def _answer(response: Any) -> Answer:
     )
 
 
-def score_answers(
-    judged: Judged, questions: Sequence[Question], answers: Mapping[str, Answer | AskingFailed], language: str
-) -> None:
+def score_answers(judged: Judged, answers: Answers, language: str) -> None:
     """What can be said of answers without a judge.
 
     - `str_em`: whether an accepted answer is in the answer, as ALCE (Gao et al., 2023) calls it.
@@ -159,12 +159,10 @@ def score_answers(
 
     Args:
         judged: What to add it to.
-        questions: The questions.
         answers: What `answer_questions` returned.
         language: "en", "ja", ...
     """
-    for question in questions:
-        answer = answers[question.id]
+    for question, answer in answers:
         if isinstance(answer, AskingFailed):
             judged.add(question.id, {"str_em" if question.answers else "answered": answer})
             continue
@@ -179,14 +177,7 @@ def score_answers(
         judged.add(question.id, found)
 
 
-def judge_answers(
-    judged: Judged,
-    judge: Verdicts,
-    questions: Sequence[Question],
-    answers: Mapping[str, Answer | AskingFailed],
-    step: Step,
-    name: str,
-) -> None:
+def judge_answers(judged: Judged, judge: Verdicts, answers: Answers, step: Step, name: str) -> None:
     """Have answers judged by the RAG triad: a value from 0 to 1 for each metric.
 
     Of an answer that failed nothing is judged, and of a "not found" nothing but what was retrieved.
@@ -194,14 +185,12 @@ def judge_answers(
     Args:
         judged: What to add it to.
         judge: Judges.
-        questions: The questions.
         answers: What `answer_questions` returned.
         step: Called while it judges.
         name: What answered.
     """
     wanted: list[Wanted] = []
-    for question in questions:
-        answer = answers[question.id]
+    for question, answer in answers:
         if isinstance(answer, AskingFailed):
             judged.add(question.id, dict.fromkeys(TRIAD, AskingFailed(f"no answer ({answer})")))
             continue

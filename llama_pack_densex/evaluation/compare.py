@@ -351,14 +351,14 @@ class _Run:
 
     def _ask(self, judged: Judged, findings: dict[str, Finding], asked: Asked, name: str) -> None:
         """Have questions answered, and the answers judged."""
-        questions = self.corpus.dataset.questions
+        questions, language = self.corpus.dataset.questions, self.corpus.language
         given = answers.answer_questions(asked, questions, partial(self.tell, f"{name}: answering"))
-        for key, one in given.items():
-            if isinstance(one, Answer):
-                findings[key] = replace(findings[key], answer=one.text)
-        answers.score_answers(judged, questions, given, self.corpus.language)
+        for question, answer in given:
+            if isinstance(answer, Answer):
+                findings[question.id] = replace(findings[question.id], answer=answer.text)
+        answers.score_answers(judged, given, language)
         if self.verdicts is not None:
-            answers.judge_answers(judged, self.verdicts, questions, given, partial(self.tell, f"{name}: judging"), name)
+            answers.judge_answers(judged, self.verdicts, given, partial(self.tell, f"{name}: judging"), name)
 
     @property
     def _spent(self) -> Spent:
