@@ -58,7 +58,7 @@ class Answer:
     sentences: Sequence[Mapping[str, Any]] = ()
 
 
-Verdict = dict[str, float | str]
+Verdict = Mapping[str, float | AskingFailed]
 """Metric to a value, or to why there is none."""
 
 
@@ -77,31 +77,32 @@ class Judged:
     def add(self, question: str, verdict: Verdict) -> None:
         """Add what was found out about a question."""
         for metric, value in verdict.items():
-            if isinstance(value, str):
-                self.failed.setdefault(metric, Counter())[value] += 1
+            if isinstance(value, AskingFailed):
+                self.failed.setdefault(metric, Counter())[str(value)] += 1
             else:
                 self.scores.setdefault(metric, {})[question] = value
 
     def warn(self, name: str) -> None:
         """Say what failed."""
-        counts = {metric: (each.total(), len(self.scores.get(metric, ()))) for metric, each in self.failed.items()}
-        if counts:
-            logger.warning(
-                "%s: not counted, since they failed: %s (%s).", name,
-                ", ".join(f"{lost} of {lost + given} items of {metric}" for metric, (lost, given) in counts.items()),
-                "; ".join(sorted({reason for reasons in self.failed.values() for reason in reasons})),
-            )  # fmt: skip
+        if self.failed:
+            lost = {metric: reasons.total() for metric, reasons in self.failed.items()}
+            given = {metric: lost[metric] + len(self.scores.get(metric, ())) for metric in lost}
+            counts = ", ".join(f"{lost[metric]} of {given[metric]} items of {metric}" for metric in lost)
+            reasons = "; ".join(sorted({reason for each in self.failed.values() for reason in each}))
+            logger.warning("%s: not counted, since they failed: %s (%s).", name, counts, reasons)
 
 
 Wanted = tuple[Question, Answer, list[str]]
 """What is to be judged: a question, its answer, and the metrics of the triad."""
 
 Verdicts = Callable[[Sequence[Wanted], Step, str], Sequence[Verdict]]
-"""A judge: gets what is to be judged, what to call while it judges, and what answered. Raises an LLMError where no more
-verdicts can be had."""
+"""A judge: gets what is to be judged, what to call while it judges, and what answered."""
 
 Asked = Callable[[Question], RESPONSE_TYPE]
 """Answers a question."""
+
+Answers = Sequence[tuple[Question, Answer | AskingFailed]]
+"""Questions, each with its answer, or with why there is none."""
 
 
 def reading(read: Mapping[str, list[NodeWithScore]], llm: KeptLLM) -> Asked:
@@ -115,7 +116,7 @@ def reading(read: Mapping[str, list[NodeWithScore]], llm: KeptLLM) -> Asked:
     return lambda question: synthesizer.synthesize(question.text, read[question.id])
 
 
-def answer_questions(asked: Asked, questions: Sequence[Question], step: Step) -> dict[str, Answer | str]:
+def answer_questions(asked: Asked, questions: Sequence[Question], step: Step) -> Answers:
     """Have questions answered.
 
     Args:
@@ -124,24 +125,18 @@ def answer_questions(asked: Asked, questions: Sequence[Question], step: Step) ->
         step: Called while it answers.
 
     Returns:
-        Question id to the answer, or to why there is none. Where an LLM stops, there is none to any.
+        The questions with their answers. Where an LLM stops, there is none to any.
     """
 
-    def ask(question: Question) -> Answer | str:
+    def ask(question: Question) -> Answer:
         try:
             return _answer(asked(question))
-        except LLMError:
+        except (AskingFailed, LLMError):
             raise
-        except AskingFailed as failed:
-            return str(failed)
         except Exception as error:  # whatever a user's engine raises costs one answer, and is told
-            return type(error).__name__
+            raise AskingFailed(type(error).__name__) from error
 
-    ids = [question.id for question in questions]
-    try:
-        return dict(zip(ids, at_once(ask, questions, step), strict=True))
-    except LLMError as error:
-        return dict.fromkeys(ids, f"the LLM stopped: {error}")
+    return list(zip(questions, at_once(ask, questions, step), strict=True))
 
 
 def _answer(response: Any) -> Answer:
@@ -155,9 +150,7 @@ def _answer(response: Any) -> Answer:
     )
 
 
-def score_answers(
-    judged: Judged, questions: Sequence[Question], answers: Mapping[str, Answer | str], language: str
-) -> None:
+def score_answers(judged: Judged, answers: Answers, language: str) -> None:
     """What can be said of answers without a judge.
 
     - `str_em`: whether an accepted answer is in the answer, as ALCE (Gao et al., 2023) calls it.
@@ -166,16 +159,14 @@ def score_answers(
 
     Args:
         judged: What to add it to.
-        questions: The questions.
         answers: What `answer_questions` returned.
         language: "en", "ja", ...
     """
-    for question in questions:
-        answer = answers[question.id]
-        if isinstance(answer, str):
+    for question, answer in answers:
+        if isinstance(answer, AskingFailed):
             judged.add(question.id, {"str_em" if question.answers else "answered": answer})
             continue
-        found: Verdict = {}
+        found: dict[str, float] = {}
         if question.answers:
             found["str_em"] = float(contains_answer(answer.text, question.answers, language))
         if answer.outcome:
@@ -186,14 +177,7 @@ def score_answers(
         judged.add(question.id, found)
 
 
-def judge_answers(
-    judged: Judged,
-    judge: Verdicts,
-    questions: Sequence[Question],
-    answers: Mapping[str, Answer | str],
-    step: Step,
-    name: str,
-) -> None:
+def judge_answers(judged: Judged, judge: Verdicts, answers: Answers, step: Step, name: str) -> None:
     """Have answers judged by the RAG triad: a value from 0 to 1 for each metric.
 
     Of an answer that failed nothing is judged, and of a "not found" nothing but what was retrieved.
@@ -201,30 +185,24 @@ def judge_answers(
     Args:
         judged: What to add it to.
         judge: Judges.
-        questions: The questions.
         answers: What `answer_questions` returned.
         step: Called while it judges.
         name: What answered.
     """
     wanted: list[Wanted] = []
-    for question in questions:
-        answer = answers[question.id]
-        if isinstance(answer, str):
-            judged.add(question.id, dict.fromkeys(TRIAD, f"no answer ({answer})"))
+    for question, answer in answers:
+        if isinstance(answer, AskingFailed):
+            judged.add(question.id, dict.fromkeys(TRIAD, AskingFailed(f"no answer ({answer})")))
             continue
         metrics = ["context_relevance"] if answer.contexts else []
         if answer.outcome in ("", "answered") and answer.text:  # a "not found" is neither grounded nor relevant
             metrics += TRIAD[1:] if answer.contexts else TRIAD[2:]
         wanted.append((replace(question, text=sendable(question.text)), answer, metrics))
-    try:
-        verdicts = judge(wanted, step, name)
-    except LLMError as error:
-        verdicts = [dict.fromkeys(metrics, f"the LLM stopped: {error}") for _, _, metrics in wanted]
-    for (question, _, _), verdict in zip(wanted, verdicts, strict=True):
+    for (question, _, _), verdict in zip(wanted, judge(wanted, step, name), strict=True):
         judged.add(question.id, verdict)
 
 
-def verdicts_of(llm: KeptLLM, wanted: Sequence[Wanted], step: Step, name: str) -> list[Verdict]:
+def verdicts_of(llm: KeptLLM, wanted: Sequence[Wanted], step: Step, name: str) -> Sequence[Verdict]:
     """Have LlamaIndex's evaluators judge (see `Verdicts`)."""
     evaluators: dict[str, evaluation.BaseEvaluator] = {
         "context_relevance": evaluation.ContextRelevancyEvaluator(
@@ -234,26 +212,23 @@ def verdicts_of(llm: KeptLLM, wanted: Sequence[Wanted], step: Step, name: str) -
         "answer_relevance": evaluation.AnswerRelevancyEvaluator(llm, parser_function=partial(_read_verdict, most=2.0)),
     }
 
-    def judge_metric(metric: str, question: Question, answer: Answer) -> float | str:
-        texts = {"query": question.text, "response": answer.text}
-        try:
-            result = asyncio.run(evaluators[metric].aevaluate(**texts, contexts=answer.contexts))
-        except AskingFailed as failed:
-            return str(failed)
+    def judge(one: tuple[str, Question, Answer]) -> float:
+        metric, question, answer = one
+        result = asyncio.run(evaluators[metric].aevaluate(question.text, answer.text, answer.contexts))
         score = _read_yes_or_no(result.feedback or "") if metric == "groundedness" else result.score
-        return "the verdict cannot be read" if score is None else score
+        if score is None:
+            raise AskingFailed("the verdict cannot be read")
+        return score
 
-    def judge(one: Wanted) -> Verdict:
-        question, answer, metrics = one
-        return {metric: judge_metric(metric, question, answer) for metric in metrics}
-
+    asked = [(metric, question, answer) for question, answer, metrics in wanted for metric in metrics]
     # core writes defaults into its Settings where the evaluators read them; the models are not among them
     unset = [each for each, value in vars(Settings).items() if value is None and each not in ("_llm", "_embed_model")]
     try:
-        return at_once(judge, wanted, step)
+        scores = iter(at_once(judge, asked, step))
     finally:
         for each in unset:
             setattr(Settings, each, None)
+    return [{metric: next(scores) for metric in metrics} for _, _, metrics in wanted]
 
 
 def _read_verdict(reply: str, most: float) -> tuple[float | None, str | None]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions, version
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -25,14 +25,13 @@ from llama_pack_densex.evaluation import answers, judging, report
 from llama_pack_densex.evaluation.answers import Answer, Asked, Judged, Verdicts
 from llama_pack_densex.evaluation.datasets import EvaluationSet, Question, read_questions, to_dataset
 from llama_pack_densex.evaluation.judging import LENGTHS, Finding, Judge, within_passages
-from llama_pack_densex.evaluation.models import CachedEmbedding, KeptLLM
+from llama_pack_densex.evaluation.models import CachedEmbedding, KeptLLM, at_once
 from llama_pack_densex.evaluation.report import COMPARED, Report
 from llama_pack_densex.evaluation.runs import Scores
 from llama_pack_densex.evaluation.significance import Comparison, bootstrap_interval, randomisation_test
 from llama_pack_densex.evaluation.strategies import resolve_strategies
 from llama_pack_densex.evaluation.strategy import Built, Corpus, Spent, Strategy, StrategyUnavailable
 from llama_pack_densex.ingestion.report import describe
-from llama_pack_densex.llm.errors import Failure, LLMError
 from llama_pack_densex.models import NONE, embed_model_identity, resolve_embed_model
 from llama_pack_densex.node_parsers.nodes import title_of
 from llama_pack_densex.pack import DenseXRetrievalPack
@@ -156,7 +155,7 @@ def compare(
         **{use: None if one is None else one.metadata.model_name for use, one in made.items()},
         depth=depth,
         lengths=list(LENGTHS),
-        versions=dict(_versions()),
+        versions=_versions(),
     )
     with ExitStack() as stack:
         cached = None
@@ -164,14 +163,8 @@ def compare(
             cached = CachedEmbedding(model, folder and folder / _EMBEDDINGS, partial(tell, "Embedding"))
             stack.callback(cached.close)
             cached.embed_queries([question.text for question in dataset.questions])
-        run = _Run(
-            corpus=Corpus(dataset, depth, cached, propositionizer, headers),
-            judge=Judge(dataset),
-            reader=reader,
-            judged_by=judged_by,
-            verdicts=verdicts,
-            tell=tell,
-        )
+        corpus = Corpus(dataset, depth, cached, propositionizer, headers)
+        run = _Run(corpus, Judge(dataset), reader, judged_by, verdicts, tell)
         observed, skipped = run.observe_all(chosen)
     tell("Testing differences", 0, 1)
     metrics = dict.fromkeys(metric for found in observed for metric in found.scores)
@@ -217,12 +210,11 @@ def evaluate(
         ImportError: The extra of `trulens` is not installed.
     """
     dataset, about = read_questions(questions, language=language, max_questions=max_questions), pack.counts()
-    strategy = Strategy(
-        name,
-        lambda corpus: Built(pack.as_retriever(corpus.depth), pack.retriever, (), pack.query_engine),
-        str(pack),
-        node_postprocessors=(PropositionContextPostprocessor(),),
-    )
+
+    def build(corpus: Corpus) -> Built:
+        return Built(pack.as_retriever(corpus.depth), pack.retriever, (), pack.query_engine)
+
+    strategy = Strategy(name, build, str(pack), node_postprocessors=(PropositionContextPostprocessor(),))
     found = compare(dataset, None, [strategy], embed_model=NONE, **options)
     model = pack.get_modules()["embed_model"]
     identity = None if model is None else embed_model_identity(model)
@@ -301,22 +293,18 @@ class _Run:
                 default = built.context_retriever.retrieve(question.text)
             read[question.id] = _context(strategy, question, default)
             contexts[question.id] = _texts(_context(strategy, question, results[: corpus.depth]))
-            findings[question.id] = self.judge.finding(
-                question, [result.node for result in results], contexts[question.id], _texts(read[question.id])
-            )
+            nodes, default_texts = [result.node for result in results], _texts(read[question.id])
+            findings[question.id] = self.judge.finding(question, nodes, contexts[question.id], default_texts)
             self.tell(name, len(findings), len(questions))
-        unlocated = sum(finding.unlocated for finding in findings.values())
-        if unlocated and corpus.documents:
-            logger.warning(
-                "%s: %d of its %d results are nowhere in the documents; they count as not from the gold passage.",
-                strategy.name, unlocated, sum(finding.results for finding in findings.values()),
-            )  # fmt: skip
+        lost = sum(finding.unlocated for finding in findings.values())
+        if lost and corpus.documents:
+            said = "%s: %d of its %d results are nowhere in the documents; they count as not from the gold passage."
+            logger.warning(said, strategy.name, lost, sum(finding.results for finding in findings.values()))
         in_passages = bool(corpus.documents) and within_passages(findings)
         if not in_passages:  # then results are ranked as they are
-            findings = {
-                key: replace(found, rank=found.unit_ranks[0], gold_rank=found.unit_ranks[1])
-                for key, found in findings.items()
-            }
+            for key, found in findings.items():
+                rank, gold_rank = found.unit_ranks
+                findings[key] = replace(found, rank=rank, gold_rank=gold_rank)
         judged = Judged(judging.score(corpus.dataset, findings, in_passages, corpus.depth))
         if self.reader is not None:
             self._read(judged, contexts, self.reader, f"{strategy.name}: reading")
@@ -356,26 +344,21 @@ class _Run:
         for length, each in work:
             context = "\n\n".join(judging.first_words(contexts[each.id], length, self.corpus.language))
             prompts.append([ChatMessage(_PROMPT.format(context=context, question=each.text))])
-        try:
-            replies: Sequence[str | Failure] = reader.ask(prompts, partial(self.tell, name))
-        except LLMError as error:
-            replies = len(work) * [Failure("fatal", f"the LLM stopped: {error}")]
-        for (length, each), reply in zip(work, replies, strict=True):
+        for (length, each), reply in zip(work, at_once(reader.ask, prompts, partial(self.tell, name)), strict=True):
             for metric, measure in (("em", judging.exact_match), ("f1", judging.f1)):
-                right = (each.answers, self.corpus.language)
-                value = measure(reply, *right) if isinstance(reply, str) else reply.summary
+                value = measure(reply, each.answers, self.corpus.language) if isinstance(reply, str) else reply
                 judged.add(each.id, {f"{metric}@{length}": value})
 
     def _ask(self, judged: Judged, findings: dict[str, Finding], asked: Asked, name: str) -> None:
         """Have questions answered, and the answers judged."""
-        questions = self.corpus.dataset.questions
+        questions, language = self.corpus.dataset.questions, self.corpus.language
         given = answers.answer_questions(asked, questions, partial(self.tell, f"{name}: answering"))
-        for key, one in given.items():
-            if isinstance(one, Answer):
-                findings[key] = replace(findings[key], answer=one.text)
-        answers.score_answers(judged, questions, given, self.corpus.language)
+        for question, answer in given:
+            if isinstance(answer, Answer):
+                findings[question.id] = replace(findings[question.id], answer=answer.text)
+        answers.score_answers(judged, given, language)
         if self.verdicts is not None:
-            answers.judge_answers(judged, self.verdicts, questions, given, partial(self.tell, f"{name}: judging"), name)
+            answers.judge_answers(judged, self.verdicts, given, partial(self.tell, f"{name}: judging"), name)
 
     @property
     def _spent(self) -> Spent:
@@ -398,17 +381,15 @@ def _texts(nodes: Sequence[NodeWithScore]) -> list[str]:
 
 def _questions(dataset: EvaluationSet, observed: Sequence[_Observed]) -> Iterator[report.QuestionResult]:
     titles = {document.id_: title_of(document) or document.id_ for document in dataset.documents}
-    for question in dataset.questions:
-        found = {each.result.name: each.findings[question.id] for each in observed}
-        document = titles.get(question.document_id, "")
-        yield report.QuestionResult(question.id, question.text, list(question.answers), document, found)
+    for one in dataset.questions:
+        found = {each.result.name: each.findings[one.id] for each in observed}
+        yield report.QuestionResult(one.id, one.text, list(one.answers), titles.get(one.document_id, ""), found)
 
 
 def _comparisons(observed: Sequence[_Observed]) -> Iterator[Comparison]:
     """The first of ours against every other strategy, or the first of all where none of ours was run."""
     values = {each.result.name: each.scores for each in observed}
-    first = next((name for name in values if _is_ours(name)), next(iter(values), ""))
-    first = _OURS if _OURS in values else first
+    first = next((name for name in (_OURS, *filter(_is_ours, values), *values) if name in values), "")
     for metric in COMPARED:
         for second in values:
             ours, theirs = values[first].get(metric), values[second].get(metric)
@@ -423,7 +404,7 @@ def _equal_contexts(dataset: EvaluationSet, observed: Sequence[_Observed]) -> It
             words = other.result.cost.context_words
             first = judging.recall_within({key: ours.findings[key] for key in answered}, words)
             second = other.scores["answer_recall"]
-            mean, other_mean = (statistics.fmean(shares.values()) for shares in (first, second))
+            mean, other_mean = statistics.fmean(first.values()), statistics.fmean(second.values())
             tested = randomisation_test(first, second)
             yield report.EqualContext(ours.result.name, other.result.name, words, mean, other_mean, *tested)
 
@@ -450,10 +431,6 @@ def _describe(dataset: EvaluationSet) -> report.DatasetInfo:
     )
 
 
-def _versions() -> Iterator[tuple[str, str]]:
-    for package in _PACKAGES:
-        try:
-            yield package, version(package)
-        except PackageNotFoundError:
-            continue
-    yield "python", platform.python_version()
+def _versions() -> dict[str, str]:
+    installed = (package for package in _PACKAGES if any(distributions(name=package)))
+    return {**{package: version(package) for package in installed}, "python": platform.python_version()}

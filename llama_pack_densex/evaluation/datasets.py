@@ -5,22 +5,15 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, count, groupby
+from itertools import accumulate, chain, count, groupby
 from pathlib import Path
 from typing import Any
 
 from llama_index.core.schema import Document, MediaResource
 
-from llama_pack_densex.evaluation.records import (
-    DatasetError,
-    Record,
-    ending,
-    object_record,
-    read_records,
-    read_rows,
-)
+from llama_pack_densex.evaluation.records import DatasetError, Record, object_record, read_records
 from llama_pack_densex.evaluation.runs import Qrels, read_qrels
 from llama_pack_densex.node_parsers.nodes import split as cut
 from llama_pack_densex.node_parsers.parsers import default_base_parser
@@ -36,7 +29,7 @@ Span = tuple[int, int]
 _GAP = "\n\n"
 _LOOKED_AT = 50  # questions, to tell the language
 _MEASURED_APART = WITHOUT_SPACES | {"ko"}  # in them an answer may stand within a word
-_JQARA_FIELDS = ("q_id", "question", "passage_row_id", "text", "label")
+_JQARA_FIELDS = {"q_id", "question", "passage_row_id", "text", "label"}
 
 
 @dataclass(frozen=True)
@@ -89,11 +82,9 @@ class EvaluationSet:
         """
         names = chain([name], (f"{name} ({number})" for number in count(2)))
         document_id = next(each for each in names if each not in self.passages)
-        spans: list[Span] = []
-        for text in texts:
-            start = spans[-1][1] + len(gap) if spans else 0
-            spans.append((start, start + len(text)))
-        self.documents.append(_document(document_id, gap.join(texts), title))
+        ends = accumulate((len(text) + len(gap) for text in texts), initial=0)
+        spans = [(start, start + len(text)) for start, text in zip(ends, texts, strict=False)]
+        self.documents.append(_document(document_id, title, gap.join(texts)))
         self.passages[document_id] = spans
         return [(document_id, span) for span in spans]
 
@@ -106,17 +97,14 @@ class EvaluationSet:
 
         Its id is `articleid/n`, where `n` counts an article's passages from 0.
         """
-        return [
-            document.model_copy(
-                update={
-                    "id_": f"{document.id_}/{number}",
-                    "text_resource": MediaResource(text=document.text[start:end]),
-                    "metadata": dict(document.metadata),
-                }
-            )
-            for document in self.documents
-            for number, (start, end) in enumerate(self.passages_of(document))
-        ]
+        passages = []
+        for document in self.documents:
+            for number, (start, end) in enumerate(self.passages_of(document)):
+                passage = document.model_copy(update={"id_": f"{document.id_}/{number}"})
+                passage.metadata = dict(document.metadata)
+                passage.text_resource = MediaResource(text=document.text[start:end])
+                passages.append(passage)
+        return passages
 
 
 def read_dataset(
@@ -179,12 +167,10 @@ def read_questions(
         DatasetError: They cannot be read, or there are none.
     """
     if isinstance(questions, (str, Path)):
-        path = Path(questions)
-        found = _read(path, None, "test", language or "", alone=True)
+        found, name = _read(Path(questions), None, "test", language or "", alone=True), Path(questions)
     else:
-        path = Path("questions")
-        found = EvaluationSet(questions=_given(questions))
-    found = _checked(found, path, None, language)
+        found, name = EvaluationSet(questions=_given(questions)), Path("questions")
+    found = _checked(found, name, None, language)
     kept = [replace(one, document_id="", span=None, candidates=()) for one in found.questions[:max_questions]]
     return EvaluationSet(found.name, found.language, questions=kept)
 
@@ -197,7 +183,7 @@ def languages_of(path: str | Path) -> list[str]:
         OSError: The file cannot be read.
     """
     path = Path(path)
-    return [] if path.is_dir() else sorted({*_languages(list(_read_questions(path)))} - {""})
+    return [] if path.is_dir() else sorted({*_languages(list(read_records(path)))} - {""})
 
 
 def to_dataset(
@@ -217,13 +203,13 @@ def to_dataset(
         if not documents.questions:
             raise ValueError("there are no questions to compare with")
         return _with_passages(replace(documents, language=language or documents.language))
-    if questions is None or isinstance(questions, (str, Path)):
+    if isinstance(questions, (str, Path)) or (questions is None and isinstance(documents, (str, Path))):
         if not isinstance(documents, (str, Path)):
             raise ValueError("pass the questions about these documents: Question objects or mappings")
         files = (documents,) if questions is None else (questions, documents)
         dataset = read_dataset(*files, language=language)
     else:
-        asked = _given(questions)
+        asked = _given(questions or ())
         named = [question.document_id for question in asked]
         texts = _documents_in(Path(documents), named) if isinstance(documents, (str, Path)) else list(documents)
         own = EvaluationSet(documents=texts, questions=asked)
@@ -286,46 +272,33 @@ def _checked(found: EvaluationSet, path: Path, name: str | None, language: str |
 
 
 def _read(
-    path: Path,
-    documents: Path | None,
-    split: str,
-    language: str,
-    leave_out: Sequence[Path] = (),
-    *,
-    alone: bool = False,
+    path: Path, documents: Path | None, split: str, language: str, leave_out: Sequence[Path] = (), alone: bool = False
 ) -> EvaluationSet:
     """Read what is there; where questions alone are wanted, those of the user's own are not asked for documents."""
     if not path.is_dir():
-        records = _read_questions(path)
+        records = read_records(path)
     elif _file(path, "corpus.jsonl").exists() and _file(path, "queries.jsonl").exists():
         return _read_beir(path, split)
-    elif files := sorted(path.glob("*.parquet")):
-        records = chain.from_iterable(map(read_records, files))
     else:
-        raise DatasetError(
-            f"{path}: expected BEIR's corpus.jsonl and queries.jsonl in it, or Parquet files with JQaRA's rows"
-        )
+        records = chain.from_iterable(map(read_records, sorted(path.glob("*.parquet"))))
     first = next(records, None)
     if first is None:
-        raise DatasetError(f"{path}: expected questions, and it is empty")
+        in_folder = "BEIR's corpus.jsonl and queries.jsonl in it, or JQaRA's Parquet files"
+        raise DatasetError(f"{path}: expected {in_folder if path.is_dir() else 'questions, and it is empty'}")
     fields, records = first.fields.keys(), chain([first], records)
     if "data" in fields:
         return _read_squad(first)
-    if fields >= set(_JQARA_FIELDS):
+    if fields >= _JQARA_FIELDS:
         return _read_jqara(records)
     if fields >= {"text", "questions"}:
         return _read_passages(records)
     if fields.isdisjoint(("question", "query")):
-        raise first.error(
-            f"expected 'question'; 'data', as in SQuAD's format; 'text' with 'questions' (a list); or JQaRA's "
-            f"{', '.join(_JQARA_FIELDS)}"
-        )
+        expected = "'question'; 'data', as in SQuAD's format; 'text' with 'questions' (a list); or JQaRA's fields"
+        raise first.error(f"expected {expected}")
     asked = list(records)
     said, language = sorted({_said(record) for record in asked} - {""}), _code(language)
     if len(said) > 1 and not language:
-        raise DatasetError(
-            f"{path}: its questions are in {' and '.join(said)}: say which are meant (language=, --language)"
-        )
+        raise DatasetError(f"{path}: its questions are in {' and '.join(said)}: say which (language=, --language)")
     language = language or "".join(said)
     numbered = list(enumerate(asked, 1))  # in the file, whatever is left out of it
     meant = [each for each, one in zip(numbered, _languages(asked), strict=True) if one in ("", language)]
@@ -337,22 +310,23 @@ def _read(
     questions = [_own_question(record, number) for number, record in meant]
     if alone:
         return EvaluationSet(language=language, questions=questions)
+    if documents is None:
+        return EvaluationSet(language=language, documents=_documents_named(path, asked), questions=questions)
     # a document is named below the folder, or from the questions' file
-    folder = documents or path.parent
-    besides = [Path(os.path.relpath(path.parent / one.document_id, folder)).as_posix() for one in questions]
-    named = [*besides, *(one.document_id for one in questions)]
-    texts = _documents_named(path, asked) if documents is None else _documents_in(documents, named, leave_out)
+    besides = [Path(os.path.relpath(path.parent / one.document_id, documents)).as_posix() for one in questions]
+    texts = _documents_in(documents, [*besides, *(one.document_id for one in questions)], leave_out)
     known = {document.id_ for document in texts}
-    for place, (question, beside) in enumerate(zip(questions, besides, strict=True)):
-        if question.document_id not in known and beside in known:
-            questions[place] = replace(question, document_id=beside)
+    questions = [
+        replace(one, document_id=beside) if beside in known and one.document_id not in known else one
+        for one, beside in zip(questions, besides, strict=True)
+    ]
     return EvaluationSet(language=language, documents=texts, questions=questions)
 
 
 def _languages(asked: Sequence[Record]) -> list[str]:
     """What each of a file's questions says that it is in; where none does and scripts are measured otherwise, that."""
     said = [_said(record) for record in asked]
-    if any(said) or any(record.fields.keys() >= set(_JQARA_FIELDS) for record in asked[:1]):
+    if any(said) or any(record.fields.keys() >= _JQARA_FIELDS for record in asked[:1]):
         return said
     texts = [record.text("question", "query", default="") for record in asked]
     around = "\n".join(texts[:_LOOKED_AT])
@@ -388,9 +362,8 @@ def _read_squad(file: Record) -> EvaluationSet:
         for paragraph, (document_id, span) in zip(paragraphs, places, strict=True):
             for number, asked in enumerate(paragraph.records("qas")):
                 given = [] if asked.fields.get("is_impossible") else asked.records("answers")
-                answers = tuple(dict.fromkeys(answer.text("text") for answer in given))
-                question_id = asked.text("id", default=f"{document_id}/{span[0]}/{number}")
-                if answers:
+                if answers := tuple(dict.fromkeys(answer.text("text") for answer in given)):
+                    question_id = asked.text("id", default=f"{document_id}/{span[0]}/{number}")
                     found.questions.append(Question(question_id, asked.text("question"), answers, document_id, span))
     return found
 
@@ -421,15 +394,11 @@ def _read_beir(folder: Path, split: str) -> EvaluationSet:
     """A BEIR folder: a document is a passage; the questions are those that the split has labels for."""
     labels_of = {file.stem: file for file in sorted((folder / "qrels").glob("*.tsv"))}
     if split not in labels_of:
-        raise DatasetError(
-            f"{folder / 'qrels' / split}.tsv: expected the labels of the split {split!r} here; the splits that are "
-            f"there: {', '.join(labels_of) or 'none'}"
-        )
+        there = f"the splits that are there: {', '.join(labels_of) or 'none'}"
+        raise DatasetError(f"{folder / 'qrels'}: expected the labels of the split {split!r} here; {there}")
     found = EvaluationSet(relevance=read_qrels(labels_of[split]))
     for record in read_records(_file(folder, "corpus.jsonl")):
-        found.documents.append(
-            _document(record.text("_id", "id"), record.text("text"), record.text("title", default=""))
-        )
+        found.documents.append(_document(*_passage(record)))
     labelled = {document for labels in found.relevance.values() for document in labels}
     if lost := sorted(labelled - {document.id_ for document in found.documents}):
         raise DatasetError(f"{folder}: there are labels for the document {lost[0]}, which corpus.jsonl lacks")
@@ -453,7 +422,7 @@ def _read_jqara(records: Iterable[Record]) -> EvaluationSet:
     for record in records:
         passage = record.text("passage_row_id")
         if passage not in documents:
-            documents[passage] = _document(passage, record.text("text"), record.text("title", default=""))
+            documents[passage] = _document(passage, record.text("title", default=""), record.text("text"))
         rows.setdefault(record.text("q_id"), {})[passage] = record
         if record.fields.get("label") not in (0, 1):
             raise record.error(f"label is {record.fields.get('label')!r}, and 0 or 1 is expected")
@@ -462,10 +431,9 @@ def _read_jqara(records: Iterable[Record]) -> EvaluationSet:
         relevant = {passage: 1 for passage, record in candidates.items() if record.fields["label"]}
         if relevant:
             found.relevance[question] = relevant
-        first = next(iter(candidates.values()))
-        gold = next(iter(relevant), "")
-        answers = first.texts("answers", "answer")
-        found.questions.append(Question(question, first.text("question"), answers, gold, candidates=tuple(candidates)))
+        first, gold = next(iter(candidates.values())), next(iter(relevant), "")
+        asked, answers = first.text("question"), first.texts("answers", "answer")
+        found.questions.append(Question(question, asked, answers, gold, candidates=tuple(candidates)))
     return found
 
 
@@ -479,7 +447,7 @@ def _read_dpr(numbered: Iterable[tuple[int, Record]], corpus: Path) -> Evaluatio
     """
     found = EvaluationSet()
     places: dict[str, tuple[str, Span]] = {}
-    passages = map(_passage_of_corpus, read_records(corpus))
+    passages = map(_passage, read_records(corpus))
     for name, article in groupby(passages, key=lambda passage: passage[1] or passage[0]):
         ids, titles, texts = zip(*article, strict=True)
         places |= zip(ids, found.add_article(name, titles[0], texts, " "), strict=True)
@@ -495,28 +463,13 @@ def _read_dpr(numbered: Iterable[tuple[int, Record]], corpus: Path) -> Evaluatio
     return found
 
 
-def _passage_of_corpus(record: Record) -> tuple[str, str, str]:
+def _passage(record: Record) -> tuple[str, str, str]:
     """The id, title and text of a corpus's passage."""
     text, spans = record.text("text", "contents"), record.fields.get("metadata")
     if not isinstance(spans, dict) or "content_span" not in spans:
         return record.text("id", "_id", "passage_id"), record.text("title", default=""), text
     title, content = (text[slice(*spans.get(name, (0, 0)))] for name in ("title_span", "content_span"))
     return record.text("id"), title, content
-
-
-def _read_questions(path: Path) -> Iterator[Record]:
-    """Records; of a CSV or TSV file without a header, as DPR's *.qa.csv, questions with a list as Python writes it."""
-    rows = read_rows(path) if ending(path) in (".csv", ".tsv") else []
-    if not rows or "question" in rows[0][1]:
-        yield from read_records(path)
-        return
-    for where, row in rows:
-        if len(row) != 2 or not row[1].lstrip().startswith("["):
-            raise DatasetError(
-                f"{where}: expected a question and a list of answers such as ['14 December 1972'], or in "
-                "the first line a header with 'question'"
-            )
-        yield Record({"question": row[0], "answers": row[1]}, where)
 
 
 def _documents_named(path: Path, asked: Sequence[Record]) -> list[Document]:
@@ -526,16 +479,12 @@ def _documents_named(path: Path, asked: Sequence[Record]) -> list[Document]:
         name = _named(record).partition("#page=")[0]
         if name and name not in documents:
             if not (path.parent / name).is_file():
-                raise record.error(
-                    f"there is no document {name!r} in {path.parent}: say where the documents are (documents=, "
-                    "--documents)"
-                )
+                missing = f"there is no document {name!r} in {path.parent}"
+                raise record.error(f"{missing}: say where the documents are (documents=, --documents)")
             documents[name] = read_file(path.parent / name, name)
     if not documents:
-        raise DatasetError(
-            f"{path}: these are questions alone: pass `documents`, a folder of documents or a corpus such as "
-            "psgs_w100.tsv; or let the questions name their files ('document')"
-        )
+        what = "`documents`, their folder or a corpus; or let the questions name their files ('document')"
+        raise DatasetError(f"{path}: these are questions alone: pass {what}")
     return [document for name in sorted(documents) for document in documents[name]]
 
 
@@ -572,7 +521,7 @@ def _documents_in(folder: Path, named: Iterable[str], leave_out: Sequence[Path] 
     return documents
 
 
-def _document(document_id: str, text: str, title: str) -> Document:
+def _document(document_id: str, title: str, text: str) -> Document:
     return Document(id_=document_id, text=text, metadata={"title": title} if title else {})
 
 

@@ -87,8 +87,8 @@ class Finding:
 
     def to_dict(self) -> dict[str, Any]:
         """What a report tells of it."""
-        names = ("rank", "gold_rank", "words", "text", "source", "unit", *(("answer",) if self.answer else ()))
-        return {name: getattr(self, name) for name in names}
+        shown = {name: getattr(self, name) for name in ("rank", "gold_rank", "words", "text", "source", "unit")}
+        return {**shown, "answer": self.answer} if self.answer else shown
 
 
 def within_passages(findings: Mapping[str, Finding]) -> bool:
@@ -112,11 +112,7 @@ class Judge:
         self._has_answer = cache(contains_answer)  # strategies find the same
 
     def finding(
-        self,
-        question: Question,
-        results: Sequence[BaseNode],
-        context: Sequence[str],
-        default_context: Sequence[str],
+        self, question: Question, results: Sequence[BaseNode], context: Sequence[str], default_context: Sequence[str]
     ) -> Finding:
         """Judge one search.
 
@@ -198,9 +194,8 @@ def length_until_answer(texts: Sequence[str], answers: Sequence[str], language: 
         ends = _ends(text, language)
         if contains_answer(text, answers, language):
             # the more is read, the more answers are in it: search by halves
-            return (
-                before + 1 + bisect_right(ends, False, key=lambda end: contains_answer(text[:end], answers, language))
-            )
+            lacking = bisect_right(ends, False, key=lambda end: contains_answer(text[:end], answers, language))
+            return before + lacking + 1
         before += len(ends)
     return None
 
@@ -252,9 +247,8 @@ def is_gold(question: Question, place: Place) -> bool:
         return False
     if question.span is None or place.span is None:
         return True
-    (start, end), (gold_start, gold_end) = place.span, question.span
     shared = _shared(place.span, question.span)
-    return shared > 0 and 2 * shared >= min(end - start, gold_end - gold_start)
+    return shared > 0 and 2 * shared >= min(end - start for start, end in (place.span, question.span))
 
 
 def normalise_answer(text: str, language: str = "en") -> str:
@@ -310,27 +304,20 @@ class Locator:
         self._texts = {document.id_: document.text for document in dataset.documents}
         self._passages = {document.id_: dataset.passages_of(document) for document in dataset.documents}
         self._sources = {document_id: (document_id, 0) for document_id in self._texts}
-        self._sources |= {
-            f"{document_id}/{number}": (document_id, start)
-            for document_id, spans in self._passages.items()
-            for number, (start, _) in enumerate(spans)
-        }
+        for document_id, spans in self._passages.items():
+            places = {f"{document_id}/{number}": (document_id, start) for number, (start, _) in enumerate(spans)}
+            self._sources |= places
 
     def place(self, node: BaseNode) -> Place | None:
         """Where a node stands: None where neither its document nor its text is known."""
         text = node.get_content().strip()
-        sources = list(dict.fromkeys(self._named(node)))
-        for document_id, offset in sources:
-            span = self._own_span(node, document_id, offset) or self._search(text, document_id, offset)
-            if span is not None:
+        sources = self._named(node)
+        # where it names none: a retriever that was built over copies of the documents
+        for document_id, offset in sources or [(each, 0) for each in self._texts]:
+            own = self._own_span(node, document_id, offset) if sources else None
+            if (span := own or self._search(text, document_id, offset)) is not None:
                 return Place(document_id, span)
-        if sources:
-            return Place(sources[0][0])
-        for document_id in self._texts:  # a retriever that was built over copies of the documents
-            span = self._search(text, document_id, 0)
-            if span is not None:
-                return Place(document_id, span)
-        return None
+        return Place(sources[0][0]) if sources else None
 
     def passage(self, place: Place | None) -> tuple[Place, bool] | None:
         """The passage that a unit is from, the one that has most of it; and whether it lies within, but for little."""
@@ -349,11 +336,10 @@ class Locator:
         """What stands at a place."""
         return self._texts[place.document_id][slice(*(place.span or (None,)))]
 
-    def _named(self, node: BaseNode) -> Iterator[tuple[str, int]]:
+    def _named(self, node: BaseNode) -> list[tuple[str, int]]:
         """The documents that a node says it is from, each with the place where its text begins in the article."""
-        for name in (node.metadata.get(DOCUMENT_ID_KEY), node.source_node and node.source_node.node_id, node.node_id):
-            if name in self._sources:
-                yield self._sources[name]
+        names = (node.metadata.get(DOCUMENT_ID_KEY), node.ref_doc_id, node.node_id)
+        return list(dict.fromkeys(self._sources[name] for name in names if name in self._sources))
 
     def _own_span(self, node: BaseNode, document_id: str, offset: int) -> Span | None:
         start, end = getattr(node, "start_char_idx", None), getattr(node, "end_char_idx", None)
@@ -386,20 +372,16 @@ def score(dataset: EvaluationSet, findings: Mapping[str, Finding], in_passages: 
     answered = {question.id: findings[question.id] for question in dataset.questions if question.answers}
     placed = {question.id: findings[question.id] for question in dataset.questions if question.document_id}
     scores: Scores = {}
-    if in_passages:
-        for k in (k for k in CUTS if k <= depth):
-            scores[f"recall@{k}"] = {key: float(_within(found.rank, k)) for key, found in answered.items()}
-        for k in (k for k in CUTS if k <= depth):
-            scores[f"gold@{k}"] = {key: float(_within(found.gold_rank, k)) for key, found in placed.items()}
+    cuts = [k for k in CUTS if k <= depth] if in_passages else []
+    scores |= {f"recall@{k}": {key: float(_within(one.rank, k)) for key, one in answered.items()} for k in cuts}
+    scores |= {f"gold@{k}": {key: float(_within(one.gold_rank, k)) for key, one in placed.items()} for k in cuts}
     for length in LENGTHS:
         scores[f"answer_recall@{length}"] = recall_within(answered, length)
     scores["answer_recall"] = {key: float(found.in_context) for key, found in answered.items()}
     ranked = min(_RANKED, depth)
     if dataset.relevance:
-        asked = {question.id for question in dataset.questions}
-        labels = {key: labelled for key, labelled in dataset.relevance.items() if key in asked}
-        rankings = {key: findings[key].documents for key in labels}
-        scores |= rank_metrics(labels, rankings, ranked)
+        labels = {key: labelled for key, labelled in dataset.relevance.items() if key in findings}
+        scores |= rank_metrics(labels, {key: findings[key].documents for key in labels}, ranked)
     else:  # of the gold passage, the only right result
         ranks = {key: found.gold_rank if _within(found.gold_rank, ranked) else None for key, found in placed.items()}
         scores[f"mrr@{ranked}"] = {key: 1 / rank if rank else 0.0 for key, rank in ranks.items()}
@@ -423,21 +405,17 @@ def f1(answer: str, answers: Sequence[str], language: str = "en") -> float:
 
     As in SQuAD's script, an answer of which nothing is left once normalised equals only another such one.
     """
-    return max((_f1(_tokens(answer, language), _tokens(right, language)) for right in answers), default=0.0)
+    # normalised, words are divided by spaces, and characters by nothing
+    counted = list if language in WITHOUT_SPACES else str.split
+    given, *rights = (Counter(counted(normalise_answer(text, language))) for text in (answer, *answers))
+    return max((_f1(given, right) for right in rights), default=0.0)
 
 
 def _within(place: int | None, bound: float) -> bool:
     return place is not None and place <= bound
 
 
-def _tokens(text: str, language: str) -> list[str]:
-    """What F1 counts of an answer: the normalised words, or characters where words have no spaces between them."""
-    normalised = normalise_answer(text, language)
-    return list(normalised) if language in WITHOUT_SPACES else normalised.split()
-
-
-def _f1(given: Sequence[str], right: Sequence[str]) -> float:
+def _f1(given: Counter[str], right: Counter[str]) -> float:
     if not given or not right:
-        return float(not given and not right)
-    shared = sum((Counter(given) & Counter(right)).values())
-    return 2 * shared / (len(given) + len(right))
+        return float(given == right)
+    return 2 * (given & right).total() / (given.total() + right.total())

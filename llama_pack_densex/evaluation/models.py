@@ -8,13 +8,14 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.base.llms.types import ChatResponseGen, CompletionResponseGen
 from llama_index.core.bridge.pydantic import Field, PrivateAttr
 from llama_index.core.llms import LLM, ChatMessage, ChatResponse, CompletionResponse, CustomLLM, LLMMetadata
 from llama_index.core.utils import iter_batch
@@ -42,13 +43,31 @@ def _untold(done: int, total: int) -> None:
     """Nobody is told."""
 
 
-def at_once(work: Callable[[T], R], items: Sequence[T], step: Step) -> list[R]:
-    """Do something with each of the items, some at a time; the first error ends it."""
-    done: list[R] = []
-    with ThreadPoolExecutor(_AT_ONCE) as threads:
-        for result in threads.map(work, items):  # which gives up what has not begun where this is left
-            done.append(result)
-            step(len(done), len(items))
+class AskingFailed(Exception):  # not an error: the item is counted as failed
+    """An LLM gave no reply to one prompt, and may to others; the message says why."""
+
+
+def at_once(work: Callable[[T], R], items: Sequence[T], step: Step = _untold) -> list[R | AskingFailed]:
+    """Do something with each of the items, some at a time.
+
+    Returns:
+        In their order the results, or why there is none: where an LLM stops, to any.
+    """
+    done: list[R | AskingFailed] = []
+
+    def attempt(item: T) -> R | AskingFailed:
+        try:
+            return work(item)
+        except AskingFailed as failed:
+            return failed
+
+    try:
+        with ThreadPoolExecutor(_AT_ONCE) as threads:
+            for result in threads.map(attempt, items):  # which gives up what has not begun where this is left
+                done.append(result)
+                step(len(done), len(items))
+    except LLMError as error:
+        return [AskingFailed(f"the LLM stopped: {error}") for _ in items]
     return done
 
 
@@ -75,8 +94,7 @@ class CachedEmbedding(BaseEmbedding):
 
     def __init__(self, inner: BaseEmbedding, file: Path | None = None, step: Step = _untold) -> None:
         super().__init__(model_name=inner.model_name, embed_batch_size=2048)
-        self._inner, self._requested = inner, []
-        self._step = step
+        self._inner, self._step, self._requested = inner, step, []
         settings = {name: str(getattr(inner, name)) for name in _SETTINGS if getattr(inner, name, None) is not None}
         self._salt = json.dumps([embed_model_identity(inner), settings])
         try:
@@ -84,8 +102,7 @@ class CachedEmbedding(BaseEmbedding):
             self._database = sqlite3.connect(file or ":memory:", check_same_thread=False)
             self._database.execute("CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB NOT NULL)")
         except sqlite3.Error as error:
-            problem = "embeddings cannot be kept there: delete it, or use another folder"
-            raise OSError(f"{file}: {problem} ({error})") from error
+            raise OSError(f"{file}: no embeddings can be kept ({error}): delete it, or use another folder") from error
 
     def close(self) -> None:
         """Let go of the file."""
@@ -117,11 +134,12 @@ class CachedEmbedding(BaseEmbedding):
     def _vectors(
         self, kind: str, texts: Sequence[str], embed: Callable[[list[str]], list[list[float]]]
     ) -> list[list[float]]:
-        keys = [self._key(kind, text) for text in texts]
+        salted = (f"{self._salt}\n{kind}\n{text}".encode("utf-8", "surrogatepass") for text in texts)
+        keys = [hashlib.sha256(each).digest() for each in salted]
         known: dict[bytes, bytes] = {}
         for some in iter_batch(dict.fromkeys(keys), _BATCH):
             marks = ",".join("?" * len(some))
-            known.update(self._database.execute(f"SELECT key, vector FROM vectors WHERE key IN ({marks})", some))
+            known |= dict(self._database.execute(f"SELECT key, vector FROM vectors WHERE key IN ({marks})", some))
         # texts of like length together: a model pads a batch to its longest text
         wanted = {key: text for key, text in zip(keys, texts, strict=True) if key not in known}
         missing = sorted(wanted, key=lambda key: len(wanted[key]))
@@ -137,20 +155,12 @@ class CachedEmbedding(BaseEmbedding):
             self._step(_BATCH * done + len(some), len(missing))
         return [np.frombuffer(known[key], _FLOAT).tolist() for key in keys]
 
-    def _key(self, kind: str, text: str) -> bytes:
-        return hashlib.sha256(f"{self._salt}\n{kind}\n{text}".encode("utf-8", "surrogatepass")).digest()
-
-
-class AskingFailed(Exception):  # not an error: the item is counted as failed
-    """An LLM gave no reply to one prompt, and may to others; the message says why."""
-
 
 class KeptLLM(CustomLLM):
     """An LLM that is asked each thing once, as propositions are asked for: in its limits, tried again, within a budget.
 
-    `ask` asks for many replies together. For query engines, evaluators and TruLens it is an LLM like any other, which
-    may be asked one prompt at a time, in any thread. What stopped it once, such as the budget, stops all that comes
-    after.
+    For query engines, evaluators and TruLens it is an LLM like any other, which may be asked in any thread. What
+    stopped it once, such as the budget, stops all that comes after.
 
     Args:
         llm: The LLM.
@@ -176,10 +186,8 @@ class KeptLLM(CustomLLM):
         super().__init__()
         price = price_of(llm.metadata.model_name, {}, llm)
         if max_cost is not None and price is None:
-            raise ValueError(
-                f"max_cost needs the price of {llm.metadata.model_name}, which is not in the price table: leave out "
-                "max_cost (--max-cost), as for a model of your own, or name another model"
-            )
+            what = f"max_cost needs the price of {llm.metadata.model_name}, which is not known"
+            raise ValueError(f"{what}: leave out max_cost (--max-cost), or name another model")
         self._llm, self._stand_in = without_retries(llm), stand_in
         self._client, self._stop = Client(self._llm, _AT_ONCE), Stop(background_loop())
         self._sender = Sender(
@@ -206,22 +214,14 @@ class KeptLLM(CustomLLM):
         """What its requests came to so far."""
         return self._sender.meter.figures(self.metadata.model_name)
 
-    def ask(self, prompts: Sequence[Sequence[ChatMessage]], step: Step = _untold) -> list[str | Failure]:
-        """Ask for the replies to prompts.
-
-        Args:
-            prompts: The messages of each.
-            step: Called while they are asked.
-
-        Returns:
-            In their order the replies, or why there is none.
+    def ask(self, prompt: Sequence[ChatMessage]) -> str:
+        """Ask for the reply to some messages.
 
         Raises:
-            LLMError: The budget is used up, or the provider refuses the key or the settings, or does not answer.
+            AskingFailed: There is no reply to this prompt.
+            LLMError: There will be none to others either: the budget is used up, or the provider refuses the key or the
+                settings, or does not answer.
         """
-        return at_once(self._ask, prompts, step)
-
-    def _ask(self, prompt: Sequence[ChatMessage]) -> str | Failure:
         text = "\n\n".join(message.content or "" for message in prompt)
         with self._turns.setdefault(text, threading.Lock()):  # the same is not asked twice at a time
             if text not in self._known and self._stand_in is not None:
@@ -231,41 +231,30 @@ class KeptLLM(CustomLLM):
                 asking = self._sender.ask(LLMQuestion(text, "", prompt), self._client.send, self._stop)
                 outcome = asyncio.run_coroutine_threadsafe(asking, background_loop()).result()
                 if isinstance(outcome, Failure):
-                    return outcome
+                    raise AskingFailed(outcome.summary)
                 self._known[text] = outcome.text.strip()
             return self._known[text]
 
     def _expected(self, text: str, prompt: Sequence[ChatMessage], stand_in: str) -> str:
         """The reply that is kept, or what stands in for it, counted as if it had been asked for."""
         cache, meter = self._sender.cache, self._sender.meter
-        kept = None if cache is None else cache.get(self._sender.key(LLMQuestion(text, "", prompt)))
-        if kept is None:
-            meter.settle(None, Usage(1, count_messages(prompt), count_tokens(stand_in)))
-        else:
+        kept = cache and cache.get(self._sender.key(LLMQuestion(text, "", prompt)))
+        if kept:
             meter.count("cache_hits")
+        else:
+            meter.settle(None, Usage(1, count_messages(prompt), count_tokens(stand_in)))
         return kept.text.strip() if isinstance(kept, Reply) else stand_in
 
     def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
-        """Ask.
+        return ChatResponse(message=ChatMessage(self.ask(messages), role="assistant"))
 
-        Raises:
-            AskingFailed: There is no reply to this prompt.
-            LLMError: There will be none to others either.
-        """
-        reply = self._ask(messages)
-        if isinstance(reply, Failure):
-            raise AskingFailed(reply.summary)
-        return ChatResponse(message=ChatMessage(reply, role="assistant"))
-
-    def stream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> Generator[ChatResponse, None, None]:
+    def stream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseGen:
         response = self.chat(messages)
         yield response.model_copy(update={"delta": response.message.content})
 
     def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
-        return CompletionResponse(text=self.chat([ChatMessage(prompt)]).message.content or "")
+        return CompletionResponse(text=self.ask([ChatMessage(prompt)]))
 
-    def stream_complete(
-        self, prompt: str, formatted: bool = False, **kwargs: Any
-    ) -> Generator[CompletionResponse, None, None]:
+    def stream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponseGen:
         response = self.complete(prompt)
         yield response.model_copy(update={"delta": response.text})

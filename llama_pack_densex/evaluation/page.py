@@ -63,6 +63,7 @@ def render(report: Mapping[str, Any]) -> str:
     shown, unit = _columns(report), report["dataset"]["length_unit"]
     headline, gold = _headline(report), _GOLD[report["dataset"]["gold"]]
     first = _shown_first(report, headline)
+    costs = [strategy["cost"] for strategy in report["strategies"]]
     environment = Environment(
         loader=FunctionLoader(_page_file),
         autoescape=True,
@@ -87,11 +88,7 @@ def render(report: Mapping[str, Any]) -> str:
         groups=Counter(_GROUPS.get(key.partition("@")[0], "Other").format(unit=unit, gold=gold) for key in shown),
         curve=[{"key": f"answer_recall@{length}", "label": count(length)} for length in report["settings"]["lengths"]],
         best=_best(report),
-        largest={
-            name: max(strategy["cost"][name] or 0 for strategy in report["strategies"])
-            for strategy in report["strategies"][:1]
-            for name in strategy["cost"]
-        },
+        largest={name: max(each[name] or 0 for each in costs) for name in next(iter(costs), ())},
         bars={kind: title.format(gold=gold) for kind, title in _BARS.items() if bars[kind]},
     )
 
@@ -148,8 +145,7 @@ def _policy(style: str, script: str) -> str:
 
 def _json(value: Any) -> str:
     """JSON that no text in it can end: with no `<` there is neither `</script>` nor `<!--`."""
-    written = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    written = written.replace("<", "\\u003c")
+    written = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     return _LONE_SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", written)
 
 
@@ -159,8 +155,7 @@ def _for_script(report: Mapping[str, Any], bars: Mapping[str, list[str]], first:
     strategies = []
     for strategy in report["strategies"]:
         found = [question["found"][strategy["name"]] for question in report["questions"]]
-        columns = {field: [each[field] for each in found] for field in ("rank", "gold_rank", "words")}
-        columns["answer"] = [each.get("answer", "") for each in found]
+        columns = {field: [each.get(field, "") for each in found] for field in ("rank", "gold_rank", "words", "answer")}
         columns["text"] = [texts.setdefault((each["text"], each["source"], each["unit"]), len(texts)) for each in found]
         strategies.append({**strategy, "other": strategy["name"] not in first, "found": columns})
     questions = [{**question, "found": None} for question in report["questions"]]
@@ -187,16 +182,15 @@ def _columns(report: Mapping[str, Any]) -> list[str]:
     plotted = {f"answer_recall@{length}" for length in report["settings"]["lengths"] if length not in _IN_TABLE}
     found = dict.fromkeys(key for strategy in report["strategies"] for key in strategy["metrics"])
     order = {kind: place for place, kind in enumerate(_GROUPS)}
-    return sorted(
-        (key for key in found if key not in plotted), key=lambda key: order.get(key.partition("@")[0], len(order))
-    )
+    shown = (key for key in found if key not in plotted)
+    return sorted(shown, key=lambda key: order.get(key.partition("@")[0], len(order)))
 
 
 def _label(key: str) -> str:
     kind, _, at = key.partition("@")
-    if key in _LABELS:
-        return _LABELS[key]
-    return f"@{at}" if kind in ("recall", "gold", "answer_recall") and at else "all" if key == "answer_recall" else key
+    if kind in ("recall", "gold", "answer_recall"):
+        return f"@{at}" if at else "all"
+    return _LABELS.get(key, key)
 
 
 def _best(report: Mapping[str, Any]) -> dict[str, str]:

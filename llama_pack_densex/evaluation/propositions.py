@@ -108,11 +108,10 @@ def score_propositions(
         OSError: A file cannot be read.
     """
     expected = _read(reference)
-    name = predicted.name if isinstance(predicted, Path) else predicted.class_name()
     if isinstance(predicted, Path):
-        made = _read(predicted)
+        name, made = predicted.name, _read(predicted)
     else:
-        passages = [passage for passage, _ in expected.values()]
+        name, passages = predicted.class_name(), [passage for passage, _ in expected.values()]
         sets = checked_sets(predicted, passages, predicted.propositionize(passages))
         made = {key: (passage, one.texts) for key, passage, one in zip(expected, passages, sets, strict=True)}
     both = [key for key in expected if key in made]
@@ -172,7 +171,7 @@ class EmbeddingSimilarity:
 
     def matrices(self, pairs: Sequence[tuple[Texts, Texts]]) -> Iterator[Matrix]:
         """For each pair of lists, how alike each text of the first (a row) and of the second (a column) are."""
-        texts = sorted(set(chain.from_iterable(chain(*pair) for pair in pairs)), key=len)  # a batch is padded
+        texts = sorted(dict.fromkeys(chain(*chain(*pairs))), key=len)  # a batch is padded
         vectors = np.asarray(self._model.get_text_embedding_batch(texts), dtype=np.float64)
         vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
         rows = {text: row for row, text in enumerate(texts)}
@@ -228,11 +227,8 @@ def _read(path: Path) -> dict[str, tuple[Passage, Texts]]:
 
 def _shape(name: str, sets: Sequence[tuple[Passage, Texts]], language: str) -> SetShape:
     texts = [text for _, some in sets for text in some]
-    wrong = Counter(
-        kind
-        for passage, some in sets
-        for kind, _ in {(one.kind, one.proposition) for one in check_propositions(passage, some)}
-    )
+    found = [{(one.kind, one.proposition) for one in check_propositions(passage, some)} for passage, some in sets]
+    wrong = Counter(kind for each in found for kind, _ in each)
     of = dict.fromkeys(get_args(FindingKind), len(texts)) | {"coverage": len(sets)}
     failing = {kind: wrong[kind] / count for kind, count in of.items()}
     length = context_length(texts, language) / max(len(texts), 1)

@@ -8,7 +8,7 @@ import gzip
 import io
 import json
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,7 +97,7 @@ def read_records(path: Path) -> Iterator[Record]:
         DatasetError: The file is damaged, or its ending is not known.
         OSError: It cannot be read.
     """
-    kind = ending(path)
+    kind = _ending(path)
     if kind == ".parquet":
         yield from _parquet_records(path)
     elif kind in (".jsonl", ".ndjson"):
@@ -112,34 +112,9 @@ def read_records(path: Path) -> Iterator[Record]:
         else:
             yield object_record(content, str(path))
     elif kind in (".csv", ".tsv"):
-        rows = iter(read_rows(path))
-        _, header = next(rows, ("", []))
-        for where, row in rows:
-            if len(row) != len(header):
-                raise DatasetError(f"{where}: {len(row)} columns; expected the header's {len(header)}")
-            yield Record({name: value for name, value in zip(header, row, strict=True) if value != ""}, where)
+        yield from _rows(path)
     else:
         raise DatasetError(f"{path}: expected a .jsonl, .json, .csv, .tsv or .parquet file")
-
-
-def read_rows(path: Path) -> list[tuple[str, list[str]]]:
-    """Read the rows of a CSV or TSV file, its header among them, as (where it stands, fields).
-
-    CSV may be divided by tabs, as DPR's question files are, and by semicolons where commas are in numbers.
-    """
-    text = _text(path)
-    first = text.partition("\n")[0]
-    mark = "\t" if "\t" in first else max(",;", key=first.count)
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter=mark)
-    found, start = [], 1
-    try:
-        for row in rows:
-            if row:
-                found.append((f"{path}, line {start}", row))
-            start = rows.line_num + 1
-    except csv.Error as error:
-        raise DatasetError(f"{path}, line {start}: expected CSV or TSV ({error})") from error
-    return found
 
 
 def object_record(value: object, where: str) -> Record:
@@ -153,7 +128,7 @@ def object_record(value: object, where: str) -> Record:
     return Record(dict(value), where)
 
 
-def ending(path: Path) -> str:
+def _ending(path: Path) -> str:
     """A file name's ending in lower case, without ".gz"."""
     return Path(path.name.lower().removesuffix(".gz")).suffix
 
@@ -166,7 +141,7 @@ def _text(path: Path) -> str:
             data = gzip.decompress(data)
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise DatasetError(f"{path}: expected gzip, since its name ends in .gz ({error})") from error
-    if ending(path) == ".csv":
+    if _ending(path) == ".csv":
         from llama_pack_densex.reading.readers import decode  # which imports much
 
         if (text := decode(data)) is not None:
@@ -193,6 +168,38 @@ def _listed(text: str) -> list[Any]:
             except (ValueError, SyntaxError, RecursionError):
                 continue
     return [part.strip() for part in text.split("|")]
+
+
+def _rows(path: Path) -> Iterator[Record]:
+    """The rows of a CSV or TSV file, which may be divided by tabs, as DPR's question files are, and by semicolons.
+
+    Without a header, as DPR's *.qa.csv, they are questions with a list of answers as Python writes it.
+    """
+    text = _text(path)
+    first = text.partition("\n")[0]
+    mark = "\t" if "\t" in first else max(",;", key=first.count)
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=mark)
+    found, start = [], 1
+    try:
+        for row in rows:
+            if row:
+                found.append((f"{path}, line {start}", row))
+            start = rows.line_num + 1
+    except csv.Error as error:
+        raise DatasetError(f"{path}, line {start}: expected CSV or TSV ({error})") from error
+    has_header = not (found and _has_list(found[0][1]))
+    header = found.pop(0)[1] if found and has_header else ["question", "answers"]
+    for where, row in found:
+        if not has_header and not _has_list(row):
+            what = "a question and a list of answers such as ['14 December 1972']"
+            raise DatasetError(f"{where}: expected {what}, or in the first line a header with 'question'")
+        if len(row) != len(header):
+            raise DatasetError(f"{where}: {len(row)} columns; expected the header's {len(header)}")
+        yield Record({name: value for name, value in zip(header, row, strict=True) if value != ""}, where)
+
+
+def _has_list(row: Sequence[str]) -> bool:
+    return len(row) == 2 and row[1].lstrip().startswith("[")
 
 
 def _parquet_records(path: Path) -> Iterator[Record]:

@@ -77,31 +77,25 @@ def score_runs(qrels: Path, runs: Sequence[Path]) -> ScoreReport:
         ImportError: ir-measures is not installed, or cbor2 for an lz4 file.
     """
     labels = read_qrels(qrels)
-    names = [path.stem for path in runs]
-    if len({*names}) < len(names):
-        names = [str(path) for path in runs]
-    if len({*names}) < len(names):
+    stems = [path.stem for path in runs]
+    names = stems if len({*stems}) == len(runs) else [str(path) for path in runs]
+    if len({*names}) < len(runs):
         raise ValueError(f"one of these runs is given twice: {', '.join(names)}")
+    scored: list[RunScore] = []
     values: dict[str, Scores] = {}
-    answered: dict[str, int] = {}
     for name, path in zip(names, runs, strict=True):
         run = read_run(path)
         rankings = {key: sorted(run[key], key=run[key].__getitem__, reverse=True) for key in labels if key in run}
         if not rankings:
             raise ValueError(f"{path}: it has none of the questions that have labels; is it a run of another dataset?")
-        values[name], answered[name] = rank_metrics(labels, rankings), len(rankings)
+        values[name] = rank_metrics(labels, rankings)
+        bounds = {metric: bootstrap_interval(list(given.values())) for metric, given in values[name].items()}
+        means = {metric: fmean(given.values()) for metric, given in values[name].items()}
+        scored.append(RunScore(name, means, bounds, unanswered=len(labels) - len(rankings)))
     return ScoreReport(
         qrels=str(qrels),
         questions=len(labels),
-        runs=[
-            RunScore(
-                name=name,
-                scores={metric: fmean(given.values()) for metric, given in scores.items()},
-                intervals={metric: bootstrap_interval(list(given.values())) for metric, given in scores.items()},
-                unanswered=len(labels) - answered[name],
-            )
-            for name, scores in values.items()
-        ],
+        runs=scored,
         comparisons=[
             Comparison(metric, first, second, *randomisation_test(ours[metric], theirs[metric]))
             for metric in ("ndcg@10", "mrr@10")
@@ -185,10 +179,11 @@ def _entries(path: Path, value: str, line: str) -> Iterator[tuple[str, str, str,
         line: What a line of text has, with "question", "document" and the value among it.
     """
     data, is_cbor = _unpack(path)
-    is_mapping = is_cbor or data.lstrip()[:1] == b"{"
-    for where, question, document, given in (
-        _mapping_entries(path, data, is_cbor) if is_mapping else _line_entries(path, data, value, line)
-    ):
+    if is_cbor or data.lstrip()[:1] == b"{":
+        entries: Iterator[tuple[str, str, str, Any]] = _mapping_entries(path, data, is_cbor)
+    else:
+        entries = _line_entries(path, data, value, line)
+    for where, question, document, given in entries:
         try:
             number = float(given)
         except (ValueError, TypeError):
@@ -232,9 +227,8 @@ def _line_entries(path: Path, data: bytes, value: str, line: str) -> Iterator[tu
     try:
         lines = data.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
-        raise ValueError(
-            f'{path}: it is neither UTF-8 text nor a file that ranx wrote; expected lines of "{line}"'
-        ) from error
+        what = f'neither UTF-8 text nor a file that ranx wrote; expected lines of "{line}"'
+        raise ValueError(f"{path}: it is {what}") from error
     separator = None
     if lines and lines[0].split() == ["query-id", "corpus-id", "score"]:  # BEIR's, whose ids may have spaces
         lines[0], separator, line = "", "\t", f"question document {value}"
@@ -266,6 +260,5 @@ def require(module: str, package: str, purpose: str, extra: str = "evaluation") 
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise
-        raise ImportError(
-            f'{purpose} needs the package {package}: install it with: pip install "llama-pack-densex[{extra}]"'
-        ) from error
+        how = f'install it with: pip install "llama-pack-densex[{extra}]"'
+        raise ImportError(f"{purpose} needs the package {package}: {how}") from error

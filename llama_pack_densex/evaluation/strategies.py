@@ -12,7 +12,7 @@ import bm25s
 import numpy as np
 from llama_index.core import StorageContext, VectorStoreIndex
 from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.bridge.pydantic import Field, PrivateAttr
+from llama_index.core.bridge.pydantic import Field, SerializeAsAny
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.constants import DEFAULT_SIMILARITY_TOP_K
 from llama_index.core.extractors import DocumentContextExtractor
@@ -28,23 +28,13 @@ from llama_index.core.node_parser.text.sentence_window import DEFAULT_WINDOW_MET
 from llama_index.core.postprocessor import MetadataReplacementPostProcessor
 from llama_index.core.retrievers import AutoMergingRetriever, QueryFusionRetriever, RecursiveRetriever
 from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
-from llama_index.core.schema import (
-    BaseNode,
-    Document,
-    IndexNode,
-    MetadataMode,
-    NodeRelationship,
-    NodeWithScore,
-    QueryBundle,
-    TextNode,
-)
-from llama_index.core.storage.docstore import SimpleDocumentStore
+from llama_index.core.schema import BaseNode, Document, IndexNode, MetadataMode, NodeWithScore, QueryBundle, TextNode
 from llama_index.core.utils import iter_batch
 from llama_index.core.vector_stores import SimpleVectorStore
 
 from llama_pack_densex.evaluation.datasets import Span
 from llama_pack_densex.evaluation.judging import Locator, Place
-from llama_pack_densex.evaluation.models import KeptLLM
+from llama_pack_densex.evaluation.models import KeptLLM, at_once
 from llama_pack_densex.evaluation.runs import require
 from llama_pack_densex.evaluation.strategy import Built, Corpus, Strategy, StrategyUnavailable
 from llama_pack_densex.models import NONE
@@ -64,6 +54,7 @@ from llama_pack_densex.stores.words import Words
 
 logger = logging.getLogger(__name__)
 
+_TOP_K = DEFAULT_SIMILARITY_TOP_K
 _SMALL_CHUNK, _SMALL_OVERLAP = 256, 20
 """Tokens. SentenceSplitter's own overlap is 200 whatever the size: of chunks of 256, nearly the whole chunk."""
 _SENTENCES = 5  # fetched for each passage that rankings look at: several sentences lead to the same passage
@@ -99,6 +90,11 @@ def resolve_strategies(strategies: Sequence[str | Strategy] | None) -> list[Stra
     if not chosen:
         raise ValueError("there are no strategies to compare")
     return list(chosen.values())
+
+
+Cut = Callable[[Corpus], Sequence[BaseNode]]
+"""Makes the nodes that a strategy searches."""
+Build = Callable[[Corpus], BaseRetriever | Built]
 
 
 def _large_chunks(corpus: Corpus) -> list[BaseNode]:
@@ -137,9 +133,9 @@ def _index(nodes: Sequence[BaseNode], corpus: Corpus) -> VectorStoreIndex:
     )
 
 
-def _search(corpus: Corpus, nodes: Callable[[Corpus], Sequence[BaseNode]], fetched: int = 1) -> BaseRetriever:
+def _vectors(cut: Cut, fetched: int = 1) -> Build:
     """A vector index over nodes, of which several may be fetched for each result that rankings look at."""
-    return _index(nodes(corpus), corpus).as_retriever(similarity_top_k=fetched * corpus.depth)
+    return lambda corpus: _index(cut(corpus), corpus).as_retriever(similarity_top_k=fetched * corpus.depth)
 
 
 def _windows(corpus: Corpus) -> list[BaseNode]:
@@ -148,36 +144,28 @@ def _windows(corpus: Corpus) -> list[BaseNode]:
 
 def _auto_merging(corpus: Corpus, leaves: int, ratio: float) -> BaseRetriever:
     nodes = HierarchicalNodeParser.from_defaults().get_nodes_from_documents(corpus.documents)
-    docstore = SimpleDocumentStore()
-    docstore.add_documents(nodes)
-    found = _index(get_leaf_nodes(nodes), corpus).as_retriever(similarity_top_k=leaves)
-    return AutoMergingRetriever(
-        found,  # type: ignore[arg-type]  # what as_retriever returns, typed too broadly
-        StorageContext.from_defaults(docstore=docstore),
-        simple_ratio_thresh=ratio,
-        callback_manager=CallbackManager(),
-    )
+    storage = StorageContext.from_defaults()
+    storage.docstore.add_documents(nodes)
+    found: Any = _index(get_leaf_nodes(nodes), corpus).as_retriever(similarity_top_k=leaves)  # typed too broadly
+    return AutoMergingRetriever(found, storage, ratio, callback_manager=CallbackManager())
 
 
 def _bm25_retriever(nodes: Sequence[BaseNode], depth: int) -> BaseRetriever:
-    module = require("llama_index.retrievers.bm25", "llama-index-retrievers-bm25", "it")
-    retriever: BaseRetriever = module.BM25Retriever.from_defaults(
-        nodes=list(nodes), similarity_top_k=min(depth, len(nodes))
-    )
-    return retriever
+    library = require("llama_index.retrievers.bm25", "llama-index-retrievers-bm25", "it")
+    top_k = min(depth, len(nodes))
+    return cast("BaseRetriever", library.BM25Retriever.from_defaults(nodes=list(nodes), similarity_top_k=top_k))
 
 
 def _bm25(corpus: Corpus) -> Built:
     nodes = _passages(corpus)
-    texts = [node.get_content(metadata_mode=MetadataMode.EMBED) for node in nodes]
+    texts = [node.get_content(MetadataMode.EMBED) for node in nodes]
     return Built(_bm25_retriever(nodes, corpus.depth), units=texts)
 
 
-def _hybrid(corpus: Corpus, nodes: Callable[[Corpus], list[BaseNode]]) -> BaseRetriever:
+def _fused(corpus: Corpus, nodes: Sequence[BaseNode]) -> BaseRetriever:
     """A vector index and BM25 over the same nodes, fused by reciprocal rank (core's QueryFusionRetriever)."""
-    found = nodes(corpus)
     return QueryFusionRetriever(
-        [_search(corpus, lambda _: found), _bm25_retriever(found, corpus.depth)],
+        [_index(nodes, corpus).as_retriever(similarity_top_k=corpus.depth), _bm25_retriever(nodes, corpus.depth)],
         llm=MockLLM(),  # it asks for one even where it makes no further queries
         mode=FUSION_MODES.RECIPROCAL_RANK,
         similarity_top_k=corpus.depth,
@@ -187,35 +175,41 @@ def _hybrid(corpus: Corpus, nodes: Callable[[Corpus], list[BaseNode]]) -> BaseRe
     )
 
 
-def _contextual(corpus: Corpus, nodes: Callable[[Corpus], list[BaseNode]]) -> BaseRetriever:
+def _hybrid(cut: Cut) -> Build:
+    return lambda corpus: _fused(corpus, cut(corpus))
+
+
+def _contextual(cut: Cut) -> Build:
     """Contextual retrieval: each chunk with a header that says where in the document it stands."""
-    chunks = nodes(corpus)
-    known = {document.id_: (document, Outline(document.text)) for document in corpus.documents}
-    locator = Locator(corpus.dataset)
-    places = [cast("Place", locator.place(chunk)) for chunk in chunks]  # all are of these articles
-    articles = [known[place.document_id][0] for place in places]
-    written = len(chunks) * [""] if corpus.header_llm is None else _headers(chunks, articles, corpus.header_llm)
-    for chunk, place, header in zip(chunks, places, written, strict=True):
-        article, outline = known[place.document_id]
-        section = "" if place.span is None else outline.section_at(*place.span)
-        chunk.metadata[_HEADER_KEY] = header or ", ".join(part for part in (title_of(article), section) if part)
-    return _hybrid(corpus, lambda _: chunks)
+
+    def build(corpus: Corpus) -> BaseRetriever:
+        chunks, locator = cut(corpus), Locator(corpus.dataset)
+        articles = {document.id_: document for document in corpus.documents}
+        outlines = {key: Outline(article.text) for key, article in articles.items()}
+        places = [cast("Place", locator.place(chunk)) for chunk in chunks]  # all are of these articles
+        written = [""] * len(chunks)
+        if corpus.header_llm is not None:
+            written = _headers(chunks, [articles[place.document_id] for place in places], corpus.header_llm)
+        for chunk, place, header in zip(chunks, places, written, strict=True):
+            section = "" if place.span is None else outlines[place.document_id].section_at(*place.span)
+            known = (title_of(articles[place.document_id]), section)
+            chunk.metadata[_HEADER_KEY] = header or ", ".join(filter(None, known))
+        return _fused(corpus, chunks)
+
+    return build
 
 
 def _headers(nodes: Sequence[BaseNode], articles: Sequence[Document], llm: KeptLLM) -> list[str]:
     """What DocumentContextExtractor asks for, "" where that failed; but it can be asked in one event loop only, and
     keeps nothing."""
-    prompts = [
-        [
-            ChatMessage(content=f"<document>{article.text}</document>"),
-            ChatMessage(
-                content="Here is the chunk we want to situate within the whole document:\n"
-                f"<chunk>{node.get_content()}</chunk>\n{DocumentContextExtractor.ORIGINAL_CONTEXT_PROMPT}"
-            ),
-        ]
-        for node, article in zip(nodes, articles, strict=True)
-    ]
-    headers = [reply if isinstance(reply, str) else "" for reply in llm.ask(prompts)]
+    prompts = []
+    for node, article in zip(nodes, articles, strict=True):
+        said = "Here is the chunk we want to situate within the whole document:"
+        asked = f"{said}\n<chunk>{node.get_content()}</chunk>\n{DocumentContextExtractor.ORIGINAL_CONTEXT_PROMPT}"
+        prompts.append([ChatMessage(f"<document>{article.text}</document>"), ChatMessage(asked)])
+    headers = [reply if isinstance(reply, str) else "" for reply in at_once(llm.ask, prompts)]
+    if llm.stopped is not None:
+        raise llm.stopped
     if lacking := headers.count(""):
         logger.warning("The LLM wrote no header for %d of %d chunks; title and headings stand in.", lacking, len(nodes))
     return headers
@@ -224,11 +218,10 @@ def _headers(nodes: Sequence[BaseNode], articles: Sequence[Document], llm: KeptL
 def _dense_x(corpus: Corpus) -> Built:
     """What llama-index-packs-dense-x-retrieval did."""
     propositionizer = corpus.chunk_propositionizer
-    titles = {document.id_: title_of(document) for document in corpus.documents}
     chunks = _large_chunks(corpus)
-    sets = propositionizer.propositionize(
-        [Passage(chunk.get_content(), titles.get(chunk.ref_doc_id or "", "")) for chunk in chunks]
-    )
+    titles = {document.id_: title_of(document) for document in corpus.documents}
+    passages = [Passage(chunk.get_content(), titles.get(chunk.ref_doc_id or "", "")) for chunk in chunks]
+    sets = propositionizer.propositionize(passages)
     # of equal hits the store returns the one with the greatest id: chosen, the same run gives the same report
     units = [
         IndexNode(id_=f"{place:06}-{number:06}", text=text, index_id=chunk.node_id)
@@ -292,11 +285,12 @@ def count_words(text: str) -> float:
     return len(CJK.sub(" ", text).split()) + len(CJK.findall(text)) / _CHARACTERS_A_WORD
 
 
-def _paper_units(corpus: Corpus, cut: Callable[[str], Sequence[Span]], by_propositions: bool) -> list[BaseNode]:
-    """The paper's units of a corpus's articles: passages, sentences, or the propositions of passages."""
+def _paper_units(corpus: Corpus, unit: str) -> list[BaseNode]:
+    """The paper's units of a corpus's articles: "passages", "sentences", or the "propositions" of passages."""
+    cut = sentence_spans if unit == "sentences" else PaperPassageNodeParser().passage_spans
     found = [(document, span) for document in corpus.documents for span in cut(document.text)]
     units = [[document.text[slice(*span)]] for document, span in found]
-    if by_propositions:
+    if unit == "propositions":
         passages = [Passage(text, title_of(document)) for (document, _), (text,) in zip(found, units, strict=True)]
         units = [list(made.texts) for made in corpus.chunk_propositionizer.propositionize(passages)]
     return [
@@ -308,7 +302,6 @@ def _paper_units(corpus: Corpus, cut: Callable[[str], Sequence[Span]], by_propos
             metadata={**document.metadata, DOCUMENT_ID_KEY: document.id_},
             excluded_embed_metadata_keys=[*document.excluded_embed_metadata_keys, DOCUMENT_ID_KEY],
             excluded_llm_metadata_keys=[*document.excluded_llm_metadata_keys, DOCUMENT_ID_KEY],
-            relationships={NodeRelationship.SOURCE: document.as_related_node_info()},
         )
         for (document, (start, end)), texts in zip(found, units, strict=True)
         for text in texts
@@ -325,52 +318,45 @@ def _ours(name: str) -> Strategy:
             alone, and not by those of their propositions. -dense: BM25 is not fused in. -without-questions: questions
             that come with the propositions are left out.
     """
-    sentences, auto_merging, topics, passage_words, dense, without_questions = (
-        f"-{change}" in name
-        for change in ("sentences", "auto-merging", "topics", "passage-words", "dense", "without-questions")
-    )
+    sentences, auto_merging, dense = "-sentences" in name, "-auto-merging" in name, "-dense" in name
+    topics, passage_words, without_questions = "-topics" in name, "-passage-words" in name, "-without-questions" in name
     articles = topics or "-chunked" in name
 
     def build(corpus: Corpus) -> Built:
         embed_model = corpus.embed_model if dense else corpus.embed_model_or_none
         if sentences and corpus.has_sentences_only:
-            raise StrategyUnavailable(
-                "propositions are sentences in this comparison: it is the one without 'sentences'"
-            )
+            raise StrategyUnavailable("propositions are sentences here: it is the strategy without 'sentences'")
+        made_by: Propositionizer
         if sentences:
-            made_by: Propositionizer = SentencePropositionizer()
+            made_by = SentencePropositionizer()
         else:
             made_by = corpus.chunk_propositionizer if articles else corpus.propositionizer
-        models: dict[str, Any] = {"query_llm": NONE, "embed_model": embed_model or NONE}
-
-        def index(made_by: Propositionizer) -> tuple[DenseXRetrievalPack, list[str]]:
-            whole = WholeDocumentNodeParser()  # each document is a passage
-            cut: dict[str, Any] = {"text_splitter": whole, "propositionizer": made_by}
-            if topics:
-                cut["text_splitter"] = TopicNodeParser(embed_model=corpus.embed_model)
-            elif articles:
-                cut["text_splitter"] = None
-            elif auto_merging:
-                parser = HierarchicalPropositionNodeParser(
-                    levels=[whole], propositionizer=made_by, granularity=("proposition", "sentence")
-                )
-                cut = {"node_parser": parser, "mode": "auto_merging"}
-            cut["tokenizer"] = Words.by("bigrams", propositions=not passage_words)
-            pack = DenseXRetrievalPack(corpus.documents if articles else corpus.passages, **cut, **models)
-            return pack, [
-                node.get_content() for node in pack.nodes() if node.metadata[GRANULARITY_KEY] in DEFAULT_GRANULARITY
-            ]
-
-        key = (_ours, name.replace("-dense", "").replace("-without-questions", ""))
-        pack, units = corpus.once(key, partial(index, made_by))
         if without_questions:
-            if not pack.counts().questions:
-                raise StrategyUnavailable("the propositions come without questions: it is the same as 'densex'")
-            pack, units = index(_WithoutQuestions(made_by))
+            made_by = _WithoutQuestions(made_by=made_by)
+        models: dict[str, Any] = {"query_llm": NONE, "embed_model": embed_model or NONE}
+        whole = WholeDocumentNodeParser()  # each document is a passage
+        parsing: dict[str, Any] = {"text_splitter": whole, "propositionizer": made_by}
+        if articles:
+            parsing["text_splitter"] = TopicNodeParser(embed_model=corpus.embed_model) if topics else None
+        elif auto_merging:
+            units: Any = ("proposition", "sentence")
+            parser = HierarchicalPropositionNodeParser(levels=[whole], propositionizer=made_by, granularity=units)
+            parsing = {"node_parser": parser, "mode": "auto_merging"}
+
+        parsing["tokenizer"] = Words.by("bigrams", propositions=not passage_words)
+
+        def index() -> tuple[DenseXRetrievalPack, list[str]]:
+            pack = DenseXRetrievalPack(corpus.documents if articles else corpus.passages, **parsing, **models)
+            nodes = (node for node in pack.nodes() if node.metadata[GRANULARITY_KEY] in DEFAULT_GRANULARITY)
+            return pack, [node.get_content() for node in nodes]
+
+        pack, texts = corpus.once((_ours, name.replace("-dense", "")), index)
+        if isinstance(made_by, _WithoutQuestions) and not made_by.had_any:
+            raise StrategyUnavailable("the propositions come without questions: it is the same as 'densex'")
         if dense and pack.vector_index is not None:
             store = pack.vector_index.vector_store
             pack = DenseXRetrievalPack.from_vector_store(store, propositionizer=made_by, hybrid=False, **models)
-        return Built(pack.as_retriever(corpus.depth), pack.as_retriever(PackOptions().similarity_top_k), units)
+        return Built(pack.as_retriever(corpus.depth), pack.as_retriever(PackOptions().similarity_top_k), texts)
 
     base = "whole articles in passages of up to 256 tokens" if articles else "the dataset's passages"
     base += ", cut where the topic changes" if topics else ""
@@ -378,29 +364,24 @@ def _ours(name: str) -> Strategy:
     search = "dense search alone" if dense else "dense search and BM25 fused"
     search += ", which has the passages' own words alone" if passage_words else ""
     search += ", without the questions that passages answer" if without_questions else ""
-    mode = ", found units merge into their passage" if auto_merging else ""
-    return Strategy(
-        name,
-        build,
-        f"This pack over {base}: {units}; {search}{mode}. The best units are read first, then passages.",
-        node_postprocessors=(PropositionContextPostprocessor(),),
-    )
+    search += ", found units merge into their passage" if auto_merging else ""
+    said = f"This pack over {base}: {units}; {search}. The best units are read first, then passages."
+    return Strategy(name, build, said, node_postprocessors=(PropositionContextPostprocessor(),))
 
 
 class _WithoutQuestions(Propositionizer):
     """Leaves out the questions of another propositionizer."""
 
-    _made_by: Propositionizer = PrivateAttr()
-
-    def __init__(self, made_by: Propositionizer) -> None:
-        super().__init__()
-        self._made_by = made_by
+    made_by: SerializeAsAny[Propositionizer] = Field(description="The other propositionizer.")
+    had_any: bool = Field(default=False, description="Whether there were any questions.")
 
     async def apropositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
-        return [replace(one, questions=()) for one in await self._made_by.apropositionize(passages)]
+        sets = await self.made_by.apropositionize(passages)
+        self.had_any = self.had_any or any(one.questions for one in sets)
+        return [replace(one, questions=()) for one in sets]
 
     def fingerprint_data(self) -> dict[str, Any]:
-        return {"made_by": self._made_by.fingerprint}
+        return {"made_by": self.made_by.fingerprint}
 
 
 class _Ranker(BaseRetriever):
@@ -411,18 +392,16 @@ class _Ranker(BaseRetriever):
         self._embed_model = corpus.embed_model if by_meaning else None
         self._documents = {document.id_: document for document in corpus.documents}
         self.texts = {key: document.get_content(MetadataMode.EMBED) for key, document in self._documents.items()}
-        texts = list(self.texts.values()) if by_meaning else []
-        for some in iter_batch(texts, _AT_ONCE):
+        for some in iter_batch(self.texts.values() if by_meaning else (), _AT_ONCE):
             corpus.embed_model.get_text_embedding_batch(some)  # it keeps them
         super().__init__(callback_manager=CallbackManager())
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        question = query_bundle.query_str
+        question, share = query_bundle.query_str, 0.0
         keys = self._corpus.candidates.get(question, ())
         texts = [self.texts[key] for key in keys]
         dense: list[PassageHit] = []
         words: list[PassageHit] = []
-        share = 0.0
         if self._embed_model is not None:
             embedded = self._embed_model.get_text_embedding_batch(texts)
             vectors = np.asarray([self._embed_model.get_query_embedding(question), *embedded])
@@ -440,9 +419,13 @@ class _Ranker(BaseRetriever):
         return [NodeWithScore(node=self._documents[hit.passage_id], score=hit.score) for hit in ranked]
 
 
-def _rank(corpus: Corpus, by_words: bool, by_meaning: bool) -> Built:
-    ranker = _Ranker(corpus, by_words, by_meaning)
-    return Built(ranker, units=list(ranker.texts.values()))
+def _ranking(name: str, how: str, by_words: bool, by_meaning: bool) -> Strategy:
+    def build(corpus: Corpus) -> Built:
+        ranker = _Ranker(corpus, by_words, by_meaning)
+        return Built(ranker, units=list(ranker.texts.values()))
+
+    said = f"The documents that a question comes with, ranked by {how}."
+    return Strategy(name, build, said, PackOptions().similarity_top_k, ranks_candidates=True)
 
 
 def _hits(keys: Sequence[str], scores: Iterable[float]) -> list[PassageHit]:
@@ -459,73 +442,46 @@ _OURS = (
     ),
     *(_ours(f"densex-{change}") for change in ("passage-words", "without-questions")),
     *(_ours(f"densex{units}-{cut}") for cut in ("chunked", "topics") for units in ("", "-sentences")),
-    *(
-        Strategy(
-            name,
-            partial(_rank, by_words=by_words, by_meaning=by_meaning),
-            f"The documents that a question comes with, ranked by {how}.",
-            PackOptions().similarity_top_k,
-            ranks_candidates=True,
-        )
-        for name, how, by_words, by_meaning in (
-            ("densex-rank", "embeddings and BM25 over this pack's tokens, fused as this pack does", True, True),
-            ("densex-rank-dense", "embeddings alone", False, True),
-            ("densex-rank-words", "BM25 over this pack's tokens alone", True, False),
-        )
-    ),
+    _ranking("densex-rank", "embeddings and BM25 over this pack's tokens, fused as this pack does", True, True),
+    _ranking("densex-rank-dense", "embeddings alone", False, True),
+    _ranking("densex-rank-words", "BM25 over this pack's tokens alone", True, False),
 )
+_PASSAGES = "the dataset's passages"
 _CHUNKS = f"whole articles in chunks of {_SMALL_CHUNK} tokens"
+_HYBRID = "VectorStoreIndex and BM25Retriever over {}, fused by reciprocal rank."
+_CONTEXTUAL = (
+    "Contextual retrieval over {}: each is embedded and indexed for BM25 with a header, written by the LLM (to "
+    "DocumentContextExtractor's prompt) where there is one, else made of title and headings; both are fused by "
+    "reciprocal rank."
+)
+_MERGED = (
+    "LlamaIndex's HierarchicalNodeParser with its defaults (2,048, 512 and 128 tokens) over whole articles, and its "
+    "AutoMergingRetriever: {} leaves, merged above a ratio of {}. All that it returns is read."
+)
+_PAPER = f"The {{}} of Dense X Retrieval (passages: {_MAX_WORDS} words) in a VectorStoreIndex: what is found is read."
 _OTHERS = (
-    Strategy(
-        "vector",
-        partial(_search, nodes=_large_chunks),
-        "LlamaIndex's VectorStoreIndex over whole articles, cut by SentenceSplitter with its defaults (1,024 tokens).",
-        DEFAULT_SIMILARITY_TOP_K,
-    ),
+    Strategy("vector", _vectors(_large_chunks), "LlamaIndex's VectorStoreIndex over chunks of 1,024 tokens.", _TOP_K),
     Strategy(
         "vector-256",
-        partial(_search, nodes=_small_chunks),
+        _vectors(_small_chunks),
         f"The same with chunks of {_SMALL_CHUNK} tokens and an overlap of {_SMALL_OVERLAP}.",
-        DEFAULT_SIMILARITY_TOP_K,
+        _TOP_K,
     ),
     Strategy(
         "sentence-window",
-        partial(_search, nodes=_windows, fetched=_SENTENCES),
+        _vectors(_windows, _SENTENCES),
         "LlamaIndex's SentenceWindowNodeParser with its defaults over whole articles; each found sentence is replaced "
         "by itself and the three on either side (MetadataReplacementPostProcessor).",
-        DEFAULT_SIMILARITY_TOP_K,
+        _TOP_K,
         (MetadataReplacementPostProcessor(target_metadata_key=DEFAULT_WINDOW_METADATA_KEY),),
     ),
-    *(
-        Strategy(
-            f"auto-merging{suffix}",
-            partial(_auto_merging, leaves=leaves, ratio=ratio),
-            "LlamaIndex's HierarchicalNodeParser with its defaults (2,048, 512 and 128 tokens) over whole articles, "
-            f"and its AutoMergingRetriever: {leaves} leaves{as_where}, merged above a ratio of {ratio}. All that it "
-            "returns is read.",
-        )
-        for suffix, leaves, ratio, as_where in (("", 6, 0.5, " as in its guide"), ("-k12", 12, 0.3, ""))
-    ),
-    Strategy(
-        "bm25",
-        _bm25,
-        "LlamaIndex's BM25Retriever (llama-index-retrievers-bm25) as it comes, over the dataset's passages.",
-        DEFAULT_SIMILARITY_TOP_K,
-    ),
-    *(
-        Strategy(f"{name}{suffix}", partial(build, nodes=nodes), how.format(over), DEFAULT_SIMILARITY_TOP_K)
-        for name, build, how in (
-            ("hybrid", _hybrid, "VectorStoreIndex and BM25Retriever over {}, fused by reciprocal rank."),
-            (
-                "contextual",
-                _contextual,
-                "Contextual retrieval over {}: each is embedded and indexed for BM25 with a header, written by the LLM "
-                "(to DocumentContextExtractor's prompt) where there is one, else made of title and headings; both are "
-                "fused by reciprocal rank.",
-            ),
-        )
-        for suffix, nodes, over in (("", _passages, "the dataset's passages"), ("-256", _small_chunks, _CHUNKS))
-    ),
+    Strategy("auto-merging", partial(_auto_merging, leaves=6, ratio=0.5), _MERGED.format(6, 0.5)),  # as in its guide
+    Strategy("auto-merging-k12", partial(_auto_merging, leaves=12, ratio=0.3), _MERGED.format(12, 0.3)),
+    Strategy("bm25", _bm25, "LlamaIndex's BM25Retriever as it comes, over the dataset's passages.", _TOP_K),
+    Strategy("hybrid", _hybrid(_passages), _HYBRID.format(_PASSAGES), _TOP_K),
+    Strategy("hybrid-256", _hybrid(_small_chunks), _HYBRID.format(_CHUNKS), _TOP_K),
+    Strategy("contextual", _contextual(_passages), _CONTEXTUAL.format(_PASSAGES), _TOP_K),
+    Strategy("contextual-256", _contextual(_small_chunks), _CONTEXTUAL.format(_CHUNKS), _TOP_K),
     Strategy(
         "dense-x",
         _dense_x,
@@ -535,18 +491,11 @@ _OTHERS = (
     ),
     # of each of the paper's units, about 500 words are read, as its figures go up to
     *(
-        Strategy(
-            f"paper-{unit}",
-            partial(
-                _search, nodes=partial(_paper_units, cut=cut, by_propositions=unit == "propositions"), fetched=fetched
-            ),
-            f"The {unit} of Dense X Retrieval in a VectorStoreIndex{how}: what is found is read.",
-            read,
-        )
-        for unit, cut, fetched, read, how in (
-            ("passages", PaperPassageNodeParser().passage_spans, 1, 5, f", {_MAX_WORDS} words cut at sentences"),
-            ("sentences", sentence_spans, _SENTENCES, 25, ""),
-            ("propositions", PaperPassageNodeParser().passage_spans, _DENSE_X_UNITS, 45, f" of {_MAX_WORDS} words"),
+        Strategy(f"paper-{unit}", _vectors(partial(_paper_units, unit=unit), fetched), _PAPER.format(unit), read)
+        for unit, fetched, read in (
+            ("passages", 1, 5),
+            ("sentences", _SENTENCES, 25),
+            ("propositions", _DENSE_X_UNITS, 45),
         )
     ),
 )

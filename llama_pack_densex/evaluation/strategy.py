@@ -134,9 +134,7 @@ class Corpus:
             StrategyUnavailable: There is none.
         """
         if self.embed_model_or_none is None:
-            raise StrategyUnavailable(
-                "it needs an embedding model, and this comparison has none (embed_model=, --embed-model)"
-            )
+            raise StrategyUnavailable("it needs an embedding model, and there is none (embed_model=, --embed-model)")
         return self.embed_model_or_none
 
     @property
@@ -147,9 +145,7 @@ class Corpus:
             StrategyUnavailable: There is none.
         """
         if self._propositionizer is None:
-            raise StrategyUnavailable(
-                "it needs propositions: say where from, an LLM or a recording (propositionizer=, --propositionizer)"
-            )
+            raise StrategyUnavailable("it needs propositions: say where from (propositionizer=, --propositionizer)")
         return self._propositionizer
 
     @cached_property
@@ -162,9 +158,7 @@ class Corpus:
             StrategyUnavailable: There is no propositionizer.
         """
         inner = self.propositionizer
-        if isinstance(inner, RecordedPropositionizer):
-            return ChunkPropositionizer(inner, self.dataset)
-        return inner
+        return ChunkPropositionizer(inner, self.dataset) if isinstance(inner, RecordedPropositionizer) else inner
 
 
 @dataclass(frozen=True)
@@ -292,13 +286,11 @@ class ChunkPropositionizer(Propositionizer):
         bare = _bare(chunk)
         for article, placed in self._articles:
             start = article.find(bare)
-            if start >= 0:
-                end = start + len(bare)
-                texts = [
-                    text for begins, ends, text in placed if 2 * (min(end, ends) - max(start, begins)) >= ends - begins
-                ]
-                if texts:
-                    return PropositionSet(tuple(texts))
+            end = start + len(bare)
+            shared = ((min(end, ends) - max(start, begins), ends - begins, text) for begins, ends, text in placed)
+            texts = tuple(text for part, whole, text in shared if 2 * part >= whole) if start >= 0 else ()
+            if texts:
+                return PropositionSet(texts)
         return PropositionSet(passage_sentences(chunk), "fallback", "no recorded proposition is about this chunk")
 
 

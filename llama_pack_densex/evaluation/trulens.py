@@ -27,7 +27,7 @@ from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 from sqlalchemy.exc import SQLAlchemyError
 
 from llama_pack_densex.evaluation.answers import TRIAD, Answer, Verdict, Wanted
-from llama_pack_densex.evaluation.models import KeptLLM, Step
+from llama_pack_densex.evaluation.models import AskingFailed, KeptLLM, Step
 from llama_pack_densex.evaluation.runs import require
 from llama_pack_densex.propositionizers.sentences import passage_sentences
 
@@ -67,7 +67,6 @@ class Recorder:
         """Record a strategy's answers as a version of the app, and judge them (see `answers.Verdicts`).
 
         Raises:
-            LLMError: No more verdicts can be had; what was recorded is in the database.
             OSError: The database cannot be used.
             ValueError: There is a TruLens session over another database.
         """
@@ -88,7 +87,8 @@ class Recorder:
                 session.compute_feedbacks_on_events(events, self._metrics)
                 session.force_flush()
                 if self._judge.stopped is not None:
-                    raise self._judge.stopped
+                    why = AskingFailed(f"the LLM stopped: {self._judge.stopped}")
+                    return [dict.fromkeys(metrics, why) for _, _, metrics in wanted]
                 found, _ = session.get_records_and_feedback(record_ids=[*records])
                 rows = {row["record_id"]: row for row in found.to_dict(orient="records")}
                 for record, metrics in records.items():
@@ -103,9 +103,8 @@ class Recorder:
         try:
             session = self._core.TruSession(database_url=f"sqlite:///{self._database}")
         except SQLAlchemyError as error:
-            raise OSError(
-                f"{self._database}: TruLens cannot use it as an SQLite database ({type(error).__name__})"
-            ) from None
+            problem = f"TruLens cannot use it as an SQLite database ({type(error).__name__})"
+            raise OSError(f"{self._database}: {problem}") from None
         if session.connector.db.engine.url.database != str(self._database):
             raise ValueError("TruLens keeps one session for a process, and there is one: TruSession.delete_singleton")
         try:
@@ -141,16 +140,13 @@ def _metrics(core: Any, judge: KeptLLM) -> list[Any]:
     asked, answered = select.select_record_input(), select.select_record_output()
     one, all_ = (select.select_context(collect_list=together) for together in (False, True))
     how = {"groundedness_configs": configs(use_sent_tokenize=False, filter_trivial_statements=False)}
-    of_context, of_answer = {"question": asked, "context": one}, {"prompt": asked, "response": answered}
+    context, grounded, relevant = TRIAD
     work: Any = (
-        (provider.context_relevance_with_cot_reasons, of_context, {}),
-        (provider.groundedness_measure_with_cot_reasons, {"source": all_, "statement": answered}, how),
-        (provider.relevance_with_cot_reasons, of_answer, {}),
+        (context, provider.context_relevance_with_cot_reasons, {"question": asked, "context": one}, {}),
+        (grounded, provider.groundedness_measure_with_cot_reasons, {"source": all_, "statement": answered}, how),
+        (relevant, provider.relevance_with_cot_reasons, {"prompt": asked, "response": answered}, {}),
     )
-    return [
-        core.Metric(name=name, implementation=measure, selectors=selectors, **more)
-        for name, (measure, selectors, more) in zip(TRIAD, work, strict=True)
-    ]
+    return [core.Metric(name=name, implementation=of, selectors=what, **more) for name, of, what, more in work]
 
 
 def _provider(judge: KeptLLM) -> Any:
@@ -162,16 +158,15 @@ def _provider(judge: KeptLLM) -> Any:
         def _create_chat_completion(
             self, prompt: str | None = None, messages: Any = None, response_format: Any = None, **kwargs: Any
         ) -> str:
-            asked = [ChatMessage(each["content"], role=each["role"]) for each in messages or ()] or [
-                ChatMessage(prompt)
-            ]
+            given = messages or [{"role": "user", "content": prompt}]
+            asked = [ChatMessage(each["content"], role=each["role"]) for each in given]
             text = asked[-1].content or ""
             if asked[0].content == splits:  # told here, for nothing, and in any language
                 return "\n".join(" ".join(each.split()) for each in passage_sentences(text))
             if response_format is None:
-                return judge.chat(asked).message.content or ""
+                return judge.ask(asked)
             asked[-1] = ChatMessage(f"{text}{_AS_JSON}", role=asked[-1].role)
-            return json.dumps(_read_verdict(judge.chat(asked).message.content or ""))
+            return json.dumps(_read_verdict(judge.ask(asked)))
 
     # paced, paid for and tried again by the judge
     endpoint = _trulens("core.feedback.endpoint").Endpoint(name=APP, rpm=1e9, retries=0)
@@ -184,16 +179,16 @@ def _read_verdict(reply: str) -> dict[str, Any]:
     Raises:
         ValueError: There is none. TruLens would guess at a score from any number in the text.
     """
-    verdict = json.loads(reply[reply.find("{") : reply.rfind("}") + 1])
-    score = verdict["score"] if isinstance(verdict, dict) and "score" in verdict else None
+    verdict = json.loads(reply[reply.find("{") : reply.rfind("}") + 1])  # an object, since it begins with a brace
+    score = verdict.get("score")
     if isinstance(score, bool) or not isinstance(score, (int, float, str)):
         raise ValueError("the verdict has no score")
     return {"criteria": "", "supporting_evidence": "", **verdict, "score": float(score)}
 
 
-def _value(score: Any) -> float | str:
+def _value(score: Any) -> float | AskingFailed:
     """A score, which may be -1 or NaN where there is none."""
-    return score if isinstance(score, (int, float)) and 0 <= score <= 1 else "no verdict"
+    return score if isinstance(score, (int, float)) and 0 <= score <= 1 else AskingFailed("no verdict")
 
 
 def _trulens(module: str) -> Any:

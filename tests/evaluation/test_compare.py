@@ -422,6 +422,14 @@ def test_the_propositions_of_a_comparison_are_paid_for_once(tmp_path: Path) -> N
             assert len(server.requests) == 6
 
 
+def test_without_their_questions_propositions_are_asked_for_once() -> None:
+    reply = '{"propositions": ["The mill stood in Nendrum."], "questions": ["Where did the mill stand?"]}'
+    with OpenAIServer(lambda body: reply) as server:
+        asking = LLMPropositionizer(reader(server), questions=True)
+        (found,) = run(["densex-without-questions"], propositionizer=asking).strategies
+    assert found.cost.llm_calls == len(server.requests) == 6
+
+
 def test_what_a_strategy_failed_with_says_what_to_do_about_the_key() -> None:
     refused = Reply("no", status=401, code="invalid_api_key")
     with OpenAIServer(lambda body: refused) as server:

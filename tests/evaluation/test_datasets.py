@@ -298,7 +298,7 @@ class TestOwnQuestions:
             read_dataset(file, tmp_path)
 
     def test_the_repositorys_questions_are_read_language_by_language(self) -> None:
-        with pytest.raises(DatasetError, match=r"in en and ja: say which are meant \(language="):
+        with pytest.raises(DatasetError, match=r"in en and ja: say which \(language="):
             read_dataset(DATA / "questions.jsonl", DATA)
         found = read_dataset(DATA / "questions.jsonl", DATA, language="ja", max_questions=5)
         assert [question.id[:2] for question in found.questions] == ["ja"] * 5
