@@ -485,7 +485,7 @@ def _documents_named(path: Path, asked: Sequence[Record]) -> list[Document]:
     if not documents:
         what = "`documents`, their folder or a corpus; or let the questions name their files ('document')"
         raise DatasetError(f"{path}: these are questions alone: pass {what}")
-    return [document for name in sorted(documents) for document in documents[name]]
+    return _anywhere(document for name in sorted(documents) for document in documents[name])
 
 
 def _given(questions: Iterable[Question | Mapping[str, Any]]) -> list[Question]:
@@ -513,12 +513,20 @@ def _documents_in(folder: Path, named: Iterable[str], leave_out: Sequence[Path] 
     root = folder.resolve()
     below = [one for one in leave_out if one.resolve() != root]
     found = find_files([folder], below, indexed={str(root / name): name for name in named})
-    documents = [*read_files(found)]
+    documents = _anywhere(read_files(found))
     for wrong in found.unreadable:
         logger.warning("skipped: %s", wrong)
     if not documents:
         raise DatasetError(f"{folder}: expected documents in it (text, Markdown, HTML, PDF), and there are none")
     return documents
+
+
+def _anywhere(documents: Iterable[Document]) -> list[Document]:
+    """The documents of files as they are wherever these are: LlamaIndex's own embed a file's whole path, and read it."""
+    made = list(documents)
+    for document in made:
+        document.metadata["file_path"] = document.id_.partition("#page=")[0]
+    return made
 
 
 def _document(document_id: str, title: str, text: str) -> Document:

@@ -529,6 +529,20 @@ def test_the_same_run_gives_the_same_report() -> None:
     assert stable(run(["densex", "bm25"])) == stable(run(["densex", "bm25"]))
 
 
+def test_figures_do_not_depend_on_where_the_files_are(tmp_path: Path) -> None:
+    questions = [{"question": "How far does the water rise?", "answers": ["16 metres"], "document": "tides.txt"}]
+    found = []
+    for folder in (tmp_path / "here", tmp_path / "a water of which the metres rise far" / "there"):
+        folder.mkdir(parents=True)
+        (folder / "tides.txt").write_text("The water rises by 16 metres in the Bay of Fundy.\n" * 40, encoding="utf-8")
+        (folder / "piers.txt").write_text("A pier stands in the water.\n" * 40, encoding="utf-8")
+        given = json.loads(compare(folder, questions, ["vector-256"], embed_model=TrigramEmbedding()).to_json())
+        for strategy in given["strategies"]:
+            strategy["cost"] |= {"index_seconds": 0, "query_ms": 0}
+        found.append(given)
+    assert found[0] == found[1]
+
+
 def test_propositions_come_from_what_was_passed() -> None:
     class Shouting(SentencePropositionizer):
         def propositionize(self, passages: Any) -> Any:
