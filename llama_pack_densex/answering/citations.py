@@ -13,8 +13,8 @@ from llama_index.core.schema import NodeWithScore
 from llama_pack_densex.node_parsers.metadata import FOOTNOTE_KEY, MATCHED_KEY, SECTION_KEY, TITLE_KEY
 from llama_pack_densex.propositionizers.language import detect_language, sendable, telling_words, tokenize
 from llama_pack_densex.propositionizers.sentences import sentence_spans
-from llama_pack_densex.retrieval.context import is_unit
-from llama_pack_densex.retrieval.hits import MatchedUnit, matched_units
+from llama_pack_densex.retrieval.context import units_of
+from llama_pack_densex.retrieval.hits import MatchedUnit
 from llama_pack_densex.stores.node_store import span_of
 
 Outcome = Literal["answered", "not_found", "small_talk", "vague"]
@@ -101,7 +101,6 @@ class Source:
         """What a footnote leads to that stands for a retrieved node."""
         node = found.node
         known = {key: str(node.metadata.get(key) or "") for key in (TITLE_KEY, SECTION_KEY, "title", "page_label")}
-        units = matched_units(node) or ([MatchedUnit.of(node, found.score or 0.0)] if is_unit(found) else [])
         return cls(
             number,
             node.node_id,
@@ -111,7 +110,7 @@ class Source:
             known["page_label"],
             span_of(node),
             node.get_content(),
-            tuple(units),
+            tuple(units_of(found)),
         )
 
     def citation(self, units: Sequence[MatchedUnit]) -> dict[str, Any]:
