@@ -315,9 +315,7 @@ class RerankingRetriever(BaseRetriever):
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         found = await self._retriever.aretrieve(query_bundle)
         candidates, reranker = self._candidates(found)
-        if not candidates:
-            return []
-        scored = await reranker.apostprocess_nodes(candidates, query_bundle)
+        scored = await reranker.apostprocess_nodes(candidates, query_bundle) if candidates else []
         return await asyncio.to_thread(self._best, found, scored)
 
     def _candidates(self, found: Sequence[NodeWithScore]) -> tuple[list[NodeWithScore], BaseNodePostprocessor]:
