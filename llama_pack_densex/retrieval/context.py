@@ -127,18 +127,9 @@ class PropositionContextPostprocessor(BaseNodePostprocessor):
         words = FACT_WORDS if limit is None else FACT_SHARE * limit / _A_WORD[unit]
         is_assembled = any(node.node.metadata.get(GRANULARITY_KEY) == _FACTS for node in nodes)
         ranked = [] if self.mode == "passages" or is_assembled else rank_facts(nodes)
-        without_units = [node for node in nodes if not units_of(node)]
         if not ranked:
             context.add(nodes)
-        elif self.mode == "window":
-            if limit is None:  # windows around everything that was found are the passages again
-                ranked = choose_facts(ranked, words)
-            context.add_windows([(fact.source, fact.unit.text) for fact in ranked], self.window)
-            context.add(without_units)
-        elif self.mode == "propositions":
-            context.add_facts(ranked, math.inf)
-            context.add(without_units)
-        else:
+        elif self.mode == "propositions+passages":
             shown = {fact.unit.id for fact in context.add_facts(ranked, words)}
             left = [node for node in nodes if not is_unit(node) or node.node.node_id not in shown]
             if context.holds([*context.nodes, *left]):
@@ -148,6 +139,13 @@ class PropositionContextPostprocessor(BaseNodePostprocessor):
                 context.add_windows(said, self.window, fill=True)
                 around = {source.node.node_id for source, _ in said}  # not those whose units all repeat others
                 context.add([node for node in left if node.node.node_id not in around])
+        else:
+            if self.mode == "propositions":
+                context.add_facts(ranked, math.inf)
+            else:  # windows around everything that was found would be the passages again
+                chosen = choose_facts(ranked, words) if limit is None else ranked
+                context.add_windows([(fact.source, fact.unit.text) for fact in chosen], self.window)
+            context.add([node for node in nodes if not units_of(node)])
         return context.nodes
 
 

@@ -141,7 +141,7 @@ def measured(language: str, passages: Sequence[str], embed: Embed) -> LanguageTr
             if said and all(len(said & other) <= _TELLING * len(said) for other in others):
                 telling.append((place, sentence))
     places = np.array([place for place, _ in telling])
-    if len(set(places.tolist())) < LEAST_PASSAGES / 2:
+    if len(np.unique(places)) < LEAST_PASSAGES / 2:
         return LanguageTrust(language, len(passages))
     vectors = np.asarray(embed([*passages, *(sentence for _, sentence in telling)]), dtype=np.float64)
     vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)

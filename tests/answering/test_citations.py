@@ -8,10 +8,12 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from llama_index.core.llms import LLMMetadata, MockLLM
 from llama_index.core.schema import Document, NodeWithScore, TextNode
 
 from llama_pack_densex.answering.citations import NO_SOURCE, NOT_FOUND, CitedAnswer, Source, numbered
 from llama_pack_densex.answering.extractive import extract
+from llama_pack_densex.answering.synthesizer import CitedSynthesizer
 
 BRIDGE = "The Akashi Bridge opened in 1998. Its main span is 1,991 metres long."
 LIGHT = "The lighthouse stands on a cliff. Its lamp turns every ten seconds."
@@ -179,3 +181,29 @@ def test_a_documents_own_footnotes_are_no_sources(kind: type[TextNode] | type[Do
     assert copy.node.metadata["footnote"] == "[^1]"
     assert copy.node.get_content() == "Wages fell in 1999(^2). Prices rose."
     assert extract("What fell?", [found]) == "Wages fell in 1999.[^1]"
+
+
+class SmallLLM(MockLLM):
+    """Replies with what it is asked, and reads 600 tokens."""
+
+    @property
+    def metadata(self) -> LLMMetadata:
+        return LLMMetadata(context_window=600, num_output=0)
+
+
+def test_what_the_llm_cannot_read_is_left_out_from_the_end_of_a_sentence_on(caplog: pytest.LogCaptureFixture) -> None:
+    long = "".join(f"Lamp {number} turns in the lighthouse on the cliff. " for number in range(100))
+    texts = (BRIDGE, long, long)
+    reply = str(CitedSynthesizer(SmallLLM()).synthesize(QUESTION, [retrieved(text) for text in texts]))
+    assert "The Akashi Bridge opened in 1998." in reply
+    read = re.findall(r"Lamp \d+ turns in the lighthouse on the (\w+)", reply)
+    assert 0 < len(read) < 40
+    assert {*read} == {"cliff"}
+    assert "do not hold all that was retrieved" in caplog.text
+    caplog.clear()
+    CitedSynthesizer(SmallLLM()).synthesize(QUESTION, [retrieved(BRIDGE)])
+    assert caplog.text == ""
+
+
+def retrieved(text: str) -> NodeWithScore:
+    return NodeWithScore(node=TextNode(text=text), score=1.0)
