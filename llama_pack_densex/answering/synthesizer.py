@@ -229,7 +229,7 @@ class CitedSynthesizer(SourcedSynthesizer):
     retriever. What was cited is in the response's metadata (see `CitedAnswer.metadata`), of a stream once it has ended.
 
     Documents stand between lines that no text of theirs can hold, since what they say is part of them; nodes that do
-    not fit into the LLM's context window are cut after a sentence or left out, the last ones first.
+    not fit into the LLM's context window are left out, the last ones first.
 
     The prompts, `text_qa_template` and `japanese_text_qa_template`, can be replaced. An answer to a prompt of your own
     is not marked or replaced, unless it was cut off.
@@ -259,10 +259,10 @@ class CitedSynthesizer(SourcedSynthesizer):
         key = JAPANESE_PROMPT_KEY if detect_language(query.query_str) == "ja" else PROMPT_KEY
         key = key if key in self._given or PROMPT_KEY not in self._given else PROMPT_KEY
         read = self.context.postprocess_nodes(numbered(nodes), query_bundle=query)
+        texts = [found.node.get_content(metadata_mode=MetadataMode.LLM) for found in read]
         if conversation:
-            read = [*_as_nodes([f"The conversation so far:\n{conversation}"]), *read]
-        fitting = self._fitting(read, query.query_str)
-        context = "\n\n".join(found.node.get_content(metadata_mode=MetadataMode.LLM) for found in fitting)
+            texts = [f"The conversation so far:\n{conversation}", *texts]
+        context = "\n\n".join(self._fitting(texts, query.query_str))
         if not context:
             return Asked(CitedAnswer(query.query_str, sources))
         values = {
@@ -275,16 +275,24 @@ class CitedSynthesizer(SourcedSynthesizer):
         prompt = self._get_prompts()[key]
         return Asked(cited, prompt, {name: sendable(value) for name, value in values.items()})
 
-    def _fitting(self, nodes: list[NodeWithScore], question: str) -> list[NodeWithScore]:
-        """What the LLM can read of some nodes beside a question and its own answer."""
+    def _fitting(self, texts: Sequence[str], question: str) -> list[str]:
+        """The first of some texts that the LLM can read beside a question and its own answer."""
         about = self._llm.metadata
         written = min(max(about.num_output, 0), about.context_window // 2)
-        left = max(about.context_window - written - _RULES - count_tokens(question), 1)
-        fitting = PropositionContextPostprocessor(mode="passages", budget=left, unit="tokens").postprocess_nodes(nodes)
-        if fitting != nodes:
+        left = about.context_window - written - _RULES - count_tokens(question)
+        fitting: list[str] = []
+        for text in texts:
+            tokens = count_tokens(text) + 2
+            if tokens > left > 0 and not fitting:  # the first, as far as it goes
+                text, tokens = text[: len(text) * left // tokens], left
+            if tokens <= left:
+                fitting.append(text)
+                left -= tokens
+        if len(fitting) < len(texts):
             logger.warning(
-                "The %d tokens that the LLM reads do not hold all that was retrieved: retrieve fewer nodes, or give "
-                "context=PropositionContextPostprocessor(budget=...).", about.context_window,
+                "%d of %d texts do not fit into the %d tokens that the LLM reads, and are left out: retrieve fewer, "
+                "or give context=PropositionContextPostprocessor(budget=...).",
+                len(texts) - len(fitting), len(texts), about.context_window,
             )  # fmt: skip
         return fitting
 

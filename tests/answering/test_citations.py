@@ -14,6 +14,7 @@ from llama_index.core.schema import Document, NodeWithScore, TextNode
 from llama_pack_densex.answering.citations import NO_SOURCE, NOT_FOUND, CitedAnswer, Source, numbered
 from llama_pack_densex.answering.extractive import extract
 from llama_pack_densex.answering.synthesizer import CitedSynthesizer
+from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
 
 BRIDGE = "The Akashi Bridge opened in 1998. Its main span is 1,991 metres long."
 LIGHT = "The lighthouse stands on a cliff. Its lamp turns every ten seconds."
@@ -191,17 +192,19 @@ class SmallLLM(MockLLM):
         return LLMMetadata(context_window=600, num_output=0)
 
 
-def test_what_the_llm_cannot_read_is_left_out_from_the_end_of_a_sentence_on(caplog: pytest.LogCaptureFixture) -> None:
-    long = "".join(f"Lamp {number} turns in the lighthouse on the cliff. " for number in range(100))
-    texts = (BRIDGE, long, long)
-    reply = str(CitedSynthesizer(SmallLLM()).synthesize(QUESTION, [retrieved(text) for text in texts]))
-    assert "The Akashi Bridge opened in 1998." in reply
-    read = re.findall(r"Lamp \d+ turns in the lighthouse on the (\w+)", reply)
-    assert 0 < len(read) < 40
-    assert {*read} == {"cliff"}
-    assert "do not hold all that was retrieved" in caplog.text
+def test_what_the_llm_cannot_read_is_left_out_and_the_first_text_cut(caplog: pytest.LogCaptureFixture) -> None:
+    table = "".join(f"| lamp {number} | {number} turns |\n" for number in range(300))  # no sentence ends in it
+    context = PropositionContextPostprocessor(mode="passages", budget=None)
+    synthesizer = CitedSynthesizer(SmallLLM(), context=context)
+    reply = str(synthesizer.synthesize(QUESTION, [retrieved(BRIDGE), retrieved(table), retrieved(LIGHT)]))
+    assert "opened in 1998" in reply
+    assert "lamp 0 " not in reply
+    assert "do not fit" in caplog.text
+    reply = str(synthesizer.synthesize(QUESTION, [retrieved(table)]))
+    assert "lamp 0 " in reply
+    assert "lamp 299 " not in reply
     caplog.clear()
-    CitedSynthesizer(SmallLLM()).synthesize(QUESTION, [retrieved(BRIDGE)])
+    synthesizer.synthesize(QUESTION, [retrieved(BRIDGE)])
     assert caplog.text == ""
 
 
