@@ -79,13 +79,26 @@ RETRIEVERS: Mapping[str, Retriever] = {
 """Embedding models by name: each can be written with another place of its weights, as "contriever:FOLDER"."""
 
 
-def default_llm() -> tuple[LLM | None, str]:
-    """The LLM where the user gave none, and where it comes from.
+def resolve_llm(llm: LLM | str | None, argument: str) -> tuple[LLM | None, str]:
+    """The LLM for what the user gave, and a phrase that says which it is.
 
-    Returns:
-        The user's `Settings.llm` if they set one, else OpenAI's gpt-4o-mini if `OPENAI_API_KEY` is set, else None;
-        and a phrase that says which.
+    Args:
+        llm: An LLM; a name (see `named_llm`); "none"; or None for the default: the user's `Settings.llm` if they set
+            one, else OpenAI's gpt-4o-mini if `OPENAI_API_KEY` is set, else none.
+        argument: What it was given as.
+
+    Raises:
+        ValueError: It is something else; the message names `argument`. Or there is no LLM of that name, or no key.
+        ImportError: Its package is missing; the message says which.
     """
+    if isinstance(llm, LLM):
+        return llm, _name(llm)
+    if llm == NONE:
+        return None, "none, as asked"
+    if isinstance(llm, str) and llm:
+        return named_llm(llm), llm
+    if llm is not None:
+        raise ValueError(f'{argument} must be a LlamaIndex LLM, the name of one, "none" or None, not {llm!r}')
     # the attribute behind the property: reading the property would make core's own OpenAI default
     chosen = getattr(Settings, "_llm", None)
     if type(chosen) is MockLLM:  # what core makes of None
@@ -93,27 +106,9 @@ def default_llm() -> tuple[LLM | None, str]:
     if chosen is not None:
         return chosen, f"{_name(chosen)} from Settings.llm"
     if os.environ.get("OPENAI_API_KEY"):
-        llm = named_llm(OPENAI_MODEL)
-        return llm, f"{_name(llm)}, since OPENAI_API_KEY is set"
+        made = named_llm(OPENAI_MODEL)
+        return made, f"{_name(made)}, since OPENAI_API_KEY is set"
     return None, "none (Settings.llm and OPENAI_API_KEY are not set)"
-
-
-def resolve_llm(llm: LLM | str | None, argument: str) -> tuple[LLM | None, str]:
-    """The LLM for what the user gave: an LLM, a name (see `named_llm`), "none", or None for the default.
-
-    Raises:
-        ValueError: It is something else; the message names `argument`. Or there is no LLM of that name, or no key.
-        ImportError: Its package is missing; the message says which.
-    """
-    if llm is None:
-        return default_llm()
-    if llm == NONE:
-        return None, "none, as asked"
-    if isinstance(llm, str) and llm:
-        return named_llm(llm), llm
-    if not isinstance(llm, LLM):
-        raise ValueError(f'{argument} must be a LlamaIndex LLM, the name of one, "none" or None, not {llm!r}')
-    return llm, _name(llm)
 
 
 def resolve_embed_model(embed_model: BaseEmbedding | str | None) -> tuple[BaseEmbedding | None, str]:

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from llama_index.core import VectorStoreIndex
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.base.response.schema import RESPONSE_TYPE
@@ -102,7 +103,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
 
     Attributes:
         node_parser: Makes nodes of documents.
-        vector_index: A `VectorStoreIndex` over all nodes; None without an embedding model.
+        vector_index: A `VectorStoreIndex` over all nodes as they are now; None without an embedding model.
         retriever: Returns passages (or what they merged into) for a question.
         query_engine: Answers a question.
 
@@ -219,16 +220,21 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         self.query_engine = PropositionQueryEngine(
             self.retriever, self._synthesizer, callback_manager=wiring.callback_manager()
         )
-        self.vector_index = wiring.make_vector_index(self._index.nodes, parser)
-        embed_model, embedding_source = self._index.nodes.embed_model, self._index.embedding_source
-        used = {"embed_model": embed_model, "query_llm": query_llm}
+        used = {"embed_model": self._index.nodes.embed_model, "query_llm": query_llm}
         lacking = any(part is None and given.get(name) is None for name, part in used.items())
-        self._choices = wiring.describe_choices(options.hybrid, proposition_source, embedding_source, answering_source)
+        self._choices = wiring.describe_choices(
+            options.hybrid, proposition_source, self._index.embedding_source, answering_source
+        )
         # a warning where something is lacking that nobody left out
         logger.log(logging.WARNING if lacking else logging.INFO, "%s", self._choices)
 
     def __str__(self) -> str:
         return f"{type(self).__name__}: {self.counts()}.\n{self._choices}"
+
+    @property
+    def vector_index(self) -> VectorStoreIndex | None:
+        """An index of LlamaIndex's own over all nodes as they are now; None without an embedding model."""
+        return wiring.make_vector_index(self._index.nodes, self.node_parser)
 
     @property
     def languages(self) -> dict[str, LanguageTrust]:
@@ -437,9 +443,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         given: list[Any] = [documents] if is_one else list(documents)
         if wrong := [one for one in given if not isinstance(one, (str, BaseNode))]:
             raise TypeError(f"give the documents to delete, or their ids: a {type(wrong[0]).__name__} is neither")
-        deleted = self._index.delete(given, purge)
-        self._after_change()
-        return deleted
+        return self._index.delete(given, purge)
 
     def compact(self) -> None:
         """Give back the space of what was deleted and replaced, and erase it from the files of the index.
@@ -521,14 +525,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         if isinstance(documents, (BaseNode, Sequence)):
             given = list(given)  # says what is no document before anything is done
         total = len(documents) if isinstance(documents, Sized) else 1 if isinstance(documents, BaseNode) else None
-        try:
-            return self._index.ingest(given, only_changed, gone, display_for(show_progress), total)
-        finally:
-            self._after_change()
-
-    def _after_change(self) -> None:
-        if not self._index.nodes.store.vector_store.stores_text:
-            self.vector_index = wiring.make_vector_index(self._index.nodes, self.node_parser)
+        return self._index.ingest(given, only_changed, gone, display_for(show_progress), total)
 
 
 _DOCUMENTS_NAMED, _NAME_SHOWN = 8, 60  # in a tool's description, of which OpenAI takes 1,024 characters

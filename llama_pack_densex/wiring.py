@@ -241,18 +241,16 @@ def make_vector_index(index: NodeIndex, parser: BasePropositionNodeParser) -> Ve
     """An index of LlamaIndex's own over the same nodes; None without an embedding model."""
     if index.embed_model is None:
         return None
-    # given here, so that core neither reads nor fills in Settings
-    common: dict[str, Any] = {
-        "embed_model": index.embed_model,
-        "transformations": [parser],
-        "callback_manager": callback_manager(),
-    }
     store = index.store
-    if store.vector_store.stores_text:
-        return VectorStoreIndex.from_vector_store(store.vector_store, **common)
-    struct = IndexDict(nodes_dict=store.positions())
-    context = StorageContext.from_defaults(vector_store=store.vector_store, docstore=store.docstore)
-    return VectorStoreIndex(index_struct=struct, storage_context=context, **common)
+    positions = {} if store.vector_store.stores_text else store.positions()
+    return VectorStoreIndex(
+        index_struct=IndexDict(nodes_dict=positions),
+        storage_context=StorageContext.from_defaults(vector_store=store.vector_store, docstore=store.docstore),
+        # given here, so that core neither reads nor fills in Settings
+        embed_model=index.embed_model,
+        transformations=[parser],
+        callback_manager=callback_manager(),
+    )
 
 
 def callback_manager() -> CallbackManager:

@@ -14,7 +14,6 @@ from llama_pack_densex.llm.names import OPENAI_MODEL
 from llama_pack_densex.models import (
     E5,
     cached_model,
-    default_llm,
     embed_model_identity,
     resolve_embed_model,
     resolve_llm,
@@ -28,7 +27,7 @@ def needs_huggingface() -> None:
 
 
 def test_without_settings_and_key_there_is_no_llm() -> None:
-    llm, source = default_llm()
+    llm, source = resolve_llm(None, "query_llm")
     assert llm is None
     assert "OPENAI_API_KEY" in source
     assert Settings._llm is None
@@ -46,7 +45,7 @@ def test_what_settings_disable_is_not_used(monkeypatch: pytest.MonkeyPatch, caps
 
 def test_a_key_alone_means_openai(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
-    llm, source = default_llm()
+    llm, source = resolve_llm(None, "query_llm")
     assert isinstance(llm, OpenAI)
     assert llm.model == OPENAI_MODEL
     assert "since OPENAI_API_KEY is set" in source
@@ -57,7 +56,7 @@ def test_a_key_alone_means_openai(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_users_llm_comes_before_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
     Settings.llm = OpenAI(model="gpt-4o", api_key="sk-test")
-    assert default_llm()[0] is Settings.llm
+    assert resolve_llm(None, "query_llm")[0] is Settings.llm
     assert resolve_llm("none", "query_llm")[0] is None
 
 

@@ -87,12 +87,13 @@ class _Turn:
         """What is answered: the message, where it stands alone."""
         return QueryBundle(self.query.sentence if self.query.kind == "question" else self.message)
 
-    def sources(self) -> list[ToolOutput]:
-        """The retrieval, as core's chat engines report it."""
-        if self.query.kind != "question":
-            return []
+    def about(self, response: RESPONSE_TYPE) -> dict[str, Any]:
+        """What a response of a chat says beside its text: the retrieval as core's chat engines report it, what was
+        cited (of a stream once it has ended)."""
         asked = {"message": self.query.sentence}
-        return [ToolOutput("retriever", content=str(self.nodes), raw_input=asked, raw_output=self.nodes)]
+        retrieval = ToolOutput("retriever", content=str(self.nodes), raw_input=asked, raw_output=self.nodes)
+        sources = [retrieval] if self.query.kind == "question" else []
+        return {"sources": sources, "source_nodes": self.nodes, "metadata": response.metadata}
 
 
 class PropositionChatEngine(BaseChatEngine, PromptMixin):
@@ -131,19 +132,18 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
     def chat(self, message: str, chat_history: list[ChatMessage] | None = None) -> AgentChatResponse:
         turn, response = self._begin(message, chat_history, False)
         self._memory.put_messages(self._messages(turn, str(response)))
-        return AgentChatResponse(str(response), turn.sources(), turn.nodes, metadata=response.metadata)
+        return AgentChatResponse(str(response), **turn.about(response))
 
     @trace_method("chat")
     async def achat(self, message: str, chat_history: list[ChatMessage] | None = None) -> AgentChatResponse:
         turn, response = await self._abegin(message, chat_history, False)
         await self._memory.aput_messages(self._messages(turn, str(response)))
-        return AgentChatResponse(str(response), turn.sources(), turn.nodes, metadata=response.metadata)
+        return AgentChatResponse(str(response), **turn.about(response))
 
     @trace_method("chat")
     def stream_chat(self, message: str, chat_history: list[ChatMessage] | None = None) -> StreamingChatResponse:
         turn, response = self._begin(message, chat_history, True)
         assert isinstance(response, StreamingResponse)
-        assert response.metadata is not None  # it is filled as the answer ends
 
         def stream() -> Generator[ChatResponse, None, None]:
             shown = ""
@@ -154,15 +154,12 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
             finally:
                 self._memory.put_messages(self._messages(turn, shown))
 
-        return StreamingChatResponse(
-            sources=turn.sources(), chat_stream=stream(), source_nodes=turn.nodes, metadata=response.metadata
-        )
+        return StreamingChatResponse(chat_stream=stream(), **turn.about(response))
 
     @trace_method("chat")
     async def astream_chat(self, message: str, chat_history: list[ChatMessage] | None = None) -> StreamingChatResponse:
         turn, response = await self._abegin(message, chat_history, True)
         assert isinstance(response, AsyncStreamingResponse)
-        assert response.metadata is not None  # it is filled as the answer ends
 
         async def stream() -> AsyncGenerator[ChatResponse, None]:
             shown = ""
@@ -174,9 +171,7 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
             finally:
                 await self._memory.aput_messages(self._messages(turn, shown))
 
-        return StreamingChatResponse(
-            sources=turn.sources(), achat_stream=stream(), source_nodes=turn.nodes, metadata=response.metadata
-        )
+        return StreamingChatResponse(achat_stream=stream(), **turn.about(response))
 
     def reset(self) -> None:
         self._memory.reset()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,8 +13,8 @@ from llama_index.core.schema import NodeWithScore
 from llama_pack_densex.node_parsers.metadata import FOOTNOTE_KEY, MATCHED_KEY, SECTION_KEY, TITLE_KEY
 from llama_pack_densex.propositionizers.language import detect_language, sendable, telling_words, tokenize
 from llama_pack_densex.propositionizers.sentences import sentence_spans
-from llama_pack_densex.retrieval.context import is_unit
-from llama_pack_densex.retrieval.hits import MatchedUnit, matched_units
+from llama_pack_densex.retrieval.context import units_of
+from llama_pack_densex.retrieval.hits import MatchedUnit
 from llama_pack_densex.stores.node_store import span_of
 
 Outcome = Literal["answered", "not_found", "small_talk", "vague"]
@@ -101,7 +101,6 @@ class Source:
         """What a footnote leads to that stands for a retrieved node."""
         node = found.node
         known = {key: str(node.metadata.get(key) or "") for key in (TITLE_KEY, SECTION_KEY, "title", "page_label")}
-        units = matched_units(node) or ([MatchedUnit.of(node, found.score or 0.0)] if is_unit(found) else [])
         return cls(
             number,
             node.node_id,
@@ -111,7 +110,7 @@ class Source:
             known["page_label"],
             span_of(node),
             node.get_content(),
-            tuple(units),
+            tuple(units_of(found)),
         )
 
     def citation(self, units: Sequence[MatchedUnit]) -> dict[str, Any]:
@@ -132,14 +131,9 @@ def name_of(citation: Mapping[str, Any]) -> str:
     """Where a cited source is, to be read: title, section and page, or the document's id."""
     title, section, page = (str(citation[key]) for key in ("title", "section", "page"))
     at = f"p. {page}" if page not in ("", section) else ""  # both are a sheet's name
-    parts = [title, within(section, title), at]
-    return " ".join((" – ".join(filter(None, parts)) or str(citation["document"])).split())
-
-
-def within(section: str, title: str) -> str:
-    """The headings above a place, without the one that is the document's title."""
-    begins_with_it = title and f"{section}, ".startswith(f"{title}, ")
-    return section.removeprefix(title).removeprefix(", ") if begins_with_it else section
+    if title and f"{section}, ".startswith(f"{title}, "):  # the document's title is the heading above the others
+        section = section.removeprefix(title).removeprefix(", ")
+    return " ".join((" – ".join(filter(None, [title, section, at])) or str(citation["document"])).split())
 
 
 def numbered(nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:
@@ -201,7 +195,7 @@ class CitedAnswer:
 
     def close(self) -> str:
         """Return what was left to show at the end."""
-        if not self._has_begun and self._raw.lstrip().startswith(_THINK):  # it was cut off
+        if not (self.text or self._held) and self._raw.lstrip().startswith(_THINK):  # it was cut off
             self._raw = ""
         cut = in_language(CUT_OFF, self._question) if self.is_cut else ""
         rest = self._mark(self._clean(self._raw).rstrip()) + (cut or self._mark_of(self._begun))
@@ -217,15 +211,40 @@ class CitedAnswer:
     @property
     def is_blank(self) -> bool:
         """Whether nothing has come so far."""
-        return not (self._has_begun or self._raw.strip())
-
-    @property
-    def _has_begun(self) -> bool:
-        return bool(self.text or self._held)
+        return not (self.text or self._held or self._raw.strip())
 
     def metadata(self) -> dict[str, Any]:
         """What a response says about itself: `citations`, `sentences`, `markdown`, `outcome`, `cut_off`, as JSON."""
-        return {**described(self.text, self.sources.values(), self.outcome), "cut_off": self.is_cut}
+        sentences: list[dict[str, Any]] = []
+        backing: dict[int, dict[str, MatchedUnit]] = {}
+        for start, end in _sentences(self.text) if self.outcome == "answered" else ():
+            sentence = self.text[start:end].strip()
+            words = telling_words(tokenize(_BEHIND.sub("", sentence)))
+            numbers = dict.fromkeys(int(number) for number in re.findall(r"\[\^(\d+)\]", sentence))
+            cited = [self.sources[number] for number in numbers if number in self.sources]
+            used: dict[str, MatchedUnit] = {}
+            for source in cited:
+                found = supporting(words, source.units)
+                backing.setdefault(source.number, {}).update(found)
+                used |= found
+            said = share_held(words, "\n".join(f"{source.title}\n{source.text}" for source in cited))
+            sentences.append(
+                {
+                    "text": sentence,
+                    "footnotes": [source.number for source in cited],
+                    "propositions": list(used),
+                    "supported": bool(cited) and said >= SUPPORTED,
+                }
+            )
+        citations = [self.sources[number].citation([*backing[number].values()]) for number in sorted(backing)]
+        notes = [f"[^{citation['number']}]: {name_of(citation)}" for citation in citations]
+        return {
+            "citations": citations,
+            "sentences": sentences,
+            "markdown": "\n".join([self.text, "", *notes]) if notes else self.text,
+            "outcome": self.outcome,
+            "cut_off": self.is_cut,
+        }
 
     def _clean(self, text: str) -> str:
         def valid(found: re.Match[str]) -> str:
@@ -290,59 +309,25 @@ class CitedAnswer:
         return said > 0 and said >= SUPPORTED * sum(map(len, words))
 
 
-def described(text: str, sources: Iterable[Source], outcome: Outcome) -> dict[str, Any]:
-    """What a response's metadata says about an answer; see `CitedAnswer.metadata`."""
-    by_number = {source.number: source for source in sources}
-    sentences: list[dict[str, Any]] = []
-    backing: dict[int, dict[str, MatchedUnit]] = {}
-    for start, end in _sentences(text) if outcome == "answered" else ():
-        sentence = text[start:end].strip()
-        plain = _BEHIND.sub("", sentence)
-        numbers = [int(number) for number in re.findall(r"\[\^(\d+)\]", sentence)]
-        cited = [by_number[number] for number in dict.fromkeys(numbers) if number in by_number]
-        used: list[str] = []
-        for source in cited:
-            found = supporting(plain, source.units)
-            backing.setdefault(source.number, {}).update((unit.id, unit) for unit in found)
-            used += [unit.id for unit in found]
-        said = support(plain, "\n".join(f"{source.title}\n{source.text}" for source in cited))
-        sentences.append(
-            {
-                "text": sentence,
-                "footnotes": [source.number for source in cited],
-                "propositions": list(dict.fromkeys(used)),
-                "supported": bool(cited) and said >= SUPPORTED,
-            }
-        )
-    citations = [by_number[number].citation([*backing[number].values()]) for number in sorted(backing)]
-    notes = [f"[^{citation['number']}]: {name_of(citation)}" for citation in citations]
-    markdown = "\n".join([text, "", *notes]) if notes else text
-    return {"citations": citations, "sentences": sentences, "markdown": markdown, "outcome": outcome}
-
-
-def supporting(sentence: str, units: Sequence[MatchedUnit]) -> list[MatchedUnit]:
-    """The propositions that say a sentence: the one with most of its telling words, then those that add a quarter."""
-    left = telling_words(tokenize(sentence))
-    least, words = max(_ADDS * len(left), 1), [set(tokenize(unit.text)) for unit in units]
-    found: list[MatchedUnit] = []
-    while units and left:
-        best = max(range(len(units)), key=lambda place: len(left & words[place]))
-        if len(left & words[best]) < least:
+def supporting(words: Collection[str], units: Sequence[MatchedUnit]) -> dict[str, MatchedUnit]:
+    """By id the propositions that say a sentence: the one with most of its words, then those that add a quarter."""
+    left, least = set(words), max(_ADDS * len(words), 1)
+    saying = [(unit, set(tokenize(unit.text))) for unit in units]
+    found: dict[str, MatchedUnit] = {}
+    while saying and left:
+        unit, said = max(saying, key=lambda one: len(left & one[1]))
+        if len(left & said) < least:
             break
-        found.append(units[best])
-        left -= words[best]
+        found[unit.id] = unit
+        left -= said
     return found
 
 
-def support(sentence: str, source: str) -> float:
-    """The share of a sentence's telling words that a source holds; 0 for a sentence without any."""
-    return share_held(dict.fromkeys(telling_words(tokenize(sentence)), 1.0), source)
-
-
-def share_held(weights: Mapping[str, float], text: str) -> float:
-    """The share of some weighted words that a text holds; 0 where there are none."""
+def share_held(words: Collection[str], text: str, named: Collection[str] = ()) -> float:
+    """The share of some words that a text holds; 0 where there are none. Those in `named` count twice."""
+    counted = [*words, *(word for word in words if word in named)]
     there = set(tokenize(text))
-    return sum(weight for word, weight in weights.items() if word in there) / (sum(weights.values()) or 1.0)
+    return sum(word in there for word in counted) / (len(counted) or 1)
 
 
 def parted(text: str, note: str = "\n") -> str:

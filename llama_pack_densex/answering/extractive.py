@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 
 from llama_index.core.callbacks import CallbackManager
@@ -44,8 +44,6 @@ LEAST_EVIDENCE = 0.6
 """Coverage and similarity together that an answer takes, where embeddings were searched.
 
 Of 500 questions of SQuAD that half of the articles answer 2 % are refused so, of 500 about the other half 87 %."""
-_NAMED = 2.0
-"""What a name or number of the question counts beside another word."""
 
 _NAMES = re.compile(
     r"(?<=.)\b[A-Z][\w'’-]*|\d[\d,.]*|[ァ-ヺー]{2,}|[々一-鿿]{2,}|(?<=[ぁ-ヿ一-鿿])[A-Za-z]+"
@@ -89,7 +87,7 @@ class ExtractiveSynthesizer(SourcedSynthesizer):
         if conversation:
             return Asked(CitedAnswer(question, (), checked=False), quoted=in_language(NEEDS_LLM, question))
         sources = [Source.of(number, found) for number, found in enumerate(nodes, start=1)]
-        text = extract(question, nodes) if is_answerable(question, nodes, self._trust) else ""
+        text = extract(question, nodes) if is_answerable(question, sources, self._trust) else ""
         return Asked(CitedAnswer(question, sources, checked=False), quoted=text)
 
 
@@ -113,7 +111,7 @@ def extract(question: str, nodes: Sequence[NodeWithScore], words: int = ANSWER_W
     paragraphs: dict[str, list[Fact]] = {}
     taken = 0.0
     chosen: list[Fact] = []
-    facts, asked = rank_facts(nodes), dict.fromkeys(telling_words(tokenize(question)), 1.0)
+    facts, asked = rank_facts(nodes), telling_words(tokenize(question))
     stating = [fact for fact in facts if not _states_nothing(fact.unit.text)]
     ranked = [*_below_leads(asked, nodes, stating), *stating] or facts or _stated(nodes[:1])
     for fact in ranked:
@@ -128,11 +126,11 @@ def extract(question: str, nodes: Sequence[NodeWithScore], words: int = ANSWER_W
     return "\n\n".join(_paragraph(facts, numbers[node_id]) for node_id, facts in paragraphs.items())
 
 
-def _below_leads(asked: Mapping[str, float], nodes: Sequence[NodeWithScore], stating: Sequence[Fact]) -> list[Fact]:
+def _below_leads(asked: Collection[str], nodes: Sequence[NodeWithScore], stating: Sequence[Fact]) -> list[Fact]:
     """What stands below headings and questions in the documents that hold half of the words of a question.
 
     Args:
-        asked: The question's words, with what each counts.
+        asked: The question's words.
         nodes: What was retrieved.
         stating: The propositions, of which the best one has to hold less.
 
@@ -223,22 +221,19 @@ def _is_alike(fact: Fact, best: Fact) -> bool:
     return fact.source is best.source and len(tokens & others) >= _ALIKE * min(len(tokens), len(others))
 
 
-def is_answerable(
-    question: str, nodes: Sequence[NodeWithScore], trust: Mapping[str, LanguageTrust] | None = None
-) -> bool:
-    """Tell whether retrieved nodes may hold the answer to a question.
+def is_answerable(question: str, sources: Sequence[Source], trust: Mapping[str, LanguageTrust] | None = None) -> bool:
+    """Tell whether what was retrieved may hold the answer to a question.
 
-    Fused scores do not tell: their best is 1 for every question. What does is how much of the question the nodes hold
+    Fused scores do not tell: their best is 1 for every question. What does is how much of the question it holds
     (`coverage`), and how near the nearest unit is by embedding: from 0, as near as sentences of the index are to other
     passages, to 1. That level is measured while documents are indexed, and kept with the index.
 
     Args:
         question: The question.
-        nodes: What was retrieved for it.
+        sources: What was retrieved for it.
         trust: What was measured of the index's embedding model, by language; where that is nothing for the question's
             language, the words decide.
     """
-    sources = [Source.of(number, found) for number, found in enumerate(nodes, start=1)]
     held = coverage(question, sources)
     near = [unit.similarity for source in sources for unit in source.units if unit.similarity is not None]
     known = trust_in(trust or {}, question)
@@ -257,8 +252,7 @@ def coverage(question: str, sources: Sequence[Source]) -> float:
     """
     asked = telling_words(tokenize(question))
     named = {token for name in _NAMES.findall(question) for token in tokenize(name)}
-    weights = {token: _NAMED if token in named else 1.0 for token in asked}
     passages = [f"{source.title} {source.section} {source.text}" for source in sources]
     units = [f"{source.title} {unit.section} {unit.text}" for source in sources for unit in source.units]
-    best = [max((share_held(weights, text) for text in texts), default=0.0) for texts in (passages, units or passages)]
-    return sum(best) / 2
+    best = [max((share_held(asked, text, named) for text in some), default=0.0) for some in (passages, units)]
+    return (best[0] + (best[1] if units else best[0])) / 2

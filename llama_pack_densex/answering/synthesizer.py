@@ -22,7 +22,7 @@ from llama_index.core.response_synthesizers import BaseSynthesizer
 from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle, QueryType, TextNode
 
 from llama_pack_densex.answering.citations import NOT_FOUND, CitedAnswer, Source, in_language, numbered
-from llama_pack_densex.answering.conversation import Query, by_rules
+from llama_pack_densex.answering.conversation import by_rules
 from llama_pack_densex.llm.usage import Response as LLMResponse
 from llama_pack_densex.llm.usage import count_tokens, finish_reason, text_of, tokens_of
 from llama_pack_densex.propositionizers.language import detect_language, sendable
@@ -74,13 +74,6 @@ class Asked:
     quoted: str = ""
     is_answered: bool = False
     metadata: dict[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def of_fixed(cls, query: Query) -> Asked:
-        """The answer to what asks no question."""
-        cited = CitedAnswer(query.reply, (), checked=False)
-        cited.outcome = "small_talk" if query.kind == "small_talk" else "vague"
-        return cls(cited, quoted=query.reply)
 
     def take(self, response: LLMResponse, text: str) -> str:
         """Take in what the LLM said, and return what can be shown now."""
@@ -190,8 +183,11 @@ class SourcedSynthesizer(BaseSynthesizer):
         dispatcher.event(SynthesizeStartEvent(query=query))
         bundle = QueryBundle(query) if isinstance(query, str) else query
         fixed = by_rules(bundle.query_str)
-        is_fixed = fixed.reply and not nodes and not conversation
-        asked = Asked.of_fixed(fixed) if is_fixed else self._ask(bundle, nodes, conversation)
+        if fixed.reply and not nodes and not conversation:
+            asked = Asked(CitedAnswer(fixed.reply, (), checked=False), quoted=fixed.reply)
+            asked.cited.outcome = "small_talk" if fixed.kind == "small_talk" else "vague"
+        else:
+            asked = self._ask(bundle, nodes, conversation)
         asked.metadata.update({found.node.node_id: found.node.metadata for found in nodes})
         return asked
 

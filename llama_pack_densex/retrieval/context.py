@@ -127,18 +127,9 @@ class PropositionContextPostprocessor(BaseNodePostprocessor):
         words = FACT_WORDS if limit is None else FACT_SHARE * limit / _A_WORD[unit]
         is_assembled = any(node.node.metadata.get(GRANULARITY_KEY) == _FACTS for node in nodes)
         ranked = [] if self.mode == "passages" or is_assembled else rank_facts(nodes)
-        without_units = [node for node in nodes if not is_unit(node) and not matched_units(node.node)]
         if not ranked:
             context.add(nodes)
-        elif self.mode == "window":
-            if limit is None:  # windows around everything that was found are the passages again
-                ranked = choose_facts(ranked, words)
-            context.add_windows([(fact.source, fact.unit.text) for fact in ranked], self.window)
-            context.add(without_units)
-        elif self.mode == "propositions":
-            context.add_facts(ranked, math.inf)
-            context.add(without_units)
-        else:
+        elif self.mode == "propositions+passages":
             shown = {fact.unit.id for fact in context.add_facts(ranked, words)}
             left = [node for node in nodes if not is_unit(node) or node.node.node_id not in shown]
             if context.holds([*context.nodes, *left]):
@@ -148,6 +139,13 @@ class PropositionContextPostprocessor(BaseNodePostprocessor):
                 context.add_windows(said, self.window, fill=True)
                 around = {source.node.node_id for source, _ in said}  # not those whose units all repeat others
                 context.add([node for node in left if node.node.node_id not in around])
+        else:
+            if self.mode == "propositions":
+                context.add_facts(ranked, math.inf)
+            else:  # windows around everything that was found would be the passages again
+                chosen = choose_facts(ranked, words) if limit is None else ranked
+                context.add_windows([(fact.source, fact.unit.text) for fact in chosen], self.window)
+            context.add([node for node in nodes if not units_of(node)])
         return context.nodes
 
 
@@ -162,7 +160,12 @@ class _Context:
 
     def holds(self, nodes: Sequence[NodeWithScore]) -> bool:
         """Whether these nodes are no more than the budget allows."""
-        return self._holds([node.node.get_content(MetadataMode.LLM) for node in nodes])
+        if self._limit is None:
+            return True
+        texts = [node.node.get_content(MetadataMode.LLM) for node in nodes]
+        if self._unit != "words":  # no word reaches over what separates nodes
+            texts = [_NODE_SEPARATOR.join(texts)]
+        return sum(map(self._size, texts)) <= self._limit
 
     def add(self, nodes: Sequence[NodeWithScore]) -> None:
         """Add nodes, whole or as many of their first sentences as fit."""
@@ -203,20 +206,11 @@ class _Context:
 
     def add_facts(self, ranked: Sequence[Fact], words: float) -> list[Fact]:
         """Begin with a node of facts, and return them."""
-        facts = choose_facts(ranked, words, lambda some: self._holds([render_facts(some)]))
+        facts = choose_facts(ranked, words, lambda some: self.holds([NodeWithScore(node=facts_node(some))]))
         if facts:
-            text = render_facts(facts)
-            node = TextNode(id_=str(uuid.uuid5(_NAMESPACE, text)), text=text, metadata={GRANULARITY_KEY: _FACTS})
-            node.excluded_embed_metadata_keys = node.excluded_llm_metadata_keys = list(BOOKKEEPING_KEYS)
-            self.nodes.append(carrying(node, facts[0].source.score, [fact.unit for fact in facts]))
+            units = [fact.unit for fact in facts]
+            self.nodes.append(carrying(facts_node(facts), facts[0].source.score, units))
         return facts
-
-    def _holds(self, texts: list[str]) -> bool:
-        if self._limit is None:
-            return True
-        if self._unit != "words":  # no word reaches over what separates nodes
-            texts = [_NODE_SEPARATOR.join(texts)]
-        return sum(map(self._size, texts)) <= self._limit
 
 
 @dataclass(frozen=True)
@@ -226,21 +220,16 @@ class Fact:
     unit: MatchedUnit
     source: NodeWithScore
 
-    @property
-    def title(self) -> str:
-        """The title of the document that it is from; empty where there is none."""
-        return str(self.source.node.metadata.get(TITLE_KEY, "")).strip()
-
-    @property
-    def line(self) -> str:
-        """The unit as a line of a list, with the footnote that stands for its source where there is one."""
-        footnote = self.source.node.metadata.get(FOOTNOTE_KEY)
-        return f"- {self.unit.text.strip()}" + (f" {footnote}" if footnote else "")
-
 
 def is_unit(node: NodeWithScore) -> bool:
     """Whether a retrieved node is a unit itself, as retrievers that follow no links return."""
     return node.node.metadata.get(GRANULARITY_KEY) in ("proposition", "sentence", "question")
+
+
+def units_of(node: NodeWithScore) -> list[MatchedUnit]:
+    """The units that found a retrieved node, best first; of a unit that no other one found, that itself."""
+    units = matched_units(node.node)
+    return [MatchedUnit.of(node.node, node.score or 0.0)] if not units and is_unit(node) else units
 
 
 def rank_facts(nodes: Sequence[NodeWithScore]) -> list[Fact]:
@@ -253,11 +242,8 @@ def rank_facts(nodes: Sequence[NodeWithScore]) -> list[Fact]:
     by_id = {node.node.node_id: node for node in nodes}
     facts: dict[str, Fact] = {}
     for node in nodes:
-        units = matched_units(node.node)
-        if not units and is_unit(node):
-            units = [MatchedUnit.of(node.node, node.score or 0.0)]
         passage = by_id.get(node.node.index_id, node) if isinstance(node.node, IndexNode) else node
-        for unit in units:
+        for unit in units_of(node):
             facts.setdefault(unit.id, Fact(unit, passage))
     found = list(facts.values())
     best_unit = max((abs(fact.unit.score) for fact in found), default=0.0) or 1.0
@@ -288,16 +274,21 @@ def choose_facts(
     return kept
 
 
-def render_facts(facts: Sequence[Fact]) -> str:
-    """Write facts as a list, "- ..." each, grouped under the titles of their documents.
+def facts_node(facts: Sequence[Fact]) -> TextNode:
+    """A node of facts, "- ..." each, with the footnotes of their sources, under the titles of their documents.
 
     Args:
         facts: Facts, best first; a title stands where its best fact would.
     """
     groups: dict[str, list[str]] = {}
     for fact in facts:
-        groups.setdefault(fact.title, []).append(fact.line)
-    return "\n\n".join("\n".join([title, *lines] if title else lines) for title, lines in groups.items())
+        about = fact.source.node.metadata
+        line = f"- {fact.unit.text.strip()} {about.get(FOOTNOTE_KEY, '')}".rstrip()
+        groups.setdefault(str(about.get(TITLE_KEY, "")).strip(), []).append(line)
+    text = "\n\n".join("\n".join([title, *lines] if title else lines) for title, lines in groups.items())
+    node = TextNode(id_=str(uuid.uuid5(_NAMESPACE, text)), text=text, metadata={GRANULARITY_KEY: _FACTS})
+    node.excluded_embed_metadata_keys = node.excluded_llm_metadata_keys = list(BOOKKEEPING_KEYS)
+    return node
 
 
 def _without_repetition(facts: Iterable[Fact]) -> Iterable[Fact]:

@@ -154,8 +154,8 @@ class PropositionAutoMergingRetriever(AutoMergingRetriever):
         def merged(found: Sequence[PassageHit], counted: Container[str]) -> list[Merged]:
             fetch(hit.passage_id for hit in found)
             missing.update({hit.passage_id for hit in found} - read.keys())
-            hits = [hit for hit in found if hit.passage_id in read]
-            results = [merge_units(hit, read[hit.passage_id], counted, self._simple_ratio_thresh) for hit in hits]
+            there = ((hit, read[hit.passage_id]) for hit in found if hit.passage_id in read)
+            results = [merge_units(hit, passage, counted, self._simple_ratio_thresh) for hit, passage in there]
             changed = True
             while changed:
                 fetch(result.parent_id for result in results if result.whole)
@@ -163,7 +163,9 @@ class PropositionAutoMergingRetriever(AutoMergingRetriever):
             return results
 
         def arrange(found: SearchResult) -> list[Merged]:
-            counted, looked_at = best_units(found.passages, self._fetch_k), self._fetch_k
+            stating = (unit for hit in found.passages for unit in hit.units if unit.granularity != "question")
+            ranked = sorted(stating, key=lambda unit: -unit.score)
+            counted, looked_at = {unit.id for unit in ranked[: self._fetch_k]}, self._fetch_k
             while True:  # as weak units merge nothing, neither do weak passages, unless too little is left without them
                 results = merged(found.passages[:looked_at], counted)
                 if len(results) >= self._similarity_top_k or looked_at >= len(found.passages):
@@ -203,13 +205,6 @@ class Merged:
     whole: bool
 
 
-def best_units(hits: Sequence[PassageHit], count: int) -> set[str]:
-    """The ids of the best propositions and sentences of all hits."""
-    stating = (unit for hit in hits for unit in hit.units if unit.granularity != "question")
-    ranked = sorted(stating, key=lambda unit: -unit.score)
-    return {unit.id for unit in ranked[:count]}
-
-
 def merge_units(hit: PassageHit, passage: BaseNode, counted: Container[str], ratio_thresh: float) -> Merged:
     """Return a passage where enough of its propositions were found, else its best unit.
 
@@ -223,15 +218,13 @@ def merge_units(hit: PassageHit, passage: BaseNode, counted: Container[str], rat
         counted: The ids of the units that count as found.
         ratio_thresh: The share of propositions above which the passage is returned.
     """
-    parent_id = passage.parent_node.node_id if passage.parent_node else None
     found = {u.id for u in hit.units if u.granularity == "proposition" and u.id in counted}
-    children = [child.node_id for child in passage.child_nodes or []]
     stating = next((unit for unit in hit.units if unit.granularity != "question"), None)
     if stating is not None and stating.score < min(hit.units[0].score, _STATING_SHARE * hit.units[0].score):
         stating = None
-    if stating is None or (children and _ratio(children, found) > ratio_thresh):
-        return Merged(passage.node_id, parent_id, hit.score, hit.units, whole=True)
-    return Merged(stating.id, parent_id, hit.score, hit.units, whole=False)
+    if stating is None or (passage.child_nodes and _ratio(passage, found) > ratio_thresh):
+        return Merged(passage.node_id, _above(passage), hit.score, hit.units, whole=True)
+    return Merged(stating.id, _above(passage), hit.score, hit.units, whole=False)
 
 
 def merge_level(
@@ -250,32 +243,28 @@ def merge_level(
     Returns:
         The results, best first, and whether anything merged.
     """
-    present: defaultdict[str, set[str]] = defaultdict(set)
+    groups: defaultdict[str, list[Merged]] = defaultdict(list)
     for result in results:
-        if result.whole and result.parent_id is not None and result.parent_id in parents:
-            present[result.parent_id].add(result.node_id)
-    merging = {
-        parent_id
-        for parent_id, found in present.items()
-        if _ratio([child.node_id for child in parents[parent_id].child_nodes or []], found) > ratio_thresh
-    }
-    merged: list[Merged] = []
-    members: defaultdict[str, list[Merged]] = defaultdict(list)
-    for result in results:
-        if result.parent_id is not None and result.parent_id in merging:
-            members[result.parent_id].append(result)
-        else:
-            merged.append(result)
-    for parent_id, group in members.items():
-        node = parents[parent_id]
-        units = sorted((unit for result in group for unit in result.units), key=lambda unit: -unit.score)
-        above = node.parent_node.node_id if node.parent_node else None
-        merged.append(Merged(node.node_id, above, max(result.score for result in group), tuple(units), whole=True))
-    merged.sort(key=lambda result: -result.score)
-    return merged, bool(merging)
+        if result.parent_id is not None and result.parent_id in parents:
+            groups[result.parent_id].append(result)
+    merged: dict[str, Merged] = {}
+    for parent_id, group in groups.items():
+        whole = {result.node_id for result in group if result.whole}
+        if whole and _ratio(parents[parent_id], whole) > ratio_thresh:
+            units = sorted((unit for result in group for unit in result.units), key=lambda unit: -unit.score)
+            best = max(result.score for result in group)
+            merged[parent_id] = Merged(parent_id, _above(parents[parent_id]), best, tuple(units), whole=True)
+    others = [result for result in results if result.parent_id not in merged]
+    return sorted([*others, *merged.values()], key=lambda result: -result.score), bool(merged)
 
 
-def _ratio(children: Sequence[str], found: set[str]) -> float:
+def _above(node: BaseNode) -> str | None:
+    return node.parent_node.node_id if node.parent_node else None
+
+
+def _ratio(parent: BaseNode, found: set[str]) -> float:
+    """The share of a node's children that was found; 1 for one without any."""
+    children = [child.node_id for child in parent.child_nodes or []]
     filled = {
         middle
         for before, middle, after in zip(children, children[1:], children[2:], strict=False)
@@ -326,9 +315,7 @@ class RerankingRetriever(BaseRetriever):
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         found = await self._retriever.aretrieve(query_bundle)
         candidates, reranker = self._candidates(found)
-        if not candidates:
-            return []
-        scored = await reranker.apostprocess_nodes(candidates, query_bundle)
+        scored = await reranker.apostprocess_nodes(candidates, query_bundle) if candidates else []
         return await asyncio.to_thread(self._best, found, scored)
 
     def _candidates(self, found: Sequence[NodeWithScore]) -> tuple[list[NodeWithScore], BaseNodePostprocessor]:
@@ -358,15 +345,12 @@ class RerankingRetriever(BaseRetriever):
 
 def _units(node: NodeWithScore) -> list[NodeWithScore]:
     """The matched units of a node as nodes; the node itself, where no unit found it."""
-    units = matched_units(node.node)
-    if not units:
-        return [NodeWithScore(node=node.node, score=node.score)]
-    shared = {key: value for key, value in node.node.metadata.items() if key != MATCHED_KEY}
+    about = {key: value for key, value in node.node.metadata.items() if key != MATCHED_KEY}
     found = []
-    for unit in units:
-        own = {"id_": unit.id, "text": unit.text, "metadata": dict(shared), "embedding": None}
+    for unit in matched_units(node.node):
+        own = {"id_": unit.id, "text": unit.text, "metadata": dict(about), "embedding": None}
         found.append(NodeWithScore(node=node.node.model_copy(update=own), score=unit.score))
-    return found
+    return found or [NodeWithScore(node=node.node, score=node.score)]
 
 
 def _rescored(node: NodeWithScore, scores: dict[str, float]) -> NodeWithScore | None:

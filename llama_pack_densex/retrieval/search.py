@@ -218,11 +218,9 @@ def dense_weight(
     """
 
     def weight(question: str) -> float | None:
-        if chosen is not None:
-            return chosen
         strangers = {language for language, of in trust.items() if not of.known} - set(known)
-        if not strangers:
-            return None
+        if chosen is not None or not strangers:
+            return chosen
         asked = trust_in(trust, question)
         return 0.0 if (asked.language in strangers if asked else strangers == set(trust)) else None
 
@@ -344,7 +342,9 @@ def find_by_words(
             if unit.score > 0 and unit.granularity in granularity:
                 units[unit.passage_id].append(unit)
     hits = tuple(PassageHit(passage.id, passage.score, tuple(units[passage.id])) for passage in best)
-    return SearchResult(hits, not more, _share([*others, *lone], lone, there()))
+    told, held = telling_words([*others, *lone]), there()
+    has = sum(word in held or (word in lone and any(word in pair for pair in held)) for word in told)
+    return SearchResult(hits, not more, has / len(told))
 
 
 def _best(
@@ -380,13 +380,6 @@ def _words_with(now: TableVersion, characters: set[str]) -> list[str]:
         known = (word for word in text.split(" ") if len(word) == 2)
         pairs |= dict.fromkeys(word for word in known if not characters.isdisjoint(word))
     return list(pairs)
-
-
-def _share(asked: Sequence[str], lone: Collection[str], there: Collection[str]) -> float:
-    """The share of a question's words that a passage has, from 0 to 1; see `telling_words`."""
-    tokens = telling_words(asked)
-    held = [token in there or (token in lone and any(token in word for word in there)) for token in tokens]
-    return sum(held) / len(tokens)
 
 
 def _embeddable(query: QueryBundle) -> list[str]:

@@ -141,9 +141,10 @@ def measured(language: str, passages: Sequence[str], embed: Embed) -> LanguageTr
             if said and all(len(said & other) <= _TELLING * len(said) for other in others):
                 telling.append((place, sentence))
     places = np.array([place for place, _ in telling])
-    if len(set(places.tolist())) < LEAST_PASSAGES / 2:
+    if len(np.unique(places)) < LEAST_PASSAGES / 2:
         return LanguageTrust(language, len(passages))
-    vectors = _normal(embed([*passages, *(sentence for _, sentence in telling)]))
+    vectors = np.asarray(embed([*passages, *(sentence for _, sentence in telling)]), dtype=np.float64)
+    vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     scores = vectors[len(passages) :] @ vectors[: len(passages)].T
     own = scores[np.arange(len(places)), places][:, None]
     first = (scores >= own).sum(axis=1) == 1
@@ -161,9 +162,3 @@ def _highest(values: npt.NDArray[np.float64], places: npt.NDArray[np.int64]) -> 
     counts = np.bincount(places)
     means = np.bincount(places, values)[counts > 0] / counts[counts > 0]
     return float(np.mean(means) + _SURE * np.std(means, ddof=1) / np.sqrt(len(means)))
-
-
-def _normal(embeddings: Sequence[Sequence[float]]) -> npt.NDArray[np.float64]:
-    vectors = np.asarray(embeddings, dtype=np.float64)
-    normal: npt.NDArray[np.float64] = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    return normal

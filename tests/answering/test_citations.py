@@ -8,10 +8,13 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from llama_index.core.llms import LLMMetadata, MockLLM
 from llama_index.core.schema import Document, NodeWithScore, TextNode
 
 from llama_pack_densex.answering.citations import NO_SOURCE, NOT_FOUND, CitedAnswer, Source, numbered
 from llama_pack_densex.answering.extractive import extract
+from llama_pack_densex.answering.synthesizer import CitedSynthesizer
+from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
 
 BRIDGE = "The Akashi Bridge opened in 1998. Its main span is 1,991 metres long."
 LIGHT = "The lighthouse stands on a cliff. Its lamp turns every ten seconds."
@@ -179,3 +182,31 @@ def test_a_documents_own_footnotes_are_no_sources(kind: type[TextNode] | type[Do
     assert copy.node.metadata["footnote"] == "[^1]"
     assert copy.node.get_content() == "Wages fell in 1999(^2). Prices rose."
     assert extract("What fell?", [found]) == "Wages fell in 1999.[^1]"
+
+
+class SmallLLM(MockLLM):
+    """Replies with what it is asked, and reads 600 tokens."""
+
+    @property
+    def metadata(self) -> LLMMetadata:
+        return LLMMetadata(context_window=600, num_output=0)
+
+
+def test_what_the_llm_cannot_read_is_left_out_and_the_first_text_cut(caplog: pytest.LogCaptureFixture) -> None:
+    table = "".join(f"| lamp {number} | {number} turns |\n" for number in range(300))  # no sentence ends in it
+    context = PropositionContextPostprocessor(mode="passages", budget=None)
+    synthesizer = CitedSynthesizer(SmallLLM(), context=context)
+    reply = str(synthesizer.synthesize(QUESTION, [retrieved(BRIDGE), retrieved(table), retrieved(LIGHT)]))
+    assert "opened in 1998" in reply
+    assert "lamp 0 " not in reply
+    assert "do not fit" in caplog.text
+    reply = str(synthesizer.synthesize(QUESTION, [retrieved(table)]))
+    assert "lamp 0 " in reply
+    assert "lamp 299 " not in reply
+    caplog.clear()
+    synthesizer.synthesize(QUESTION, [retrieved(BRIDGE)])
+    assert caplog.text == ""
+
+
+def retrieved(text: str) -> NodeWithScore:
+    return NodeWithScore(node=TextNode(text=text), score=1.0)
