@@ -156,7 +156,7 @@ def test_settings_of_the_llm_are_in_the_body_as_it_sends_them(llm: OpenAI) -> No
         [passage] = parser.passages_of(Document(text=TEA, metadata={"title": "茶"}))
         propositionizer.propositionize([passage])
         [sent] = server.requests
-    messages = propositionizer.first_question(passage).messages
+    messages = propositionizer.question(passage).messages
     assert {**body_maker(llm, propositionizer.form)(messages), "stream": False} == sent.body
 
 

@@ -135,7 +135,7 @@ def kept(folder: Path, passages: list[Passage], url: str) -> set[Passage]:
     if not (folder / REPLIES_FILE).exists():
         return set()
     requests = asking(url)
-    keys = {requests.key(requests.first_question(passage)): passage for passage in passages}
+    keys = {requests.key(requests.question(passage)): passage for passage in passages}
     cache = ReplyCache(folder / REPLIES_FILE)
     try:
         return {one for key, one in keys.items() if cache.get(key) is not None}

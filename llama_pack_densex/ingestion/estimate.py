@@ -233,7 +233,7 @@ class _Survey:
         self.found.sampled, self.found.sample_usage = len(sets), usage
         expected = made = _Figures()
         for passage, made_of_it in zip(passages, sets, strict=True):
-            question = None if self.asker is None else self.asker.first_question(passage)
+            question = None if self.asker is None else self.asker.question(passage)
             expected += self._expected(passage, question)
             reply = count_tokens(json.dumps([*made_of_it.texts, *made_of_it.questions], ensure_ascii=False))
             made += replace(self._made(passage, made_of_it), output_tokens=reply)
@@ -255,7 +255,7 @@ class _Survey:
             is_free = isinstance(maker, (RecordedPropositionizer, SentencePropositionizer))
             made = maker.propositionize([passage])[0] if is_free else None
             if isinstance(maker, LLMPropositionizer):
-                question = maker.first_question(passage)
+                question = maker.question(passage)
                 key = maker.key(question)
         is_first = hash(key) not in self._seen
         self._seen.add(hash(key))

@@ -67,7 +67,7 @@ from llama_pack_densex.propositionizers.base import (
     reported,
 )
 from llama_pack_densex.propositionizers.checks import checked, is_better, settled
-from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES, find_wrong_language, has_letters
+from llama_pack_densex.propositionizers.language import has_letters
 from llama_pack_densex.propositionizers.prompts import (
     JAPANESE_PROMPT_KEY,
     PROMPT_KEY,
@@ -78,13 +78,12 @@ from llama_pack_densex.propositionizers.prompts import (
     fall_back,
     format_request,
     join_parts,
+    judge,
     prompt_key,
-    read_reply,
     repair_note,
     split_in_two,
     takes_variable,
     unique,
-    without_example,
 )
 from llama_pack_densex.propositionizers.recorded import append_recording, open_recording, purge_recording
 from llama_pack_densex.propositionizers.sentences import passage_sentences, segment
@@ -332,7 +331,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
             OSError: `record_to` or the cache cannot be written.
         """
         run, waiting = self._new_run(), ThreadPoolExecutor(1)
-        all_sets = partial(copy_context().run, list, self._sets(run, passages))
+        all_sets = partial(copy_context().run, list, run.stream(passages))
         try:
             return reported(await asyncio.get_running_loop().run_in_executor(waiting, all_sets))
         finally:
@@ -356,15 +355,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
         Raises:
             PropositionizerError: As `apropositionize`; all sets before the first one that is missing were returned.
         """
-        yield from self._sets(self._new_run(), passages)
-
-    def _sets(self, run: _Run, passages: Iterable[Passage]) -> Iterator[PropositionSet]:
-        try:
-            yield from run.stream(passages)
-        except LLMError as error:
-            raise _public(error) from None
-        finally:
-            run.client.close()
+        yield from self._new_run().stream(passages)
 
     def fingerprint_data(self) -> dict[str, Any]:
         return {
@@ -379,25 +370,21 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
             **({"strictness": "repair"} if self.strictness == "repair" else {}),
         }
 
-    def first_question(self, passage: Passage) -> Question:
-        """What is asked first about a passage."""
-        return self.question(passage, passage.text, passage.language)
-
     def question(
-        self, passage: Passage, part: str, language: str, note: str = "", attempt: int = 1, turn: int | None = None
+        self, passage: Passage, part: str = "", note: str = "", attempt: int = 1, turn: int | None = None
     ) -> Question:
-        """What is asked about a part of a passage, the whole of it included.
+        """What is asked about a passage.
 
         Args:
             passage: The passage.
-            part: The part.
-            language: The passage's.
+            part: The part of it that is asked about; "" means the whole.
             note: What to tell the model besides.
             attempt: How many-eth time the same is asked.
             turn: The passage's.
         """
-        asked = Passage(part, passage.title, passage.section)
-        messages = format_request(self._prompts[prompt_key(language)], self._llm, asked, note)
+        part = part or passage.text
+        prompt = self._prompts[prompt_key(passage.language)]
+        messages = format_request(prompt, self._llm, replace(passage, text=part), note)
         return Question(passage.text, part, messages, attempt, turn)
 
     def key(self, question: Question) -> str:
@@ -428,13 +415,12 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
         except Exception as error:  # LlamaIndex's OpenAI looks the model up in a list of its own
             failure = classify(error, secrets_of(self._llm))
             said = failure.message or f"the LLM does not say what it is: {failure.summary}"
-        else:
-            if self.record_to is not None:
-                open_recording(self.record_to)
-            sender = self._sender_now()
-            sender.count_anew()
-            return _Run(self, sender, client)
-        raise PropositionizerError(said)
+            raise PropositionizerError(said) from None
+        if self.record_to is not None:
+            open_recording(self.record_to)
+        sender = self._sender_now()
+        sender.count_anew()
+        return _Run(self, sender, client)
 
     def _sender_now(self) -> Sender:
         """What all calls share, by the settings as they are now: some may have been changed."""
@@ -580,9 +566,11 @@ class _Run:
             self.end(f"the run was ended by {type(error).__name__}")
             if asyncio._get_running_loop() is not self.loop:  # the garbage collector may close it there
                 asyncio.run_coroutine_threadsafe(self._settled(), self.loop).result()
-            if isinstance(error, LLMError) and self._error is not None:
-                raise self._error from None
+            if isinstance(error, LLMError):
+                raise self._error or _public(error) from None
             raise
+        finally:
+            self.client.close()
         if unread is not None:
             raise unread
 
@@ -690,7 +678,7 @@ class _PassageRun:
         kinds = ", ".join(f"{count} {kind}" for kind, count in Counter(one.kind for one in made.findings).items())
         reason = "; ".join(filter(None, (made.reason, f"asked again for what checks found: {kinds}")))
         if not isinstance(reply, Failure):
-            part, problem, _ = _judge(self._passage, reply, self._run.asking.questions)
+            part, problem, _ = judge(self._passage, reply.text, reply.finish, questions=self._run.asking.questions)
             again = replace(made, texts=part.texts, questions=part.questions or made.questions)
             if not problem and is_better((again := checked(self._passage, again)).findings, made.findings):
                 made = again
@@ -715,9 +703,12 @@ class _PassageRun:
                     return await self._ask_for_halves(*halves, before)
                 said = REASONS["filtered"] if reply.kind == "filtered" else "the provider failed"
                 return [fall_back(text, f"{said} ({reply.summary})", reply.kind == "transient")]
-            is_last = len(reasons) == self._run.asking.max_attempts - 1
-            part, problem, reason = _judge(
-                replace(self._passage, text=text), reply, self._run.asking.questions, is_last
+            part, problem, reason = judge(
+                replace(self._passage, text=text),
+                reply.text,
+                reply.finish,
+                questions=self._run.asking.questions,
+                is_last=len(reasons) == self._run.asking.max_attempts - 1,
             )
             if not problem:
                 return [replace(part, reason="; ".join(unique(reasons)))]
@@ -730,7 +721,7 @@ class _PassageRun:
         return [fall_back(text, f"{'; '.join(unique(reasons))} (asked {len(reasons)} times)")]
 
     async def _ask(self, text: str, note: str, attempt: int) -> Reply | Failure:
-        question = self._run.asking.question(self._passage, text, self._language, note, attempt, self._turn)
+        question = self._run.asking.question(self._passage, text, note, attempt, self._turn)
         is_first, self._requests_made = not self._requests_made, self._requests_made + 1
         reply = await self._run.sender.ask(question, self._run.client.send, self._run.stop)
         if is_first:
@@ -750,19 +741,6 @@ class _PassageRun:
 
 
 _MEASURED = ("en", "ja")  # languages in which checks are good enough to change propositions
-
-
-def _judge(passage: Passage, reply: Reply, questions: bool, is_last: bool = False) -> tuple[PropositionSet, str, str]:
-    """The propositions in a reply to a passage, the problem with it ("" where it can be used), and that in words."""
-    reading = read_reply(reply.text, finished=reply.finish == "stop", questions=questions, is_last=is_last)
-    texts, asked = (without_example(found, passage) for found in (reading.texts, reading.questions))
-    problem: str = reading.problem or ("" if texts else "empty")
-    if reply.finish in ("length", "filtered", "refused"):
-        problem = "cut" if reply.finish == "length" else reply.finish
-    if not problem and (found := find_wrong_language(passage.text, texts)):
-        return PropositionSet(()), "language", f"the reply was in {LANGUAGE_NAMES.get(found, 'another language')}"
-    asked = () if find_wrong_language(passage.text, asked) else asked
-    return PropositionSet(texts, questions=asked), problem, REASONS.get(problem, "")
 
 
 def _last_sentences(text: str, longest: int = 300) -> str:

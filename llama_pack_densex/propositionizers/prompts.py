@@ -17,8 +17,15 @@ from llama_index.core.base.llms.types import ChatMessage, MessageRole
 from llama_index.core.llms import LLM
 from llama_index.core.prompts import BasePromptTemplate, ChatPromptTemplate
 
+from llama_pack_densex.llm.usage import Finish
 from llama_pack_densex.propositionizers.base import Finding, Passage, PropositionSet, Status
-from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES, compared, has_letters, sendable
+from llama_pack_densex.propositionizers.language import (
+    LANGUAGE_NAMES,
+    compared,
+    find_wrong_language,
+    has_letters,
+    sendable,
+)
 from llama_pack_densex.propositionizers.sentences import passage_sentences, segment
 
 # The rules are those of Chen et al. (2023), figure 8, in our own words and with an example of our own. They go with
@@ -217,6 +224,29 @@ class _UnusableReplyError(Exception):
     """Its argument is the problem."""
 
 
+def judge(
+    passage: Passage, reply: str, finish: Finish, *, questions: bool = False, is_last: bool = False
+) -> tuple[PropositionSet, str, str]:
+    """The propositions in a reply to a passage, the problem with it ("" where it can be used), and that in words.
+
+    Args:
+        passage: The passage, or the part of it that was asked about.
+        reply: What came.
+        finish: Why it ended there.
+        questions: As of `read_reply`.
+        is_last: As of `read_reply`.
+    """
+    reading = read_reply(reply, finished=finish == "stop", questions=questions, is_last=is_last)
+    texts, asked = (_without_example(found, passage) for found in (reading.texts, reading.questions))
+    problem: str = reading.problem or ("" if texts else "empty")
+    if finish in ("length", "filtered", "refused"):
+        problem = "cut" if finish == "length" else finish
+    if not problem and (found := find_wrong_language(passage.text, texts)):
+        return PropositionSet(()), "language", f"the reply was in {LANGUAGE_NAMES.get(found, 'another language')}"
+    asked = () if find_wrong_language(passage.text, asked) else asked
+    return PropositionSet(texts, questions=asked), problem, REASONS.get(problem, "")
+
+
 def read_reply(text: str, *, finished: bool = False, questions: bool = False, is_last: bool = False) -> Reading:
     """Read the propositions out of a reply; never raises.
 
@@ -241,7 +271,7 @@ def read_reply(text: str, *, finished: bool = False, questions: bool = False, is
     return Reading(texts, None if texts else problem)
 
 
-def without_example(texts: Iterable[str], passage: Passage) -> tuple[str, ...]:
+def _without_example(texts: Iterable[str], passage: Passage) -> tuple[str, ...]:
     """Leave out what small models repeat of the prompt, unless the passage is about that."""
     said = f"{passage.title} {passage.section} {passage.text}"
     is_about_it = any(name in said for name in _IN_EXAMPLES)
@@ -288,12 +318,10 @@ def _read(text: str, finished: bool, with_questions: bool) -> Reading:
     if values is None:
         text = _without_thoughts(text)
         values = _values(text)
-    asked: tuple[str, ...] = ()
-    named: list[Any] = []
-    if with_questions:
-        values = _without_questions(values, named)
-        asked = _propositions(_strings(named, depth=0))
-    texts = _propositions(_strings(values, depth=0)) or (() if values else _propositions(_listed(text, finished)))
+    named: list[Any] = []  # what is named like questions
+    stated = _propositions(_strings(values, 0, named if with_questions else None))
+    asked = _propositions(_strings(named, 0))
+    texts = stated or (() if values else _propositions(_listed(text, finished)))
     if len(texts) == 1 and "\n" in texts[0]:  # a list as one string
         texts = _propositions(_listed(texts[0], finished) or texts[0].splitlines())
     counted = [re.match(rf"[(（]?{n}(?:[.)．:：]\s|[）、])\s*", text) for n, text in enumerate(texts, 1)]
@@ -307,17 +335,6 @@ def _read(text: str, finished: bool, with_questions: bool) -> Reading:
     if not texts:
         raise _UnusableReplyError("empty" if values or not text else "unreadable")
     return Reading(texts, questions=unique(asked))
-
-
-def _without_questions(value: Any, named: list[Any], depth: int = 0) -> Any:
-    """A value without the parts that are named like questions, which are added to `named`."""
-    if isinstance(value, list) and depth < _DEEPEST:
-        return [_without_questions(one, named, depth + 1) for one in value]
-    if isinstance(value, dict) and depth < _DEEPEST:
-        named += [part for key, part in value.items() if _ASKING.search(key)]
-        others = {key: part for key, part in value.items() if not _ASKING.search(key)}
-        return {key: _without_questions(part, named, depth + 1) for key, part in others.items()}
-    return value
 
 
 def _whole(text: str) -> list[Any] | None:
@@ -375,18 +392,22 @@ def _propositions(texts: Iterable[str]) -> tuple[str, ...]:
     return unique(stating) if any(map(has_letters, stating)) else ()
 
 
-def _strings(value: Any, depth: int) -> Iterator[str]:
+def _strings(value: Any, depth: int, questions: list[Any] | None = None) -> Iterator[str]:
+    """The texts in a value; what is named like questions is added to `questions` instead, where that is given."""
     if isinstance(value, str):
         decoded = _whole(value) if depth < 3 and value.lstrip()[:1] in ("[", "{") else None
         if decoded is not None and isinstance(decoded[0], (list, dict)):
-            yield from _strings(decoded, depth + 1)
+            yield from _strings(decoded, depth + 1, questions)
         else:
             yield value
     elif isinstance(value, list) and depth < _DEEPEST:
         for one in value:
-            yield from _strings(one, depth + 1)
+            yield from _strings(one, depth + 1, questions)
     elif isinstance(value, dict) and depth < _DEEPEST:
-        yield from _strings(_listed_in(value), depth + 1)
+        if questions is not None:
+            questions += [part for key, part in value.items() if _ASKING.search(key)]
+            value = {key: part for key, part in value.items() if not _ASKING.search(key)}
+        yield from _strings(_listed_in(value), depth + 1, questions)
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         yield str(value)
 

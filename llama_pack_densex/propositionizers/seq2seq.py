@@ -6,6 +6,7 @@ import hashlib
 import threading
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -15,6 +16,7 @@ from llama_index.core.bridge.pydantic import Field, PrivateAttr
 from llama_index.core.utils import infer_torch_device
 
 from llama_pack_densex.llm.names import HUGGINGFACE_ADVICE
+from llama_pack_densex.llm.usage import Finish
 from llama_pack_densex.propositionizers.base import (
     DelegatingPropositionizer,
     Passage,
@@ -23,14 +25,8 @@ from llama_pack_densex.propositionizers.base import (
     PropositionSet,
 )
 from llama_pack_densex.propositionizers.checks import checked
-from llama_pack_densex.propositionizers.language import (
-    LANGUAGE_NAMES,
-    find_wrong_language,
-    has_letters,
-    is_english,
-    sendable,
-)
-from llama_pack_densex.propositionizers.prompts import REASONS, fall_back, join_parts, read_reply, split_in_two
+from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES, has_letters, is_english, sendable
+from llama_pack_densex.propositionizers.prompts import fall_back, join_parts, judge, split_in_two
 from llama_pack_densex.propositionizers.sentences import passage_sentences
 
 PROPOSITIONIZER = "chentong00/propositionizer-wiki-flan-t5-large"
@@ -120,25 +116,25 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
             replies = self._loaded.replies(prompts, self.batch_size, self.max_new_tokens)
             halves: dict[tuple[int, ...], str] = {}
             for (place, text), reply in zip(asked.items(), replies, strict=True):
-                texts, problem = _judge(text, reply)
+                made, problem, reason = judge(replace(passages[place[0]], text=text), *reply)
                 if not problem:
-                    parts[place] = PropositionSet(texts)
+                    parts[place] = made
                 elif split := split_in_two(text):
                     halves |= {(*place, 0): split[0], (*place, 1): split[1]}
                 else:
-                    parts[place] = fall_back(text, problem)
+                    parts[place] = fall_back(text, reason)
             asked = halves
-        made = [PropositionSet(passage_sentences(passage.text)) for passage in passages]
+        sets = [PropositionSet(passage_sentences(passage.text)) for passage in passages]
         for number, places in groupby(sorted(parts), key=lambda place: place[0]):
-            made[number] = checked(passages[number], join_parts([parts[place] for place in places]))
+            sets[number] = checked(passages[number], join_parts([parts[place] for place in places]))
         self._is_sound = self._is_sound or any(part.status == "ok" for part in parts.values())
-        fallen = [one.reason for one in made if one.status == "fallback"]
+        fallen = [one.reason for one in sets if one.status == "fallback"]
         if not self._is_sound and len(fallen) >= _FIRST_PASSAGES:
             raise PropositionizerError(
                 f"None of the first {len(fallen)} passages came to propositions; the last one: {fallen[-1]}. "
                 f"Is {self.model} a model that was trained to make propositions?"
             )
-        return made
+        return sets
 
     def fingerprint_data(self) -> dict[str, Any]:
         return {"weights": self._loaded.digest, "max_new_tokens": self.max_new_tokens, **super().fingerprint_data()}
@@ -148,21 +144,6 @@ def _prompt(passage: Passage, part: str) -> str:
     """The input that the Propositionizer was trained with."""
     title, section = (heading[:_LONGEST_HEADING] for heading in (passage.title, passage.section))
     return sendable(f"Title: {title}. Section: {section}. Content: {part}")
-
-
-_Reply = tuple[str, bool]  # what came, and whether it came to its end
-
-
-def _judge(text: str, reply: _Reply | None) -> tuple[tuple[str, ...], str]:
-    """The propositions of a reply, and what is wrong with it; None stands for a text that was too long."""
-    if reply is None:
-        return (), "the text was too long for the model"
-    said, is_finished = reply
-    reading = read_reply(said, finished=is_finished)
-    problem = reading.problem if is_finished else "cut"
-    if problem is None and find_wrong_language(text, reading.texts):
-        return (), "the reply was not in English"
-    return reading.texts, REASONS[problem] if problem is not None else ""
 
 
 class _Seq2SeqModel:
@@ -196,8 +177,8 @@ class _Seq2SeqModel:
     def __deepcopy__(self, memo: dict[int, Any]) -> _Seq2SeqModel:
         return self  # nothing in it is ever changed
 
-    def replies(self, prompts: Sequence[str], batch_size: int, max_new_tokens: int) -> list[_Reply | None]:
-        """The greedy replies to prompts, in their order; None for a prompt that is too long.
+    def replies(self, prompts: Sequence[str], batch_size: int, max_new_tokens: int) -> list[tuple[str, Finish]]:
+        """The greedy replies to prompts, in their order, and why they ended: one that is too long is cut off at once.
 
         Args:
             prompts: The prompts; those of like length are worked on together, the longest first, so that memory that
@@ -207,7 +188,7 @@ class _Seq2SeqModel:
         """
         import torch
 
-        replies: list[_Reply | None] = [None] * len(prompts)
+        replies: list[tuple[str, Finish]] = [("", "length")] * len(prompts)
         end = self._tokenizer.eos_token_id
         with self._lock, torch.inference_mode():
             ids = self._tokenizer(list(prompts), truncation=True, max_length=self._longest + 1)["input_ids"]
@@ -220,7 +201,7 @@ class _Seq2SeqModel:
                 made = self._model.generate(**given, max_new_tokens=max_new_tokens, do_sample=False, num_beams=1)
                 texts = self._tokenizer.batch_decode(made, skip_special_tokens=True)
                 for i, row, text in zip(some, made.tolist(), texts, strict=True):
-                    replies[i] = text, end in row
+                    replies[i] = text, "stop" if end in row else "length"
         return replies
 
 

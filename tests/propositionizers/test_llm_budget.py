@@ -42,7 +42,7 @@ def largest_error(asking: LLMPropositionizer) -> int:
     """By how many tokens a request for one of the passages uses more than is expected of it, at most."""
     errors = []
     for passage in PASSAGES:
-        question = asking.first_question(passage)
+        question = asking.question(passage)
         reply = json.dumps(propositions_of(passage.text), ensure_ascii=False)
         expected = count_messages(question.messages) + count_tokens(passage.text) * EXPECTED_OUTPUT
         errors.append(count_messages(question.messages) + count_tokens(reply) - expected)
@@ -123,7 +123,7 @@ class SilentLLM(CustomLLM):
 def test_an_llm_that_says_nothing_is_counted_by_the_tokenizer(way: str) -> None:
     asking = LLMPropositionizer(SilentLLM())
     made = ask(way, asking, PASSAGES[:5])
-    questions = [asking.first_question(passage).messages for passage in PASSAGES[:5]]
+    questions = [asking.question(passage).messages for passage in PASSAGES[:5]]
     assert asking.usage.input_tokens == sum(map(count_messages, questions))
     assert asking.usage.output_tokens == sum(count_tokens(json.dumps(one.texts)) for one in made)
     assert asking.figures.cost is None

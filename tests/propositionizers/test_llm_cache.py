@@ -91,7 +91,7 @@ def test_several_that_begin_at_once_ask_for_each_passage_once(way: str, path: Pa
 def test_nobody_waits_for_ever_for_who_was_killed_while_asking(path: Path) -> None:
     with OpenAIServer(right) as server, closing(ReplyCache(path)) as cache:
         asking = propositionizer(server.url, cache=path)
-        assert cache.claim(asking.key(asking.first_question(ENGLISH)), "who was killed")
+        assert cache.claim(asking.key(asking.question(ENGLISH)), "who was killed")
         (made,) = asking.propositionize([ENGLISH])
         assert made.status == "ok"
         assert len(server.requests) == 1
@@ -428,7 +428,7 @@ def wait_until(is_so: Callable[[], bool]) -> None:
 def kept_in(path: Path, url: str) -> set[str]:
     """The digests of the passages whose reply is in a cache."""
     requests = propositionizer(url)
-    keys = {requests.key(requests.first_question(passage)): digest(passage.text) for passage in MANY}
+    keys = {requests.key(requests.question(passage)): digest(passage.text) for passage in MANY}
     with closing(ReplyCache(path)) as cache:
         return {one for key, one in keys.items() if cache.get(key) is not None}
 
