@@ -10,7 +10,7 @@ from rich.cells import cell_len
 
 from tests.conftest import DATA
 from tests.evaluation.comparing import small_set
-from tests.openai_server import OpenAIServer, held
+from tests.openai_server import OpenAIServer, Reply, held
 from tests.test_cli import run
 
 
@@ -186,6 +186,18 @@ def test_an_llm_makes_propositions_when_asked_to(tmp_path: Path, monkeypatch: py
         assert (quiet[0], server.requests) == (0, [])
         run("compare", squad, "--embed-model", "none", "--strategies", "densex", "--propositionizer", "llm")
         assert server.requests
+
+
+def test_where_no_answer_could_be_had_it_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+    ask = ["compare", write_squad(tmp_path, "en"), "--embed-model", "none", "--strategies", "densex-sentences"]
+    for status, expected in ((401, 1), (200, 0)):
+        with OpenAIServer(lambda request, status=status: Reply("1889", status=status)) as server:
+            monkeypatch.setenv("OPENAI_API_BASE", server.url)
+            code, output = run(*ask, "--reader-model", "gpt-4o-mini")
+        assert code == expected, output
+        assert ("All failed for: em@100, f1@100" in output) == (expected == 1)
+        assert "densex-sentences" in output
 
 
 def test_an_llm_without_a_key_is_an_error(tmp_path: Path) -> None:

@@ -409,8 +409,11 @@ def compare(
     out: Out = None,
     language: Language = None,
     limit: Limit = None,
-) -> None:
-    """Compare ways of retrieving, LlamaIndex's and ours, on a dataset or on your own documents and questions."""
+) -> bool:
+    """Compare ways of retrieving, LlamaIndex's and ours, on a dataset or on your own documents and questions.
+
+    Ends with exit code 1 where all of something failed that an LLM was asked for.
+    """
     if judge_model and not reader_model:
         raise typer.BadParameter("it needs --reader-model", param_hint="--judge-model")
     from llama_pack_densex.cli.compare import by_language, print_report, shown_progress
@@ -427,11 +430,14 @@ def compare(
     made = None if propositionizer is None else make_propositionizer(locals())
     compared = partial(run, strategies=names, embed_model=embed_model, propositionizer=made, trulens=trulens, **llms)
     read = partial(read_dataset, dataset, documents, max_questions=limit, leave_out=[out] if out else [])
+    lost: list[str] = []
     for each, folder in by_language(dataset, language, out):
         with shown_progress() as tell:
             name = None if each == language else f"{dataset.stem} ({each})"
             report = compared(documents=read(name=name, language=each), cache_dir=out, max_cost=max_cost, progress=tell)
         print_report(report, [] if folder is None else report.write(folder))
+        lost += report.all_failed
+    return not lost
 
 
 @_command()
@@ -469,6 +475,7 @@ def evaluate(
     stand_ins = STAND_INS if estimate else {}
     where, replies = IndexPlace.of(place), out and out / REPLIES
     found: dict[str | None, Any] = {}
+    lost: list[str] = []
     with TemporaryDirectory() as elsewhere:
         if estimate:
             max_cost = None
@@ -488,6 +495,7 @@ def evaluate(
                 )
             requests = {role: llm.figures for role, llm in asked.items()}
             found[each] = requests if estimate else flat(report)
+            lost += () if estimate else report.all_failed
             written = [] if estimate or folder is None else report.write(folder)
             if as_json:
                 continue
@@ -496,11 +504,8 @@ def evaluate(
             if not estimate:
                 print_report(report, written)
             print_requests(requests, estimate)
-    lost = [] if estimate else [name for one in found.values() for name in one["failed"] if name not in one]
     if as_json:
         print_json(found.get(language, found))
-    elif lost:
-        write(f"All failed for: {', '.join(dict.fromkeys(lost))}.")
     return not lost
 
 

@@ -66,6 +66,8 @@ def print_report(report: Report, written: Sequence[Path] = ()) -> None:
     for reason in dict.fromkeys(left.reason for left in report.skipped):
         lacking = ", ".join(one_line(left.name) for left in report.skipped if left.reason == reason)
         write(f"Left out: {lacking}: {reason.removesuffix('.')}.")
+    if report.all_failed:
+        write(f"All failed for: {', '.join(report.all_failed)}.")
     if written:
         write(f"Written: {', '.join(one_line(str(path)) for path in written)}.")
 

@@ -522,7 +522,7 @@ def _documents_in(folder: Path, named: Iterable[str], leave_out: Sequence[Path] 
 
 
 def _anywhere(documents: Iterable[Document]) -> list[Document]:
-    """The documents of files as they are wherever these are: LlamaIndex's own embed a file's whole path, and read it."""
+    """The same documents wherever their files are: LlamaIndex's strategies embed a file's whole path, and read it."""
     made = list(documents)
     for document in made:
         document.metadata["file_path"] = document.id_.partition("#page=")[0]

@@ -196,6 +196,12 @@ class Report:
     equal_context: list[EqualContext]
     questions: list[QuestionResult]
 
+    @property
+    def all_failed(self) -> list[str]:
+        """The metrics of which a strategy has none, since all answers or verdicts failed."""
+        lost = (name for one in self.strategies for name in one.failed if one.metrics.get(name) is None)
+        return list(dict.fromkeys(lost))
+
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON values: what report.json holds."""
         questions = [
