@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -117,6 +118,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if config.option.markexpr != "not slow":
         return None
     return any(fnmatchcase(f"{file}::", pattern) for pattern in patterns) or None
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage less often, and not among the millions of objects of what was imported."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
@@ -357,13 +358,19 @@ def _embeddings(body: Mapping[str, Any], owner: OpenAIServer) -> dict[str, Any]:
     return {"object": "list", "data": data, "model": body.get("model"), "usage": usage}
 
 
+@cache
+def _place(gram: str) -> tuple[int, float]:
+    digest = hashlib.blake2b(gram.encode("utf-8", "replace"), digest_size=4).digest()
+    return digest[0] % EMBEDDING_DIMENSION, 1.0 if digest[1] & 1 else -1.0
+
+
 def embed(text: str) -> list[float]:
     """Embed a text by its hashed character 1- to 3-grams: a unit vector, the same everywhere."""
     vector = [0.0] * EMBEDDING_DIMENSION
     normal = f" {' '.join(text.lower().split())} "
     for size in (1, 2, 3):
         for start in range(len(normal) - size + 1):
-            digest = hashlib.blake2b(normal[start : start + size].encode("utf-8", "replace"), digest_size=4).digest()
-            vector[digest[0] % EMBEDDING_DIMENSION] += 1.0 if digest[1] & 1 else -1.0
+            place, value = _place(normal[start : start + size])
+            vector[place] += value
     length = math.sqrt(sum(value * value for value in vector)) or 1.0
     return [value / length for value in vector]
