@@ -9,7 +9,7 @@ from typing import Any
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import Field
 
-DIMENSION = 4096
+DIMENSION = 512
 
 
 class TrigramEmbedding(BaseEmbedding):

@@ -174,7 +174,7 @@ def test_the_command_says_what_is_wrong_and_how_to_mend_it(index: Path) -> None:
 
 
 def test_a_new_index_has_nothing_that_compacting_would_give_back(tmp_path: Path) -> None:
-    texts = {str(n): f"Lamp {n} hangs in hall {n}. It was lit in {1000 + n}. 灯{n}は赤い。" for n in range(1500)}
+    texts = {str(n): f"Lamp {n} hangs in hall {n}. It was lit in {1000 + n}. 灯{n}は赤い。" for n in range(500)}
     DenseXRetrievalPack(documents(texts), persist_dir=tmp_path / "i", embed_model=ShortEmbedding(), **MODELS)
     compaction = compact_index(tmp_path / "i")
     assert compaction.bytes_before <= 1.1 * compaction.bytes_after

@@ -190,7 +190,7 @@ def test_documents_that_came_before_an_error_in_reading_them_are_indexed(server:
 
 def test_an_interrupted_run_leaves_an_index_that_the_next_run_completes(tmp_path: Path) -> None:
     def interrupted() -> Iterator[Document]:
-        yield from numbered(700)
+        yield from numbered(300)
         raise KeyboardInterrupt
 
     propositionizer = LLMPropositionizer(InstantLLM())
@@ -200,10 +200,10 @@ def test_an_interrupted_run_leaves_an_index_that_the_next_run_completes(tmp_path
     assert there == {document.id_ for document in numbered(len(there))}
     assert len(there) > 0
     assert report_in(tmp_path / "index").summary.state == "stopped"
-    pack = pack_of(numbered(700), tmp_path / "index", propositionizer=propositionizer)
-    assert pack.counts().documents == 700
+    pack = pack_of(numbered(300), tmp_path / "index", propositionizer=propositionizer)
+    assert pack.counts().documents == 300
     assert pack.ingestion is not None
-    assert pack.ingestion.documents == {"unchanged": len(there), "done": 700 - len(there)}
+    assert pack.ingestion.documents == {"unchanged": len(there), "done": 300 - len(there)}
 
 
 class Ended(BaseEventHandler):

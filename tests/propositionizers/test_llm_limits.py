@@ -110,7 +110,7 @@ def test_calls_that_are_over_leave_no_more_connections_open_than_are_used_again(
     with OpenAIServer(right) as server:
         asking = propositionizer(server.url)
         before = open_files()
-        for _ in range(8):
+        for _ in range(4):
             asyncio.run(asking.apropositionize(PASSAGES[:8]))
         assert open_files() <= before + 8 * 3  # of the client, of the server, and the loop's own
 

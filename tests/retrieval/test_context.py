@@ -286,7 +286,7 @@ def retrieved(draw: st.DrawFn) -> list[NodeWithScore]:
     return nodes
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(retrieved(), st.sampled_from(MODES), st.sampled_from(UNITS), st.integers(1, 90))
 def test_a_budget_is_never_exceeded(nodes: list[NodeWithScore], mode: str, unit: BudgetUnit, limit: int) -> None:
     context = assemble_context(nodes, mode, limit, unit)  # type: ignore[arg-type]
@@ -295,7 +295,7 @@ def test_a_budget_is_never_exceeded(nodes: list[NodeWithScore], mode: str, unit:
         assert len(read(context).split()) <= limit
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(retrieved(), st.sampled_from(MODES), st.sampled_from(UNITS), st.integers(1, 90))
 def test_no_unit_is_cut(nodes: list[NodeWithScore], mode: str, unit: BudgetUnit, limit: int) -> None:
     known = {found.text.strip() for node in nodes for found in matched_units(node.node)}
@@ -312,7 +312,7 @@ def test_no_unit_is_cut(nodes: list[NodeWithScore], mode: str, unit: BudgetUnit,
             assert hit.node.get_content() == text or set(hit.node.get_content().split(GAP)) <= runs
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(st.lists(st.sampled_from(TIDES), min_size=1, unique=True), st.sampled_from(MODES), st.integers(1, 60))
 def test_every_shown_sentence_is_whole(texts: list[str], mode: str, limit: int) -> None:
     node = passage(texts, {which: 1.0 / (1 + which) for which in range(0, len(texts), 3)}, title="Tides")

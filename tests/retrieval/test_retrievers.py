@@ -165,7 +165,7 @@ def test_auto_merging_returns_a_lone_proposition_as_it_is(kind: str) -> None:
 @pytest.mark.parametrize("top_k", [1, 3, 8])
 def test_no_node_is_returned_together_with_one_above_it(kind: str, threshold: float, top_k: int) -> None:
     units, index = built(kind, hierarchy=True)
-    by_id = {record.id: node for record in index.records() for node in index.fetch([record.id]).values()}
+    by_id = index.fetch([record.id for record in index.records()])
     retriever = PropositionAutoMergingRetriever(units, index, top_k, threshold, fetch_k=30)
     for query in ("red lamp", "keeper boots", "hall 4 1904"):
         found = retriever.retrieve(query)

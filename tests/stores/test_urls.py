@@ -106,23 +106,35 @@ def test_a_chroma_collection_of_another_distance_is_refused(tmp_path: Path) -> N
         open_url(f"chroma://{tmp_path}", DIMENSION)
 
 
-@pytest.mark.parametrize("torn", ["data_level0.bin", "index_metadata.pickle", "chroma.sqlite3"])
-def test_a_chroma_folder_that_a_kill_has_torn_is_refused_with_advice(torn: str, tmp_path: Path) -> None:
+def test_a_chroma_folder_that_a_kill_has_torn_is_refused_with_advice(tmp_path: Path) -> None:
     chromadb = pytest.importorskip("chromadb")
     written_at_once = {"hnsw": {"space": "cosine", "sync_threshold": 10, "batch_size": 5}}
     client = chromadb.PersistentClient(str(tmp_path / "whole"))
     collection = client.create_collection("densex", configuration=written_at_once, embedding_function=None)
     collection.add(ids=[str(n) for n in range(40)], embeddings=[[1.0, float(n), 2.0] for n in range(40)])
-    folder = tmp_path / "torn"  # of which this process has nothing in memory
-    shutil.copytree(tmp_path / "whole", folder)
+    urls = []  # of folders of which this process has nothing in memory
+    for torn in ("data_level0.bin", "index_metadata.pickle", "chroma.sqlite3"):
+        folder = tmp_path / torn
+        shutil.copytree(tmp_path / "whole", folder)
+        (file,) = folder.rglob(torn)
+        file.write_bytes(file.read_bytes()[:100])
+        urls.append(f"chroma://{folder}")
     open_url(f"chroma://{tmp_path}/whole", None)
-    (file,) = folder.rglob(torn)
-    file.write_bytes(file.read_bytes()[:100])
-    program = "import sys; from llama_pack_densex.stores.urls import open_url; open_url(sys.argv[1], None)"
-    # in a process of its own: what Chroma's native code does to the memory of one that has done much is luck
-    done = subprocess.run([sys.executable, "-c", program, f"chroma://{folder}"], capture_output=True, text=True)
-    assert done.stderr.splitlines()[-1].startswith(f"ConnectionError: chroma://{folder}")
-    assert "files are torn: index the documents anew, into an embedded index" in done.stderr
+    # in a process for each: what Chroma's native code does to the memory of one that has done much is luck
+    program = """
+import multiprocessing, sys
+import chromadb
+from llama_pack_densex.stores.urls import open_url
+for url in sys.argv[1:]:
+    process = multiprocessing.get_context("fork").Process(target=open_url, args=(url, None))
+    process.start()
+    process.join()
+"""
+    done = subprocess.run([sys.executable, "-c", program, *urls], capture_output=True, text=True, check=True)
+    refusals = [line for line in done.stderr.splitlines() if line.startswith("ConnectionError: ")]
+    for url, refusal in zip(urls, refusals, strict=True):
+        assert refusal.startswith(f"ConnectionError: {url}")
+        assert "files are torn: index the documents anew, into an embedded index" in refusal
 
 
 def test_a_qdrant_collection_of_another_distance_is_refused(tmp_path: Path) -> None:

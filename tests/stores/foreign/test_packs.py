@@ -307,9 +307,19 @@ def parsed_anew(node: BaseNode) -> BaseNode:
     return node.model_copy(update={"id_": str(uuid.uuid4())})
 
 
-@pytest.mark.parametrize("make", [lambda: None, SimpleVectorStore, chroma, qdrant])
-@pytest.mark.parametrize("named", [lambda node: node, lambda node: node.node_id, parsed_anew])
-@pytest.mark.parametrize("mode", ["recursive", "auto_merging"])
+@pytest.mark.parametrize(
+    ("make", "named", "mode"),
+    [
+        (lambda: None, lambda node: node, "recursive"),
+        (lambda: None, lambda node: node.node_id, "auto_merging"),
+        (lambda: None, parsed_anew, "recursive"),
+        (SimpleVectorStore, lambda node: node, "auto_merging"),
+        (SimpleVectorStore, lambda node: node.node_id, "recursive"),
+        (chroma, parsed_anew, "recursive"),
+        (chroma, lambda node: node.node_id, "auto_merging"),
+        (qdrant, parsed_anew, "auto_merging"),
+    ],
+)
 def test_a_node_of_another_parser_is_deleted_alone(
     make: Callable[[], Any], named: Callable[[BaseNode], Any], mode: Any, tmp_path: Path
 ) -> None:

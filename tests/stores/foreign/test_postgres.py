@@ -39,7 +39,7 @@ def settings(servers: Servers) -> dict[str, Any]:
         "user": "densex",
         "password": "hunter2",
         "table_name": f"t{uuid.uuid4().hex}",
-        "embed_dim": 4096,
+        "embed_dim": DIMENSION,
     }
 
 
