@@ -6,15 +6,16 @@ import hashlib
 import json
 import re
 import uuid
+from abc import abstractmethod
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Literal
 
-from llama_index.core.bridge.pydantic import Field
+from llama_index.core.bridge.pydantic import Field, field_validator
 from llama_index.core.node_parser import NodeParser, SentenceSplitter, TextSplitter
 from llama_index.core.node_parser.interface import MetadataAwareTextSplitter
 from llama_index.core.node_parser.node_utils import build_nodes_from_splits
@@ -34,8 +35,10 @@ from llama_pack_densex.node_parsers.metadata import (
     BOOKKEEPING_KEYS,
     DOCUMENT_HASH_KEY,
     DOCUMENT_ID_KEY,
+    EMBED_METADATA,
     FINDINGS_KEY,
     GRANULARITY_KEY,
+    LLM_METADATA,
     REASON_KEY,
     SECTION_KEY,
     STATUS_KEY,
@@ -59,6 +62,8 @@ from llama_pack_densex.propositionizers.sentences import (
     sentence_spans,
 )
 
+UnitGranularity = Literal["proposition", "sentence"]
+
 _QUIET_SIZE = 50  # of smaller chunks core prints to stdout that metadata make them small, even where there are none
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "llama-pack-densex")
 _INCOMPLETE = "incomplete: "
@@ -68,29 +73,30 @@ _HEADED = (".md", ".markdown", ".rst", ".adoc", ".asciidoc", ".html", ".htm", ".
 _SPACE = re.compile(r"\s*")
 
 
-@dataclass(frozen=True)
-class NodeSettings:
-    """What decides the nodes of documents, but for their propositions.
+class NodeSettings(NodeParser):
+    """What decides the nodes of documents, but for their propositions."""
 
-    Args:
-        levels: The base parsers, the coarsest first; the last one makes the passages.
-        document_hash: Kept on every base node, so that an index can tell a changed document from an unchanged one.
-        ids: The ids of this parser call.
-        include_metadata: Whether nodes carry the document's metadata.
-        include_prev_next_rel: Whether neighbours are linked.
-        granularity: Which units there are: "proposition", with the questions that come with them, and "sentence".
-        embed_metadata: The metadata keys that the embedding model may see.
-        llm_metadata: The metadata keys that the LLM may see.
-    """
+    granularity: tuple[UnitGranularity, ...] = Field(
+        default=("proposition",),
+        description='The units made of each passage: "proposition", "sentence", both, or none.',
+    )
+    embed_metadata: tuple[str, ...] = Field(
+        default=EMBED_METADATA,
+        description='The metadata keys that are embedded with a text; "title" and "section" are known of any document.',
+    )
+    llm_metadata: tuple[str, ...] = Field(
+        default=LLM_METADATA,
+        description="The metadata keys that the LLM reads with a text; filters see all metadata.",
+    )
 
-    levels: Sequence[NodeParser]
-    document_hash: Callable[[BaseNode], str]
-    ids: NodeIds
-    include_metadata: bool
-    include_prev_next_rel: bool
-    granularity: Sequence[str]
-    embed_metadata: tuple[str, ...]
-    llm_metadata: tuple[str, ...]
+    @field_validator("granularity", "embed_metadata", "llm_metadata", mode="before")
+    @classmethod
+    def _as_tuple(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else tuple(value)
+
+    @abstractmethod
+    def base_parsers(self) -> list[NodeParser]:
+        """The base parsers, the coarsest first; the last one makes the passages."""
 
 
 class DocumentNodes:
@@ -99,6 +105,8 @@ class DocumentNodes:
     Args:
         document: The document, or a node that another parser made of one.
         settings: What decides its nodes.
+        ids: The ids of this parser call.
+        document_hash: Kept on every base node, so that an index can tell a changed document from an unchanged one.
 
     Attributes:
         passages: What can be turned into propositions.
@@ -107,14 +115,19 @@ class DocumentNodes:
         ValueError: The document cannot be split, encoded or hashed.
     """
 
-    def __init__(self, document: BaseNode, settings: NodeSettings) -> None:
+    def __init__(
+        self, document: BaseNode, settings: NodeSettings, ids: NodeIds, document_hash: Callable[[BaseNode], str]
+    ) -> None:
         _require_encodable(document)
-        pieces = split(document, settings.levels)
+        parsers = settings.base_parsers()
+        pieces = split(document, parsers)
         self._document, self._settings = document, settings
-        self._hash = settings.document_hash(document)
+        self._includes_metadata = all(one.include_metadata for one in (settings, *parsers))
+        self._links_neighbours = all(one.include_prev_next_rel for one in (settings, *parsers))
+        self._hash = document_hash(document)
         if document.source_node:
             self._hash = f"{PIECE}{self._hash} {document.id_}"
-        self._node_id = settings.ids.of_document(settings.ids.document_key(document))
+        self._node_id = ids.of_document(ids.document_key(document))
         self._source = document.source_node or RelatedNodeInfo(
             node_id=document.id_, node_type=ObjectType.DOCUMENT, hash=document.hash
         )
@@ -169,30 +182,30 @@ class DocumentNodes:
     def _base_node(self, piece: BasePiece, granularity: str) -> TextNode:
         theirs = self._document.metadata
         own = {key: value for key, value in piece.node.metadata.items() if theirs.get(key) != value}
-        merged: dict[str, Any] = {**theirs, **own} if self._settings.include_metadata else own
+        merged: dict[str, Any] = {**theirs, **own} if self._includes_metadata else own
         metadata = {key: value for key, value in merged.items() if key not in BOOKKEEPING_KEYS}
-        section = str(metadata.get("section") or (self._outline.section_at(*piece.span) if piece.span else ""))
         is_outlined = "section" not in metadata
+        section = str(metadata.get("section") or (self._outline.section_at(*piece.span) if piece.span else ""))
         metadata = self._named(metadata, section)
         text = piece.node.get_content()
-        fields: dict[str, Any] = {
-            "id_": self._node_id(granularity, text),
-            "text": text,
-            "metadata": {
-                **metadata,
-                GRANULARITY_KEY: granularity,
-                TITLE_KEY: self._title,
-                SECTION_KEY: section,
-                DOCUMENT_ID_KEY: self._source.node_id,
-                DOCUMENT_HASH_KEY: self._hash,
-            },
-            "relationships": {NodeRelationship.SOURCE: self._source},
+        start, end = piece.span or (None, None)
+        ours = {
+            GRANULARITY_KEY: granularity,
+            TITLE_KEY: self._title,
+            SECTION_KEY: section,
+            DOCUMENT_ID_KEY: self._source.node_id,
+            DOCUMENT_HASH_KEY: self._hash,
+        }
+        node = TextNode(
+            id_=self._node_id(granularity, text),
+            text=text,
+            start_char_idx=start,
+            end_char_idx=end,
+            metadata=metadata | ours,
+            relationships={NodeRelationship.SOURCE: self._source},
             **exclusions(self._document, metadata, self._settings.embed_metadata, self._settings.llm_metadata),
             **appearance(piece.node),
-        }
-        node = TextNode(**fields)
-        if piece.span:
-            node.start_char_idx, node.end_char_idx = piece.span
+        )
         if is_outlined:
             self._outlined.add(node.node_id)
         return node
@@ -247,38 +260,36 @@ class DocumentNodes:
         if span is None and granularity == "proposition":
             metadata[UNVERIFIED_KEY] = True
         metadata[GRANULARITY_KEY] = granularity
-        place: tuple[int, int] | tuple[None, None] = (None, None)
-        if passage.start_char_idx is not None and passage.end_char_idx is not None:
-            start, end = span or (0, passage.end_char_idx - passage.start_char_idx)
-            place = passage.start_char_idx + start, passage.start_char_idx + end
-            if span and passage.node_id in self._outlined:
+        start, end = passage.start_char_idx, passage.end_char_idx
+        if span and start is not None:
+            start, end = start + span[0], start + span[1]
+            if passage.node_id in self._outlined:
                 # a passage can reach into the next section, and then this unit may stand there
-                section = self._outline.section_at(*place)
+                section = self._outline.section_at(start, end)
                 others = {key: value for key, value in metadata.items() if key != "section"}
                 metadata = self._named({**others, SECTION_KEY: section}, section)
-        fields: dict[str, Any] = {
-            "id_": self._node_id(granularity, text),
-            "text": text,
-            "index_id": passage.node_id,
-            "start_char_idx": place[0],
-            "end_char_idx": place[1],
-            "metadata": metadata,
-            "relationships": {NodeRelationship.SOURCE: self._source, NodeRelationship.PARENT: _info(passage)},
-            "excluded_embed_metadata_keys": list(passage.excluded_embed_metadata_keys),
-            "excluded_llm_metadata_keys": list(passage.excluded_llm_metadata_keys),
+        return IndexNode(
+            id_=self._node_id(granularity, text),
+            text=text,
+            index_id=passage.node_id,
+            start_char_idx=start,
+            end_char_idx=end,
+            extra_info=metadata,  # as core calls it when a node is made
+            relationships={NodeRelationship.SOURCE: self._source, NodeRelationship.PARENT: _info(passage)},
+            excluded_embed_metadata_keys=list(passage.excluded_embed_metadata_keys),
+            excluded_llm_metadata_keys=list(passage.excluded_llm_metadata_keys),
             **appearance(passage),
-        }
-        return IndexNode(**fields)
+        )
 
     def _named(self, metadata: dict[str, Any], section: str) -> dict[str, Any]:
         """A node's metadata with title and section under their plain names, first, for models and filters."""
-        if not self._settings.include_metadata:
+        if not self._includes_metadata:
             return metadata
         known = {"title": self._title, "section": section}
         return {**{name: value for name, value in known.items() if value}, **metadata}
 
     def _link_neighbours(self, siblings: Sequence[TextNode]) -> None:
-        if self._settings.include_prev_next_rel:
+        if self._links_neighbours:
             for (before, to_before), (after, to_after) in pairwise([(node, _info(node)) for node in siblings]):
                 before.relationships[NodeRelationship.NEXT] = to_after
                 after.relationships[NodeRelationship.PREVIOUS] = to_before
