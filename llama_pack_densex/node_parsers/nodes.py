@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import uuid
 from abc import abstractmethod
 from bisect import bisect_right
@@ -54,6 +53,7 @@ from llama_pack_densex.propositionizers.language import sendable
 from llama_pack_densex.propositionizers.prompts import unique
 from llama_pack_densex.propositionizers.sentences import (
     Region,
+    after_space,
     find_headings,
     find_regions,
     heading_text,
@@ -70,7 +70,6 @@ _INCOMPLETE = "incomplete: "
 PIECE = "piece: "
 """Before the hash and the id of a node that another parser made: of one document there are several."""
 _HEADED = (".md", ".markdown", ".rst", ".adoc", ".asciidoc", ".html", ".htm", ".xhtml")
-_SPACE = re.compile(r"\s*")
 
 
 class NodeSettings(NodeParser):
@@ -342,7 +341,7 @@ def content_hash(*parts: Any) -> str:
 
 def is_made_by(document_hash: str, fingerprint: str) -> bool:
     """Whether a document with this hash has its propositions from the propositionizer with this fingerprint."""
-    return piece_of(document_hash)[0].endswith(_maker(fingerprint))
+    return piece_of(document_hash)[0].endswith(marked("", fingerprint))
 
 
 def piece_of(document_hash: str) -> tuple[str, str | None]:
@@ -354,11 +353,7 @@ def piece_of(document_hash: str) -> tuple[str, str | None]:
 
 def marked(document_hash: str, fingerprint: str) -> str:
     """A document's hash that tells what its propositions are from."""
-    return document_hash[:48] + _maker(fingerprint)
-
-
-def _maker(fingerprint: str) -> str:
-    return content_hash(fingerprint)[:16]
+    return document_hash[:48] + content_hash(fingerprint)[:16]
 
 
 class NodeIds:
@@ -480,7 +475,10 @@ def _split_once(
     nodes = [node for node in made if node.get_content().strip() and not node.child_nodes]
     if not nodes and text.strip():  # core's parsers make nothing of what is no JSON, and of HTML without their tags
         nodes = [source]
-    offset = _offset(document, above)
+    if above is not None:
+        offset = above.span[0] if above.span else None
+    else:  # a node of another parser may not know where it starts
+        offset = getattr(document, "start_char_idx", None) if document.source_node else 0
     for node, span in zip(nodes, locate([node.get_content() for node in nodes], text), strict=True):
         yield node, None if span is None or offset is None else (span[0] + offset, span[1] + offset)
 
@@ -493,16 +491,6 @@ def _run(parser: NodeParser, source: Document) -> list[BaseNode]:
     for node in made:
         node.metadata = dict(source.metadata) if parser.include_metadata else {}
     return list(made)
-
-
-def _offset(document: BaseNode, above: BasePiece | None) -> int | None:
-    """Where the text that is split starts in the document, or None where that is not known."""
-    if above is not None:
-        return above.span[0] if above.span else None
-    if document.source_node is None:
-        return 0
-    start = getattr(document, "start_char_idx", None)  # a node of another parser
-    return start if isinstance(start, int) else None
 
 
 def locate(pieces: Sequence[str], text: str) -> list[Span | None]:
@@ -522,7 +510,7 @@ def locate(pieces: Sequence[str], text: str) -> list[Span | None]:
     spans: list[Span | None] = []
     start = end = 0  # of the last found piece
     for piece in pieces:
-        found = text.rfind(piece, start, _after_space(text, end) + len(piece))
+        found = text.rfind(piece, start, after_space(text, end) + len(piece))
         if found < 0:  # the splitter left something out
             found = text.find(piece, start)
         if found < 0:  # the piece before was taken for a later one like it
@@ -531,11 +519,6 @@ def locate(pieces: Sequence[str], text: str) -> list[Span | None]:
             start, end = found, found + len(piece)
         spans.append((start, end) if found >= 0 and piece else None)
     return spans
-
-
-def _after_space(text: str, index: int) -> int:
-    found = _SPACE.match(text, index)
-    return found.end() if found else index
 
 
 class Outline:
@@ -568,18 +551,13 @@ class Outline:
             start: Where the passage starts, in characters.
             end: Where it ends.
         """
-        while start < end and (heading := self._heading_at(start)) is not None:
-            start = heading.end
-        # a passage of headings alone belongs to the section that its last heading opens
+        start = after_space(self._text, start)
         above = bisect_right(self._starts, min(start, end - 1))
+        while above and start < min(end, self.headings[above - 1].end):
+            start = after_space(self._text, self.headings[above - 1].end)
+            # a passage of headings alone belongs to the section that its last heading opens
+            above = bisect_right(self._starts, min(start, end - 1))
         return self._sections[above - 1] if above else ""
-
-    def _heading_at(self, start: int) -> Region | None:
-        start = _after_space(self._text, start)
-        index = bisect_right(self._starts, start) - 1
-        if index >= 0 and self.headings[index].start <= start < self.headings[index].end:
-            return self.headings[index]
-        return None
 
 
 class WholeDocumentNodeParser(TextSplitter):
