@@ -20,14 +20,13 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore, Metada
 from llama_pack_densex.answering.extractive import ExtractiveSynthesizer
 from llama_pack_densex.answering.synthesizer import CitedSynthesizer, SourcedSynthesizer
 from llama_pack_densex.models import NONE, embed_model_identity, is_same_embed_model, resolve_embed_model, resolve_llm
-from llama_pack_densex.node_parsers.nodes import PassageNodeParser
+from llama_pack_densex.node_parsers.nodes import PassageNodeParser, UnitGranularity
 from llama_pack_densex.node_parsers.parsers import (
     DEFAULT_CHUNK_SIZE,
     DEFAULT_CHUNK_SIZES,
     BasePropositionNodeParser,
     HierarchicalPropositionNodeParser,
     PropositionNodeParser,
-    UnitGranularity,
     default_base_parser,
 )
 from llama_pack_densex.options import Hybrid, Mode, PackOptions, RerankedUnit, SearchedGranularity, check_count

@@ -73,8 +73,7 @@ def lasting(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 def embedded_metadata(document: BaseNode, names: Iterable[str]) -> list[str]:
     """Those of the metadata keys that the embedding model may see: neither excluded by the document nor ours."""
-    excluded = {*_users_choice(document.excluded_embed_metadata_keys), *BOOKKEEPING_KEYS}
-    return sorted({*names} - excluded)
+    return sorted({*names}.difference(_users_choice(document.excluded_embed_metadata_keys), BOOKKEEPING_KEYS))
 
 
 def exclusions(

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import uuid
+from abc import abstractmethod
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Literal
 
-from llama_index.core.bridge.pydantic import Field
+from llama_index.core.bridge.pydantic import Field, field_validator
 from llama_index.core.node_parser import NodeParser, SentenceSplitter, TextSplitter
 from llama_index.core.node_parser.interface import MetadataAwareTextSplitter
 from llama_index.core.node_parser.node_utils import build_nodes_from_splits
@@ -34,8 +34,10 @@ from llama_pack_densex.node_parsers.metadata import (
     BOOKKEEPING_KEYS,
     DOCUMENT_HASH_KEY,
     DOCUMENT_ID_KEY,
+    EMBED_METADATA,
     FINDINGS_KEY,
     GRANULARITY_KEY,
+    LLM_METADATA,
     REASON_KEY,
     SECTION_KEY,
     STATUS_KEY,
@@ -51,6 +53,7 @@ from llama_pack_densex.propositionizers.language import sendable
 from llama_pack_densex.propositionizers.prompts import unique
 from llama_pack_densex.propositionizers.sentences import (
     Region,
+    after_space,
     find_headings,
     find_regions,
     heading_text,
@@ -59,38 +62,40 @@ from llama_pack_densex.propositionizers.sentences import (
     sentence_spans,
 )
 
+UnitGranularity = Literal["proposition", "sentence"]
+
 _QUIET_SIZE = 50  # of smaller chunks core prints to stdout that metadata make them small, even where there are none
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "llama-pack-densex")
 _INCOMPLETE = "incomplete: "
 PIECE = "piece: "
 """Before the hash and the id of a node that another parser made: of one document there are several."""
 _HEADED = (".md", ".markdown", ".rst", ".adoc", ".asciidoc", ".html", ".htm", ".xhtml")
-_SPACE = re.compile(r"\s*")
 
 
-@dataclass(frozen=True)
-class NodeSettings:
-    """What decides the nodes of documents, but for their propositions.
+class NodeSettings(NodeParser):
+    """What decides the nodes of documents, but for their propositions."""
 
-    Args:
-        levels: The base parsers, the coarsest first; the last one makes the passages.
-        document_hash: Kept on every base node, so that an index can tell a changed document from an unchanged one.
-        ids: The ids of this parser call.
-        include_metadata: Whether nodes carry the document's metadata.
-        include_prev_next_rel: Whether neighbours are linked.
-        granularity: Which units there are: "proposition", with the questions that come with them, and "sentence".
-        embed_metadata: The metadata keys that the embedding model may see.
-        llm_metadata: The metadata keys that the LLM may see.
-    """
+    granularity: tuple[UnitGranularity, ...] = Field(
+        default=("proposition",),
+        description='The units made of each passage: "proposition", "sentence", both, or none.',
+    )
+    embed_metadata: tuple[str, ...] = Field(
+        default=EMBED_METADATA,
+        description='The metadata keys that are embedded with a text; "title" and "section" are known of any document.',
+    )
+    llm_metadata: tuple[str, ...] = Field(
+        default=LLM_METADATA,
+        description="The metadata keys that the LLM reads with a text; filters see all metadata.",
+    )
 
-    levels: Sequence[NodeParser]
-    document_hash: Callable[[BaseNode], str]
-    ids: NodeIds
-    include_metadata: bool
-    include_prev_next_rel: bool
-    granularity: Sequence[str]
-    embed_metadata: tuple[str, ...]
-    llm_metadata: tuple[str, ...]
+    @field_validator("granularity", "embed_metadata", "llm_metadata", mode="before")
+    @classmethod
+    def _as_tuple(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else tuple(value)
+
+    @abstractmethod
+    def base_parsers(self) -> list[NodeParser]:
+        """The base parsers, the coarsest first; the last one makes the passages."""
 
 
 class DocumentNodes:
@@ -99,6 +104,8 @@ class DocumentNodes:
     Args:
         document: The document, or a node that another parser made of one.
         settings: What decides its nodes.
+        ids: The ids of this parser call.
+        document_hash: Kept on every base node, so that an index can tell a changed document from an unchanged one.
 
     Attributes:
         passages: What can be turned into propositions.
@@ -107,14 +114,19 @@ class DocumentNodes:
         ValueError: The document cannot be split, encoded or hashed.
     """
 
-    def __init__(self, document: BaseNode, settings: NodeSettings) -> None:
+    def __init__(
+        self, document: BaseNode, settings: NodeSettings, ids: NodeIds, document_hash: Callable[[BaseNode], str]
+    ) -> None:
         _require_encodable(document)
-        pieces = split(document, settings.levels)
+        parsers = settings.base_parsers()
+        pieces = split(document, parsers)
         self._document, self._settings = document, settings
-        self._hash = settings.document_hash(document)
+        self._includes_metadata = all(one.include_metadata for one in (settings, *parsers))
+        self._links_neighbours = all(one.include_prev_next_rel for one in (settings, *parsers))
+        self._hash = document_hash(document)
         if document.source_node:
             self._hash = f"{PIECE}{self._hash} {document.id_}"
-        self._node_id = settings.ids.of_document(settings.ids.document_key(document))
+        self._node_id = ids.of_document(ids.document_key(document))
         self._source = document.source_node or RelatedNodeInfo(
             node_id=document.id_, node_type=ObjectType.DOCUMENT, hash=document.hash
         )
@@ -169,30 +181,30 @@ class DocumentNodes:
     def _base_node(self, piece: BasePiece, granularity: str) -> TextNode:
         theirs = self._document.metadata
         own = {key: value for key, value in piece.node.metadata.items() if theirs.get(key) != value}
-        merged: dict[str, Any] = {**theirs, **own} if self._settings.include_metadata else own
+        merged: dict[str, Any] = {**theirs, **own} if self._includes_metadata else own
         metadata = {key: value for key, value in merged.items() if key not in BOOKKEEPING_KEYS}
-        section = str(metadata.get("section") or (self._outline.section_at(*piece.span) if piece.span else ""))
         is_outlined = "section" not in metadata
+        section = str(metadata.get("section") or (self._outline.section_at(*piece.span) if piece.span else ""))
         metadata = self._named(metadata, section)
         text = piece.node.get_content()
-        fields: dict[str, Any] = {
-            "id_": self._node_id(granularity, text),
-            "text": text,
-            "metadata": {
-                **metadata,
-                GRANULARITY_KEY: granularity,
-                TITLE_KEY: self._title,
-                SECTION_KEY: section,
-                DOCUMENT_ID_KEY: self._source.node_id,
-                DOCUMENT_HASH_KEY: self._hash,
-            },
-            "relationships": {NodeRelationship.SOURCE: self._source},
+        start, end = piece.span or (None, None)
+        ours = {
+            GRANULARITY_KEY: granularity,
+            TITLE_KEY: self._title,
+            SECTION_KEY: section,
+            DOCUMENT_ID_KEY: self._source.node_id,
+            DOCUMENT_HASH_KEY: self._hash,
+        }
+        node = TextNode(
+            id_=self._node_id(granularity, text),
+            text=text,
+            start_char_idx=start,
+            end_char_idx=end,
+            metadata=metadata | ours,
+            relationships={NodeRelationship.SOURCE: self._source},
             **exclusions(self._document, metadata, self._settings.embed_metadata, self._settings.llm_metadata),
             **appearance(piece.node),
-        }
-        node = TextNode(**fields)
-        if piece.span:
-            node.start_char_idx, node.end_char_idx = piece.span
+        )
         if is_outlined:
             self._outlined.add(node.node_id)
         return node
@@ -247,38 +259,36 @@ class DocumentNodes:
         if span is None and granularity == "proposition":
             metadata[UNVERIFIED_KEY] = True
         metadata[GRANULARITY_KEY] = granularity
-        place: tuple[int, int] | tuple[None, None] = (None, None)
-        if passage.start_char_idx is not None and passage.end_char_idx is not None:
-            start, end = span or (0, passage.end_char_idx - passage.start_char_idx)
-            place = passage.start_char_idx + start, passage.start_char_idx + end
-            if span and passage.node_id in self._outlined:
+        start, end = passage.start_char_idx, passage.end_char_idx
+        if span and start is not None:
+            start, end = start + span[0], start + span[1]
+            if passage.node_id in self._outlined:
                 # a passage can reach into the next section, and then this unit may stand there
-                section = self._outline.section_at(*place)
+                section = self._outline.section_at(start, end)
                 others = {key: value for key, value in metadata.items() if key != "section"}
                 metadata = self._named({**others, SECTION_KEY: section}, section)
-        fields: dict[str, Any] = {
-            "id_": self._node_id(granularity, text),
-            "text": text,
-            "index_id": passage.node_id,
-            "start_char_idx": place[0],
-            "end_char_idx": place[1],
-            "metadata": metadata,
-            "relationships": {NodeRelationship.SOURCE: self._source, NodeRelationship.PARENT: _info(passage)},
-            "excluded_embed_metadata_keys": list(passage.excluded_embed_metadata_keys),
-            "excluded_llm_metadata_keys": list(passage.excluded_llm_metadata_keys),
+        return IndexNode(
+            id_=self._node_id(granularity, text),
+            text=text,
+            index_id=passage.node_id,
+            start_char_idx=start,
+            end_char_idx=end,
+            extra_info=metadata,  # as core calls it when a node is made
+            relationships={NodeRelationship.SOURCE: self._source, NodeRelationship.PARENT: _info(passage)},
+            excluded_embed_metadata_keys=list(passage.excluded_embed_metadata_keys),
+            excluded_llm_metadata_keys=list(passage.excluded_llm_metadata_keys),
             **appearance(passage),
-        }
-        return IndexNode(**fields)
+        )
 
     def _named(self, metadata: dict[str, Any], section: str) -> dict[str, Any]:
         """A node's metadata with title and section under their plain names, first, for models and filters."""
-        if not self._settings.include_metadata:
+        if not self._includes_metadata:
             return metadata
         known = {"title": self._title, "section": section}
         return {**{name: value for name, value in known.items() if value}, **metadata}
 
     def _link_neighbours(self, siblings: Sequence[TextNode]) -> None:
-        if self._settings.include_prev_next_rel:
+        if self._links_neighbours:
             for (before, to_before), (after, to_after) in pairwise([(node, _info(node)) for node in siblings]):
                 before.relationships[NodeRelationship.NEXT] = to_after
                 after.relationships[NodeRelationship.PREVIOUS] = to_before
@@ -331,7 +341,7 @@ def content_hash(*parts: Any) -> str:
 
 def is_made_by(document_hash: str, fingerprint: str) -> bool:
     """Whether a document with this hash has its propositions from the propositionizer with this fingerprint."""
-    return piece_of(document_hash)[0].endswith(_maker(fingerprint))
+    return piece_of(document_hash)[0].endswith(marked("", fingerprint))
 
 
 def piece_of(document_hash: str) -> tuple[str, str | None]:
@@ -343,11 +353,7 @@ def piece_of(document_hash: str) -> tuple[str, str | None]:
 
 def marked(document_hash: str, fingerprint: str) -> str:
     """A document's hash that tells what its propositions are from."""
-    return document_hash[:48] + _maker(fingerprint)
-
-
-def _maker(fingerprint: str) -> str:
-    return content_hash(fingerprint)[:16]
+    return document_hash[:48] + content_hash(fingerprint)[:16]
 
 
 class NodeIds:
@@ -469,7 +475,10 @@ def _split_once(
     nodes = [node for node in made if node.get_content().strip() and not node.child_nodes]
     if not nodes and text.strip():  # core's parsers make nothing of what is no JSON, and of HTML without their tags
         nodes = [source]
-    offset = _offset(document, above)
+    if above is not None:
+        offset = above.span[0] if above.span else None
+    else:  # a node of another parser may not know where it starts
+        offset = getattr(document, "start_char_idx", None) if document.source_node else 0
     for node, span in zip(nodes, locate([node.get_content() for node in nodes], text), strict=True):
         yield node, None if span is None or offset is None else (span[0] + offset, span[1] + offset)
 
@@ -482,16 +491,6 @@ def _run(parser: NodeParser, source: Document) -> list[BaseNode]:
     for node in made:
         node.metadata = dict(source.metadata) if parser.include_metadata else {}
     return list(made)
-
-
-def _offset(document: BaseNode, above: BasePiece | None) -> int | None:
-    """Where the text that is split starts in the document, or None where that is not known."""
-    if above is not None:
-        return above.span[0] if above.span else None
-    if document.source_node is None:
-        return 0
-    start = getattr(document, "start_char_idx", None)  # a node of another parser
-    return start if isinstance(start, int) else None
 
 
 def locate(pieces: Sequence[str], text: str) -> list[Span | None]:
@@ -511,7 +510,7 @@ def locate(pieces: Sequence[str], text: str) -> list[Span | None]:
     spans: list[Span | None] = []
     start = end = 0  # of the last found piece
     for piece in pieces:
-        found = text.rfind(piece, start, _after_space(text, end) + len(piece))
+        found = text.rfind(piece, start, after_space(text, end) + len(piece))
         if found < 0:  # the splitter left something out
             found = text.find(piece, start)
         if found < 0:  # the piece before was taken for a later one like it
@@ -520,11 +519,6 @@ def locate(pieces: Sequence[str], text: str) -> list[Span | None]:
             start, end = found, found + len(piece)
         spans.append((start, end) if found >= 0 and piece else None)
     return spans
-
-
-def _after_space(text: str, index: int) -> int:
-    found = _SPACE.match(text, index)
-    return found.end() if found else index
 
 
 class Outline:
@@ -557,18 +551,13 @@ class Outline:
             start: Where the passage starts, in characters.
             end: Where it ends.
         """
-        while start < end and (heading := self._heading_at(start)) is not None:
-            start = heading.end
-        # a passage of headings alone belongs to the section that its last heading opens
+        start = after_space(self._text, start)
         above = bisect_right(self._starts, min(start, end - 1))
+        while above and start < min(end, self.headings[above - 1].end):
+            start = after_space(self._text, self.headings[above - 1].end)
+            # a passage of headings alone belongs to the section that its last heading opens
+            above = bisect_right(self._starts, min(start, end - 1))
         return self._sections[above - 1] if above else ""
-
-    def _heading_at(self, start: int) -> Region | None:
-        start = _after_space(self._text, start)
-        index = bisect_right(self._starts, start) - 1
-        if index >= 0 and self.headings[index].start <= start < self.headings[index].end:
-            return self.headings[index]
-        return None
 
 
 class WholeDocumentNodeParser(TextSplitter):

@@ -6,12 +6,12 @@ import asyncio
 import multiprocessing
 import pickle
 import re
-from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice, pairwise
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from llama_index.core.bridge.pydantic import BeforeValidator, Field, PlainSerializer, SerializeAsAny, field_validator
 from llama_index.core.ingestion import IngestionCache
@@ -20,7 +20,7 @@ from llama_index.core.node_parser.loading import all_node_parsers
 from llama_index.core.schema import BaseComponent, BaseNode, Document, TransformComponent
 from llama_index.core.utils import get_tokenizer, get_tqdm_iterable
 
-from llama_pack_densex.node_parsers.metadata import EMBED_METADATA, LLM_METADATA, appearance, embedded_metadata, lasting
+from llama_pack_densex.node_parsers.metadata import appearance, embedded_metadata, lasting
 from llama_pack_densex.node_parsers.nodes import (
     DocumentNodes,
     NodeIds,
@@ -37,8 +37,6 @@ from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
 from llama_pack_densex.propositionizers.seq2seq import Seq2SeqPropositionizer
-
-UnitGranularity = Literal["proposition", "sentence"]
 
 DEFAULT_CHUNK_SIZE = 256
 """Tokens in a passage."""
@@ -84,24 +82,12 @@ _BaseParser = Annotated[
 ]
 
 
-class BasePropositionNodeParser(NodeParser):
+class BasePropositionNodeParser(NodeSettings):
     """Splits documents into base nodes and hangs proposition nodes under them."""
 
     propositionizer: Annotated[SerializeAsAny[Propositionizer], BeforeValidator(_made_of_dict)] = Field(
         default_factory=SentencePropositionizer,
         description="What turns a passage into propositions; sentences, where nothing is given.",
-    )
-    granularity: tuple[UnitGranularity, ...] = Field(
-        default=("proposition",),
-        description='The units made of each passage: "proposition", "sentence", both, or none.',
-    )
-    embed_metadata: tuple[str, ...] = Field(
-        default=EMBED_METADATA,
-        description='The metadata keys that are embedded with a text; "title" and "section" are known of any document.',
-    )
-    llm_metadata: tuple[str, ...] = Field(
-        default=LLM_METADATA,
-        description="The metadata keys that the LLM reads with a text; filters see all metadata.",
     )
 
     @field_validator("id_func", mode="before")
@@ -109,25 +95,16 @@ class BasePropositionNodeParser(NodeParser):
     def _id_func_of_dict(cls, value: Any) -> Any:
         return None if isinstance(value, dict) else value  # core writes a function's name, and cannot read it
 
-    @field_validator("granularity", "embed_metadata", "llm_metadata", mode="before")
-    @classmethod
-    def _as_tuple(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, str) else tuple(value)
-
     def __reduce__(self) -> Any:
         # core's own pickling leaves out what cannot be pickled; here that is an error
         fields = {name: getattr(self, name) for name in type(self).model_fields if name != "callback_manager"}
-        for part in self._levels():
+        for part in self.base_parsers():
             if holds_key(part):
                 raise TypeError(
                     f"the parser cannot be pickled with the key (api_key or the like) in its {part.class_name()}: make "
                     "that where it is used"
                 )
         return _unpickled, (type(self), pickle.dumps(fields))
-
-    @abstractmethod
-    def _levels(self) -> list[NodeParser]:
-        """The base parsers, the coarsest first; the last one makes the passages."""
 
     def document_hash(self, document: BaseNode) -> str:
         """A hash of all that decides a document's nodes: its text, its user's metadata, and this parser's settings.
@@ -142,7 +119,7 @@ class BasePropositionNodeParser(NodeParser):
 
     def document_hasher(self) -> Callable[[BaseNode], str]:
         """What `document_hash` does, for many documents: the settings are looked at once."""
-        levels = [without_secrets(parser.to_dict()) for parser in self._levels()]
+        levels = [without_secrets(parser.to_dict()) for parser in self.base_parsers()]
         settings = [self.include_metadata, self.include_prev_next_rel, sorted(self.granularity), levels]
         fingerprint = self.propositionizer.fingerprint
 
@@ -185,21 +162,27 @@ class BasePropositionNodeParser(NodeParser):
             PropositionizerError: No more propositions can be had. The documents that were whole have been yielded.
             ValueError: The propositionizer did not make one set a passage.
         """
-        settings = self._settings(ids)
-        if "proposition" not in self.granularity:
-            yield from (_Waiting.of(document, settings).parsed() for document in documents)
-            return
+        ids = ids or self.new_ids()
+        nodes_of = self._nodes_of(ids)
         waiting: deque[_Waiting] = deque()
 
-        def passages() -> Iterator[Passage]:
+        def split() -> Iterator[_Waiting]:
             for document in documents:
-                waiting.append(_Waiting.of(document, settings))
-                yield from waiting[-1].wanted
+                ids.forget()  # so that ids do not hang on which documents are waiting at the same time
+                yield _Waiting.of(document, nodes_of)
+
+        def passages() -> Iterator[Passage]:
+            for one in split():
+                waiting.append(one)
+                yield from one.wanted
 
         def complete() -> Iterator[ParsedDocument]:
             while waiting and len(waiting[0].sets) == len(waiting[0].wanted):
                 yield waiting.popleft().parsed()
 
+        if "proposition" not in self.granularity:
+            yield from (one.parsed() for one in split())
+            return
         for one in self.propositionizer.stream(passages()):
             yield from complete()  # those without passages
             if not waiting:
@@ -221,7 +204,7 @@ class BasePropositionNodeParser(NodeParser):
         Raises:
             ValueError: The document cannot be split.
         """
-        return DocumentNodes(document, self._settings()).passages
+        return self._nodes_of(self.new_ids())(document).passages
 
     def _parse_nodes(self, nodes: Sequence[BaseNode], show_progress: bool = False, **kwargs: Any) -> list[BaseNode]:
         documents, passages = self._split_all(nodes, show_progress)
@@ -241,23 +224,12 @@ class BasePropositionNodeParser(NodeParser):
         return ParsedNodes(nodes)
 
     def _split_all(self, nodes: Sequence[BaseNode], show_progress: bool) -> tuple[list[DocumentNodes], list[Passage]]:
-        settings = self._settings()
         shown = get_tqdm_iterable(nodes, show_progress, "Splitting documents")
-        documents = [DocumentNodes(node, settings) for node in shown]
+        documents = list(map(self._nodes_of(self.new_ids()), shown))
         return documents, [passage for document in documents for passage in document.wanted]
 
-    def _settings(self, ids: NodeIds | None = None) -> NodeSettings:
-        levels = self._levels()
-        return NodeSettings(
-            levels,
-            self.document_hasher(),
-            ids or self.new_ids(),
-            include_metadata=self.include_metadata and all(level.include_metadata for level in levels),
-            include_prev_next_rel=self.include_prev_next_rel and all(level.include_prev_next_rel for level in levels),
-            granularity=self.granularity,
-            embed_metadata=self.embed_metadata,
-            llm_metadata=self.llm_metadata,
-        )
+    def _nodes_of(self, ids: NodeIds) -> Callable[[BaseNode], DocumentNodes]:
+        return partial(DocumentNodes, settings=self, ids=ids, document_hash=self.document_hasher())
 
 
 class PropositionNodeParser(BasePropositionNodeParser):
@@ -305,7 +277,7 @@ class PropositionNodeParser(BasePropositionNodeParser):
     def class_name(cls) -> str:
         return "PropositionNodeParser"
 
-    def _levels(self) -> list[NodeParser]:
+    def base_parsers(self) -> list[NodeParser]:
         return [self.base_parser]
 
 
@@ -374,7 +346,7 @@ class HierarchicalPropositionNodeParser(BasePropositionNodeParser):
     def class_name(cls) -> str:
         return "HierarchicalPropositionNodeParser"
 
-    def _levels(self) -> list[NodeParser]:
+    def base_parsers(self) -> list[NodeParser]:
         return self.levels
 
 
@@ -407,13 +379,11 @@ class _Waiting:
     sets: list[PropositionSet] = field(default_factory=list)
 
     @classmethod
-    def of(cls, document: BaseNode, settings: NodeSettings) -> _Waiting:
+    def of(cls, document: BaseNode, nodes_of: Callable[[BaseNode], DocumentNodes]) -> _Waiting:
         try:
-            return cls(document, DocumentNodes(document, settings))
+            return cls(document, nodes_of(document))
         except Exception as error:  # whatever a base parser or odd metadata raise is this document's matter
             return cls(document, error=error)
-        finally:
-            settings.ids.forget()  # so that ids do not hang on which documents are waiting at the same time
 
     @property
     def wanted(self) -> list[Passage]:

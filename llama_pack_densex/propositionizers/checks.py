@@ -164,11 +164,7 @@ class _Text:
             found += _SPELLED.finditer(self.plain)
         return [_number(self.plain, one) for one in sorted(found, key=lambda one: one.start())]
 
-    @cached_property
-    def values(self) -> set[float]:
-        return {value for number in self.numbers for value in number.values}
-
-    def counted(self, unit: str) -> set[float]:
+    def counted(self, unit: str = "") -> set[float]:
         """The values of its numbers that are of a unit or of none; of all of them for no unit."""
         return {value for number in self.numbers if not unit or number.unit in (unit, "") for value in number.values}
 
@@ -207,10 +203,10 @@ class _Context(_Text):
         language = detect_language(passage.text, heads)
         self.language = detect_language(f"{self.plain}\n{stated}", heads) if language == "latin" else language
         self.words = {_stem(token[0]) for token in self.tokens if token.lastgroup == "latin"}
-        self.katakana = _bare(self.plain)
+        self.katakana = _bare(self.plain)  # a word in it occurs, however its vowels are prolonged
         # said wherever in the passage that is
-        self.anywhere = _Text(heads).values | set(self._later())
-        self.years = [value for value in self.values if _is_year(value)]
+        self.anywhere = _Text(heads).counted() | set(self._later())
+        self.years = [value for value in self.counted() if _is_year(value)]
 
     def _later(self) -> Iterator[float]:
         """The years and days that "the next year" or "ten years later" mean: counted from the last one before that."""
@@ -233,10 +229,6 @@ class _Context(_Text):
         """Whether a word in Latin letters occurs, inflected as it may be."""
         stem = _stem(word)
         return stem in self.words or any(_is_inflected(stem, other) for other in self.words)
-
-    def has_katakana(self, word: str) -> bool:
-        """Whether a word in katakana occurs, however its vowels are prolonged."""
-        return _bare(word) in self.katakana
 
 
 def _squeeze(text: str) -> str:
@@ -383,7 +375,7 @@ def _ungrounded(text: _Text, context: _Context, said_by: str) -> Iterator[tuple[
         if context.has_number(number):
             if other := _in_its_place(number, text, said_by, context):
                 yield f"{shown} {other}", f'"{shown}" is in the passage, but where it says this it has "{other}"'
-        elif context.values.isdisjoint(number.values):
+        elif context.counted().isdisjoint(number.values):
             yield shown, f'"{shown}" is not in the passage'
         else:
             yield f"{shown} {unit}", f'"{shown}" is in the passage, but not with "{unit}"'
@@ -409,7 +401,7 @@ def _in_its_place(number: _Number, text: _Text, said_by: str, context: _Context)
     if not (source.counted(number.unit) | _source(before).counted(number.unit)).isdisjoint(number.values):
         return ""
     others = (one for one in source.numbers if one.is_plain and one.counts == number.counts)
-    return next((one.shown for one in others if text.values.isdisjoint(one.values)), "")
+    return next((one.shown for one in others if text.counted().isdisjoint(one.values)), "")
 
 
 # Names
@@ -494,15 +486,12 @@ def _is_unknown_ja(token: re.Match[str], context: _Context) -> bool:
     if token.lastgroup == "latin":
         return not _UNIT.fullmatch(run) and run.lower() not in context.plain.lower()
     if token.lastgroup == "katakana":
-        return not _UNIT.fullmatch(run) and len(run) > 1 and not context.has_katakana(run)
+        return not _UNIT.fullmatch(run) and len(run) > 1 and _bare(run) not in context.katakana
     if token.lastgroup != "kanji" or len(run) == 1 or _PLACE_JA.match(run):
         return False
     new = "".join(" " if character in context.plain else character for character in run)
-    return any(len(part) > 1 and not _is_common(part) for part in new.split())
-
-
-def _is_common(part: str) -> bool:
-    return part in _SOMEONES or all(part[i : i + 2] in _COMMON_KANJI for i in range(0, len(part) - 1, 2))
+    named = (part for part in new.split() if len(part) > 1 and part not in _SOMEONES)
+    return any(part[i : i + 2] not in _COMMON_KANJI for part in named for i in range(0, len(part) - 1, 2))
 
 
 _PAIRS = (
@@ -615,11 +604,10 @@ def _wrong_size(text: _Text, passage: str, context: _Context) -> str:
 
 
 def _other_language(passage: str, propositions: Sequence[str]) -> Iterator[Finding]:
-    if (found := find_wrong_language(passage, propositions)) is None:
-        return
-    why = f"it is in {LANGUAGE_NAMES.get(found, 'another language')}"
-    wrong = [i for i, text in enumerate(propositions) if find_wrong_language(passage, [text])]
-    for index in wrong:
-        yield Finding("language", index, None, why)
-    if not wrong:
-        yield Finding("language", None, None, why.replace("it is", "the propositions are"))
+    if found := find_wrong_language(passage, propositions):
+        name = LANGUAGE_NAMES.get(found, "another language")
+        wrong = [i for i, text in enumerate(propositions) if find_wrong_language(passage, [text])]
+        for index in wrong:
+            yield Finding("language", index, None, f"it is in {name}")
+        if not wrong:
+            yield Finding("language", None, None, f"the propositions are in {name}")

@@ -48,6 +48,11 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
     return [(found.start, found.end) for found in segment(text)]
 
 
+def after_space(text: str, start: int) -> int:
+    """Return the place of the first character from `start` on that is not white space."""
+    return _end_of(_GAP, text, start)
+
+
 def passage_sentences(text: str) -> tuple[str, ...]:
     """Split a passage into the units that stand in for propositions.
 
@@ -135,7 +140,7 @@ def _split_run(run: str) -> list[tuple[int, int]]:
             searched = stop.start()
         elif _ends_sentence(run, begin, stop, end, opening.get(end - 1, -1), ignores_case):
             spans.append((begin, end))
-            begin = searched = _end_of(_GAP, run, end)
+            begin = searched = after_space(run, end)
     if spans and not _LETTER.search(run, begin):
         spans[-1] = (spans[-1][0], len(run))  # what has no letter of its own, as an emoji, belongs to the one before
     else:
@@ -194,7 +199,7 @@ def _ends_sentence(run: str, begin: int, stop: re.Match[str], end: int, opener: 
         ignores_case: Whether the text knows no capitals.
     """
     mark, start = stop[0], stop.start()
-    after = _end_of(_GAP, run, end)
+    after = after_space(run, end)
     first = _end_of(_OPENING, run, after)
     letter, before = run[first : first + 1], run[start - 1 : start]
     if not letter:
