@@ -8,7 +8,7 @@ import pickle
 import re
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice, pairwise
 from typing import Annotated, Any
@@ -169,7 +169,7 @@ class BasePropositionNodeParser(NodeSettings):
         def split() -> Iterator[_Waiting]:
             for document in documents:
                 ids.forget()  # so that ids do not hang on which documents are waiting at the same time
-                yield _Waiting.of(document, nodes_of)
+                yield _Waiting(document, nodes_of)
 
         def passages() -> Iterator[Passage]:
             for one in split():
@@ -369,32 +369,28 @@ class ParsedDocument:
     error: Exception | None = None
 
 
-@dataclass
 class _Waiting:
     """A document that waits for the propositions of its passages, or what is wrong with it."""
 
-    document: BaseNode
-    nodes: DocumentNodes | None = None
-    error: Exception | None = None
-    sets: list[PropositionSet] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, document: BaseNode, nodes_of: Callable[[BaseNode], DocumentNodes]) -> _Waiting:
+    def __init__(self, document: BaseNode, nodes_of: Callable[[BaseNode], DocumentNodes]) -> None:
+        self.sets: list[PropositionSet] = []
+        self._document = document
         try:
-            return cls(document, nodes_of(document))
+            self._nodes: DocumentNodes | Exception = nodes_of(document)
         except Exception as error:  # whatever a base parser or odd metadata raise is this document's matter
-            return cls(document, error=error)
+            self._nodes = error
 
     @property
     def wanted(self) -> list[Passage]:
-        return [] if self.nodes is None else self.nodes.wanted
+        return [] if isinstance(self._nodes, Exception) else self._nodes.wanted
 
     def parsed(self) -> ParsedDocument:
+        if isinstance(self._nodes, Exception):
+            return ParsedDocument(self._document, [], self._nodes)
         try:
-            nodes = [] if self.nodes is None else self.nodes.with_units(self.sets)
+            return ParsedDocument(self._document, self._nodes.with_units(self.sets))
         except Exception as error:  # such as propositions that are no texts
-            return ParsedDocument(self.document, [], error)
-        return ParsedDocument(self.document, nodes, self.error)
+            return ParsedDocument(self._document, [], error)
 
 
 def _assembled(documents: Sequence[DocumentNodes], sets: Sequence[PropositionSet]) -> list[BaseNode]:

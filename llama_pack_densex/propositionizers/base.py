@@ -218,28 +218,24 @@ class DelegatingPropositionizer(Propositionizer):
 
     def propositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
         """Do what `apropositionize` does; raises ValueError for a passage that nobody takes."""
-        taken, others = self._divide(passages)
+        others = self._others(passages)
         found = self.otherwise.propositionize(others) if self.otherwise is not None and others else []
-        return self._together(passages, taken, found)
+        return self._together(passages, found)
 
     async def apropositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
-        taken, others = await asyncio.to_thread(self._divide, passages)
+        others = await asyncio.to_thread(self._others, passages)
         found = await self.otherwise.apropositionize(others) if self.otherwise is not None and others else []
-        return await asyncio.to_thread(self._together, passages, taken, found)
+        return await asyncio.to_thread(self._together, passages, found)
 
-    def _divide(self, passages: Sequence[Passage]) -> tuple[list[bool], list[Passage]]:
-        taken = [self.takes(passage) for passage in passages]
-        others = [passage for passage, is_own in zip(passages, taken, strict=True) if not is_own]
+    def _others(self, passages: Sequence[Passage]) -> list[Passage]:
+        others = [passage for passage in passages if not self.takes(passage)]
         if others and self.otherwise is None:
             raise ValueError(self._refusal(others, len(passages)))
-        return taken, others
+        return others
 
-    def _together(
-        self, passages: Sequence[Passage], taken: Sequence[bool], found: Sequence[PropositionSet]
-    ) -> list[PropositionSet]:
-        made = iter(self._make([passage for passage, is_own in zip(passages, taken, strict=True) if is_own]))
-        others = iter(found)
-        return [next(made if is_own else others) for is_own in taken]
+    def _together(self, passages: Sequence[Passage], found: Sequence[PropositionSet]) -> list[PropositionSet]:
+        others, made = iter(found), iter(self._make(list(filter(self.takes, passages))))
+        return [next(made if self.takes(passage) else others) for passage in passages]
 
     def keeping_replies(self, file: Path) -> Propositionizer:
         """The same propositionizer, whose `otherwise` keeps an LLM's replies."""

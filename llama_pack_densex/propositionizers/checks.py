@@ -16,6 +16,7 @@ from llama_pack_densex.propositionizers.alignment import align, uncovered
 from llama_pack_densex.propositionizers.base import Finding, Passage, PropositionSet
 from llama_pack_densex.propositionizers.language import (
     LANGUAGE_NAMES,
+    LATIN,
     STOP_WORDS,
     detect_language,
     find_wrong_language,
@@ -128,13 +129,12 @@ def _short(text: str) -> str:
 
 
 # What a text consists of, after NFKC: numbers in figures and kanji, words in Latin letters, katakana, other kanji.
-_LATIN = "A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u1e00-\u1eff"
 _ERAS = {"明治": 1867, "大正": 1911, "昭和": 1925, "平成": 1988, "令和": 2018}
 _FIGURES = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]?\d{1,2}\b)?")
 _NUMERAL = "[〇一二三四五六七八九十百千万億兆]"
 _COUNTED = rf"{_NUMERAL}+[年月日時分秒人名歳回位番勝敗戦階度倍円頭枚本件種個社校隻号冊章条巻点票席部棟層町村次つかカヶ]"
 _TOKEN = re.compile(
-    rf"(?P<latin>[{_LATIN}]+(?:['’][{_LATIN}]+)*(?:(?<=\b[A-Z])(?:\.[A-Z])+\b\.?)?)"
+    rf"(?P<latin>[{LATIN}]+(?:['’][{LATIN}]+)*(?:(?<=\b[A-Z])(?:\.[A-Z])+\b\.?)?)"
     rf"|(?P<number>(?:{'|'.join(_ERAS)})?(?:(?:(?<![A-Za-z\d]){_FIGURES.pattern}[百千万億兆]*)+"
     rf"|(?={_COUNTED}|{_NUMERAL}{{2}}){_NUMERAL}+)"
     rf"(?:[ -](?:dozen|hundred|thousand|million|billion|trillion)\b|[kK]\b)*)"
@@ -342,9 +342,9 @@ _BEFORE = 200  # characters before a sentence, to which "in the same year" point
 _SAME_DATE = re.compile(r"\b(?:same|that|these|those) (?:year|month|day|date)s?\b", re.IGNORECASE)
 _RANGE = re.compile(r"(\d+)[-\u2010-\u2015/~\u301c]\Z")
 # Of a model or version, as "A380"; what counts has its own rules.
-_LABEL = re.compile(rf"(?<![\d.,{_LATIN}])([{_LATIN}]+)\d+")
+_LABEL = re.compile(rf"(?<![\d.,{LATIN}])([{LATIN}]+)\d+")
 _ROUGH = re.compile(rf"({_FIGURES.pattern})\D+")
-_NAMING = re.compile(rf"(?<![{_LATIN}])(?!{_MONTH})([A-Z][{_LATIN}]*) \Z")
+_NAMING = re.compile(rf"(?<![{LATIN}])(?!{_MONTH})([A-Z][{LATIN}]*) \Z")
 _UNITS = {
     "%": "%|percent|per cent|パーセント", "decade": "(?<=0)s|年代", "day": "days?",
     "kcal": "kcal|キロカロリー", "ml": "ml|mL|millilit(?:er|re)s?|ミリリットル",
@@ -420,7 +420,7 @@ _PEOPLES = {
 }  # fmt: skip
 _OF_A_NAME = re.compile(r" (?:is|was|are|were|has|had|have|[a-z]{2,}ed)\b|[ -][A-Z]|['’]s\b")
 _TITLED = re.compile(r"\b(?:Mrs?|Ms|Mx|Dr|Prof|Rev|Sen|Gov|Gen|Capt|St)\.\Z")
-_SURNAME = re.compile(rf" ([A-Z][{_LATIN}'’-]+)")
+_SURNAME = re.compile(rf" ([A-Z][{LATIN}'’-]+)")
 
 
 @lru_cache(maxsize=1 << 14)
@@ -579,7 +579,7 @@ def _unresolved(text: _Text, context: _Context) -> str:
 # Repetitions and sizes
 
 
-_WORD = re.compile(rf"[{_LATIN}]+|\d+|[^\W{_LATIN}\d_]")
+_WORD = re.compile(rf"[{LATIN}]+|\d+|[^\W{LATIN}\d_]")
 _SMALL_WORDS = words("a an the は が も")
 
 

@@ -258,7 +258,7 @@ def find_wrong_language(text: str, propositions: Sequence[str]) -> str | None:
     for proposition in propositions if other_scripts else ():
         others = {name: units for name, units in _units(proposition).items() if name != group}
         new = sum(_weight(name, [unit for unit in units if unit not in known]) for name, units in others.items())
-        if new >= _LEAST_NEW and new > 2 * _weights(proposition).get(group, 0.0):
+        if new >= _LEAST_WEIGHT and new > 2 * _weights(proposition).get(group, 0.0):
             return detect_language(proposition if _dominant(_weights(reply)) == group else reply)
     if group == "cjk":
         return _wrong_in_han(text, propositions)
@@ -267,14 +267,13 @@ def find_wrong_language(text: str, propositions: Sequence[str]) -> str | None:
 
 
 _LEAST_WEIGHT = 3.0  # words; in less text than this, a name decides the script
-_LEAST_NEW = 3.0
 
 _KANA = re.compile(r"[\u3041-\u309f\u30a1-\u30fa\u30fd-\u30ff\u31f0-\u31ff\uff66-\uff9d]")
 _HAN = re.compile(r"[\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
-_LATIN = "A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u1e00-\u1eff\uff21-\uff3a\uff41-\uff5a"
+LATIN = "A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u1e00-\u1eff\uff21-\uff3a\uff41-\uff5a"
 _GROUPS = {
     "cjk": rf"{_KANA.pattern}|{_HAN.pattern}",
-    "latin": rf"[{_LATIN}]+(?:['’][{_LATIN}]+)*",
+    "latin": rf"[{LATIN}]+(?:['’][{LATIN}]+)*",
     "hangul": r"[\u1100-\u11ff\u3130-\u318f\uac00-\ud7af]+",
     "cyrillic": r"[\u0400-\u052f]+",
     "greek": r"[\u0370-\u03ff\u1f00-\u1fff]+",
@@ -287,7 +286,7 @@ _GROUPS = {
 }
 _SCRIPTS = {name: re.compile(pattern) for name, pattern in _GROUPS.items()}
 # Latin words among other letters are names and code; three in a row may be a phrase.
-_LATIN_PHRASE = re.compile(rf"[{_LATIN}'’]+(?:[ \t,\n-]+[{_LATIN}'’]+){{2,}}")
+_LATIN_PHRASE = re.compile(rf"[{LATIN}'’]+(?:[ \t,\n-]+[{LATIN}'’]+){{2,}}")
 _CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
 
 

@@ -507,8 +507,7 @@ def _made_again(kind: type[LLMPropositionizer], data: dict[str, Any], *, trusted
 def _unpickled(
     kind: type[LLMPropositionizer], data: dict[str, Any], prompts: dict[str, BasePromptTemplate]
 ) -> LLMPropositionizer:
-    made = _made_again(kind, data, trusted=True)
-    made.update_prompts(prompts)
+    made = _made_again(kind, {**data, **prompts}, trusted=True)
     if made.fingerprint != data["fingerprint"]:
         raise ValueError(
             "The LLM made here is not the one that was pickled: "

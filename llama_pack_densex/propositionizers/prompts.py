@@ -509,14 +509,14 @@ def fall_back(text: str, reason: str, is_passing: bool = False) -> PropositionSe
 def join_parts(parts: Sequence[PropositionSet]) -> PropositionSet:
     """One set of what came of the parts of a passage, in their order."""
     texts = unique(text for part in parts for text in part.texts)
-    failed = [number for number, part in enumerate(parts, 1) if part.status == "fallback"]
-    reasons = list(unique(part.reason for part in parts if part.reason and (part.status == "fallback" or not failed)))
+    failed = {number: part for number, part in enumerate(parts, 1) if part.status == "fallback"}
+    reasons = [part.reason for part in failed.values() or parts if part.reason]
     if failed and len(parts) > 1:
-        which = ", ".join(map(str, failed[:10])) + (", ..." if len(failed) > 10 else "")
+        which = ", ".join(map(str, failed))
         reasons.insert(0, f"sentences stand in for part{'s' * (len(failed) > 1)} {which} of {len(parts)}")
     elif len(parts) > 1:
         reasons.insert(0, f"asked in {len(parts)} parts because the whole was too long, or a reply cut off or refused")
-    reason = "; ".join(reasons)
+    reason = "; ".join(unique(reasons))
     status: Status = "fallback" if failed else "repaired" if reason else "ok"
     questions = unique(question for part in parts for question in part.questions)
     return PropositionSet(texts, status, reason, any(part.is_passing for part in parts), questions)
