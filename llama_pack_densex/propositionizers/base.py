@@ -218,24 +218,28 @@ class DelegatingPropositionizer(Propositionizer):
 
     def propositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
         """Do what `apropositionize` does; raises ValueError for a passage that nobody takes."""
-        others = self._others(passages)
+        taken, others = self._divide(passages)
         found = self.otherwise.propositionize(others) if self.otherwise is not None and others else []
-        return self._together(passages, found)
+        return self._together(passages, taken, found)
 
     async def apropositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
-        others = await asyncio.to_thread(self._others, passages)
+        taken, others = await asyncio.to_thread(self._divide, passages)
         found = await self.otherwise.apropositionize(others) if self.otherwise is not None and others else []
-        return await asyncio.to_thread(self._together, passages, found)
+        return await asyncio.to_thread(self._together, passages, taken, found)
 
-    def _others(self, passages: Sequence[Passage]) -> list[Passage]:
-        others = [passage for passage in passages if not self.takes(passage)]
+    def _divide(self, passages: Sequence[Passage]) -> tuple[list[bool], list[Passage]]:
+        taken = [self.takes(passage) for passage in passages]
+        others = [passage for passage, is_own in zip(passages, taken, strict=True) if not is_own]
         if others and self.otherwise is None:
             raise ValueError(self._refusal(others, len(passages)))
-        return others
+        return taken, others
 
-    def _together(self, passages: Sequence[Passage], found: Sequence[PropositionSet]) -> list[PropositionSet]:
-        others, made = iter(found), iter(self._make(list(filter(self.takes, passages))))
-        return [next(made if self.takes(passage) else others) for passage in passages]
+    def _together(
+        self, passages: Sequence[Passage], taken: Sequence[bool], found: Sequence[PropositionSet]
+    ) -> list[PropositionSet]:
+        made = iter(self._make([passage for passage, is_own in zip(passages, taken, strict=True) if is_own]))
+        others = iter(found)
+        return [next(made if is_own else others) for is_own in taken]
 
     def keeping_replies(self, file: Path) -> Propositionizer:
         """The same propositionizer, whose `otherwise` keeps an LLM's replies."""
