@@ -677,7 +677,7 @@ class _PassageRun:
         kinds = ", ".join(f"{count} {kind}" for kind, count in Counter(one.kind for one in made.findings).items())
         reason = "; ".join(filter(None, (made.reason, f"asked again for what checks found: {kinds}")))
         if not isinstance(reply, Failure):
-            part, problem, _ = judge(self._passage, reply.text, reply.finish, questions=self._run.asking.questions)
+            part, problem, _ = self._judge(self._passage.text, reply)
             again = replace(made, texts=part.texts, questions=part.questions or made.questions)
             if not problem and is_better((again := checked(self._passage, again)).findings, made.findings):
                 made = again
@@ -692,29 +692,23 @@ class _PassageRun:
             before: The sentences before that part, without which its pronouns cannot be resolved.
         """
         context = context_note(before, self._language)
-        note, problem, reasons = context, "", list[str]()
+        note, reasons = context, list[str]()
         while len(reasons) < self._run.asking.max_attempts:
             if self._requests_made >= _MOST_REQUESTS:
                 return [fall_back(text, f"the limit of {_MOST_REQUESTS} requests a passage was reached")]
             reply = await self._ask(text, note, len(reasons) + 1)
+            is_last = len(reasons) == self._run.asking.max_attempts - 1
             if isinstance(reply, Failure):
-                if reply.kind in ("too_long", "filtered") and (halves := split_in_two(text)):
-                    return await self._ask_for_halves(*halves, before)
                 said = REASONS["filtered"] if reply.kind == "filtered" else "the provider failed"
-                return [fall_back(text, f"{said} ({reply.summary})", reply.kind == "transient")]
-            part, problem, reason = judge(
-                replace(self._passage, text=text),
-                reply.text,
-                reply.finish,
-                questions=self._run.asking.questions,
-                is_last=len(reasons) == self._run.asking.max_attempts - 1,
-            )
-            if not problem:
-                return [replace(part, reason="; ".join(unique(reasons)))]
-            if problem in ("cut", "filtered") and (halves := split_in_two(text)):
+                problem, reason = str(reply.kind), f"{said} ({reply.summary})"
+            else:
+                part, problem, reason = self._judge(text, reply, is_last)
+                if not problem:
+                    return [replace(part, reason="; ".join(unique(reasons)))]
+            if problem in ("cut", "too_long", "filtered") and (halves := split_in_two(text)):
                 return await self._ask_for_halves(*halves, before)
-            if problem == "filtered":
-                return [fall_back(text, reason)]
+            if isinstance(reply, Failure) or problem == "filtered":
+                return [fall_back(text, reason, problem == "transient")]
             reasons.append(reason)
             note = context + ask_again_note(problem, self._language)
         return [fall_back(text, f"{'; '.join(unique(reasons))} (asked {len(reasons)} times)")]
@@ -726,6 +720,10 @@ class _PassageRun:
         if is_first:
             self._run.note_first(reply.kind == "too_long" if isinstance(reply, Failure) else reply.finish == "length")
         return reply
+
+    def _judge(self, text: str, reply: Reply, is_last: bool = False) -> tuple[PropositionSet, str, str]:
+        asked, with_questions = replace(self._passage, text=text), self._run.asking.questions
+        return judge(asked, reply.text, reply.finish, questions=with_questions, is_last=is_last)
 
     async def _ask_for_halves(self, first: str, second: str, before: str) -> list[PropositionSet]:
         after = _last_sentences(f"{before}\n{first}")
