@@ -7,6 +7,7 @@ with OpenAIServer(held({"Miso is salty.": ["Miso is salty."]})) as server:
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import json
 import math
@@ -359,6 +360,11 @@ def _embeddings(body: Mapping[str, Any], owner: OpenAIServer) -> dict[str, Any]:
 
 def embed(text: str) -> list[float]:
     """Embed a text by its hashed character 1- to 3-grams: a unit vector, the same everywhere."""
+    return list(_counted(text))
+
+
+@functools.lru_cache(8192)  # tests index the same texts again and again
+def _counted(text: str) -> tuple[float, ...]:
     vector = [0.0] * EMBEDDING_DIMENSION
     normal = f" {' '.join(text.lower().split())} "
     for size in (1, 2, 3):
@@ -366,4 +372,4 @@ def embed(text: str) -> list[float]:
             digest = hashlib.blake2b(normal[start : start + size].encode("utf-8", "replace"), digest_size=4).digest()
             vector[digest[0] % EMBEDDING_DIMENSION] += 1.0 if digest[1] & 1 else -1.0
     length = math.sqrt(sum(value * value for value in vector)) or 1.0
-    return [value / length for value in vector]
+    return tuple(value / length for value in vector)
