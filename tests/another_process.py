@@ -8,8 +8,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-PRELOADED = ["llama_index.llms.openai", "llama_pack_densex.propositionizers.llm", "nltk", "pyarrow.dataset", "typer"]
-"""What a process of `forks` has imported already; not LanceDB, whose threads do not survive a fork."""
+PRELOADED = [
+    "bm25s", "lance_namespace", "llama_index.llms.openai", "llama_pack_densex.propositionizers.llm", "nltk", "pandas",
+    "pyarrow.dataset", "sqlalchemy.ext.asyncio", "typer",
+]  # fmt: skip
+"""What a process of `forks` has imported already; of LanceDB only what it needs: its threads survive no fork."""
 
 
 def forks() -> multiprocessing.context.ForkServerContext:

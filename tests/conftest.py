@@ -128,10 +128,19 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return any(fnmatchcase(f"{file}::", pattern) for pattern in patterns) or None
 
 
-def pytest_collection_finish() -> None:
-    """Look for garbage less often, and not among the millions of objects of what was imported."""
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Look for no garbage while so much comes that stays, nor in that ever after: this takes seconds.
+
+    And seldom in the rest.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 50)
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import zlib
+from functools import lru_cache
 from typing import Any
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -25,12 +26,7 @@ class TrigramEmbedding(BaseEmbedding):
         return "TrigramEmbedding"
 
     def _embed(self, text: str) -> list[float]:
-        vector = [0.0] * DIMENSION
-        padded = f"  {text.casefold()} "
-        for i in range(len(padded) - 2):
-            vector[zlib.crc32(padded[i : i + 3].encode()) % DIMENSION] += 1.0
-        norm = math.sqrt(sum(value * value for value in vector)) or 1.0
-        return [value / norm for value in vector]
+        return list(_counted(text))
 
     def _get_text_embedding(self, text: str) -> list[float]:
         self.embedded += 1
@@ -41,3 +37,13 @@ class TrigramEmbedding(BaseEmbedding):
 
     async def _aget_query_embedding(self, query: str) -> list[float]:
         return self._embed(query)
+
+
+@lru_cache(4096)
+def _counted(text: str) -> tuple[float, ...]:
+    vector = [0.0] * DIMENSION
+    padded = f"  {text.casefold()} "
+    for i in range(len(padded) - 2):
+        vector[zlib.crc32(padded[i : i + 3].encode()) % DIMENSION] += 1.0
+    norm = math.sqrt(sum(value * value for value in vector)) or 1.0
+    return tuple(value / norm for value in vector)

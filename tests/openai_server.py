@@ -7,6 +7,7 @@ with OpenAIServer(held({"Miso is salty.": ["Miso is salty."]})) as server:
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import json
 import math
@@ -17,7 +18,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
@@ -358,19 +358,18 @@ def _embeddings(body: Mapping[str, Any], owner: OpenAIServer) -> dict[str, Any]:
     return {"object": "list", "data": data, "model": body.get("model"), "usage": usage}
 
 
-@cache
-def _place(gram: str) -> tuple[int, float]:
-    digest = hashlib.blake2b(gram.encode("utf-8", "replace"), digest_size=4).digest()
-    return digest[0] % EMBEDDING_DIMENSION, 1.0 if digest[1] & 1 else -1.0
-
-
 def embed(text: str) -> list[float]:
     """Embed a text by its hashed character 1- to 3-grams: a unit vector, the same everywhere."""
+    return list(_counted(text))
+
+
+@functools.lru_cache(8192)  # tests index the same texts again and again
+def _counted(text: str) -> tuple[float, ...]:
     vector = [0.0] * EMBEDDING_DIMENSION
     normal = f" {' '.join(text.lower().split())} "
     for size in (1, 2, 3):
         for start in range(len(normal) - size + 1):
-            place, value = _place(normal[start : start + size])
-            vector[place] += value
+            digest = hashlib.blake2b(normal[start : start + size].encode("utf-8", "replace"), digest_size=4).digest()
+            vector[digest[0] % EMBEDDING_DIMENSION] += 1.0 if digest[1] & 1 else -1.0
     length = math.sqrt(sum(value * value for value in vector)) or 1.0
-    return [value / length for value in vector]
+    return tuple(value / length for value in vector)

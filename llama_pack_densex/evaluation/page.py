@@ -64,16 +64,7 @@ def render(report: Mapping[str, Any]) -> str:
     headline, gold = _headline(report), _GOLD[report["dataset"]["gold"]]
     first = _shown_first(report, headline)
     costs = [strategy["cost"] for strategy in report["strategies"]]
-    environment = Environment(
-        loader=FunctionLoader(_page_file),
-        autoescape=True,
-        finalize=_clean,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {each.__name__: each for each in (share, difference, p_value, count, amount, dollars)}
-    return environment.get_template("page.html").render(
+    return _ENVIRONMENT.get_template("page.html").render(
         report,
         unit=unit,
         language=LANGUAGE_NAMES.get(report["dataset"]["language"], report["dataset"]["language"]),
@@ -133,6 +124,17 @@ def _page_file(name: str) -> str:
 def _clean(value: object) -> object:
     """Without the characters that neither HTML nor UTF-8 can hold."""
     return _NOT_IN_XML.sub("\ufffd", value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+_ENVIRONMENT = Environment(
+    loader=FunctionLoader(_page_file),
+    autoescape=True,
+    finalize=_clean,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_ENVIRONMENT.filters |= {each.__name__: each for each in (share, difference, p_value, count, amount, dollars)}
 
 
 def _policy(style: str, script: str) -> str:
