@@ -130,10 +130,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Look for no garbage while so much comes that stays, nor in that ever after: this takes seconds.
-
-    And seldom in the rest.
-    """
+    """Look for no garbage while so much comes that stays, nor in that ever after, and seldom in the rest."""
     gc.disable()
     try:
         return (yield)
