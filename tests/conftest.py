@@ -64,6 +64,7 @@ SLOW: dict[str, tuple[str, ...]] = {
     "tests/propositionizers/test_llm_budget.py::test_the_usage_is_the_sum*": ("*[[]sync]",),
     "tests/propositionizers/test_llm_failures.py::test_a_passing_error*[[]429]": (),
     "tests/propositionizers/test_llm_limits.py::test_refusals_at_random*": ("*[[]sync]",),
+    "tests/propositionizers/test_llm_limits.py::test_a_server_that_says_when*[[]date_header*": ("*-sync]",),
     "tests/propositionizers/test_segmentation.py::test_time_is_linear*": (r"*-a\n]", r"*-\u3002]", "*-<table>]"),
     "tests/propositionizers/test_llm_cache.py::test_*kill*": (),
     "tests/serving/test_app.py::test_densex_serve_serves*[[]2]": (),

@@ -350,7 +350,7 @@ def test_unchanged_nodes_of_another_parser_are_left_alone(make: Callable[[], Any
 
 @pytest.mark.parametrize(("make", "source"), [(lambda: None, SOURCES[1]), (chroma, SOURCES[0])])
 def test_a_document_in_more_pieces_than_are_written_at_a_time(make: Callable[[], Any], source: dict[str, Any]) -> None:
-    given = nodes_of_wells(1_000, "in town", **source)
+    given = nodes_of_wells(600, "in town", **source)
     pack = DenseXRetrievalPack(given, vector_store=make(), embed_model=MockEmbedding(embed_dim=2), query_llm="none")
-    assert pack.counts().propositions == 2_000
+    assert pack.counts().propositions == 1_200
     assert kept(pack) == sorted(node.get_content() for node in given)
