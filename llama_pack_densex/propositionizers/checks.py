@@ -164,7 +164,11 @@ class _Text:
             found += _SPELLED.finditer(self.plain)
         return [_number(self.plain, one) for one in sorted(found, key=lambda one: one.start())]
 
-    def counted(self, unit: str = "") -> set[float]:
+    @cached_property
+    def values(self) -> set[float]:
+        return self.counted("")
+
+    def counted(self, unit: str) -> set[float]:
         """The values of its numbers that are of a unit or of none; of all of them for no unit."""
         return {value for number in self.numbers if not unit or number.unit in (unit, "") for value in number.values}
 
@@ -205,8 +209,8 @@ class _Context(_Text):
         self.words = {_stem(token[0]) for token in self.tokens if token.lastgroup == "latin"}
         self.katakana = _bare(self.plain)  # a word in it occurs, however its vowels are prolonged
         # said wherever in the passage that is
-        self.anywhere = _Text(heads).counted() | set(self._later())
-        self.years = [value for value in self.counted() if _is_year(value)]
+        self.anywhere = _Text(heads).values | set(self._later())
+        self.years = [value for value in self.values if _is_year(value)]
 
     def _later(self) -> Iterator[float]:
         """The years and days that "the next year" or "ten years later" mean: counted from the last one before that."""
@@ -375,7 +379,7 @@ def _ungrounded(text: _Text, context: _Context, said_by: str) -> Iterator[tuple[
         if context.has_number(number):
             if other := _in_its_place(number, text, said_by, context):
                 yield f"{shown} {other}", f'"{shown}" is in the passage, but where it says this it has "{other}"'
-        elif context.counted().isdisjoint(number.values):
+        elif context.values.isdisjoint(number.values):
             yield shown, f'"{shown}" is not in the passage'
         else:
             yield f"{shown} {unit}", f'"{shown}" is in the passage, but not with "{unit}"'
@@ -401,7 +405,7 @@ def _in_its_place(number: _Number, text: _Text, said_by: str, context: _Context)
     if not (source.counted(number.unit) | _source(before).counted(number.unit)).isdisjoint(number.values):
         return ""
     others = (one for one in source.numbers if one.is_plain and one.counts == number.counts)
-    return next((one.shown for one in others if text.counted().isdisjoint(one.values)), "")
+    return next((one.shown for one in others if text.values.isdisjoint(one.values)), "")
 
 
 # Names

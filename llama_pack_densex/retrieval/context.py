@@ -160,9 +160,11 @@ class _Context:
 
     def holds(self, nodes: Sequence[NodeWithScore]) -> bool:
         """Whether these nodes are no more than the budget allows."""
+        return self._hold([node.node.get_content(MetadataMode.LLM) for node in nodes])
+
+    def _hold(self, texts: list[str]) -> bool:
         if self._limit is None:
             return True
-        texts = [node.node.get_content(MetadataMode.LLM) for node in nodes]
         if self._unit != "words":  # no word reaches over what separates nodes
             texts = [_NODE_SEPARATOR.join(texts)]
         return sum(map(self._size, texts)) <= self._limit
@@ -206,10 +208,12 @@ class _Context:
 
     def add_facts(self, ranked: Sequence[Fact], words: float) -> list[Fact]:
         """Begin with a node of facts, and return them."""
-        facts = choose_facts(ranked, words, lambda some: self.holds([NodeWithScore(node=facts_node(some))]))
+        facts = choose_facts(ranked, words, lambda some: self._hold([render_facts(some)]))
         if facts:
-            units = [fact.unit for fact in facts]
-            self.nodes.append(carrying(facts_node(facts), facts[0].source.score, units))
+            text = render_facts(facts)
+            node = TextNode(id_=str(uuid.uuid5(_NAMESPACE, text)), text=text, metadata={GRANULARITY_KEY: _FACTS})
+            node.excluded_embed_metadata_keys = node.excluded_llm_metadata_keys = list(BOOKKEEPING_KEYS)
+            self.nodes.append(carrying(node, facts[0].source.score, [fact.unit for fact in facts]))
         return facts
 
 
@@ -274,8 +278,8 @@ def choose_facts(
     return kept
 
 
-def facts_node(facts: Sequence[Fact]) -> TextNode:
-    """A node of facts, "- ..." each, with the footnotes of their sources, under the titles of their documents.
+def render_facts(facts: Sequence[Fact]) -> str:
+    """Write facts as a list, "- ..." each, with the footnotes of their sources, under the titles of their documents.
 
     Args:
         facts: Facts, best first; a title stands where its best fact would.
@@ -285,10 +289,7 @@ def facts_node(facts: Sequence[Fact]) -> TextNode:
         about = fact.source.node.metadata
         line = f"- {fact.unit.text.strip()} {about.get(FOOTNOTE_KEY, '')}".rstrip()
         groups.setdefault(str(about.get(TITLE_KEY, "")).strip(), []).append(line)
-    text = "\n\n".join("\n".join([title, *lines] if title else lines) for title, lines in groups.items())
-    node = TextNode(id_=str(uuid.uuid5(_NAMESPACE, text)), text=text, metadata={GRANULARITY_KEY: _FACTS})
-    node.excluded_embed_metadata_keys = node.excluded_llm_metadata_keys = list(BOOKKEEPING_KEYS)
-    return node
+    return "\n\n".join("\n".join([title, *lines] if title else lines) for title, lines in groups.items())
 
 
 def _without_repetition(facts: Iterable[Fact]) -> Iterable[Fact]:

@@ -143,7 +143,7 @@ def measured(language: str, passages: Sequence[str], embed: Embed) -> LanguageTr
     places = np.array([place for place, _ in telling])
     if len(np.unique(places)) < LEAST_PASSAGES / 2:
         return LanguageTrust(language, len(passages))
-    vectors = np.asarray(embed([*passages, *(sentence for _, sentence in telling)]), dtype=np.float64)
+    vectors = np.array(embed([*passages, *(sentence for _, sentence in telling)]), dtype=np.float64)
     vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     scores = vectors[len(passages) :] @ vectors[: len(passages)].T
     own = scores[np.arange(len(places)), places][:, None]
