@@ -103,6 +103,7 @@ def test_the_instructions_are_not_longer_than_two_passages_of_128_tokens(questio
         '```json\n{"questions": ["What is a?"], "propositions": ["A is b."]}\n```',
         '{"result": {"命題": ["A is b."], "質問": ["What is a?"]}}',
         '[{"proposition": "A is b.", "question": "What is a?"}]',
+        '{"propositions": ["A is b."], "more": {"questions": ["What is a?"]}}',
         '["A is b."]\n["What is a?"]',
         '["A is b.", "What is a?"]',
         "- A is b.\n- What is a?",

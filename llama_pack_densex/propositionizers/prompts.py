@@ -318,10 +318,11 @@ def _read(text: str, finished: bool, with_questions: bool) -> Reading:
     if values is None:
         text = _without_thoughts(text)
         values = _values(text)
-    named: list[Any] = []  # what is named like questions
-    stated = _propositions(_strings(values, 0, named if with_questions else None))
-    asked = _propositions(_strings(named, 0))
-    texts = stated or (() if values else _propositions(_listed(text, finished)))
+    named: list[Any] = []
+    if with_questions:
+        values = _without_questions(values, named)
+    asked = _propositions(_strings(named, depth=0))
+    texts = _propositions(_strings(values, depth=0)) or (() if values else _propositions(_listed(text, finished)))
     if len(texts) == 1 and "\n" in texts[0]:  # a list as one string
         texts = _propositions(_listed(texts[0], finished) or texts[0].splitlines())
     counted = [re.match(rf"[(（]?{n}(?:[.)．:：]\s|[）、])\s*", text) for n, text in enumerate(texts, 1)]
@@ -335,6 +336,17 @@ def _read(text: str, finished: bool, with_questions: bool) -> Reading:
     if not texts:
         raise _UnusableReplyError("empty" if values or not text else "unreadable")
     return Reading(texts, questions=unique(asked))
+
+
+def _without_questions(value: Any, named: list[Any], depth: int = 0) -> Any:
+    """A value without the parts that are named like questions, which are added to `named`."""
+    if isinstance(value, list) and depth < _DEEPEST:
+        return [_without_questions(one, named, depth + 1) for one in value]
+    if isinstance(value, dict) and depth < _DEEPEST:
+        named += [part for key, part in value.items() if _ASKING.search(key)]
+        others = {key: part for key, part in value.items() if not _ASKING.search(key)}
+        return {key: _without_questions(part, named, depth + 1) for key, part in others.items()}
+    return value
 
 
 def _whole(text: str) -> list[Any] | None:
@@ -392,22 +404,18 @@ def _propositions(texts: Iterable[str]) -> tuple[str, ...]:
     return unique(stating) if any(map(has_letters, stating)) else ()
 
 
-def _strings(value: Any, depth: int, questions: list[Any] | None = None) -> Iterator[str]:
-    """The texts in a value; what is named like questions is added to `questions` instead, where that is given."""
+def _strings(value: Any, depth: int) -> Iterator[str]:
     if isinstance(value, str):
         decoded = _whole(value) if depth < 3 and value.lstrip()[:1] in ("[", "{") else None
         if decoded is not None and isinstance(decoded[0], (list, dict)):
-            yield from _strings(decoded, depth + 1, questions)
+            yield from _strings(decoded, depth + 1)
         else:
             yield value
     elif isinstance(value, list) and depth < _DEEPEST:
         for one in value:
-            yield from _strings(one, depth + 1, questions)
+            yield from _strings(one, depth + 1)
     elif isinstance(value, dict) and depth < _DEEPEST:
-        if questions is not None:
-            questions += [part for key, part in value.items() if _ASKING.search(key)]
-            value = {key: part for key, part in value.items() if not _ASKING.search(key)}
-        yield from _strings(_listed_in(value), depth + 1, questions)
+        yield from _strings(_listed_in(value), depth + 1)
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         yield str(value)
 
