@@ -38,12 +38,6 @@ def matches(metadata: Mapping[str, Any], filters: MetadataFilters | None) -> boo
     return all(results)
 
 
-def keys_of(filters: MetadataFilters | None) -> set[str]:
-    """The keys that filters look at."""
-    parts = filters.filters if filters is not None else ()
-    return {key for part in parts for key in (keys_of(part) if isinstance(part, MetadataFilters) else {part.key})}
-
-
 def _matches_one(metadata: Mapping[str, Any], condition: MetadataFilter) -> bool:
     value, wanted, operator = metadata.get(condition.key), condition.value, condition.operator
     if operator == FilterOperator.IS_EMPTY:
@@ -101,8 +95,8 @@ class Passing:
         return len(named) <= _MOST_NAMED and self.share <= _FEW
 
     def fetched(self, wanted: int) -> int:
-        """How many to look for among all, so that about as many as are wanted pass."""
-        return int(1.2 * wanted / self.share) + 8
+        """How many to look for among all, so that about as many as are wanted pass; none where none passes."""
+        return int(1.2 * wanted / self.share) + 8 if self.ids else 0
 
 
 class PassageMetadata:

@@ -371,10 +371,10 @@ def look_further(
     Args:
         find: Looks for so many; returns those of them that are kept, best first, and how many were found.
         wanted: How many are returned, where there are so many.
-        limit: How many to look for at first.
+        limit: How many to look for at first; nothing is looked for where that is none.
         most: How many can be looked for.
     """
-    while wanted > 0:
+    while wanted > 0 and limit > 0:
         limit = int(min(limit, most))
         kept, found = find(limit)
         if len(kept) >= wanted or found < limit or limit >= most:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore, Vector
 from llama_index.core.vector_stores.utils import node_to_metadata_dict
 
 from llama_pack_densex.stores.foreign.alone import Measured, StoreAlone
-from llama_pack_densex.stores.foreign.wire import Condition, Row
+from llama_pack_densex.stores.foreign.wire import Row
 
 _METADATA_A_QUERY = 10_000  # of more than 32,000 rows Chroma's SQL has too many variables
 _IDS_A_LIST = 100_000  # Chroma counts from the first row on to find the next ones, so long lists of ids cost less
@@ -64,12 +63,12 @@ class ChromaNodes(StoreAlone):
             offset += len(ids)
             yield from self._rows_of(ids)
 
-    def _nearest(self, question: VectorStoreQuery, limit: int, conditions: Sequence[Condition]) -> Iterable[Measured]:
+    def _nearest(self, question: VectorStoreQuery, limit: int, document_ids: Sequence[str]) -> Iterable[Measured]:
         few = limit <= _METADATA_A_QUERY
         got = self._collection.query(
             query_embeddings=[question.query_embedding or []],
             n_results=limit,
-            where=_where(conditions),
+            where={"ref_doc_id": {"$in": list(document_ids)}} if document_ids else None,
             include=["metadatas", "distances"] if few else ["distances"],
         )
         ids, distances = got["ids"][0], got["distances"][0]
@@ -83,15 +82,3 @@ class ChromaNodes(StoreAlone):
 
 def _row(row_id: str, metadata: Mapping[str, Any] | None, text: str | None = None) -> Row:
     return Row(row_id, metadata or {}, text)
-
-
-def _where(conditions: Sequence[Condition]) -> dict[str, Any] | None:
-    parts: list[dict[str, Any]] = []
-    for condition in conditions:
-        key, value = condition.key, condition.value
-        if condition.sign == "in":
-            parts.append({key: {"$in": list(value)}})
-        else:  # whole numbers are compared with whole numbers only, and floats with floats
-            name, whole = ("$gte", math.floor) if condition.sign == ">=" else ("$lte", math.ceil)
-            parts.append({"$or": [{key: {name: whole(value)}}, {key: {name: float(value)}}]})
-    return {"$and": parts} if len(parts) > 1 else parts[0] if parts else None

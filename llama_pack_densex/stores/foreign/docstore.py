@@ -139,7 +139,7 @@ class DocstoreNodes(NodeStore):
     def search(self, question: VectorStoreQuery) -> list[FoundNode]:
         wanted, passing = question.similarity_top_k, self.passing(question.filters)
         # what is dropped is made up for beforehand, since a second search takes as long as the first
-        limit = wanted if passing is None else passing.fetched(wanted) if passing.ids else 0
+        limit = wanted if passing is None else passing.fetched(wanted)
 
         def find(limit: int) -> tuple[list[FoundNode], int]:
             nearest = self._nearest(question, limit)
@@ -147,7 +147,7 @@ class DocstoreNodes(NodeStore):
             kept = [node for node in found if node.granularity and (passing is None or node.leads_to in passing.ids)]
             return kept, len(nearest)
 
-        return look_further(find, wanted if limit else 0, limit)
+        return look_further(find, wanted, limit)
 
     def records(self, granularity: str | None = None) -> Iterator[NodeRecord]:
         for document_id in self._notes():

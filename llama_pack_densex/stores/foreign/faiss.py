@@ -150,7 +150,7 @@ def exact_store(dimension: int) -> BasePydanticVectorStore:
 
 def _number(node_id: str) -> int:
     """A node's number: 63 bits of a hash, of which a hundred million have two alike with a chance of one in 2,000."""
-    return int.from_bytes(hashlib.blake2b(node_id.encode(errors="surrogatepass"), digest_size=8).digest(), "big") >> 1
+    return int.from_bytes(hashlib.blake2b(node_id.encode(), digest_size=8).digest(), "big") >> 1
 
 
 def _numbers(node_ids: Iterable[str]) -> npt.NDArray[np.int64]:
