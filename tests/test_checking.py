@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from llama_pack_densex import DenseXRetrievalPack
 from llama_pack_densex.cli import app
 from llama_pack_densex.index.upkeep import check_index, compact_index
-from llama_pack_densex.stores.folder import IndexFolder, IndexInUseError
+from llama_pack_densex.stores.folder import IndexInUseError, writing_to
 from llama_pack_densex.stores.lance import LanceVectorStore
 from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest
 from tests.another_process import run_program
@@ -147,7 +147,7 @@ def test_a_folder_that_is_no_index_is_refused(tmp_path: Path) -> None:
 
 
 def test_mending_waits_for_no_writer(index: Path) -> None:
-    with IndexFolder(index).lock.held():
+    with writing_to(index):
         assert check_index(index).sound
         with pytest.raises(IndexInUseError, match="one writer at a time"):
             check_index(index, repair=True)

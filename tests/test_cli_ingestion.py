@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from llama_pack_densex import DenseXRetrievalPack
 from llama_pack_densex.cli import app
-from llama_pack_densex.stores.folder import REPORT_FILE, WriterLock
+from llama_pack_densex.stores.folder import REPORT_FILE, writing_to
 from tests.ingestion.reports import read_report
 from tests.openai_server import OpenAIServer, Reply, asked_content
 from tests.searching import ShortEmbedding
@@ -423,7 +423,7 @@ def test_the_same_command_with_more_money_goes_on_where_it_stopped(server: OpenA
 
 def test_a_run_that_overlaps_another_says_so_in_one_message(server: OpenAIServer, docs: Path, to: Path) -> None:
     assert index(docs, "--to", to).exit_code == 0
-    with WriterLock(to).held():
+    with writing_to(to):
         result = index(docs, "--to", to)
     assert result.exit_code == 1
     assert " ".join(result.output.split()).startswith("Error: ")

@@ -21,7 +21,7 @@ from llama_pack_densex.options import OF_THE_INDEX, PackOptions
 from llama_pack_densex.propositionizers.base import PropositionizerError
 from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES
 from llama_pack_densex.retrieval.trust import LanguageTrust, TrustMeter
-from llama_pack_densex.stores.folder import REPORT_FILE, IndexFolder, folder_at
+from llama_pack_densex.stores.folder import REPORT_FILE, IndexFolder, folder_at, writing_to
 from llama_pack_densex.stores.foreign import adapter_for
 from llama_pack_densex.stores.index import NodeIndex, about, new_name
 from llama_pack_densex.stores.lance import LanceNodes, LanceVectorStore
@@ -233,7 +233,7 @@ class PackIndex:
                 self._commit()
             return
         folder = IndexFolder(path)
-        with folder.lock.held():
+        with writing_to(path):
             data, store = folder.create(), self.nodes.store
             version = self.nodes.reading(lambda: store.copy_to(data, new_name()))
             manifest = replace(self._about(), data=data.name, version=version)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock, Timeout
 from llama_index.core.storage.docstore import BaseDocumentStore
@@ -44,7 +42,6 @@ class IndexFolder:
 
     Attributes:
         data: The subfolder in use, once it was created or opened.
-        lock: Held by who writes.
 
     Raises:
         InvalidIndexError: It is a file, or holds other things than an index.
@@ -54,7 +51,6 @@ class IndexFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.lock = WriterLock(path)
         if path.exists() and not path.is_dir():
             raise InvalidIndexError(f"{path} is a file; an index needs a folder of its own.")
         if path.is_dir() and not is_index(path) and any(not _is_ours(entry) for entry in path.iterdir()):
@@ -122,7 +118,7 @@ def abandon(path: Path, keep: bool) -> None:
     """
     if not path.is_dir() or is_index(path) or not all(map(_is_ours, path.iterdir())):
         return
-    with suppress(IndexInUseError), WriterLock(path).held():
+    with suppress(IndexInUseError), writing_to(path):
         for entry in path.glob(f"{_DATA}*") if keep else [path]:
             shutil.rmtree(entry, ignore_errors=True)
 
@@ -136,53 +132,38 @@ class IndexInUseError(RuntimeError):
     """Another process, or another pack of this one, is writing to an index folder."""
 
 
-class WriterLock:
-    """Held while an index folder is written to; the operating system lets go of it when its process ends.
+@contextmanager
+def writing_to(folder: Path) -> Iterator[None]:
+    """Be the only one who writes to an index folder; the operating system lets go of that when the process ends.
 
-    Threads of one object wait for one another; anybody else is told.
-
-    Args:
-        folder: The index's folder.
+    Raises:
+        IndexInUseError: There is another writer; the message says which.
+        OSError: The folder may not be written to.
     """
+    lock = FileLock(str(folder / LOCK_FILE), timeout=0)  # a new one: a fork would inherit it
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except Timeout:
+        raise IndexInUseError(_in_use(folder)) from None
+    except OSError as error:
+        why = f"{error.strerror}: an index can be searched there, but not made or changed"
+        raise OSError(error.errno, why, str(folder)) from error
+    writer = f"process {os.getpid()} on {socket.gethostname()} (since {time.strftime('%Y-%m-%d %H:%M:%S')})"
+    try:
+        (folder / WRITER_FILE).write_text(writer, encoding="utf-8")
+        yield
+    finally:
+        with suppress(OSError):
+            (folder / WRITER_FILE).unlink()
+        lock.release()
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._by_process: dict[int, tuple[AbstractContextManager[Any], FileLock]] = {}
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Hold the lock.
-
-        Raises:
-            IndexInUseError: Another writer has it; the message says which.
-            OSError: The folder may not be written to.
-        """
-        # a forked process neither has its parent's lock nor waits for its threads
-        made = threading.RLock(), FileLock(str(self._folder / LOCK_FILE), timeout=0, thread_local=False)
-        threads, lock = self._by_process.setdefault(os.getpid(), made)
-        with threads:
-            try:
-                self._folder.mkdir(parents=True, exist_ok=True)
-                lock.acquire()
-            except Timeout:
-                raise IndexInUseError(self._said()) from None
-            except OSError as error:
-                why = f"{error.strerror}: an index can be searched there, but not made or changed"
-                raise OSError(error.errno, why, str(self._folder)) from error
-            writer = f"process {os.getpid()} on {socket.gethostname()} (since {time.strftime('%Y-%m-%d %H:%M:%S')})"
-            try:
-                (self._folder / WRITER_FILE).write_text(writer, encoding="utf-8")
-                yield
-            finally:
-                with suppress(OSError):
-                    (self._folder / WRITER_FILE).unlink()
-                lock.release()
-
-    def _said(self) -> str:
-        who = "another process"
-        with suppress(OSError, ValueError):
-            who = (self._folder / WRITER_FILE).read_text(encoding="utf-8") or who
-        return (
-            f"{self._folder} is being written to by {who}: an index folder has one writer at a time. Wait until that "
-            "is done; reading meanwhile is fine. Several writers at once need a vector store on a server."
-        )
+def _in_use(folder: Path) -> str:
+    who = "another process"
+    with suppress(OSError, ValueError):
+        who = (folder / WRITER_FILE).read_text(encoding="utf-8") or who
+    return (
+        f"{folder} is being written to by {who}: an index folder has one writer at a time. Wait until that "
+        "is done; reading meanwhile is fine. Several writers at once need a vector store on a server."
+    )

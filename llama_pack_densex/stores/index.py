@@ -21,12 +21,11 @@ from llama_index.core.vector_stores.types import VectorStoreQuery
 
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY
 from llama_pack_densex.node_parsers.nodes import PIECE, piece_of
-from llama_pack_densex.stores.folder import IndexFolder
+from llama_pack_densex.stores.folder import IndexFolder, writing_to
 from llama_pack_densex.stores.lance import LanceNodes
 from llama_pack_densex.stores.lance_table import TableVersion, same_dimension
 from llama_pack_densex.stores.manifest import OLD_VERSIONS, InvalidIndexError, Manifest, is_index, while_it_changes
 from llama_pack_densex.stores.node_store import (
-    Contents,
     DocumentRecord,
     FoundNode,
     IndexCounts,
@@ -178,13 +177,16 @@ class NodeIndex:
 
     def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
         """Read nodes in one batch; ids that are not there are left out."""
-        return self.read(node_ids, [])[0]
+        # several vector stores return everything for an empty list
+        return self.reading(lambda: self.store.fetch(node_ids)) if node_ids else {}
 
-    def read(self, node_ids: Sequence[str], record_ids: Sequence[str]) -> Contents:
+    def read(
+        self, node_ids: Sequence[str], record_ids: Sequence[str]
+    ) -> tuple[dict[str, BaseNode], dict[str, NodeRecord]]:
         """Read some nodes whole and others in short, in one batch; ids that are not there are left out."""
-        if not node_ids and not record_ids:  # several vector stores return everything for an empty list
-            return {}, {}
-        return self.reading(lambda: self.store.read(node_ids, record_ids))
+        found = self.fetch([*node_ids, *record_ids])
+        records = {node_id: NodeRecord.of(found[node_id]) for node_id in record_ids if node_id in found}
+        return {node_id: found[node_id] for node_id in node_ids if node_id in found}, records
 
     def all_nodes(self, granularity: str | None = None) -> Iterator[BaseNode]:
         """Whole nodes of one granularity, or all, in any order; some hundred are in memory at a time."""
@@ -288,10 +290,10 @@ class NodeIndex:
         Raises:
             IndexInUseError: There is another writer.
             InvalidIndexError: The index was made anew since it was opened.
-            OSError: As `WriterLock.held`.
+            OSError: The folder may not be written to.
         """
         folder = self._folder
-        with self._threads, nullcontext() if folder is None else folder.lock.held():
+        with self._threads, nullcontext() if folder is None else writing_to(folder.path):
             if folder is not None:
                 self._catch_up(folder)
             if self.current is not None and not self.store.atomic:
@@ -363,12 +365,8 @@ class NodeIndex:
         self._check_same(folder, there)
         if there is None:
             return
-        if self.current is not None and there.version != self.current.version and not self.store.version:
-            self.store.reload(folder.data, there.version)
+        self._follow(folder)
         self.store.roll_back(there.version)
-        if there != self.current:
-            self.beside.reopen(folder.data, there.version)
-        self.current = there
 
     def _check_same(self, folder: IndexFolder, there: Manifest | None) -> None:
         if (there.data if there else "") != (self.current.data if self.current else ""):

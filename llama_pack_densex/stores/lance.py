@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from llama_index.core.bridge.pydantic import PrivateAttr
-from llama_index.core.schema import BaseNode, NodeRelationship
+from llama_index.core.schema import BaseNode
 from llama_index.core.storage.docstore.utils import doc_to_json, json_to_doc
 from llama_index.core.vector_stores.types import (
     BasePydanticVectorStore,
@@ -42,7 +42,6 @@ from llama_pack_densex.stores.lance_table import (
 from llama_pack_densex.stores.manifest import InvalidIndexError
 from llama_pack_densex.stores.node_store import (
     RECORD_COLUMNS,
-    Contents,
     DocumentRecord,
     FoundNode,
     NodeRecord,
@@ -245,12 +244,8 @@ class LanceNodes(NodeTable, NodeStore):
         self.compact(lambda rows: words.added_to(rows, stated))
 
     def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
-        return self.read(node_ids, ())[0]
-
-    def read(self, node_ids: Sequence[str], record_ids: Sequence[str]) -> Contents:
-        contents = self.now.begin_contents([*node_ids, *record_ids])()
-        nodes = {node_id: to_node(contents[node_id]) for node_id in node_ids if node_id in contents}
-        return nodes, {node_id: to_record(contents[node_id]) for node_id in record_ids if node_id in contents}
+        found = self.now.begin_contents(node_ids)()
+        return {node_id: to_node(found[node_id]) for node_id in node_ids if node_id in found}
 
     def search(self, question: VectorStoreQuery) -> list[FoundNode]:
         return self.begin_search(question)()
@@ -329,14 +324,3 @@ def to_rows(nodes: Sequence[BaseNode]) -> pa.Table:
 def to_node(content: str) -> BaseNode:
     """What is in the column "node" as a node, without its embedding."""
     return json_to_doc(json.loads(content))
-
-
-def to_record(content: str) -> NodeRecord:
-    """What is in the column "node" in short; of a unit without making a node of it, which takes ten times as long."""
-    data = json.loads(content)["__data__"]
-    if "index_id" not in data:
-        return NodeRecord.of(to_node(content))
-    source = data["relationships"].get(NodeRelationship.SOURCE.value, {}).get("node_id", "")
-    start, end = data["start_char_idx"], data["end_char_idx"]
-    span = None if start is None or end is None else (start, end)
-    return NodeRecord.of_parts(data["id_"], source, data["index_id"], data["text"], data["metadata"], span)

@@ -79,7 +79,6 @@ class TableVersion:
         self.schema = pa.schema([])
         self._opening = threading.Lock()
         self._read: _Directory | None = None
-        self._begun: set[str] = set()  # by what it was searched
         if version:
             self.table = self._run(connection.open_table(TABLE, version=version))
             self.schema = self._run(self.table.schema())
@@ -205,9 +204,6 @@ class TableVersion:
 
         def wait() -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
             found = begun()
-            if column not in self._begun:  # LanceDB has read an index for it
-                self._begun.add(column)
-                _give_back()
             rows, values = found["_rowid"].to_numpy(), found[column].to_numpy()
             order = np.lexsort((rows, values if column == "_distance" else -values))
             return rows[order], values[order]
@@ -377,9 +373,6 @@ class NodeTable:
         # the default region would make it another table in memory
         self._reading = LOOP.run(lancedb.connect_async(uri, session=session, region=None))
         self.pinned = version is not None
-        # somebody knows the version to go back to after a stop half-way, or there is nothing left after one: so rows
-        # are replaced in two steps, since for one LanceDB joins them to the whole table (2 GB and 1.4 s of a million)
-        self._keeps_versions = self.pinned or uri == IN_MEMORY
         self._writing = threading.RLock()
         self._settled: int | None = None  # the version after which there is nothing to compact or to index
         self._now = self._at(_number(self._open()) if version is None else version)
@@ -393,8 +386,8 @@ class NodeTable:
     def write(self, rows: pa.Table, document_ids: Collection[str] = ()) -> None:
         """Write rows in place of all rows of some documents, and of those that have the same ids.
 
-        Nobody who reads sees a part of it. It is one transaction, except where somebody knows the version to go back
-        to: there a stop in between leaves a newer version, which `roll_back` leaves out.
+        Nobody who reads this object sees a part of it. A stop in between leaves a newer version, which `roll_back`
+        leaves out.
 
         Raises:
             ValueError: The rows' embeddings are not of the table's dimension.
@@ -409,19 +402,17 @@ class NodeTable:
                 made.add(_batched(rows))
                 return
             same_dimension({dimension_in(table.schema), dimension_in(rows.schema)})
-            rows = _batched(fitted(rows, table.schema))
+            if note_in(rows.schema) != note_in(table.schema):  # they were told otherwise: LanceDB fills in nulls
+                rows = _without_words(rows)
+            rows = _batched(rows)
             # not all by their ids, which take LanceDB ten times as long to look for
             of_rows = zip(rows["id"].to_pylist(), rows["document_id"].to_pylist(), strict=True)
             others = [node_id for node_id, document_id in of_rows if document_id not in document_ids]
             gone = f"{is_any_of('document_id', document_ids)} OR {is_any_of('id', others)}"
-            if not table.count_rows(gone):
-                table.add(rows)
-            elif self._keeps_versions:
+            # in two steps, since for one LanceDB joins the rows to the whole table (2 GB and 1.4 s of a million)
+            if table.count_rows(gone):
                 table.delete(gone)
-                table.add(rows)
-            else:
-                merge = table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
-                merge.when_not_matched_by_source_delete(gone).execute(rows)
+            table.add(rows)
 
     def delete(self, condition: str = "true") -> None:
         """Delete the rows that meet a condition, or all, in one transaction."""
@@ -707,20 +698,14 @@ def with_words(
     rows: pa.Table, passage_words: Sequence[str | None], unit_words: Sequence[str | None], note: str
 ) -> pa.Table:
     """Rows with these words, and what is said of them."""
-    bare = rows.drop_columns([name for name in (PASSAGE_WORDS, UNIT_WORDS) if name in rows.column_names])
+    bare = _without_words(rows)
     for name, words in ((PASSAGE_WORDS, passage_words), (UNIT_WORDS, unit_words)):
         bare = bare.append_column(name, pa.array(words, pa.string()))
     return bare.replace_schema_metadata({_NOTE: note})
 
 
-def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Rows as a table takes them: without words where it has none, with nulls where its words were told otherwise."""
-    if PASSAGE_WORDS not in schema.names:
-        return rows.drop_columns([name for name in (PASSAGE_WORDS, UNIT_WORDS) if name in rows.column_names])
-    if note_in(rows.schema) == note_in(schema):
-        return rows
-    nothing = [None] * len(rows)
-    return with_words(rows, nothing, nothing, note_in(schema))
+def _without_words(rows: pa.Table) -> pa.Table:
+    return rows.drop_columns([name for name in (PASSAGE_WORDS, UNIT_WORDS) if name in rows.column_names])
 
 
 def quote(text: str) -> str:

@@ -119,12 +119,6 @@ class NodeStore(ABC):
     def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
         """Read whole nodes in one batch."""
 
-    def read(self, node_ids: Sequence[str], record_ids: Sequence[str]) -> Contents:
-        """Read some nodes whole and others in short, in one batch."""
-        fetched = self.fetch(list(dict.fromkeys([*node_ids, *record_ids])))
-        nodes = {node_id: fetched[node_id] for node_id in node_ids if node_id in fetched}
-        return nodes, {node_id: NodeRecord.of(fetched[node_id]) for node_id in record_ids if node_id in fetched}
-
     @abstractmethod
     def search(self, question: VectorStoreQuery) -> list[FoundNode]:
         """The nodes nearest to a question, of any granularity, best first.
@@ -247,35 +241,24 @@ class NodeRecord:
     @classmethod
     def of(cls, node: BaseNode) -> NodeRecord:
         """The record of a node that one of our parsers made."""
-        passage_id = node.index_id if isinstance(node, IndexNode) else ""
-        text = node.text if isinstance(node, TextNode) else node.get_content()
-        return cls.of_parts(node.node_id, node.ref_doc_id or "", passage_id, text, node.metadata, span_of(node))
-
-    @classmethod
-    def of_parts(
-        cls, node_id: str, document_id: str, passage_id: str, text: str, metadata: dict[str, Any], span: Span | None
-    ) -> NodeRecord:
-        """The same, of what is known of a node."""
+        metadata, document_id = node.metadata, node.ref_doc_id or ""
         granularity = str(metadata.get(GRANULARITY_KEY, ""))
         of_passage = granularity == "passage"
         return cls(
-            id=node_id,
+            id=node.node_id,
             document_id=document_id,
             granularity=granularity,
-            passage_id=passage_id,
-            text=text,
+            passage_id=node.index_id if isinstance(node, IndexNode) else "",
+            text=node.text if isinstance(node, TextNode) else node.get_content(),
             status=str(metadata.get(STATUS_KEY, "")),
             section=str(metadata.get(SECTION_KEY, "")),
             document_hash=str(metadata.get(DOCUMENT_HASH_KEY, "")),
             file=file_of(metadata) if metadata.get(DOCUMENT_HASH_KEY) else "",
             metadata=kept_as_json(metadata, document_id) if of_passage else str(metadata.get(ANSWERS_KEY, "")),
-            span=span,
+            span=span_of(node),
             unverified=bool(metadata.get(UNVERIFIED_KEY)),
         )
 
-
-Contents = tuple[dict[str, BaseNode], dict[str, NodeRecord]]
-"""Some nodes whole and others in short, by id."""
 
 # Nothing is searched by the other two, which are told of nodes that are read.
 RECORD_COLUMNS = tuple(field.name for field in fields(NodeRecord) if field.name not in ("span", "unverified"))

@@ -92,16 +92,6 @@ def test_documents_are_replaced_and_others_stay(nodes: LanceNodes) -> None:
     assert ids_found(nodes, "b/0") == ["b/0"]
 
 
-def test_replacing_is_one_step_from_version_to_version(tmp_path: Path) -> None:
-    nodes = LanceVectorStore(tmp_path).nodes
-    nodes.replace([], document("a", text="old"))
-    before = nodes.version
-    nodes.replace(["a"], document("a", text="new"))
-    assert int(nodes.version) == int(before) + 1
-    nodes.replace([], document("b"))
-    assert int(nodes.version) == int(before) + 2
-
-
 def test_who_writes_once_more_still_replaces_what_is_there(tmp_path: Path) -> None:
     nodes, others = LanceVectorStore(tmp_path).nodes, LanceVectorStore(tmp_path).nodes
     for name in "abab":
@@ -158,7 +148,7 @@ def test_a_store_that_was_emptied_answers_everything(nodes: LanceNodes) -> None:
     nodes.clean(timedelta(0))
     assert ids_found(nodes, "a/1", 3) == []
     assert ids_found(nodes, "a/1", 3, one_of("n", [1])) == []
-    assert nodes.read(["a/p"], ["a/1"]) == ({}, {})
+    assert nodes.fetch(["a/p", "a/1"]) == {}
     assert nodes.vector_store.query(VectorStoreQuery(vector_of("a/1"), 3, doc_ids=["a"])).ids == []
 
 
@@ -169,14 +159,13 @@ def test_a_store_that_was_emptied_takes_embeddings_of_another_dimension(nodes: L
     assert [found.id for found in nodes.search(VectorStoreQuery(query_embedding=[1, 0], similarity_top_k=9))] == ["x"]
 
 
-def test_nodes_and_records_are_read_together(nodes: LanceNodes) -> None:
+def test_nodes_are_read_in_the_order_of_the_ids(nodes: LanceNodes) -> None:
     parts = [*document("a", tags=["ä", "二"]), *document("b")]
     nodes.replace([], parts)
-    whole, records = nodes.read(["b/p", "gone", "a/p"], ["a/0", "a/p", "gone"])
-    assert list(whole) == ["b/p", "a/p"]
-    assert whole["a/p"].metadata == parts[0].metadata
-    assert records == {"a/0": NodeRecord.of(parts[1]), "a/p": NodeRecord.of(parts[0])}
-    assert nodes.read([], []) == ({}, {})
+    read = nodes.fetch(["b/p", "gone", "a/p"])
+    assert list(read) == ["b/p", "a/p"]
+    assert read["a/p"].metadata == parts[0].metadata
+    assert nodes.fetch([]) == {}
 
 
 def test_records_of_one_granularity(nodes: LanceNodes) -> None:
@@ -481,7 +470,7 @@ def test_a_copy_has_all_nodes_and_its_own_version(tmp_path: Path, in_memory: boo
 
 
 def test_threads_that_read_see_each_document_whole(tmp_path: Path) -> None:
-    nodes = LanceVectorStore(tmp_path, version=0).nodes  # where a document is replaced in two transactions
+    nodes = LanceVectorStore(tmp_path, version=0).nodes
     nodes.replace([], [*document("a", text="0"), *many(0, 10)])
     problems: list[BaseException] = []
     stop = threading.Event()

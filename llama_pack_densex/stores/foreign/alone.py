@@ -81,7 +81,8 @@ class StoreAlone(NodeStore):
         self.vector_store.add(list(wires))
         if not self._works:
             self._try(wires[0])
-            self._works, self._known = True, (len(wires[0].get_embedding()), "cosine")
+            _, metric = self._known or (None, "cosine")
+            self._works, self._known = True, (len(wires[0].get_embedding()), metric)
 
     def _drop(self, node_ids: Sequence[str]) -> None:
         """Delete rows."""

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from llama_index.core.schema import BaseNode, MetadataMode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, VectorStoreQuery
-from llama_index.core.vector_stores.utils import node_to_metadata_dict
 
 from llama_pack_densex.stores.foreign.alone import Measured, StoreAlone
 from llama_pack_densex.stores.foreign.wire import Row
@@ -19,9 +17,8 @@ _IDS_A_LIST = 100_000  # Chroma counts from the first row on to find the next on
 class ChromaNodes(StoreAlone):
     """Nodes in a Chroma collection.
 
-    The integration's `add` (0.6, chromadb 1.5) keeps the old row of an id that is there, its `get_nodes` returns
-    everything for an empty list of ids, and its similarity is exp(-distance). Chroma's `upsert` keeps those metadata
-    keys of the old row that the new one lacks.
+    The integration's `get_nodes` (0.6, chromadb 1.5) returns everything for an empty list of ids, and its similarity is
+    exp(-distance).
 
     Scores are cosines in a collection of cosine distance, and in others where all vectors are equally long.
 
@@ -38,20 +35,6 @@ class ChromaNodes(StoreAlone):
         configuration = self._collection.configuration
         spaces = [(configuration.get(kind) or {}).get("space") for kind in ("hnsw", "spann")]
         return len(some[0]) if len(some) else None, str(next(filter(None, spaces), "l2"))
-
-    def _put(self, wires: Sequence[BaseNode]) -> None:
-        ids = [wire.node_id for wire in wires]
-        metadatas = [node_to_metadata_dict(wire, remove_text=True, flat_metadata=True) for wire in wires]
-        before = self._collection.get(ids=ids, include=["metadatas"])
-        old = dict(zip(before["ids"], before["metadatas"], strict=True))
-        for row_id, metadata in zip(ids, metadatas, strict=True):
-            metadata.update(dict.fromkeys((old.get(row_id) or {}).keys() - metadata.keys()))  # None takes a key away
-        self._collection.upsert(
-            ids=ids,
-            embeddings=[wire.get_embedding() for wire in wires],
-            metadatas=metadatas,
-            documents=[wire.get_content(metadata_mode=MetadataMode.NONE) for wire in wires],
-        )
 
     def _rows(self, node_ids: Sequence[str]) -> Iterable[Row]:
         got = self._collection.get(ids=list(node_ids), include=["metadatas", "documents"])
