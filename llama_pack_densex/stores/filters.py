@@ -38,6 +38,12 @@ def matches(metadata: Mapping[str, Any], filters: MetadataFilters | None) -> boo
     return all(results)
 
 
+def keys_of(filters: MetadataFilters | None) -> set[str]:
+    """The keys that filters look at."""
+    parts = filters.filters if filters is not None else ()
+    return {key for part in parts for key in (keys_of(part) if isinstance(part, MetadataFilters) else {part.key})}
+
+
 def _matches_one(metadata: Mapping[str, Any], condition: MetadataFilter) -> bool:
     value, wanted, operator = metadata.get(condition.key), condition.value, condition.operator
     if operator == FilterOperator.IS_EMPTY:

@@ -19,14 +19,15 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryMode,
 )
 
-from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY, Granularity
-from llama_pack_densex.stores.filters import Passing
-from llama_pack_densex.stores.foreign.wire import WIRE_KEY, Row, row_of, to_wire
+from llama_pack_densex.node_parsers.metadata import BOOKKEEPING_KEYS, DOCUMENT_HASH_KEY, GRANULARITY_KEY, Granularity
+from llama_pack_densex.stores.filters import Passing, keys_of, matches
+from llama_pack_densex.stores.foreign.wire import WIRE_KEY, Condition, Row, conditions_of, row_of, to_wire
 from llama_pack_densex.stores.node_store import DocumentRecord, FoundNode, NodeRecord, NodeStore, look_further, nowhere
 
 ABOUT_ID = str(uuid.uuid5(uuid.NAMESPACE_URL, "llama-pack-densex/about"))
 """The id of the row that says what made an index."""
 _DIMENSION_KEY = "densex_dimension"  # of that row
+_OF_A_NODE = frozenset({"section", *BOOKKEEPING_KEYS})  # a unit may have another one than its passage
 
 T = TypeVar("T")
 Measured = tuple[Row, float]
@@ -100,10 +101,10 @@ class StoreAlone(NodeStore):
             rows = map(row_of, self.vector_store.get_nodes(None, filters))
             yield from (row for row in rows if row.metadata.get(key) == value)
 
-    def _nearest(self, question: VectorStoreQuery, limit: int, document_ids: Sequence[str]) -> Iterable[Measured]:
-        """Rows nearest to the question's embedding with what was measured, of these documents where there are any.
+    def _nearest(self, question: VectorStoreQuery, limit: int, conditions: Sequence[Condition]) -> Iterable[Measured]:
+        """Rows nearest to the question's embedding with what was measured, of those only that meet these conditions.
 
-        The rows may lack all but `LEADS_TO`.
+        The rows may lack their texts, and without filters in the question all but `LEADS_TO`.
         """
         return self._ask(question, limit)
 
@@ -133,23 +134,19 @@ class StoreAlone(NodeStore):
         wanted, described = question.similarity_top_k, self.described()
         if described is None:
             return []
-        # the row that says what made the index may be among them
-        limit, passing = wanted + 1, self.passing(question.filters)
-        named: Sequence[str] = ()
-        if passing is not None:
-            few = passing.few and len(passing.documents or ()) <= self.rows_a_request
-            named = sorted(passing.documents or ()) if few else ()
-            limit = limit if named else passing.fetched(limit)
+        conditions = conditions_of(question.filters, self.taken_keys | _OF_A_NODE)
+        passing = self.passing(question.filters) if keys_of(question.filters) & _OF_A_NODE else None
 
         def find(limit: int) -> tuple[list[FoundNode], int]:
             if question.mode == VectorStoreQueryMode.DEFAULT:
-                measured, asked = self._nearest(question, limit, named), question.query_embedding or []
+                measured, asked = self._nearest(question, limit, conditions), question.query_embedding or []
                 hits = [(row, cosine(described[1], value, asked)) for row, value in measured]
             else:
                 hits = self._ask(question, limit)
-            return self._found(hits, passing), len(hits)
+            return self._found(hits, question, passing), len(hits)
 
-        return look_further(find, wanted, limit, self.most_found)
+        # the row that says what made the index may be among them
+        return look_further(find, wanted, wanted + 1, self.most_found)
 
     def records(self, granularity: str | None = None) -> Iterator[NodeRecord]:
         rows = self._of_granularities([granularity] if granularity else get_args(Granularity))
@@ -220,15 +217,14 @@ class StoreAlone(NodeStore):
         result = self.vector_store.query(asking_for(question, limit))
         return list(zip(map(row_of, result.nodes or []), result.similarities or [], strict=True))
 
-    def _found(self, hits: Sequence[Measured], passing: Passing | None) -> list[FoundNode]:
+    def _found(self, hits: Sequence[Measured], question: VectorStoreQuery, passing: Passing | None) -> list[FoundNode]:
         whole = {row.id: row for row in self._rows_of(row.id for row, _ in hits if row.is_ours and not row.says_enough)}
         found: dict[str, FoundNode] = {}
         for hit, score in sorted(hits, key=lambda pair: -pair[1]):
             row = whole.get(hit.id, hit)
-            if row.is_ours and row.says_enough:
-                node = FoundNode(row.id, str(row.metadata[GRANULARITY_KEY]), row.passage_id, score)
-                if passing is None or node.leads_to in passing.ids:
-                    found.setdefault(row.id, node)
+            if row.is_ours and row.says_enough and _passes(row, question, passing):
+                granularity = str(row.metadata[GRANULARITY_KEY])
+                found.setdefault(row.id, FoundNode(row.id, granularity, row.passage_id, score))
         return list(found.values())
 
 
@@ -258,3 +254,9 @@ def cosine(metric: str, measured: float, question: Sequence[float]) -> float:
     if metric in ("l2", "euclid"):
         return 1.0 - (measured if metric == "l2" else measured * measured) / (2.0 * squared)
     return -measured
+
+
+def _passes(row: Row, question: VectorStoreQuery, passing: Passing | None) -> bool:
+    if passing is not None:
+        return (row.passage_id or row.id) in passing.ids
+    return question.filters is None or matches(row.node_metadata, question.filters)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, VectorStoreQuery
 
 from llama_pack_densex.stores.foreign.alone import Measured, StoreAlone
-from llama_pack_densex.stores.foreign.wire import Row
+from llama_pack_densex.stores.foreign.wire import Condition, Row
 
 _METADATA_A_QUERY = 10_000  # of more than 32,000 rows Chroma's SQL has too many variables
 _IDS_A_LIST = 100_000  # Chroma counts from the first row on to find the next ones, so long lists of ids cost less
@@ -46,12 +47,12 @@ class ChromaNodes(StoreAlone):
             offset += len(ids)
             yield from self._rows_of(ids)
 
-    def _nearest(self, question: VectorStoreQuery, limit: int, document_ids: Sequence[str]) -> Iterable[Measured]:
+    def _nearest(self, question: VectorStoreQuery, limit: int, conditions: Sequence[Condition]) -> Iterable[Measured]:
         few = limit <= _METADATA_A_QUERY
         got = self._collection.query(
             query_embeddings=[question.query_embedding or []],
             n_results=limit,
-            where={"ref_doc_id": {"$in": list(document_ids)}} if document_ids else None,
+            where=_where(conditions),
             include=["metadatas", "distances"] if few else ["distances"],
         )
         ids, distances = got["ids"][0], got["distances"][0]
@@ -65,3 +66,15 @@ class ChromaNodes(StoreAlone):
 
 def _row(row_id: str, metadata: Mapping[str, Any] | None, text: str | None = None) -> Row:
     return Row(row_id, metadata or {}, text)
+
+
+def _where(conditions: Sequence[Condition]) -> dict[str, Any] | None:
+    parts: list[dict[str, Any]] = []
+    for condition in conditions:
+        key, value = condition.key, condition.value
+        if condition.sign == "in":
+            parts.append({key: {"$in": list(value)}})
+        else:  # whole numbers are compared with whole numbers only, and floats with floats
+            name, whole = ("$gte", math.floor) if condition.sign == ">=" else ("$lte", math.ceil)
+            parts.append({"$or": [{key: {name: whole(value)}}, {key: {name: float(value)}}]})
+    return {"$and": parts} if len(parts) > 1 else parts[0] if parts else None

@@ -11,7 +11,7 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore, Vector
 from llama_index.core.vector_stores.utils import node_to_metadata_dict
 
 from llama_pack_densex.stores.foreign.alone import Measured, StoreAlone
-from llama_pack_densex.stores.foreign.wire import CONTENT_KEY, HEAD_KEY, LEADS_TO, Row
+from llama_pack_densex.stores.foreign.wire import CONTENT_KEY, HEAD_KEY, LEADS_TO, Condition, Row
 
 _STRONG = "Strong"  # a reader sees what was written before it asked, by whomever
 _MOST_BYTES = 65_535  # of a text, and on a server of all metadata of a row
@@ -24,8 +24,8 @@ class MilvusNodes(StoreAlone):
     `upsert_mode`, which the adapter sets on a copy of its own; it returns everything for an empty list of ids; and it
     does not load a collection that it did not make, so that nothing can be read in another process.
 
-    Milvus returns at most 16,384 rows to one search: filters of the user that hardly anything passes, and that are not
-    those of a thousand documents at most, find nothing beyond these. A row's text and metadata
+    Milvus returns at most 16,384 rows to one search: filters of the user that hardly anything passes, and that Milvus
+    cannot look at itself (it can at equal strings and at numbers), find nothing beyond these. A row's text and metadata
     are at most 65,535 bytes each.
 
     Scores are cosines in a collection of cosine distance, and in others where all vectors are equally long.
@@ -61,16 +61,16 @@ class MilvusNodes(StoreAlone):
         return self._query(f"id in {_quote(list(node_ids))}")
 
     def _scan(self, key: str, values: Sequence[str]) -> Iterable[Row]:
-        return self._query(_is_any_of(key, values))
+        return self._query(_condition([Condition(key, "in", values)]))
 
-    def _nearest(self, question: VectorStoreQuery, limit: int, document_ids: Sequence[str]) -> Iterable[Measured]:
+    def _nearest(self, question: VectorStoreQuery, limit: int, conditions: Sequence[Condition]) -> Iterable[Measured]:
         (hits,) = self._client.search(
             self._collection,
             data=[list(question.query_embedding or [])],
             anns_field=self._store.embedding_field,
             limit=limit,
-            filter=_is_any_of("ref_doc_id", document_ids),
-            output_fields=list(LEADS_TO),
+            filter=_condition(conditions),
+            output_fields=[*LEADS_TO, *([CONTENT_KEY] if question.filters else [])],
             search_params=self._store.search_config,
             consistency_level=_STRONG,
         )
@@ -98,9 +98,15 @@ def _quote(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _is_any_of(key: str, values: Sequence[str]) -> str:
-    # not "in", which Milvus Lite knows for columns only
-    return " or ".join(f"$meta[{_quote(key)}] == {_quote(value)}" for value in values)
+def _condition(conditions: Sequence[Condition]) -> str:
+    def one(condition: Condition) -> str:
+        field = f"$meta[{_quote(condition.key)}]"
+        if condition.sign != "in":
+            return f"{field} {condition.sign} {_quote(condition.value)}"
+        # not "in", which Milvus Lite knows for columns only
+        return "(" + " or ".join(f"{field} == {_quote(value)}" for value in condition.value) + ")"
+
+    return " and ".join(map(one, conditions))
 
 
 def _check_size(wire: BaseNode) -> None:

@@ -11,10 +11,11 @@ import sqlalchemy as sa
 from llama_index.core.schema import BaseNode, MetadataMode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, VectorStoreQuery
 from llama_index.core.vector_stores.utils import node_to_metadata_dict
+from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from llama_pack_densex.stores.foreign.alone import Measured, StoreAlone
-from llama_pack_densex.stores.foreign.wire import LEADS_TO, Row
+from llama_pack_densex.stores.foreign.wire import CONTENT_KEY, LEADS_TO, Condition, Row
 
 _LEAST_CANDIDATES = 200  # of an HNSW search: with as many as are asked for, few of the nearest are found
 _MOST_CANDIDATES = 1000  # pgvector's HNSW index looks at no more of them
@@ -104,12 +105,13 @@ class PostgresNodes(StoreAlone):
             after = rows[-1].id
             yield from (Row(*row[1:]) for row in rows)
 
-    def _nearest(self, question: VectorStoreQuery, limit: int, document_ids: Sequence[str]) -> Iterable[Measured]:
-        table, of_documents = self._table.c, [self._value("ref_doc_id").in_(document_ids)] if document_ids else []
+    def _nearest(self, question: VectorStoreQuery, limit: int, conditions: Sequence[Condition]) -> Iterable[Measured]:
+        keys = (*LEADS_TO, CONTENT_KEY) if question.filters else LEADS_TO
+        table = self._table.c
         distance = table.embedding.cosine_distance(question.query_embedding or []).label("distance")
-        nearest = sa.select(table.id, distance).where(*of_documents).order_by(distance).limit(limit)
+        nearest = sa.select(table.id, distance).where(*map(self._meets, conditions)).order_by(distance).limit(limit)
         found = nearest.subquery()  # what else is asked for is read of these rows only
-        asked = sa.select(table.node_id, found.c.distance, *map(self._value, LEADS_TO)).where(table.id == found.c.id)
+        asked = sa.select(table.node_id, found.c.distance, *map(self._value, keys)).where(table.id == found.c.id)
         with self._engine.begin() as connection:
             rows = []
             if limit <= _MOST_CANDIDATES:
@@ -118,7 +120,16 @@ class PostgresNodes(StoreAlone):
             if len(rows) < limit:
                 connection.execute(sa.text("SET LOCAL enable_indexscan = off"))
                 rows = connection.execute(asked).all()
-        return [(Row(row[0], dict(zip(LEADS_TO, row[2:], strict=True))), 1.0 - row[1]) for row in rows]
+        return [(Row(row[0], dict(zip(keys, row[2:], strict=True))), 1.0 - row[1]) for row in rows]
 
     def _is_any_of(self, node_ids: Sequence[str]) -> Any:
         return self._table.c.node_id == sa.any_(sa.literal(list(node_ids), sa.ARRAY(sa.String)))
+
+    def _meets(self, condition: Condition) -> Any:
+        text, value = self._value(condition.key), condition.value
+        if condition.sign == "in":
+            return text.in_(value)
+        kind = sa.func.jsonb_typeof(sa.cast(self._table.c.metadata_[condition.key], JSONB))
+        # in a CASE, since other rows may hold under the same key what is no number
+        number = sa.case((kind == "number", sa.cast(text, sa.Numeric)))
+        return number.bool_op(condition.sign)(sa.cast(sa.literal(repr(value)), sa.Numeric))

@@ -9,7 +9,7 @@ from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, VectorStoreQuery
 
 from llama_pack_densex.stores.foreign.alone import Measured, StoreAlone
-from llama_pack_densex.stores.foreign.wire import LEADS_TO, Row
+from llama_pack_densex.stores.foreign.wire import LEADS_TO, Condition, Row
 
 
 class QdrantNodes(StoreAlone):
@@ -48,7 +48,7 @@ class QdrantNodes(StoreAlone):
         return map(_row, self._client.retrieve(self._collection, ids=list(node_ids)))
 
     def _scan(self, key: str, values: Sequence[str]) -> Iterable[Row]:
-        offset, asked = None, _is_any_of(key, values)
+        offset, asked = None, _filter([Condition(key, "in", values)])
         while True:
             points, offset = self._client.scroll(
                 self._collection, asked, self.rows_a_request, offset=offset, with_payload=True
@@ -57,22 +57,29 @@ class QdrantNodes(StoreAlone):
             if offset is None:
                 return
 
-    def _nearest(self, question: VectorStoreQuery, limit: int, document_ids: Sequence[str]) -> Iterable[Measured]:
+    def _nearest(self, question: VectorStoreQuery, limit: int, conditions: Sequence[Condition]) -> Iterable[Measured]:
         found = self._client.query_points(
             self._collection,
             query=list(question.query_embedding or []),
             using=self._store.dense_vector_name,
             limit=limit,
-            query_filter=_is_any_of("ref_doc_id", document_ids) if document_ids else None,
-            with_payload=list(LEADS_TO),
+            query_filter=_filter(conditions),
+            with_payload=True if question.filters else list(LEADS_TO),
         )
         return ((_row(point), point.score) for point in found.points)
 
 
-def _is_any_of(key: str, values: Sequence[str]) -> Any:
+def _filter(conditions: Sequence[Condition]) -> Any:
     from qdrant_client import models
 
-    return models.Filter(must=[models.FieldCondition(key=key, match=models.MatchAny(any=list(values)))])
+    def one(condition: Condition) -> Any:
+        key, value = condition.key, condition.value
+        if condition.sign == "in":
+            return models.FieldCondition(key=key, match=models.MatchAny(any=list(value)))
+        limits = models.Range(gte=value) if condition.sign == ">=" else models.Range(lte=value)
+        return models.FieldCondition(key=key, range=limits)
+
+    return models.Filter(must=[one(condition) for condition in conditions])
 
 
 def _row(point: Any) -> Row:

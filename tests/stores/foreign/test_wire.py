@@ -7,15 +7,19 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from llama_index.core.schema import IndexNode, NodeRelationship, RelatedNodeInfo, TextNode
+from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 from llama_index.core.vector_stores.utils import node_to_metadata_dict
 
+from llama_pack_densex.stores.filters import matches
 from llama_pack_densex.stores.foreign.wire import (
     HEAD_KEY,
     WIRE_KEY,
+    Condition,
     Row,
+    conditions_of,
     from_wire,
     to_wire,
 )
@@ -72,6 +76,7 @@ def test_any_node_comes_back_as_it_was(node: TextNode, head: bool) -> None:
     assert read == node == before
     assert type(read) is type(node)
     assert list(read.metadata) == list(node.metadata)
+    assert row.node_metadata == node.metadata
     assert row.passage_id == (node.index_id if isinstance(node, IndexNode) else "")
 
 
@@ -110,3 +115,44 @@ def test_ids_that_stores_cannot_keep_are_refused() -> None:
         to_wire(TextNode(id_="a\0b", text="t"))
     with pytest.raises(ValueError, match="holds a NUL"):
         to_wire(IndexNode(text="t", index_id="a\0b"))
+
+
+NUMBER = st.integers() | st.integers(-3, 3) | st.floats()
+HANDED_ON = [FilterOperator(sign) for sign in ("==", ">", ">=", "<", "<=", "in")]
+
+
+@given(
+    st.sampled_from(["author", "a.b", "id", "味"]), ANY_TEXT | NUMBER, ANY_VALUE | NUMBER, st.sampled_from(HANDED_ON)
+)
+@example("author", "Ann, Bo", "Bo", FilterOperator.IN)
+def test_what_passes_a_filter_meets_the_conditions_that_stores_are_given(
+    key: str, wanted: Any, value: Any, operator: FilterOperator
+) -> None:
+    filters = MetadataFilters(filters=[MetadataFilter(key=key, value=wanted, operator=operator)])
+    assume(matches({key: value}, filters))
+    kept_value = to_wire(TextNode(text="t", metadata={key: value})).metadata.get(key)
+    for condition in conditions_of(filters):
+        assert condition.key == key
+        if condition.sign == "in":
+            assert kept_value in condition.value
+        else:
+            assert kept_value >= condition.value if condition.sign == ">=" else kept_value <= condition.value
+
+
+def test_only_what_every_row_that_passes_has_is_a_condition() -> None:
+    either = MetadataFilters(
+        filters=[MetadataFilter(key="author", value="x"), MetadataFilter(key="year", value=1990)],
+        condition=FilterCondition.OR,
+    )
+    assert conditions_of(either) == []
+    both = MetadataFilters(filters=[MetadataFilter(key="author", value="y"), either])
+    assert conditions_of(both) == [Condition("author", "in", ["y"])]
+    assert conditions_of(both, frozenset(["author"])) == []
+
+
+@pytest.mark.parametrize("operator", [FilterOperator.EQ, FilterOperator.GT, FilterOperator.NIN, FilterOperator.ANY])
+@pytest.mark.parametrize("values", [["a"], [1990], []])
+def test_a_list_is_a_condition_only_where_one_of_it_is_enough(operator: FilterOperator, values: list[Any]) -> None:
+    assert conditions_of(MetadataFilters(filters=[MetadataFilter(key="tags", value=values, operator=operator)])) == []
+    nothing = MetadataFilter(key="tags", value=[], operator=FilterOperator.IN)
+    assert conditions_of(MetadataFilters(filters=[nothing])) == []
