@@ -44,14 +44,20 @@ class StoppedError(Exception):
 @contextmanager
 def stopped_after(store: Any, requests: int) -> Iterator[None]:
     """Let so many writing requests through, and none after them."""
-    left = [requests]
+    left, sending = [requests], [False]
 
     def counted(request: Callable[[Any], None]) -> Callable[[Any], None]:
         def send(what: Any) -> None:
+            if sending[0]:  # rows that are dropped to be put anew
+                return request(what)
             left[0] -= 1
             if left[0] < 0:
                 raise StoppedError
-            request(what)
+            sending[0] = True
+            try:
+                request(what)
+            finally:
+                sending[0] = False
 
         return send
 
