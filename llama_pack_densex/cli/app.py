@@ -247,9 +247,8 @@ def chat(
 
     /sources shows what the last answer cites, /reset begins anew, Ctrl-C stops an answer, Ctrl-D or /quit ends.
     """
-    from llama_pack_densex.cli.chat import talk
     from llama_pack_densex.cli.places import IndexPlace
-    from llama_pack_densex.cli.results import metadata_filters
+    from llama_pack_densex.cli.results import metadata_filters, talk
 
     with waiting("Opening"):
         pack = IndexPlace.of(place).open_to_ask(query_llm=query_llm)
@@ -325,7 +324,8 @@ def export(place: Place) -> None:
     """
     from llama_pack_densex.cli.results import export_index
 
-    export_index(place)
+    for passage in export_index(place):
+        print_json(passage, indent=None)
 
 
 @_command()

@@ -15,7 +15,7 @@ from rich.filesize import decimal
 from rich.table import Column
 from rich.text import Text
 
-from llama_pack_densex.cli.output import figures, logged_progress, one_line, print_table, stdout, waiting, warn, write
+from llama_pack_densex.cli.output import figures, one_line, print_table, stdout, waiting, warn, write
 from llama_pack_densex.cli.places import IndexPlace, PathDocuments
 from llama_pack_densex.cli.results import print_statuses
 from llama_pack_densex.ingestion.batch import ImportReport, RequestFiles, export_requests, import_results, request_files
@@ -141,11 +141,10 @@ def index_paths(paths: Sequence[Path], to: str, options: Options) -> bool:
         raise ValueError(f"{', '.join(map(str, paths))}: there is no file with any text that can be read{end}")
     by_default = pack is None and options.get("embed_model") is None
     try:
-        with logged_progress():
-            if pack is None:
-                pack = place.build(documents, show_progress=True, **arguments)
-            else:
-                pack.refresh(documents, show_progress=True, gone=gone)
+        if pack is None:
+            pack = place.build(documents, show_progress=True, **arguments)
+        else:
+            pack.refresh(documents, show_progress=True, gone=gone)
     except PropositionizerError as error:
         if error.ingestion is not None:
             with redirect_stdout(sys.stderr):

@@ -174,20 +174,20 @@ class Watch:
         self.summary: IngestionSummary | None = None
 
     def __enter__(self) -> Watch:
+        self._display.around.__enter__()
         if self._display.seconds is not None:
-            self._display.around.__enter__()
             self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._display.seconds is not None:
-            self._over.set()
+        self._over.set()
+        if self._thread.is_alive():
             self._thread.join(timeout=5)  # not for ever: an output that is held takes nothing
-            self._display.around.__exit__(None, None, None)
         self._used = self._figures()
         self._write(is_last=True)
+        self._display.around.__exit__(None, None, None)
         summary = IngestionSummary(
             state="finished" if error is None else "stopped",
             why_stopped="" if error is None else describe(error),
@@ -331,7 +331,7 @@ class Watch:
 
     def _write(self, is_last: bool = False) -> bool:
         try:
-            self._display.write(self._display.separator.join(self.figures(is_last)))
+            self._display.write(", ".join(self.figures(is_last)))
         except (OSError, ValueError) as error:  # the output is closed: that is no failure of the ingestion
             logger.warning("Progress is no longer shown (%s).", error)
             return False
