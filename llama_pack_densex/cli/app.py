@@ -10,7 +10,6 @@ from collections.abc import Callable
 from functools import partial, wraps
 from importlib.metadata import version as installed_version
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Literal
 
 import typer
@@ -105,7 +104,6 @@ _HELP_STRICTNESS = "Propositions that checks find fault with: flag (the default)
 Status = Literal["ok", "repaired", "fallback"]
 Paths = Annotated[list[Path], typer.Argument(help="Folders, files (text, HTML, PDF, ...), datasets.", metavar="PATH")]
 Place = Annotated[str, typer.Argument(help="The index's folder, or its store's URL.", metavar="DIR|URL")]
-Folder = Annotated[str, typer.Argument(help="The index's folder.", metavar="DIR")]
 Json = Annotated[bool, _option("--json", "Print JSON.")]
 ModeName = Literal["recursive", "auto_merging", "auto-merging"]
 ContextMode = Literal["propositions+passages", "propositions", "passages", "window"]
@@ -359,7 +357,7 @@ def demo(
 
 @_command()
 def check(
-    folder: Folder,
+    place: Place,
     repair: Annotated[bool, _option("--repair", "Mend it; documents that are not whole are removed.")] = False,
     as_json: Json = False,
 ) -> bool:
@@ -372,13 +370,13 @@ def check(
     from llama_pack_densex.index.upkeep import check_index
 
     with waiting("Checking"):
-        report = check_index(IndexPlace.of(folder).own_folder(), repair)
+        report = check_index(IndexPlace.of(place).own_folder(), repair)
     print_json(report) if as_json else print_check(report)
     return report.sound
 
 
 @_command()
-def compact(folder: Folder) -> None:
+def compact(place: Place) -> None:
     """Give back the space of what was deleted and replaced, and erase it from the index's files."""
     from rich.filesize import decimal
 
@@ -386,7 +384,7 @@ def compact(folder: Folder) -> None:
     from llama_pack_densex.index.upkeep import compact_index
 
     with waiting("Compacting"):
-        done = compact_index(IndexPlace.of(folder).own_folder())
+        done = compact_index(IndexPlace.of(place).own_folder())
     write(f"{one_line(done.folder)}: {decimal(done.bytes_after)}, {decimal(done.bytes_before)} before.")
 
 
@@ -472,38 +470,34 @@ def evaluate(
 
     by_default = OPENAI_MODEL if os.environ.get("OPENAI_API_KEY") else None
     models = {"answers": query_llm or by_default, "reader": reader_model, "judge": judge_model}
-    stand_ins = STAND_INS if estimate else {}
     where, replies = IndexPlace.of(place), out and out / REPLIES
+    if estimate and replies and not replies.exists():
+        replies = None
     found: dict[str | None, Any] = {}
     lost: list[str] = []
-    with TemporaryDirectory() as elsewhere:
-        if estimate:
-            max_cost = None
-            replies = replies if replies and replies.exists() else None
-            trulens = trulens and Path(elsewhere, "trulens.sqlite")
-        for each, folder in by_language(questions, language, out):
-            asked = {
-                role: KeptLLM(named_llm(name, asked=not estimate), replies, max_cost, stand_ins.get(role))
-                for role, name in models.items()
-                if name is not None and name != "none"
-            }
-            pack = where.open(proposition_llm="none", query_llm=asked.get("answers", "none"), similarity_top_k=top_k)
-            judges = {"reader_llm": asked.get("reader"), "judge_llm": asked.get("judge"), "trulens": trulens}
-            with shown_progress() as tell:
-                report = run(
-                    pack, questions, name=where.name, language=each, max_questions=limit, progress=tell, **judges
-                )
-            requests = {role: llm.figures for role, llm in asked.items()}
-            found[each] = requests if estimate else flat(report)
-            lost += () if estimate else report.all_failed
-            written = [] if estimate or folder is None else report.write(folder)
-            if as_json:
-                continue
-            if each != language:
-                print_heading(str(each))
-            if not estimate:
-                print_report(report, written)
-            print_requests(requests, estimate)
+    for each, folder in by_language(questions, language, out):
+        asked = {
+            role: KeptLLM(named_llm(name, asked=not estimate), replies, max_cost, STAND_INS[role] if estimate else None)
+            for role, name in models.items()
+            if name is not None and name != "none"
+        }
+        pack = where.open(proposition_llm="none", query_llm=asked.get("answers", "none"), similarity_top_k=top_k)
+        judges: dict[str, Any] = {"reader_llm": asked.get("reader"), "judge_llm": asked.get("judge")}
+        if not estimate:
+            judges["trulens"] = trulens
+        with shown_progress() as tell:
+            report = run(pack, questions, name=where.name, language=each, max_questions=limit, progress=tell, **judges)
+        requests = {role: llm.figures for role, llm in asked.items()}
+        found[each] = requests if estimate else flat(report)
+        lost += [] if estimate else report.all_failed
+        written = [] if estimate or folder is None else report.write(folder)
+        if as_json:
+            continue
+        if each != language:
+            print_heading(str(each))
+        if not estimate:
+            print_report(report, written)
+        print_requests(requests, estimate)
     if as_json:
         print_json(found.get(language, found))
     return not lost

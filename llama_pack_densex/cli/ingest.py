@@ -99,8 +99,7 @@ def make_propositionizer(options: Options, manifest: Manifest | None = None) -> 
     elif kind == "llm" and not named:
         chosen = LLMPropositionizer(llm=llm or OPENAI_MODEL, **limits)
     elif kind != "sentence" or named:
-        kinds = "llm, sentence, recorded:FILE or seq2seq[:MODEL]"
-        raise typer.BadParameter(f"{named_kind!r} is no file, and not {kinds}")
+        raise typer.BadParameter(f"{named_kind!r} is no file, and not llm, sentence, recorded:FILE or seq2seq[:MODEL]")
     if named_kind is None and llm is None and made_by not in (None, chosen.fingerprint):
         raise ValueError(
             "the index's propositions were not made by what is the default here. Say with --propositionizer what "
