@@ -174,7 +174,7 @@ def index(
 @_command()
 def estimate(
     paths: Paths,
-    to: Annotated[Path | None, _option("--to DIR", "An index: its documents and replies do not count.")] = None,
+    to: Annotated[str | None, _option("--to DIR|URL", "An index: its documents and replies do not count.")] = None,
     llm: Annotated[str, _llm("", "What makes propositions", '; "none" for sentences')] = "gpt-4o-mini",
     api_base: ApiBase = None,
     embed_model: EmbedModel = None,
@@ -547,7 +547,7 @@ def score_propositions_(
 @_command(batch, "export")
 def export_requests(
     paths: Paths,
-    to: Annotated[Path, _option("--to DIR", "The index's folder; it need not be there yet.")],
+    to: Annotated[str, _option("--to DIR", "The index's folder; it need not be there yet.")],
     out: Annotated[Path, _option("--out FOLDER", "Where the request files go, a folder.")],
     llm: PropositionLLM = None,
     mode: Mode = None,
@@ -576,7 +576,7 @@ def import_(
         list[Path],
         typer.Argument(exists=True, dir_okay=False, help="Output and error files of the Batch API.", metavar="FILE"),
     ],
-    to: Annotated[Path, _option("--to DIR", "The index's folder, as for the export.")],
+    to: Annotated[str, _option("--to DIR", "The index's folder, as for the export.")],
     prices: Prices = None,
     as_json: Json = False,
 ) -> bool:
@@ -588,5 +588,5 @@ def import_(
     from llama_pack_densex.cli.ingest import import_files, print_import
 
     report = import_files(files, to, prices)
-    print_json(report) if as_json else print_import(report, str(to))
+    print_json(report) if as_json else print_import(report, to)
     return bool(report.imported or report.already_there)

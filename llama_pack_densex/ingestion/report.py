@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -186,7 +187,8 @@ class Watch:
         if self._thread.is_alive():
             self._thread.join(timeout=5)  # not for ever: an output that is held takes nothing
         self._write(is_last=True)
-        self._display.around.__exit__(None, None, None)
+        with suppress(OSError):  # its terminal is closed, as when a connection is lost
+            self._display.around.__exit__(None, None, None)
         summary = IngestionSummary(
             state="finished" if error is None else "stopped",
             why_stopped="" if error is None else describe(error),

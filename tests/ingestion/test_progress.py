@@ -28,6 +28,8 @@ from llama_pack_densex.ingestion.progress import Display, display_for, duration,
 from llama_pack_densex.ingestion.report import Watch
 from llama_pack_densex.llm.usage import RequestFigures, Usage
 from llama_pack_densex.propositionizers.base import Propositionizer, PropositionSet
+from llama_pack_densex.stores.folder import REPORT_FILE
+from tests.ingestion.reports import read_report
 
 INGESTION = """
 import logging, sys, time
@@ -341,6 +343,39 @@ def test_what_is_printed_into_a_file_goes_there_and_not_to_the_terminal(tmp_path
     output = in_terminal(80, stdout=tmp_path / "out.txt")
     assert (tmp_path / "out.txt").read_text() == "a printed line\nafter\n"
     assert "printed" not in output
+
+
+OUTLIVING = """
+import os, signal, sys
+from pathlib import Path
+from llama_index.core.schema import Document
+from llama_pack_densex import SentencePropositionizer
+from llama_pack_densex.ingestion.progress import display_for
+from llama_pack_densex.ingestion.report import Watch
+
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+with Watch(SentencePropositionizer(), Path(sys.argv[1]), display_for(True)) as watch:
+    print("begun", flush=True)
+    sys.stdin.read()
+    watch.unchanged(Document(text="x"))
+"""
+
+
+def test_an_ingestion_outlives_its_terminal(tmp_path: Path) -> None:
+    pty = pytest.importorskip("pty", reason="only Unix has pseudo-terminals")
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-c", OUTLIVING, str(tmp_path / REPORT_FILE)]
+    environment = {**os.environ, "TERM": "xterm"}
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=theirs, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        os.close(theirs)
+        os.close(ours)
+        process.communicate("", timeout=60)
+    assert process.returncode == 0
+    assert read_report(tmp_path / REPORT_FILE).summary.documents == {"unchanged": 1}
 
 
 def test_a_notebook_has_one_output_that_changes(tmp_path: Path) -> None:
