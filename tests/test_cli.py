@@ -316,6 +316,7 @@ def test_auto_merging_is_kept_for_queries(docs: Path, tmp_path: Path) -> None:
         ["index", "docs", "--to", "x", "--propositionizer", "recorded:"],
         ["index", "docs", "--to", "x", "--propositionizer", "sentence", "--llm-model", "gpt-4o"],
         ["index", "docs", "--to", "x", "--granularity", "word"],
+        ["estimate", "docs", "--sample", "-5"],
         ["query", "x", " "],
         ["query", "x", "tea", "--top-k", "0"],
         ["query", "x", "tea", "--top-k", "-1"],

@@ -187,7 +187,7 @@ def estimate(
     prices: Prices = None,
     include: Include = None,
     exclude: Exclude = None,
-    sample: Annotated[int, _option("N", "Really ask for N passages, to correct the rest; costs money.")] = 0,
+    sample: Annotated[int, _option("N", "Really ask for N passages, to correct the rest; costs money.", min=0)] = 0,
     as_json: Json = False,
 ) -> None:
     """Tell what indexing will take: requests, tokens, money, time, and how many nodes there will be.
