@@ -494,14 +494,13 @@ def _print_sources(citations: list[dict[str, object]]) -> None:
 # `densex demo`: the repository's documents, its recorded propositions, and 60 questions with their answers.
 
 _DATA = Path(__file__).parents[2] / "data"  # of a source checkout
-_LANGUAGES = {"en": "English", "ja": "Japanese"}
+_LANGUAGES = {"en": ("English", 200), "ja": ("Japanese", 400)}  # with words that are read; of Japanese, characters
 _SHOWN_QUESTIONS = (
     "For what medical reason was the astronaut Ken Mattingly not allowed to fly on Apollo 13?",
     "Which star will Voyager 1 go near tens of thousands of years from now?",
     "ドウデュースの主な勝ち鞍を教えて。",
     "青函トンネルは入り口から出口まで、全部で何キロメートルの長さがありますか。",
 )
-_READ = {"en": 200, "ja": 400}  # words, where they have spaces between them, else characters
 _REQUIRED_SHARE = 0.8  # of the questions: 48 of 60
 
 
@@ -543,14 +542,14 @@ def show_demo(data: Path | None, mode: str) -> None:
             for question in questions:
                 read = [node.node.get_content() for node in context.postprocess_nodes(pack.retrieve(question.text))]
                 needed = length_until_answer(read, question.answers, language)
-                hits[language] += needed is not None and needed <= _READ[language]
+                hits[language] += needed is not None and needed <= _LANGUAGES[language][1]
     write()
     print_heading("Questions with an accepted answer in the context")
     write(
-        f"Counted where it is in the first {_READ['en']} words (Japanese: {_READ['ja']} characters) of what a reader "
-        "gets: the found propositions, then their passages.",
+        "Counted where it is in the first 200 words (Japanese: 400 characters) of what a reader gets: the found "
+        "propositions, then their passages.",
     )
-    for language, name in _LANGUAGES.items():
+    for language, (name, _) in _LANGUAGES.items():
         write(f"{name:<9} {hits[language]} of {len(asked[language])}", indent=2)
     found, all_asked = sum(hits.values()), sum(map(len, asked.values()))
     write(f"in all    {found} of {all_asked}", indent=2)

@@ -190,11 +190,10 @@ def request_files(
         with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=folder) as unfinished:
             files = RequestFiles(folder, Path(unfinished), max_requests, max_bytes)
             yield files
-            new = [Path(file.path) for file in files.written]
-            for path in new:
-                (files.unfinished / path.name).replace(path)
-            for path in {*earlier} - {*new}:  # what stayed would be uploaded with the new ones
+            for path in earlier:  # what stayed would be uploaded with the new ones
                 path.unlink(missing_ok=True)
+            for file in files.unfinished.iterdir():
+                file.replace(folder / file.name)
     finally:
         if is_new:
             with suppress(OSError):  # there are files in it

@@ -217,9 +217,7 @@ class Watch:
     def passage(self, made: PropositionSet) -> None:
         """The propositions of a passage are ready."""
         self._ready.update(passages=1, propositions=len(made.texts), fallbacks=int(made.status == "fallback"))
-        used = self._figures()
-        if used.cache_hits and not used.usage.requests:
-            self._begin_anew()
+        self._begin_anew()
         if made.status == "fallback":
             is_of_its_text = REASONS["filtered"] in made.reason or REASONS["refused"] in made.reason
             if not (self._is_proven and is_of_its_text):
@@ -251,8 +249,7 @@ class Watch:
     def unchanged(self, document: BaseNode) -> None:
         """A document was in the index as it is."""
         self._add(DocumentOutcome(document.id_, "unchanged"))
-        if not self._ready["passages"]:
-            self._begin_anew()
+        self._begin_anew()
 
     def deleted(self, document_id: str) -> None:
         """A document is no longer in the index."""
@@ -305,7 +302,8 @@ class Watch:
 
     def _begin_anew(self) -> None:
         """An ingestion that is taken up again begins with what was kept, at once: nothing can be told from that."""
-        self._anew = self._clock(), self._done, self._ready["passages"]
+        if self._ready["passages"] <= self._figures().cache_hits:
+            self._anew = self._clock(), self._done, self._ready["passages"]
 
     def _made(self) -> Iterator[str]:
         """What was made, and what it took."""

@@ -192,7 +192,7 @@ def test_replies_from_the_cache_do_not_make_the_rest_look_quick() -> None:
         progress.unchanged(DOCUMENT)
     requests.set_figures(RequestFigures(Usage(1, 100, 50), cache_hits=5000))
     run(progress, clock, 12, 12)
-    assert progress.figures()[-2:] == ["600.0/min", "4 min 26 s left"]
+    assert progress.figures()[-2:] == ["600.0/min", "4 min 48 s left"]
     assert "5,000 from the cache" in progress.figures()
 
 
@@ -212,7 +212,7 @@ def test_a_reply_from_the_cache_now_and_then_does_not_begin_the_rate_anew() -> N
     for number in range(20):
         requests.set_figures(RequestFigures(Usage(9 * number + 9, 1, 1), cache_hits=number + 1))
         run(progress, clock, 1, 6)
-    assert progress.figures()[-2:] == ["100.0/min", "8 min 00 s left"]
+    assert progress.figures()[-2:] == ["100.0/min", "7 min 58 s left"]
 
 
 def test_lines_are_written_as_the_work_goes_on() -> None:
