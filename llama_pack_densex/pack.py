@@ -375,7 +375,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
 
         Args:
             documents: Any iterable of documents.
-            show_progress: Whether to show the progress, in the terminal or the notebook; else in the log.
+            show_progress: Whether to show the progress, in the notebook or on stderr.
 
         Raises:
             PropositionizerError: No more propositions can be had: the key, the model, the quota or the budget is at

@@ -316,6 +316,7 @@ def test_auto_merging_is_kept_for_queries(docs: Path, tmp_path: Path) -> None:
         ["index", "docs", "--to", "x", "--propositionizer", "recorded:"],
         ["index", "docs", "--to", "x", "--propositionizer", "sentence", "--llm-model", "gpt-4o"],
         ["index", "docs", "--to", "x", "--granularity", "word"],
+        ["estimate", "docs", "--sample", "-5"],
         ["query", "x", " "],
         ["query", "x", "tea", "--top-k", "0"],
         ["query", "x", "tea", "--top-k", "-1"],
@@ -597,11 +598,23 @@ def test_compacting_says_what_an_index_takes_up_and_what_was_saved(index: Path) 
         assert re.search(r": [\d.,]+ [kM]B, [\d.,]+ [kM]B before\.$", said)
 
 
-@pytest.mark.parametrize("command", ["check", "compact"])
-def test_what_is_for_folders_says_so_of_a_stores_url(command: str, tmp_path: Path) -> None:
-    code, output = run(command, f"chroma://{tmp_path}")
-    assert (code, "check and compact take a folder" in " ".join(output.split())) == (1, True)
-    assert not any(tmp_path.iterdir())
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["check", "URL"],
+        ["compact", "URL"],
+        ["batch", "export", "DOCS", "--to", "URL", "--out", "OUT"],
+        ["batch", "import", "DOCS/tea.md", "--to", "URL"],
+    ],
+)
+def test_what_is_for_folders_says_so_of_a_stores_url(
+    command: list[str], docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = {"URL": "chroma://store", "DOCS": str(docs), "OUT": str(tmp_path / "out"), "DOCS/tea.md": docs / "tea.md"}
+    code, output = run(*[names.get(part, part) for part in command])
+    assert (code, "check, compact and batch are for folders" in " ".join(output.split())) == (1, True)
+    assert [path.name for path in tmp_path.iterdir()] == ["docs"]
 
 
 def test_a_faiss_folder_is_checked_and_compacted_by_its_url(docs: Path, tmp_path: Path) -> None:

@@ -368,7 +368,6 @@ def test_what_cannot_be_used_is_counted_by_reason(requests: list[Request], tmp_p
 def test_usage_is_priced_as_a_batch(requests: list[Request], tmp_path: Path) -> None:
     report = imported(tmp_path, write_results(tmp_path / "results.jsonl", answer(requests, held(FACTS))))
     assert (report["usage"]["input_tokens"], report["usage"]["output_tokens"]) == (5_000, 500)
-    assert report["models"] == ["gpt-4o-mini-2024-07-18"]
     assert report["cost"] == pytest.approx((5_000 * 0.15 + 500 * 0.60) / 1e6 / 2)
 
 

@@ -103,6 +103,19 @@ def test_what_is_in_an_index_does_not_count(folder: Path, tmp_path: Path) -> Non
     assert (found["documents"], found["unchanged_documents"]) == (1, 12)
 
 
+def test_what_is_in_a_store_does_not_count_either(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("chromadb")
+    monkeypatch.chdir(tmp_path)
+    assert (
+        run("index", folder, "--to", "chroma://store", "--propositionizer", "sentence", "--embed-model", "minilm")[0]
+        == 0
+    )
+    found = estimated(folder, "--to", "chroma://store", "--llm-model", "none")
+    assert (found["documents"], found["unchanged_documents"], found["embed_model"]) == (0, 12, "minilm")
+
+
 def test_an_index_that_was_made_otherwise_counts_for_nothing(folder: Path, tmp_path: Path) -> None:
     index = tmp_path / "index"
     assert run("index", folder, "--to", index, "--propositionizer", "sentence")[0] == 0

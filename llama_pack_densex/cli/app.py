@@ -10,7 +10,6 @@ from collections.abc import Callable
 from functools import partial, wraps
 from importlib.metadata import version as installed_version
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Literal
 
 import typer
@@ -105,7 +104,6 @@ _HELP_STRICTNESS = "Propositions that checks find fault with: flag (the default)
 Status = Literal["ok", "repaired", "fallback"]
 Paths = Annotated[list[Path], typer.Argument(help="Folders, files (text, HTML, PDF, ...), datasets.", metavar="PATH")]
 Place = Annotated[str, typer.Argument(help="The index's folder, or its store's URL.", metavar="DIR|URL")]
-Folder = Annotated[str, typer.Argument(help="The index's folder.", metavar="DIR")]
 Json = Annotated[bool, _option("--json", "Print JSON.")]
 ModeName = Literal["recursive", "auto_merging", "auto-merging"]
 ContextMode = Literal["propositions+passages", "propositions", "passages", "window"]
@@ -176,7 +174,7 @@ def index(
 @_command()
 def estimate(
     paths: Paths,
-    to: Annotated[Path | None, _option("--to DIR", "An index: its documents and replies do not count.")] = None,
+    to: Annotated[str | None, _option("--to DIR|URL", "An index: its documents and replies do not count.")] = None,
     llm: Annotated[str, _llm("", "What makes propositions", '; "none" for sentences')] = "gpt-4o-mini",
     api_base: ApiBase = None,
     embed_model: EmbedModel = None,
@@ -189,7 +187,7 @@ def estimate(
     prices: Prices = None,
     include: Include = None,
     exclude: Exclude = None,
-    sample: Annotated[int, _option("N", "Really ask for N passages, to correct the rest; costs money.")] = 0,
+    sample: Annotated[int, _option("N", "Really ask for N passages, to correct the rest; costs money.", min=0)] = 0,
     as_json: Json = False,
 ) -> None:
     """Tell what indexing will take: requests, tokens, money, time, and how many nodes there will be.
@@ -247,9 +245,8 @@ def chat(
 
     /sources shows what the last answer cites, /reset begins anew, Ctrl-C stops an answer, Ctrl-D or /quit ends.
     """
-    from llama_pack_densex.cli.chat import talk
     from llama_pack_densex.cli.places import IndexPlace
-    from llama_pack_densex.cli.results import metadata_filters
+    from llama_pack_densex.cli.results import metadata_filters, talk
 
     with waiting("Opening"):
         pack = IndexPlace.of(place).open_to_ask(query_llm=query_llm)
@@ -325,7 +322,8 @@ def export(place: Place) -> None:
     """
     from llama_pack_densex.cli.results import export_index
 
-    export_index(place)
+    for passage in export_index(place):
+        print_json(passage, indent=None)
 
 
 @_command()
@@ -359,7 +357,7 @@ def demo(
 
 @_command()
 def check(
-    folder: Folder,
+    place: Place,
     repair: Annotated[bool, _option("--repair", "Mend it; documents that are not whole are removed.")] = False,
     as_json: Json = False,
 ) -> bool:
@@ -372,13 +370,13 @@ def check(
     from llama_pack_densex.index.upkeep import check_index
 
     with waiting("Checking"):
-        report = check_index(IndexPlace.of(folder).own_folder(), repair)
+        report = check_index(IndexPlace.of(place).own_folder(), repair)
     print_json(report) if as_json else print_check(report)
     return report.sound
 
 
 @_command()
-def compact(folder: Folder) -> None:
+def compact(place: Place) -> None:
     """Give back the space of what was deleted and replaced, and erase it from the index's files."""
     from rich.filesize import decimal
 
@@ -386,7 +384,7 @@ def compact(folder: Folder) -> None:
     from llama_pack_densex.index.upkeep import compact_index
 
     with waiting("Compacting"):
-        done = compact_index(IndexPlace.of(folder).own_folder())
+        done = compact_index(IndexPlace.of(place).own_folder())
     write(f"{one_line(done.folder)}: {decimal(done.bytes_after)}, {decimal(done.bytes_before)} before.")
 
 
@@ -472,38 +470,34 @@ def evaluate(
 
     by_default = OPENAI_MODEL if os.environ.get("OPENAI_API_KEY") else None
     models = {"answers": query_llm or by_default, "reader": reader_model, "judge": judge_model}
-    stand_ins = STAND_INS if estimate else {}
     where, replies = IndexPlace.of(place), out and out / REPLIES
+    if estimate and replies and not replies.exists():
+        replies = None
     found: dict[str | None, Any] = {}
     lost: list[str] = []
-    with TemporaryDirectory() as elsewhere:
-        if estimate:
-            max_cost = None
-            replies = replies if replies and replies.exists() else None
-            trulens = trulens and Path(elsewhere, "trulens.sqlite")
-        for each, folder in by_language(questions, language, out):
-            asked = {
-                role: KeptLLM(named_llm(name, asked=not estimate), replies, max_cost, stand_ins.get(role))
-                for role, name in models.items()
-                if name is not None and name != "none"
-            }
-            pack = where.open(proposition_llm="none", query_llm=asked.get("answers", "none"), similarity_top_k=top_k)
-            judges = {"reader_llm": asked.get("reader"), "judge_llm": asked.get("judge"), "trulens": trulens}
-            with shown_progress() as tell:
-                report = run(
-                    pack, questions, name=where.name, language=each, max_questions=limit, progress=tell, **judges
-                )
-            requests = {role: llm.figures for role, llm in asked.items()}
-            found[each] = requests if estimate else flat(report)
-            lost += () if estimate else report.all_failed
-            written = [] if estimate or folder is None else report.write(folder)
-            if as_json:
-                continue
-            if each != language:
-                print_heading(str(each))
-            if not estimate:
-                print_report(report, written)
-            print_requests(requests, estimate)
+    for each, folder in by_language(questions, language, out):
+        asked = {
+            role: KeptLLM(named_llm(name, asked=not estimate), replies, max_cost, STAND_INS[role] if estimate else None)
+            for role, name in models.items()
+            if name is not None and name != "none"
+        }
+        pack = where.open(proposition_llm="none", query_llm=asked.get("answers", "none"), similarity_top_k=top_k)
+        judges: dict[str, Any] = {"reader_llm": asked.get("reader"), "judge_llm": asked.get("judge")}
+        if not estimate:
+            judges["trulens"] = trulens
+        with shown_progress() as tell:
+            report = run(pack, questions, name=where.name, language=each, max_questions=limit, progress=tell, **judges)
+        requests = {role: llm.figures for role, llm in asked.items()}
+        found[each] = requests if estimate else flat(report)
+        lost += [] if estimate else report.all_failed
+        written = [] if estimate or folder is None else report.write(folder)
+        if as_json:
+            continue
+        if each != language:
+            print_heading(str(each))
+        if not estimate:
+            print_report(report, written)
+        print_requests(requests, estimate)
     if as_json:
         print_json(found.get(language, found))
     return not lost
@@ -553,7 +547,7 @@ def score_propositions_(
 @_command(batch, "export")
 def export_requests(
     paths: Paths,
-    to: Annotated[Path, _option("--to DIR", "The index's folder; it need not be there yet.")],
+    to: Annotated[str, _option("--to DIR", "The index's folder; it need not be there yet.")],
     out: Annotated[Path, _option("--out FOLDER", "Where the request files go, a folder.")],
     llm: PropositionLLM = None,
     mode: Mode = None,
@@ -582,7 +576,7 @@ def import_(
         list[Path],
         typer.Argument(exists=True, dir_okay=False, help="Output and error files of the Batch API.", metavar="FILE"),
     ],
-    to: Annotated[Path, _option("--to DIR", "The index's folder, as for the export.")],
+    to: Annotated[str, _option("--to DIR", "The index's folder, as for the export.")],
     prices: Prices = None,
     as_json: Json = False,
 ) -> bool:
@@ -594,5 +588,5 @@ def import_(
     from llama_pack_densex.cli.ingest import import_files, print_import
 
     report = import_files(files, to, prices)
-    print_json(report) if as_json else print_import(report, str(to))
+    print_json(report) if as_json else print_import(report, to)
     return bool(report.imported or report.already_there)

@@ -15,7 +15,7 @@ from rich.filesize import decimal
 from rich.table import Column
 from rich.text import Text
 
-from llama_pack_densex.cli.output import figures, logged_progress, one_line, print_table, stdout, waiting, warn, write
+from llama_pack_densex.cli.output import figures, one_line, print_table, stdout, waiting, warn, write
 from llama_pack_densex.cli.places import IndexPlace, PathDocuments
 from llama_pack_densex.cli.results import print_statuses
 from llama_pack_densex.ingestion.batch import ImportReport, RequestFiles, export_requests, import_results, request_files
@@ -34,7 +34,7 @@ from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
 from llama_pack_densex.propositionizers.seq2seq import PROPOSITIONIZER, Seq2SeqPropositionizer
-from llama_pack_densex.stores.folder import REPLIES_FILE, IndexFolder
+from llama_pack_densex.stores.folder import REPLIES_FILE
 from llama_pack_densex.stores.manifest import Manifest
 from llama_pack_densex.stores.node_store import DocumentRecord
 from llama_pack_densex.wiring import Given, make_node_parser
@@ -99,8 +99,7 @@ def make_propositionizer(options: Options, manifest: Manifest | None = None) -> 
     elif kind == "llm" and not named:
         chosen = LLMPropositionizer(llm=llm or OPENAI_MODEL, **limits)
     elif kind != "sentence" or named:
-        kinds = "llm, sentence, recorded:FILE or seq2seq[:MODEL]"
-        raise typer.BadParameter(f"{named_kind!r} is no file, and not {kinds}")
+        raise typer.BadParameter(f"{named_kind!r} is no file, and not llm, sentence, recorded:FILE or seq2seq[:MODEL]")
     if named_kind is None and llm is None and made_by not in (None, chosen.fingerprint):
         raise ValueError(
             "the index's propositions were not made by what is the default here. Say with --propositionizer what "
@@ -141,11 +140,10 @@ def index_paths(paths: Sequence[Path], to: str, options: Options) -> bool:
         raise ValueError(f"{', '.join(map(str, paths))}: there is no file with any text that can be read{end}")
     by_default = pack is None and options.get("embed_model") is None
     try:
-        with logged_progress():
-            if pack is None:
-                pack = place.build(documents, show_progress=True, **arguments)
-            else:
-                pack.refresh(documents, show_progress=True, gone=gone)
+        if pack is None:
+            pack = place.build(documents, show_progress=True, **arguments)
+        else:
+            pack.refresh(documents, show_progress=True, gone=gone)
     except PropositionizerError as error:
         if error.ingestion is not None:
             with redirect_stdout(sys.stderr):
@@ -209,14 +207,14 @@ def _gone(indexed: Mapping[str, DocumentRecord], paths: Sequence[Path], document
 
 
 def estimate_paths(
-    paths: Sequence[Path], to: Path | None, options: Options, sample: int = 0, files: RequestFiles | None = None
+    paths: Sequence[Path], to: str | None, options: Options, sample: int = 0, files: RequestFiles | None = None
 ) -> Estimate:
     """Estimate what it takes to index the documents of files and datasets.
 
     Args:
         paths: Folders, files and datasets.
-        to: The folder of an index, which need not exist: what is in it does not count, and the replies of a sample are
-            kept in it.
+        to: The folder of an index, which need not exist, or a store's URL: what is in it does not count, and the
+            replies of a sample are kept in the folder.
         options: What would make the index; its LLM is "none" for sentences.
         sample: Passages to ask for.
         files: Where requests for the Batch API are written; None for nowhere.
@@ -225,23 +223,24 @@ def estimate_paths(
         ValueError: There is nothing to read, or a choice cannot be used.
         OSError: A path does not exist.
     """
-    manifest = None if to is None else IndexPlace.of(to).manifest()
+    place = None if to is None else IndexPlace.of(to)
+    folder, manifest = (None, None) if place is None else (place.folder, place.manifest())
     llm, limits = options.get("llm"), _given(options, _LIMITS)
     if llm in (None, NONE):
         propositionizer: LLMPropositionizer | SentencePropositionizer = SentencePropositionizer()
     else:
         propositionizer = LLMPropositionizer(named_llm(llm, asked=sample > 0), **limits)
-        if to is not None and (sample or (to / REPLIES_FILE).exists()):
-            propositionizer = propositionizer.keeping_replies(to / REPLIES_FILE)
+        if folder is not None and (sample or (folder / REPLIES_FILE).exists()):
+            propositionizer = propositionizer.keeping_replies(folder / REPLIES_FILE)
     known = {} if manifest is None else {"mode": manifest.mode, "granularity": manifest.granularity}
     chosen = PackOptions(**{**known, **_given(options, ("mode", "granularity"))})
     parser, _ = make_node_parser(chosen, Given(propositionizer=propositionizer))
-    if manifest is not None and manifest.propositionizer != propositionizer.fingerprint:
-        warn(f"the propositions in {one_line(str(to))} were made otherwise, so that all documents count as new")
-    documents = PathDocuments(paths, [] if to is None else [to], **_given(options, _FILES))
+    if place is not None and manifest is not None and manifest.propositionizer != propositionizer.fingerprint:
+        warn(f"the propositions in {one_line(place.name)} were made otherwise, so that all documents count as new")
+    documents = PathDocuments(paths, [] if folder is None else [folder], **_given(options, _FILES))
     if not documents:
         raise ValueError(f"{', '.join(map(str, paths))}: there is no file with any text that can be read")
-    indexed = [] if to is None or manifest is None else IndexPlace.of(to).nodes()[1].documents().values()
+    indexed = [] if place is None or manifest is None else place.nodes()[1].documents().values()
     about: Any = {"prices": limits.get("prices"), "indexed": {record.hash for record in indexed}}
     if files is not None:
         return export_requests(documents, parser, files, **about)
@@ -307,7 +306,7 @@ def _rows(of: Estimate) -> list[tuple[str, str, str]]:
 
 
 def export_paths(
-    paths: Sequence[Path], to: Path, out: Path, options: Options, requests_per_file: int, force: bool
+    paths: Sequence[Path], to: str, out: Path, options: Options, requests_per_file: int, force: bool
 ) -> dict[str, Any]:
     """Write request files for the documents of some paths.
 
@@ -327,7 +326,7 @@ def export_paths(
         ValueError: There is nothing to read, or a choice cannot be used.
         OSError: A path does not exist.
     """
-    if out.resolve().is_relative_to(to.resolve()):
+    if out.resolve().is_relative_to(IndexPlace.of(to).own_folder().resolve()):
         raise ValueError(f"{out} is in the index's folder, which is for the index alone: give another one")
     name = options.get("llm") or OPENAI_MODEL
     if parse_name(name)[0] != "openai":
@@ -335,7 +334,7 @@ def export_paths(
     check_known(named_llm(name, asked=False), name)
     with request_files(out, force=force, max_requests=requests_per_file) as files:
         found = estimate_paths(paths, to, {**options, "llm": name}, files=files)
-    return {"folder": str(out), "index": str(to), "estimate": found, "files": files.written}
+    return {"folder": str(out), "index": to, "estimate": found, "files": files.written}
 
 
 def print_export(report: dict[str, Any]) -> None:
@@ -352,7 +351,7 @@ def print_export(report: dict[str, Any]) -> None:
     _print_last_step(report["index"], report["estimate"].model)
 
 
-def import_files(files: Sequence[Path], to: Path, prices: Path | None = None) -> ImportReport:
+def import_files(files: Sequence[Path], to: str, prices: Path | None = None) -> ImportReport:
     """Keep the replies in result files, for `densex index` to find them.
 
     Args:
@@ -364,9 +363,9 @@ def import_files(files: Sequence[Path], to: Path, prices: Path | None = None) ->
         ValueError: The folder or the prices cannot be used.
     """
     table = read_prices(prices)
-    IndexFolder(to)  # says so if the folder cannot be used
+    folder = IndexPlace.of(to).own_folder()
     with waiting("Importing"):
-        return import_results(files, ReplyCache(to / REPLIES_FILE), table)
+        return import_results(files, ReplyCache(folder / REPLIES_FILE), table)
 
 
 def print_import(report: ImportReport, index: str) -> None:

@@ -68,21 +68,6 @@ def waiting(what: str) -> AbstractContextManager[object]:
     return console.status(what) if console.is_terminal else contextlib.nullcontext()
 
 
-@contextlib.contextmanager
-def logged_progress() -> Iterator[None]:
-    """Print the progress of an ingestion as plain lines where there is no terminal to show it in."""
-    logger, handler = logging.getLogger("llama_pack_densex.ingestion"), logging.StreamHandler()
-    level = logger.level
-    if not stderr().is_terminal:
-        logger.addHandler(handler)
-        logger.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)
-
-
 def warn(message: str, kind: str = "Warning", style: str = "yellow") -> None:
     """Print a warning, or an error."""
     stderr().print(Text.assemble((f"{kind}: ", style), plain(message)), soft_wrap=True)

@@ -55,15 +55,13 @@ class IndexPlace:
         return cls(redacted(text), folder, text)
 
     def own_folder(self) -> Path:
-        """The folder, for what is done to its files.
+        """The folder, for what is done with its files.
 
         Raises:
             ValueError: A store keeps everything itself.
         """
         if self.folder is None:
-            raise ValueError(
-                f"{self.name} is a store, which looks after its own files: check and compact take a folder"
-            )
+            raise ValueError(f"{self.name} is a store, not a folder: check, compact and batch are for folders")
         return self.folder
 
     def manifest(self) -> Manifest | None:

@@ -1,13 +1,15 @@
-"""`densex query`, `inspect`, `export`, `delete`, `check`, `compact`, `demo`: what they find, as JSON and as printed."""
+"""`densex query`, `chat`, `inspect`, `export`, `delete`, `check`, `demo`: what they find, as JSON and as printed."""
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
 import re
+import sys
 import unicodedata
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
@@ -17,8 +19,9 @@ from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 from rich.text import Text
 
+from llama_pack_densex.answering.chat import PropositionChatEngine
 from llama_pack_densex.answering.citations import Source, name_of, placed
-from llama_pack_densex.cli.output import one_line, print_heading, print_json, progress, stdout, waiting, warn, write
+from llama_pack_densex.cli.output import one_line, plain, print_error, print_heading, stdout, waiting, warn, write
 from llama_pack_densex.cli.places import IndexPlace, PathDocuments
 from llama_pack_densex.evaluation.datasets import read_questions
 from llama_pack_densex.evaluation.judging import length_until_answer
@@ -255,15 +258,15 @@ def meant(given: Sequence[str], known: Collection[str]) -> list[str]:
     return list(chosen)
 
 
-def export_index(place: str) -> None:
-    """Print an index's passages with their propositions as JSON lines, as `RecordedPropositionizer` reads them."""
+def export_index(place: str) -> Iterator[Shown]:
+    """An index's passages with their propositions, as `RecordedPropositionizer` reads them."""
     for passage in inspect_index(place)["shown"]:
         del passage["id"], passage["sentences"], passage["findings"]
         for kind in ("propositions", "questions"):
             passage[kind] = [unit["text"] for unit in passage[kind]]
         if not passage["questions"]:
             del passage["questions"]
-        print_json(passage, indent=None)
+        yield passage
 
 
 def delete_documents(place: str, given: Sequence[str], purge: bool) -> Shown:
@@ -415,17 +418,89 @@ def print_check(report: upkeep.CheckReport) -> None:
         write(f"Mend it with: densex check {one_line(report.folder)} --repair")
 
 
+# `densex chat`: a conversation in the terminal, or over a pipe
+
+_CHAT_HELP = "/sources shows what the last answer cites, /reset begins a new conversation, /quit ends."
+
+
+def talk(engine: PropositionChatEngine) -> bool:
+    """Answer the lines of standard input until they end.
+
+    Args:
+        engine: Has the conversation.
+
+    Returns:
+        Whether every question could be asked.
+    """
+    is_terminal = sys.stdin.isatty()
+    citations: list[dict[str, object]] = []
+    could_ask = True
+    if is_terminal:
+        with contextlib.suppress(ImportError):
+            import readline  # noqa: F401 (gives `input` a history and an editor)
+        write(f"Ask about the documents. {_CHAT_HELP}", style="dim")
+    while True:
+        try:
+            message = input("\n> " if is_terminal else "").strip()
+        except EOFError:
+            return could_ask
+        except KeyboardInterrupt:
+            write("\n(Ctrl-D ends)", style="dim")
+            continue
+        if message in ("/quit", "/exit"):
+            return could_ask
+        if message == "/reset":
+            engine.reset()
+            citations = []
+            write("A new conversation.", style="dim")
+        elif message == "/sources":
+            _print_sources(citations)
+        elif message.startswith("/"):
+            write(_CHAT_HELP, style="dim")
+        elif message:
+            try:
+                citations = _answer(engine, message)
+            except Exception as error:
+                print_error(error)
+                could_ask = False
+
+
+def _answer(engine: PropositionChatEngine, message: str) -> list[dict[str, object]]:
+    """Print an answer as it comes, and return what it cites; Ctrl-C stops it."""
+    metadata: dict[str, list[dict[str, object]]] = {}
+    pieces = None
+    try:
+        response = engine.stream_chat(message)
+        metadata, pieces = response.metadata, response.response_gen
+        for piece in pieces:
+            print(plain(piece), end="", flush=True)
+        print(flush=True)
+    except KeyboardInterrupt:
+        if pieces is not None:
+            pieces.close()
+        print(" (stopped)", flush=True)
+    return metadata.get("citations", [])
+
+
+def _print_sources(citations: list[dict[str, object]]) -> None:
+    if not citations:
+        write("The last answer cites nothing.", style="dim")
+    for citation in citations:
+        write(f"{name_of(citation)} ({citation['document']})", bullet=f"[^{citation['number']}] ")
+        for fact in citation["propositions"]:  # type: ignore[attr-defined]
+            write(fact["text"], indent=5, bullet="- ")
+
+
 # `densex demo`: the repository's documents, its recorded propositions, and 60 questions with their answers.
 
 _DATA = Path(__file__).parents[2] / "data"  # of a source checkout
-_LANGUAGES = {"en": "English", "ja": "Japanese"}
+_LANGUAGES = {"en": ("English", 200), "ja": ("Japanese", 400)}  # with words that are read; of Japanese, characters
 _SHOWN_QUESTIONS = (
     "For what medical reason was the astronaut Ken Mattingly not allowed to fly on Apollo 13?",
     "Which star will Voyager 1 go near tens of thousands of years from now?",
     "ドウデュースの主な勝ち鞍を教えて。",
     "青函トンネルは入り口から出口まで、全部で何キロメートルの長さがありますか。",
 )
-_READ = {"en": 200, "ja": 400}  # words, where they have spaces between them, else characters
 _REQUIRED_SHARE = 0.8  # of the questions: 48 of 60
 
 
@@ -462,19 +537,19 @@ def show_demo(data: Path | None, mode: str) -> None:
         print_answer(answer_question(pack, shown, top_k=2))
     hits = dict.fromkeys(_LANGUAGES, 0)
     context = PropositionContextPostprocessor(budget=None)
-    with progress("Questions") as bar:
+    with waiting("Asking all questions"):
         for language, questions in asked.items():
-            for question in bar.track(questions):
+            for question in questions:
                 read = [node.node.get_content() for node in context.postprocess_nodes(pack.retrieve(question.text))]
                 needed = length_until_answer(read, question.answers, language)
-                hits[language] += needed is not None and needed <= _READ[language]
+                hits[language] += needed is not None and needed <= _LANGUAGES[language][1]
     write()
     print_heading("Questions with an accepted answer in the context")
     write(
-        f"Counted where it is in the first {_READ['en']} words (Japanese: {_READ['ja']} characters) of what a reader "
-        "gets: the found propositions, then their passages.",
+        "Counted where it is in the first 200 words (Japanese: 400 characters) of what a reader gets: the found "
+        "propositions, then their passages.",
     )
-    for language, name in _LANGUAGES.items():
+    for language, (name, _) in _LANGUAGES.items():
         write(f"{name:<9} {hits[language]} of {len(asked[language])}", indent=2)
     found, all_asked = sum(hits.values()), sum(map(len, asked.values()))
     write(f"in all    {found} of {all_asked}", indent=2)

@@ -190,11 +190,10 @@ def request_files(
         with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=folder) as unfinished:
             files = RequestFiles(folder, Path(unfinished), max_requests, max_bytes)
             yield files
-            new = [Path(file.path) for file in files.written]
-            for path in new:
-                (files.unfinished / path.name).replace(path)
-            for path in {*earlier} - {*new}:  # what stayed would be uploaded with the new ones
+            for path in earlier:  # what stayed would be uploaded with the new ones
                 path.unlink(missing_ok=True)
+            for file in files.unfinished.iterdir():
+                file.replace(folder / file.name)
     finally:
         if is_new:
             with suppress(OSError):  # there are files in it
@@ -210,21 +209,16 @@ class ImportReport:
         imported: Those that are kept from now on.
         already_there: Those for which something had been kept before; that stays.
         unusable: The others, by reason; what they were to be the replies to is asked for directly.
-        outcomes: The imported ones by why the reply ended: "stop", "length" (cut off), "filtered", "refused" or "" (it
-            does not say); or "filtered" and "too_long" for requests that the provider did not take.
         usage: What the imported ones used.
         cost: What they cost by the Batch API; None where a model's price is not known.
-        models: The models that answered.
     """
 
     lines: int
     imported: int
     already_there: int
     unusable: dict[str, int]
-    outcomes: dict[str, int]
     usage: Usage
     cost: float | None
-    models: tuple[str, ...]
 
 
 def import_results(files: Sequence[Path], cache: ReplyCache, prices: PriceTable) -> ImportReport:
@@ -240,32 +234,29 @@ def import_results(files: Sequence[Path], cache: ReplyCache, prices: PriceTable)
     Raises:
         OSError: A file cannot be read, or the cache cannot be written. What was kept until then stays.
     """
-    unusable, outcomes, usage = Counter[str](), Counter[str](), dict[str, Usage]()
-    already_there = 0
+    unusable, usage = Counter[str](), dict[str, Usage]()
+    imported = already_there = 0
     with FileInput(files, mode="rb") as lines:
-        for result in read_results(lines):
-            outcome = result.outcome
-            if outcome is None:
+        for result in map(read_result, filter(bytes.strip, lines)):
+            if result.outcome is None:
                 unusable[result.problem] += 1
             elif not _KEY.fullmatch(result.custom_id):
                 unusable["the custom_id is not of an export of densex"] += 1
             elif cache.get(result.custom_id) is not None:
                 already_there += 1
             else:
-                cache.put(result.custom_id, outcome)
-                outcomes[outcome.finish if isinstance(outcome, Reply) else outcome.kind] += 1
-                if isinstance(outcome, Reply):
-                    usage[result.model] = usage.get(result.model, NOTHING) + outcome.usage
+                cache.put(result.custom_id, result.outcome)
+                imported += 1
+                if isinstance(result.outcome, Reply):
+                    usage[result.model] = usage.get(result.model, NOTHING) + result.outcome.usage
     costs = [price.of(used, batch=True) for model, used in usage.items() if (price := price_of(model, prices))]
     return ImportReport(
-        lines=outcomes.total() + already_there + unusable.total(),
-        imported=outcomes.total(),
+        lines=imported + already_there + unusable.total(),
+        imported=imported,
         already_there=already_there,
         unusable=dict(unusable.most_common()),
-        outcomes=dict(outcomes.most_common()),
         usage=sum(usage.values(), NOTHING),
         cost=sum(costs) if len(costs) == len(usage) else None,
-        models=tuple(sorted(filter(None, usage))),
     )
 
 
@@ -286,15 +277,8 @@ class BatchResult:
     model: str = ""
 
 
-def read_results(lines: Iterable[bytes]) -> Iterator[BatchResult]:
-    """Read the lines of an output file or an error file, as the live path reads responses.
-
-    Blank lines are left out. Nothing that is wrong with a line is raised.
-    """
-    return (_read(line) for line in lines if line.strip())
-
-
-def _read(line: bytes) -> BatchResult:
+def read_result(line: bytes) -> BatchResult:
+    """Read a line of an output file or an error file, as the live path reads a response; nothing is raised."""
     try:
         result = json.loads(line.decode("utf-8-sig"))
     except (ValueError, RecursionError):

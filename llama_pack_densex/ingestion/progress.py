@@ -1,11 +1,11 @@
-"""How it is shown how far an ingestion is: in a terminal, in a notebook, or in a log."""
+"""How it is shown how far an ingestion is: a line that changes in a terminal or a notebook, else further lines."""
 
 from __future__ import annotations
 
 import logging
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,8 +16,6 @@ from rich.text import Text
 
 logger = logging.getLogger("llama_pack_densex.ingestion")
 
-_DOT = " · "
-
 
 @dataclass(frozen=True)
 class Display:
@@ -26,18 +24,16 @@ class Display:
     Args:
         write: Shows a line, in place of the one before where it can.
         seconds: How often it is called; None means in the end only.
-        separator: What stands between figures; the encoding of a log is not known.
-        around: Entered for as long as the line changes; the last line is shown after that.
+        around: Entered for as long as lines are shown.
     """
 
     write: Callable[[str], None]
     seconds: float | None = None
-    separator: str = ", "
     around: AbstractContextManager[Any] = field(default_factory=nullcontext)
 
 
 def display_for(show: bool) -> Display:
-    """Choose how to show progress: in a notebook, on the terminal that stderr is, or else in the log.
+    """Choose how to show progress: in a notebook, or on stderr.
 
     Args:
         show: Whether it is to be shown; if not, only the last line is logged.
@@ -45,50 +41,28 @@ def display_for(show: bool) -> Display:
     if not show:
         return Display(logger.info)
     console = Console(stderr=True, highlight=False, emoji=False, markup=False)
-    if console.is_jupyter:
-        return _notebook_output()
+    if console.is_jupyter:  # rich would need ipywidgets for a line that changes
+        from IPython.display import display
+
+        handle: Any = display({"text/plain": ""}, raw=True, display_id=True)  # type: ignore[no-untyped-call]
+        return Display(lambda line: handle.update({"text/plain": line}, raw=True), 0.5)
     # A colour that was forced on a pipe does not make it a terminal.
-    return _live_line(console) if console.is_interactive and console.file.isatty() else Display(logger.info, 30.0)
-
-
-def _notebook_output() -> Display:
-    """One output below the cell, whose text changes; rich would need ipywidgets for that."""
-    from IPython.display import DisplayHandle  # there only because this runs in its kernel
-
-    make: Any = DisplayHandle  # which has no types
-    handle = make()
-    handle.display({"text/plain": ""}, raw=True)
-    return Display(lambda line: handle.update({"text/plain": line}, raw=True), 0.5, _DOT)
-
-
-def _live_line(console: Console) -> Display:
-    """A line below whatever else is printed meanwhile; what is written into a file is left alone."""
-    live = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=sys.stdout.isatty())
-
-    def write(line: str) -> None:
-        if live.is_started:
-            live.update(Text(line), refresh=True)
-        else:
-            console.print(line)
-
-    separator = _DOT if console.encoding.lower().startswith("utf") else ", "
-    return Display(write, 0.1, separator, _with_logging(live))
+    if not (console.is_interactive and console.file.isatty()):
+        return Display(lambda line: print(line, file=sys.stderr, flush=True), 30.0)
+    # What is written into a file is left alone.
+    live = Live(console=console, auto_refresh=False, redirect_stdout=sys.stdout.isatty())
+    return Display(lambda line: live.update(Text(line), refresh=True), 0.1, _with_logging(live))
 
 
 @contextmanager
 def _with_logging(live: Live) -> Iterator[None]:
     """Have log lines printed above a live line: a handler keeps its stream, and would write into the line."""
-    moved: list[tuple[logging.StreamHandler[Any], Any]] = []
-    with live:
-        proxies = {id(one.rich_proxied_file): one for one in (sys.stdout, sys.stderr) if isinstance(one, FileProxy)}
+    with live, ExitStack() as after:
+        proxies = {one.rich_proxied_file: one for one in (sys.stdout, sys.stderr) if isinstance(one, FileProxy)}
         for handler in logging.getLogger().handlers:
-            if isinstance(handler, logging.StreamHandler) and id(handler.stream) in proxies:
-                moved.append((handler, handler.setStream(proxies[id(handler.stream)])))
-        try:
-            yield
-        finally:
-            for handler, stream in moved:
-                handler.setStream(stream)
+            if isinstance(handler, logging.StreamHandler) and handler.stream in proxies:
+                after.callback(handler.setStream, handler.setStream(proxies[handler.stream]))
+        yield
 
 
 def many(number: int, noun: str) -> str:

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -156,7 +157,7 @@ class Watch:
         clock: Callable[[], float] = time.monotonic,
         is_proven: bool = False,
     ) -> None:
-        self._propositionizer, self._before, self._used = propositionizer, propositionizer.figures, RequestFigures()
+        self._propositionizer, self._before = propositionizer, propositionizer.figures
         self._display, self._total, self._clock = display, documents or 0, clock
         self._report, self._is_proven = None if report is None else _ReportFile(report), is_proven
         self._started, self._began = _now(), clock()
@@ -164,7 +165,7 @@ class Watch:
         self._ready = Counter[str]()  # what was made, also of documents that are not done
         self._states, self._statuses, self._reasons = Counter[str](), Counter[str](), Counter[str]()
         self._findings = Counter[str]()
-        self._passages = self._propositions = self._indexed = 0
+        self._passages = self._propositions = 0
         self._fallback: PropositionSet | None = None  # the last one that may be another's matter than its text's
         self._is_sound = False  # whether other propositions came
         self._first_error: Exception | None = None
@@ -174,20 +175,20 @@ class Watch:
         self.summary: IngestionSummary | None = None
 
     def __enter__(self) -> Watch:
+        self._display.around.__enter__()
         if self._display.seconds is not None:
-            self._display.around.__enter__()
             self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._display.seconds is not None:
-            self._over.set()
+        self._over.set()
+        if self._thread.is_alive():
             self._thread.join(timeout=5)  # not for ever: an output that is held takes nothing
-            self._display.around.__exit__(None, None, None)
-        self._used = self._figures()
         self._write(is_last=True)
+        with suppress(OSError):  # its terminal is closed, as when a connection is lost
+            self._display.around.__exit__(None, None, None)
         summary = IngestionSummary(
             state="finished" if error is None else "stopped",
             why_stopped="" if error is None else describe(error),
@@ -199,7 +200,7 @@ class Watch:
             propositions=self._propositions,
             statuses=dict(self._statuses),
             fallback_reasons=dict(self._reasons.most_common(_REASONS)),
-            requests=self._used,
+            requests=self._figures(),
             findings=dict(self._findings.most_common()),
             report="" if self._report is None else str(self._report.path),
         )
@@ -216,9 +217,7 @@ class Watch:
     def passage(self, made: PropositionSet) -> None:
         """The propositions of a passage are ready."""
         self._ready.update(passages=1, propositions=len(made.texts), fallbacks=int(made.status == "fallback"))
-        self._used = self._figures()
-        if self._used.cache_hits and not self._used.usage.requests:
-            self._begin_anew()
+        self._begin_anew()
         if made.status == "fallback":
             is_of_its_text = REASONS["filtered"] in made.reason or REASONS["refused"] in made.reason
             if not (self._is_proven and is_of_its_text):
@@ -243,17 +242,14 @@ class Watch:
 
     def done(self, parsed: ParsedDocument, replaced: bool) -> None:
         """A document is in the index."""
-        self._indexed += bool(parsed.nodes) or replaced
         self._add(_outcome(parsed, replaced))
         if not parsed.nodes:
             logger.warning("Document %r has no text, and so nothing to index.", parsed.document.id_)
 
     def unchanged(self, document: BaseNode) -> None:
         """A document was in the index as it is."""
-        self._indexed += 1
         self._add(DocumentOutcome(document.id_, "unchanged"))
-        if not self._ready["passages"]:
-            self._begin_anew()
+        self._begin_anew()
 
     def deleted(self, document_id: str) -> None:
         """A document is no longer in the index."""
@@ -269,7 +265,7 @@ class Watch:
 
     def raise_if_all_failed(self) -> None:
         """Raise the first document's error if no document was indexed: then it is the caller's matter."""
-        if self._first_error is not None and not self._indexed:
+        if self._first_error is not None and not any(map(self._states.get, ("done", "changed", "unchanged"))):
             raise self._first_error
 
     def _add(self, outcome: DocumentOutcome) -> None:
@@ -306,7 +302,8 @@ class Watch:
 
     def _begin_anew(self) -> None:
         """An ingestion that is taken up again begins with what was kept, at once: nothing can be told from that."""
-        self._anew = self._clock(), self._done, self._ready["passages"]
+        if self._ready["passages"] <= self._figures().cache_hits:
+            self._anew = self._clock(), self._done, self._ready["passages"]
 
     def _made(self) -> Iterator[str]:
         """What was made, and what it took."""
@@ -318,12 +315,13 @@ class Watch:
         for noun in ("proposition", "fallback"):
             if number := self._ready[f"{noun}s"]:
                 yield many(number, noun)
-        if self._used.cache_hits:
-            yield f"{self._used.cache_hits:,} from the cache"
-        if self._used.usage.total_tokens:
-            yield f"{self._used.usage.total_tokens:,} tokens"
-        if self._used.cost:
-            yield money(self._used.cost)
+        used = self._figures()
+        if used.cache_hits:
+            yield f"{used.cache_hits:,} from the cache"
+        if used.usage.total_tokens:
+            yield f"{used.usage.total_tokens:,} tokens"
+        if used.cost:
+            yield money(used.cost)
 
     def _show(self) -> None:
         while not self._over.wait(self._display.seconds) and self._write():
@@ -331,7 +329,7 @@ class Watch:
 
     def _write(self, is_last: bool = False) -> bool:
         try:
-            self._display.write(self._display.separator.join(self.figures(is_last)))
+            self._display.write(", ".join(self.figures(is_last)))
         except (OSError, ValueError) as error:  # the output is closed: that is no failure of the ingestion
             logger.warning("Progress is no longer shown (%s).", error)
             return False

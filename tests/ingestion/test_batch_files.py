@@ -21,7 +21,7 @@ from llama_pack_densex.ingestion.batch import (
     MAX_REQUESTS,
     BatchResult,
     import_results,
-    read_results,
+    read_result,
     request_files,
     request_line,
 )
@@ -69,11 +69,6 @@ def result(body: Any, status: Any = 200, error: Any = None, **fields: Any) -> by
 
 def failed(code: str | None, message: str, status: int = 400) -> bytes:
     return result({"error": {"message": message, "type": "invalid_request_error", "param": None, "code": code}}, status)
-
-
-def read_result(line: bytes) -> BatchResult:
-    (read,) = read_results([line])
-    return read
 
 
 def lines_of(path: Path) -> list[Any]:
@@ -294,13 +289,16 @@ def test_no_record_stops_the_reading(record: Any) -> None:
 
 @given(st.binary())
 def test_no_bytes_stop_the_reading(data: bytes) -> None:
-    for read in read_results(io.BytesIO(data)):
-        assert read.outcome is None
+    for line in io.BytesIO(data):
+        assert read_result(line).outcome is None
 
 
-def test_byte_order_mark_line_ends_of_windows_and_blank_lines_are_passed_over() -> None:
-    data = b"\xef\xbb\xbf" + result(completion()) + b"\r\n\r\n" + result(completion("x"))
-    assert [read.problem for read in read_results(io.BytesIO(data))] == ["", ""]
+def test_byte_order_mark_line_ends_of_windows_and_blank_lines_are_passed_over(tmp_path: Path) -> None:
+    first, second = (result(completion(), custom_id=reply_key(text, "prompt")) for text in "茶湖")
+    (tmp_path / "results.jsonl").write_bytes(b"\xef\xbb\xbf" + first + b"\r\n\r\n" + second)
+    with closing(ReplyCache(tmp_path / "replies.sqlite")) as cache:
+        report = import_results([tmp_path / "results.jsonl"], cache, {})
+    assert (report.lines, report.imported) == (2, 2)
 
 
 def test_a_reply_takes_the_place_of_one_that_is_damaged(tmp_path: Path) -> None:

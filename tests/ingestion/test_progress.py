@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import logging
 import os
@@ -29,6 +28,8 @@ from llama_pack_densex.ingestion.progress import Display, display_for, duration,
 from llama_pack_densex.ingestion.report import Watch
 from llama_pack_densex.llm.usage import RequestFigures, Usage
 from llama_pack_densex.propositionizers.base import Propositionizer, PropositionSet
+from llama_pack_densex.stores.folder import REPORT_FILE
+from tests.ingestion.reports import read_report
 
 INGESTION = """
 import logging, sys, time
@@ -106,7 +107,7 @@ def run(progress: Watch, clock: Clock, documents: int, seconds: float) -> None:
 
 
 def text(progress: Watch, is_last: bool = False) -> str:
-    return " · ".join(progress.figures(is_last))
+    return ", ".join(progress.figures(is_last))
 
 
 def test_a_line_tells_all_that_is_known() -> None:
@@ -117,8 +118,8 @@ def test_a_line_tells_all_that_is_known() -> None:
     progress.passage(made(5, "fallback"))
     progress.unchanged(DOCUMENT)
     assert text(progress) == (
-        "120/800 documents · 1,191 passages · 11,905 propositions · 1 fallback · 1,900,000 tokens · $0.41 · "
-        "510.4/min · 13 min 13 s left"
+        "120/800 documents, 1,191 passages, 11,905 propositions, 1 fallback, 1,900,000 tokens, $0.41, "
+        "510.4/min, 13 min 13 s left"
     )
 
 
@@ -127,14 +128,14 @@ def test_a_line_leaves_out_what_is_unknown_or_zero() -> None:
     progress = counting(clock)
     clock.now += 2.5
     progress.passage(made(0))
-    assert text(progress) == "1 passage · 2.5 s so far"
+    assert text(progress) == "1 passage, 2.5 s so far"
 
 
 def test_a_total_that_turned_out_too_small_is_not_told() -> None:
     clock = Clock()
     progress = counting(clock, 10)
     run(progress, clock, 12, 60)
-    assert text(progress).startswith("12 documents · 120 passages · ")
+    assert text(progress).startswith("12 documents, 120 passages, ")
     assert text(progress).endswith("1 min 00 s so far")
 
 
@@ -142,13 +143,13 @@ def test_the_last_line_tells_the_average_rate_and_the_time() -> None:
     clock = Clock()
     progress = counting(clock, 3)
     run(progress, clock, 3, 7500)
-    assert text(progress, is_last=True) == "3 documents · 30 passages · 300 propositions · 0.2/min · in 2 h 05 min"
+    assert text(progress, is_last=True) == "3 documents, 30 passages, 300 propositions, 0.2/min, in 2 h 05 min"
 
 
 def test_the_last_line_of_what_was_stopped_tells_how_much_was_to_be_done() -> None:
     progress = counting(Clock(), 9)
     progress.unchanged(DOCUMENT)
-    assert text(progress, is_last=True) == "1/9 documents · 0 passages · in 0.0 s"
+    assert text(progress, is_last=True) == "1/9 documents, 0 passages, in 0.0 s"
 
 
 @pytest.mark.parametrize(
@@ -177,7 +178,7 @@ def test_no_time_is_told_in_the_first_seconds() -> None:
     clock = Clock()
     progress = counting(clock, 1000)
     run(progress, clock, 64, 1)
-    assert text(progress).endswith("6,400 propositions · 1.0 s so far")
+    assert text(progress).endswith("6,400 propositions, 1.0 s so far")
 
 
 def test_replies_from_the_cache_do_not_make_the_rest_look_quick() -> None:
@@ -191,7 +192,7 @@ def test_replies_from_the_cache_do_not_make_the_rest_look_quick() -> None:
         progress.unchanged(DOCUMENT)
     requests.set_figures(RequestFigures(Usage(1, 100, 50), cache_hits=5000))
     run(progress, clock, 12, 12)
-    assert progress.figures()[-2:] == ["600.0/min", "4 min 26 s left"]
+    assert progress.figures()[-2:] == ["600.0/min", "4 min 48 s left"]
     assert "5,000 from the cache" in progress.figures()
 
 
@@ -211,7 +212,7 @@ def test_a_reply_from_the_cache_now_and_then_does_not_begin_the_rate_anew() -> N
     for number in range(20):
         requests.set_figures(RequestFigures(Usage(9 * number + 9, 1, 1), cache_hits=number + 1))
         run(progress, clock, 1, 6)
-    assert progress.figures()[-2:] == ["100.0/min", "8 min 00 s left"]
+    assert progress.figures()[-2:] == ["100.0/min", "7 min 58 s left"]
 
 
 def test_lines_are_written_as_the_work_goes_on() -> None:
@@ -227,14 +228,10 @@ def test_lines_are_written_as_the_work_goes_on() -> None:
     assert all(line.isascii() and line.isprintable() for line in lines)
 
 
-def test_without_a_terminal_progress_goes_to_the_log(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
-    with caplog.at_level(logging.INFO, "llama_pack_densex.ingestion"), shown_by(display_for(True)) as progress:
+def test_without_a_terminal_progress_is_lines_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    with shown_by(display_for(True)) as progress:
         progress.passage(made(12))
-    assert [record.name for record in caplog.records] == ["llama_pack_densex.ingestion"]
-    assert caplog.messages[0].startswith("1 passage, 12 propositions, in ")
+    assert re.fullmatch(r"1 passage, 12 propositions, in [\d.]+ s\n", capsys.readouterr().err)
 
 
 def test_what_is_not_to_be_shown_is_summed_up_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -322,12 +319,10 @@ def in_terminal(columns: int, environment: dict[str, str] | None = None, stdout:
 
 def test_a_terminal_has_a_live_line_below_what_is_logged_and_printed() -> None:
     output = in_terminal(120)
-    assert re.search(r"[1-7] passages · \d+ propositions · ", output)
+    assert re.search(r"[1-7] passages, \d+ propositions, ", output)
     shown = screen_of(output)
     assert shown[:2] == ["WARNING a log line", "a printed line"]
-    assert re.fullmatch(
-        r"8 passages · 96 propositions · 1 fallback · 1,200,000 tokens · \$0.41 · in [\d.]+ s", shown[2]
-    )
+    assert re.fullmatch(r"8 passages, 96 propositions, 1 fallback, 1,200,000 tokens, \$0.41, in [\d.]+ s", shown[2])
     assert shown[3:] == ["after"]
     assert output.rindex("\x1b[?25h") > output.rindex("\x1b[?25l"), "the cursor stays hidden"
 
@@ -335,7 +330,7 @@ def test_a_terminal_has_a_live_line_below_what_is_logged_and_printed() -> None:
 def test_a_narrow_terminal_is_not_overrun() -> None:
     shown = screen_of(in_terminal(40))
     assert shown[:2] == ["WARNING a log line", "a printed line"]
-    assert " ".join(shown[2:]).startswith("8 passages · 96 propositions · 1 fallback · 1,200,000 tokens · $0.41 · ")
+    assert " ".join(shown[2:]).startswith("8 passages, 96 propositions, 1 fallback, 1,200,000 tokens, $0.41, ")
     assert shown[-1] == "after"
     assert all(len(line) <= 40 for line in shown)
 
@@ -348,6 +343,39 @@ def test_what_is_printed_into_a_file_goes_there_and_not_to_the_terminal(tmp_path
     output = in_terminal(80, stdout=tmp_path / "out.txt")
     assert (tmp_path / "out.txt").read_text() == "a printed line\nafter\n"
     assert "printed" not in output
+
+
+OUTLIVING = """
+import os, signal, sys
+from pathlib import Path
+from llama_index.core.schema import Document
+from llama_pack_densex import SentencePropositionizer
+from llama_pack_densex.ingestion.progress import display_for
+from llama_pack_densex.ingestion.report import Watch
+
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+with Watch(SentencePropositionizer(), Path(sys.argv[1]), display_for(True)) as watch:
+    print("begun", flush=True)
+    sys.stdin.read()
+    watch.unchanged(Document(text="x"))
+"""
+
+
+def test_an_ingestion_outlives_its_terminal(tmp_path: Path) -> None:
+    pty = pytest.importorskip("pty", reason="only Unix has pseudo-terminals")
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-c", OUTLIVING, str(tmp_path / REPORT_FILE)]
+    environment = {**os.environ, "TERM": "xterm"}
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=theirs, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        os.close(theirs)
+        os.close(ours)
+        process.communicate("", timeout=60)
+    assert process.returncode == 0
+    assert read_report(tmp_path / REPORT_FILE).summary.documents == {"unchanged": 1}
 
 
 def test_a_notebook_has_one_output_that_changes(tmp_path: Path) -> None:
@@ -371,10 +399,6 @@ def test_a_notebook_has_one_output_that_changes(tmp_path: Path) -> None:
     outputs = notebook.cells[0].outputs
     shown = [output for output in outputs if output.output_type == "display_data"]
     assert len(shown) == 1
-    assert (
-        shown[0]
-        .data["text/plain"]
-        .startswith("8 passages · 96 propositions · 1 fallback · 1,200,000 tokens · $0.41 · ")
-    )
+    assert shown[0].data["text/plain"].startswith("8 passages, 96 propositions, 1 fallback, 1,200,000 tokens, $0.41, ")
     assert len(updates) > 1
     assert "".join(output.text for output in outputs if output.get("name") == "stdout") == "a printed line\nafter\n"
