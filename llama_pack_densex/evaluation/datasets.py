@@ -42,7 +42,7 @@ class Question:
         answers: Strings of which any one is a right answer; empty where the dataset has relevance labels only.
         document_id: The document that holds the answer, "" where the dataset does not say.
         span: The gold passage in that document's text, in characters, None where the dataset does not say.
-        candidates: Ids of the documents to rank, where the dataset gives them; else all documents are searched.
+        candidates: Ids of the documents to search for it, where the dataset gives them; else all are searched.
     """
 
     id: str

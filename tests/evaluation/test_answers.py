@@ -213,8 +213,8 @@ def test_questions_of_equal_text_are_read_from_their_own_candidates() -> None:
 
     with OpenAIServer(judging(answer=quote)) as server:
         llms = {"reader_llm": openai(server), "judge_llm": openai(server)}
-        report = compare(dataset, None, ["densex-rank-words"], embed_model="none", **llms)
-    assert [each.found["densex-rank-words"].answer for each in report.questions] == list(texts)
+        report = compare(dataset, None, ["bm25"], embed_model="none", **llms)
+    assert [each.found["bm25"].answer for each in report.questions] == list(texts)
 
 
 def test_of_what_is_no_answer_only_the_context_is_judged() -> None:

@@ -21,7 +21,7 @@ from tests.embedding import TrigramEmbedding
 from tests.evaluation.comparing import small_set
 
 NAMES = list(built_in_strategies())
-SEARCHING = [name for name in NAMES if not name.startswith(("densex-sentences", "densex-rank"))]
+SEARCHING = [name for name in NAMES if not name.startswith("densex-sentences")]
 
 
 class AskingSentences(SentencePropositionizer):
@@ -72,7 +72,7 @@ def test_ours_come_first_in_both_modes_with_and_without_bm25_and_llm() -> None:
         "densex", "densex-dense", "densex-auto-merging", "densex-auto-merging-dense", "densex-sentences",
         "densex-sentences-dense", "densex-sentences-auto-merging", "densex-sentences-auto-merging-dense",
         "densex-passage-words", "densex-without-questions", "densex-chunked", "densex-sentences-chunked",
-        "densex-topics", "densex-sentences-topics", "densex-rank", "densex-rank-dense", "densex-rank-words",
+        "densex-topics", "densex-sentences-topics",
     }  # fmt: skip
 
 
