@@ -163,7 +163,7 @@ def compare(
             cached.embed_queries([question.text for question in dataset.questions])
         corpus = Corpus(dataset, depth, cached, propositionizer, headers)
         asked = [each for each in (propositionizer, *made.values()) if each is not None]
-        run = _Run(corpus, Judge(dataset), reader, judged_by, verdicts, asked, tell)
+        run = _Run(corpus, Judge(dataset), reader, verdicts, asked, tell)
         observed, skipped = run.observe_all(chosen)
     tell("Testing differences", 0, 1)
     metrics = dict.fromkeys(metric for found in observed for metric in found.scores)
@@ -242,7 +242,6 @@ class _Run:
     corpus: Corpus
     judge: Judge
     reader: KeptLLM | None
-    judged_by: KeptLLM | None
     verdicts: Verdicts | None
     asked: Sequence[Propositionizer | KeptLLM]
     tell: Progress
@@ -316,7 +315,7 @@ class _Run:
             self._read(judged, contexts, self.reader, f"{strategy.name}: reading")
         if engines:
             self._ask(judged, findings, lambda question: engines[question.id].query(question.text), strategy.name)
-        elif self.reader is not None and self.judged_by is not None:
+        elif self.reader is not None and self.verdicts is not None:
             self._ask(judged, findings, answers.reading(read, self.reader), strategy.name)
         spent = [each.figures.since(earlier) for each, earlier in zip(self.asked, before, strict=True)]
         paid = [each.cost for each in spent if each.usage.requests]

@@ -200,9 +200,7 @@ def to_dataset(
     if isinstance(documents, EvaluationSet):
         if questions is not None:
             raise ValueError("the dataset has its own questions: pass questions=None, or documents in its place")
-        if not documents.questions:
-            raise ValueError("there are no questions to compare with")
-        return _with_passages(replace(documents, language=language or documents.language))
+        return _with_passages(_checked(documents, Path("own documents"), documents.name, language))
     if isinstance(questions, (str, Path)) or (questions is None and isinstance(documents, (str, Path))):
         if not isinstance(documents, (str, Path)):
             raise ValueError("pass the questions about these documents: Question objects or mappings")

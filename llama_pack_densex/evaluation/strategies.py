@@ -178,15 +178,14 @@ def _contextual(cut: Cut) -> Build:
 
     def build(corpus: Corpus) -> BaseRetriever:
         chunks, locator = cut(corpus), Locator(corpus.dataset)
-        articles = {document.id_: document for document in corpus.documents}
-        outlines = {key: Outline(article.text) for key, article in articles.items()}
+        outlines = {key: Outline(article.text) for key, article in corpus.by_id.items()}
         places = [cast("Place", locator.place(chunk)) for chunk in chunks]  # all are of these articles
         written = [""] * len(chunks)
         if corpus.header_llm is not None:
-            written = _headers(chunks, [articles[place.document_id] for place in places], corpus.header_llm)
+            written = _headers(chunks, [corpus.by_id[place.document_id] for place in places], corpus.header_llm)
         for chunk, place, header in zip(chunks, places, written, strict=True):
             section = "" if place.span is None else outlines[place.document_id].section_at(*place.span)
-            known = (title_of(articles[place.document_id]), section)
+            known = (title_of(corpus.by_id[place.document_id]), section)
             chunk.metadata[_HEADER_KEY] = header or ", ".join(filter(None, known))
         return _fused(corpus, chunks)
 
@@ -213,8 +212,7 @@ def _dense_x(corpus: Corpus) -> Built:
     """What llama-index-packs-dense-x-retrieval did."""
     propositionizer = corpus.chunk_propositionizer
     chunks = _large_chunks(corpus)
-    titles = {document.id_: title_of(document) for document in corpus.documents}
-    passages = [Passage(chunk.get_content(), titles.get(chunk.ref_doc_id or "", "")) for chunk in chunks]
+    passages = [Passage(chunk.get_content(), title_of(corpus.by_id[chunk.ref_doc_id or ""])) for chunk in chunks]
     sets = propositionizer.propositionize(passages)
     # of equal hits the store returns the one with the greatest id: chosen, the same run gives the same report
     units = [

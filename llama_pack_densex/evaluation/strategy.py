@@ -70,11 +70,12 @@ class Corpus:
         """The corpus of questions that come with the documents to rank, which are these; of others it is this one."""
         if not candidates:
             return self
-        ranked = replace(self.dataset, documents=[self._by_id[key] for key in candidates])
+        ranked = replace(self.dataset, documents=[self.by_id[key] for key in candidates])
         return Corpus(ranked, self.depth, self.embed_model_or_none, self._propositionizer, self.header_llm)
 
     @cached_property
-    def _by_id(self) -> dict[str, Document]:
+    def by_id(self) -> dict[str, Document]:
+        """Whole articles by their ids."""
         return {document.id_: document for document in self.documents}
 
     def clock(self) -> float:
