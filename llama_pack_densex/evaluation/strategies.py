@@ -287,6 +287,7 @@ def _paper_units(corpus: Corpus, unit: str) -> list[BaseNode]:
         units = [list(made.texts) for made in corpus.chunk_propositionizer.propositionize(passages)]
     return [
         TextNode(
+            id_=f"{place:06}-{number:06}",  # as above
             text=text,
             start_char_idx=start,
             end_char_idx=end,
@@ -295,8 +296,8 @@ def _paper_units(corpus: Corpus, unit: str) -> list[BaseNode]:
             excluded_embed_metadata_keys=[*document.excluded_embed_metadata_keys, DOCUMENT_ID_KEY],
             excluded_llm_metadata_keys=[*document.excluded_llm_metadata_keys, DOCUMENT_ID_KEY],
         )
-        for (document, (start, end)), texts in zip(found, units, strict=True)
-        for text in texts
+        for place, ((document, (start, end)), texts) in enumerate(zip(found, units, strict=True))
+        for number, text in enumerate(texts)
     ]
 
 

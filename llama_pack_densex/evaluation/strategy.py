@@ -43,7 +43,7 @@ class Corpus:
     Attributes:
         dataset: What is asked about.
         documents: Whole articles.
-        passages: The passages that the dataset's authors cut, each a document of its own.
+        passages: The passages that the dataset's authors cut, each a document of its own, without blank ones.
         language: "en", "ja", ...
         depth: How many distinct results the metrics of rankings look at.
         embed_model_or_none: The embedding model, where there is one.
@@ -60,7 +60,8 @@ class Corpus:
         header_llm: KeptLLM | None = None,
     ) -> None:
         self.dataset = dataset
-        self.documents, self.passages = dataset.documents, dataset.passage_documents()
+        self.documents = dataset.documents
+        self.passages = [passage for passage in dataset.passage_documents() if passage.text.strip()]
         self.language, self.depth = dataset.language, depth
         self.embed_model_or_none, self._propositionizer, self.header_llm = embed_model, propositionizer, header_llm
         self.has_sentences_only = isinstance(propositionizer, SentencePropositionizer)

@@ -155,6 +155,14 @@ def test_results_that_are_nowhere_in_the_documents_are_told(caplog: pytest.LogCa
     assert result_of(report, "summary").metrics["answer_recall"] == 0.25
 
 
+def test_documents_without_text_are_no_results(caplog: pytest.LogCaptureFixture) -> None:
+    documents = [Document(text=text, id_=str(number)) for number, text in enumerate((*small_texts(), "", " \n"))]
+    questions = [{"question": "Who opened the Humber Bridge?", "answers": "Queen Elizabeth", "document": "0"}]
+    report = compare(documents, questions, ["densex-sentences", "bm25", "hybrid"], embed_model=TrigramEmbedding())
+    assert [strategy.name for strategy in report.strategies] == ["densex-sentences", "bm25", "hybrid"]
+    assert "nowhere in the documents" not in caplog.text
+
+
 def test_ours_is_tested_against_every_other_strategy() -> None:
     report = run(["vector-256", "densex", "bm25"])
     tested = {(compared.first, compared.second) for compared in report.comparisons}

@@ -167,6 +167,16 @@ def test_none_at_all_is_refused() -> None:
         resolve_strategies([])
 
 
+@pytest.mark.parametrize("name", ["paper-sentences", "paper-propositions"])
+def test_the_papers_units_are_the_same_of_equal_hits_in_every_run(name: str) -> None:
+    text = "".join(f"The gate was painted. {number} harbours are there. " for number in range(40))
+    over = Corpus(
+        EvaluationSet("gates", "en", [Document(id_="gates", text=text)], []), 1, TrigramEmbedding(), AskingSentences()
+    )
+    found = {tuple(hit.node.start_char_idx for hit in retrieved(name, "Painted gate", over)) for _ in range(6)}
+    assert len(found) == 1
+
+
 def test_dense_x_takes_the_same_of_equal_hits_in_every_run() -> None:
     names = ("Oarai", "Nakaminato", "Hitachi", "Kujihama", "Naka", "Isohama", "Hiraiso", "Kawajiri")
     documents = [Document(id_=name, text=f"The gate was painted. {name} is a harbour.") for name in names]
