@@ -285,8 +285,7 @@ class _Run:
             started = corpus.clock()
             built = strategy.on(corpus.among(candidates))
             index_seconds += corpus.clock() - started
-            embedded = corpus.take_embedded()
-            units += embedded if built.units is None else built.units
+            units += corpus.take_embedded() if built.units is None else built.units
             for question in asked:
                 started = time.perf_counter()
                 results = built.retriever.retrieve(question.text)

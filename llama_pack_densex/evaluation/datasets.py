@@ -224,10 +224,9 @@ def _with_passages(dataset: EvaluationSet) -> EvaluationSet:
     passages: dict[str, list[Span]] = {}
     parser = default_base_parser()
     for document in dataset.documents:
-        known = dataset.passages_of(document)
-        is_whole = known == [(0, len(document.text))]
-        pieces = [piece.span for piece in cut(document, [parser]) if piece.span is not None] if is_whole else []
-        passages[document.id_] = pieces or known
+        cut_here = [] if document.id_ in dataset.passages else cut(document, [parser])
+        pieces = [piece.span for piece in cut_here if piece.span is not None]
+        passages[document.id_] = pieces or dataset.passages_of(document)
     return replace(dataset, passages=passages)
 
 

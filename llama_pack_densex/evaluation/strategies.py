@@ -319,10 +319,8 @@ def _ours(name: str) -> Strategy:
         embed_model = corpus.embed_model if dense else corpus.embed_model_or_none
         if sentences and corpus.has_sentences_only:
             raise StrategyUnavailable("propositions are sentences here: it is the strategy without 'sentences'")
-        made_by: Propositionizer
-        if sentences:
-            made_by = SentencePropositionizer()
-        else:
+        made_by: Propositionizer = SentencePropositionizer()
+        if not sentences:
             made_by = corpus.chunk_propositionizer if articles else corpus.propositionizer
         if without_questions:
             made_by = _WithoutQuestions(made_by=made_by)
