@@ -11,23 +11,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from llama_pack_densex.evaluation.compare import evaluate as evaluate
-    from llama_pack_densex.evaluation.datasets import DatasetError as DatasetError
-    from llama_pack_densex.evaluation.datasets import EvaluationSet as EvaluationSet
-    from llama_pack_densex.evaluation.datasets import Question as Question
-    from llama_pack_densex.evaluation.datasets import read_dataset as read_dataset
-    from llama_pack_densex.evaluation.models import KeptLLM as KeptLLM
-    from llama_pack_densex.evaluation.propositions import BertScoreSimilarity as BertScoreSimilarity
-    from llama_pack_densex.evaluation.propositions import EmbeddingSimilarity as EmbeddingSimilarity
-    from llama_pack_densex.evaluation.propositions import score_propositions as score_propositions
-    from llama_pack_densex.evaluation.report import Report as Report
-    from llama_pack_densex.evaluation.runs import score_runs as score_runs
-    from llama_pack_densex.evaluation.strategies import PaperPassageNodeParser as PaperPassageNodeParser
-    from llama_pack_densex.evaluation.strategy import Built as Built
-    from llama_pack_densex.evaluation.strategy import Corpus as Corpus
-    from llama_pack_densex.evaluation.strategy import Strategy as Strategy
-    from llama_pack_densex.evaluation.strategy import StrategyUnavailable as StrategyUnavailable
+    from llama_pack_densex.evaluation.compare import evaluate
+    from llama_pack_densex.evaluation.datasets import DatasetError, EvaluationSet, Question, read_dataset
+    from llama_pack_densex.evaluation.models import KeptLLM
+    from llama_pack_densex.evaluation.propositions import BertScoreSimilarity, EmbeddingSimilarity, score_propositions
+    from llama_pack_densex.evaluation.report import Report
+    from llama_pack_densex.evaluation.runs import score_runs
+    from llama_pack_densex.evaluation.strategies import PaperPassageNodeParser
+    from llama_pack_densex.evaluation.strategy import Built, Corpus, Strategy, StrategyUnavailable
 
+__all__ = [
+    "BertScoreSimilarity", "Built", "Corpus", "DatasetError", "EmbeddingSimilarity", "EvaluationSet", "KeptLLM",
+    "PaperPassageNodeParser", "Question", "Report", "Strategy", "StrategyUnavailable", "evaluate", "read_dataset",
+    "score_propositions", "score_runs",
+]  # fmt: skip
 _NAMES = {
     "compare": ("evaluate",),
     "datasets": ("DatasetError", "EvaluationSet", "Question", "read_dataset"),

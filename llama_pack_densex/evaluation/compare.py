@@ -13,10 +13,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import distributions, version
-from itertools import product
+from itertools import groupby, product
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.llms import LLM, ChatMessage
 from llama_index.core.schema import Document, MetadataMode, NodeWithScore, QueryBundle
@@ -30,7 +32,7 @@ from llama_pack_densex.evaluation.report import COMPARED, Report
 from llama_pack_densex.evaluation.runs import Scores
 from llama_pack_densex.evaluation.significance import Comparison, bootstrap_interval, randomisation_test
 from llama_pack_densex.evaluation.strategies import resolve_strategies
-from llama_pack_densex.evaluation.strategy import Built, Corpus, Spent, Strategy, StrategyUnavailable
+from llama_pack_densex.evaluation.strategy import Built, Corpus, Strategy, StrategyUnavailable
 from llama_pack_densex.ingestion.report import describe
 from llama_pack_densex.models import NONE, embed_model_identity, resolve_embed_model
 from llama_pack_densex.node_parsers.nodes import title_of
@@ -128,43 +130,40 @@ def compare(
         raise ValueError("TruLens needs a judge: pass judge_llm (--judge-model)")
     chosen = resolve_strategies(strategies)
     dataset = to_dataset(documents, questions, language)
-    if strategies is None:
-        has_candidates = any(question.candidates for question in dataset.questions)
-        chosen = [strategy for strategy in chosen if strategy.ranks_candidates == has_candidates]
     tell: Progress = progress if progress is not None else lambda what, done, total: None
     tell("Loading the embedding model", 0, 1)
     model, _ = resolve_embed_model(embed_model)
-    folder = None if cache_dir is None else Path(cache_dir)
-    if folder is not None:
+    with ExitStack() as stack:
+        folder = Path(cache_dir or stack.enter_context(TemporaryDirectory(ignore_cleanup_errors=True)))
         folder.mkdir(parents=True, exist_ok=True)
         propositionizer = propositionizer and propositionizer.keeping_replies(folder / REPLIES)
-    given = {"llm": llm, "reader_llm": reader_llm, "judge_llm": judge_llm}
-    made = {
-        use: one if one is None or isinstance(one, KeptLLM) else KeptLLM(one, folder and folder / REPLIES, max_cost)
-        for use, one in given.items()
-    }
-    headers, reader, judged_by = made.values()
-    verdicts: Verdicts | None = None if judged_by is None else partial(answers.verdicts_of, judged_by)
-    if trulens is not None and judged_by is not None:
-        from llama_pack_densex.evaluation.trulens import Recorder
+        given = {"llm": llm, "reader_llm": reader_llm, "judge_llm": judge_llm}
+        made = {
+            use: one if one is None or isinstance(one, KeptLLM) else KeptLLM(one, folder / REPLIES, max_cost)
+            for use, one in given.items()
+        }
+        headers, reader, judged_by = made.values()
+        verdicts: Verdicts | None = None if judged_by is None else partial(answers.verdicts_of, judged_by)
+        if trulens is not None and judged_by is not None:
+            from llama_pack_densex.evaluation.trulens import Recorder
 
-        verdicts = Recorder(trulens, judged_by).verdicts_of  # says now what is missing
-    settings = report.Settings(
-        embed_model=embed_model_identity(model) if model is not None else None,
-        propositionizer=propositionizer.class_name() if propositionizer is not None else None,
-        **{use: None if one is None else one.metadata.model_name for use, one in made.items()},
-        depth=depth,
-        lengths=list(LENGTHS),
-        versions=_versions(),
-    )
-    with ExitStack() as stack:
+            verdicts = Recorder(trulens, judged_by).verdicts_of  # says now what is missing
+        settings = report.Settings(
+            embed_model=embed_model_identity(model) if model is not None else None,
+            propositionizer=propositionizer.class_name() if propositionizer is not None else None,
+            **{use: None if one is None else one.metadata.model_name for use, one in made.items()},
+            depth=depth,
+            lengths=list(LENGTHS),
+            versions=_versions(),
+        )
         cached = None
         if model is not None:
-            cached = CachedEmbedding(model, folder and folder / _EMBEDDINGS, partial(tell, "Embedding"))
+            cached = CachedEmbedding(model, folder / _EMBEDDINGS, partial(tell, "Embedding"))
             stack.callback(cached.close)
             cached.embed_queries([question.text for question in dataset.questions])
         corpus = Corpus(dataset, depth, cached, propositionizer, headers)
-        run = _Run(corpus, Judge(dataset), reader, judged_by, verdicts, tell)
+        asked = [each for each in (propositionizer, *made.values()) if each is not None]
+        run = _Run(corpus, Judge(dataset), reader, verdicts, asked, tell)
         observed, skipped = run.observe_all(chosen)
     tell("Testing differences", 0, 1)
     metrics = dict.fromkeys(metric for found in observed for metric in found.scores)
@@ -243,8 +242,8 @@ class _Run:
     corpus: Corpus
     judge: Judge
     reader: KeptLLM | None
-    judged_by: KeptLLM | None
     verdicts: Verdicts | None
+    asked: Sequence[Propositionizer | KeptLLM]
     tell: Progress
 
     def observe_all(self, strategies: Sequence[Strategy]) -> tuple[list[_Observed], list[report.Skipped]]:
@@ -274,28 +273,33 @@ class _Run:
         corpus, questions = self.corpus, self.corpus.dataset.questions
         self.tell(f"{name}: indexing", 0, len(questions))
         corpus.take_embedded()  # by strategies before this one
-        before = self._spent
-        built = strategy.on(corpus)
-        index_seconds = (self._spent - before).seconds
-        units = corpus.take_embedded() if built.units is None else built.units
+        before = [each.figures for each in self.asked]
+        index_seconds = 0.0
+        units: list[str] = []
+        engines: dict[str, BaseQueryEngine] = {}
         findings: dict[str, Finding] = {}
         read: dict[str, list[NodeWithScore]] = {}
         contexts: dict[str, list[str]] = {}
         took: list[float] = []
-        for question in questions:
-            if question.candidates:  # others of equal text may have others
-                corpus.candidates[question.text] = question.candidates
-            started = time.perf_counter()
-            results = built.retriever.retrieve(question.text)
-            took.append(time.perf_counter() - started)
-            default = results[: strategy.context_k]
-            if built.context_retriever is not None:
-                default = built.context_retriever.retrieve(question.text)
-            read[question.id] = _context(strategy, question, default)
-            contexts[question.id] = _texts(_context(strategy, question, results[: corpus.depth]))
-            nodes, default_texts = [result.node for result in results], _texts(read[question.id])
-            findings[question.id] = self.judge.finding(question, nodes, contexts[question.id], default_texts)
-            self.tell(name, len(findings), len(questions))
+        for candidates, asked in groupby(questions, key=lambda question: question.candidates):
+            started = corpus.clock()
+            built = strategy.on(corpus.among(candidates))
+            index_seconds += corpus.clock() - started
+            units += corpus.take_embedded() if built.units is None else built.units
+            for question in asked:
+                started = time.perf_counter()
+                results = built.retriever.retrieve(question.text)
+                took.append(time.perf_counter() - started)
+                default = results[: strategy.context_k]
+                if built.context_retriever is not None:
+                    default = built.context_retriever.retrieve(question.text)
+                read[question.id] = _context(strategy, question, default)
+                contexts[question.id] = _texts(_context(strategy, question, results[: corpus.depth]))
+                nodes, default_texts = [result.node for result in results], _texts(read[question.id])
+                findings[question.id] = self.judge.finding(question, nodes, contexts[question.id], default_texts)
+                if built.query_engine is not None:
+                    engines[question.id] = built.query_engine
+                self.tell(name, len(findings), len(questions))
         lost = sum(finding.unlocated for finding in findings.values())
         if lost and corpus.documents:
             said = "%s: %d of its %d results are nowhere in the documents; they count as not from the gold passage."
@@ -308,11 +312,12 @@ class _Run:
         judged = Judged(judging.score(corpus.dataset, findings, in_passages, corpus.depth))
         if self.reader is not None:
             self._read(judged, contexts, self.reader, f"{strategy.name}: reading")
-        if (engine := built.query_engine) is not None:
-            self._ask(judged, findings, lambda question: engine.query(question.text), strategy.name)
-        elif self.reader is not None and self.judged_by is not None:
+        if engines:
+            self._ask(judged, findings, lambda question: engines[question.id].query(question.text), strategy.name)
+        elif self.reader is not None and self.verdicts is not None:
             self._ask(judged, findings, answers.reading(read, self.reader), strategy.name)
-        spent = self._spent - before
+        spent = [each.figures.since(earlier) for each, earlier in zip(self.asked, before, strict=True)]
+        paid = [each.cost for each in spent if each.usage.requests]
         cost = report.Cost(
             units=len(units),
             tokens=sum(map(corpus.count_tokens, units)),
@@ -320,9 +325,9 @@ class _Run:
             query_ms=1000 * statistics.median(took),
             context_words=statistics.fmean(found.context_words for found in findings.values()),
             context_k=strategy.context_k,
-            llm_calls=spent.calls,
-            llm_tokens=spent.tokens,
-            llm_dollars=None if spent.unpriced else spent.dollars,
+            llm_calls=sum(each.usage.requests + each.cache_hits for each in spent),
+            llm_tokens=sum(each.usage.total_tokens for each in spent),
+            llm_dollars=None if None in paid else sum(filter(None, paid), 0.0),
         )
         judged.warn(strategy.name)
         bounds = {metric: bootstrap_interval(list(each.values()), _RESAMPLES) for metric, each in judged.scores.items()}
@@ -359,12 +364,6 @@ class _Run:
         answers.score_answers(judged, given, language)
         if self.verdicts is not None:
             answers.judge_answers(judged, self.verdicts, given, partial(self.tell, f"{name}: judging"), name)
-
-    @property
-    def _spent(self) -> Spent:
-        """What was spent so far, on making what strategies search, and on reading, answering and judging."""
-        asked = [Spent.on(llm.figures) for llm in (self.reader, self.judged_by) if llm is not None]
-        return sum(asked, self.corpus.spent)
 
 
 def _context(strategy: Strategy, question: Question, results: Sequence[NodeWithScore]) -> list[NodeWithScore]:

@@ -42,7 +42,7 @@ class Question:
         answers: Strings of which any one is a right answer; empty where the dataset has relevance labels only.
         document_id: The document that holds the answer, "" where the dataset does not say.
         span: The gold passage in that document's text, in characters, None where the dataset does not say.
-        candidates: Ids of the documents to rank, where the dataset gives them; else all documents are searched.
+        candidates: Ids of the documents to search for it, where the dataset gives them; else all are searched.
     """
 
     id: str
@@ -200,9 +200,7 @@ def to_dataset(
     if isinstance(documents, EvaluationSet):
         if questions is not None:
             raise ValueError("the dataset has its own questions: pass questions=None, or documents in its place")
-        if not documents.questions:
-            raise ValueError("there are no questions to compare with")
-        return _with_passages(replace(documents, language=language or documents.language))
+        return _with_passages(_checked(documents, Path("own documents"), documents.name, language))
     if isinstance(questions, (str, Path)) or (questions is None and isinstance(documents, (str, Path))):
         if not isinstance(documents, (str, Path)):
             raise ValueError("pass the questions about these documents: Question objects or mappings")
@@ -226,10 +224,9 @@ def _with_passages(dataset: EvaluationSet) -> EvaluationSet:
     passages: dict[str, list[Span]] = {}
     parser = default_base_parser()
     for document in dataset.documents:
-        known = dataset.passages_of(document)
-        is_whole = known == [(0, len(document.text))]
-        pieces = [piece.span for piece in cut(document, [parser]) if piece.span is not None] if is_whole else []
-        passages[document.id_] = pieces or known
+        cut_here = [] if document.id_ in dataset.passages else cut(document, [parser])
+        pieces = [piece.span for piece in cut_here if piece.span is not None]
+        passages[document.id_] = pieces or dataset.passages_of(document)
     return replace(dataset, passages=passages)
 
 

@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import takewhile
 from typing import Any
 
@@ -109,7 +109,6 @@ class Judge:
         self._locator = Locator(dataset)
         self._titles = {document.id_: title_of(document) or document.id_ for document in dataset.documents}
         self._relevance = dataset.relevance
-        self._has_answer = cache(contains_answer)  # strategies find the same
 
     def finding(
         self, question: Question, results: Sequence[BaseNode], context: Sequence[str], default_context: Sequence[str]
@@ -130,14 +129,14 @@ class Judge:
         of_passages = dict.fromkeys(passage for passage, _ in passages)
         of_units = {place or node.node_id: (place, node) for place, node in zip(places, results, strict=True)}
         return Finding(
-            rank=_first(self._has_answer(self._locator.text(passage), *right) for passage in of_passages),
+            rank=_first(contains_answer(self._locator.text(passage), *right) for passage in of_passages),
             gold_rank=_first(self._is_gold(question, passage) for passage in of_passages),
             words=length_until_answer(context, *right),
             text=_excerpt(first, *right),
             source=self._source(places[0]) if places else "",
             unit="" if unit.strip() == first else _excerpt(unit, *right),
             unit_ranks=(
-                _first(self._has_answer(node.get_content(), *right) for _, node in of_units.values()),
+                _first(contains_answer(node.get_content(), *right) for _, node in of_units.values()),
                 # where the gold passage is known, a unit that stands at an unknown place is not taken for it
                 _first(
                     place is not None

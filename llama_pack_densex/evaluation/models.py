@@ -27,6 +27,7 @@ from llama_pack_densex.llm.requests import Budget, Client, Limits, Meter, Sender
 from llama_pack_densex.llm.requests import Question as LLMQuestion
 from llama_pack_densex.llm.usage import Reply, RequestFigures, Usage, count_messages, count_tokens, price_of
 from llama_pack_densex.models import embed_model_identity
+from llama_pack_densex.propositionizers.prompts import REASONS
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -232,6 +233,8 @@ class KeptLLM(CustomLLM):
                 outcome = asyncio.run_coroutine_threadsafe(asking, background_loop()).result()
                 if isinstance(outcome, Failure):
                     raise AskingFailed(outcome.summary)
+                if outcome.finish in ("refused", "filtered") or not outcome.text.strip():
+                    raise AskingFailed(REASONS.get(outcome.finish, REASONS["empty"]))
                 self._known[text] = outcome.text.strip()
             return self._known[text]
 

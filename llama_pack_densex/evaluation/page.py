@@ -20,6 +20,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup  # what jinja2 escapes with
 
 from llama_pack_densex.evaluation.strategies import built_in_strategies
+from llama_pack_densex.ingestion.progress import money
 from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES
 
 NOT_GIVEN = "–"
@@ -40,13 +41,8 @@ _BARS = {"recall": "Answer string", "gold": "{gold}"}
 _IN_TABLE = (50, 100, 200, 500)  # lengths of context; plots show more
 _GOLD = {"passage": "Gold passage", "document": "Passage of the right document"}
 _SHOWN_FIRST = 8  # strategies; a click shows the others
-_PREFERRED = (
-    "densex", "densex-sentences", "vector-256", "sentence-window", "hybrid", "contextual", "dense-x",
-    "densex-auto-merging", "auto-merging", "bm25",
-)  # fmt: skip
 # What XML 1.0 has no way to write: control characters and halves of surrogate pairs.
 _NOT_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def render(report: Mapping[str, Any]) -> str:
@@ -59,12 +55,12 @@ def render(report: Mapping[str, Any]) -> str:
         The HTML document, to be saved as UTF-8.
     """
     style, script = _page_file("page.css"), _page_file("page.js") + _page_file("questions.js")
-    bars = {kind: _bars(report, kind) for kind in _BARS}
     shown, unit = _columns(report), report["dataset"]["length_unit"]
+    bars = {kind: [key for key in shown if key.startswith(f"{kind}@")] for kind in _BARS}
     headline, gold = _headline(report), _GOLD[report["dataset"]["gold"]]
     first = _shown_first(report, headline)
     costs = [strategy["cost"] for strategy in report["strategies"]]
-    return _ENVIRONMENT.get_template("page.html").render(
+    page = _ENVIRONMENT.get_template("page.html").render(
         report,
         unit=unit,
         language=LANGUAGE_NAMES.get(report["dataset"]["language"], report["dataset"]["language"]),
@@ -82,6 +78,7 @@ def render(report: Mapping[str, Any]) -> str:
         largest={name: max(each[name] or 0 for each in costs) for name in next(iter(costs), ())},
         bars={kind: title.format(gold=gold) for kind, title in _BARS.items() if bars[kind]},
     )
+    return page.encode("utf-8", "backslashreplace").decode("utf-8")  # half a character in the JSON is its escape
 
 
 def share(value: float | None) -> str:
@@ -112,11 +109,6 @@ def amount(value: float | None) -> str:
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
-def dollars(value: float | None) -> str:
-    """Money, to a hundredth of a cent where it is little."""
-    return NOT_GIVEN if value is None else f"${value:,.2f}" if value >= 1 or value == 0 else f"${value:.4f}"
-
-
 def _page_file(name: str) -> str:
     return (files("llama_pack_densex.evaluation") / "page" / name).read_text(encoding="utf-8")
 
@@ -134,7 +126,7 @@ _ENVIRONMENT = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_ENVIRONMENT.filters |= {each.__name__: each for each in (share, difference, p_value, count, amount, dollars)}
+_ENVIRONMENT.filters |= {each.__name__: each for each in (share, difference, p_value, count, amount, money)}
 
 
 def _policy(style: str, script: str) -> str:
@@ -147,8 +139,7 @@ def _policy(style: str, script: str) -> str:
 
 def _json(value: Any) -> str:
     """JSON that no text in it can end: with no `<` there is neither `</script>` nor `<!--`."""
-    written = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-    return _LONE_SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", written)
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
 def _for_script(report: Mapping[str, Any], bars: Mapping[str, list[str]], first: Sequence[str]) -> dict[str, Any]:
@@ -165,18 +156,11 @@ def _for_script(report: Mapping[str, Any], bars: Mapping[str, list[str]], first:
 
 
 def _shown_first(report: Mapping[str, Any], headline: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The strategies that are shown at first: those that the verdict names, the user's own, and the best known."""
+    """The strategies that are shown at first: those that the verdict names, the user's own, and the first others."""
     names, known = [strategy["name"] for strategy in report["strategies"]], built_in_strategies()
     named = [pair[which] for which in ("first", "second") for pair in headline]
     own = [name for name in names if name not in known]
-    preferred = [name for name in _PREFERRED if name in names]
-    return list(dict.fromkeys([*named, *own, *preferred, *names]))[:_SHOWN_FIRST]
-
-
-def _bars(report: Mapping[str, Any], kind: str) -> list[str]:
-    """The metrics of a kind that the strategies have, by their k."""
-    found = {key for strategy in report["strategies"] for key in strategy["metrics"] if key.startswith(f"{kind}@")}
-    return sorted(found, key=lambda key: float(key.partition("@")[2]))
+    return list(dict.fromkeys([*named, *own, *names]))[:_SHOWN_FIRST]
 
 
 def _columns(report: Mapping[str, Any]) -> list[str]:

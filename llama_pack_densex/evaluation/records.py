@@ -157,6 +157,8 @@ def _parsed(path: Path, text: str, line: int = 1) -> Any:
         return json.loads(text)
     except json.JSONDecodeError as error:
         raise DatasetError(f"{path}, line {line + error.lineno - 1}: expected JSON ({error.msg})") from error
+    except RecursionError as error:
+        raise DatasetError(f"{path}, line {line}: expected JSON, and this is nested too deeply") from error
 
 
 def _listed(text: str) -> list[Any]:

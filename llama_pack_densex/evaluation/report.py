@@ -6,7 +6,6 @@ import csv
 import io
 import json
 from dataclasses import asdict, dataclass, field, replace
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -277,13 +276,3 @@ class Report:
     def __repr__(self) -> str:
         names = ", ".join(strategy.name for strategy in self.strategies)
         return f"Report({self.dataset.name!r}: {names}; {len(self.questions)} questions)"
-
-    def _repr_html_(self) -> str:
-        rows = self.table()
-        if not rows:
-            return "<p>No strategy was run.</p>"
-        head = "".join(f"<th>{escape(name)}</th>" for name in rows[0])
-        body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row.values())}</tr>" for row in rows)
-        skipped = "".join(f"<li>{escape(left.name)}: {escape(left.reason)}</li>" for left in self.skipped)
-        note = f"<p>Left out:</p><ul>{skipped}</ul>" if skipped else ""
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{note}"

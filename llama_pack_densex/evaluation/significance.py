@@ -12,9 +12,6 @@ import numpy.typing as npt
 _AT_ONCE = 1_000  # resamples in memory together, of so many questions that they stay within _VALUES
 _VALUES = 1 << 24
 
-PERMUTATIONS = 10_000
-"""Of the randomisation test."""
-
 
 @dataclass(frozen=True)
 class Interval:
@@ -67,7 +64,7 @@ class Comparison:
 
 
 def randomisation_test(
-    first: Mapping[str, float], second: Mapping[str, float], permutations: int = PERMUTATIONS
+    first: Mapping[str, float], second: Mapping[str, float], permutations: int = 10_000
 ) -> Difference:
     """Compare two systems by Fisher's paired randomisation test, two-sided (Smucker et al., 2007).
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
-import bm25s
 import numpy as np
 from llama_index.core import StorageContext, VectorStoreIndex
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -28,8 +27,7 @@ from llama_index.core.node_parser.text.sentence_window import DEFAULT_WINDOW_MET
 from llama_index.core.postprocessor import MetadataReplacementPostProcessor
 from llama_index.core.retrievers import AutoMergingRetriever, QueryFusionRetriever, RecursiveRetriever
 from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
-from llama_index.core.schema import BaseNode, Document, IndexNode, MetadataMode, NodeWithScore, QueryBundle, TextNode
-from llama_index.core.utils import iter_batch
+from llama_index.core.schema import BaseNode, Document, IndexNode, MetadataMode, TextNode
 from llama_index.core.vector_stores import SimpleVectorStore
 
 from llama_pack_densex.evaluation.datasets import Span
@@ -45,11 +43,8 @@ from llama_pack_densex.node_parsers.topics import TopicNodeParser
 from llama_pack_densex.options import DEFAULT_GRANULARITY, PackOptions
 from llama_pack_densex.pack import DenseXRetrievalPack
 from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
-from llama_pack_densex.propositionizers.language import telling_words, tokenize
 from llama_pack_densex.propositionizers.sentences import CJK, SentencePropositionizer, sentence_spans
 from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
-from llama_pack_densex.retrieval.hits import PassageHit
-from llama_pack_densex.retrieval.search import fuse
 from llama_pack_densex.stores.words import Words
 
 logger = logging.getLogger(__name__)
@@ -62,7 +57,6 @@ _DENSE_X_TOP_K = 4
 _DENSE_X_UNITS = 10  # fetched for each chunk that rankings look at: a chunk has many propositions
 _HEADER_KEY = "context"
 _MAX_WORDS = 100  # of the paper's passages
-_AT_ONCE = 512  # texts embedded together
 _CHARACTERS_A_WORD = 2  # 200 Japanese characters say about as much as 100 English words
 
 
@@ -184,15 +178,14 @@ def _contextual(cut: Cut) -> Build:
 
     def build(corpus: Corpus) -> BaseRetriever:
         chunks, locator = cut(corpus), Locator(corpus.dataset)
-        articles = {document.id_: document for document in corpus.documents}
-        outlines = {key: Outline(article.text) for key, article in articles.items()}
+        outlines = {key: Outline(article.text) for key, article in corpus.by_id.items()}
         places = [cast("Place", locator.place(chunk)) for chunk in chunks]  # all are of these articles
         written = [""] * len(chunks)
         if corpus.header_llm is not None:
-            written = _headers(chunks, [articles[place.document_id] for place in places], corpus.header_llm)
+            written = _headers(chunks, [corpus.by_id[place.document_id] for place in places], corpus.header_llm)
         for chunk, place, header in zip(chunks, places, written, strict=True):
             section = "" if place.span is None else outlines[place.document_id].section_at(*place.span)
-            known = (title_of(articles[place.document_id]), section)
+            known = (title_of(corpus.by_id[place.document_id]), section)
             chunk.metadata[_HEADER_KEY] = header or ", ".join(filter(None, known))
         return _fused(corpus, chunks)
 
@@ -219,8 +212,7 @@ def _dense_x(corpus: Corpus) -> Built:
     """What llama-index-packs-dense-x-retrieval did."""
     propositionizer = corpus.chunk_propositionizer
     chunks = _large_chunks(corpus)
-    titles = {document.id_: title_of(document) for document in corpus.documents}
-    passages = [Passage(chunk.get_content(), titles.get(chunk.ref_doc_id or "", "")) for chunk in chunks]
+    passages = [Passage(chunk.get_content(), title_of(corpus.by_id[chunk.ref_doc_id or ""])) for chunk in chunks]
     sets = propositionizer.propositionize(passages)
     # of equal hits the store returns the one with the greatest id: chosen, the same run gives the same report
     units = [
@@ -295,6 +287,7 @@ def _paper_units(corpus: Corpus, unit: str) -> list[BaseNode]:
         units = [list(made.texts) for made in corpus.chunk_propositionizer.propositionize(passages)]
     return [
         TextNode(
+            id_=f"{place:06}-{number:06}",  # as above
             text=text,
             start_char_idx=start,
             end_char_idx=end,
@@ -303,8 +296,8 @@ def _paper_units(corpus: Corpus, unit: str) -> list[BaseNode]:
             excluded_embed_metadata_keys=[*document.excluded_embed_metadata_keys, DOCUMENT_ID_KEY],
             excluded_llm_metadata_keys=[*document.excluded_llm_metadata_keys, DOCUMENT_ID_KEY],
         )
-        for (document, (start, end)), texts in zip(found, units, strict=True)
-        for text in texts
+        for place, ((document, (start, end)), texts) in enumerate(zip(found, units, strict=True))
+        for number, text in enumerate(texts)
     ]
 
 
@@ -326,10 +319,8 @@ def _ours(name: str) -> Strategy:
         embed_model = corpus.embed_model if dense else corpus.embed_model_or_none
         if sentences and corpus.has_sentences_only:
             raise StrategyUnavailable("propositions are sentences here: it is the strategy without 'sentences'")
-        made_by: Propositionizer
-        if sentences:
-            made_by = SentencePropositionizer()
-        else:
+        made_by: Propositionizer = SentencePropositionizer()
+        if not sentences:
             made_by = corpus.chunk_propositionizer if articles else corpus.propositionizer
         if without_questions:
             made_by = _WithoutQuestions(made_by=made_by)
@@ -345,17 +336,11 @@ def _ours(name: str) -> Strategy:
 
         parsing["tokenizer"] = Words.by("bigrams", propositions=not passage_words)
 
-        def index() -> tuple[DenseXRetrievalPack, list[str]]:
-            pack = DenseXRetrievalPack(corpus.documents if articles else corpus.passages, **parsing, **models)
-            nodes = (node for node in pack.nodes() if node.metadata[GRANULARITY_KEY] in DEFAULT_GRANULARITY)
-            return pack, [node.get_content() for node in nodes]
-
-        pack, texts = corpus.once((_ours, name.replace("-dense", "")), index)
+        documents = corpus.documents if articles else corpus.passages
+        pack = DenseXRetrievalPack(documents, hybrid=not dense, **parsing, **models)
         if isinstance(made_by, _WithoutQuestions) and not made_by.had_any:
             raise StrategyUnavailable("the propositions come without questions: it is the same as 'densex'")
-        if dense and pack.vector_index is not None:
-            store = pack.vector_index.vector_store
-            pack = DenseXRetrievalPack.from_vector_store(store, propositionizer=made_by, hybrid=False, **models)
+        texts = [node.get_content() for node in pack.nodes() if node.metadata[GRANULARITY_KEY] in DEFAULT_GRANULARITY]
         return Built(pack.as_retriever(corpus.depth), pack.as_retriever(PackOptions().similarity_top_k), texts)
 
     base = "whole articles in passages of up to 256 tokens" if articles else "the dataset's passages"
@@ -384,55 +369,6 @@ class _WithoutQuestions(Propositionizer):
         return {"made_by": self.made_by.fingerprint}
 
 
-class _Ranker(BaseRetriever):
-    """Ranks the documents that a question comes with, as the pack ranks passages: by words, by embeddings, by both."""
-
-    def __init__(self, corpus: Corpus, by_words: bool, by_meaning: bool) -> None:
-        self._corpus, self._by_words = corpus, by_words
-        self._embed_model = corpus.embed_model if by_meaning else None
-        self._documents = {document.id_: document for document in corpus.documents}
-        self.texts = {key: document.get_content(MetadataMode.EMBED) for key, document in self._documents.items()}
-        for some in iter_batch(self.texts.values() if by_meaning else (), _AT_ONCE):
-            corpus.embed_model.get_text_embedding_batch(some)  # it keeps them
-        super().__init__(callback_manager=CallbackManager())
-
-    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        question, share = query_bundle.query_str, 0.0
-        keys = self._corpus.candidates.get(question, ())
-        texts = [self.texts[key] for key in keys]
-        dense: list[PassageHit] = []
-        words: list[PassageHit] = []
-        if self._embed_model is not None:
-            embedded = self._embed_model.get_text_embedding_batch(texts)
-            vectors = np.asarray([self._embed_model.get_query_embedding(question), *embedded])
-            vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-            dense = _hits(keys, vectors[1:] @ vectors[0])
-        if self._by_words:
-            tokens, wanted = [tokenize(text) for text in texts], tokenize(question)
-            index = bm25s.BM25(k1=1.2, b=0.75)
-            index.index(tokens, show_progress=False)
-            scores = index.get_scores(wanted)
-            words = [hit for hit in _hits(keys, scores) if hit.score > 0]
-            telling = telling_words(wanted)
-            share = len(telling.intersection(tokens[int(np.argmax(scores))])) / max(len(telling), 1)
-        ranked = fuse(dense, words, 1 / (1 + share) if dense else 0.0)[: self._corpus.depth]
-        return [NodeWithScore(node=self._documents[hit.passage_id], score=hit.score) for hit in ranked]
-
-
-def _ranking(name: str, how: str, by_words: bool, by_meaning: bool) -> Strategy:
-    def build(corpus: Corpus) -> Built:
-        ranker = _Ranker(corpus, by_words, by_meaning)
-        return Built(ranker, units=list(ranker.texts.values()))
-
-    said = f"The documents that a question comes with, ranked by {how}."
-    return Strategy(name, build, said, PackOptions().similarity_top_k, ranks_candidates=True)
-
-
-def _hits(keys: Sequence[str], scores: Iterable[float]) -> list[PassageHit]:
-    hits = [PassageHit(key, float(score), ()) for key, score in zip(keys, scores, strict=True)]
-    return sorted(hits, key=lambda hit: hit.score, reverse=True)
-
-
 _OURS = (
     *(
         _ours(f"densex{units}{merging}{search}")
@@ -442,9 +378,6 @@ _OURS = (
     ),
     *(_ours(f"densex-{change}") for change in ("passage-words", "without-questions")),
     *(_ours(f"densex{units}-{cut}") for cut in ("chunked", "topics") for units in ("", "-sentences")),
-    _ranking("densex-rank", "embeddings and BM25 over this pack's tokens, fused as this pack does", True, True),
-    _ranking("densex-rank-dense", "embeddings alone", False, True),
-    _ranking("densex-rank-words", "BM25 over this pack's tokens alone", True, False),
 )
 _PASSAGES = "the dataset's passages"
 _CHUNKS = f"whole articles in chunks of {_SMALL_CHUNK} tokens"

@@ -2,66 +2,32 @@
 
 from __future__ import annotations
 
-import operator
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
+from llama_index.core.schema import Document
 
 from llama_pack_densex.evaluation.datasets import EvaluationSet
 from llama_pack_densex.evaluation.models import KeptLLM
-from llama_pack_densex.llm.usage import RequestFigures, count_tokens
+from llama_pack_densex.llm.usage import count_tokens
 from llama_pack_densex.node_parsers.nodes import title_of
 from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
 from llama_pack_densex.propositionizers.language import tokenize
 from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer, passage_sentences, sentence_spans
 
-T = TypeVar("T")
-
 
 class StrategyUnavailable(Exception):  # not an error: the report lists it
     """A strategy needs something that this comparison does not have; the message says what."""
-
-
-@dataclass(frozen=True)
-class Spent:
-    """What something took.
-
-    Args:
-        seconds: Time, without the embedding model.
-        calls: Replies of LLMs, those included that were kept from an earlier run.
-        tokens: Tokens that were sent to them and came back in this run.
-        dollars: What these cost, as far as prices are known.
-        unpriced: Requests whose price is not known.
-    """
-
-    seconds: float = 0.0
-    calls: int = 0
-    tokens: int = 0
-    dollars: float = 0.0
-    unpriced: int = 0
-
-    @classmethod
-    def on(cls, asked: RequestFigures) -> Spent:
-        """What an LLM's requests came to."""
-        usage, dollars = asked.usage, asked.cost if asked.currency == "USD" else None
-        unpriced = usage.requests if dollars is None else 0
-        return cls(0.0, usage.requests + asked.cache_hits, usage.total_tokens, dollars or 0.0, unpriced)
-
-    def __add__(self, other: Spent) -> Spent:
-        return Spent(*map(operator.add, vars(self).values(), vars(other).values()))
-
-    def __sub__(self, other: Spent) -> Spent:
-        return Spent(*map(operator.sub, vars(self).values(), vars(other).values()))
 
 
 class Corpus:
@@ -77,11 +43,9 @@ class Corpus:
     Attributes:
         dataset: What is asked about.
         documents: Whole articles.
-        passages: The passages that the dataset's authors cut, each a document of its own.
+        passages: The passages that the dataset's authors cut, each a document of its own, without blank ones.
         language: "en", "ja", ...
         depth: How many distinct results the metrics of rankings look at.
-        candidates: Of questions that come with the documents to rank, their ids by the question's text;
-            where several have the same text, those of the one that is asked.
         embed_model_or_none: The embedding model, where there is one.
         has_sentences_only: Whether sentences stand in for all propositions.
         header_llm: What writes contextual headers, where there is such an LLM.
@@ -96,31 +60,28 @@ class Corpus:
         header_llm: KeptLLM | None = None,
     ) -> None:
         self.dataset = dataset
-        self.documents, self.passages = dataset.documents, dataset.passage_documents()
+        self.documents = dataset.documents
+        self.passages = [passage for passage in dataset.passage_documents() if passage.text.strip()]
         self.language, self.depth = dataset.language, depth
-        self.candidates = {question.text: question.candidates for question in dataset.questions if question.candidates}
         self.embed_model_or_none, self._propositionizer, self.header_llm = embed_model, propositionizer, header_llm
         self.has_sentences_only = isinstance(propositionizer, SentencePropositionizer)
         self.count_tokens = cache(count_tokens)  # strategies share most of their texts
-        self._made: dict[object, tuple[Any, Spent]] = {}
-        self._reused = Spent()
 
-    def once(self, key: object, make: Callable[[], T]) -> T:
-        """Make what several strategies need, such as an index that they search in different ways, for the first one."""
-        if key in self._made:
-            self._reused += self._made[key][1]
-        else:
-            before = self.spent
-            made = make()
-            self._made[key] = made, self.spent - before
-        return cast("T", self._made[key][0])
+    def among(self, candidates: Sequence[str]) -> Corpus:
+        """The corpus of questions that come with the documents to rank, which are these; of others it is this one."""
+        if not candidates:
+            return self
+        ranked = replace(self.dataset, documents=[self.by_id[key] for key in candidates])
+        return Corpus(ranked, self.depth, self.embed_model_or_none, self._propositionizer, self.header_llm)
 
-    @property
-    def spent(self) -> Spent:
-        """What was spent so far on building strategies, with what they found made already."""
-        seconds = time.perf_counter() - getattr(self.embed_model_or_none, "seconds", 0.0)
-        asked = [getattr(part, "figures", None) for part in (self._propositionizer, self.header_llm)]
-        return sum((Spent.on(figures) for figures in asked if figures), Spent(seconds) + self._reused)
+    @cached_property
+    def by_id(self) -> dict[str, Document]:
+        """Whole articles by their ids."""
+        return {document.id_: document for document in self.documents}
+
+    def clock(self) -> float:
+        """The time in seconds, which stands still while the embedding model works."""
+        return time.perf_counter() - getattr(self.embed_model_or_none, "seconds", 0.0)
 
     def take_embedded(self) -> list[str]:
         """The texts that were embedded since the last call, where the embedding model says."""
@@ -190,8 +151,6 @@ class Strategy:
         description: How it is set up, in a sentence or two.
         context_k: How many of the retrieved nodes a reader gets by default; None means all.
         node_postprocessors: What makes the context of the nodes, one after the other; none means the nodes' texts.
-        ranks_candidates: Whether it ranks the documents that a question comes with (`Corpus.candidates`; JQaRA), and
-            searches nothing. Such strategies are run where questions have candidates, and the others where not.
 
     Raises:
         ValueError: The name is blank, or `context_k` is not positive.
@@ -213,7 +172,6 @@ class Strategy:
     description: str = ""
     context_k: int | None = None
     node_postprocessors: Sequence[BaseNodePostprocessor] = ()
-    ranks_candidates: bool = False
 
     def __post_init__(self) -> None:
         if not self.name.strip():
@@ -228,10 +186,6 @@ class Strategy:
             StrategyUnavailable: Something that it needs is not there.
             TypeError: `build` returned something else than a retriever.
         """
-        if self.ranks_candidates and not corpus.candidates:
-            raise StrategyUnavailable("it ranks candidates, and the dataset's questions come without any")
-        if corpus.candidates and not self.ranks_candidates:
-            raise StrategyUnavailable("the dataset's questions come with the documents to rank, and it searches all")
         built = self.build if isinstance(self.build, BaseRetriever) else self.build(corpus)
         if isinstance(built, BaseRetriever):
             return Built(built)

@@ -13,7 +13,7 @@ import logging
 import os
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -198,14 +198,9 @@ def _trulens(module: str) -> Any:
 @contextmanager
 def _contained() -> Iterator[None]:
     """Keep what TruLens prints, logs (it quotes documents) and sets from the process."""
-    loggers = [logging.getLogger(name) for name in ("trulens", "opentelemetry", "dotenv.main")]
-    levels = [logger.level for logger in loggers]
-    with warnings.catch_warnings(), redirect_stdout(io.StringIO()), patch.dict(os.environ):
+    with ExitStack() as stack, warnings.catch_warnings(), redirect_stdout(io.StringIO()), patch.dict(os.environ):
         warnings.simplefilter("ignore")
-        for logger in loggers:
+        for logger in map(logging.getLogger, ("trulens", "opentelemetry", "dotenv.main")):
+            stack.callback(logger.setLevel, logger.level)
             logger.setLevel(logging.CRITICAL)
-        try:
-            yield
-        finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)
+        yield

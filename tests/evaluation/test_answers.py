@@ -106,6 +106,25 @@ def test_a_failure_is_neither_a_zero_nor_a_success(caplog: pytest.LogCaptureFixt
     assert "the verdict cannot be read" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        (Reply(" \n"), "the reply was empty"),
+        (Reply(None), "the reply was empty"),
+        (Reply(None, refusal="I cannot."), "the model refused"),
+        (Reply("The mi", finish_reason="content_filter"), "the provider's content filter stopped the reply"),
+    ],
+)
+def test_a_reply_that_is_no_answer_is_no_wrong_answer(
+    reply: Reply, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with OpenAIServer(judging(reader=reply, answer=reply)) as server:
+        (found,) = run(server).strategies
+    assert not {"em@100", "f1@100", "str_em", *TRIAD} & found.metrics.keys()
+    assert (found.failed["em@100"], found.failed["str_em"], found.failed["groundedness"]) == (4, 4, 4)
+    assert reason in caplog.text
+
+
 def test_a_second_run_asks_nothing(tmp_path: Path) -> None:
     with OpenAIServer(judging()) as server:
         first = run(server, cache_dir=tmp_path)
@@ -213,8 +232,8 @@ def test_questions_of_equal_text_are_read_from_their_own_candidates() -> None:
 
     with OpenAIServer(judging(answer=quote)) as server:
         llms = {"reader_llm": openai(server), "judge_llm": openai(server)}
-        report = compare(dataset, None, ["densex-rank-words"], embed_model="none", **llms)
-    assert [each.found["densex-rank-words"].answer for each in report.questions] == list(texts)
+        report = compare(dataset, None, ["bm25"], embed_model="none", **llms)
+    assert [each.found["bm25"].answer for each in report.questions] == list(texts)
 
 
 def test_of_what_is_no_answer_only_the_context_is_judged() -> None:

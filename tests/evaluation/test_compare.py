@@ -155,6 +155,14 @@ def test_results_that_are_nowhere_in_the_documents_are_told(caplog: pytest.LogCa
     assert result_of(report, "summary").metrics["answer_recall"] == 0.25
 
 
+def test_documents_without_text_are_no_results(caplog: pytest.LogCaptureFixture) -> None:
+    documents = [Document(text=text, id_=str(number)) for number, text in enumerate((*small_texts(), "", " \n"))]
+    questions = [{"question": "Who opened the Humber Bridge?", "answers": "Queen Elizabeth", "document": "0"}]
+    report = compare(documents, questions, ["densex-sentences", "bm25", "hybrid"], embed_model=TrigramEmbedding())
+    assert [strategy.name for strategy in report.strategies] == ["densex-sentences", "bm25", "hybrid"]
+    assert "nowhere in the documents" not in caplog.text
+
+
 def test_ours_is_tested_against_every_other_strategy() -> None:
     report = run(["vector-256", "densex", "bm25"])
     tested = {(compared.first, compared.second) for compared in report.comparisons}
@@ -299,20 +307,18 @@ def with_candidates(*candidates: str) -> EvaluationSet:
     return EvaluationSet("ranked", "en", documents, questions, relevance=relevance)
 
 
-def test_candidates_are_ranked_by_words_by_embeddings_and_by_both() -> None:
+def test_each_strategy_ranks_the_candidates_of_each_question() -> None:
     dataset = with_candidates("Bridges/0", "Bridges/1", "Tides/1", "Tides/2")
-    report = compare(dataset, embed_model=TrigramEmbedding())
-    names = [strategy.name for strategy in report.strategies]
-    assert names == ["densex-rank", "densex-rank-dense", "densex-rank-words"]
+    report = compare(dataset, None, ["densex-sentences", "vector", "bm25"], embed_model=TrigramEmbedding())
     for strategy in report.strategies:
         assert strategy.metrics["mrr@10"] == strategy.metrics["ndcg@10"] == 1.0, strategy.name
-        assert strategy.cost.units == 6
-    (by_words,) = compare(dataset, strategies=["densex-rank-words"], embed_model="none").strategies
+    assert [strategy.cost.units for strategy in report.strategies] == [12, 4, 4]
+    (by_words,) = compare(dataset, strategies=["densex-sentences"], embed_model="none").strategies
     assert by_words.metrics["mrr@10"] == 1.0
 
 
 def test_no_document_but_a_questions_candidates_is_ranked() -> None:
-    report = compare(with_candidates("Tides/0", "Tides/1"), embed_model=TrigramEmbedding())
+    report = compare(with_candidates("Tides/0", "Tides/1"), None, ["densex-sentences", "bm25"], embed_model="none")
     found = [each for question in report.questions for each in question.found.values()]
     # "" where no word of a question is in any of them
     assert {each.source.partition(",")[0] for each in found} <= {"Tides/0", "Tides/1", ""}
@@ -324,34 +330,21 @@ def test_questions_of_equal_text_have_candidates_of_their_own() -> None:
     first = dataset.questions[0]
     twin = replace(first, id="twin", candidates=("Bridges/0", "Bridges/1"))
     dataset = replace(dataset, questions=[first, twin], relevance={first.id: {"Tides/0": 1}, "twin": {"Bridges/0": 1}})
-    report = compare(dataset, strategies=["densex-rank-dense"], embed_model=TrigramEmbedding())
-    found = [question.found["densex-rank-dense"].source.partition("/")[0] for question in report.questions]
+    report = compare(dataset, strategies=["vector"], embed_model=TrigramEmbedding())
+    found = [question.found["vector"].source.partition("/")[0] for question in report.questions]
     assert found == ["Tides", "Bridges"]
 
 
-def test_what_searches_all_documents_is_left_out_where_there_are_candidates_and_what_ranks_them_where_not() -> None:
-    report = compare(with_candidates("Tides/0"), None, ["bm25", "densex-rank-words"], embed_model="none")
-    assert [(left.name, left.reason) for left in report.skipped] == [
-        ("bm25", "the dataset's questions come with the documents to rank, and it searches all")
-    ]
-    (left,) = run(["bm25", "densex-rank"]).skipped
-    assert (left.name, left.reason) == (
-        "densex-rank",
-        "it ranks candidates, and the dataset's questions come without any",
-    )
-
-
 def test_a_users_own_ranking_is_compared() -> None:
-    def backwards(corpus: Corpus) -> BaseRetriever:
-        class Backwards(BaseRetriever):
-            def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-                documents = {document.id_: document for document in corpus.documents}
-                candidates = corpus.candidates[query_bundle.query_str]
-                return [NodeWithScore(node=documents[key], score=0.0) for key in reversed(candidates)]
+    class Backwards(BaseRetriever):
+        def __init__(self, documents: list[Document]) -> None:
+            self._documents = documents
+            super().__init__()
 
-        return Backwards()
+        def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+            return [NodeWithScore(node=document, score=0.0) for document in reversed(self._documents)]
 
-    mine = Strategy("mine", backwards, ranks_candidates=True)
+    mine = Strategy("mine", lambda corpus: Backwards(corpus.documents))
     report = compare(with_candidates("Tides/2", "Tides/1"), strategies=[mine], embed_model="none")
     assert report.strategies[0].metrics["mrr@10"] == (1 + 1 / 2) / 4
 
@@ -422,6 +415,15 @@ def test_the_propositions_of_a_comparison_are_paid_for_once(tmp_path: Path) -> N
             assert len(server.requests) == 6
 
 
+def test_no_strategy_asks_for_propositions_that_another_one_had() -> None:
+    with OpenAIServer(lambda body: '["The oldest tidal mill stood in Nendrum."]') as server:
+        asking = LLMPropositionizer(reader(server))
+        report = run(["densex", "densex-dense", "densex-passage-words"], propositionizer=asking)
+        assert len(server.requests) == 6
+    assert [each.cost.llm_calls for each in report.strategies] == [6, 6, 6]
+    assert [each.cost.llm_tokens > 0 for each in report.strategies] == [True, False, False]
+
+
 def test_without_their_questions_propositions_are_asked_for_once() -> None:
     reply = '{"propositions": ["The mill stood in Nendrum."], "questions": ["Where did the mill stand?"]}'
     with OpenAIServer(lambda body: reply) as server:
@@ -473,13 +475,6 @@ def test_it_tells_which_strategy_of_how_many_is_at_work() -> None:
     assert ("densex (1 of 2)", 4, 4) in told
     assert ("bm25 (2 of 2)", 4, 4) in told
     assert all(done <= total for _, done, total in told)
-
-
-def test_strategies_that_search_one_index_differently_share_it() -> None:
-    both, alone = run(["densex", "densex-dense"]), run(["densex-dense"])
-    shared, own = both.strategies[1], alone.strategies[0]
-    assert (shared.metrics, shared.cost.units, shared.cost.tokens) == (own.metrics, own.cost.units, own.cost.tokens)
-    assert shared.cost.index_seconds >= both.strategies[0].cost.index_seconds  # it would take that alone
 
 
 def test_a_budget_needs_a_price() -> None:

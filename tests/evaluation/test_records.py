@@ -54,6 +54,7 @@ def test_a_csv_file_may_be_divided_as_a_spreadsheet_divides_it(tmp_path: Path, m
         ("a.parquet", b"no parquet at all", "expected a Parquet file"),
         ("a.json", b"1", "expected a JSON object, and this is int"),
         ("a.json", b"[1, 2", "line 1: expected JSON"),
+        ("a.jsonl", b'{"a": 1}\n{"a":' + 100_000 * b"[", "line 2: expected JSON, and this is nested too deeply"),
         ("a.json", b'[{"a": 1}, 2]', "item 2: expected a JSON object, and this is int"),
         ("a.txt", b"", "expected a .jsonl, .json, .csv, .tsv or .parquet file"),
     ],

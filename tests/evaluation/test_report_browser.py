@@ -347,7 +347,7 @@ def test_the_cost_has_llm_calls_tokens_and_money(page: Page, tmp_path: Path) -> 
         "[...document.querySelectorAll('#cost tbody tr')]"
         ".map((row) => [3, 4, 5].map((cell) => row.cells[cell].textContent.trim()))"
     )
-    assert [row[2] for row in rows] == ["$0.0123", "$12.50", "–", "$0.00"]
+    assert [row[2] for row in rows] == ["$0.01", "$12.50", "–", "$0.00"]
     assert rows[0][:2] == ["301", "45,678"]
     page.requests.clear()
 

@@ -21,7 +21,7 @@ from tests.embedding import TrigramEmbedding
 from tests.evaluation.comparing import small_set
 
 NAMES = list(built_in_strategies())
-SEARCHING = [name for name in NAMES if not name.startswith(("densex-sentences", "densex-rank"))]
+SEARCHING = [name for name in NAMES if not name.startswith("densex-sentences")]
 
 
 class AskingSentences(SentencePropositionizer):
@@ -72,7 +72,7 @@ def test_ours_come_first_in_both_modes_with_and_without_bm25_and_llm() -> None:
         "densex", "densex-dense", "densex-auto-merging", "densex-auto-merging-dense", "densex-sentences",
         "densex-sentences-dense", "densex-sentences-auto-merging", "densex-sentences-auto-merging-dense",
         "densex-passage-words", "densex-without-questions", "densex-chunked", "densex-sentences-chunked",
-        "densex-topics", "densex-sentences-topics", "densex-rank", "densex-rank-dense", "densex-rank-words",
+        "densex-topics", "densex-sentences-topics",
     }  # fmt: skip
 
 
@@ -165,6 +165,16 @@ def test_a_strategy_has_a_name_and_a_positive_number(given: dict[str, Any]) -> N
 def test_none_at_all_is_refused() -> None:
     with pytest.raises(ValueError, match="no strategies"):
         resolve_strategies([])
+
+
+@pytest.mark.parametrize("name", ["paper-sentences", "paper-propositions"])
+def test_the_papers_units_are_the_same_of_equal_hits_in_every_run(name: str) -> None:
+    text = "".join(f"The gate was painted. {number} harbours are there. " for number in range(40))
+    over = Corpus(
+        EvaluationSet("gates", "en", [Document(id_="gates", text=text)], []), 1, TrigramEmbedding(), AskingSentences()
+    )
+    found = {tuple(hit.node.start_char_idx for hit in retrieved(name, "Painted gate", over)) for _ in range(6)}
+    assert len(found) == 1
 
 
 def test_dense_x_takes_the_same_of_equal_hits_in_every_run() -> None:
