@@ -128,8 +128,8 @@ def compare(
         raise ValueError(f"depth is {depth}: at least 1 is needed")
     if trulens is not None and judge_llm is None:
         raise ValueError("TruLens needs a judge: pass judge_llm (--judge-model)")
-    chosen = resolve_strategies(strategies)
     dataset = to_dataset(documents, questions, language)
+    chosen = resolve_strategies(strategies, ranking=any(question.candidates for question in dataset.questions))
     tell: Progress = progress if progress is not None else lambda what, done, total: None
     tell("Loading the embedding model", 0, 1)
     model, _ = resolve_embed_model(embed_model)

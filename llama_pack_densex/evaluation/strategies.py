@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
+import bm25s
 import numpy as np
 from llama_index.core import StorageContext, VectorStoreIndex
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -27,7 +28,7 @@ from llama_index.core.node_parser.text.sentence_window import DEFAULT_WINDOW_MET
 from llama_index.core.postprocessor import MetadataReplacementPostProcessor
 from llama_index.core.retrievers import AutoMergingRetriever, QueryFusionRetriever, RecursiveRetriever
 from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
-from llama_index.core.schema import BaseNode, Document, IndexNode, MetadataMode, TextNode
+from llama_index.core.schema import BaseNode, Document, IndexNode, MetadataMode, NodeWithScore, QueryBundle, TextNode
 from llama_index.core.vector_stores import SimpleVectorStore
 
 from llama_pack_densex.evaluation.datasets import Span
@@ -43,8 +44,11 @@ from llama_pack_densex.node_parsers.topics import TopicNodeParser
 from llama_pack_densex.options import DEFAULT_GRANULARITY, PackOptions
 from llama_pack_densex.pack import DenseXRetrievalPack
 from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
+from llama_pack_densex.propositionizers.language import telling_words, tokenize
 from llama_pack_densex.propositionizers.sentences import CJK, SentencePropositionizer, sentence_spans
 from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
+from llama_pack_densex.retrieval.hits import PassageHit
+from llama_pack_densex.retrieval.search import fuse
 from llama_pack_densex.stores.words import Words
 
 logger = logging.getLogger(__name__)
@@ -62,18 +66,22 @@ _CHARACTERS_A_WORD = 2  # 200 Japanese characters say about as much as 100 Engli
 
 def built_in_strategies() -> dict[str, Strategy]:
     """All of them by name, ours first."""
-    return {strategy.name: strategy for strategy in (*_OURS, *_OTHERS)}
+    return {strategy.name: strategy for strategy in (*_OURS, *_RANKING, *_OTHERS)}
 
 
-def resolve_strategies(strategies: Sequence[str | Strategy] | None) -> list[Strategy]:
-    """Strategies by name, or as they are; None means all that come with the pack.
+def resolve_strategies(strategies: Sequence[str | Strategy] | None, ranking: bool = False) -> list[Strategy]:
+    """Strategies by name, or as they are.
+
+    Args:
+        strategies: The strategies; None means all that come with the pack and search an index.
+        ranking: Whether None means those that rank a few documents without an index.
 
     Raises:
         ValueError: There is none of a name, none at all, or two have the same name.
     """
     known = built_in_strategies()
     chosen: dict[str, Strategy] = {}
-    for given in known if strategies is None else strategies:
+    for given in (_RANKING if ranking else (*_OURS, *_OTHERS)) if strategies is None else strategies:
         # as modes of the pack are called
         strategy = known.get(given.replace("_", "-")) if isinstance(given, str) else given
         if strategy is None:
@@ -369,6 +377,57 @@ class _WithoutQuestions(Propositionizer):
         return {"made_by": self.made_by.fingerprint}
 
 
+class _Ranker(BaseRetriever):
+    """Ranks all of a corpus's documents as the pack ranks passages: by words, by embeddings, or by both."""
+
+    def __init__(self, corpus: Corpus, by_words: bool, by_meaning: bool) -> None:
+        self._documents, self._depth = corpus.by_id, corpus.depth
+        self.texts = [document.get_content(MetadataMode.EMBED) for document in corpus.documents]
+        self._tokens = [tokenize(text) for text in self.texts if by_words]
+        self._embed_model = corpus.embed_model if by_meaning else None
+        if self._embed_model is not None:
+            self._vectors = _of_length_one(self._embed_model.get_text_embedding_batch(self.texts))
+        super().__init__(callback_manager=CallbackManager())
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        dense: list[PassageHit] = []
+        words: list[PassageHit] = []
+        share = 0.0
+        if self._embed_model is not None:
+            question = _of_length_one([self._embed_model.get_query_embedding(query_bundle.query_str)])[0]
+            dense = self._hits(self._vectors @ question)
+        if self._tokens:
+            index, wanted = bm25s.BM25(k1=1.2, b=0.75), tokenize(query_bundle.query_str)
+            index.index(self._tokens, show_progress=False)
+            scores, telling = index.get_scores(wanted), telling_words(wanted)
+            words = [hit for hit in self._hits(scores) if hit.score > 0]
+            share = len(telling.intersection(self._tokens[int(np.argmax(scores))])) / max(len(telling), 1)
+        ranked = fuse(dense, words, 1 / (1 + share) if dense else 0.0)[: self._depth]
+        return [NodeWithScore(node=self._documents[hit.passage_id], score=hit.score) for hit in ranked]
+
+    def _hits(self, scores: Iterable[float]) -> list[PassageHit]:
+        hits = [PassageHit(key, float(score), ()) for key, score in zip(self._documents, scores, strict=True)]
+        return sorted(hits, key=lambda hit: hit.score, reverse=True)
+
+
+def _of_length_one(vectors: Any) -> Any:
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def _ranking(name: str, how: str, by_words: bool, by_meaning: bool) -> Strategy:
+    def build(corpus: Corpus) -> Built:
+        ranker = _Ranker(corpus, by_words, by_meaning)
+        return Built(ranker, units=ranker.texts)
+
+    said = f"The documents that a question comes with, or all, ranked without an index by {how}."
+    return Strategy(name, build, said, PackOptions().similarity_top_k)
+
+
+_RANKING = (
+    _ranking("densex-rank", "embeddings and BM25 over this pack's tokens, fused as this pack does", True, True),
+    _ranking("densex-rank-dense", "embeddings alone", False, True),
+    _ranking("densex-rank-words", "BM25 over this pack's tokens alone", True, False),
+)
 _OURS = (
     *(
         _ours(f"densex{units}{merging}{search}")

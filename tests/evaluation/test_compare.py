@@ -307,7 +307,19 @@ def with_candidates(*candidates: str) -> EvaluationSet:
     return EvaluationSet("ranked", "en", documents, questions, relevance=relevance)
 
 
-def test_each_strategy_ranks_the_candidates_of_each_question() -> None:
+def test_candidates_are_ranked_by_words_by_embeddings_and_by_both_without_an_index() -> None:
+    dataset = with_candidates("Bridges/0", "Bridges/1", "Tides/1", "Tides/2")
+    report = compare(dataset, embed_model=TrigramEmbedding())
+    names = [strategy.name for strategy in report.strategies]
+    assert names == ["densex-rank", "densex-rank-dense", "densex-rank-words"]
+    for strategy in report.strategies:
+        assert strategy.metrics["mrr@10"] == strategy.metrics["ndcg@10"] == 1.0, strategy.name
+        assert strategy.cost.units == 4
+    (by_words,) = compare(dataset, strategies=["densex-rank-words"], embed_model="none").strategies
+    assert by_words.metrics["mrr@10"] == 1.0
+
+
+def test_each_strategy_that_is_named_ranks_the_candidates_of_each_question() -> None:
     dataset = with_candidates("Bridges/0", "Bridges/1", "Tides/1", "Tides/2")
     report = compare(dataset, None, ["densex-sentences", "vector", "bm25"], embed_model=TrigramEmbedding())
     for strategy in report.strategies:

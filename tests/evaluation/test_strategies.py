@@ -21,7 +21,7 @@ from tests.embedding import TrigramEmbedding
 from tests.evaluation.comparing import small_set
 
 NAMES = list(built_in_strategies())
-SEARCHING = [name for name in NAMES if not name.startswith("densex-sentences")]
+SEARCHING = [name for name in NAMES if not name.startswith(("densex-sentences", "densex-rank"))]
 
 
 class AskingSentences(SentencePropositionizer):
@@ -72,7 +72,7 @@ def test_ours_come_first_in_both_modes_with_and_without_bm25_and_llm() -> None:
         "densex", "densex-dense", "densex-auto-merging", "densex-auto-merging-dense", "densex-sentences",
         "densex-sentences-dense", "densex-sentences-auto-merging", "densex-sentences-auto-merging-dense",
         "densex-passage-words", "densex-without-questions", "densex-chunked", "densex-sentences-chunked",
-        "densex-topics", "densex-sentences-topics",
+        "densex-topics", "densex-sentences-topics", "densex-rank", "densex-rank-dense", "densex-rank-words",
     }  # fmt: skip
 
 
@@ -153,7 +153,9 @@ def test_bm25_without_its_package_says_what_to_install(monkeypatch: pytest.Monke
 def test_strategies_are_chosen_by_name_or_given() -> None:
     own = Strategy("own", lambda corpus: built_in_strategies()["vector"].on(corpus))
     assert [strategy.name for strategy in resolve_strategies(["bm25", own])] == ["bm25", "own"]
-    assert [strategy.name for strategy in resolve_strategies(None)] == NAMES
+    assert [strategy.name for strategy in resolve_strategies(None)] == [
+        name for name in NAMES if not name.startswith("densex-rank")
+    ]
 
 
 @pytest.mark.parametrize("given", [{"name": " "}, {"name": "x", "context_k": 0}])
