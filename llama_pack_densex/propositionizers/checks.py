@@ -210,7 +210,6 @@ class _Context(_Text):
         self.katakana = _bare(self.plain)  # a word in it occurs, however its vowels are prolonged
         # said wherever in the passage that is
         self.anywhere = _Text(heads).values | set(self._later())
-        self.years = [value for value in self.values if _is_year(value)]
 
     def _later(self) -> Iterator[float]:
         """The years and days that "the next year" or "ten years later" mean: counted from the last one before that."""
@@ -222,12 +221,7 @@ class _Context(_Text):
 
     def has_number(self, number: _Number) -> bool:
         """Whether a number occurs, of the same unit or of none."""
-        said = self.anywhere | self.counted(number.unit)
-        if number.unit == "century":
-            said |= {value // 100 + 1 for value in self.years}
-        elif number.unit == "decade":
-            said |= {value // 10 * 10 for value in self.years}
-        return not said.isdisjoint(number.values)
+        return not (self.anywhere | self.counted(number.unit)).isdisjoint(number.values)
 
     def has_word(self, word: str) -> bool:
         """Whether a word in Latin letters occurs, inflected as it may be."""
@@ -255,14 +249,12 @@ class _Number:
         unit: What it counts, as far as that is known; else "".
         shown: How it is written.
         start: Where it begins.
-        name: The word before it where both may be a name, as "Voyager 2"; else "".
     """
 
     values: frozenset[float]
     unit: str
     shown: str
     start: int
-    name: str
 
     @property
     def is_plain(self) -> bool:
@@ -283,14 +275,8 @@ def _number(text: str, found: re.Match[str]) -> _Number:
     if before and shown.isdecimal() and len(shown) < len(before[1]):  # 1754-63
         values.append(float(before[1][: -len(shown)] + shown))
     unit = _UNIT.match(text, found.end())
-    name = _NAMING.search(text, max(0, found.start() - 30), found.start())
-    return _Number(
-        frozenset(values),
-        _UNIT_NAMES[unit.lastindex - 1] if unit and unit.lastindex else "",
-        shown,
-        found.start(),
-        name[1] if name and name[1].lower() not in STOP_WORDS else "",
-    )
+    counted = _UNIT_NAMES[unit.lastindex - 1] if unit and unit.lastindex else ""
+    return _Number(frozenset(values), counted, shown, found.start())
 
 
 def _value(written: str) -> float:
@@ -348,7 +334,6 @@ _RANGE = re.compile(r"(\d+)[-\u2010-\u2015/~\u301c]\Z")
 # Of a model or version, as "A380"; what counts has its own rules.
 _LABEL = re.compile(rf"(?<![\d.,{LATIN}])([{LATIN}]+)\d+")
 _ROUGH = re.compile(rf"({_FIGURES.pattern})\D+")
-_NAMING = re.compile(rf"(?<![{LATIN}])(?!{_MONTH})([A-Z][{LATIN}]*) \Z")
 _UNITS = {
     "%": "%|percent|per cent|パーセント", "decade": "(?<=0)s|年代", "day": "days?",
     "kcal": "kcal|キロカロリー", "ml": "ml|mL|millilit(?:er|re)s?|ミリリットル",
@@ -395,14 +380,10 @@ def _ungrounded(text: _Text, context: _Context, said_by: str) -> Iterator[tuple[
 
 def _in_its_place(number: _Number, text: _Text, said_by: str, context: _Context) -> str:
     """What the sentences that say a proposition have in place of one of its numbers; "" where they have that."""
-    named = re.findall(rf"\b{number.name} ({_FIGURES.pattern})", context.plain) if number.name else []
-    if named and number.shown not in named and not re.search(rf"\b{number.name}\b(?! \d)", context.plain):
-        return str(named[0])
-    if named or not context.anywhere.isdisjoint(number.values):
-        return ""
     source = _source(said_by)
     before = context.plain.partition(source.plain)[0][-_BEFORE:] if _SAME_DATE.search(source.plain) else ""
-    if not (source.counted(number.unit) | _source(before).counted(number.unit)).isdisjoint(number.values):
+    said = context.anywhere | source.counted(number.unit) | _source(before).counted(number.unit)
+    if not said.isdisjoint(number.values):
         return ""
     others = (one for one in source.numbers if one.is_plain and one.counts == number.counts)
     return next((one.shown for one in others if text.values.isdisjoint(one.values)), "")
