@@ -326,32 +326,22 @@ def heading_text(heading: str) -> str:
 def _scan(text: str) -> Iterator[Region | list[_Line]]:
     """Yield headings, blocks, and between these the runs of lines that no blank line ends."""
     lines = _find_lines(text)
-    fences, elements = _pair_fences(lines), _pair_elements(text)
+    blocks = _pair_elements(lines) | _pair_fences(lines)
     run: list[_Line] = []
     i = 0
     while i < len(lines):
-        line = lines[i]
-        if line.start in elements:
-            whole = [Region(line.start, elements[line.start], "block")]
-            while i < len(lines) and lines[i].end <= whole[0].end:
-                i += 1
-            if i < len(lines) and lines[i].start < whole[0].end:
-                rest = text[whole[0].end : lines[i].end].lstrip()
-                lines[i] = _Line(lines[i].end - len(rest), lines[i].end, rest, "")
-        else:
-            after, level = _end_of_block(lines, i, fences), 0
-            if after == i:
-                after, level = _end_of_heading(lines, i, goes_on=bool(run))
-            last = next((lines[n].end for n in range(after - 1, i - 1, -1) if lines[n].text), i)
-            whole = [Region(line.start, last, "heading" if level else "block", level)] if after > i else []
-            if not whole and line.text:
-                run.append(line)
-            i = max(after, i + 1)
-        if whole or not line.text:
-            if run:
-                yield run
-            yield from whole
+        after, level = _end_of_block(lines, i, blocks), 0
+        if after == i:
+            after, level = _end_of_heading(lines, i, goes_on=bool(run))
+        if after == i and lines[i].text:
+            run.append(lines[i])
+        elif run:
+            yield run
             run = []
+        if after > i:
+            last = next(lines[n].end for n in range(after - 1, i - 1, -1) if lines[n].text)
+            yield Region(lines[i].start, last, "heading" if level else "block", level)
+        i = max(after, i + 1)
     if run:
         yield run
 
@@ -400,34 +390,33 @@ def _pair_fences(lines: list[_Line]) -> dict[int, int]:
     return blocks
 
 
-_TAG = re.compile(r"<(/?)(table|pre)\b[^<>]{0,1000}>", re.IGNORECASE)
+_TAG = re.compile(r"<(/?)(table|pre)\b[^<>]*(?:>|\Z)", re.IGNORECASE)
 
 
-def _pair_elements(text: str) -> dict[int, int]:
-    """Map the start of each HTML table (or preformatted text) to its end; one that is never closed is left out.
+def _pair_elements(lines: list[_Line]) -> dict[int, int]:
+    """Map the line that begins with an HTML table (or preformatted text) to the line after the one that closes it.
 
-    Elements that touch count as one, so that a line of many of them is not cut up once for each.
+    One that is never closed is left out.
     """
     pairs: dict[int, int] = {}
     opened: dict[str, list[int]] = {"table": [], "pre": []}
-    for tag in _TAG.finditer(text):
-        starts = opened[tag[2].lower()]
-        if not tag[1]:
-            starts.append(tag.start())
-        elif starts:
-            pairs[starts.pop()] = tag.end()
-    for start in sorted(pairs, reverse=True):
-        pairs[start] = pairs.get(pairs[start], pairs[start])
+    for i, line in enumerate(lines):
+        for tag in _TAG.finditer(line.text):
+            starts = opened[tag[2].lower()]
+            if not tag[1]:
+                starts.append(-1 if tag.start() else i)
+            elif starts:
+                pairs[starts.pop()] = i + 1
     return pairs
 
 
 _GRID = ("|", "+-", "+=")
 
 
-def _end_of_block(lines: list[_Line], i: int, fences: dict[int, int]) -> int:
+def _end_of_block(lines: list[_Line], i: int, blocks: dict[int, int]) -> int:
     """The line after the code or table that begins at line i; i where none begins."""
-    if i in fences:
-        return fences[i]
+    if i in blocks:
+        return blocks[i]
     below = lines[i + 1].text if i + 1 < len(lines) else ""
     has_header = "|" in lines[i].text and "|" in below and "-" in below and not below.strip("|:- \t")
     if not has_header and not (lines[i].text.startswith(_GRID) and below.startswith(_GRID)):

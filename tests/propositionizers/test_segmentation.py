@@ -389,7 +389,7 @@ def test_block_stays_whole(block: str) -> None:
 
 
 def test_text_after_a_block_is_split() -> None:
-    text = "<table><tr></tr></table> One. Two.\n```\nx\n```\nThree. Four.\n| a |\n| b |\nFive."
+    text = "<table><tr></tr></table>\nOne. Two.\n```\nx\n```\nThree. Four.\n| a |\n| b |\nFive."
     sentences = [text[found.start : found.end] for found in segment(text) if found.kind == "sentence"]
     assert sentences == ["One.", "Two.", "Three.", "Four.", "Five."]
 
