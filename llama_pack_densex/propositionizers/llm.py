@@ -476,42 +476,35 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
         """Make a propositionizer from what `to_dict` returned, its LLM as a pickled one's; `kwargs` override.
 
         Raises:
-            ValueError: The LLM cannot be made again, or the prompts were others: they are not in the dictionary.
+            ValueError: The LLM cannot be made again, or is another one, or the prompts were others: they are not in the
+                dictionary.
         """
-        made = _made_again(cls, {**data, **kwargs})
-        if data.get("fingerprint") not in (None, made.fingerprint) and not kwargs:
-            raise ValueError(
-                "this propositionizer was saved with other prompts or by another version: pass the prompts"
-            )
-        return made
+        return _made_again(cls, data, kwargs)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Not core's way, which drops what cannot be pickled and goes on.
-        return _unpickled, (type(self), self.to_dict(), self._prompts)
+        return partial(_made_again, is_pickled=True), (type(self), self.to_dict(), self._prompts)
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> LLMPropositionizer:
         return self.__copy__()  # shares the client, which holds locks; everything else is never changed in place
 
 
-def _made_again(kind: type[LLMPropositionizer], data: dict[str, Any], *, trusted: bool = False) -> LLMPropositionizer:
-    """A propositionizer of its dictionary; `trusted` as of `LLMReference.rebuild`."""
-    settings = {name: value for name, value in data.items() if name not in ("class_name", "fingerprint")}
+def _made_again(
+    kind: type[LLMPropositionizer], data: dict[str, Any], changes: dict[str, Any], *, is_pickled: bool = False
+) -> LLMPropositionizer:
+    """A propositionizer of its dictionary; a pickle's factory is trusted (see `LLMReference.rebuild`)."""
+    settings = {name: value for name, value in {**data, **changes}.items() if name not in ("class_name", "fingerprint")}
     age = settings.pop("cache_max_age", None)
     if age is not None and isinstance(settings.get("cache"), str):
         settings["cache"] = ReplyCache(settings["cache"], timedelta(seconds=age))
     if isinstance(settings.get("llm"), dict):
-        settings["llm"] = LLMReference.model_validate(settings["llm"]).rebuild(trusted=trusted)
-    return kind(**settings)
-
-
-def _unpickled(
-    kind: type[LLMPropositionizer], data: dict[str, Any], prompts: dict[str, BasePromptTemplate]
-) -> LLMPropositionizer:
-    made = _made_again(kind, {**data, **prompts}, trusted=True)
-    if made.fingerprint != data["fingerprint"]:
+        settings["llm"] = LLMReference.model_validate(settings["llm"]).rebuild(trusted=is_pickled)
+    made = kind(**settings)
+    if data.get("fingerprint") not in (None, made.fingerprint) and (is_pickled or not changes):
         raise ValueError(
-            "The LLM made here is not the one that was pickled: "
-            f"{made._settings} instead of {data['llm']['settings']}. Let llm_factory make the same one."
+            f"The propositionizer made here is not the one that was saved: its LLM is {made._settings} and was "
+            f"{data['llm']['settings']} (let llm_factory make the same one), or it had other prompts (pass them), or "
+            "another version saved it."
         )
     return made
 
@@ -742,13 +735,8 @@ _MEASURED = ("en", "ja")  # languages in which checks are good enough to change 
 
 def _last_sentences(text: str, longest: int = 300) -> str:
     """Return the last one or two sentences of a text, as far as they are short enough."""
-    kept = ""
-    for found in segment(text)[-2:][::-1]:
-        sentence = text[found.start : found.end]
-        if found.kind != "sentence" or len(kept) + len(sentence) > longest:
-            break
-        kept = f"{sentence} {kept}".strip()
-    return kept
+    starts = [found.start for found in segment(text)[-2:] if len(text) - found.start <= longest]
+    return text[min(starts, default=len(text)) :].strip()
 
 
 def _public(error: LLMError) -> PropositionizerError:

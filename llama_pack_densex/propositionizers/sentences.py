@@ -19,7 +19,7 @@ from itertools import chain
 from typing import Any, Literal
 
 from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
-from llama_pack_densex.propositionizers.language import contents_of, words
+from llama_pack_densex.propositionizers.language import STOP_WORDS, contents_of, words
 
 
 def segment(text: str) -> list[Region]:
@@ -270,14 +270,10 @@ _MAYBE_LAST = words(
     " jan feb apr jun jul aug sept sep oct nov dec mon tue tues wed thu thur thurs fri calif fla ariz conn colo mio mrd"
 )
 _MONTHS = words("Januar Februar März April Mai Juni Juli August September Oktober November Dezember")
-_STARTERS = words(
-    "The This That These Those He She It We They I You A An In On At But And So However When While After Before If"
-    " As For From By With There Here What Why How Who Where Which Its His Her Their Our My Your Although Though"
-    " Because Since During Then Thus Therefore Hence Also Another Some Many Most Several All Both Each Every No Not"
-    " Once Until Despite Today Yet Or Nor Meanwhile Moreover Furthermore Additionally Instead Later Finally"
-    " According Unlike Following Between Among Through Within Without Upon Only Even Such Are Was Were Do Does Did"
-    " Can Could Would Should Has Have Had Please Perhaps Maybe Indeed Similarly Nevertheless Nonetheless To Of Let"
-    " Unfortunately Currently Now"
+_STARTERS = {word.capitalize() for word in STOP_WORDS} | words(
+    "According Additionally Also Although Among Another Despite Even Every Finally Following Furthermore Hence However"
+    " Indeed Instead Later Many Meanwhile Moreover Perhaps Please Several Similarly Since Therefore Though Thus Today"
+    " Unfortunately Unlike Upon Within Without Yet"
 )
 _CAMEL = re.compile(r"[a-z]{1,2}[A-Z]")
 _NUMBER = re.compile(r"(?:§+ ?|[€$£¥])?[0-9０-９]|[IVXLC]{2,}\b|[VX]\b|[A-Z]\d")
