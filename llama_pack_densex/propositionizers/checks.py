@@ -20,6 +20,7 @@ from llama_pack_densex.propositionizers.language import (
     STOP_WORDS,
     detect_language,
     find_wrong_language,
+    normal,
     unwrapped,
     words,
 )
@@ -184,12 +185,6 @@ class _Text:
     @cached_property
     def abbreviations(self) -> set[str]:
         return {token[0].replace(".", "") for token in self.tokens if token.lastgroup == "latin" and token[0].isupper()}
-
-
-@lru_cache(maxsize=64)
-def _source(text: str) -> _Text:
-    """Sentences of a passage, which several propositions come from."""
-    return _Text(text)
 
 
 class _Context(_Text):
@@ -380,9 +375,9 @@ def _ungrounded(text: _Text, context: _Context, said_by: str) -> Iterator[tuple[
 
 def _in_its_place(number: _Number, text: _Text, said_by: str, context: _Context) -> str:
     """What the sentences that say a proposition have in place of one of its numbers; "" where they have that."""
-    source = _source(said_by)
+    source = _Text(said_by)
     before = context.plain.partition(source.plain)[0][-_BEFORE:] if _SAME_DATE.search(source.plain) else ""
-    said = context.anywhere | source.counted(number.unit) | _source(before).counted(number.unit)
+    said = context.anywhere | source.counted(number.unit) | _Text(before).counted(number.unit)
     if not said.isdisjoint(number.values):
         return ""
     others = (one for one in source.numbers if one.is_plain and one.counts == number.counts)
@@ -410,9 +405,7 @@ _SURNAME = re.compile(rf" ([A-Z][{LATIN}'’-]+)")
 
 @lru_cache(maxsize=1 << 14)
 def _stem(word: str) -> str:
-    word = "america" if word in ("US", "U.S.", "USA") else word.replace("’", "'").lower()
-    if not word.isascii():
-        word = "".join(c for c in unicodedata.normalize("NFKD", word) if not unicodedata.combining(c))
+    word = "america" if word in ("US", "U.S.", "USA") else normal(word.replace("’", "'"))
     word = word.removesuffix("'s").rstrip("'").replace(".", "")
     return _PEOPLES.get(word, word)
 
@@ -591,8 +584,5 @@ def _wrong_size(text: _Text, passage: str, context: _Context) -> str:
 def _other_language(passage: str, propositions: Sequence[str]) -> Iterator[Finding]:
     if found := find_wrong_language(passage, propositions):
         name = LANGUAGE_NAMES.get(found, "another language")
-        wrong = [i for i, text in enumerate(propositions) if find_wrong_language(passage, [text])]
-        for index in wrong:
-            yield Finding("language", index, None, f"it is in {name}")
-        if not wrong:
-            yield Finding("language", None, None, f"the propositions are in {name}")
+        wrong: list[int | None] = [i for i, text in enumerate(propositions) if find_wrong_language(passage, [text])]
+        yield from (Finding("language", index, None, f"it is in {name}") for index in wrong or [None])

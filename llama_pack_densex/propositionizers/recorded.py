@@ -109,7 +109,7 @@ def _read_recordings(path: Path) -> dict[tuple[str, ...], PropositionSet]:
                 continue
             try:
                 record = json.loads(line.decode("utf-8-sig"))
-                exactly = _exact_key(record["text"], str(record.get("title", "")), str(record.get("section", "")))
+                exactly = _exact_key(record["text"], str(record.get("title") or ""), str(record.get("section") or ""))
                 before = recorded.get(exactly) or recorded.get(exactly[:1]) or PropositionSet(())
                 made = _joined(before, record)
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -151,8 +151,8 @@ def open_recording(path: str | Path) -> None:
     last = b"\n"
     with _WRITING, open(path, "ab+", opener=open_private) as file:
         file.seek(0)
-        for last in file:
-            pass
+        for line in file:
+            last = line
         if _is_half(last):
             file.truncate(file.tell() - len(last))
         elif not last.endswith(b"\n"):
