@@ -165,11 +165,7 @@ class _Text:
             found += _SPELLED.finditer(self.plain)
         return [_number(self.plain, one) for one in sorted(found, key=lambda one: one.start())]
 
-    @cached_property
-    def values(self) -> set[float]:
-        return self.counted("")
-
-    def counted(self, unit: str) -> set[float]:
+    def values(self, unit: str = "") -> set[float]:
         """The values of its numbers that are of a unit or of none; of all of them for no unit."""
         return {value for number in self.numbers if not unit or number.unit in (unit, "") for value in number.values}
 
@@ -204,7 +200,7 @@ class _Context(_Text):
         self.words = {_stem(token[0]) for token in self.tokens if token.lastgroup == "latin"}
         self.katakana = _bare(self.plain)  # a word in it occurs, however its vowels are prolonged
         # said wherever in the passage that is
-        self.anywhere = _Text(heads).values | set(self._later())
+        self.anywhere = _Text(heads).values() | set(self._later())
 
     def _later(self) -> Iterator[float]:
         """The years and days that "the next year" or "ten years later" mean: counted from the last one before that."""
@@ -216,7 +212,7 @@ class _Context(_Text):
 
     def has_number(self, number: _Number) -> bool:
         """Whether a number occurs, of the same unit or of none."""
-        return not (self.anywhere | self.counted(number.unit)).isdisjoint(number.values)
+        return not (self.anywhere | self.values(number.unit)).isdisjoint(number.values)
 
     def has_word(self, word: str) -> bool:
         """Whether a word in Latin letters occurs, inflected as it may be."""
@@ -359,7 +355,7 @@ def _ungrounded(text: _Text, context: _Context, said_by: str) -> Iterator[tuple[
         if context.has_number(number):
             if other := _in_its_place(number, text, said_by, context):
                 yield f"{shown} {other}", f'"{shown}" is in the passage, but where it says this it has "{other}"'
-        elif context.values.isdisjoint(number.values):
+        elif context.values().isdisjoint(number.values):
             yield shown, f'"{shown}" is not in the passage'
         else:
             yield f"{shown} {unit}", f'"{shown}" is in the passage, but not with "{unit}"'
@@ -377,11 +373,11 @@ def _in_its_place(number: _Number, text: _Text, said_by: str, context: _Context)
     """What the sentences that say a proposition have in place of one of its numbers; "" where they have that."""
     source = _Text(said_by)
     before = context.plain.partition(source.plain)[0][-_BEFORE:] if _SAME_DATE.search(source.plain) else ""
-    said = context.anywhere | source.counted(number.unit) | _Text(before).counted(number.unit)
+    said = context.anywhere | source.values(number.unit) | _Text(before).values(number.unit)
     if not said.isdisjoint(number.values):
         return ""
     others = (one for one in source.numbers if one.is_plain and one.counts == number.counts)
-    return next((one.shown for one in others if text.values.isdisjoint(one.values)), "")
+    return next((one.shown for one in others if text.values().isdisjoint(one.values)), "")
 
 
 # Names

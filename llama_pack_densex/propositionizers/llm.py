@@ -97,32 +97,12 @@ _DEFAULT_CONCURRENCY, _MOST_CONCURRENCY = 8, 256
 _SLOW_REPLY = 8.0  # seconds
 _A_REQUEST = 650  # tokens, sent and received: the instructions, and a passage of 170 tokens with its propositions
 _MOST_REQUESTS = 256  # for one passage and all the parts that it is split into
-_LET_GO = 0.1  # seconds: replies come together, and the next requests leave before these are checked
 _FIRST_PASSAGES = 20  # where sentences stand in for all of so many, no setting is right
 _FEW_PASSAGES, _NEARLY_ALL = 8, 0.9  # of whole passages whose first reply was cut off: enough to tell, and too many
 
 
-class _PassageEvent(BaseEvent):
-    passage_id: str
-
-    @classmethod
-    def class_name(cls) -> str:
-        return cls.__name__
-
-
-class PropositionizingStartEvent(_PassageEvent):
-    """An LLM is asked for the propositions of a passage.
-
-    Args:
-        passage_id: A digest of its text.
-        characters: Those of its text.
-    """
-
-    characters: int
-
-
-class PropositionizingEndEvent(_PassageEvent):
-    """The propositions of a passage are there.
+class PropositionizingEndEvent(BaseEvent):
+    """The propositions of a passage that an LLM was asked for are there.
 
     Args:
         passage_id: A digest of its text.
@@ -132,10 +112,15 @@ class PropositionizingEndEvent(_PassageEvent):
         requests: How many requests that took, those that were answered from the cache included.
     """
 
+    passage_id: str
     status: Status
     reason: str
     propositions: int
     requests: int
+
+    @classmethod
+    def class_name(cls) -> str:
+        return "PropositionizingEndEvent"
 
 
 class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True):
@@ -645,23 +630,19 @@ class _PassageRun:
         self._requests_made = 0
 
     async def propositions(self) -> PropositionSet:
-        """The passage's propositions; two events tell of them."""
+        """The passage's propositions; an event tells of them."""
         text = self._passage.text
         if not has_letters(text):
             return PropositionSet(passage_sentences(text))
-        passage_id = passage_digest(text)
-        dispatcher.event(PropositionizingStartEvent(passage_id=passage_id, characters=len(text)))
         made = await self._checked(join_parts(await self.ask_for(text)))
-        about: dict[str, Any] = {"status": made.status, "reason": made.reason, "propositions": len(made.texts)}
-        dispatcher.event(PropositionizingEndEvent(passage_id=passage_id, requests=self._requests_made, **about))
+        about = {"passage_id": passage_digest(text), "propositions": len(made.texts), "requests": self._requests_made}
+        dispatcher.event(PropositionizingEndEvent(status=made.status, reason=made.reason, **about))
         return made
 
     async def _checked(self, made: PropositionSet) -> PropositionSet:
         strictness = self._run.asking.strictness
         if strictness == "off" or made.status == "fallback":
             return made
-        if self._run.sender.limits.is_waited_for:
-            await asyncio.sleep(_LET_GO)
         made = checked(self._passage, made)
         if strictness == "flag" or not made.findings or self._language not in _MEASURED:
             return made

@@ -126,12 +126,14 @@ def _split_run(run: str) -> list[tuple[int, int]]:
     opening, outer = _pair_brackets(run)
     ignores_case = run.islower()
     spans: list[tuple[int, int]] = []
-    begin = searched = 0
+    begin = searched = counted = marks = 0
     for stop in _TERMINATOR.finditer(run):
         around = run[max(stop.start() - 1, 0) : stop.end() + 1]
         if stop[0] == "." and around[-1].isalnum() and around.isascii():
             continue  # the many of 3.14, 2.0.1 and www.example.org, without further ado
-        end = _end_of(_CLOSING, run, stop.end())
+        marks, counted = marks + run.count("**", counted, stop.end()), stop.end()
+        is_opening = marks % 2 == 0 and run.startswith("**", counted)  # as in "です。**次**の"
+        end = counted if is_opening else _end_of(_CLOSING, run, counted)
         enclosing = bisect_left(outer, (end, 0)) - 1
         if stop.start() < begin or (enclosing >= 0 and end <= outer[enclosing][1]):
             continue
@@ -481,11 +483,9 @@ def _numbered(lines: list[_Line], i: int) -> int:
     if kind == "（" and not _ARTICLE.match(follows):  # the caption of an article of a law
         return 0
     indent = lines[i + 1 if below else i + 2].indent
-    if kind == "1" and (_LIST_MARKER.match(before) or _LIST_MARKER.match(follows) or "  " in indent):
+    if kind == "1" and (LIST_MARKER.match(before) or LIST_MARKER.match(follows) or "  " in indent):
         return 0  # an item, or one of several paragraphs
-    is_within = (
-        _width(above) >= 40 and not _LIST_MARKER.match(above) and not _ends_with(above, _STOPS + ":：0123456789")
-    )
+    is_within = _width(above) >= 40 and not LIST_MARKER.match(above) and not _ends_with(above, _STOPS + ":：0123456789")
     is_begun = below and (_width(line.text) >= 60 or len(indent) > len(line.indent) + 1)
     if is_within or is_begun:  # a sentence or entry of several lines
         return 0
@@ -511,11 +511,11 @@ def _underlined(lines: list[_Line], i: int) -> str:
         return ""
     is_alone = i == 0 or not lines[i - 1].text or _RULE.fullmatch(lines[i - 1].text)
     is_exact = is_alone and 0 <= len(below) - _width(text) <= _LONGER and text[-1] not in ":："
-    return below[0] if is_exact or (below[0] in "=-" and text[0] != "[" and not _LIST_MARKER.match(text)) else ""
+    return below[0] if is_exact or (below[0] in "=-" and text[0] != "[" and not LIST_MARKER.match(text)) else ""
 
 
 _RULE = re.compile(r"(?:([-*_=~#+─━—–・])[ \t]*)\1(?:[ \t]*\1)+")
-_LIST_MARKER = re.compile(
+LIST_MARKER = re.compile(
     r"[-*+–—][ \t\u3000]+"
     r"|[•‣◦▪▫●○■□◆◇►▶➢✓✔※・･·](?![・･·])\s*"
     r"|[①-⓿❶-➓㉑-㉟㊱-㊿㈠-㈩]\s*"
@@ -539,7 +539,6 @@ _OPEN_ENDING = re.compile(
     r"\b(?:the|an?|of|in|is|are|was|were|and|to|by|for|with|or|at|from|that|which|who|as|on|than|into|its|their|his|her)$"
 )
 _MAY_GO_ON = re.compile(r"\b\w{1,3}\.$|[.!?…][\"”’»)]+$|…$")  # "e.g.", "Is it?" (he asked), "Well…"
-_HIRAGANA = re.compile("[ぁ-んー]")
 _PAGE = 8  # lines without a blank one between them, from which on they may be all sorts of paragraphs
 _WIDEST_WRAP = 160  # columns; nobody wraps text by hand wider than this, so a longer line is a paragraph
 
@@ -569,7 +568,7 @@ def _goes_on(above: _Line, below: _Line, margin: int, is_prose: bool) -> bool:
     if _LONE_MARKER.fullmatch(above.text):
         return True
     aside = _ASIDE.match(above.text)
-    in_list = _LIST_MARKER.match(above.text) or (aside and len(below.indent) == len(above.indent) + aside.end())
+    in_list = LIST_MARKER.match(above.text) or (aside and len(below.indent) == len(above.indent) + aside.end())
     # An indented line opens a paragraph, in Japanese by a full-width space; below a list marker it is a hanging indent.
     is_indented = len(below.indent) > len(above.indent) + 1 or (
         "\u3000" in below.indent and "\u3000" not in above.indent
@@ -584,7 +583,7 @@ def _goes_on(above: _Line, below: _Line, margin: int, is_prose: bool) -> bool:
         return False
     width, letter = _width(above.text), _first_letter(below.text)
     share, is_cjk = width / margin, CJK.match(above.text[-1])
-    marker = _LIST_MARKER.match(below.text)
+    marker = LIST_MARKER.match(below.text)
     if marker:
         # "…at the age of\n45. He then" is a wrapped sentence and not item 45, and bash\n(1) a page of the manual.
         is_wrap = not in_list and width >= 40 and not _ends_with(above.text, _STOPS + ":：")
@@ -600,7 +599,7 @@ def _goes_on(above: _Line, below: _Line, margin: int, is_prose: bool) -> bool:
         slack = (len(word[0]) if word else 2) + 4  # 4: a line may end early so that the next starts no "、" or "）"
         is_full = width + slack >= margin and width >= (36 if is_prose else 60)
         # the letters of a page are not equally wide; hiragana seldom begin what is new
-        is_full = is_full or (is_prose and width >= 36 and share >= (0.5 if _HIRAGANA.match(below.text) else 0.75))
+        is_full = is_full or (is_prose and width >= 36 and share >= (0.5 if "ぁ" <= below.text[0] <= "ん" else 0.75))
         return (is_full and width <= _WIDEST_WRAP) or above.text[-1] in "、，を" + "はがにのと" * (width >= 30)
     word = re.match(r"\S{1,30}", below.text)
     reach = width + 1 + (_width(word[0]) if word else 0)
