@@ -635,8 +635,9 @@ class _PassageRun:
         if not has_letters(text):
             return PropositionSet(passage_sentences(text))
         made = await self._checked(join_parts(await self.ask_for(text)))
-        about = {"passage_id": passage_digest(text), "propositions": len(made.texts), "requests": self._requests_made}
-        dispatcher.event(PropositionizingEndEvent(status=made.status, reason=made.reason, **about))
+        passage_id = passage_digest(text)
+        about: dict[str, Any] = {"status": made.status, "reason": made.reason, "propositions": len(made.texts)}
+        dispatcher.event(PropositionizingEndEvent(passage_id=passage_id, requests=self._requests_made, **about))
         return made
 
     async def _checked(self, made: PropositionSet) -> PropositionSet:
