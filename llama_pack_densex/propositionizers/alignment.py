@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from llama_pack_densex.propositionizers.language import STOP_WORDS, detect_language, normal, tokenize
-from llama_pack_densex.propositionizers.sentences import Region, segment
+from llama_pack_densex.propositionizers.sentences import LIST_MARKER, Region, segment
 
 Span = tuple[int, int]
 
@@ -213,7 +213,6 @@ def _states(passage: str, region: Region) -> bool:
     return region.kind == "sentence" and any(map(str.isalnum, text)) and not _ANNOUNCES.search(text)
 
 
-_LIST_NUMBER = re.compile(r"\W*\d{1,3}[.)．）]\s")
 _NUMBER = re.compile(r"(?<![A-Za-zＡ-Ｚａ-ｚ\d\[])\d+(?:[.,:．，：]\d+)*")
 _NAMES = {  # in Japanese, what follows a number is its unit
     "en": re.compile(r"(?!(?:[DMJS]r|Mrs|Ms|Prof|Inc|Ltd|Co|Corp)\b)[A-Z][a-zA-ZÀ-ɏ]+"),
@@ -229,7 +228,7 @@ def _missing_terms(passage: str, spans: Sequence[Span], propositions: Sequence[s
     language = detect_language(passage)
     names = _NAMES.get(language)
     for start, end in spans:
-        listed = _LIST_NUMBER.match(passage, start, end)
+        listed = LIST_MARKER.match(passage, start, end)
         for found in _NUMBER.finditer(passage, listed.end() if listed else start, end):
             number = normal(found[0])
             is_end = passage[max(found.start() - 1, 0)] in "-–/"  # of a range: 1914–18 is said where 1918 is

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import hashlib
 import json
 import logging
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from anyio.from_thread import start_blocking_portal
 from llama_index.core.bridge.pydantic import Field, SerializeAsAny
 from llama_index.core.schema import BaseComponent
 
@@ -271,22 +270,12 @@ def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
     """
     if asyncio._get_running_loop() is None:
         return asyncio.run(coroutine)
-    running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any] | None]] = []
 
-    async def main() -> T:
-        running.append((asyncio.get_running_loop(), asyncio.current_task()))
+    async def awaited() -> T:
         return await coroutine
 
-    context = contextvars.copy_context()
-    with ThreadPoolExecutor(max_workers=1) as executor:
-        future = executor.submit(context.run, asyncio.run, main())
-        try:
-            return future.result()
-        except BaseException:
-            for loop, task in running:
-                if task is not None and not future.done():
-                    loop.call_soon_threadsafe(task.cancel)
-            raise
+    with start_blocking_portal() as portal:
+        return portal.call(awaited)
 
 
 def checked_sets(

@@ -20,6 +20,7 @@ from llama_pack_densex.propositionizers.language import (
     STOP_WORDS,
     detect_language,
     find_wrong_language,
+    normal,
     unwrapped,
     words,
 )
@@ -164,11 +165,7 @@ class _Text:
             found += _SPELLED.finditer(self.plain)
         return [_number(self.plain, one) for one in sorted(found, key=lambda one: one.start())]
 
-    @cached_property
-    def values(self) -> set[float]:
-        return self.counted("")
-
-    def counted(self, unit: str) -> set[float]:
+    def values(self, unit: str = "") -> set[float]:
         """The values of its numbers that are of a unit or of none; of all of them for no unit."""
         return {value for number in self.numbers if not unit or number.unit in (unit, "") for value in number.values}
 
@@ -184,12 +181,6 @@ class _Text:
     @cached_property
     def abbreviations(self) -> set[str]:
         return {token[0].replace(".", "") for token in self.tokens if token.lastgroup == "latin" and token[0].isupper()}
-
-
-@lru_cache(maxsize=64)
-def _source(text: str) -> _Text:
-    """Sentences of a passage, which several propositions come from."""
-    return _Text(text)
 
 
 class _Context(_Text):
@@ -209,8 +200,7 @@ class _Context(_Text):
         self.words = {_stem(token[0]) for token in self.tokens if token.lastgroup == "latin"}
         self.katakana = _bare(self.plain)  # a word in it occurs, however its vowels are prolonged
         # said wherever in the passage that is
-        self.anywhere = _Text(heads).values | set(self._later())
-        self.years = [value for value in self.values if _is_year(value)]
+        self.anywhere = _Text(heads).values() | set(self._later())
 
     def _later(self) -> Iterator[float]:
         """The years and days that "the next year" or "ten years later" mean: counted from the last one before that."""
@@ -222,12 +212,7 @@ class _Context(_Text):
 
     def has_number(self, number: _Number) -> bool:
         """Whether a number occurs, of the same unit or of none."""
-        said = self.anywhere | self.counted(number.unit)
-        if number.unit == "century":
-            said |= {value // 100 + 1 for value in self.years}
-        elif number.unit == "decade":
-            said |= {value // 10 * 10 for value in self.years}
-        return not said.isdisjoint(number.values)
+        return not (self.anywhere | self.values(number.unit)).isdisjoint(number.values)
 
     def has_word(self, word: str) -> bool:
         """Whether a word in Latin letters occurs, inflected as it may be."""
@@ -255,14 +240,12 @@ class _Number:
         unit: What it counts, as far as that is known; else "".
         shown: How it is written.
         start: Where it begins.
-        name: The word before it where both may be a name, as "Voyager 2"; else "".
     """
 
     values: frozenset[float]
     unit: str
     shown: str
     start: int
-    name: str
 
     @property
     def is_plain(self) -> bool:
@@ -283,14 +266,8 @@ def _number(text: str, found: re.Match[str]) -> _Number:
     if before and shown.isdecimal() and len(shown) < len(before[1]):  # 1754-63
         values.append(float(before[1][: -len(shown)] + shown))
     unit = _UNIT.match(text, found.end())
-    name = _NAMING.search(text, max(0, found.start() - 30), found.start())
-    return _Number(
-        frozenset(values),
-        _UNIT_NAMES[unit.lastindex - 1] if unit and unit.lastindex else "",
-        shown,
-        found.start(),
-        name[1] if name and name[1].lower() not in STOP_WORDS else "",
-    )
+    counted = _UNIT_NAMES[unit.lastindex - 1] if unit and unit.lastindex else ""
+    return _Number(frozenset(values), counted, shown, found.start())
 
 
 def _value(written: str) -> float:
@@ -348,7 +325,6 @@ _RANGE = re.compile(r"(\d+)[-\u2010-\u2015/~\u301c]\Z")
 # Of a model or version, as "A380"; what counts has its own rules.
 _LABEL = re.compile(rf"(?<![\d.,{LATIN}])([{LATIN}]+)\d+")
 _ROUGH = re.compile(rf"({_FIGURES.pattern})\D+")
-_NAMING = re.compile(rf"(?<![{LATIN}])(?!{_MONTH})([A-Z][{LATIN}]*) \Z")
 _UNITS = {
     "%": "%|percent|per cent|パーセント", "decade": "(?<=0)s|年代", "day": "days?",
     "kcal": "kcal|キロカロリー", "ml": "ml|mL|millilit(?:er|re)s?|ミリリットル",
@@ -379,7 +355,7 @@ def _ungrounded(text: _Text, context: _Context, said_by: str) -> Iterator[tuple[
         if context.has_number(number):
             if other := _in_its_place(number, text, said_by, context):
                 yield f"{shown} {other}", f'"{shown}" is in the passage, but where it says this it has "{other}"'
-        elif context.values.isdisjoint(number.values):
+        elif context.values().isdisjoint(number.values):
             yield shown, f'"{shown}" is not in the passage'
         else:
             yield f"{shown} {unit}", f'"{shown}" is in the passage, but not with "{unit}"'
@@ -395,17 +371,13 @@ def _ungrounded(text: _Text, context: _Context, said_by: str) -> Iterator[tuple[
 
 def _in_its_place(number: _Number, text: _Text, said_by: str, context: _Context) -> str:
     """What the sentences that say a proposition have in place of one of its numbers; "" where they have that."""
-    named = re.findall(rf"\b{number.name} ({_FIGURES.pattern})", context.plain) if number.name else []
-    if named and number.shown not in named and not re.search(rf"\b{number.name}\b(?! \d)", context.plain):
-        return str(named[0])
-    if named or not context.anywhere.isdisjoint(number.values):
-        return ""
-    source = _source(said_by)
+    source = _Text(said_by)
     before = context.plain.partition(source.plain)[0][-_BEFORE:] if _SAME_DATE.search(source.plain) else ""
-    if not (source.counted(number.unit) | _source(before).counted(number.unit)).isdisjoint(number.values):
+    said = context.anywhere | source.values(number.unit) | _Text(before).values(number.unit)
+    if not said.isdisjoint(number.values):
         return ""
     others = (one for one in source.numbers if one.is_plain and one.counts == number.counts)
-    return next((one.shown for one in others if text.values.isdisjoint(one.values)), "")
+    return next((one.shown for one in others if text.values().isdisjoint(one.values)), "")
 
 
 # Names
@@ -429,9 +401,7 @@ _SURNAME = re.compile(rf" ([A-Z][{LATIN}'’-]+)")
 
 @lru_cache(maxsize=1 << 14)
 def _stem(word: str) -> str:
-    word = "america" if word in ("US", "U.S.", "USA") else word.replace("’", "'").lower()
-    if not word.isascii():
-        word = "".join(c for c in unicodedata.normalize("NFKD", word) if not unicodedata.combining(c))
+    word = "america" if word in ("US", "U.S.", "USA") else normal(word.replace("’", "'"))
     word = word.removesuffix("'s").rstrip("'").replace(".", "")
     return _PEOPLES.get(word, word)
 
@@ -610,8 +580,5 @@ def _wrong_size(text: _Text, passage: str, context: _Context) -> str:
 def _other_language(passage: str, propositions: Sequence[str]) -> Iterator[Finding]:
     if found := find_wrong_language(passage, propositions):
         name = LANGUAGE_NAMES.get(found, "another language")
-        wrong = [i for i, text in enumerate(propositions) if find_wrong_language(passage, [text])]
-        for index in wrong:
-            yield Finding("language", index, None, f"it is in {name}")
-        if not wrong:
-            yield Finding("language", None, None, f"the propositions are in {name}")
+        wrong: list[int | None] = [i for i, text in enumerate(propositions) if find_wrong_language(passage, [text])]
+        yield from (Finding("language", index, None, f"it is in {name}") for index in wrong or [None])

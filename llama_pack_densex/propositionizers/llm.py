@@ -97,32 +97,12 @@ _DEFAULT_CONCURRENCY, _MOST_CONCURRENCY = 8, 256
 _SLOW_REPLY = 8.0  # seconds
 _A_REQUEST = 650  # tokens, sent and received: the instructions, and a passage of 170 tokens with its propositions
 _MOST_REQUESTS = 256  # for one passage and all the parts that it is split into
-_LET_GO = 0.1  # seconds: replies come together, and the next requests leave before these are checked
 _FIRST_PASSAGES = 20  # where sentences stand in for all of so many, no setting is right
 _FEW_PASSAGES, _NEARLY_ALL = 8, 0.9  # of whole passages whose first reply was cut off: enough to tell, and too many
 
 
-class _PassageEvent(BaseEvent):
-    passage_id: str
-
-    @classmethod
-    def class_name(cls) -> str:
-        return cls.__name__
-
-
-class PropositionizingStartEvent(_PassageEvent):
-    """An LLM is asked for the propositions of a passage.
-
-    Args:
-        passage_id: A digest of its text.
-        characters: Those of its text.
-    """
-
-    characters: int
-
-
-class PropositionizingEndEvent(_PassageEvent):
-    """The propositions of a passage are there.
+class PropositionizingEndEvent(BaseEvent):
+    """The propositions of a passage that an LLM was asked for are there.
 
     Args:
         passage_id: A digest of its text.
@@ -132,10 +112,15 @@ class PropositionizingEndEvent(_PassageEvent):
         requests: How many requests that took, those that were answered from the cache included.
     """
 
+    passage_id: str
     status: Status
     reason: str
     propositions: int
     requests: int
+
+    @classmethod
+    def class_name(cls) -> str:
+        return "PropositionizingEndEvent"
 
 
 class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True):
@@ -476,42 +461,35 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
         """Make a propositionizer from what `to_dict` returned, its LLM as a pickled one's; `kwargs` override.
 
         Raises:
-            ValueError: The LLM cannot be made again, or the prompts were others: they are not in the dictionary.
+            ValueError: The LLM cannot be made again, or is another one, or the prompts were others: they are not in the
+                dictionary.
         """
-        made = _made_again(cls, {**data, **kwargs})
-        if data.get("fingerprint") not in (None, made.fingerprint) and not kwargs:
-            raise ValueError(
-                "this propositionizer was saved with other prompts or by another version: pass the prompts"
-            )
-        return made
+        return _made_again(cls, data, kwargs)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Not core's way, which drops what cannot be pickled and goes on.
-        return _unpickled, (type(self), self.to_dict(), self._prompts)
+        return partial(_made_again, is_pickled=True), (type(self), self.to_dict(), self._prompts)
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> LLMPropositionizer:
         return self.__copy__()  # shares the client, which holds locks; everything else is never changed in place
 
 
-def _made_again(kind: type[LLMPropositionizer], data: dict[str, Any], *, trusted: bool = False) -> LLMPropositionizer:
-    """A propositionizer of its dictionary; `trusted` as of `LLMReference.rebuild`."""
-    settings = {name: value for name, value in data.items() if name not in ("class_name", "fingerprint")}
+def _made_again(
+    kind: type[LLMPropositionizer], data: dict[str, Any], changes: dict[str, Any], *, is_pickled: bool = False
+) -> LLMPropositionizer:
+    """A propositionizer of its dictionary; a pickle's factory is trusted (see `LLMReference.rebuild`)."""
+    settings = {name: value for name, value in {**data, **changes}.items() if name not in ("class_name", "fingerprint")}
     age = settings.pop("cache_max_age", None)
     if age is not None and isinstance(settings.get("cache"), str):
         settings["cache"] = ReplyCache(settings["cache"], timedelta(seconds=age))
     if isinstance(settings.get("llm"), dict):
-        settings["llm"] = LLMReference.model_validate(settings["llm"]).rebuild(trusted=trusted)
-    return kind(**settings)
-
-
-def _unpickled(
-    kind: type[LLMPropositionizer], data: dict[str, Any], prompts: dict[str, BasePromptTemplate]
-) -> LLMPropositionizer:
-    made = _made_again(kind, {**data, **prompts}, trusted=True)
-    if made.fingerprint != data["fingerprint"]:
+        settings["llm"] = LLMReference.model_validate(settings["llm"]).rebuild(trusted=is_pickled)
+    made = kind(**settings)
+    if data.get("fingerprint") not in (None, made.fingerprint) and (is_pickled or not changes):
         raise ValueError(
-            "The LLM made here is not the one that was pickled: "
-            f"{made._settings} instead of {data['llm']['settings']}. Let llm_factory make the same one."
+            f"The propositionizer made here is not the one that was saved: its LLM is {made._settings} and was "
+            f"{data['llm']['settings']} (let llm_factory make the same one), or it had other prompts (pass them), or "
+            "another version saved it."
         )
     return made
 
@@ -652,13 +630,12 @@ class _PassageRun:
         self._requests_made = 0
 
     async def propositions(self) -> PropositionSet:
-        """The passage's propositions; two events tell of them."""
+        """The passage's propositions; an event tells of them."""
         text = self._passage.text
         if not has_letters(text):
             return PropositionSet(passage_sentences(text))
-        passage_id = passage_digest(text)
-        dispatcher.event(PropositionizingStartEvent(passage_id=passage_id, characters=len(text)))
         made = await self._checked(join_parts(await self.ask_for(text)))
+        passage_id = passage_digest(text)
         about: dict[str, Any] = {"status": made.status, "reason": made.reason, "propositions": len(made.texts)}
         dispatcher.event(PropositionizingEndEvent(passage_id=passage_id, requests=self._requests_made, **about))
         return made
@@ -667,8 +644,6 @@ class _PassageRun:
         strictness = self._run.asking.strictness
         if strictness == "off" or made.status == "fallback":
             return made
-        if self._run.sender.limits.is_waited_for:
-            await asyncio.sleep(_LET_GO)
         made = checked(self._passage, made)
         if strictness == "flag" or not made.findings or self._language not in _MEASURED:
             return made
@@ -742,13 +717,8 @@ _MEASURED = ("en", "ja")  # languages in which checks are good enough to change 
 
 def _last_sentences(text: str, longest: int = 300) -> str:
     """Return the last one or two sentences of a text, as far as they are short enough."""
-    kept = ""
-    for found in segment(text)[-2:][::-1]:
-        sentence = text[found.start : found.end]
-        if found.kind != "sentence" or len(kept) + len(sentence) > longest:
-            break
-        kept = f"{sentence} {kept}".strip()
-    return kept
+    starts = [found.start for found in segment(text)[-2:] if len(text) - found.start <= longest]
+    return text[min(starts, default=len(text)) :].strip()
 
 
 def _public(error: LLMError) -> PropositionizerError:

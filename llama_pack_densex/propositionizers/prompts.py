@@ -298,7 +298,7 @@ _REFUSAL = re.compile(
     rf"|as an ai\b|i must decline"
     rf"|i ?{_CANNOT} (?:help|assist|fulfil|comply|provide|process|do|answer|create|generate|complete|extract|split)"
     r"|(?:大変|誠に)?(?:申し訳|すみません|恐れ入り)[^\n]{0,60}(?:できません|できかね|いたしかね|致しかね)"
-    r"|[^\n]{0,20}(?:お答え|お応え|お手伝い|対応)(?:する)?(?:こと[はが])?できません"
+    r"|[^\n]{0,20}(?:お答え|お応え|お手伝い|回答|対応)(?:する)?(?:こと[はが])?できません"
     r"|(?:很|非常)?(?:抱歉|对不起|對不起)[^\n]{0,30}(?:无法|無法|不能)"
 )
 _START = re.compile(r"[\[{]\s*(?:[\[{]\s*){0,3}(?:[\"'\]}]|\.\.\.|\Z)")
@@ -394,7 +394,7 @@ def _python_list(text: str) -> Any:
         kinds = [token.type for token in generate_tokens(StringIO(text).readline) if token.string.strip()]
         if (STRING, STRING) not in pairwise(kinds):  # Python would join them
             return ast.literal_eval(text)
-    except (ValueError, SyntaxError, RecursionError, MemoryError, TokenError):
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, TokenError):  # a set of lists
         pass
     raise _UnusableReplyError("unreadable")
 
@@ -406,7 +406,7 @@ def _propositions(texts: Iterable[str]) -> tuple[str, ...]:
 
 def _strings(value: Any, depth: int) -> Iterator[str]:
     if isinstance(value, str):
-        decoded = _whole(value) if depth < 3 and value.lstrip()[:1] in ("[", "{") else None
+        decoded = _whole(value) if depth < _DEEPEST and value.lstrip()[:1] in ("[", "{") else None
         if decoded is not None and isinstance(decoded[0], (list, dict)):
             yield from _strings(decoded, depth + 1)
         else:
@@ -463,7 +463,7 @@ def _quoted(text: str) -> list[str]:
 
 
 _LIST_START = re.compile(r"[^{]*?(?:\{[^{:]*:\s*)?[\[［]\s?([\"'“‘「『])")  # also as the first thing in an object
-_BULLET = r"[-*+•●◦–—→]\s+|[・✅✓✔]\s*|[①-⑳]\s*|\(?[a-z]\)\s+"
+_BULLET = r"[-*+•◦–—→]\s+|[・●○✅✓✔]\s*|[①-⑳]\s*|\(?[a-z]\)\s+"
 _NUMBER = (
     r"(?:\*\*)?(?i:(?:proposition|fact|命題) ?)?[(（]?[0-9０-９]{1,3}"
     r"(?:[.)．:](?:\*\*)?\s+|[）、]\s*|[.．：](?=[^\s0-9０-９*]))"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import mmap
 import os
 import shutil
 import threading
@@ -110,7 +109,7 @@ def _read_recordings(path: Path) -> dict[tuple[str, ...], PropositionSet]:
                 continue
             try:
                 record = json.loads(line.decode("utf-8-sig"))
-                exactly = _exact_key(record["text"], str(record.get("title", "")), str(record.get("section", "")))
+                exactly = _exact_key(record["text"], str(record.get("title") or ""), str(record.get("section") or ""))
                 before = recorded.get(exactly) or recorded.get(exactly[:1]) or PropositionSet(())
                 made = _joined(before, record)
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -149,15 +148,15 @@ def open_recording(path: str | Path) -> None:
     Raises:
         OSError: The file cannot be written.
     """
-    with _WRITING, open(path, "ab+", buffering=0, opener=open_private) as file:
-        if file.seek(0, os.SEEK_END) > 0:
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                start = data.rfind(b"\n") + 1
-                last = data[start:]
-            if _is_half(last):
-                file.truncate(start)
-            elif last:
-                file.write(b"\n")
+    last = b"\n"
+    with _WRITING, open(path, "ab+", opener=open_private) as file:
+        file.seek(0)
+        for line in file:
+            last = line
+        if _is_half(last):
+            file.truncate(file.tell() - len(last))
+        elif not last.endswith(b"\n"):
+            file.write(b"\n")
 
 
 def append_recording(path: str | Path, passage: Passage, propositions: PropositionSet) -> None:
@@ -212,16 +211,8 @@ def _exact_key(text: str, title: str, section: str) -> tuple[str, ...]:
 
 
 def _is_half(line: bytes) -> bool:
-    """Whether a line is what a kill in the middle of a write left of it; a mistake in one is somebody's."""
-    if not line.startswith(b"{") or line.endswith(b"\n"):
-        return False
-    try:
-        json.loads(line)
-    except ValueError as error:
-        return not line.rstrip().endswith(b"}") or "Unterminated string" in str(error)
-    except RecursionError:
-        return False
-    return False
+    """Whether a line is what a kill in the middle of a write left of it; another mistake in one is somebody's."""
+    return line.startswith(b"{") and not line.endswith(b"\n") and not line.rstrip().endswith(b"}")
 
 
 def _text_in(line: bytes) -> str:

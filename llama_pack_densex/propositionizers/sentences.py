@@ -19,7 +19,7 @@ from itertools import chain
 from typing import Any, Literal
 
 from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
-from llama_pack_densex.propositionizers.language import contents_of, words
+from llama_pack_densex.propositionizers.language import STOP_WORDS, contents_of, words
 
 
 def segment(text: str) -> list[Region]:
@@ -126,12 +126,14 @@ def _split_run(run: str) -> list[tuple[int, int]]:
     opening, outer = _pair_brackets(run)
     ignores_case = run.islower()
     spans: list[tuple[int, int]] = []
-    begin = searched = 0
+    begin = searched = counted = marks = 0
     for stop in _TERMINATOR.finditer(run):
         around = run[max(stop.start() - 1, 0) : stop.end() + 1]
         if stop[0] == "." and around[-1].isalnum() and around.isascii():
             continue  # the many of 3.14, 2.0.1 and www.example.org, without further ado
-        end = _end_of(_CLOSING, run, stop.end())
+        marks, counted = marks + run.count("**", counted, stop.end()), stop.end()
+        is_opening = marks % 2 == 0 and run.startswith("**", counted)  # as in "です。**次**の"
+        end = counted if is_opening else _end_of(_CLOSING, run, counted)
         enclosing = bisect_left(outer, (end, 0)) - 1
         if stop.start() < begin or (enclosing >= 0 and end <= outer[enclosing][1]):
             continue
@@ -270,14 +272,10 @@ _MAYBE_LAST = words(
     " jan feb apr jun jul aug sept sep oct nov dec mon tue tues wed thu thur thurs fri calif fla ariz conn colo mio mrd"
 )
 _MONTHS = words("Januar Februar März April Mai Juni Juli August September Oktober November Dezember")
-_STARTERS = words(
-    "The This That These Those He She It We They I You A An In On At But And So However When While After Before If"
-    " As For From By With There Here What Why How Who Where Which Its His Her Their Our My Your Although Though"
-    " Because Since During Then Thus Therefore Hence Also Another Some Many Most Several All Both Each Every No Not"
-    " Once Until Despite Today Yet Or Nor Meanwhile Moreover Furthermore Additionally Instead Later Finally"
-    " According Unlike Following Between Among Through Within Without Upon Only Even Such Are Was Were Do Does Did"
-    " Can Could Would Should Has Have Had Please Perhaps Maybe Indeed Similarly Nevertheless Nonetheless To Of Let"
-    " Unfortunately Currently Now"
+_STARTERS = {word.capitalize() for word in STOP_WORDS} | words(
+    "According Additionally Also Although Among Another Despite Even Every Finally Following Furthermore Hence However"
+    " Indeed Instead Later Many Meanwhile Moreover Perhaps Please Several Similarly Since Therefore Though Thus Today"
+    " Unfortunately Unlike Upon Within Without Yet"
 )
 _CAMEL = re.compile(r"[a-z]{1,2}[A-Z]")
 _NUMBER = re.compile(r"(?:§+ ?|[€$£¥])?[0-9０-９]|[IVXLC]{2,}\b|[VX]\b|[A-Z]\d")
@@ -326,32 +324,22 @@ def heading_text(heading: str) -> str:
 def _scan(text: str) -> Iterator[Region | list[_Line]]:
     """Yield headings, blocks, and between these the runs of lines that no blank line ends."""
     lines = _find_lines(text)
-    fences, elements = _pair_fences(lines), _pair_elements(text)
+    blocks = _pair_elements(lines) | _pair_fences(lines)
     run: list[_Line] = []
     i = 0
     while i < len(lines):
-        line = lines[i]
-        if line.start in elements:
-            whole = [Region(line.start, elements[line.start], "block")]
-            while i < len(lines) and lines[i].end <= whole[0].end:
-                i += 1
-            if i < len(lines) and lines[i].start < whole[0].end:
-                rest = text[whole[0].end : lines[i].end].lstrip()
-                lines[i] = _Line(lines[i].end - len(rest), lines[i].end, rest, "")
-        else:
-            after, level = _end_of_block(lines, i, fences), 0
-            if after == i:
-                after, level = _end_of_heading(lines, i, goes_on=bool(run))
-            last = next((lines[n].end for n in range(after - 1, i - 1, -1) if lines[n].text), i)
-            whole = [Region(line.start, last, "heading" if level else "block", level)] if after > i else []
-            if not whole and line.text:
-                run.append(line)
-            i = max(after, i + 1)
-        if whole or not line.text:
-            if run:
-                yield run
-            yield from whole
+        after, level = _end_of_block(lines, i, blocks), 0
+        if after == i:
+            after, level = _end_of_heading(lines, i, goes_on=bool(run))
+        if after == i and lines[i].text:
+            run.append(lines[i])
+        elif run:
+            yield run
             run = []
+        if after > i:
+            last = next(lines[n].end for n in range(after - 1, i - 1, -1) if lines[n].text)
+            yield Region(lines[i].start, last, "heading" if level else "block", level)
+        i = max(after, i + 1)
     if run:
         yield run
 
@@ -400,34 +388,33 @@ def _pair_fences(lines: list[_Line]) -> dict[int, int]:
     return blocks
 
 
-_TAG = re.compile(r"<(/?)(table|pre)\b[^<>]{0,1000}>", re.IGNORECASE)
+_TAG = re.compile(r"<(/?)(table|pre)\b[^<>]*(?:>|\Z)", re.IGNORECASE)
 
 
-def _pair_elements(text: str) -> dict[int, int]:
-    """Map the start of each HTML table (or preformatted text) to its end; one that is never closed is left out.
+def _pair_elements(lines: list[_Line]) -> dict[int, int]:
+    """Map the line that begins with an HTML table (or preformatted text) to the line after the one that closes it.
 
-    Elements that touch count as one, so that a line of many of them is not cut up once for each.
+    One that is never closed is left out.
     """
     pairs: dict[int, int] = {}
     opened: dict[str, list[int]] = {"table": [], "pre": []}
-    for tag in _TAG.finditer(text):
-        starts = opened[tag[2].lower()]
-        if not tag[1]:
-            starts.append(tag.start())
-        elif starts:
-            pairs[starts.pop()] = tag.end()
-    for start in sorted(pairs, reverse=True):
-        pairs[start] = pairs.get(pairs[start], pairs[start])
+    for i, line in enumerate(lines):
+        for tag in _TAG.finditer(line.text):
+            starts = opened[tag[2].lower()]
+            if not tag[1]:
+                starts.append(-1 if tag.start() else i)
+            elif starts:
+                pairs[starts.pop()] = i + 1
     return pairs
 
 
 _GRID = ("|", "+-", "+=")
 
 
-def _end_of_block(lines: list[_Line], i: int, fences: dict[int, int]) -> int:
+def _end_of_block(lines: list[_Line], i: int, blocks: dict[int, int]) -> int:
     """The line after the code or table that begins at line i; i where none begins."""
-    if i in fences:
-        return fences[i]
+    if i in blocks:
+        return blocks[i]
     below = lines[i + 1].text if i + 1 < len(lines) else ""
     has_header = "|" in lines[i].text and "|" in below and "-" in below and not below.strip("|:- \t")
     if not has_header and not (lines[i].text.startswith(_GRID) and below.startswith(_GRID)):
@@ -496,11 +483,9 @@ def _numbered(lines: list[_Line], i: int) -> int:
     if kind == "（" and not _ARTICLE.match(follows):  # the caption of an article of a law
         return 0
     indent = lines[i + 1 if below else i + 2].indent
-    if kind == "1" and (_LIST_MARKER.match(before) or _LIST_MARKER.match(follows) or "  " in indent):
+    if kind == "1" and (LIST_MARKER.match(before) or LIST_MARKER.match(follows) or "  " in indent):
         return 0  # an item, or one of several paragraphs
-    is_within = (
-        _width(above) >= 40 and not _LIST_MARKER.match(above) and not _ends_with(above, _STOPS + ":：0123456789")
-    )
+    is_within = _width(above) >= 40 and not LIST_MARKER.match(above) and not _ends_with(above, _STOPS + ":：0123456789")
     is_begun = below and (_width(line.text) >= 60 or len(indent) > len(line.indent) + 1)
     if is_within or is_begun:  # a sentence or entry of several lines
         return 0
@@ -526,11 +511,11 @@ def _underlined(lines: list[_Line], i: int) -> str:
         return ""
     is_alone = i == 0 or not lines[i - 1].text or _RULE.fullmatch(lines[i - 1].text)
     is_exact = is_alone and 0 <= len(below) - _width(text) <= _LONGER and text[-1] not in ":："
-    return below[0] if is_exact or (below[0] in "=-" and text[0] != "[" and not _LIST_MARKER.match(text)) else ""
+    return below[0] if is_exact or (below[0] in "=-" and text[0] != "[" and not LIST_MARKER.match(text)) else ""
 
 
 _RULE = re.compile(r"(?:([-*_=~#+─━—–・])[ \t]*)\1(?:[ \t]*\1)+")
-_LIST_MARKER = re.compile(
+LIST_MARKER = re.compile(
     r"[-*+–—][ \t\u3000]+"
     r"|[•‣◦▪▫●○■□◆◇►▶➢✓✔※・･·](?![・･·])\s*"
     r"|[①-⓿❶-➓㉑-㉟㊱-㊿㈠-㈩]\s*"
@@ -554,7 +539,6 @@ _OPEN_ENDING = re.compile(
     r"\b(?:the|an?|of|in|is|are|was|were|and|to|by|for|with|or|at|from|that|which|who|as|on|than|into|its|their|his|her)$"
 )
 _MAY_GO_ON = re.compile(r"\b\w{1,3}\.$|[.!?…][\"”’»)]+$|…$")  # "e.g.", "Is it?" (he asked), "Well…"
-_HIRAGANA = re.compile("[ぁ-んー]")
 _PAGE = 8  # lines without a blank one between them, from which on they may be all sorts of paragraphs
 _WIDEST_WRAP = 160  # columns; nobody wraps text by hand wider than this, so a longer line is a paragraph
 
@@ -584,7 +568,7 @@ def _goes_on(above: _Line, below: _Line, margin: int, is_prose: bool) -> bool:
     if _LONE_MARKER.fullmatch(above.text):
         return True
     aside = _ASIDE.match(above.text)
-    in_list = _LIST_MARKER.match(above.text) or (aside and len(below.indent) == len(above.indent) + aside.end())
+    in_list = LIST_MARKER.match(above.text) or (aside and len(below.indent) == len(above.indent) + aside.end())
     # An indented line opens a paragraph, in Japanese by a full-width space; below a list marker it is a hanging indent.
     is_indented = len(below.indent) > len(above.indent) + 1 or (
         "\u3000" in below.indent and "\u3000" not in above.indent
@@ -599,7 +583,7 @@ def _goes_on(above: _Line, below: _Line, margin: int, is_prose: bool) -> bool:
         return False
     width, letter = _width(above.text), _first_letter(below.text)
     share, is_cjk = width / margin, CJK.match(above.text[-1])
-    marker = _LIST_MARKER.match(below.text)
+    marker = LIST_MARKER.match(below.text)
     if marker:
         # "…at the age of\n45. He then" is a wrapped sentence and not item 45, and bash\n(1) a page of the manual.
         is_wrap = not in_list and width >= 40 and not _ends_with(above.text, _STOPS + ":：")
@@ -615,7 +599,7 @@ def _goes_on(above: _Line, below: _Line, margin: int, is_prose: bool) -> bool:
         slack = (len(word[0]) if word else 2) + 4  # 4: a line may end early so that the next starts no "、" or "）"
         is_full = width + slack >= margin and width >= (36 if is_prose else 60)
         # the letters of a page are not equally wide; hiragana seldom begin what is new
-        is_full = is_full or (is_prose and width >= 36 and share >= (0.5 if _HIRAGANA.match(below.text) else 0.75))
+        is_full = is_full or (is_prose and width >= 36 and share >= (0.5 if "ぁ" <= below.text[0] <= "ん" else 0.75))
         return (is_full and width <= _WIDEST_WRAP) or above.text[-1] in "、，を" + "はがにのと" * (width >= 30)
     word = re.match(r"\S{1,30}", below.text)
     reach = width + 1 + (_width(word[0]) if word else 0)

@@ -124,7 +124,7 @@ def test_a_factory_alone_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_factory_that_makes_another_model_is_refused() -> None:
     pickled = pickle.dumps(LLMPropositionizer(openai(), llm_factory=make_another_llm))
-    with pytest.raises(ValueError, match="not the one that was pickled"):
+    with pytest.raises(ValueError, match="not the one that was saved"):
         pickle.loads(pickled)
 
 

@@ -84,7 +84,7 @@ def test_a_place_that_cannot_be_written_is_an_error_before_anything_is_paid(tmp_
 
 @pytest.mark.parametrize(
     "last",
-    ['{"propositions": ["Miso."]}', '{"text": "Miso." "propositions": []}', "{}\r{}", '{"text":' + 100_000 * "["],
+    ['{"propositions": ["Miso."]}', '{"text": "Miso." "propositions": []}', "{}\r{}", 100_000 * "["],
 )
 def test_a_mistake_in_the_last_line_is_named_although_the_line_has_no_end(tmp_path: Path, last: str) -> None:
     file = tmp_path / "propositions.jsonl"

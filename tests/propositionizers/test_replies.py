@@ -6,7 +6,7 @@ import json
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from llama_pack_densex.propositionizers.prompts import looks_like_refusal, read_reply, unique
@@ -86,6 +86,8 @@ def test_other_quotation_marks_are_read_where_it_is_not_asked_again(reply: str, 
         ('{"propositions": "- a b\\n- c d"}', ["a b", "c d"]),
         ('["a b\\nc d"]', ["a b", "c d"]),
         ("<facts><fact>a b</fact><fact id='2'>\nc d\n</fact></facts>", ["a b", "c d"]),
+        ("命題：\n●味噌は辛い。\n○味噌は赤い。", ["味噌は辛い。", "味噌は赤い。"]),
+        (json.dumps({"answer": json.dumps(["a b", "c d"])}), ["a b", "c d"]),
         ("Sure:\n→ a b\n✅ c d\nb) e f", ["a b", "c d", "e f"]),
         ('[{"proposition": "a b", "entities": ["a"]}, {"fact": "c d", "span": {"quote": "c"}}]', ["a b", "c d"]),
         ('{"error": null, "propositions": ["a b"]}', ["a b"]),
@@ -132,6 +134,7 @@ def test_what_breaks_off_is_cut_and_never_closed_for_the_model(reply: str) -> No
         '["I cannot provide propositions for this text."]',
         "- I'm sorry, I am unable to do this.",
         "申し訳ありませんが、そのご要望にはお応えできません。",
+        '["この文章については回答できません。"]',
         "抱歉，我无法处理这个请求。",
         '{"error": "not allowed"}',
     ],
@@ -197,6 +200,8 @@ def test_no_prefix_of_a_fenced_or_single_quoted_list_passes(texts: list[str], da
 
 
 @given(st.text(st.sampled_from("[]{}\"'“”「」,:\\ ab\n-1.<think>/…`［，")) | st.text())
+@example('\\boxed{["a", "b"]}')
+@example('[{["a"]: "b"}]')
 def test_no_text_raises(text: str) -> None:
     reading = read_reply(text)
     assert bool(reading.texts) != bool(reading.problem)

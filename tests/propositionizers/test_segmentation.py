@@ -122,6 +122,7 @@ JAPANESE = {
     "dots before the full stop": "そうか……。|わかった・・・。|うん。",
     "a name with an exclamation mark": "ラブライブ！を見た。|次も見た。",
     "a question that is thought": "本当に要るのか？と思う。|要る！と叫んだ。|なぜ？|とても高い。",
+    "bold right after the mark": "猫は**鳴く。**|犬も**走る。|速い。**|鳥だ。|**空**を飛ぶ。",
     "an emoji after the mark": "楽しい！😊|また来る。",
     "full-width space after the mark": "え！？　|本当に？　|うん。",
     "Latin words": "使うのは Python 3.12 です。|pip で入れる。",
@@ -389,7 +390,7 @@ def test_block_stays_whole(block: str) -> None:
 
 
 def test_text_after_a_block_is_split() -> None:
-    text = "<table><tr></tr></table> One. Two.\n```\nx\n```\nThree. Four.\n| a |\n| b |\nFive."
+    text = "<table><tr></tr></table>\nOne. Two.\n```\nx\n```\nThree. Four.\n| a |\n| b |\nFive."
     sentences = [text[found.start : found.end] for found in segment(text) if found.kind == "sentence"]
     assert sentences == ["One.", "Two.", "Three.", "Four.", "Five."]
 
