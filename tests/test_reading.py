@@ -826,16 +826,6 @@ def test_the_running_heads_and_the_numbers_of_pages_are_no_text(tmp_path: Path) 
     ]
 
 
-@pytest.mark.parametrize("label", ["Question {}", "Test case TC-{} (10 points)", "Form No. {}"])
-def test_what_is_counted_as_pages_are_by_chance_stays(tmp_path: Path, label: str) -> None:
-    pytest.importorskip("pypdfium2")
-    sheets = [[label.format(n), f"On day {n * n} it rained.", f"Rules of Karsted {n + 4}"] for n in range(1, 9)]
-    below = ") Tj 0 -14 Td ("
-    file = write(tmp_path / "a.pdf", pdf_bytes(["Rules of Karsted", *map(below.join, sheets)]))
-    pages = [page.text.split("\n") for page in read_file(file, "a.pdf")[1:]]
-    assert pages == [sheets[0], *(sheet[:2] for sheet in sheets[1:])]
-
-
 def test_rows_of_figures_at_the_edges_of_pages_are_no_numbers_of_pages(tmp_path: Path) -> None:
     pytest.importorskip("pypdfium2")
     rows = [f"{n * n} {n * 7 % 5}" for n in range(8)]
@@ -941,6 +931,13 @@ def test_a_page_without_end_tags_keeps_its_text(tmp_path: Path) -> None:
 
 def test_a_page_that_nests_deeply_is_read(tmp_path: Path) -> None:
     assert html(tmp_path, "<div>" * 3000 + "deep" + "</div>" * 3000) == "deep\n"
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_page_that_begins_as_xml_is_read_without_a_warning(tmp_path: Path) -> None:
+    head = '<?xml version="1.0" encoding="UTF-8"?>\n<html xmlns="http://www.w3.org/1999/xhtml"><head><title>港</title>'
+    page = f"{head}</head><body><p>{'函館の港は1859年に開かれた。' * 40}</p></body></html>"
+    assert html(tmp_path, page).startswith("函館の港は1859年に開かれた。")
 
 
 def test_a_page_has_its_title_in_its_metadata(tmp_path: Path) -> None:

@@ -175,9 +175,7 @@ class DocumentNodes:
         return [*self._base_nodes, *units]
 
     def _base_node(self, piece: BasePiece, granularity: str) -> TextNode:
-        theirs = self._document.metadata
-        own = {key: value for key, value in piece.node.metadata.items() if theirs.get(key) != value}
-        merged: dict[str, Any] = {**theirs, **own} if self._includes_metadata else own
+        merged = {**self._document.metadata, **piece.node.metadata} if self._includes_metadata else {}
         metadata = {key: value for key, value in merged.items() if key not in BOOKKEEPING_KEYS}
         section = str(metadata.get("section") or (self._outline.section_at(*piece.span) if piece.span else ""))
         metadata = self._named(metadata, section)
@@ -253,7 +251,7 @@ class DocumentNodes:
         metadata[GRANULARITY_KEY] = granularity
         start, end = passage.start_char_idx, passage.end_char_idx
         if span and start is not None:
-            is_outlined = metadata[SECTION_KEY] == self._outline.section_at(start, end)
+            is_outlined = metadata[SECTION_KEY] == self._outline.section_at(start, start + len(passage.text))
             start, end = start + span[0], start + span[1]
             if is_outlined:  # a passage can reach into the next section, and then this unit may stand there
                 section = self._outline.section_at(start, end)
@@ -599,13 +597,12 @@ class SectionNodeParser(TextSplitter):
 
     def split_text(self, text: str) -> list[str]:
         """The sections of a text."""
-        cuts = [0]
-        after_headings = 0  # where the headings end that the current section begins with
-        for heading in find_headings(text):
-            says_something = bool(text[max(cuts[-1], after_headings) : heading.start].strip())
-            if heading.level <= self.depth and says_something:
-                cuts.append(heading.start)
-            if not says_something or cuts[-1] == heading.start:
-                after_headings = heading.end
+        cuts, says_something = [0], False  # of the current section: something but headings
+        for part in find_regions(text):
+            if part.kind != "heading":
+                says_something = True
+            elif part.level <= self.depth and says_something:
+                cuts.append(part.start)
+                says_something = False
         sections = (text[start:end].strip() for start, end in pairwise([*cuts, len(text)]))
         return [section for section in sections if section]

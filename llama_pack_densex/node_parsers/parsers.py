@@ -406,8 +406,7 @@ def _unpickled(kind: type[NodeParser], fields: bytes) -> TransformComponent:
     except Exception as error:
         if multiprocessing.parent_process() is None:
             raise
-        said = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-        return UnusableParser(reason=f"A worker could not make the node parser. {said}")
+        return UnusableParser(reason=f"A worker could not make the node parser. {type(error).__name__}: {error}")
 
 
 class UnusableParser(TransformComponent):
