@@ -251,9 +251,10 @@ class DocumentNodes:
         metadata[GRANULARITY_KEY] = granularity
         start, end = passage.start_char_idx, passage.end_char_idx
         if span and start is not None:
-            is_outlined = metadata[SECTION_KEY] == self._outline.section_at(start, start + len(passage.text))
+            above = self._outline.section_at(start, start + len(passage.text))
             start, end = start + span[0], start + span[1]
-            if is_outlined:  # a passage can reach into the next section, and then this unit may stand there
+            if metadata[SECTION_KEY] == above and "section" not in self._document.metadata:
+                # a passage can reach into the next section, and then this unit may stand there
                 section = self._outline.section_at(start, end)
                 others = {key: value for key, value in metadata.items() if key != "section"}
                 metadata = self._named({**others, SECTION_KEY: section}, section)

@@ -43,7 +43,7 @@ DEFAULT_CHUNK_SIZE = 256
 DEFAULT_CHUNK_SIZES = (2048, DEFAULT_CHUNK_SIZE)
 """Tokens in a section and in a passage."""
 
-_SECRET = re.compile(r"(^|_)(api_?key|key|secret|password|token|credentials?|authorization)$", re.IGNORECASE)
+_SECRET = re.compile(r"(^|[-_])(api[-_]?key|key|secret|password|token|credentials?|authorization)$", re.IGNORECASE)
 _BASE_PARSERS = (PassageNodeParser, SectionNodeParser, TopicNodeParser, WholeDocumentNodeParser)
 _PROPOSITIONIZERS = (LLMPropositionizer, RecordedPropositionizer, SentencePropositionizer, Seq2SeqPropositionizer)
 _KINDS: dict[str, type[BaseComponent]] = {

@@ -237,6 +237,13 @@ def test_ids_do_not_hang_on_what_models_see() -> None:
     assert ids[0] == ids[1]
 
 
+@pytest.mark.parametrize("section", ["", None, 0, "Head", ["a"]])
+def test_a_section_of_a_users_own_stays_what_it_is(section: Any) -> None:
+    own = {"section": section, "dept": "ops"}
+    for node in PropositionNodeParser().get_nodes_from_documents([Document(text=f"# Head\n\n{FACT}", metadata=own)]):
+        assert node.metadata["section"] == section
+
+
 def test_a_parser_is_made_of_its_dictionary_with_what_models_see() -> None:
     parser = HierarchicalPropositionNodeParser.from_defaults(embed_metadata=["dept"], llm_metadata=["author"])
     parser.levels.insert(0, SectionNodeParser())
