@@ -470,9 +470,9 @@ def decode(data: bytes, declared: str | None = None) -> str | None:
         declared: The encoding that the text itself names, if it does.
 
     Returns:
-        The text, as UTF-8 if it can be, else as what it declares, else in the Japanese encoding that gives kana and
-        common kanji, else as Windows' English, else as UTF-8 or Japanese with "�" for what cannot be decoded, where
-        that is little, else in what charset-normalizer takes it for; None where nothing fits.
+        The text, as UTF-8 if it can be, else as what it declares, else as UTF-8, in the Japanese encoding that gives
+        kana and common kanji, or as Windows' English, with "�" for what cannot be decoded, where that is little, else
+        in what charset-normalizer takes it for; None where nothing fits.
     """
     if data.startswith(_UTF_16):
         return _try(data, "utf-32" if data.startswith(codecs.BOM_UTF32_LE) else "utf-16")
@@ -480,13 +480,10 @@ def decode(data: bytes, declared: str | None = None) -> str | None:
     for encoding in [*(["iso2022_jp_ext"] if b"\x1b$" in data else []), "utf-8-sig", *named]:
         if (text := _try(data, encoding)) is not None:
             return text
-    # what has kana in one of the first two cannot be decoded from the other
-    for encoding, fits in (("cp932", _is_japanese), ("euc_jp", _is_japanese), ("cp1252", _is_plain)):
-        if (text := _try(data, encoding)) is not None and fits(text):
-            return text
-    for encoding in ("utf-8", "cp932", "euc_jp"):  # but for some bytes, as where a file was cut off
+    # some bytes may be wrong, as where a file was cut off; what has kana in a Japanese one has none in the other
+    for encoding, fits in (("utf-8", bool), ("cp932", _is_japanese), ("euc_jp", _is_japanese), ("cp1252", _is_plain)):
         text = data.decode(encoding, "replace")
-        if 10 * text.count("\ufffd") <= len(_BEYOND.findall(text)) and (encoding == "utf-8" or _is_japanese(text)):
+        if 10 * text.count("\ufffd") <= len(_BEYOND.findall(text)) and fits(text):
             return text
     guesses = [*from_bytes(data)]
     western = (one for one in guesses if one.encoding == "cp1252" and one.coherence >= guesses[0].coherence)
