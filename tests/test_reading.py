@@ -835,6 +835,16 @@ def test_the_running_heads_and_the_numbers_of_pages_are_no_text(tmp_path: Path) 
     ]
 
 
+@pytest.mark.parametrize("label", ["Question {}", "Test case TC-{} (10 points)", "Form No. {}"])
+def test_what_is_counted_as_pages_are_by_chance_stays(tmp_path: Path, label: str) -> None:
+    pytest.importorskip("pypdfium2")
+    sheets = [[label.format(n), f"On day {n * n} it rained.", f"Rules of Karsted {n + 4}"] for n in range(1, 9)]
+    below = ") Tj 0 -14 Td ("
+    file = write(tmp_path / "a.pdf", pdf_bytes(["Rules of Karsted", *map(below.join, sheets)]))
+    pages = [page.text.split("\n") for page in read_file(file, "a.pdf")[1:]]
+    assert pages == [sheets[0], *(sheet[:2] for sheet in sheets[1:])]
+
+
 def test_rows_of_figures_at_the_edges_of_pages_are_no_numbers_of_pages(tmp_path: Path) -> None:
     pytest.importorskip("pypdfium2")
     rows = [f"{n * n} {n * 7 % 5}" for n in range(8)]

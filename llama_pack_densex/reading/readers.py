@@ -380,6 +380,8 @@ _NO_TITLE = re.compile(r"(?i)^(?:microsoft |powerpoint |untitled|無題|名称�
 _RUNNING, _NEAR = 2, 4  # lines that a page's head or foot has, and pages among which one recurs
 _SECTION = r"(?:[^\W\d_]*[ \t]*[\dA-Z]{1,3}(?:\.\d{1,3})*[.:章節]?\s*)?"  # "Chapter 2", "2.1."
 _DIGITS = re.compile(r"\d{1,5}")
+# "Question 2", and not "Page 2" or "Handbook 2 / 10".
+_LABEL = re.compile(r"(?i)(?!(?:page|p|seite|頁)\b)([^\d.:：]*[^\W\d])[ .#-]{0,2}\d+(?!\d| ?(?:/|of\b|頁|ページ))")
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\ufffe\uffff]")  # broken fonts leave them, and stores do not take NUL
 
 
@@ -408,14 +410,21 @@ def _named(title: str) -> dict[str, str]:
 
 
 def _without_running_lines(pages: Sequence[str]) -> list[str]:
-    """Pages without the heads and feet that recur on those near them, where these have letters but for the first."""
+    """Pages without the heads and feet that recur on those near them, where these have letters but for the first.
+
+    Questions and forms that are counted as pages are, stay: what a head has before its number is a title somewhere.
+    """
     left = [page.strip().split("\n") for page in pages]
+    titles = {line.strip().casefold() for page in left for line in page}
     for edge in (0, -1) * _RUNNING:
         lines = [page[edge].strip() if page else "" for page in left]
         for i, line in enumerate(lines):
             near = range(max(i - _NEAR, 0), min(i + _NEAR + 1, len(lines)))
             same = [j for j in near if j != i and line and _recurs(line, lines[j], j - i)]
-            if len(same) >= 3 and (same[0] < i or not re.search(r"[^\W\d]", line)):
+            if len(same) < 3 or (same[0] > i and re.search(r"[^\W\d]", line)):
+                continue
+            label = _LABEL.match(line)
+            if not label or lines[same[0]].startswith(label[0]) or label[1].casefold() in titles:
                 del left[i][edge]
     return ["\n".join(page) for page in left]
 
