@@ -475,6 +475,15 @@ def test_text_in_an_old_encoding_of_another_country_is_read(text: str, encoding:
     assert decode(text.encode(encoding)) == text
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "cp932", "euc_jp"])
+def test_a_byte_that_is_wrong_costs_no_other_character(
+    tmp_path: Path, encoding: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = write(tmp_path / "a.txt", (JAPANESE + "港").encode(encoding)[:-1])  # cut off
+    assert read_file(file, "a.txt")[0].text == JAPANESE + "\ufffd"
+    assert "a.txt has bytes that are no text" in caplog.text
+
+
 def test_powers_and_notes_of_a_page_are_no_digits_of_the_number_before_them(tmp_path: Path) -> None:
     page = (
         "<p>10<sup>6</sup> m<sup>2</sup> of <b>1998</b><sup><a>2</a></sup>, the 1<sup>st</sup>.<a><sup>1</sup></a> No."
@@ -941,6 +950,13 @@ def test_a_page_without_end_tags_keeps_its_text(tmp_path: Path) -> None:
 
 def test_a_page_that_nests_deeply_is_read(tmp_path: Path) -> None:
     assert html(tmp_path, "<div>" * 3000 + "deep" + "</div>" * 3000) == "deep\n"
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_page_that_begins_as_xml_is_read_without_a_warning(tmp_path: Path) -> None:
+    head = '<?xml version="1.0" encoding="UTF-8"?>\n<html xmlns="http://www.w3.org/1999/xhtml"><head><title>港</title>'
+    page = f"{head}</head><body><p>{'函館の港は1859年に開かれた。' * 40}</p></body></html>"
+    assert html(tmp_path, page).startswith("函館の港は1859年に開かれた。")
 
 
 def test_a_page_has_its_title_in_its_metadata(tmp_path: Path) -> None:

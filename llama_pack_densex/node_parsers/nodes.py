@@ -16,8 +16,6 @@ from typing import Any, Literal
 
 from llama_index.core.bridge.pydantic import Field, field_validator
 from llama_index.core.node_parser import NodeParser, SentenceSplitter, TextSplitter
-from llama_index.core.node_parser.interface import MetadataAwareTextSplitter
-from llama_index.core.node_parser.node_utils import build_nodes_from_splits
 from llama_index.core.schema import (
     BaseNode,
     Document,
@@ -64,7 +62,6 @@ from llama_pack_densex.propositionizers.sentences import (
 
 UnitGranularity = Literal["proposition", "sentence"]
 
-_QUIET_SIZE = 50  # of smaller chunks core prints to stdout that metadata make them small, even where there are none
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "llama-pack-densex")
 _INCOMPLETE = "incomplete: "
 PIECE = "piece: "
@@ -132,7 +129,6 @@ class DocumentNodes:
         )
         self._outline = Outline(document.get_content() if document.source_node is None else "")
         self._title = title_of(document)
-        self._outlined: set[str] = set()  # the passages that have no section but that of the headings above
         inner = {piece.parent for piece in pieces}
         self._base_nodes = [
             self._base_node(piece, "section" if i in inner else "passage") for i, piece in enumerate(pieces)
@@ -179,11 +175,8 @@ class DocumentNodes:
         return [*self._base_nodes, *units]
 
     def _base_node(self, piece: BasePiece, granularity: str) -> TextNode:
-        theirs = self._document.metadata
-        own = {key: value for key, value in piece.node.metadata.items() if theirs.get(key) != value}
-        merged: dict[str, Any] = {**theirs, **own} if self._includes_metadata else own
+        merged = {**self._document.metadata, **piece.node.metadata} if self._includes_metadata else {}
         metadata = {key: value for key, value in merged.items() if key not in BOOKKEEPING_KEYS}
-        is_outlined = "section" not in metadata
         section = str(metadata.get("section") or (self._outline.section_at(*piece.span) if piece.span else ""))
         metadata = self._named(metadata, section)
         text = piece.node.get_content()
@@ -195,7 +188,7 @@ class DocumentNodes:
             DOCUMENT_ID_KEY: self._source.node_id,
             DOCUMENT_HASH_KEY: self._hash,
         }
-        node = TextNode(
+        return TextNode(
             id_=self._node_id(granularity, text),
             text=text,
             start_char_idx=start,
@@ -205,9 +198,6 @@ class DocumentNodes:
             **exclusions(self._document, metadata, self._settings.embed_metadata, self._settings.llm_metadata),
             **appearance(piece.node),
         )
-        if is_outlined:
-            self._outlined.add(node.node_id)
-        return node
 
     def _propositions(self, passage: TextNode, propositions: PropositionSet) -> list[IndexNode]:
         found: defaultdict[str | None, list[str]] = defaultdict(list)
@@ -261,8 +251,9 @@ class DocumentNodes:
         metadata[GRANULARITY_KEY] = granularity
         start, end = passage.start_char_idx, passage.end_char_idx
         if span and start is not None:
+            above = self._outline.section_at(start, start + len(passage.text))
             start, end = start + span[0], start + span[1]
-            if passage.node_id in self._outlined:
+            if metadata[SECTION_KEY] == above and "section" not in self._document.metadata:
                 # a passage can reach into the next section, and then this unit may stand there
                 section = self._outline.section_at(start, end)
                 others = {key: value for key, value in metadata.items() if key != "section"}
@@ -469,7 +460,7 @@ def _split_once(
         **appearance(document),
     )
     try:
-        made = _run(parser, source) if text.strip() else []
+        made = parser.get_nodes_from_documents([source]) if text.strip() else []
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{parser.class_name()} cannot split document {document.id_!r}: {error}") from error
     nodes = [node for node in made if node.get_content().strip() and not node.child_nodes]
@@ -481,16 +472,6 @@ def _split_once(
         offset = getattr(document, "start_char_idx", None) if document.source_node else 0
     for node, span in zip(nodes, locate([node.get_content() for node in nodes], text), strict=True):
         yield node, None if span is None or offset is None else (span[0] + offset, span[1] + offset)
-
-
-def _run(parser: NodeParser, source: Document) -> list[BaseNode]:
-    size = getattr(parser, "chunk_size", None)
-    if not isinstance(parser, MetadataAwareTextSplitter) or size is None or size >= _QUIET_SIZE:
-        return parser.get_nodes_from_documents([source])
-    made = build_nodes_from_splits(parser.split_text(source.text), source, id_func=parser.id_func)
-    for node in made:
-        node.metadata = dict(source.metadata) if parser.include_metadata else {}
-    return list(made)
 
 
 def locate(pieces: Sequence[str], text: str) -> list[Span | None]:
@@ -590,6 +571,10 @@ class PassageNodeParser(SentenceSplitter):
     def class_name(cls) -> str:
         return "PassageNodeParser"
 
+    def split_text_metadata_aware(self, text: str, metadata_str: str) -> list[str]:
+        """The passages of a text, whatever metadata it has; core prints to stdout where chunks are small."""
+        return self.split_text(text)
+
 
 def _sentences_under_headings(text: str) -> list[str]:
     """All of a text, in pieces that are a sentence or block each, with the headings above it."""
@@ -613,13 +598,12 @@ class SectionNodeParser(TextSplitter):
 
     def split_text(self, text: str) -> list[str]:
         """The sections of a text."""
-        cuts = [0]
-        after_headings = 0  # where the headings end that the current section begins with
-        for heading in find_headings(text):
-            says_something = bool(text[max(cuts[-1], after_headings) : heading.start].strip())
-            if heading.level <= self.depth and says_something:
-                cuts.append(heading.start)
-            if not says_something or cuts[-1] == heading.start:
-                after_headings = heading.end
+        cuts, says_something = [0], False  # of the current section: something but headings
+        for part in find_regions(text):
+            if part.kind != "heading":
+                says_something = True
+            elif part.level <= self.depth and says_something:
+                cuts.append(part.start)
+                says_something = False
         sections = (text[start:end].strip() for start, end in pairwise([*cuts, len(text)]))
         return [section for section in sections if section]

@@ -43,7 +43,7 @@ DEFAULT_CHUNK_SIZE = 256
 DEFAULT_CHUNK_SIZES = (2048, DEFAULT_CHUNK_SIZE)
 """Tokens in a section and in a passage."""
 
-_SECRET = re.compile(r"(^|_)(api_?key|key|secret|password|token|credentials?|authorization)$", re.IGNORECASE)
+_SECRET = re.compile(r"(^|[-_])(api[-_]?key|key|secret|password|token|credentials?|authorization)$", re.IGNORECASE)
 _BASE_PARSERS = (PassageNodeParser, SectionNodeParser, TopicNodeParser, WholeDocumentNodeParser)
 _PROPOSITIONIZERS = (LLMPropositionizer, RecordedPropositionizer, SentencePropositionizer, Seq2SeqPropositionizer)
 _KINDS: dict[str, type[BaseComponent]] = {
@@ -406,8 +406,7 @@ def _unpickled(kind: type[NodeParser], fields: bytes) -> TransformComponent:
     except Exception as error:
         if multiprocessing.parent_process() is None:
             raise
-        said = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-        return UnusableParser(reason=f"A worker could not make the node parser. {said}")
+        return UnusableParser(reason=f"A worker could not make the node parser. {type(error).__name__}: {error}")
 
 
 class UnusableParser(TransformComponent):

@@ -36,7 +36,8 @@ _END, _BREAK, _READY, _ITEM = "\ufdd0", "\ufdd1", "\ufdd2", "\ufdd3"
 
 def html_to_text(html: str) -> tuple[str, str]:
     """A page's title and text: headings as `#`, list items as `-` and `1.`, tables with pipes, code in fences."""
-    soup = BeautifulSoup(html, "lxml")
+    # Beautiful Soup warns of most pages of books, which begin as XML
+    soup = BeautifulSoup(re.sub(r"\A\s*<\?xml[^>]*>", "", html), "lxml")
     title = on_one_line(" ".join(one.get_text() for one in soup.select("title:not(svg title)", limit=1)))
     for tag in soup.select(", ".join(_DROPPED)):
         tag.extract()

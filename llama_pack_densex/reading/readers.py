@@ -47,13 +47,14 @@ _WHATWG = {  # what browsers take these labels for: pages say the first and are 
     "euc-kr": "cp949", "shift_jis": "cp932", "shift-jis": "cp932", "sjis": "cp932", "x-sjis": "cp932",
 }  # fmt: skip
 _FRONT_MATTER = re.compile(r"---[ \t]*\r?\n((?:.*\n)*?)(?:---|\.\.\.)[ \t]*\r?(?:\n|\Z)")
-_SAMPLE = 10_000  # characters of a CSV file, of which most lines have what parts its cells
+_SAMPLE = 10_000  # characters by which a file's encoding is told, and what parts the cells of CSV
 _BINARY = 8192  # bytes that tell a large binary file from text before it is read
 _NO_TEXT = (
     "is no text (it has NUL characters): only text, Markdown, HTML, PDF, .docx, .xlsx, .pptx and EPUB can be read; "
     "convert it, or leave it out"
 )
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_BEYOND = re.compile(r"[^\x00-\x7f]")
 _KANA = re.compile("[ぁ-ゖァ-ヺ]")
 _PLAUSIBLE = 0.8  # share of common characters; what is right has nearly all, what is wrong seldom half
 
@@ -478,8 +479,9 @@ def decode(data: bytes, declared: str | None = None) -> str | None:
         declared: The encoding that the text itself names, if it does.
 
     Returns:
-        The text, as UTF-8 if it can be, else as what it declares, else in the Japanese encoding that gives kana and
-        common kanji, else as Windows' English, else in what charset-normalizer takes it for; None where nothing fits.
+        The text, as UTF-8 if it can be, else as what it declares, else as UTF-8, in the Japanese encoding that gives
+        kana and common kanji, or as Windows' English, with "�" for what cannot be decoded, where that is little, else
+        in what charset-normalizer takes it for; None where nothing fits.
     """
     if data.startswith(_UTF_16):
         return _try(data, "utf-32" if data.startswith(codecs.BOM_UTF32_LE) else "utf-16")
@@ -487,9 +489,10 @@ def decode(data: bytes, declared: str | None = None) -> str | None:
     for encoding in [*(["iso2022_jp_ext"] if b"\x1b$" in data else []), "utf-8-sig", *named]:
         if (text := _try(data, encoding)) is not None:
             return text
-    # what has kana in one of the first two cannot be decoded from the other
-    for encoding, fits in (("cp932", _is_japanese), ("euc_jp", _is_japanese), ("cp1252", _is_plain)):
-        if (text := _try(data, encoding)) is not None and fits(text):
+    # some bytes may be wrong, as where a file was cut off; what has kana in a Japanese one has none in the other
+    for encoding, fits in (("utf-8", bool), ("cp932", _is_japanese), ("euc_jp", _is_japanese), ("cp1252", _is_plain)):
+        text = data.decode(encoding, "replace")
+        if 10 * text.count("\ufffd") <= len(_BEYOND.findall(text)) and fits(text):
             return text
     guesses = [*from_bytes(data)]
     western = (one for one in guesses if one.encoding == "cp1252" and one.coherence >= guesses[0].coherence)
@@ -510,9 +513,9 @@ def _is_japanese(text: str) -> bool:
     Common are the rows of JIS X 0208 with punctuation, letters, kana and the kanji of level 1. Half-width kana are only
     beside those: Korean and Chinese text read as Shift_JIS is full of them.
     """
-    beyond = [character for character in text if ord(character) > 127]
+    beyond = _BEYOND.findall(text)[:_SAMPLE]
     common = sum(map(_is_common, beyond))
-    plausible = common + min(len(re.findall("[｡-ﾟ]", text)), 2 * common)
+    plausible = common + min(len(re.findall("[｡-ﾟ]", "".join(beyond))), 2 * common)
     return bool(_KANA.search(text)) and plausible >= _PLAUSIBLE * len(beyond)
 
 
@@ -544,4 +547,6 @@ def _decoded(file: Path, data: bytes, declared: str | None = None) -> str:
     if text is None or "\0" in text:
         unknown = "is text in no encoding that can be recognised: convert it to UTF-8, or leave it out"
         raise UnreadableFileError(file, unknown if text is None else _NO_TEXT)
+    if "\ufffd" in text and "\ufffd".encode() not in data:
+        logger.warning('%s has bytes that are no text in its encoding: "\ufffd" stands for them', file)
     return text

@@ -49,7 +49,6 @@ MAX_HISTORY = 20  # messages
 MAX_TOP_K = 50
 
 _PAGE = Path(__file__).parent / "page"
-_PUBLIC = re.compile(r"/|/healthz|/openapi\.json|/page/.*")
 
 
 class Asked(BaseModel):
@@ -201,7 +200,7 @@ def make_app(
         redirect_slashes=False,
         separate_input_output_schemas=False,
     )
-    app.add_middleware(Guard, token=token, hosts=hosts, public=_PUBLIC, rate=rate)
+    app.add_middleware(Guard, token=token, hosts=hosts, rate=rate)
     # given as what it is, since FastAPI would have it as events where the answer is
     problem = {"content": {"application/json": {"schema": Problem.model_json_schema()}}}
     problems: dict[int | str, dict[str, Any]] = {"default": {"description": "Why there is no answer.", **problem}}
@@ -258,20 +257,21 @@ def make_app(
     async def healthz() -> dict[str, str]:
         return {"status": "ok"}
 
-    template = Template(_file("page.html"), autoescape=True, undefined=StrictUndefined)
+    template = Template((_PAGE / "page.html").read_text("utf-8"), autoescape=True, undefined=StrictUndefined)
     about = {
         "name": name,
         "written": pack.get_modules()["query_llm"] is not None,
         "asks_token": token is not None,
         "limits": {"question": MAX_QUESTION, "message": MAX_MESSAGE, "history": MAX_HISTORY},
     }
-    words = json.loads(_file("words.json"))
+    words = json.loads((_PAGE / "words.json").read_text("utf-8"))
     pages = {code: template.render(about, language=code, words=words[code]) for code in words}
     app.mount("/page", StaticFiles(directory=_PAGE))
 
     @app.api_route("/", methods=["GET", "HEAD"], response_class=HTMLResponse, include_in_schema=False)
     async def page(lang: str = "", accept_language: Annotated[str, Header()] = "") -> HTMLResponse:
-        code = lang if lang in pages else _preferred(accept_language, pages)
+        asked = re.findall(r"\b[a-z]{2}\b", accept_language.lower())  # browsers name the most wanted one first
+        code = next((one for one in (lang, *asked) if one in pages), "en")
         return HTMLResponse(pages[code], headers={"Content-Language": code, "Vary": "Accept-Language"})
 
     return app
@@ -316,10 +316,6 @@ def serve_app(app: FastAPI, listening: socket.socket, tell: Callable[[str], obje
     Server(config).run(sockets=[listening])
 
 
-def _file(name: str) -> str:
-    return (_PAGE / name).read_text(encoding="utf-8")
-
-
 @contextmanager
 def _answering() -> Iterator[None]:
     """Report what goes wrong in answering without what it may quote of a document.
@@ -360,10 +356,3 @@ def _passage(found: NodeWithScore) -> Passage:
         score=found.score,
         propositions=[Matched(**{**vars(unit), **placed(unit.span)}) for unit in source.units],
     )
-
-
-def _preferred(accept_language: str, known: Collection[str]) -> str:
-    """The first known language of those that a browser asks for, by their weights; else the first known one."""
-    asked = re.findall(r"\b([a-z]{2})\b[a-z0-9-]*(?:\s*;\s*q=(\d(?:\.\d{1,3})?))?", accept_language.lower())
-    ranked = sorted(asked, key=lambda found: -float(found[1] or 1))
-    return next((code for code, _ in ranked if code in known), next(iter(known)))

@@ -20,6 +20,7 @@ _BODY_SECONDS = 30.0  # in which a body has to arrive
 _DRAIN_SECONDS = 2.0  # the same where the request is refused
 _CLIENTS = 10_000  # that are remembered, before those that owe nothing are forgotten
 _BURST_SECONDS = 15.0  # of a client's rate that it may use up at once
+_PUBLIC = re.compile(r"/|/healthz|/openapi\.json|/page/.*")  # what needs no token
 _HOST = re.compile(r"(?:(?P<address>\[[0-9a-f:.]+\]|\d{1,3}(?:\.\d{1,3}){3})|(?P<name>[\w.-]+))(?::\d{1,5})?", re.ASCII)
 
 HEADERS = {
@@ -71,14 +72,11 @@ class Guard:
         token: What requests must bring (`Authorization: Bearer ...`); None asks for none.
         hosts: Names that the server may be called by, besides localhost and addresses: only a name can be made to lead
             here by somebody else (DNS rebinding).
-        public: Paths that need no token.
         rate: Requests a minute of one client; 0 means no limit.
     """
 
-    def __init__(
-        self, app: ASGIApp, token: str | None, hosts: Collection[str], public: re.Pattern[str], rate: float
-    ) -> None:
-        self._app, self._token, self._public = app, token, public
+    def __init__(self, app: ASGIApp, token: str | None, hosts: Collection[str], rate: float) -> None:
+        self._app, self._token = app, token
         self._hosts = {"localhost", *(host.lower() for host in hosts)}
         self._rate = RateLimit(rate)
         self._active = 0
@@ -121,7 +119,7 @@ class Guard:
             return HTTPException(403, "Requests from other sites' pages are refused.")
         if wait := self._rate.wait(str((scope.get("client") or ("",))[0])):
             return HTTPException(429, "Too many requests.", {"Retry-After": str(int(wait) + 1)})
-        if self._token is not None and not self._public.fullmatch(scope["path"]):
+        if self._token is not None and not _PUBLIC.fullmatch(scope["path"]):
             kind, _, given = headers.get("authorization", "").partition(" ")
             if kind.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), self._token.encode()):
                 return HTTPException(401, "The request needs the server's token.", {"WWW-Authenticate": "Bearer"})

@@ -21,7 +21,7 @@ from llama_index.core.schema import BaseNode, MetadataMode
 
 from llama_pack_densex import HierarchicalPropositionNodeParser, PropositionNodeParser
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, SECTION_KEY, TITLE_KEY
-from llama_pack_densex.node_parsers.nodes import SectionNodeParser
+from llama_pack_densex.node_parsers.nodes import PassageNodeParser, SectionNodeParser
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 from llama_pack_densex.propositionizers.base import Passage
 
@@ -237,6 +237,13 @@ def test_ids_do_not_hang_on_what_models_see() -> None:
     assert ids[0] == ids[1]
 
 
+@pytest.mark.parametrize("section", ["", None, 0, "Head", ["a"]])
+def test_a_section_of_a_users_own_stays_what_it_is(section: Any) -> None:
+    own = {"section": section, "dept": "ops"}
+    for node in PropositionNodeParser().get_nodes_from_documents([Document(text=f"# Head\n\n{FACT}", metadata=own)]):
+        assert node.metadata["section"] == section
+
+
 def test_a_parser_is_made_of_its_dictionary_with_what_models_see() -> None:
     parser = HierarchicalPropositionNodeParser.from_defaults(embed_metadata=["dept"], llm_metadata=["author"])
     parser.levels.insert(0, SectionNodeParser())
@@ -245,5 +252,5 @@ def test_a_parser_is_made_of_its_dictionary_with_what_models_see() -> None:
 
 
 def test_nothing_is_printed_of_small_passages(capsys: pytest.CaptureFixture[str]) -> None:
-    borders(PARSERS["small"], {"tags": " word" * 100})
+    borders(PropositionNodeParser(base_parser=PassageNodeParser(chunk_size=30)), {"tags": " word" * 100})
     assert capsys.readouterr().out == ""

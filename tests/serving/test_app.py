@@ -125,7 +125,7 @@ def test_the_page_is_in_the_language_that_is_asked_for(server: httpx.Client) -> 
         return found[1]
 
     assert language("/", "ja,en-US;q=0.9") == "ja"
-    assert language("/", "en;q=0.5, ja-JP;q=0.8") == "ja"
+    assert language("/", "fr, ja-JP;q=0.8, en;q=0.5") == "ja"
     assert language("/", "de-DE, de;q=0.9") == "en"
     assert language("/?lang=en", "ja") == "en"
     assert language("/?lang=xx", "ja") == "ja"
