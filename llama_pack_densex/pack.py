@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Sequence, Sized
-from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -529,7 +528,6 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
 
 
 _DOCUMENTS_NAMED, _NAME_SHOWN = 8, 60  # in a tool's description, of which OpenAI takes 1,024 characters
-_CHOSEN = {field.name for field in fields(PackOptions)}
 
 
 _PARTS: dict[str, tuple[type, ...]] = {
@@ -556,7 +554,7 @@ def _given(given: Given) -> Given:
 def _options(manifest: Manifest | None, given: Given) -> PackOptions:
     """What the user chose, and where they chose nothing, what the index was made with."""
     made_with = {} if manifest is None else {name: getattr(manifest, name) for name in OF_THE_INDEX}
-    chosen = {name: value for name, value in given.items() if name in _CHOSEN and value is not None}
+    chosen = {name: value for name, value in given.items() if name in PackOptions.model_fields and value is not None}
     return PackOptions(**{**made_with, **chosen})
 
 

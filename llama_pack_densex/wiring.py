@@ -29,7 +29,7 @@ from llama_pack_densex.node_parsers.parsers import (
     PropositionNodeParser,
     default_base_parser,
 )
-from llama_pack_densex.options import Hybrid, Mode, PackOptions, RerankedUnit, SearchedGranularity, check_count
+from llama_pack_densex.options import Hybrid, Mode, PackOptions, RerankedUnit, SearchedGranularity
 from llama_pack_densex.propositionizers.base import Propositionizer
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
@@ -205,7 +205,8 @@ def make_retriever(
     if filters is not None and not isinstance(filters, MetadataFilters):
         made = "MetadataFilters(filters=[MetadataFilter(key=..., value=...)])"
         raise TypeError(f"filters must be LlamaIndex's {made}, not a {type(filters).__name__}")
-    top_k = options.similarity_top_k if similarity_top_k is None else check_count(similarity_top_k, "similarity_top_k")
+    asked_for = options if similarity_top_k is None else PackOptions(similarity_top_k=similarity_top_k)
+    top_k = asked_for.similarity_top_k
     candidates = top_k if reranker is None else max(options.rerank_k or max(MIN_CANDIDATES, 5 * top_k), top_k)
     retriever = PropositionRecursiveRetriever if options.mode == "recursive" else PropositionAutoMergingRetriever
     of_mode = {} if options.mode == "recursive" else {"simple_ratio_thresh": options.simple_ratio_thresh}

@@ -38,15 +38,13 @@ class Failure:
             (the text's matter, where other requests pass), "refused" (for the server's limits: to be sent again),
             "broken" (not the provider's: the code that asks fails) or "transient" (worth another try).
         summary: The error's type, status and code. It never holds the provider's message, which may quote the text.
-        message: For a fatal error, the provider's message without keys and what to do next; else "".
-        said: The error's type and message, without keys.
+        message: The error's type and message, without keys; for a fatal error, what to do next besides.
         wait: How many seconds the server says to wait before the next try; 0 where it does not say.
     """
 
     kind: Kind
     summary: str
-    message: str = ""
-    said: str = field(default="", repr=False, compare=False)
+    message: str = field(default="", repr=False, compare=False)
     wait: float = field(default=0.0, compare=False)
 
 
@@ -77,8 +75,8 @@ def classify(error: BaseException, secrets: Iterable[str] = (), *, sent: str = "
         advice = SETTING_ADVICE
     kind: Kind = "transient"
     if advice:
-        return Failure("fatal", summary, f"{said} {advice}", said)
-    if is_filter:
+        kind, said = "fatal", f"{said} {advice}"
+    elif is_filter:
         kind = "filtered"
     elif "too_long" in coded or (status in (None, 400, 413, 422, 429) and _TOO_LONG.search(text)):
         kind = "too_long"
@@ -88,7 +86,7 @@ def classify(error: BaseException, secrets: Iterable[str] = (), *, sent: str = "
         kind = "rejected"
     elif status is None and isinstance(error, (*_PROGRAMMING, ValidationError)):
         kind = "broken"
-    return Failure(kind, summary, said=said, wait=wait)
+    return Failure(kind, summary, said, wait)
 
 
 def refuses_schema(error: BaseException, *, proven: bool) -> bool:

@@ -254,9 +254,9 @@ class Sender:
         if failure.kind == "refused":
             return self.limits.used_up(failure.wait, refused_since)
         if failure.kind == "broken" and not self._proven and failed > 1:  # one answer may be garbage
-            return f"{failure.said}. The LLM's class or its client fails there: mend it, or see what is at its address."
+            return f"{failure.message}. The LLM's class or its client fails: mend it, or see what is at its address."
         if failure.kind == "rejected" and (not self._proven or self._rejected >= _IN_A_ROW):
-            return f"{failure.said} ({failure.summary}) {SETTING_ADVICE}"
+            return f"{failure.message} ({failure.summary}) {SETTING_ADVICE}"
         return ""
 
     def _give_up(self, failure: Failure) -> Failure:

@@ -413,9 +413,8 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
         try:
             client = Client(self._asked, self.concurrency, self.form)
         except Exception as error:  # LlamaIndex's OpenAI looks the model up in a list of its own
-            failure = classify(error, secrets_of(self._llm))
-            said = failure.message or f"the LLM does not say what it is: {failure.summary}"
-            raise PropositionizerError(said) from None
+            said = classify(error, secrets_of(self._llm)).message
+            raise PropositionizerError(f"the LLM does not say what it is: {said}") from None
         if self.record_to is not None:
             open_recording(self.record_to)
         sender = self._sender_now()
