@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, Field, StrictBool, ValidationEr
 
 from llama_pack_densex.node_parsers.metadata import EMBED_METADATA, LLM_METADATA
 from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES
-from llama_pack_densex.retrieval.context import ContextMode, PropositionContextPostprocessor
+from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
 from llama_pack_densex.retrieval.retrievers import DEFAULT_RATIO_THRESH
 
 Mode = Literal["recursive", "auto_merging"]
@@ -29,6 +29,10 @@ def _listed(names: Any) -> tuple[Any, ...]:
 
 def _underscored(name: Any) -> Any:
     return name.replace("-", "_") if isinstance(name, str) else name  # as strategies of `compare` are called
+
+
+def _of_mode(context: Any) -> Any:
+    return {"mode": context} if isinstance(context, str) else context
 
 
 _Listed = BeforeValidator(_listed)
@@ -74,7 +78,7 @@ class PackOptions(BaseModel, frozen=True):
     languages: Annotated[tuple[_Language, ...], _Listed] = ()
     embed_metadata: Annotated[tuple[str, ...], _Listed] = EMBED_METADATA
     llm_metadata: Annotated[tuple[str, ...], _Listed] = LLM_METADATA
-    context: ContextMode | PropositionContextPostprocessor = Field(default_factory=PropositionContextPostprocessor)
+    context: Annotated[PropositionContextPostprocessor, BeforeValidator(_of_mode)] = PropositionContextPostprocessor()
     rerank: RerankedUnit = "passage"
     rerank_k: _Count | None = None
 
@@ -84,10 +88,3 @@ class PackOptions(BaseModel, frozen=True):
         except ValidationError as error:
             said = [f"{wrong['loc'][0]}={wrong['input']!r}: {wrong['msg']}" for wrong in error.errors()]
             raise ValueError("; ".join(said)) from None
-
-    @property
-    def context_postprocessor(self) -> PropositionContextPostprocessor:
-        """What makes the context."""
-        if isinstance(self.context, PropositionContextPostprocessor):
-            return self.context
-        return PropositionContextPostprocessor(mode=self.context)
