@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, StrictBool, ValidationError
 
+from llama_pack_densex.llm.errors import shown
 from llama_pack_densex.node_parsers.metadata import EMBED_METADATA, LLM_METADATA
 from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES
 from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
@@ -24,7 +25,7 @@ DEFAULT_GRANULARITY: tuple[SearchedGranularity, ...] = ("proposition", "sentence
 
 def _listed(names: Any) -> tuple[Any, ...]:
     """Names as a tuple; one alone stands for a list of it."""
-    return tuple(names) if isinstance(names, Iterable) and not isinstance(names, str) else (names,)
+    return tuple(names) if isinstance(names, Collection) and not isinstance(names, str) else (names,)
 
 
 def _underscored(name: Any) -> Any:
@@ -86,5 +87,5 @@ class PackOptions(BaseModel, frozen=True):
         try:
             super().__init__(**chosen)
         except ValidationError as error:
-            said = [f"{wrong['loc'][0]}={wrong['input']!r}: {wrong['msg']}" for wrong in error.errors()]
+            said = [f"{wrong['loc'][0]}={shown(wrong['input'])}: {wrong['msg']}" for wrong in error.errors()]
             raise ValueError("; ".join(said)) from None

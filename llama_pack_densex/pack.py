@@ -30,6 +30,7 @@ from llama_pack_densex.index.indexer import checked_documents
 from llama_pack_densex.index.state import Opened, PackIndex, open_store
 from llama_pack_densex.ingestion.progress import display_for
 from llama_pack_densex.ingestion.report import DocumentOutcome, IngestionSummary
+from llama_pack_densex.llm.errors import shown
 from llama_pack_densex.models import resolve_llm
 from llama_pack_densex.options import OF_THE_INDEX, PackOptions
 from llama_pack_densex.propositionizers.base import Propositionizer
@@ -547,7 +548,7 @@ def _given(given: Given) -> Given:
         raise TypeError(f"DenseXRetrievalPack got an unexpected keyword argument {unknown[0]!r}")
     for name, kinds in _PARTS.items():
         if (part := given.get(name)) is not None and not isinstance(part, kinds):
-            raise ValueError(f"{name} must be a {' or '.join(kind.__name__ for kind in kinds)}, not {part!r}")
+            raise ValueError(f"{name} must be a {' or '.join(kind.__name__ for kind in kinds)}, not {shown(part)}")
     return given
 
 

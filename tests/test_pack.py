@@ -310,6 +310,25 @@ def test_a_wrong_argument_is_named(documents: list[Document], arguments: dict[st
         DenseXRetrievalPack(documents, **arguments)  # type: ignore[arg-type]
 
 
+class KeyedEmbedding(TrigramEmbedding):
+    api_key: str = "sk-proj-0123456789"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *((name, KeyedEmbedding()) for name in ("query_llm", "proposition_llm")),
+        *((name, "sk-proj-0123456789") for name in ("query_llm", "embed_model")),
+        *((name, OpenAI(api_key="sk-proj-0123456789")) for name in ("embed_model", "text_splitter", "reranker")),
+        *((name, OpenAI(api_key="sk-proj-0123456789")) for name in ("mode", "context", "verbose", "granularity")),
+    ],
+)
+def test_a_model_or_a_key_in_the_place_of_something_else_is_told_without_the_key(name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=r"a KeyedEmbedding|a OpenAI|\[key\]") as raised:
+        DenseXRetrievalPack([Document(text="味噌は塩辛い。")], **{name: value})
+    assert "sk-proj" not in str(raised.value)
+
+
 @pytest.mark.parametrize("top_k", [0, -1, True, "3"])
 def test_a_wrong_top_k_of_a_call_is_named(documents: list[Document], top_k: object) -> None:
     pack = DenseXRetrievalPack(documents)

@@ -133,6 +133,12 @@ def scrub(text: str, secrets: Iterable[str] = ()) -> str:
     return _CREDENTIALS_IN_URL.sub(r"\1[key]@", text)
 
 
+def shown(value: object) -> str:
+    """A wrong value, for a message: a word or a number; of what else there is, and may hold keys, the class."""
+    is_plain = value is None or isinstance(value, (str, int, float, type))
+    return scrub(repr(value)) if is_plain else f"a {type(value).__name__}"
+
+
 def secrets_in_environment() -> list[str]:
     """The values of variables that are named as keys and tokens are."""
     return [value for name, value in os.environ.items() if name.upper().endswith(("_KEY", "_TOKEN"))]
