@@ -135,18 +135,13 @@ def _make_propositionizer(given: Given) -> tuple[Propositionizer, str]:
 
 def _report_unused_settings() -> None:
     """Say where the user's Settings would make other passages; what it makes up when it is read does not count."""
-
-    def kind(part: object) -> tuple[object, ...]:
-        return type(part), getattr(part, "chunk_size", None), getattr(part, "chunk_overlap", None)
-
     chosen = [getattr(Settings, "_node_parser", None), *(getattr(Settings, "_transformations", None) or ())]
-    others = [part for part in chosen if part is not None and kind(part) != kind(SentenceSplitter())]
-    if others:
-        names = ", ".join(dict.fromkeys(type(part).__name__ for part in others))
+    sizes = {type(part).__name__: getattr(part, "chunk_size", None) for part in chosen if part is not None}
+    if sizes.items() - {("SentenceSplitter", SentenceSplitter().chunk_size)}:
         logger.warning(
             "What Settings says of splitting (%s) is not used: passages end at sentence ends and have up to %d tokens. "
             "Pass text_splitter=, Settings.node_parser for one, to have others.",
-            names, DEFAULT_CHUNK_SIZE,
+            ", ".join(sizes), DEFAULT_CHUNK_SIZE,
         )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
+from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
 
@@ -25,6 +26,7 @@ from llama_index.core.llms import LLM
 
 from llama_pack_densex.llm.cache import KEPT_FAILURES, ReplyCache, reply_key
 from llama_pack_densex.llm.errors import SETTING_ADVICE, Failure, LLMError, classify, refuses_schema, without_quotes
+from llama_pack_densex.llm.reference import output_settings, secrets_of
 from llama_pack_densex.llm.usage import NOTHING, Messages, Price, Reply, RequestFigures, Response, Usage, expected_usage
 
 logger = logging.getLogger(__name__)
@@ -102,13 +104,20 @@ class Sender:
     limits: Limits
     meter: Meter
     cache: ReplyCache | None
-    max_retries: int
-    retry_wait: float
+    max_retries: int = 6
+    retry_wait: float = 1.0
     secrets: Iterable[str] = ()
     _proven: bool = False  # whether the model ever answered with these settings
     _given_up: int = 0  # in a row
     _rejected: int = 0  # since the last one that left after it and was answered
     _rejected_at: float = -math.inf
+
+    @classmethod
+    def to(cls, llm: LLM, limits: Limits, meter: Meter, cache: ReplyCache | str | Path | None) -> Sender:
+        """What sends to an LLM; replies are kept in a cache, or a file, if any."""
+        settings = {"llm": type(llm).__qualname__, **output_settings(llm)}
+        kept = cache if cache is None or isinstance(cache, ReplyCache) else ReplyCache(cache)
+        return cls(settings, limits, meter, kept, secrets=secrets_of(llm))
 
     def key(self, question: Question) -> str:
         """What a question's reply is kept by: the text, all that is sent, and the model with its settings."""
