@@ -146,12 +146,15 @@ def secrets_in_environment() -> list[str]:
 
 def without_quotes(message: str, text: str) -> str:
     """Take out of a message what it quotes of a text that was sent."""
-    starts = {i for i in range(len(message) - _A_QUOTE + 1) if message[i : i + _A_QUOTE] in text}
-    quoted = {i + further for i in starts for further in range(_A_QUOTE)}
-    return re.sub("\0+", "[...]", "".join("\0" if i in quoted else character for i, character in enumerate(message)))
+    said, sent = (one.encode("utf-8", "surrogatepass") for one in (message, text))
+    size = max(4, min(_A_QUOTE, len(sent)))
+    starts = {i for i in range(len(said) - size + 1) if said[i : i + size] in sent}
+    quoted = {i + further for i in starts for further in range(size)}
+    kept = bytes(0 if i in quoted else byte for i, byte in enumerate(said))
+    return re.sub("\0+", "[...]", kept.decode("utf-8", "ignore"))
 
 
-_A_QUOTE = 16  # characters
+_A_QUOTE = 16  # bytes: as many letters, or six kanji; or all of a shorter text
 _PROGRAMMING = (TypeError, AttributeError, ImportError, NameError, LookupError, NotImplementedError, AssertionError)
 
 _KEY = re.compile(
@@ -180,6 +183,7 @@ _BAD_KEY = re.compile(
     r"(?i)api key (?:not valid|expired)|invalid api key|incorrect api key|missing credentials|illegal header value"
     r"|no api[- _]?key|api[_ ]key[^.]{0,40} (?:must be set|reported as leaked)|been denied access"
     r"|(?:account|organization|consumer)\b[^.]{0,80} (?:suspended|disabled|restricted|deactivated)"
+    r"|'ascii' codec can't encode"  # a header, such as a key in kanji
 )
 _BAD_MODEL = re.compile(
     r"(?i)unknown model|invalid model|no such model|model[^.]{0,80}(?:does not exist|not found|not supported)"
