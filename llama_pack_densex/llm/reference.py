@@ -34,15 +34,9 @@ _OTHER_SETTINGS = (
 _UNIMPORTANT = ("callback_manager", "rate_limiter", "class_name", "query_wrapper_prompt")
 _SECRET = re.compile(r"(?i)(^|[-_])(api[-_]?key|key|key_id|secret|password|token|credentials?|authorization|headers?)$")
 _NOT_OF_THE_OUTPUT = ("timeout", "user", "metadata", "extra_query")  # of `additional_kwargs`; a query may hold a key
-# Clients that the user may have given, by the arguments of LlamaIndex's classes, and what tells them from made ones.
-_CLIENTS = {
-    "_client": "openai_client", "_aclient": "async_openai_client", "_http_client": "http_client",
-    "_async_http_client": "async_http_client",
-}  # fmt: skip
-_CLIENT_SETTINGS = (
-    "api_key", "base_url", "organization", "project", "timeout", "workload_identity", "_provider", "_api_key_provider",
-    "_custom_headers", "_custom_query", "_api_version", "_azure_ad_token", "_azure_ad_token_provider",
-)  # fmt: skip
+# Where LlamaIndex's classes have clients, which the user may have given, and what tells these from made ones.
+_CLIENTS = ("_client", "_aclient", "_http_client", "_async_http_client")
+_TOLD_BY = ("api_key", "base_url", "organization", "project", "_custom_headers", "_custom_query", "_api_version")
 
 
 class LLMReference(BaseModel):
@@ -115,7 +109,7 @@ def describe_llm(llm: LLM, factory: str = "") -> LLMReference:
             settings[info.alias or name] = value
         else:
             lost.append(name)
-    lost += [argument for name, argument in _CLIENTS.items() if _is_given(llm, name)]
+    lost += [f"a client that was given ({name[1:]})" for name in _CLIENTS if _is_given(llm, name)]
     path = f"{type(llm).__module__}:{type(llm).__qualname__}"
     return LLMReference(path=path, settings=settings, key_fields=tuple(keys), lost=tuple(lost), factory=factory)
 
@@ -275,7 +269,7 @@ def _is_given(llm: LLM, name: str) -> bool:
         made = getattr(copy, f"_get{name}")()
     except Exception:  # there is no way to make one, or no key
         return True
-    said = [[getattr(one, setting, None) for setting in _CLIENT_SETTINGS] for one in (made, given)]
+    said = [[getattr(one, setting, None) for setting in _TOLD_BY] for one in (made, given)]
     if name == "_client":
         made.close()
     return said[0] != said[1] or type(made._client) is not type(given._client)

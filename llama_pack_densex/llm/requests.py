@@ -145,8 +145,6 @@ class Sender:
         if (kept := self._kept(key)) is not None:
             self._proven = self._proven or isinstance(kept, Reply)
             return kept
-        if question.turn is None:
-            question = replace(question, turn=self.limits.next_turn())
         try:
             outcome = await self._ask_anew(question, key, transport, stop)
         except LLMError as error:
@@ -386,9 +384,8 @@ def response_format(llm: LLM, *lists: str) -> dict[str, Any]:
     Returns:
         A further argument of its `chat`; empty where the LLM does not say that it can do that.
     """
-    is_openai = any(kind.__module__.startswith("llama_index.llms.openai.") for kind in type(llm).__mro__)
     says = getattr(llm, "_should_use_structure_outputs", None)  # no public name says it
-    if not is_openai or says is None or not says():
+    if says is None or not says():
         return {}
     properties = {name: {"type": "array", "items": {"type": "string"}} for name in lists}
     schema = {"type": "object", "properties": properties, "required": [*lists], "additionalProperties": False}
