@@ -32,6 +32,7 @@ from llama_pack_densex.ingestion.progress import display_for
 from llama_pack_densex.ingestion.report import DocumentOutcome, IngestionSummary
 from llama_pack_densex.llm.errors import shown
 from llama_pack_densex.models import resolve_llm
+from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 from llama_pack_densex.options import OF_THE_INDEX, PackOptions
 from llama_pack_densex.propositionizers.base import Propositionizer
 from llama_pack_densex.retrieval.trust import LanguageTrust
@@ -533,7 +534,7 @@ _DOCUMENTS_NAMED, _NAME_SHOWN = 8, 60  # in a tool's description, of which OpenA
 
 _PARTS: dict[str, tuple[type, ...]] = {
     "embed_model": (BaseEmbedding, str), "text_splitter": (NodeParser,), "propositionizer": (Propositionizer,),
-    "docstore": (BaseDocumentStore,), "reranker": (BaseNodePostprocessor,), "node_parser": (NodeParser,),
+    "docstore": (BaseDocumentStore,), "reranker": (BaseNodePostprocessor,), "node_parser": (BasePropositionNodeParser,),
 }  # fmt: skip
 
 

@@ -300,6 +300,7 @@ def test_a_node_parser_of_ones_own_is_used(documents: list[Document]) -> None:
         ({"propositionizer": "sentence"}, "propositionizer must be a Propositionizer, not 'sentence'"),
         ({"reranker": "bge"}, "reranker must be a BaseNodePostprocessor, not 'bge'"),
         ({"text_splitter": 512}, "text_splitter must be a NodeParser, not 512"),
+        ({"node_parser": SentenceSplitter()}, "must be a BasePropositionNodeParser, not a SentenceSplitter"),
         ({"proposition_llm": "none", "propositionizer": SentencePropositionizer()}, "not both"),
         ({"vector_store": SimpleVectorStore()}, "there is no embedding model"),
         ({"vector_store": "chroma://papers"}, "vector_store must be a vector store of LlamaIndex, not a str"),
