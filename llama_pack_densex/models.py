@@ -18,7 +18,7 @@ from llama_index.core.bridge.pydantic import Field, PrivateAttr
 from llama_index.core.llms import LLM, MockLLM
 from llama_index.core.utils import get_cache_dir, infer_torch_device
 
-from llama_pack_densex.llm.errors import scrub
+from llama_pack_densex.llm.errors import scrub, shown
 from llama_pack_densex.llm.names import (
     HUGGINGFACE_ADVICE,
     OPENAI_MODEL,
@@ -98,7 +98,7 @@ def resolve_llm(llm: LLM | str | None, argument: str) -> tuple[LLM | None, str]:
     if isinstance(llm, str) and llm:
         return named_llm(llm), llm
     if llm is not None:
-        raise ValueError(f'{argument} must be a LlamaIndex LLM, the name of one, "none" or None, not {llm!r}')
+        raise ValueError(f'{argument} must be a LlamaIndex LLM, the name of one, "none" or None, not {shown(llm)}')
     # the attribute behind the property: reading the property would make core's own OpenAI default
     chosen = getattr(Settings, "_llm", None)
     if type(chosen) is MockLLM:  # what core makes of None
@@ -163,7 +163,7 @@ def _named_embed_model(name: str) -> BaseEmbedding:
     if not is_model_name(name) or not PROVIDERS[provider].embedding:
         known = ", ".join(name for name, one in PROVIDERS.items() if one.embedding)
         raise ValueError(
-            f"{name!r} names no embedding model: write PROVIDER:MODEL, where PROVIDER is {known}; the folder of a "
+            f"{shown(name)} names no embedding model: write PROVIDER:MODEL, where PROVIDER is {known}; the folder of a "
             f'sentence-transformers model; "{E5}" or "{NONE}"; or a retriever: {", ".join(RETRIEVERS)}'
         )
     return cast(BaseEmbedding, make_named("embeddings", name, {"model_name": model}))

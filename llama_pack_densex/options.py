@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from collections.abc import Collection
+from typing import Annotated, Any, Literal
 
+from pydantic import BaseModel, BeforeValidator, Field, StrictBool, ValidationError
+
+from llama_pack_densex.llm.errors import shown
 from llama_pack_densex.node_parsers.metadata import EMBED_METADATA, LLM_METADATA
 from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES
-from llama_pack_densex.retrieval.context import ContextMode, PropositionContextPostprocessor
+from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
 from llama_pack_densex.retrieval.retrievers import DEFAULT_RATIO_THRESH
 
 Mode = Literal["recursive", "auto_merging"]
@@ -21,8 +23,26 @@ OF_THE_INDEX = ("mode", "granularity", "similarity_top_k", "hybrid", "dense_weig
 DEFAULT_GRANULARITY: tuple[SearchedGranularity, ...] = ("proposition", "sentence", "passage", "question")
 
 
-@dataclass(frozen=True)
-class PackOptions:
+def _listed(names: Any) -> tuple[Any, ...]:
+    """Names as a tuple; one alone stands for a list of it."""
+    return tuple(names) if isinstance(names, Collection) and not isinstance(names, str) else (names,)
+
+
+def _underscored(name: Any) -> Any:
+    return name.replace("-", "_") if isinstance(name, str) else name  # as strategies of `compare` are called
+
+
+def _of_mode(context: Any) -> Any:
+    return {"mode": context} if isinstance(context, str) else context
+
+
+_Listed = BeforeValidator(_listed)
+_Language = Annotated[str, Field(pattern=f"^({'|'.join(LANGUAGE_NAMES)})$")]
+_Count = Annotated[int, Field(gt=0, strict=True)]
+_Share = Annotated[float, Field(ge=0, le=1, strict=True)]
+
+
+class PackOptions(BaseModel, frozen=True):
     """The settings of a pack that are neither documents nor models.
 
     Args:
@@ -47,66 +67,25 @@ class PackOptions:
         ValueError: A value is out of range; the message says which and what is allowed.
     """
 
-    mode: Mode = "recursive"
-    granularity: tuple[SearchedGranularity, ...] = DEFAULT_GRANULARITY
-    similarity_top_k: int = 4
-    fetch_k: int | None = None
-    simple_ratio_thresh: float = DEFAULT_RATIO_THRESH
+    mode: Annotated[Mode, BeforeValidator(_underscored)] = "recursive"
+    granularity: Annotated[tuple[SearchedGranularity, ...], _Listed, Field(min_length=1)] = DEFAULT_GRANULARITY
+    similarity_top_k: _Count = 4
+    fetch_k: _Count | None = None
+    simple_ratio_thresh: _Share = DEFAULT_RATIO_THRESH
     streaming: bool = False
     verbose: bool = False
-    hybrid: Hybrid = True
-    dense_weight: float | None = None
-    languages: tuple[str, ...] = ()
-    embed_metadata: tuple[str, ...] = EMBED_METADATA
-    llm_metadata: tuple[str, ...] = LLM_METADATA
-    context: ContextMode | PropositionContextPostprocessor = field(default_factory=PropositionContextPostprocessor)
+    hybrid: StrictBool | Literal["store"] = True
+    dense_weight: _Share | None = None
+    languages: Annotated[tuple[_Language, ...], _Listed] = ()
+    embed_metadata: Annotated[tuple[str, ...], _Listed] = EMBED_METADATA
+    llm_metadata: Annotated[tuple[str, ...], _Listed] = LLM_METADATA
+    context: Annotated[PropositionContextPostprocessor, BeforeValidator(_of_mode)] = PropositionContextPostprocessor()
     rerank: RerankedUnit = "passage"
-    rerank_k: int | None = None
+    rerank_k: _Count | None = None
 
-    def __post_init__(self) -> None:
-        changed: dict[str, Any] = {"mode": self.mode}
-        if isinstance(self.mode, str):
-            changed["mode"] = self.mode.replace("-", "_")  # as strategies of `compare` are called
-        for name in ("granularity", "languages", "embed_metadata", "llm_metadata"):
-            names = getattr(self, name)
-            changed[name] = tuple(names) if isinstance(names, Iterable) and not isinstance(names, str) else (names,)
-        chosen = [("mode", changed["mode"], get_args(Mode)), ("rerank", self.rerank, get_args(RerankedUnit))]
-        chosen += [("granularity", one, get_args(SearchedGranularity)) for one in changed["granularity"] or ("",)]
-        chosen += [("languages", one, tuple(LANGUAGE_NAMES)) for one in changed["languages"]]
-        if not isinstance(self.context, PropositionContextPostprocessor):
-            chosen += [("context", self.context, get_args(ContextMode))]
-        for name, value, choices in chosen:
-            if value not in choices:
-                allowed = " or ".join(f'"{choice}"' for choice in choices)
-                raise ValueError(f"{name} must be {allowed}, not {value!r}")
-        if not isinstance(self.hybrid, bool) and self.hybrid != "store":
-            raise ValueError(f'hybrid must be True, False or "store", not {self.hybrid!r}')
-        for name in ("similarity_top_k", "fetch_k", "rerank_k"):
-            if getattr(self, name) is not None:
-                check_count(getattr(self, name), name)
-        for name in ("simple_ratio_thresh", "dense_weight"):
-            share = getattr(self, name)
-            is_number = isinstance(share, (int, float)) and not isinstance(share, bool)
-            if share is not None and not (is_number and 0 <= share <= 1):
-                raise ValueError(f"{name} must be between 0 and 1, not {share!r}")
-        changed["granularity"] = tuple(dict.fromkeys(changed["granularity"]))
-        for name, value in changed.items():
-            object.__setattr__(self, name, value)
-
-    @property
-    def context_postprocessor(self) -> PropositionContextPostprocessor:
-        """What makes the context."""
-        if isinstance(self.context, PropositionContextPostprocessor):
-            return self.context
-        return PropositionContextPostprocessor(mode=self.context)
-
-
-def check_count(value: int, name: str) -> int:
-    """Return a number of nodes or units if it is one.
-
-    Raises:
-        ValueError: It is not a positive whole number; the message calls it by the name.
-    """
-    if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
-        raise ValueError(f"{name} must be a positive whole number, not {value!r}")
-    return value
+    def __init__(self, **chosen: Any) -> None:
+        try:
+            super().__init__(**chosen)
+        except ValidationError as error:
+            said = [f"{wrong['loc'][0]}={shown(wrong['input'])}: {wrong['msg']}" for wrong in error.errors()]
+            raise ValueError("; ".join(said)) from None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Sequence, Sized
-from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,9 @@ from llama_pack_densex.index.indexer import checked_documents
 from llama_pack_densex.index.state import Opened, PackIndex, open_store
 from llama_pack_densex.ingestion.progress import display_for
 from llama_pack_densex.ingestion.report import DocumentOutcome, IngestionSummary
+from llama_pack_densex.llm.errors import shown
 from llama_pack_densex.models import resolve_llm
+from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 from llama_pack_densex.options import OF_THE_INDEX, PackOptions
 from llama_pack_densex.propositionizers.base import Propositionizer
 from llama_pack_densex.retrieval.trust import LanguageTrust
@@ -529,12 +530,11 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
 
 
 _DOCUMENTS_NAMED, _NAME_SHOWN = 8, 60  # in a tool's description, of which OpenAI takes 1,024 characters
-_CHOSEN = {field.name for field in fields(PackOptions)}
 
 
 _PARTS: dict[str, tuple[type, ...]] = {
     "embed_model": (BaseEmbedding, str), "text_splitter": (NodeParser,), "propositionizer": (Propositionizer,),
-    "docstore": (BaseDocumentStore,), "reranker": (BaseNodePostprocessor,), "node_parser": (NodeParser,),
+    "docstore": (BaseDocumentStore,), "reranker": (BaseNodePostprocessor,), "node_parser": (BasePropositionNodeParser,),
 }  # fmt: skip
 
 
@@ -549,14 +549,14 @@ def _given(given: Given) -> Given:
         raise TypeError(f"DenseXRetrievalPack got an unexpected keyword argument {unknown[0]!r}")
     for name, kinds in _PARTS.items():
         if (part := given.get(name)) is not None and not isinstance(part, kinds):
-            raise ValueError(f"{name} must be a {' or '.join(kind.__name__ for kind in kinds)}, not {part!r}")
+            raise ValueError(f"{name} must be a {' or '.join(kind.__name__ for kind in kinds)}, not {shown(part)}")
     return given
 
 
 def _options(manifest: Manifest | None, given: Given) -> PackOptions:
     """What the user chose, and where they chose nothing, what the index was made with."""
     made_with = {} if manifest is None else {name: getattr(manifest, name) for name in OF_THE_INDEX}
-    chosen = {name: value for name, value in given.items() if name in _CHOSEN and value is not None}
+    chosen = {name: value for name, value in given.items() if name in PackOptions.model_fields and value is not None}
     return PackOptions(**{**made_with, **chosen})
 
 

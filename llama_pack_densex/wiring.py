@@ -29,7 +29,7 @@ from llama_pack_densex.node_parsers.parsers import (
     PropositionNodeParser,
     default_base_parser,
 )
-from llama_pack_densex.options import Hybrid, Mode, PackOptions, RerankedUnit, SearchedGranularity, check_count
+from llama_pack_densex.options import Hybrid, Mode, PackOptions, RerankedUnit, SearchedGranularity
 from llama_pack_densex.propositionizers.base import Propositionizer
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
@@ -135,18 +135,13 @@ def _make_propositionizer(given: Given) -> tuple[Propositionizer, str]:
 
 def _report_unused_settings() -> None:
     """Say where the user's Settings would make other passages; what it makes up when it is read does not count."""
-
-    def kind(part: object) -> tuple[object, ...]:
-        return type(part), getattr(part, "chunk_size", None), getattr(part, "chunk_overlap", None)
-
     chosen = [getattr(Settings, "_node_parser", None), *(getattr(Settings, "_transformations", None) or ())]
-    others = [part for part in chosen if part is not None and kind(part) != kind(SentenceSplitter())]
-    if others:
-        names = ", ".join(dict.fromkeys(type(part).__name__ for part in others))
+    sizes = {type(part).__name__: getattr(part, "chunk_size", None) for part in chosen if part is not None}
+    if sizes.items() - {("SentenceSplitter", SentenceSplitter().chunk_size)}:
         logger.warning(
             "What Settings says of splitting (%s) is not used: passages end at sentence ends and have up to %d tokens. "
             "Pass text_splitter=, Settings.node_parser for one, to have others.",
-            names, DEFAULT_CHUNK_SIZE,
+            ", ".join(sizes), DEFAULT_CHUNK_SIZE,
         )  # fmt: skip
 
 
@@ -205,7 +200,8 @@ def make_retriever(
     if filters is not None and not isinstance(filters, MetadataFilters):
         made = "MetadataFilters(filters=[MetadataFilter(key=..., value=...)])"
         raise TypeError(f"filters must be LlamaIndex's {made}, not a {type(filters).__name__}")
-    top_k = options.similarity_top_k if similarity_top_k is None else check_count(similarity_top_k, "similarity_top_k")
+    asked_for = options if similarity_top_k is None else PackOptions(similarity_top_k=similarity_top_k)
+    top_k = asked_for.similarity_top_k
     candidates = top_k if reranker is None else max(options.rerank_k or max(MIN_CANDIDATES, 5 * top_k), top_k)
     retriever = PropositionRecursiveRetriever if options.mode == "recursive" else PropositionAutoMergingRetriever
     of_mode = {} if options.mode == "recursive" else {"simple_ratio_thresh": options.simple_ratio_thresh}
@@ -232,7 +228,7 @@ def make_synthesizer(options: PackOptions, trust: Mapping[str, LanguageTrust], l
     """What answers: an LLM over the assembled context, or quotations."""
     callbacks = callback_manager()
     if llm is not None:
-        return CitedSynthesizer(llm, options.context_postprocessor, options.streaming, callbacks)
+        return CitedSynthesizer(llm, options.context, options.streaming, callbacks)
     return ExtractiveSynthesizer(trust, options.streaming, callbacks)
 
 

@@ -287,19 +287,20 @@ def test_a_node_parser_of_ones_own_is_used(documents: list[Document]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"mode": "fusion"}, 'mode must be "recursive" or "auto_merging", not \'fusion\''),
-        ({"similarity_top_k": 0}, "similarity_top_k must be a positive whole number, not 0"),
-        ({"similarity_top_k": -3}, "not -3"),
-        ({"similarity_top_k": 2.5}, "not 2.5"),
-        ({"granularity": ("word",)}, "granularity must be"),
-        ({"granularity": ()}, "granularity must be"),
-        ({"fetch_k": 0}, "fetch_k must be a positive whole number"),
-        ({"simple_ratio_thresh": 1.5}, "simple_ratio_thresh must be between 0 and 1"),
+        ({"mode": "fusion"}, "mode='fusion': Input should be 'recursive' or 'auto_merging'"),
+        ({"similarity_top_k": 0}, "similarity_top_k=0: Input should be greater than 0"),
+        ({"similarity_top_k": 2.5}, "similarity_top_k=2.5: Input should be a valid integer"),
+        ({"granularity": ("word",)}, "granularity='word': Input should be 'proposition', 'sentence'"),
+        ({"granularity": ()}, "granularity=.*: Value should have at least 1 item"),
+        ({"fetch_k": 0}, "fetch_k=0: Input should be greater than 0"),
+        ({"simple_ratio_thresh": 1.5}, "simple_ratio_thresh=1.5: Input should be less than or equal to 1"),
+        ({"hybrid": "store's"}, "Input should be a valid boolean; .* Input should be 'store'"),
         ({"query_llm": 7}, "query_llm must be a LlamaIndex LLM"),
         ({"embed_model": 7}, "embed_model must be a BaseEmbedding or str, not 7"),
         ({"propositionizer": "sentence"}, "propositionizer must be a Propositionizer, not 'sentence'"),
         ({"reranker": "bge"}, "reranker must be a BaseNodePostprocessor, not 'bge'"),
         ({"text_splitter": 512}, "text_splitter must be a NodeParser, not 512"),
+        ({"node_parser": SentenceSplitter()}, "must be a BasePropositionNodeParser, not a SentenceSplitter"),
         ({"proposition_llm": "none", "propositionizer": SentencePropositionizer()}, "not both"),
         ({"vector_store": SimpleVectorStore()}, "there is no embedding model"),
         ({"vector_store": "chroma://papers"}, "vector_store must be a vector store of LlamaIndex, not a str"),
@@ -310,10 +311,29 @@ def test_a_wrong_argument_is_named(documents: list[Document], arguments: dict[st
         DenseXRetrievalPack(documents, **arguments)  # type: ignore[arg-type]
 
 
+class KeyedEmbedding(TrigramEmbedding):
+    api_key: str = "sk-proj-0123456789"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *((name, KeyedEmbedding()) for name in ("query_llm", "proposition_llm")),
+        *((name, "sk-proj-0123456789") for name in ("query_llm", "embed_model")),
+        *((name, OpenAI(api_key="sk-proj-0123456789")) for name in ("embed_model", "text_splitter", "reranker")),
+        *((name, OpenAI(api_key="sk-proj-0123456789")) for name in ("mode", "context", "verbose", "granularity")),
+    ],
+)
+def test_a_model_or_a_key_in_the_place_of_something_else_is_told_without_the_key(name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=r"a KeyedEmbedding|a OpenAI|\[key\]") as raised:
+        DenseXRetrievalPack([Document(text="味噌は塩辛い。")], **{name: value})
+    assert "sk-proj" not in str(raised.value)
+
+
 @pytest.mark.parametrize("top_k", [0, -1, True, "3"])
 def test_a_wrong_top_k_of_a_call_is_named(documents: list[Document], top_k: object) -> None:
     pack = DenseXRetrievalPack(documents)
-    with pytest.raises(ValueError, match="similarity_top_k must be a positive whole number"):
+    with pytest.raises(ValueError, match=r"similarity_top_k=.*: Input should be"):
         pack.run("x", similarity_top_k=top_k)  # type: ignore[arg-type]
 
 

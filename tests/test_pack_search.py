@@ -255,7 +255,7 @@ def test_an_answer_where_nothing_passes_the_filters_asks_no_llm(server: OpenAISe
     ],
 )  # fmt: skip
 def test_a_value_out_of_range_is_named(name: str, value: Any) -> None:
-    with pytest.raises(ValueError, match=rf"^{name} must be"):
+    with pytest.raises(ValueError, match=rf"^{name}="):
         DenseXRetrievalPack(documents(ENGLISH), embed_model="none", **{name: value})
 
 
@@ -264,10 +264,8 @@ def test_a_wrong_tokenizer_is_named() -> None:
         DenseXRetrievalPack(documents(ENGLISH), embed_model="none", tokenizer="words")
 
 
-def test_units_are_kept_in_their_order_and_once() -> None:
-    assert PackOptions(granularity="passage").granularity == ("passage",)  # type: ignore[arg-type]
-    twice: Any = ("passage", "sentence", "passage")
-    assert PackOptions(granularity=twice).granularity == ("passage", "sentence")
+def test_a_unit_may_be_named_alone() -> None:
+    assert PackOptions(granularity="passage").granularity == ("passage",)
 
 
 @pytest.mark.parametrize("store", ["embedded", "folder", "simple"])

@@ -216,8 +216,8 @@ def message_of(error: Exception) -> str | None:
         from llama_pack_densex.llm.errors import classify, secrets_in_environment
 
         failure = classify(error, secrets_in_environment())  # without what it may quote of a document
-        advice = failure.message or f"{failure.summary}. Try again later, or see whether the server's address is right."
-        return f"the model could not be asked: {advice}"
+        advice = f"{failure.summary}. Try again later, or see whether the server's address is right."
+        return f"the model could not be asked: {failure.message if failure.kind == 'fatal' else advice}"
     if type(error).__module__.startswith("llama_pack_densex."):  # a kind of our own says what can be done
         return str(error)
     if str(error).startswith(("lance error", "Arrow error")) or type(error).__name__ == "RustPanic":

@@ -20,9 +20,8 @@ from llama_index.core.bridge.pydantic import Field, PrivateAttr
 from llama_index.core.llms import LLM, ChatMessage, ChatResponse, CompletionResponse, CustomLLM, LLMMetadata
 from llama_index.core.utils import iter_batch
 
-from llama_pack_densex.llm.cache import ReplyCache
 from llama_pack_densex.llm.errors import Failure, LLMError
-from llama_pack_densex.llm.reference import output_settings, secrets_of, without_retries
+from llama_pack_densex.llm.reference import without_retries
 from llama_pack_densex.llm.requests import Budget, Client, Limits, Meter, Sender, Stop, background_loop
 from llama_pack_densex.llm.requests import Question as LLMQuestion
 from llama_pack_densex.llm.usage import Reply, RequestFigures, Usage, count_messages, count_tokens, price_of
@@ -185,21 +184,10 @@ class KeptLLM(CustomLLM):
         self, llm: LLM, file: Path | None = None, max_cost: float | None = None, stand_in: str | None = None
     ) -> None:
         super().__init__()
-        price = price_of(llm.metadata.model_name, {}, llm)
-        if max_cost is not None and price is None:
-            what = f"max_cost needs the price of {llm.metadata.model_name}, which is not known"
-            raise ValueError(f"{what}: leave out max_cost (--max-cost), or name another model")
+        price = price_of(llm.metadata.model_name, {}, llm, is_needed=max_cost is not None)
         self._llm, self._stand_in = without_retries(llm), stand_in
         self._client, self._stop = Client(self._llm, _AT_ONCE), Stop(background_loop())
-        self._sender = Sender(
-            {"llm": type(llm).__qualname__, **output_settings(llm)},
-            Limits(_AT_ONCE),
-            Meter(Budget(max_cost, None), price),
-            None if file is None else ReplyCache(file),
-            max_retries=6,
-            retry_wait=1.0,
-            secrets=secrets_of(llm),
-        )
+        self._sender = Sender.to(llm, Limits(_AT_ONCE), Meter(Budget(max_cost), price), file)
 
     @property
     def metadata(self) -> LLMMetadata:

@@ -25,7 +25,6 @@ logger = logging.getLogger(__name__)
 KEPT_FAILURES = ("too_long", "filtered")
 """Failures that would come back as they are."""
 
-_APPLICATION_ID = 0x64787270
 _BEGINNING = b"SQLite format 3\0"
 _SCHEMA = "CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, written INTEGER NOT NULL, body TEXT NOT NULL)"
 _CLAIMS = "CREATE TABLE IF NOT EXISTS claims (key TEXT PRIMARY KEY, owner TEXT NOT NULL, until INTEGER NOT NULL)"
@@ -87,7 +86,6 @@ class ReplyCache:
         self._process = os.getpid()
         self._connection: sqlite3.Connection | None = None
         self._identity: tuple[int, int] | None = None
-        self._has_warned = False
 
     def get(self, key: str) -> Reply | Failure | None:
         """Return what was kept under a key; None where there is nothing, or it is too old or unreadable.
@@ -99,9 +97,7 @@ class ReplyCache:
         try:
             return _decode(json.loads(rows[0][0])) if rows else None
         except (ValueError, TypeError, KeyError):
-            if not self._has_warned:
-                logger.warning("An entry of the reply cache %s is damaged and is asked for again.", self.path)
-            self._has_warned = True
+            logger.warning("An entry of the reply cache %s is damaged and is asked for again.", self.path)
             return None
 
     def put(self, key: str, outcome: Reply | Failure) -> None:
@@ -109,10 +105,7 @@ class ReplyCache:
 
         Args:
             key: What `reply_key` returned.
-            outcome: A reply, or a failure that is the text's matter: "too_long" or "filtered".
-
-        Raises:
-            ValueError: The failure is of another kind, and may not happen again.
+            outcome: A reply, or a failure of `KEPT_FAILURES`.
         """
         self._run("INSERT OR REPLACE INTO replies VALUES (?, ?, ?)", (key, _now(), _encode(outcome)))
 
@@ -216,13 +209,11 @@ class ReplyCache:
 
     def _set_up(self, connection: sqlite3.Connection) -> None:
         connection.text_factory = bytes  # what is no text any more costs its entry only
-        marked = connection.execute("PRAGMA application_id").fetchone()[0]
-        if marked != _APPLICATION_ID and (marked or connection.execute("SELECT 1 FROM sqlite_master").fetchone()):
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+        if tables and b"replies" not in tables:
             raise OSError(_FOREIGN)
         for pragma in ("journal_mode = WAL", "synchronous = NORMAL", "secure_delete = ON"):
             connection.execute(f"PRAGMA {pragma}")
-        if not marked:
-            connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
         connection.execute(_SCHEMA)
         connection.execute(_CLAIMS)
         if self.max_age is not None:
@@ -256,10 +247,8 @@ def _identity(path: Path) -> tuple[int, int] | None:
 def _encode(outcome: Reply | Failure) -> str:
     if isinstance(outcome, Reply):
         fields: dict[str, Any] = {"text": outcome.text, "finish": outcome.finish, "usage": astuple(outcome.usage)}
-    elif outcome.kind in KEPT_FAILURES:
-        fields = {"failure": outcome.kind, "summary": outcome.summary}
     else:
-        raise ValueError(f"A {outcome.kind!r} failure may not happen again: only {KEPT_FAILURES} are kept.")
+        fields = {"failure": outcome.kind, "summary": outcome.summary}
     # A lone surrogate can only be inside a JSON string, where its backslash escape is JSON's own.
     return json.dumps(fields, ensure_ascii=False).encode("utf-8", "backslashreplace").decode("utf-8")
 

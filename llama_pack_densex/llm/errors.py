@@ -38,15 +38,13 @@ class Failure:
             (the text's matter, where other requests pass), "refused" (for the server's limits: to be sent again),
             "broken" (not the provider's: the code that asks fails) or "transient" (worth another try).
         summary: The error's type, status and code. It never holds the provider's message, which may quote the text.
-        message: For a fatal error, the provider's message without keys and what to do next; else "".
-        said: The error's type and message, without keys.
+        message: The error's type and message, without keys; for a fatal error, what to do next besides.
         wait: How many seconds the server says to wait before the next try; 0 where it does not say.
     """
 
     kind: Kind
     summary: str
-    message: str = ""
-    said: str = field(default="", repr=False, compare=False)
+    message: str = field(default="", repr=False, compare=False)
     wait: float = field(default=0.0, compare=False)
 
 
@@ -77,8 +75,8 @@ def classify(error: BaseException, secrets: Iterable[str] = (), *, sent: str = "
         advice = SETTING_ADVICE
     kind: Kind = "transient"
     if advice:
-        return Failure("fatal", summary, f"{said} {advice}", said)
-    if is_filter:
+        kind, said = "fatal", f"{said} {advice}"
+    elif is_filter:
         kind = "filtered"
     elif "too_long" in coded or (status in (None, 400, 413, 422, 429) and _TOO_LONG.search(text)):
         kind = "too_long"
@@ -88,7 +86,7 @@ def classify(error: BaseException, secrets: Iterable[str] = (), *, sent: str = "
         kind = "rejected"
     elif status is None and isinstance(error, (*_PROGRAMMING, ValidationError)):
         kind = "broken"
-    return Failure(kind, summary, said=said, wait=wait)
+    return Failure(kind, summary, said, wait)
 
 
 def refuses_schema(error: BaseException, *, proven: bool) -> bool:
@@ -135,6 +133,12 @@ def scrub(text: str, secrets: Iterable[str] = ()) -> str:
     return _CREDENTIALS_IN_URL.sub(r"\1[key]@", text)
 
 
+def shown(value: object) -> str:
+    """A wrong value, for a message: a word or a number; of what else there is, and may hold keys, the class."""
+    is_plain = value is None or isinstance(value, (str, int, float, type))
+    return scrub(repr(value)) if is_plain else f"a {type(value).__name__}"
+
+
 def secrets_in_environment() -> list[str]:
     """The values of variables that are named as keys and tokens are."""
     return [value for name, value in os.environ.items() if name.upper().endswith(("_KEY", "_TOKEN"))]
@@ -142,12 +146,15 @@ def secrets_in_environment() -> list[str]:
 
 def without_quotes(message: str, text: str) -> str:
     """Take out of a message what it quotes of a text that was sent."""
-    starts = {i for i in range(len(message) - _A_QUOTE + 1) if message[i : i + _A_QUOTE] in text}
-    quoted = {i + further for i in starts for further in range(_A_QUOTE)}
-    return re.sub("\0+", "[...]", "".join("\0" if i in quoted else character for i, character in enumerate(message)))
+    said, sent = (one.encode("utf-8", "surrogatepass") for one in (message, text))
+    size = max(4, min(_A_QUOTE, len(sent)))
+    starts = {i for i in range(len(said) - size + 1) if said[i : i + size] in sent}
+    quoted = {i + further for i in starts for further in range(size)}
+    kept = bytes(0 if i in quoted else byte for i, byte in enumerate(said))
+    return re.sub("\0+", "[...]", kept.decode("utf-8", "ignore"))
 
 
-_A_QUOTE = 16  # characters
+_A_QUOTE = 16  # bytes: as many letters, or six kanji; or all of a shorter text
 _PROGRAMMING = (TypeError, AttributeError, ImportError, NameError, LookupError, NotImplementedError, AssertionError)
 
 _KEY = re.compile(
@@ -176,6 +183,7 @@ _BAD_KEY = re.compile(
     r"(?i)api key (?:not valid|expired)|invalid api key|incorrect api key|missing credentials|illegal header value"
     r"|no api[- _]?key|api[_ ]key[^.]{0,40} (?:must be set|reported as leaked)|been denied access"
     r"|(?:account|organization|consumer)\b[^.]{0,80} (?:suspended|disabled|restricted|deactivated)"
+    r"|'ascii' codec can't encode"  # a header, such as a key in kanji
 )
 _BAD_MODEL = re.compile(
     r"(?i)unknown model|invalid model|no such model|model[^.]{0,80}(?:does not exist|not found|not supported)"

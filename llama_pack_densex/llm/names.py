@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from llama_index.core.llms import LLM
 
-from llama_pack_densex.llm.errors import scrub
+from llama_pack_densex.llm.errors import scrub, shown
 
 OPENAI_MODEL = "gpt-4o-mini"
 """The LLM where there is nothing but an OpenAI key: cheap, and good enough at propositions in both languages."""
@@ -84,13 +84,13 @@ def parse_name(name: str) -> tuple[str, str, str]:
     provider, model, address = found.groups(default="") if found else ("", "", "")
     if not model or (provider and provider not in PROVIDERS):
         raise ValueError(
-            f"{scrub(name)!r} names no model: there is no provider {name.partition(':')[0]!r}, or no model after it. "
+            f"{shown(name)} names no model: there is no provider {name.partition(':')[0]!r}, or no model after it. "
             f"Write PROVIDER:MODEL, where PROVIDER is {', '.join(PROVIDERS)}, as in ollama:qwen3:8b"
         )
     if address and (urlsplit(address).username is not None or urlsplit(address).query):
         raise ValueError(f"the address of {model!r} holds a user or a key: keys are taken from the environment")
     if address and not PROVIDERS[provider or "openai"].address:
-        raise ValueError(f"{name!r}: models of {provider} take no address")
+        raise ValueError(f"{shown(name)}: models of {provider} take no address")
     return provider or "openai", model, address
 
 
@@ -116,7 +116,7 @@ def with_address(names: Iterable[str | None], address: str) -> list[str | None]:
     if not taking or not address.startswith(("http://", "https://")):
         raise ValueError(
             "an address is http://... or https://..., for models as openai-like:qwen3:8b (also ollama:, openai: and "
-            f"anthropic:); not {scrub(address)!r} for {', '.join(filter(None, names)) or 'none'}"
+            f"anthropic:); not {shown(address)} for {', '.join(filter(None, names)) or 'none'}"
         )
     return [f"{name}@{address}" if name in taking else name for name in names]
 
@@ -155,7 +155,7 @@ def check_known(llm: LLM, name: str) -> None:
         provider, model, _ = parse_name(name)
         way_out = f", or write openai-like:{model}@https://api.openai.com/v1" if provider == "openai" else ""
         package = _package(_module("llms", provider))
-        raise ValueError(f"{name!r} is no model that {package} knows: upgrade that package{way_out}") from None
+        raise ValueError(f"{shown(name)} is no model that {package} knows: upgrade that package{way_out}") from None
 
 
 def make_named(kind: str, name: str, settings: dict[str, Any], asked: bool = True) -> Any:
@@ -167,23 +167,23 @@ def make_named(kind: str, name: str, settings: dict[str, Any], asked: bool = Tru
     except ImportError as error:
         advice = f"install it with: pip install {_package(module)}"
         advice = HUGGINGFACE_ADVICE if module.endswith("embeddings.huggingface") else advice
-        raise ImportError(f"{name!r} needs {_package(module)} ({error}); {advice}") from error
+        raise ImportError(f"{shown(name)} needs {_package(module)} ({error}); {advice}") from error
     of_module = getattr(sys.modules.get("openai"), "api_key", None) if provider == "openai" else None
     if provider == "openai-like":
         settings["api_key"] = next(filter(None, map(os.environ.get, _OPENAI_LIKE_KEYS)), "none")
         if asked and not address and not os.environ.get("OPENAI_API_BASE"):
             raise ValueError(
-                f"{name!r} needs the address of its server: {name}@http://localhost:8000/v1, --api-base at the command "
+                f"{shown(name)} needs its server's address: {name}@http://localhost:8000/v1, --api-base at the command "
                 "line, or the environment variable OPENAI_API_BASE"
             )
     elif made_by.keys and not of_module and not any(map(os.environ.get, made_by.keys)):
         if asked:
-            raise ValueError(f"{name!r} needs a key: set the environment variable {made_by.keys[0]}")
+            raise ValueError(f"{shown(name)} needs a key: set the environment variable {made_by.keys[0]}")
         settings["api_key"] = "none, since nothing is asked"
     try:
         return made(**settings, **({made_by.address: address} if address else {}))
     except Exception as error:  # whatever a provider's client raises where its model is not there
-        raise ValueError(f"{name!r} cannot be made: {scrub(f'{type(error).__name__}: {error}')}") from None
+        raise ValueError(f"{shown(name)} cannot be made: {scrub(f'{type(error).__name__}: {error}')}") from None
 
 
 def _module(kind: str, provider: str) -> str:

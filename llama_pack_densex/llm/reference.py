@@ -30,20 +30,13 @@ _OTHER_SETTINGS = (
     "is_chat_model", "is_function_calling_model", "keep_alive", "logprobs", "top_logprobs", "strict", "modalities",
     "pydantic_program_mode",
 )  # fmt: skip
-_KEY_FIELDS = ("api_key", "token", "access_token", "anthropic_api_key", "aws_access_key_id", "aws_secret_access_key")
 # Nothing of the output or the access hangs on these.
 _UNIMPORTANT = ("callback_manager", "rate_limiter", "class_name", "query_wrapper_prompt")
-_SECRET = re.compile(r"(?i)(^|[-_])(api[-_]?key|key|secret|password|token|credentials?|authorization|headers?)$")
+_SECRET = re.compile(r"(?i)(^|[-_])(api[-_]?key|key|key_id|secret|password|token|credentials?|authorization|headers?)$")
 _NOT_OF_THE_OUTPUT = ("timeout", "user", "metadata", "extra_query")  # of `additional_kwargs`; a query may hold a key
-# Clients that the user may have given, by the arguments of LlamaIndex's classes, and what tells them from made ones.
-_CLIENTS = {
-    "_client": "openai_client", "_aclient": "async_openai_client", "_http_client": "http_client",
-    "_async_http_client": "async_http_client",
-}  # fmt: skip
-_CLIENT_SETTINGS = (
-    "api_key", "base_url", "organization", "project", "timeout", "workload_identity", "_provider", "_api_key_provider",
-    "_custom_headers", "_custom_query", "_api_version", "_azure_ad_token", "_azure_ad_token_provider",
-)  # fmt: skip
+# Where LlamaIndex's classes have clients, which the user may have given, and what tells these from made ones.
+_CLIENTS = ("_client", "_aclient", "_http_client", "_async_http_client")
+_TOLD_BY = ("api_key", "base_url", "organization", "project", "_custom_headers", "_custom_query", "_api_version")
 
 
 class LLMReference(BaseModel):
@@ -92,7 +85,7 @@ class LLMReference(BaseModel):
             llm = made(**self.settings)
         except Exception as error:
             said = scrub(f"{type(error).__name__}: {error}")
-        missing = [name for name in self.key_fields if not _secret_value(getattr(llm, name, None))]
+        missing = [name for name in self.key_fields if llm is None or name not in _keys(llm)]
         if llm is None or missing:
             key = f"its {', '.join(missing)} comes from the environment variable {_key_variable(made)}. "
             raise ValueError(f"The LLM {self.path} cannot be made again ({said}). {key if missing else ''}{advice}")
@@ -101,26 +94,24 @@ class LLMReference(BaseModel):
 
 def describe_llm(llm: LLM, factory: str = "") -> LLMReference:
     """Describe an LLM by its class and by those of its settings that are known to be harmless."""
-    fields = type(llm).model_fields
+    keys = _keys(llm)
     settings: dict[str, Any] = {}
     lost: list[str] = []
-    for name, info in fields.items():
+    for name, info in type(llm).model_fields.items():
         value = getattr(llm, name, None)
         is_empty = not value and not isinstance(value, (bool, int, float))  # a temperature of 0 is a choice
         is_default = is_empty or value == info.get_default(call_default_factory=True)
-        if name in (*_KEY_FIELDS, *_UNIMPORTANT) or is_default or _is_core_function(value):
+        if name in keys or name in _UNIMPORTANT or is_default or _is_core_function(value):
             continue
-        plain = _without_credentials(getattr(value, "value", value))
-        if name not in (*_OUTPUT_SETTINGS, *_OTHER_SETTINGS) or not _is_plain(value):
-            lost.append(name)
-        elif plain != getattr(value, "value", value):
-            lost.append(f"{name} (the credentials in it)")
+        value = getattr(value, "value", value)
+        is_known = name in (*_OUTPUT_SETTINGS, *_OTHER_SETTINGS) and _is_plain(value)
+        if is_known and value == _without_credentials(value):
+            settings[info.alias or name] = value
         else:
-            settings[info.alias or name] = plain
-    lost += [argument for name, argument in _CLIENTS.items() if _is_given(llm, name)]
-    keys = tuple(name for name in fields if name in _KEY_FIELDS and _secret_value(getattr(llm, name, None)))
+            lost.append(name)
+    lost += [f"a client that was given ({name[1:]})" for name in _CLIENTS if _is_given(llm, name)]
     path = f"{type(llm).__module__}:{type(llm).__qualname__}"
-    return LLMReference(path=path, settings=settings, key_fields=keys, lost=tuple(lost), factory=factory)
+    return LLMReference(path=path, settings=settings, key_fields=tuple(keys), lost=tuple(lost), factory=factory)
 
 
 def output_settings(llm: LLM) -> dict[str, Any]:
@@ -140,9 +131,7 @@ def output_settings(llm: LLM) -> dict[str, Any]:
 def secrets_of(llm: LLM) -> list[str]:
     """Return the keys that an LLM holds, to keep them out of messages."""
     headers = getattr(llm, "default_headers", None)
-    values = [_secret_value(getattr(llm, name, None)) for name in _KEY_FIELDS]
-    values += map(str, headers.values()) if isinstance(headers, dict) else []
-    return [value for value in values if value]
+    return [*_keys(llm).values(), *(map(str, headers.values()) if isinstance(headers, dict) else ())]
 
 
 def factory_name(factory: LLMFactory | str) -> str:
@@ -239,9 +228,11 @@ def _without_secrets(value: Any) -> Any:
     return f"{type(value).__module__}.{getattr(value, '__qualname__', type(value).__qualname__)}"
 
 
-def _secret_value(value: Any) -> str:
-    reveal = getattr(value, "get_secret_value", None)
-    return str(reveal() if reveal else value or "")
+def _keys(llm: LLM) -> dict[str, str]:
+    """The keys that an LLM holds, by the names of its fields."""
+    values = {name: getattr(llm, name, None) for name in type(llm).model_fields if _SECRET.search(name)}
+    shown = {name: getattr(value, "get_secret_value", lambda value=value: value)() for name, value in values.items()}
+    return {name: value for name, value in shown.items() if value and isinstance(value, str)}
 
 
 def _is_core_function(value: Any) -> bool:
@@ -278,7 +269,7 @@ def _is_given(llm: LLM, name: str) -> bool:
         made = getattr(copy, f"_get{name}")()
     except Exception:  # there is no way to make one, or no key
         return True
-    said = [[getattr(one, setting, None) for setting in _CLIENT_SETTINGS] for one in (made, given)]
+    said = [[getattr(one, setting, None) for setting in _TOLD_BY] for one in (made, given)]
     if name == "_client":
         made.close()
     return said[0] != said[1] or type(made._client) is not type(given._client)

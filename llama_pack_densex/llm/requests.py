@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
+from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
 
@@ -25,6 +26,7 @@ from llama_index.core.llms import LLM
 
 from llama_pack_densex.llm.cache import KEPT_FAILURES, ReplyCache, reply_key
 from llama_pack_densex.llm.errors import SETTING_ADVICE, Failure, LLMError, classify, refuses_schema, without_quotes
+from llama_pack_densex.llm.reference import output_settings, secrets_of
 from llama_pack_densex.llm.usage import NOTHING, Messages, Price, Reply, RequestFigures, Response, Usage, expected_usage
 
 logger = logging.getLogger(__name__)
@@ -102,13 +104,20 @@ class Sender:
     limits: Limits
     meter: Meter
     cache: ReplyCache | None
-    max_retries: int
-    retry_wait: float
+    max_retries: int = 6
+    retry_wait: float = 1.0
     secrets: Iterable[str] = ()
     _proven: bool = False  # whether the model ever answered with these settings
     _given_up: int = 0  # in a row
     _rejected: int = 0  # since the last one that left after it and was answered
     _rejected_at: float = -math.inf
+
+    @classmethod
+    def to(cls, llm: LLM, limits: Limits, meter: Meter, cache: ReplyCache | str | Path | None) -> Sender:
+        """What sends to an LLM; replies are kept in a cache, or a file, if any."""
+        settings = {"llm": type(llm).__qualname__, **output_settings(llm)}
+        kept = cache if cache is None or isinstance(cache, ReplyCache) else ReplyCache(cache)
+        return cls(settings, limits, meter, kept, secrets=secrets_of(llm))
 
     def key(self, question: Question) -> str:
         """What a question's reply is kept by: the text, all that is sent, and the model with its settings."""
@@ -136,8 +145,6 @@ class Sender:
         if (kept := self._kept(key)) is not None:
             self._proven = self._proven or isinstance(kept, Reply)
             return kept
-        if question.turn is None:
-            question = replace(question, turn=self.limits.next_turn())
         try:
             outcome = await self._ask_anew(question, key, transport, stop)
         except LLMError as error:
@@ -254,9 +261,9 @@ class Sender:
         if failure.kind == "refused":
             return self.limits.used_up(failure.wait, refused_since)
         if failure.kind == "broken" and not self._proven and failed > 1:  # one answer may be garbage
-            return f"{failure.said}. The LLM's class or its client fails there: mend it, or see what is at its address."
+            return f"{failure.message}. The LLM's class or its client fails: mend it, or see what is at its address."
         if failure.kind == "rejected" and (not self._proven or self._rejected >= _IN_A_ROW):
-            return f"{failure.said} ({failure.summary}) {SETTING_ADVICE}"
+            return f"{failure.message} ({failure.summary}) {SETTING_ADVICE}"
         return ""
 
     def _give_up(self, failure: Failure) -> Failure:
@@ -377,9 +384,8 @@ def response_format(llm: LLM, *lists: str) -> dict[str, Any]:
     Returns:
         A further argument of its `chat`; empty where the LLM does not say that it can do that.
     """
-    is_openai = any(kind.__module__.startswith("llama_index.llms.openai.") for kind in type(llm).__mro__)
     says = getattr(llm, "_should_use_structure_outputs", None)  # no public name says it
-    if not is_openai or says is None or not says():
+    if says is None or not says():
         return {}
     properties = {name: {"type": "array", "items": {"type": "string"}} for name in lists}
     schema = {"type": "object", "properties": properties, "required": [*lists], "additionalProperties": False}

@@ -302,7 +302,7 @@ def read_prices(source: str | Path | Mapping[str, Any] | None = None) -> dict[st
         ) from None
 
 
-def price_of(model: str, prices: PriceTable, llm: Any = None) -> Price | None:
+def price_of(model: str, prices: PriceTable, llm: Any = None, *, is_needed: bool = False) -> Price | None:
     """Look a model's price up.
 
     Args:
@@ -310,15 +310,26 @@ def price_of(model: str, prices: PriceTable, llm: Any = None) -> Price | None:
             version has no price of its own.
         prices: What `read_prices` returned; they come before the list prices.
         llm: The LLM that is asked, where it is at hand: of one on one's own machine, a list's price is another's.
+        is_needed: Whether there is a `max_cost`.
 
     Returns:
         None where the price is not known: a model whose name only begins like another's is another model.
+
+    Raises:
+        ValueError: It is not known, and needed.
     """
     names = [model.removeprefix("models/")]  # Google's own way to write a name
     names.append(_DATE.sub("", names[0]))
     is_own = any(kind.__module__.startswith(_ON_ONES_OWN) for kind in type(llm).__mro__)
     lists = (prices.get,) if is_own else (prices.get, _list_price)
-    return next(filter(None, (find(name) for find in lists for name in names)), None)
+    price = next(filter(None, (find(name) for find in lists for name in names)), None)
+    if is_needed and price is None:
+        raise ValueError(
+            f"max_cost needs the price of {model or 'the model'}, which is not known: leave out max_cost (--max-cost), "
+            f'name another model, or, where propositions are made, pass prices={{{model!r}: {{"input": ..., "output": '
+            "...}}, in US dollars for a million tokens (--prices FILE)"
+        )
+    return price
 
 
 @lru_cache(maxsize=64)

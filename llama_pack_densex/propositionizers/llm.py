@@ -246,15 +246,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
         self._asked, self._settings = without_retries(self._llm), output_settings(self._llm)
         self._model = str(next(filter(None, map(self._settings.get, MODEL_FIELDS)), ""))
         self._form = response_format(self._llm, "propositions", *["questions"] * self.questions)
-        self._sender = Sender(
-            {"llm": type(self._llm).__qualname__, **self._settings},
-            Limits(self.concurrency),
-            Meter(Budget(), None),
-            cache if cache is None or isinstance(cache, ReplyCache) else ReplyCache(cache),
-            self.max_retries,
-            self.retry_wait,
-            secrets_of(self._llm),
-        )
+        self._sender = Sender.to(self._llm, Limits(self.concurrency), Meter(Budget(), None), cache)
         self._sender_now()  # says now what is wrong with the limits
         self._prompts = default_prompts(self.questions)
         given = {PROMPT_KEY: proposition_prompt, JAPANESE_PROMPT_KEY: japanese_proposition_prompt}
@@ -398,9 +390,8 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
         try:
             client = Client(self._asked, self.concurrency, self.form)
         except Exception as error:  # LlamaIndex's OpenAI looks the model up in a list of its own
-            failure = classify(error, secrets_of(self._llm))
-            said = failure.message or f"the LLM does not say what it is: {failure.summary}"
-            raise PropositionizerError(said) from None
+            said = classify(error, secrets_of(self._llm)).message
+            raise PropositionizerError(f"the LLM does not say what it is: {said}") from None
         if self.record_to is not None:
             open_recording(self.record_to)
         sender = self._sender_now()
@@ -412,13 +403,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
         limits = (self.requests_per_minute, self.tokens_per_minute, self.max_cost)
         *rates, max_cost = (None if limit is None else limit / self.workers for limit in limits)
         budget = Budget(max_cost, None if self.max_tokens_total is None else self.max_tokens_total // self.workers)
-        model, price = self._model, price_of(self._model, self.prices, self._llm)
-        if self.max_cost is not None and price is None:
-            raise ValueError(
-                f"max_cost needs the price of {model or 'the model'}, which is not in the price table: pass "
-                f'prices={{{model!r}: {{"input": ..., "output": ...}}}}, in US dollars for a million tokens '
-                "(--prices FILE)"
-            )
+        price = price_of(self._model, self.prices, self._llm, is_needed=self.max_cost is not None)
         paces = (self.concurrency, *rates, os.getpid())
         if self._paces != paces:  # what is under way keeps to the limits that it was sent by
             self._sender, self._paces = replace(self._sender, limits=Limits(self.concurrency, *rates)), paces

@@ -118,13 +118,6 @@ def test_a_later_outcome_takes_the_place_of_an_earlier_one(cache: ReplyCache) ->
     assert len(cache) == 1
 
 
-@pytest.mark.parametrize("kind", ["transient", "fatal", "rejected"])
-def test_a_failure_that_may_not_happen_again_is_refused(cache: ReplyCache, kind: str) -> None:
-    with pytest.raises(ValueError, match=kind):
-        cache.put(key_of(ENGLISH), Failure(kind, "APITimeoutError"))  # type: ignore[arg-type]
-    assert len(cache) == 0
-
-
 def test_an_empty_cache_is_true(cache: ReplyCache) -> None:
     assert cache
     assert len(cache) == 0
@@ -294,16 +287,14 @@ def test_a_folder_in_the_place_of_the_file_is_named(tmp_path: Path) -> None:
 # Damage
 
 
-def test_an_entry_that_cannot_be_read_is_missing_and_warned_of_once(
-    path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_entry_that_cannot_be_read_is_missing_and_warned_of(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     cache = ReplyCache(path)
     fill(cache, 3)
     cache.close()
     spoil(path, "UPDATE replies SET body = substr(body, 3)")
     keys = [key_of(f"{JAPANESE} {number}") for number in range(3)]
-    assert [cache.get(key) for key in [*keys, *keys]] == [None] * 6
-    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert [cache.get(key) for key in keys] == [None] * 3
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 3
     assert str(path) in caplog.text
     assert "命題" not in caplog.text
     cache.put(keys[0], REPLY)

@@ -55,12 +55,26 @@ async def test_a_bad_key_an_unknown_model_and_an_empty_account_stop_the_run(repl
     assert len(server.requests) <= 2 * (4 + 4)
 
 
-@pytest.mark.parametrize("key", ["", "sk-with-a-line-break\n"])
+@pytest.mark.parametrize("key", ["", "sk-with-a-line-break\n", "ここに鍵を書く"])
 def test_a_key_that_cannot_even_be_sent_stops_the_run(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with OpenAIServer() as server, pytest.raises(PropositionizerError, match="check the key") as caught:
         propositionizer(server.url, key).propositionize(PASSAGES)
-    assert "line-break" not in str(caught.value)
+    assert not any(part in str(caught.value) for part in ("line-break", "鍵"))
+
+
+class OneOfTheirOwn(MockLLM):
+    gateway_token: str = "abcdef-0123456789"
+
+    def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> Any:
+        raise RuntimeError(f"{self.gateway_token}: unknown model, asked about {prompt.rpartition('Content: ')[2]}")
+
+
+@pytest.mark.parametrize("text", ["味噌は塩辛い。", "Miso is salty.", "味噌は大豆から作る調味料で、塩辛い。"])
+def test_what_a_class_of_ones_own_says_is_told_without_its_key_and_the_text(text: str) -> None:
+    with pytest.raises(PropositionizerError, match="unknown model, asked about") as raised:
+        LLMPropositionizer(OneOfTheirOwn()).propositionize([Passage(text)])
+    assert not any(part in str(raised.value) for part in ("abcdef", "味噌は", "Miso is"))
 
 
 def test_a_model_that_llama_index_does_not_know_stops_the_run() -> None:
