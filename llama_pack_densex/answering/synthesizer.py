@@ -259,10 +259,10 @@ class CitedSynthesizer(SourcedSynthesizer):
         key = JAPANESE_PROMPT_KEY if detect_language(query.query_str) == "ja" else PROMPT_KEY
         key = key if key in self._given or PROMPT_KEY not in self._given else PROMPT_KEY
         read = self.context.postprocess_nodes(numbered(nodes), query_bundle=query)
-        texts = [found.node.get_content(metadata_mode=MetadataMode.LLM) for found in read]
         if conversation:
-            texts = [f"The conversation so far:\n{conversation}", *texts]
-        context = "\n\n".join(self._fitting(texts, query.query_str))
+            read = [*_as_nodes([f"The conversation so far:\n{conversation}"]), *read]
+        fitting = self._fitting(read, query.query_str)
+        context = "\n\n".join(found.node.get_content(metadata_mode=MetadataMode.LLM) for found in fitting)
         if not context:
             return Asked(CitedAnswer(query.query_str, sources))
         values = {
@@ -275,24 +275,18 @@ class CitedSynthesizer(SourcedSynthesizer):
         prompt = self._get_prompts()[key]
         return Asked(cited, prompt, {name: sendable(value) for name, value in values.items()})
 
-    def _fitting(self, texts: Sequence[str], question: str) -> list[str]:
-        """The first of some texts that the LLM can read beside a question and its own answer."""
+    def _fitting(self, nodes: list[NodeWithScore], question: str) -> list[NodeWithScore]:
+        """What the LLM can read beside a question and its own answer: whole nodes, or their first sentences."""
         about = self._llm.metadata
         written = min(max(about.num_output, 0), about.context_window // 2)
-        left = about.context_window - written - _RULES - count_tokens(question)
-        fitting: list[str] = []
-        for text in texts:
-            tokens = count_tokens(text) + 2
-            if tokens > left > 0 and not fitting:  # the first, as far as it goes
-                text, tokens = text[: len(text) * left // tokens], left
-            if tokens <= left:
-                fitting.append(text)
-                left -= tokens
-        if len(fitting) < len(texts):
+        left = max(1, about.context_window - written - _RULES - count_tokens(question))
+        context = PropositionContextPostprocessor(mode="passages", budget=left, unit="tokens")
+        fitting = context.postprocess_nodes(nodes)
+        if len(fitting) < len(nodes):
             logger.warning(
                 "%d of %d texts do not fit into the %d tokens that the LLM reads, and are left out: retrieve fewer, "
                 "or give context=PropositionContextPostprocessor(budget=...).",
-                len(texts) - len(fitting), len(texts), about.context_window,
+                len(nodes) - len(fitting), len(nodes), about.context_window,
             )  # fmt: skip
         return fitting
 

@@ -20,7 +20,7 @@ from llama_index.core.utils import print_text
 from llama_pack_densex.node_parsers.metadata import MATCHED_KEY
 from llama_pack_densex.retrieval.context import is_unit
 from llama_pack_densex.retrieval.hits import PassageHit, SearchResult, carrying, gather, matched_units, with_matches
-from llama_pack_densex.retrieval.search import UnitRetriever
+from llama_pack_densex.retrieval.search import UnitSearch
 from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.node_store import FoundNode, NodeRecord
 
@@ -43,16 +43,11 @@ class PropositionRecursiveRetriever(RecursiveRetriever):
     """
 
     def __init__(
-        self, units: UnitRetriever, index: NodeIndex, similarity_top_k: int = 4, fetch_k: int | None = None, **core: Any
+        self, units: UnitSearch, index: NodeIndex, similarity_top_k: int = 4, fetch_k: int | None = None, **core: Any
     ) -> None:
         self._units, self._index = units, index
         self._similarity_top_k, self._fetch_k = similarity_top_k, fetch_k
-        super().__init__(root_id=_ROOT, retriever_dict={_ROOT: units}, **core)
-
-    def _get_object(self, query_id: str) -> Any:
-        """What core follows a link to in `retrieve_all`: a node of the store."""
-        node = self._index.fetch([query_id]).get(query_id)
-        return super()._get_object(query_id) if node is None else node
+        super().__init__(root_id=_ROOT, retriever_dict={_ROOT: self}, **core)
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         await self._units.prepare(query_bundle)
@@ -119,7 +114,7 @@ class PropositionAutoMergingRetriever(AutoMergingRetriever):
 
     def __init__(
         self,
-        units: UnitRetriever,
+        units: UnitSearch,
         index: NodeIndex,
         similarity_top_k: int = 4,
         simple_ratio_thresh: float = DEFAULT_RATIO_THRESH,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -10,13 +9,11 @@ from functools import cache
 from itertools import islice
 from typing import Any
 
-from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.callbacks import CallbackManager
-from llama_index.core.schema import NodeWithScore, QueryBundle
+from llama_index.core.schema import QueryBundle
 from llama_index.core.vector_stores.types import MetadataFilters, VectorStoreQuery
 
 from llama_pack_densex.propositionizers.language import IS_CJK, sendable, telling_words, tokenize
-from llama_pack_densex.retrieval.hits import MIN_FETCH, PassageHit, SearchResult, collapse
+from llama_pack_densex.retrieval.hits import PassageHit, SearchResult, collapse
 from llama_pack_densex.retrieval.trust import LanguageTrust, trust_in
 from llama_pack_densex.stores.filters import Passing
 from llama_pack_densex.stores.index import NodeIndex
@@ -58,11 +55,8 @@ _ASKING = frozenset(
 )
 
 
-class UnitRetriever(BaseRetriever):
+class UnitSearch:
     """Finds units, and the passages they lead to: by embeddings, by words (BM25), or by both, fused by relative score.
-
-    As a LlamaIndex retriever it returns the units, passage by passage, and a passage itself where that was found
-    without any. Our recursive and auto-merging retrievers use `search`, which also says whether there is more to find.
 
     Where both are asked (see `fuse`), the side by words counts as far as words go: by the share of the question's words
     that its best passage holds, so that a passage with one of ten words is no better than it is. A question none of
@@ -77,7 +71,6 @@ class UnitRetriever(BaseRetriever):
             questions where this is None.
         of_store: How the vector store is asked in its own hybrid mode, by fields of `VectorStoreQuery`; None means by
             the embedding alone.
-        callback_manager: LlamaIndex's, as for each of its retrievers.
     """
 
     def __init__(
@@ -87,12 +80,10 @@ class UnitRetriever(BaseRetriever):
         filters: MetadataFilters | None = None,
         dense_weight: Callable[[str], float | None] | None = None,
         of_store: Mapping[str, Any] | None = None,
-        callback_manager: CallbackManager | None = None,
     ) -> None:
         self._index, self._searched, self._filters = index, tuple(granularity), filters
         self._dense_weight = dense_weight if dense_weight is not None else lambda question: 1.0
         self._of_store = of_store
-        super().__init__(callback_manager=callback_manager)
 
     def search(self, query: QueryBundle, k: int) -> SearchResult:
         """Search once.
@@ -186,19 +177,6 @@ class UnitRetriever(BaseRetriever):
         model, is_lacking = self._index.embed_model, query.embedding is None and query.embedding_strs
         if model is not None and is_lacking and self._dense_weight(query.query_str) != 0:
             query.embedding = await model.aget_agg_embedding_from_queries(_embeddable(query))
-
-    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        found = [
-            unit
-            for hit in self.search(query_bundle, MIN_FETCH).passages
-            for unit in hit.units or (FoundNode(hit.passage_id, "passage", "", hit.score),)
-        ]
-        nodes = self._index.fetch([unit.id for unit in found])
-        return [NodeWithScore(node=nodes[unit.id], score=unit.score) for unit in found if unit.id in nodes]
-
-    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        await self.prepare(query_bundle)
-        return await asyncio.to_thread(self._retrieve, query_bundle)
 
 
 def dense_weight(

@@ -12,7 +12,7 @@ from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 from llama_pack_densex.retrieval.context import PropositionContextPostprocessor, choose_facts, count_words, rank_facts
 from llama_pack_densex.retrieval.hits import collapse, matched_units
 from llama_pack_densex.retrieval.retrievers import PropositionAutoMergingRetriever, PropositionRecursiveRetriever
-from llama_pack_densex.retrieval.search import UnitRetriever
+from llama_pack_densex.retrieval.search import UnitSearch
 from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.node_store import FoundNode
 from llama_pack_densex.stores.words import Words
@@ -28,9 +28,7 @@ def many_documents() -> list[Document]:
     return [Document(id_=c, text="".join(paragraph.format(c=c, n=n, y=1900 + n) for n in range(10))) for c in colours]
 
 
-def build(
-    kind: str, hierarchy: bool = False, documents: list[Document] | None = None
-) -> tuple[UnitRetriever, NodeIndex]:
+def build(kind: str, hierarchy: bool = False, documents: list[Document] | None = None) -> tuple[UnitSearch, NodeIndex]:
     parser = (
         HierarchicalPropositionNodeParser.from_defaults(chunk_sizes=[150, 35])
         if hierarchy
@@ -40,7 +38,7 @@ def build(
         parser.base_parser.chunk_size = 35
     index = NodeIndex(embed_model=TrigramEmbedding() if kind == "dense" else None, words=Words.by("bigrams"))
     index.replace([], parser.get_nodes_from_documents(documents or many_documents()))
-    return UnitRetriever(index), index
+    return UnitSearch(index), index
 
 
 built = functools.cache(build)
