@@ -225,7 +225,7 @@ def _lacks_subject(text: str) -> bool:
     if detect_language(text) == "ja":
         if _REFERS_JA.search(text):
             return True
-        return not _topics(text) and not _kana_topic(text) and not _WHAT_IS_JA.fullmatch(text)
+        return not _topics(text) and not _WHAT_IS_JA.fullmatch(text)
     if _REFERS.search(text):
         return True
     is_about = _WHAT_IS.fullmatch(text) or _ABOUT.match(text)
@@ -239,7 +239,7 @@ def _little(text: str) -> bool:
 def _subject(text: str) -> str:
     """What a question is about: its names, in their order."""
     if detect_language(text) == "ja":
-        return "" if _REFERS_JA.search(text) else (" ".join(_topics(text)) or _kana_topic(text))[:_OF_SUBJECT]
+        return "" if _REFERS_JA.search(text) else " ".join(_topics(text))[:_OF_SUBJECT]
     named = " ".join(_named(text))
     lacks = _REFERS.search(text) or (_little(text) and not _ABOUT.match(text))
     return (named or ("" if lacks else _cleaned(text)[1].rstrip("?!. ")))[:_OF_SUBJECT]
@@ -251,20 +251,14 @@ def _named(text: str) -> list[str]:
 
 
 def _topics(text: str) -> list[str]:
-    """What a Japanese text marks as its topic by a particle, where that is a name or a word in Han or katakana.
+    """What a Japanese text marks as its topic by a particle: names, words in Han or katakana, a first one in hiragana.
 
     What anything may have (its length, its cost, a year) is none.
     """
-    marked = dict.fromkeys(found[1] for found in _TOPIC_JA.finditer(unicodedata.normalize("NFKC", text)))
-    others = (_ASKS_JA, _ATTRIBUTE_JA)
-    named = (topic for topic in marked if _NAME_JA.search(topic))
-    return [one for one in named if not all(any(kind.fullmatch(part) for kind in others) for part in one.split("と"))]
-
-
-def _kana_topic(text: str) -> str:
-    """The topic that a question written in hiragana begins with; an LLM may write it in Han, so it is no name."""
-    found = _KANA_TOPIC_JA.match(text)
-    return "" if not found or _ASKS_JA.match(found[1]) or _ATTRIBUTE_JA.fullmatch(found[1]) else found[1]
+    plain = unicodedata.normalize("NFKC", text)
+    marked = dict.fromkeys(found[1] for found in _TOPIC_JA.finditer(plain))
+    named = [*_KANA_TOPIC_JA.findall(plain), *filter(_NAME_JA.search, marked)]
+    return [one for one in named if not all(map(_NO_TOPIC_JA.fullmatch, one.split("と")))]
 
 
 def _names(text: str) -> set[str]:
@@ -357,8 +351,9 @@ _ASKS_FOR = re.compile(
     r"\b(?:when|where|why|who|whom|how|which)\b|いつ|どこ|誰|だれ|なぜ|どうして|どうやって|いくら|どれ", re.IGNORECASE
 )
 _THOUGHTS = re.compile(r"\A.*</think>|<think>.*", re.DOTALL | re.IGNORECASE)  # begun by a template
-_ATTRIBUTE_JA = re.compile(
-    r"[全総最]?[長高深広幅重大速][さ度]?|.{0,3}[費料額量率価日]|総?[数面]積?|値段|価格|建設|工事|開業|完成|場所|位置|名前|名称|理由"
+_NO_TOPIC_JA = re.compile(
+    r"いつ|誰|だれ|何\w{0,3}|なに|なん|どこ|どれ|どの\w*|いくら|いくつ|どう|なぜ|どちら"
+    r"|[全総最]?[長高深広幅重大速][さ度]?|.{0,3}[費料額量率価日]|総?[数面]積?|値段|価格|建設|工事|開業|完成|場所|位置|名前|名称|理由"
     r"|原因|結果|結論|目的|特徴|歴史|人口|種類|役割|意味|期間|時間|時期|時代|今|次|前|後|料金|代金|住所|所在地|連絡先"
     r"|電話番号|(?:担当|責任|代表|創業|設立|築城|設計|開発|発明|作|著)者|担当|社長|会長|代表|期限|締め?切り?|日程|時刻|方法|手順|手続き?"
     r"|条件|対象|人数|定員|本社|本店|首都|出身地?|経歴|年齢|身長|体重|最寄り?駅|効果|影響|副作用|利点|欠点|課題|対策|背景|経緯|概要|詳細"
@@ -370,8 +365,7 @@ _ATTRIBUTE_JA = re.compile(
 _REFERS_JA = re.compile(
     r"それ|これ|その|(?<![どの])この|そこ|ここ|あれ|あの|彼女|彼ら|彼[のはがをにも]|同[社氏年校国市書館駅町村島山川寺城店]|当時"
 )
-_ASKS_JA = re.compile(r"いつ|誰|だれ|何\w{0,3}|なに|なん|どこ|どれ|どの\w*|いくら|いくつ|どう|なぜ|どちら")
 _TOPIC_JA = re.compile(r"([\w々ー・]{1,40}?)(?:とは|って|について|には|では|は|が|も|の)(?![ぁ-ん]?$)")
-_KANA_TOPIC_JA = re.compile(r"(?:では|じゃあ?|それなら)?[、\s]*([ぁ-ん]{2,12}?)(?:とは|って|は)(?!じめ)")
+_KANA_TOPIC_JA = re.compile(r"\A(?:では|じゃあ?|それなら)?[、\s]*([ぁ-ん]{2,12}?)(?:とは|って|は)(?!じめ)")
 _NAME = re.compile(r"(?<=[\w,;:'’)] )(?!I\b)[A-Z][\w'’-]*|\b\d[\d,.]*\b|\b[A-Z]{2,}\b")
 _NAME_JA = re.compile(r"[ァ-ヺー]{2,}|[々一-鿿]{2,}|[A-Za-z][\w-]+|\d+")

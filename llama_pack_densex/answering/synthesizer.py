@@ -228,8 +228,8 @@ class CitedSynthesizer(SourcedSynthesizer):
     and one that the LLM does not find in them, becomes `NOT_FOUND` in the question's language. It works with any
     retriever. What was cited is in the response's metadata (see `CitedAnswer.metadata`), of a stream once it has ended.
 
-    Documents stand between lines that no text of theirs can hold, since what they say is part of them; nodes that do
-    not fit into the LLM's context window are left out, the last ones first.
+    Documents stand between lines that no text of theirs can hold, since what they say is part of them; of nodes that do
+    not fit into the LLM's context window the first sentences are read, and those of which not even one does left out.
 
     The prompts, `text_qa_template` and `japanese_text_qa_template`, can be replaced. An answer to a prompt of your own
     is not marked or replaced, unless it was cut off.

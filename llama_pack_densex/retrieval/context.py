@@ -20,6 +20,7 @@ from llama_pack_densex.node_parsers.metadata import BOOKKEEPING_KEYS, FOOTNOTE_K
 from llama_pack_densex.propositionizers.language import CJK, tokenize
 from llama_pack_densex.propositionizers.sentences import sentence_spans
 from llama_pack_densex.retrieval.hits import MatchedUnit, carrying, matched_units
+from llama_pack_densex.stores.node_store import NodeRecord
 
 ContextMode = Literal["passages", "propositions", "propositions+passages", "window"]
 DEFAULT_MODE: ContextMode = "propositions+passages"
@@ -230,8 +231,8 @@ def is_unit(node: NodeWithScore) -> bool:
 
 def units_of(node: NodeWithScore) -> list[MatchedUnit]:
     """The units that found a retrieved node, best first; of a unit that no other one found, that itself."""
-    units = matched_units(node.node)
-    return [MatchedUnit.of(node.node, node.score or 0.0)] if not units and is_unit(node) else units
+    own = MatchedUnit.of_record(NodeRecord.of(node.node), node.score or 0.0) if is_unit(node) else []
+    return matched_units(node.node) or own
 
 
 def rank_facts(nodes: Sequence[NodeWithScore]) -> list[Fact]:

@@ -22,7 +22,7 @@ from llama_pack_densex.retrieval.context import is_unit
 from llama_pack_densex.retrieval.hits import PassageHit, SearchResult, carrying, gather, matched_units, with_matches
 from llama_pack_densex.retrieval.search import UnitSearch
 from llama_pack_densex.stores.index import NodeIndex
-from llama_pack_densex.stores.node_store import FoundNode, NodeRecord
+from llama_pack_densex.stores.node_store import FoundNode
 
 _ROOT = "units"
 
@@ -61,25 +61,21 @@ class PropositionRecursiveRetriever(RecursiveRetriever):
         return results
 
     def _find(self, query_bundle: QueryBundle) -> tuple[list[NodeWithScore], set[str]]:
-        read: dict[str, BaseNode] = {}
-        records: dict[str, NodeRecord] = {}
         missing: set[str] = set()
 
         def passages(found: SearchResult) -> list[NodeWithScore]:
             hits, top_k = found.passages, self._similarity_top_k
             if len(hits) < top_k and not found.exhausted:
                 return []  # a larger round follows; what that finds is read in one batch
-            for some in (hits[:top_k], hits[top_k:]):  # passages, and the units that found them, in one batch
-                units = [unit.id for hit in some for unit in hit.units]
-                nodes, shown = self._index.read([hit.passage_id for hit in some], units)
-                read.update(nodes)
-                records.update(shown)
-                lost = {hit.passage_id for hit in hits[:top_k]} - read.keys()
+            for some in (hits[:top_k], hits):  # all of them, where one of the first is not there
+                ids, units = [hit.passage_id for hit in some], [unit.id for hit in some for unit in hit.units]
+                nodes, records = self._index.read(ids, units)
+                lost = {hit.passage_id for hit in hits[:top_k]} - nodes.keys()
                 if not lost:
                     break
                 missing.update(lost)
-            there = [hit for hit in hits if hit.passage_id in read]
-            return [with_matches(read[hit.passage_id], hit.score, hit.units, records) for hit in there]
+            there = [hit for hit in some if hit.passage_id in nodes]
+            return [with_matches(nodes[hit.passage_id], hit.score, hit.units, records) for hit in there]
 
         search = partial(self._units.search, query_bundle)
         return gather(search, self._similarity_top_k, self._fetch_k, passages), missing
