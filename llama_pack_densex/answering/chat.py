@@ -184,7 +184,7 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
 
     def _begin(self, message: str, given: list[ChatMessage] | None, streaming: bool) -> tuple[_Turn, RESPONSE_TYPE]:
         if given is not None:
-            self._memory.set(given)
+            self._memory.set([*given])
             self._nodes = []
         history = self._memory.get(input=_checked(message))
         turn = self._turn(message, self._queries.form(message, history), history)
@@ -196,7 +196,7 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
         self, message: str, given: list[ChatMessage] | None, streaming: bool
     ) -> tuple[_Turn, RESPONSE_TYPE]:
         if given is not None:
-            await self._memory.aset(given)
+            await self._memory.aset([*given])
             self._nodes = []
         history = await self._memory.aget(input=_checked(message))
         turn = self._turn(message, await self._queries.aform(message, history), history)

@@ -251,13 +251,14 @@ def _named(text: str) -> list[str]:
 
 
 def _topics(text: str) -> list[str]:
-    """What a Japanese text marks as its topic by a particle: names, words in Han or katakana, a first one in hiragana.
+    """What a Japanese text marks as its topic by a particle: names, words in Han or katakana, a first one in hiragana;
+    or the name that it is.
 
     What anything may have (its length, its cost, a year) is none.
     """
     plain = unicodedata.normalize("NFKC", text)
     marked = dict.fromkeys(found[1] for found in _TOPIC_JA.finditer(plain))
-    named = [*_KANA_TOPIC_JA.findall(plain), *filter(_NAME_JA.search, marked)]
+    named = [*_FIRST_TOPIC_JA.findall(plain), *filter(_NAME_JA.search, marked)]
     return [one for one in named if not all(map(_NO_TOPIC_JA.fullmatch, one.split("と")))]
 
 
@@ -352,8 +353,9 @@ _ASKS_FOR = re.compile(
 )
 _THOUGHTS = re.compile(r"\A.*</think>|<think>.*", re.DOTALL | re.IGNORECASE)  # begun by a template
 _NO_TOPIC_JA = re.compile(
-    r"いつ|誰|だれ|何\w{0,3}|なに|なん|どこ|どれ|どの\w*|いくら|いくつ|どう|なぜ|どちら"
-    r"|[全総最]?[長高深広幅重大速][さ度]?|.{0,3}[費料額量率価日]|総?[数面]積?|値段|価格|建設|工事|開業|完成|場所|位置|名前|名称|理由"
+    r"いつ|誰|だれ|何\w*|なに|なん|どこ|どれ|どの\w*|いくら|いくつ|どう|なぜ|どちら"
+    r"|\w*[^\Wぁ-ん][ぁ-ん]{0,4}[ただるない]の?"  # a verb, as in "開業したのは"
+    r"|[全総最水標]?[長高深広幅重大速][さ度]?|.{0,3}[費料額量率価日年]|総?[数面]積?|値段|価格|建設|工事|開業|完成|場所|位置|名前|名称|理由"
     r"|原因|結果|結論|目的|特徴|歴史|人口|種類|役割|意味|期間|時間|時期|時代|今|次|前|後|料金|代金|住所|所在地|連絡先"
     r"|電話番号|(?:担当|責任|代表|創業|設立|築城|設計|開発|発明|作|著)者|担当|社長|会長|代表|期限|締め?切り?|日程|時刻|方法|手順|手続き?"
     r"|条件|対象|人数|定員|本社|本店|首都|出身地?|経歴|年齢|身長|体重|最寄り?駅|効果|影響|副作用|利点|欠点|課題|対策|背景|経緯|概要|詳細"
@@ -365,7 +367,9 @@ _NO_TOPIC_JA = re.compile(
 _REFERS_JA = re.compile(
     r"それ|これ|その|(?<![どの])この|そこ|ここ|あれ|あの|彼女|彼ら|彼[のはがをにも]|同[社氏年校国市書館駅町村島山川寺城店]|当時"
 )
-_TOPIC_JA = re.compile(r"([\w々ー・]{1,40}?)(?:とは|って|について|には|では|は|が|も|の)(?![ぁ-ん]?$)")
-_KANA_TOPIC_JA = re.compile(r"\A(?:では|じゃあ?|それなら)?[、\s]*([ぁ-ん]{2,12}?)(?:とは|って|は)(?!じめ)")
+_TOPIC_JA = re.compile(r"([\w々ー・]{1,40}?)(?:とは|って|について|には|では|は|[がもの](?!\W*\Z))")
+_FIRST_TOPIC_JA = re.compile(
+    r"\A(?:では|じゃあ?|それなら)?[、\s]*([ぁ-ん]{2,12}?(?=(?:とは|って|は)(?!じめ))|[^\Wぁ-ん]{2,40}(?=\s|\W*\Z))"
+)
 _NAME = re.compile(r"(?<=[\w,;:'’)] )(?!I\b)[A-Z][\w'’-]*|\b\d[\d,.]*\b|\b[A-Z]{2,}\b")
 _NAME_JA = re.compile(r"[ァ-ヺー]{2,}|[々一-鿿]{2,}|[A-Za-z][\w-]+|\d+")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
@@ -127,6 +128,8 @@ class UnitSearch:
             assert self._index.embed_model is not None, "dense search needs an index with an embedding model"
             query.embedding = self._index.embed_model.get_agg_embedding_from_queries(_embeddable(query))
         embedding = query.embedding
+        if not math.isfinite(sum(embedding)):
+            raise ValueError("the embedding of the question is not finite: look into the embedding model")
 
         def begin(limit: int) -> Callable[[], list[FoundNode]]:
             about: dict[str, Any] = {"query_str": query.query_str, "filters": self._filters}
