@@ -82,11 +82,6 @@ class _Turn:
     nodes: list[NodeWithScore] = field(default_factory=list)
     conversation: str = ""
 
-    @property
-    def question(self) -> QueryBundle:
-        """What is answered: the message, where it stands alone."""
-        return QueryBundle(self.query.sentence if self.query.kind == "question" else self.message)
-
     def about(self, response: RESPONSE_TYPE) -> dict[str, Any]:
         """What a response of a chat says beside its text: the retrieval as core's chat engines report it, what was
         cited (of a stream once it has ended)."""
@@ -190,7 +185,8 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
         turn = self._turn(message, self._queries.form(message, history), history)
         if turn.query.kind == "question":
             turn.nodes = self._retriever.retrieve(turn.query.as_bundle())
-        return turn, self._answering(streaming).synthesize(turn.question, turn.nodes, conversation=turn.conversation)
+        asked = turn.query.sentence, turn.nodes
+        return turn, self._answering(streaming).synthesize(*asked, conversation=turn.conversation)
 
     async def _abegin(
         self, message: str, given: list[ChatMessage] | None, streaming: bool
@@ -202,7 +198,7 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
         turn = self._turn(message, await self._queries.aform(message, history), history)
         if turn.query.kind == "question":
             turn.nodes = await self._retriever.aretrieve(turn.query.as_bundle())
-        asked = turn.question, turn.nodes
+        asked = turn.query.sentence, turn.nodes
         return turn, await self._answering(streaming).asynthesize(*asked, conversation=turn.conversation)
 
     def _turn(self, message: str, query: Query, history: Sequence[ChatMessage]) -> _Turn:

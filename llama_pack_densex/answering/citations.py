@@ -208,11 +208,6 @@ class CitedAnswer:
         self.text = in_language(NOT_FOUND, self._question) + cut
         return self.text
 
-    @property
-    def is_blank(self) -> bool:
-        """Whether nothing has come so far."""
-        return not (self.text or self._held or self._raw.strip())
-
     def metadata(self) -> dict[str, Any]:
         """What a response says about itself: `citations`, `sentences`, `markdown`, `outcome`, `cut_off`, as JSON."""
         sentences: list[dict[str, Any]] = []

@@ -84,13 +84,14 @@ class Query:
     Args:
         kind: "question"; "conversation", where it is about what was said (summarise that); "small_talk" or "vague",
             which `reply` answers.
-        sentence: The question, to be understood alone; for search by embeddings, and for the LLM that answers.
+        sentence: The question, to be understood alone; for search by embeddings, and for the LLM that answers. Where
+            no question is asked, the message.
         terms: Its terms, for search by words.
         reply: The answer where no question is asked; empty otherwise.
     """
 
     kind: Kind
-    sentence: str = ""
+    sentence: str
     terms: str = ""
     reply: str = ""
 
@@ -155,9 +156,9 @@ def by_rules(message: str, history: Sequence[ChatMessage] = ()) -> Query:
     is_short, plain = len(text) <= _SHORT, unicodedata.normalize("NFKC", text)
     for pattern, phrases in ((_GREETING, GREETING), (_THANKS, THANKS)):
         if is_short and pattern.fullmatch(plain):
-            return Query("small_talk", reply=in_language(phrases, text))
+            return Query("small_talk", text, reply=in_language(phrases, text))
     if is_short and _ABOUT_CONVERSATION.fullmatch(plain):
-        return Query("conversation", text) if history else Query("vague", reply=in_language(VAGUE, text))
+        return Query("conversation", text) if history else Query("vague", text, reply=in_language(VAGUE, text))
     said = [_short(str(one.content or "")) for one in reversed(history[-_LOOKED:]) if one.role == MessageRole.USER]
     asked = [each for each in said if by_rules(each).kind == "question"]
     about = next((subject for subject in map(_subject, asked) if subject), "")
@@ -166,7 +167,7 @@ def by_rules(message: str, history: Sequence[ChatMessage] = ()) -> Query:
         before = _cleaned(asked[0])[1].rstrip("?!.？。 ")
         about = before if all(part in before for part in about.split()) else f"{about} {before}"
     if nothing_said and (not about or not any(map(str.isalnum, text))):
-        return Query("vague", reply=in_language(VAGUE, text))
+        return Query("vague", text, reply=in_language(VAGUE, text))
     sentence, terms = _cleaned(text)
     if about and (nothing_said or _lacks_subject(text)):
         return Query("question", f"{about}: {text}", f"{about} {terms}")
@@ -229,20 +230,16 @@ def _lacks_subject(text: str) -> bool:
     if _REFERS.search(text):
         return True
     is_about = _WHAT_IS.fullmatch(text) or _ABOUT.match(text)
-    return not _named(text) and not is_about and (bool(_GOES_ON.match(text)) or _little(text))
-
-
-def _little(text: str) -> bool:
-    return len(telling_words(tokenize(text)) - _EMPTY) <= 2
+    is_little = len(telling_words(tokenize(text)) - _EMPTY) <= 2
+    return not _named(text) and not is_about and (bool(_GOES_ON.match(text)) or is_little)
 
 
 def _subject(text: str) -> str:
-    """What a question is about: its names, in their order."""
-    if detect_language(text) == "ja":
-        return "" if _REFERS_JA.search(text) else " ".join(_topics(text))[:_OF_SUBJECT]
-    named = " ".join(_named(text))
-    lacks = _REFERS.search(text) or (_little(text) and not _ABOUT.match(text))
-    return (named or ("" if lacks else _cleaned(text)[1].rstrip("?!. ")))[:_OF_SUBJECT]
+    """What a question is about: its names, in their order; nothing, where it is about what was asked before."""
+    if _lacks_subject(text):
+        return ""
+    named = _topics(text) if detect_language(text) == "ja" else _named(text)
+    return (" ".join(named) or _cleaned(text)[1].rstrip("?!. "))[:_OF_SUBJECT]
 
 
 def _named(text: str) -> list[str]:

@@ -66,18 +66,18 @@ dispatcher = get_dispatcher(__name__)
 
 @dataclass
 class Asked:
-    """An answer in the making: what the LLM is sent for it, or what is quoted; "" is an answer that was not found."""
+    """An answer in the making: what the LLM is sent for it and said, or what is quoted ("": nothing was found)."""
 
     cited: CitedAnswer
     prompt: BasePromptTemplate | None = None
     values: dict[str, Any] = field(default_factory=dict)
     quoted: str = ""
-    is_answered: bool = False
+    said: str | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
 
     def take(self, response: LLMResponse, text: str) -> str:
         """Take in what the LLM said, and return what can be shown now."""
-        self.is_answered = True
+        self.said = (self.said or "") + text
         self.cited.is_cut = self.cited.is_cut or finish_reason(response) == "length"
         return self.cited.add(text)
 
@@ -87,13 +87,13 @@ class Asked:
         Raises:
             ConnectionError: A stream ended without anything of a reply, as clients read a page in its place.
         """
-        if self.prompt is not None and not self.is_answered:
+        if self.prompt is not None and self.said is None:
             raise ConnectionError(
                 "the model could not be asked: nothing of a reply came. See whether the server's address is right."
             )
         if self.cited.is_cut:
             logger.warning("The LLM's limit of tokens cut its answer off: give it more (max_tokens).")
-        elif self.prompt is not None and self.cited.is_blank:
+        elif self.said is not None and not self.said.strip():
             logger.warning("The LLM replied with nothing (refused or filtered?); that counts as not found.")
         last = self.cited.add(self.quoted) + self.cited.close()
         self.metadata.update(self.cited.metadata())

@@ -60,7 +60,6 @@ _A_WORD: dict[BudgetUnit, float] = {"words": 1, "tokens": 4 / 3, "characters": 6
 
 _WORD = re.compile(rf"(?P<cjk>[{CJK}])|[^\W_{CJK}]+(?:['’.,-][^\W_{CJK}]+)*")
 
-Span = tuple[int, int]
 Said = tuple[NodeWithScore, str | None]
 """A retrieved node, and the text of a unit that found it; None stands for the node's beginning."""
 
@@ -336,7 +335,7 @@ class _Passage:
 
     def show(self, places: frozenset[int]) -> NodeWithScore:
         """A copy with some of the sentences; runs of them stand as they do in the text."""
-        runs: list[Span] = []
+        runs: list[tuple[int, int]] = []
         for place in sorted(places):
             start, end = self.spans[place]
             if runs and place - 1 in places:

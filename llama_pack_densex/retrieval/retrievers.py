@@ -171,9 +171,8 @@ class PropositionAutoMergingRetriever(AutoMergingRetriever):
         missing.update({result.node_id for result in results} - read.keys())
         there = [result for result in results if result.node_id in read]
         for result in there if self._verbose else ():
-            if result.whole and result.units:  # the lines that core's AutoMergingRetriever prints
+            if result.whole and result.units:  # as core's AutoMergingRetriever says it
                 print(f"> Merging {len(result.units)} nodes into parent node.\n> Parent node id: {result.node_id}.")
-                print(f"> Parent node text: {read[result.node_id].get_content()[:100]}\n")
         return [with_matches(read[one.node_id], one.score, one.units, records) for one in there], missing
 
 
