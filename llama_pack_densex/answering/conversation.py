@@ -178,7 +178,7 @@ def _read(reply: str, message: str, otherwise: Query) -> Query:
     """What an LLM made of a conversation; what is no query, or one about something else, is not used."""
     said = _THOUGHTS.sub("", reply).strip()
     lines = [_LABEL.sub("", line.strip(" \t*")).strip(" \t\"'`「」*-") for line in said.splitlines()]
-    lines = [line for line in lines if line and not line.endswith((":", "："))]
+    lines = [line for line in lines if any(map(str.isalnum, line)) and not line.endswith((":", "："))]
     named = _names(message)
     if _NO_QUERY.search(said) and len(said) <= _SHORT:
         is_asked = named and _ASKS.search(message)
@@ -243,8 +243,9 @@ def _subject(text: str) -> str:
 
 
 def _named(text: str) -> list[str]:
-    """The names in an English text that may be a subject: a year or another number is none."""
-    return [name for name in dict.fromkeys(_NAME.findall(text)) if not name[0].isdigit()]
+    """The names in an English text that may be a subject: a year or another number is none, nor is a word that asks."""
+    first = [name for name in _FIRST_NAME.findall(text) if {*tokenize(name)} - _EMPTY]
+    return [name for name in dict.fromkeys([*first, *_NAME.findall(text)]) if not name[0].isdigit()]
 
 
 def _topics(text: str) -> list[str]:
@@ -300,9 +301,9 @@ _SHORT = 80  # characters
 
 _NO_QUERY = re.compile(r"\bNO[ _-]?QUERY\b|\A\W*(?:(?i:no[ _-]?query)|(?:クエリ)?(?:なし|無し))\W*\Z")
 _LABEL = re.compile(
-    r"""^\s*(?:\d[.)]\s*|[-*]\s*)?
-    (?:(?:stand-?alone\ |search\ )?(?:query|question|sentence|terms|keywords)|検索クエリ|検索語|クエリ|質問文?)
-    \s*[:：]\s*""",
+    r"""^\s*(?:\d[.)]\s+|[-*]\s*)?
+    (?:(?:(?:stand-?alone\ |search\ )?(?:query|question|sentence|terms|keywords)|検索クエリ|検索語|クエリ|質問文?)
+    \s*[:：]\s*)?""",
     re.IGNORECASE | re.VERBOSE,
 )
 _FILLER = re.compile(
@@ -369,4 +370,5 @@ _FIRST_TOPIC_JA = re.compile(
     r"\A(?:では|じゃあ?|それなら)?[、\s]*([ぁ-ん]{2,12}?(?=(?:とは|って|は)(?!じめ))|[^\Wぁ-ん]{2,40}(?=\s|\W*\Z))"
 )
 _NAME = re.compile(r"(?<=[\w,;:'’)] )(?!I\b)[A-Z][\w'’-]*|\b\d[\d,.]*\b|\b[A-Z]{2,}\b")
+_FIRST_NAME = re.compile(r"\A[A-Z][\w'’-]*(?= [A-Z])")
 _NAME_JA = re.compile(r"[ァ-ヺー]{2,}|[々一-鿿]{2,}|[A-Za-z][\w-]+|\d+")

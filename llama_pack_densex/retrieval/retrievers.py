@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
@@ -317,8 +318,8 @@ class RerankingRetriever(BaseRetriever):
         return candidates, self._reranker.model_copy(update=all_of_them) if all_of_them else self._reranker
 
     def _best(self, found: Sequence[NodeWithScore], scored: Sequence[NodeWithScore]) -> list[NodeWithScore]:
-        # cross-encoders give numpy's numbers, which are no JSON
-        best = [NodeWithScore(node=node.node, score=float(node.score or 0.0)) for node in scored]
+        # cross-encoders give numpy's numbers, which are no JSON, and sometimes NaN, which has no place in an order
+        best = [NodeWithScore(node=node.node, score=float(np.nan_to_num(node.score or 0.0))) for node in scored]
         if self._by_units:
             scores = {unit.node.node_id: unit.score or 0.0 for unit in best}
             best = [rescored for node in found if (rescored := _rescored(node, scores)) is not None]

@@ -25,6 +25,13 @@ def said(*messages: str) -> list[ChatMessage]:
         ("How many passed the Seikan Tunnel in 2019?", "What about 2021?", "Seikan Tunnel: What about 2021?"),
         ("Who built the Seikan Tunnel?\nWhen?", "And where?", "Who built the Seikan Tunnel: And where?"),
         ("Is the Seikan Tunnel deep?\nWas it flooded?", "When?", "Seikan Tunnel Was it flooded: When?"),
+        (
+            "Is the Seikan Tunnel deep?\nIs it longer than the Channel Tunnel?",
+            "Why?",
+            "Seikan Tunnel Is it longer than the Channel Tunnel: Why?",
+        ),
+        ("Is the Seikan Tunnel deep?\nand how many trains pass a day?", "Is it old?", "Seikan Tunnel: Is it old?"),
+        ("Seikan Tunnel?", "How deep is it?", "Seikan Tunnel: How deep is it?"),
         ("Who built the Seikan Tunnel?", "Tell me more", "Seikan Tunnel: Tell me more"),
         ("青函トンネルの開業は延期されましたか", "なぜですか？", "青函トンネルの開業は延期されましたか: なぜですか？"),
         ("tell me about the seikan tunnel", "how long is it?", "the seikan tunnel: how long is it?"),
@@ -101,6 +108,8 @@ def test_a_question_in_hiragana_or_about_an_acronym_is_one(message: str, kind: s
         ("How deep is it?", "It?\n</think>\nHow deep is the Seikan Tunnel?", "How deep is the Seikan Tunnel?"),
         ("How deep is it?", "Sure! Here is it:\nHow deep is the Seikan Tunnel?", "How deep is the Seikan Tunnel?"),
         ("How deep is it?", "**Query:** How deep is the Seikan Tunnel?", "How deep is the Seikan Tunnel?"),
+        ("How deep is it?", "1. How deep is the Seikan Tunnel?\n2. depth", "How deep is the Seikan Tunnel?"),
+        ("How deep is it?", "...", "Seikan Tunnel: How deep is it?"),
     ],
 )
 def test_a_reply_about_something_else_is_not_used_and_what_is_around_a_query_is_left_out(
