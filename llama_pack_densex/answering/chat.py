@@ -10,7 +10,6 @@ from typing import Any
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.response.schema import RESPONSE_TYPE, AsyncStreamingResponse, StreamingResponse
-from llama_index.core.callbacks import CallbackManager, trace_method
 from llama_index.core.chat_engine.types import AgentChatResponse, BaseChatEngine, StreamingAgentChatResponse
 from llama_index.core.llms import ChatMessage, ChatResponse, MessageRole
 from llama_index.core.memory import BaseMemory, ChatMemoryBuffer
@@ -113,7 +112,6 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
         queries: ConversationQuery | None = None,
         memory: BaseMemory | None = None,
         chat_history: Sequence[ChatMessage] = (),
-        callback_manager: CallbackManager | None = None,
     ) -> None:
         self._retriever, self._queries = retriever, queries if queries is not None else ConversationQuery()
         self._synthesizer = copy.copy(synthesizer)  # prompts that are replaced are this conversation's
@@ -121,21 +119,17 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
         if chat_history:
             self._memory.set([*chat_history])
         self._nodes: list[NodeWithScore] = []  # what the last answer to a question was made from
-        self.callback_manager = callback_manager if callback_manager is not None else CallbackManager()
 
-    @trace_method("chat")
     def chat(self, message: str, chat_history: list[ChatMessage] | None = None) -> AgentChatResponse:
         turn, response = self._begin(message, chat_history, False)
         self._memory.put_messages(self._messages(turn, str(response)))
         return AgentChatResponse(str(response), **turn.about(response))
 
-    @trace_method("chat")
     async def achat(self, message: str, chat_history: list[ChatMessage] | None = None) -> AgentChatResponse:
         turn, response = await self._abegin(message, chat_history, False)
         await self._memory.aput_messages(self._messages(turn, str(response)))
         return AgentChatResponse(str(response), **turn.about(response))
 
-    @trace_method("chat")
     def stream_chat(self, message: str, chat_history: list[ChatMessage] | None = None) -> StreamingChatResponse:
         turn, response = self._begin(message, chat_history, True)
         assert isinstance(response, StreamingResponse)
@@ -151,7 +145,6 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
 
         return StreamingChatResponse(chat_stream=stream(), **turn.about(response))
 
-    @trace_method("chat")
     async def astream_chat(self, message: str, chat_history: list[ChatMessage] | None = None) -> StreamingChatResponse:
         turn, response = await self._abegin(message, chat_history, True)
         assert isinstance(response, AsyncStreamingResponse)

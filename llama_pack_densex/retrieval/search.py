@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -21,8 +20,6 @@ from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.lance_table import PASSAGE_WORDS, UNIT_WORDS, TableVersion, is_any_of, is_of_any, quote
 from llama_pack_densex.stores.node_store import FoundNode
 from llama_pack_densex.stores.words import Words
-
-logger = logging.getLogger(__name__)
 
 LEAST_UNITS = 100
 """Units that are looked through for the passages of those that are wanted, whose own similarity counts too: among 20
@@ -170,10 +167,7 @@ class UnitSearch:
             passing = self._index.store.passing(self._filters)
             return find_by_words(self._index.words_now(), words, query.query_str, k, self._searched, passing, meanwhile)
 
-        found = self._index.reading(find)
-        if not found.passages:
-            logger.warning("No word of the question occurs in the searched passages: nothing is found by words.")
-        return found
+        return self._index.reading(find)
 
     async def prepare(self, query: QueryBundle) -> None:
         """Embed a question, if it will be searched by embeddings, without blocking the event loop."""
