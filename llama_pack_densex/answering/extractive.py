@@ -24,13 +24,16 @@ from llama_pack_densex.propositionizers.base import Passage
 from llama_pack_densex.propositionizers.checks import check_propositions
 from llama_pack_densex.propositionizers.language import detect_language, on_one_line, telling_words, tokenize
 from llama_pack_densex.propositionizers.sentences import find_regions, passage_sentences, segment, sentence_spans
-from llama_pack_densex.retrieval.context import Fact, choose_facts, rank_facts
+from llama_pack_densex.retrieval.context import Fact, choose_facts, count_words, rank_facts
 from llama_pack_densex.retrieval.hits import MatchedUnit
 from llama_pack_densex.retrieval.trust import LanguageTrust, trust_in
 
 ANSWER_WORDS = 60
 """Words of an answer; a Chinese, Japanese or Korean character counts as half a word."""
+LIST_WORDS = 100
+"""The same with propositions of the first passage that are about as good as the best: they are the items of a list."""
 _AS_GOOD = 0.8  # of the best proposition's score
+_ALIKE = 0.7  # of the words of the shorter one
 
 LEAST_COVERAGE = 0.34
 """The coverage that an answer takes where nothing was searched by embeddings.
@@ -107,8 +110,15 @@ def extract(question: str, nodes: Sequence[NodeWithScore]) -> str:
     facts, asked = rank_facts(nodes), telling_words(tokenize(question))
     stating = [fact for fact in facts if not _states_nothing(fact.unit.text)]
     ranked = [*_below_leads(asked, nodes, stating), *stating] or facts or _stated(nodes[:1])
+
+    def fits(some: Sequence[Fact]) -> bool:
+        *others, last = some
+        limit = LIST_WORDS if _is_item(last, ranked[0]) else ANSWER_WORDS
+        has_room = not others or sum(count_words(fact.unit.text) for fact in some) <= limit
+        return has_room and not any(_is_said_by(last, other) for other in others)
+
     paragraphs: defaultdict[str, list[Fact]] = defaultdict(list)
-    for fact in choose_facts(ranked, ANSWER_WORDS, _last_adds_something):
+    for fact in choose_facts(ranked, LIST_WORDS, fits):
         paragraphs[fact.source.node.node_id].append(fact)
     return "\n\n".join(_paragraph(facts, numbers[node_id]) for node_id, facts in paragraphs.items())
 
@@ -191,10 +201,11 @@ def _flowing(text: str) -> str:
     return text if is_block else on_one_line(text)
 
 
-def _last_adds_something(facts: Sequence[Fact]) -> bool:
-    """Whether the last of some propositions is said by none of the others."""
-    *others, last = facts
-    return not any(_is_said_by(last, other) for other in others)
+def _is_item(fact: Fact, best: Fact) -> bool:
+    """Whether a proposition is about as good as the best one, and says the same of something else in its passage."""
+    tokens, others = set(tokenize(fact.unit.text)), set(tokenize(best.unit.text))
+    is_alike = fact.source is best.source and len(tokens & others) >= _ALIKE * min(len(tokens), len(others))
+    return is_alike and fact.unit.score >= _AS_GOOD * best.unit.score
 
 
 def _is_said_by(fact: Fact, other: Fact) -> bool:
