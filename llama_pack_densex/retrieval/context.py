@@ -329,7 +329,9 @@ class _Passage:
         return frozenset([max(range(len(shared)), key=lambda i: (shared[i], shared[i] and -len(self._tokens[i]), -i))])
 
     def around(self, places: frozenset[int], width: int) -> frozenset[int]:
-        """Sentences with those before and after them."""
+        """Sentences with those before and after them; units do not stand beside each other, so they are alone."""
+        if is_unit(self.node):
+            return places
         wanted = (range(place - width, place + width + 1) for place in places)
         return frozenset().union(*wanted) & frozenset(range(len(self.spans)))
 
