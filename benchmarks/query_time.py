@@ -41,7 +41,7 @@ from llama_pack_densex.propositionizers.base import PropositionSet
 from llama_pack_densex.propositionizers.language import tokenize
 from llama_pack_densex.propositionizers.sentences import passage_sentences
 from llama_pack_densex.retrieval.hits import MIN_FETCH
-from llama_pack_densex.retrieval.search import HEAD_PASSAGES, HEAD_UNITS, UnitRetriever
+from llama_pack_densex.retrieval.search import HEAD_PASSAGES, HEAD_UNITS, UnitSearch
 from llama_pack_densex.stores.foreign import adapter_for
 from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.words import Words
@@ -203,7 +203,7 @@ def searches(dense: DenseXRetrievalPack, hybrid: DenseXRetrievalPack, top_k: int
     store = dense.vector_index.vector_store
     table = store.client.open_table("nodes")
     index = NodeIndex(adapter_for(store), dense.get_modules()["embed_model"], words=Words.by("bigrams"))
-    lexical = UnitRetriever(index=index, granularity=("proposition", "sentence", "passage"))
+    lexical = UnitSearch(index=index, granularity=("proposition", "sentence", "passage"))
     units = max(MIN_FETCH, 5 * top_k)
 
     def raw(k: int) -> Callable[[QueryBundle], object]:

@@ -351,7 +351,6 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             ConversationQuery(self._query_llm),
             memory,
             chat_history,
-            wiring.callback_manager(),
         )
 
     def as_tool(self, name: str = "search_documents", description: str | None = None) -> QueryEngineTool:

@@ -40,7 +40,7 @@ from llama_pack_densex.retrieval.retrievers import (
     PropositionRecursiveRetriever,
     RerankingRetriever,
 )
-from llama_pack_densex.retrieval.search import UnitRetriever, dense_weight
+from llama_pack_densex.retrieval.search import UnitSearch, dense_weight
 from llama_pack_densex.retrieval.trust import LanguageTrust
 from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest
@@ -210,7 +210,7 @@ def make_retriever(
         of_store = {"mode": VectorStoreQueryMode.HYBRID, "alpha": options.dense_weight}
     weight = dense_weight(trust, options.dense_weight, options.languages) if options.hybrid is True else None
     found = retriever(
-        UnitRetriever(nodes, options.granularity, filters, weight, of_store, callback_manager()),
+        UnitSearch(nodes, options.granularity, filters, weight, of_store),
         nodes,
         candidates,
         fetch_k=options.fetch_k,

@@ -15,7 +15,7 @@ from llama_index.core.schema import QueryBundle
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
 
 from llama_pack_densex import DenseXRetrievalPack
-from llama_pack_densex.retrieval.search import UnitRetriever
+from llama_pack_densex.retrieval.search import UnitSearch
 from store_bench.places import given
 
 FILTERS = {
@@ -147,7 +147,7 @@ def measured(ways: Sequence[Search], questions: Sequence[QueryBundle], warm_up: 
 
 def recall(pack: DenseXRetrievalPack, exact: Exact, questions: Sequence[QueryBundle], cut: int = 10) -> float:
     """The share of the nearest propositions that the dense search has among its first ones."""
-    retriever = UnitRetriever(pack._index.nodes, granularity=("proposition",))
+    retriever = UnitSearch(pack._index.nodes, granularity=("proposition",))
     right = 0
     for question in questions:
         scores, _ = exact.nearest(question, cut)

@@ -10,7 +10,6 @@ from typing import Any
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.response.schema import RESPONSE_TYPE, AsyncStreamingResponse, StreamingResponse
-from llama_index.core.callbacks import CallbackManager, trace_method
 from llama_index.core.chat_engine.types import AgentChatResponse, BaseChatEngine, StreamingAgentChatResponse
 from llama_index.core.llms import ChatMessage, ChatResponse, MessageRole
 from llama_index.core.memory import BaseMemory, ChatMemoryBuffer
@@ -82,11 +81,6 @@ class _Turn:
     nodes: list[NodeWithScore] = field(default_factory=list)
     conversation: str = ""
 
-    @property
-    def question(self) -> QueryBundle:
-        """What is answered: the message, where it stands alone."""
-        return QueryBundle(self.query.sentence if self.query.kind == "question" else self.message)
-
     def about(self, response: RESPONSE_TYPE) -> dict[str, Any]:
         """What a response of a chat says beside its text: the retrieval as core's chat engines report it, what was
         cited (of a stream once it has ended)."""
@@ -118,7 +112,6 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
         queries: ConversationQuery | None = None,
         memory: BaseMemory | None = None,
         chat_history: Sequence[ChatMessage] = (),
-        callback_manager: CallbackManager | None = None,
     ) -> None:
         self._retriever, self._queries = retriever, queries if queries is not None else ConversationQuery()
         self._synthesizer = copy.copy(synthesizer)  # prompts that are replaced are this conversation's
@@ -126,21 +119,17 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
         if chat_history:
             self._memory.set([*chat_history])
         self._nodes: list[NodeWithScore] = []  # what the last answer to a question was made from
-        self.callback_manager = callback_manager if callback_manager is not None else CallbackManager()
 
-    @trace_method("chat")
     def chat(self, message: str, chat_history: list[ChatMessage] | None = None) -> AgentChatResponse:
         turn, response = self._begin(message, chat_history, False)
         self._memory.put_messages(self._messages(turn, str(response)))
         return AgentChatResponse(str(response), **turn.about(response))
 
-    @trace_method("chat")
     async def achat(self, message: str, chat_history: list[ChatMessage] | None = None) -> AgentChatResponse:
         turn, response = await self._abegin(message, chat_history, False)
         await self._memory.aput_messages(self._messages(turn, str(response)))
         return AgentChatResponse(str(response), **turn.about(response))
 
-    @trace_method("chat")
     def stream_chat(self, message: str, chat_history: list[ChatMessage] | None = None) -> StreamingChatResponse:
         turn, response = self._begin(message, chat_history, True)
         assert isinstance(response, StreamingResponse)
@@ -156,7 +145,6 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
 
         return StreamingChatResponse(chat_stream=stream(), **turn.about(response))
 
-    @trace_method("chat")
     async def astream_chat(self, message: str, chat_history: list[ChatMessage] | None = None) -> StreamingChatResponse:
         turn, response = await self._abegin(message, chat_history, True)
         assert isinstance(response, AsyncStreamingResponse)
@@ -184,25 +172,26 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
 
     def _begin(self, message: str, given: list[ChatMessage] | None, streaming: bool) -> tuple[_Turn, RESPONSE_TYPE]:
         if given is not None:
-            self._memory.set(given)
+            self._memory.set([*given])
             self._nodes = []
         history = self._memory.get(input=_checked(message))
         turn = self._turn(message, self._queries.form(message, history), history)
         if turn.query.kind == "question":
             turn.nodes = self._retriever.retrieve(turn.query.as_bundle())
-        return turn, self._answering(streaming).synthesize(turn.question, turn.nodes, conversation=turn.conversation)
+        asked = turn.query.sentence, turn.nodes
+        return turn, self._answering(streaming).synthesize(*asked, conversation=turn.conversation)
 
     async def _abegin(
         self, message: str, given: list[ChatMessage] | None, streaming: bool
     ) -> tuple[_Turn, RESPONSE_TYPE]:
         if given is not None:
-            await self._memory.aset(given)
+            await self._memory.aset([*given])
             self._nodes = []
         history = await self._memory.aget(input=_checked(message))
         turn = self._turn(message, await self._queries.aform(message, history), history)
         if turn.query.kind == "question":
             turn.nodes = await self._retriever.aretrieve(turn.query.as_bundle())
-        asked = turn.question, turn.nodes
+        asked = turn.query.sentence, turn.nodes
         return turn, await self._answering(streaming).asynthesize(*asked, conversation=turn.conversation)
 
     def _turn(self, message: str, query: Query, history: Sequence[ChatMessage]) -> _Turn:

@@ -37,12 +37,11 @@ _ADDS = 0.25  # the share of them that a further proposition has to add
 
 _NUMBERS = r"\\?[\[【［]\s*[\^＾][^\]】］\n]{0,40}[\]】］]"
 _FOOTNOTE = re.compile(rf"(?<!\s)\s*({_NUMBERS}|\[\^\d*\Z)")  # not from within white space: there may be much
-# What models write instead: (1) or a[1] at the end of a sentence, [1] or 【1†…】 in it, superscripts behind it
+# What models write instead: a[1] at the end of a sentence, [1] or 【1†…】 in it
 _LISTED = r"[\s\d,、，;]{1,40}(?:†[^\]】］\n]{0,40})?"
 _OTHERS = (
-    rf"(?<=[^\s`])[ \t]*[\[【［(（]{_LISTED}[\]】］)）](?=[ \t]*(?:[.。!?！？\n\[]|\Z))"
+    rf"(?<=[^\s`])[ \t]*[\[【［]{_LISTED}[\]】］](?=[ \t]*(?:[.。!?！？\n\[]|\Z))"
     rf"|(?:(?<=[^\s`])[ \t]+|(?<=[^\s`A-Za-z_]))[\[【［]{_LISTED}[\]】］](?![A-Za-z0-9_(`])"
-    r"|(?<=[.。!?！？」』])[⁰¹²³⁴-⁹]+(?:[, ]{1,2}[⁰¹²³⁴-⁹]+)*"
 )
 _CITED = re.compile(f"{_FOOTNOTE.pattern}|{_OTHERS}")
 _MARKS = map(re.escape, [mark for marks in (NO_SOURCE, CUT_OFF, UNVERIFIED) for mark in marks.values()])
@@ -56,7 +55,7 @@ _LEADS_ON = re.compile(r"\A\s*#|[:：][\s*_]*\Z")  # a heading, or "They are:", 
 # follow, a sentence end, or what begins the next sentence.
 _PIECES = re.compile(
     r"\n[ \t]*\[\^\d+\]:[^\n]*|[\[【［]\s*[\^＾][^\]】］\n]{0,40}(?:[\]】］]|\Z)"
-    rf"|[\[【［(（]{_LISTED}(?:[\]】］)）]|\Z)|[^\W_⁰¹²³⁴-⁹]"
+    rf"|[\[【［]{_LISTED}(?:[\]】］]|\Z)|[^\W_]"
 )
 
 
@@ -207,11 +206,6 @@ class CitedAnswer:
         self.outcome, self._held = "not_found", ""
         self.text = in_language(NOT_FOUND, self._question) + cut
         return self.text
-
-    @property
-    def is_blank(self) -> bool:
-        """Whether nothing has come so far."""
-        return not (self.text or self._held or self._raw.strip())
 
     def metadata(self) -> dict[str, Any]:
         """What a response says about itself: `citations`, `sentences`, `markdown`, `outcome`, `cut_off`, as JSON."""

@@ -84,13 +84,14 @@ class Query:
     Args:
         kind: "question"; "conversation", where it is about what was said (summarise that); "small_talk" or "vague",
             which `reply` answers.
-        sentence: The question, to be understood alone; for search by embeddings, and for the LLM that answers.
+        sentence: The question, to be understood alone; for search by embeddings, and for the LLM that answers. Where
+            no question is asked, the message.
         terms: Its terms, for search by words.
         reply: The answer where no question is asked; empty otherwise.
     """
 
     kind: Kind
-    sentence: str = ""
+    sentence: str
     terms: str = ""
     reply: str = ""
 
@@ -155,9 +156,9 @@ def by_rules(message: str, history: Sequence[ChatMessage] = ()) -> Query:
     is_short, plain = len(text) <= _SHORT, unicodedata.normalize("NFKC", text)
     for pattern, phrases in ((_GREETING, GREETING), (_THANKS, THANKS)):
         if is_short and pattern.fullmatch(plain):
-            return Query("small_talk", reply=in_language(phrases, text))
+            return Query("small_talk", text, reply=in_language(phrases, text))
     if is_short and _ABOUT_CONVERSATION.fullmatch(plain):
-        return Query("conversation", text) if history else Query("vague", reply=in_language(VAGUE, text))
+        return Query("conversation", text) if history else Query("vague", text, reply=in_language(VAGUE, text))
     said = [_short(str(one.content or "")) for one in reversed(history[-_LOOKED:]) if one.role == MessageRole.USER]
     asked = [each for each in said if by_rules(each).kind == "question"]
     about = next((subject for subject in map(_subject, asked) if subject), "")
@@ -166,7 +167,7 @@ def by_rules(message: str, history: Sequence[ChatMessage] = ()) -> Query:
         before = _cleaned(asked[0])[1].rstrip("?!.？。 ")
         about = before if all(part in before for part in about.split()) else f"{about} {before}"
     if nothing_said and (not about or not any(map(str.isalnum, text))):
-        return Query("vague", reply=in_language(VAGUE, text))
+        return Query("vague", text, reply=in_language(VAGUE, text))
     sentence, terms = _cleaned(text)
     if about and (nothing_said or _lacks_subject(text)):
         return Query("question", f"{about}: {text}", f"{about} {terms}")
@@ -177,7 +178,7 @@ def _read(reply: str, message: str, otherwise: Query) -> Query:
     """What an LLM made of a conversation; what is no query, or one about something else, is not used."""
     said = _THOUGHTS.sub("", reply).strip()
     lines = [_LABEL.sub("", line.strip(" \t*")).strip(" \t\"'`「」*-") for line in said.splitlines()]
-    lines = [line for line in lines if line and not line.endswith((":", "："))]
+    lines = [line for line in lines if any(map(str.isalnum, line)) and not line.endswith((":", "："))]
     named = _names(message)
     if _NO_QUERY.search(said) and len(said) <= _SHORT:
         is_asked = named and _ASKS.search(message)
@@ -225,46 +226,38 @@ def _lacks_subject(text: str) -> bool:
     if detect_language(text) == "ja":
         if _REFERS_JA.search(text):
             return True
-        return not _topics(text) and not _kana_topic(text) and not _WHAT_IS_JA.fullmatch(text)
+        return not _topics(text) and not _WHAT_IS_JA.fullmatch(text)
     if _REFERS.search(text):
         return True
     is_about = _WHAT_IS.fullmatch(text) or _ABOUT.match(text)
-    return not _named(text) and not is_about and (bool(_GOES_ON.match(text)) or _little(text))
-
-
-def _little(text: str) -> bool:
-    return len(telling_words(tokenize(text)) - _EMPTY) <= 2
+    is_little = len(telling_words(tokenize(text)) - _EMPTY) <= 2
+    return not _named(text) and not is_about and (bool(_GOES_ON.match(text)) or is_little)
 
 
 def _subject(text: str) -> str:
-    """What a question is about: its names, in their order."""
-    if detect_language(text) == "ja":
-        return "" if _REFERS_JA.search(text) else (" ".join(_topics(text)) or _kana_topic(text))[:_OF_SUBJECT]
-    named = " ".join(_named(text))
-    lacks = _REFERS.search(text) or (_little(text) and not _ABOUT.match(text))
-    return (named or ("" if lacks else _cleaned(text)[1].rstrip("?!. ")))[:_OF_SUBJECT]
+    """What a question is about: its names, in their order; nothing, where it is about what was asked before."""
+    if _lacks_subject(text):
+        return ""
+    named = _topics(text) if detect_language(text) == "ja" else _named(text)
+    return (" ".join(named) or _cleaned(text)[1].rstrip("?!. "))[:_OF_SUBJECT]
 
 
 def _named(text: str) -> list[str]:
-    """The names in an English text that may be a subject: a year or another number is none."""
-    return [name for name in dict.fromkeys(_NAME.findall(text)) if not name[0].isdigit()]
+    """The names in an English text that may be a subject: a year or another number is none, nor is a word that asks."""
+    first = [name for name in _FIRST_NAME.findall(text) if {*tokenize(name)} - _EMPTY]
+    return [name for name in dict.fromkeys([*first, *_NAME.findall(text)]) if not name[0].isdigit()]
 
 
 def _topics(text: str) -> list[str]:
-    """What a Japanese text marks as its topic by a particle, where that is a name or a word in Han or katakana.
+    """What a Japanese text marks as its topic by a particle: names, words in Han or katakana, a first one in hiragana;
+    or the name that it is.
 
     What anything may have (its length, its cost, a year) is none.
     """
-    marked = dict.fromkeys(found[1] for found in _TOPIC_JA.finditer(unicodedata.normalize("NFKC", text)))
-    others = (_ASKS_JA, _ATTRIBUTE_JA)
-    named = (topic for topic in marked if _NAME_JA.search(topic))
-    return [one for one in named if not all(any(kind.fullmatch(part) for kind in others) for part in one.split("と"))]
-
-
-def _kana_topic(text: str) -> str:
-    """The topic that a question written in hiragana begins with; an LLM may write it in Han, so it is no name."""
-    found = _KANA_TOPIC_JA.match(text)
-    return "" if not found or _ASKS_JA.match(found[1]) or _ATTRIBUTE_JA.fullmatch(found[1]) else found[1]
+    plain = unicodedata.normalize("NFKC", text)
+    marked = dict.fromkeys(found[1] for found in _TOPIC_JA.finditer(plain))
+    named = [*_FIRST_TOPIC_JA.findall(plain), *filter(_NAME_JA.search, marked)]
+    return [one for one in named if not all(map(_NO_TOPIC_JA.fullmatch, one.split("と")))]
 
 
 def _names(text: str) -> set[str]:
@@ -308,9 +301,9 @@ _SHORT = 80  # characters
 
 _NO_QUERY = re.compile(r"\bNO[ _-]?QUERY\b|\A\W*(?:(?i:no[ _-]?query)|(?:クエリ)?(?:なし|無し))\W*\Z")
 _LABEL = re.compile(
-    r"""^\s*(?:\d[.)]\s*|[-*]\s*)?
-    (?:(?:stand-?alone\ |search\ )?(?:query|question|sentence|terms|keywords)|検索クエリ|検索語|クエリ|質問文?)
-    \s*[:：]\s*""",
+    r"""^\s*(?:\d[.)]\s+|[-*]\s*)?
+    (?:(?:(?:stand-?alone\ |search\ )?(?:query|question|sentence|terms|keywords)|検索クエリ|検索語|クエリ|質問文?)
+    \s*[:：]\s*)?""",
     re.IGNORECASE | re.VERBOSE,
 )
 _FILLER = re.compile(
@@ -357,8 +350,10 @@ _ASKS_FOR = re.compile(
     r"\b(?:when|where|why|who|whom|how|which)\b|いつ|どこ|誰|だれ|なぜ|どうして|どうやって|いくら|どれ", re.IGNORECASE
 )
 _THOUGHTS = re.compile(r"\A.*</think>|<think>.*", re.DOTALL | re.IGNORECASE)  # begun by a template
-_ATTRIBUTE_JA = re.compile(
-    r"[全総最]?[長高深広幅重大速][さ度]?|.{0,3}[費料額量率価日]|総?[数面]積?|値段|価格|建設|工事|開業|完成|場所|位置|名前|名称|理由"
+_NO_TOPIC_JA = re.compile(
+    r"いつ|誰|だれ|何\w*|なに|なん|どこ|どれ|どの\w*|いくら|いくつ|どう|なぜ|どちら"
+    r"|\w*[^\Wぁ-ん][ぁ-ん]{0,4}[ただるない]の?"  # a verb, as in "開業したのは"
+    r"|[全総最水標]?[長高深広幅重大速][さ度]?|.{0,3}[費料額量率価日年]|総?[数面]積?|値段|価格|建設|工事|開業|完成|場所|位置|名前|名称|理由"
     r"|原因|結果|結論|目的|特徴|歴史|人口|種類|役割|意味|期間|時間|時期|時代|今|次|前|後|料金|代金|住所|所在地|連絡先"
     r"|電話番号|(?:担当|責任|代表|創業|設立|築城|設計|開発|発明|作|著)者|担当|社長|会長|代表|期限|締め?切り?|日程|時刻|方法|手順|手続き?"
     r"|条件|対象|人数|定員|本社|本店|首都|出身地?|経歴|年齢|身長|体重|最寄り?駅|効果|影響|副作用|利点|欠点|課題|対策|背景|経緯|概要|詳細"
@@ -370,8 +365,10 @@ _ATTRIBUTE_JA = re.compile(
 _REFERS_JA = re.compile(
     r"それ|これ|その|(?<![どの])この|そこ|ここ|あれ|あの|彼女|彼ら|彼[のはがをにも]|同[社氏年校国市書館駅町村島山川寺城店]|当時"
 )
-_ASKS_JA = re.compile(r"いつ|誰|だれ|何\w{0,3}|なに|なん|どこ|どれ|どの\w*|いくら|いくつ|どう|なぜ|どちら")
-_TOPIC_JA = re.compile(r"([\w々ー・]{1,40}?)(?:とは|って|について|には|では|は|が|も|の)(?![ぁ-ん]?$)")
-_KANA_TOPIC_JA = re.compile(r"(?:では|じゃあ?|それなら)?[、\s]*([ぁ-ん]{2,12}?)(?:とは|って|は)(?!じめ)")
+_TOPIC_JA = re.compile(r"([\w々ー・]{1,40}?)(?:とは|って|について|には|では|は|[がもの](?!\W*\Z))")
+_FIRST_TOPIC_JA = re.compile(
+    r"\A(?:では|じゃあ?|それなら)?[、\s]*([ぁ-ん]{2,12}?(?=(?:とは|って|は)(?!じめ))|[^\Wぁ-ん]{2,40}(?=\s|\W*\Z))"
+)
 _NAME = re.compile(r"(?<=[\w,;:'’)] )(?!I\b)[A-Z][\w'’-]*|\b\d[\d,.]*\b|\b[A-Z]{2,}\b")
+_FIRST_NAME = re.compile(r"\A[A-Z][\w'’-]*(?= [A-Z])")
 _NAME_JA = re.compile(r"[ァ-ヺー]{2,}|[々一-鿿]{2,}|[A-Za-z][\w-]+|\d+")

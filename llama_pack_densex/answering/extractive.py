@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 
@@ -23,7 +24,7 @@ from llama_pack_densex.propositionizers.base import Passage
 from llama_pack_densex.propositionizers.checks import check_propositions
 from llama_pack_densex.propositionizers.language import detect_language, on_one_line, telling_words, tokenize
 from llama_pack_densex.propositionizers.sentences import find_regions, passage_sentences, segment, sentence_spans
-from llama_pack_densex.retrieval.context import Fact, count_words, rank_facts
+from llama_pack_densex.retrieval.context import Fact, choose_facts, count_words, rank_facts
 from llama_pack_densex.retrieval.hits import MatchedUnit
 from llama_pack_densex.retrieval.trust import LanguageTrust, trust_in
 
@@ -60,7 +61,6 @@ _ALIKE_LEAD = 0.5  # of the question's words
 _ASKING = ("?", "？", "ですか。", "ますか。", "せんか。", "しょうか。")
 _ASKED = re.compile(r"[\W_]*[QＱ](?:\d*[.．]|[:：])")  # of a FAQ, whatever it ends with; "Q1:" may be a quarter
 _DOTS = re.compile(r"(?:[.．…‥・·] ?){5,}|(?: [.．]){2,} *\d*\Z")  # that lead to the number of a page
-_NUMBERED = re.compile(r"\d+(?:\.\d+)+")  # as an entry of a table of contents, and the next one
 
 
 class ExtractiveSynthesizer(SourcedSynthesizer):
@@ -91,7 +91,7 @@ class ExtractiveSynthesizer(SourcedSynthesizer):
         return Asked(CitedAnswer(question, sources, checked=False), quoted=text)
 
 
-def extract(question: str, nodes: Sequence[NodeWithScore], words: int = ANSWER_WORDS) -> str:
+def extract(question: str, nodes: Sequence[NodeWithScore]) -> str:
     """The best propositions of retrieved nodes, word for word, as a text with footnotes.
 
     Each passage gives a paragraph, that of the best proposition first. In it, the best one and those that are about as
@@ -102,27 +102,24 @@ def extract(question: str, nodes: Sequence[NodeWithScore], words: int = ANSWER_W
     Args:
         question: The question.
         nodes: What was retrieved; the first has the footnote `[^1]`.
-        words: How long it may be, where it is no list; one proposition is quoted even if it alone is longer.
 
     Returns:
         The text; empty where there are no nodes.
     """
     numbers = {found.node.node_id: number for number, found in enumerate(nodes, start=1)}
-    paragraphs: dict[str, list[Fact]] = {}
-    taken = 0.0
-    chosen: list[Fact] = []
     facts, asked = rank_facts(nodes), telling_words(tokenize(question))
     stating = [fact for fact in facts if not _states_nothing(fact.unit.text)]
     ranked = [*_below_leads(asked, nodes, stating), *stating] or facts or _stated(nodes[:1])
-    for fact in ranked:
-        length, best = count_words(fact.unit.text), ranked[0]
-        is_listed = fact.unit.score >= _AS_GOOD * best.unit.score and _is_alike(fact, best)
-        if any(_is_said_by(fact, other) for other in chosen):
-            continue
-        if fact is best or taken + length <= (LIST_WORDS if is_listed else words):
-            chosen.append(fact)
-            taken += length
-            paragraphs.setdefault(fact.source.node.node_id, []).append(fact)
+
+    def fits(some: Sequence[Fact]) -> bool:
+        *others, last = some
+        limit = LIST_WORDS if _is_item(last, ranked[0]) else ANSWER_WORDS
+        has_room = not others or sum(count_words(fact.unit.text) for fact in some) <= limit
+        return has_room and not any(_is_said_by(last, other) for other in others)
+
+    paragraphs: defaultdict[str, list[Fact]] = defaultdict(list)
+    for fact in choose_facts(ranked, LIST_WORDS, fits):
+        paragraphs[fact.source.node.node_id].append(fact)
     return "\n\n".join(_paragraph(facts, numbers[node_id]) for node_id, facts in paragraphs.items())
 
 
@@ -149,8 +146,6 @@ def _below_leads(asked: Collection[str], nodes: Sequence[NodeWithScore], stating
             (_, lead), below = parts[place], parts[place + 1 : after]
             share = share_held(asked, lead)
             if not below or share < _ALIKE_LEAD or share <= least:
-                continue
-            if _NUMBERED.match(lead) and _NUMBERED.match(below[0][1]):
                 continue
             saying = [(one, said) for one, said in below if any(map(str.isalnum, said))]
             found += [_fact(source, said, one.start, share * above) for one, said in saying]
@@ -206,6 +201,13 @@ def _flowing(text: str) -> str:
     return text if is_block else on_one_line(text)
 
 
+def _is_item(fact: Fact, best: Fact) -> bool:
+    """Whether a proposition is about as good as the best one, and says the same of something else in its passage."""
+    tokens, others = set(tokenize(fact.unit.text)), set(tokenize(best.unit.text))
+    is_alike = fact.source is best.source and len(tokens & others) >= _ALIKE * min(len(tokens), len(others))
+    return is_alike and fact.unit.score >= _AS_GOOD * best.unit.score
+
+
 def _is_said_by(fact: Fact, other: Fact) -> bool:
     """Whether one is a sentence, and the other a proposition that was made of it, or holds it."""
     if fact.source is not other.source:
@@ -213,12 +215,6 @@ def _is_said_by(fact: Fact, other: Fact) -> bool:
     kinds = {fact.unit.granularity, other.unit.granularity}
     is_same = len(kinds) == 2 and fact.unit.span == other.unit.span is not None
     return is_same or fact.unit.text in other.unit.text
-
-
-def _is_alike(fact: Fact, best: Fact) -> bool:
-    """Whether two propositions of a passage say the same of different things."""
-    tokens, others = set(tokenize(fact.unit.text)), set(tokenize(best.unit.text))
-    return fact.source is best.source and len(tokens & others) >= _ALIKE * min(len(tokens), len(others))
 
 
 def is_answerable(question: str, sources: Sequence[Source], trust: Mapping[str, LanguageTrust] | None = None) -> bool:

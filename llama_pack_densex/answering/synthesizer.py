@@ -66,18 +66,18 @@ dispatcher = get_dispatcher(__name__)
 
 @dataclass
 class Asked:
-    """An answer in the making: what the LLM is sent for it, or what is quoted; "" is an answer that was not found."""
+    """An answer in the making: what the LLM is sent for it and said, or what is quoted ("": nothing was found)."""
 
     cited: CitedAnswer
     prompt: BasePromptTemplate | None = None
     values: dict[str, Any] = field(default_factory=dict)
     quoted: str = ""
-    is_answered: bool = False
+    said: str | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
 
     def take(self, response: LLMResponse, text: str) -> str:
         """Take in what the LLM said, and return what can be shown now."""
-        self.is_answered = True
+        self.said = (self.said or "") + text
         self.cited.is_cut = self.cited.is_cut or finish_reason(response) == "length"
         return self.cited.add(text)
 
@@ -87,13 +87,13 @@ class Asked:
         Raises:
             ConnectionError: A stream ended without anything of a reply, as clients read a page in its place.
         """
-        if self.prompt is not None and not self.is_answered:
+        if self.prompt is not None and self.said is None:
             raise ConnectionError(
                 "the model could not be asked: nothing of a reply came. See whether the server's address is right."
             )
         if self.cited.is_cut:
             logger.warning("The LLM's limit of tokens cut its answer off: give it more (max_tokens).")
-        elif self.prompt is not None and self.cited.is_blank:
+        elif self.said is not None and not self.said.strip():
             logger.warning("The LLM replied with nothing (refused or filtered?); that counts as not found.")
         last = self.cited.add(self.quoted) + self.cited.close()
         self.metadata.update(self.cited.metadata())
@@ -228,8 +228,8 @@ class CitedSynthesizer(SourcedSynthesizer):
     and one that the LLM does not find in them, becomes `NOT_FOUND` in the question's language. It works with any
     retriever. What was cited is in the response's metadata (see `CitedAnswer.metadata`), of a stream once it has ended.
 
-    Documents stand between lines that no text of theirs can hold, since what they say is part of them; nodes that do
-    not fit into the LLM's context window are left out, the last ones first.
+    Documents stand between lines that no text of theirs can hold, since what they say is part of them; of nodes that do
+    not fit into the LLM's context window the first sentences are read, and those of which not even one does left out.
 
     The prompts, `text_qa_template` and `japanese_text_qa_template`, can be replaced. An answer to a prompt of your own
     is not marked or replaced, unless it was cut off.
@@ -259,10 +259,10 @@ class CitedSynthesizer(SourcedSynthesizer):
         key = JAPANESE_PROMPT_KEY if detect_language(query.query_str) == "ja" else PROMPT_KEY
         key = key if key in self._given or PROMPT_KEY not in self._given else PROMPT_KEY
         read = self.context.postprocess_nodes(numbered(nodes), query_bundle=query)
-        texts = [found.node.get_content(metadata_mode=MetadataMode.LLM) for found in read]
         if conversation:
-            texts = [f"The conversation so far:\n{conversation}", *texts]
-        context = "\n\n".join(self._fitting(texts, query.query_str))
+            read = [*_as_nodes([f"The conversation so far:\n{conversation}"]), *read]
+        fitting = self._fitting(read, query.query_str)
+        context = "\n\n".join(found.node.get_content(metadata_mode=MetadataMode.LLM) for found in fitting)
         if not context:
             return Asked(CitedAnswer(query.query_str, sources))
         values = {
@@ -275,24 +275,18 @@ class CitedSynthesizer(SourcedSynthesizer):
         prompt = self._get_prompts()[key]
         return Asked(cited, prompt, {name: sendable(value) for name, value in values.items()})
 
-    def _fitting(self, texts: Sequence[str], question: str) -> list[str]:
-        """The first of some texts that the LLM can read beside a question and its own answer."""
+    def _fitting(self, nodes: list[NodeWithScore], question: str) -> list[NodeWithScore]:
+        """What the LLM can read beside a question and its own answer: whole nodes, or their first sentences."""
         about = self._llm.metadata
         written = min(max(about.num_output, 0), about.context_window // 2)
-        left = about.context_window - written - _RULES - count_tokens(question)
-        fitting: list[str] = []
-        for text in texts:
-            tokens = count_tokens(text) + 2
-            if tokens > left > 0 and not fitting:  # the first, as far as it goes
-                text, tokens = text[: len(text) * left // tokens], left
-            if tokens <= left:
-                fitting.append(text)
-                left -= tokens
-        if len(fitting) < len(texts):
+        left = max(1, about.context_window - written - _RULES - count_tokens(question))
+        context = PropositionContextPostprocessor(mode="passages", budget=left, unit="tokens")
+        fitting = context.postprocess_nodes(nodes)
+        if len(fitting) < len(nodes):
             logger.warning(
                 "%d of %d texts do not fit into the %d tokens that the LLM reads, and are left out: retrieve fewer, "
                 "or give context=PropositionContextPostprocessor(budget=...).",
-                len(texts) - len(fitting), len(texts), about.context_window,
+                len(nodes) - len(fitting), len(nodes), about.context_window,
             )  # fmt: skip
         return fitting
 

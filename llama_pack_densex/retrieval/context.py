@@ -8,7 +8,6 @@ import re
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Literal
 
 from llama_index.core.bridge.pydantic import Field
@@ -21,6 +20,7 @@ from llama_pack_densex.node_parsers.metadata import BOOKKEEPING_KEYS, FOOTNOTE_K
 from llama_pack_densex.propositionizers.language import CJK, tokenize
 from llama_pack_densex.propositionizers.sentences import sentence_spans
 from llama_pack_densex.retrieval.hits import MatchedUnit, carrying, matched_units
+from llama_pack_densex.stores.node_store import NodeRecord
 
 ContextMode = Literal["passages", "propositions", "propositions+passages", "window"]
 DEFAULT_MODE: ContextMode = "propositions+passages"
@@ -29,7 +29,7 @@ WORDS_A_NODE = 125
 lose their answer, of those in other words 1.2 (without an LLM 0.6 and 0.4), and 35 % fewer words are read."""
 
 _FACTS = "facts"
-_NODE_SEPARATOR = "\n\n"  # what core's synthesizers put between nodes
+_BETWEEN_NODES = 2  # characters, or tokens at most, of what core's synthesizers put between nodes
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "llama-pack-densex/context")
 
 FACT_WORDS = 200
@@ -60,7 +60,6 @@ _A_WORD: dict[BudgetUnit, float] = {"words": 1, "tokens": 4 / 3, "characters": 6
 
 _WORD = re.compile(rf"(?P<cjk>[{CJK}])|[^\W_{CJK}]+(?:['’.,-][^\W_{CJK}]+)*")
 
-Span = tuple[int, int]
 Said = tuple[NodeWithScore, str | None]
 """A retrieved node, and the text of a unit that found it; None stands for the node's beginning."""
 
@@ -165,9 +164,8 @@ class _Context:
     def _hold(self, texts: list[str]) -> bool:
         if self._limit is None:
             return True
-        if self._unit != "words":  # no word reaches over what separates nodes
-            texts = [_NODE_SEPARATOR.join(texts)]
-        return sum(map(self._size, texts)) <= self._limit
+        between = 0 if self._unit == "words" else _BETWEEN_NODES * (len(texts) - 1)
+        return sum(map(self._size, texts)) + between <= self._limit
 
     def add(self, nodes: Sequence[NodeWithScore]) -> None:
         """Add nodes, whole or as many of their first sentences as fit."""
@@ -232,8 +230,8 @@ def is_unit(node: NodeWithScore) -> bool:
 
 def units_of(node: NodeWithScore) -> list[MatchedUnit]:
     """The units that found a retrieved node, best first; of a unit that no other one found, that itself."""
-    units = matched_units(node.node)
-    return [MatchedUnit.of(node.node, node.score or 0.0)] if not units and is_unit(node) else units
+    own = MatchedUnit.of_record(NodeRecord.of(node.node), node.score or 0.0) if is_unit(node) else []
+    return matched_units(node.node) or own
 
 
 def rank_facts(nodes: Sequence[NodeWithScore]) -> list[Fact]:
@@ -303,18 +301,14 @@ def _without_repetition(facts: Iterable[Fact]) -> Iterable[Fact]:
 
 
 class _Passage:
-    """A retrieved node in sentences; one that is a unit itself, in the units that it stands for."""
+    """A retrieved node in sentences; one that is a unit itself, in those of the units that it stands for."""
 
     def __init__(self, node: NodeWithScore) -> None:
         self.node = node
         self.text = node.node.get_content()
         if is_unit(node):
-            units = [unit.text for unit in matched_units(node.node)] or [self.text]
-            self.text = "\n".join(units)
-            starts = accumulate((len(unit) + 1 for unit in units), initial=0)
-            self.spans = [(start, start + len(unit)) for start, unit in zip(starts, units, strict=False)]
-        else:
-            self.spans = sentence_spans(self.text)
+            self.text = "\n".join(unit.text for unit in units_of(node))
+        self.spans = sentence_spans(self.text)
 
     @functools.cached_property
     def _tokens(self) -> list[frozenset[str]]:
@@ -343,7 +337,7 @@ class _Passage:
 
     def show(self, places: frozenset[int]) -> NodeWithScore:
         """A copy with some of the sentences; runs of them stand as they do in the text."""
-        runs: list[Span] = []
+        runs: list[tuple[int, int]] = []
         for place in sorted(places):
             start, end = self.spans[place]
             if runs and place - 1 in places:

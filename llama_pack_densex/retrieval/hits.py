@@ -67,11 +67,6 @@ class MatchedUnit:
             for node_id, text, start, end, unverified in json.loads(record.metadata or "[]")
         ]
 
-    @classmethod
-    def of(cls, node: BaseNode, score: float) -> MatchedUnit:
-        """A unit node that a retriever returned itself."""
-        return cls.of_record(NodeRecord.of(node), score)[0]
-
 
 class PassageHit(NamedTuple):
     """A passage that was found: by its units, or as a whole; a tuple, since a question finds some hundred.

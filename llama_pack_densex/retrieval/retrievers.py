@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
@@ -20,9 +21,9 @@ from llama_index.core.utils import print_text
 from llama_pack_densex.node_parsers.metadata import MATCHED_KEY
 from llama_pack_densex.retrieval.context import is_unit
 from llama_pack_densex.retrieval.hits import PassageHit, SearchResult, carrying, gather, matched_units, with_matches
-from llama_pack_densex.retrieval.search import UnitRetriever
+from llama_pack_densex.retrieval.search import UnitSearch
 from llama_pack_densex.stores.index import NodeIndex
-from llama_pack_densex.stores.node_store import FoundNode, NodeRecord
+from llama_pack_densex.stores.node_store import FoundNode
 
 _ROOT = "units"
 
@@ -43,16 +44,11 @@ class PropositionRecursiveRetriever(RecursiveRetriever):
     """
 
     def __init__(
-        self, units: UnitRetriever, index: NodeIndex, similarity_top_k: int = 4, fetch_k: int | None = None, **core: Any
+        self, units: UnitSearch, index: NodeIndex, similarity_top_k: int = 4, fetch_k: int | None = None, **core: Any
     ) -> None:
         self._units, self._index = units, index
         self._similarity_top_k, self._fetch_k = similarity_top_k, fetch_k
-        super().__init__(root_id=_ROOT, retriever_dict={_ROOT: units}, **core)
-
-    def _get_object(self, query_id: str) -> Any:
-        """What core follows a link to in `retrieve_all`: a node of the store."""
-        node = self._index.fetch([query_id]).get(query_id)
-        return super()._get_object(query_id) if node is None else node
+        super().__init__(root_id=_ROOT, retriever_dict={_ROOT: self}, **core)
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         await self._units.prepare(query_bundle)
@@ -66,25 +62,21 @@ class PropositionRecursiveRetriever(RecursiveRetriever):
         return results
 
     def _find(self, query_bundle: QueryBundle) -> tuple[list[NodeWithScore], set[str]]:
-        read: dict[str, BaseNode] = {}
-        records: dict[str, NodeRecord] = {}
         missing: set[str] = set()
 
         def passages(found: SearchResult) -> list[NodeWithScore]:
             hits, top_k = found.passages, self._similarity_top_k
             if len(hits) < top_k and not found.exhausted:
                 return []  # a larger round follows; what that finds is read in one batch
-            for some in (hits[:top_k], hits[top_k:]):  # passages, and the units that found them, in one batch
-                units = [unit.id for hit in some for unit in hit.units]
-                nodes, shown = self._index.read([hit.passage_id for hit in some], units)
-                read.update(nodes)
-                records.update(shown)
-                lost = {hit.passage_id for hit in hits[:top_k]} - read.keys()
+            for some in (hits[:top_k], hits):  # all of them, where one of the first is not there
+                ids, units = [hit.passage_id for hit in some], [unit.id for hit in some for unit in hit.units]
+                nodes, records = self._index.read(ids, units)
+                lost = {hit.passage_id for hit in hits[:top_k]} - nodes.keys()
                 if not lost:
                     break
                 missing.update(lost)
-            there = [hit for hit in hits if hit.passage_id in read]
-            return [with_matches(read[hit.passage_id], hit.score, hit.units, records) for hit in there]
+            there = [hit for hit in some if hit.passage_id in nodes]
+            return [with_matches(nodes[hit.passage_id], hit.score, hit.units, records) for hit in there]
 
         search = partial(self._units.search, query_bundle)
         return gather(search, self._similarity_top_k, self._fetch_k, passages), missing
@@ -119,7 +111,7 @@ class PropositionAutoMergingRetriever(AutoMergingRetriever):
 
     def __init__(
         self,
-        units: UnitRetriever,
+        units: UnitSearch,
         index: NodeIndex,
         similarity_top_k: int = 4,
         simple_ratio_thresh: float = DEFAULT_RATIO_THRESH,
@@ -180,9 +172,8 @@ class PropositionAutoMergingRetriever(AutoMergingRetriever):
         missing.update({result.node_id for result in results} - read.keys())
         there = [result for result in results if result.node_id in read]
         for result in there if self._verbose else ():
-            if result.whole and result.units:  # the lines that core's AutoMergingRetriever prints
+            if result.whole and result.units:  # as core's AutoMergingRetriever says it
                 print(f"> Merging {len(result.units)} nodes into parent node.\n> Parent node id: {result.node_id}.")
-                print(f"> Parent node text: {read[result.node_id].get_content()[:100]}\n")
         return [with_matches(read[one.node_id], one.score, one.units, records) for one in there], missing
 
 
@@ -327,8 +318,8 @@ class RerankingRetriever(BaseRetriever):
         return candidates, self._reranker.model_copy(update=all_of_them) if all_of_them else self._reranker
 
     def _best(self, found: Sequence[NodeWithScore], scored: Sequence[NodeWithScore]) -> list[NodeWithScore]:
-        # cross-encoders give numpy's numbers, which are no JSON
-        best = [NodeWithScore(node=node.node, score=float(node.score or 0.0)) for node in scored]
+        # cross-encoders give numpy's numbers, which are no JSON, and sometimes NaN, which has no place in an order
+        best = [NodeWithScore(node=node.node, score=float(np.nan_to_num(node.score or 0.0))) for node in scored]
         if self._by_units:
             scores = {unit.node.node_id: unit.score or 0.0 for unit in best}
             best = [rescored for node in found if (rescored := _rescored(node, scores)) is not None]

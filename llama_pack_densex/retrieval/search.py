@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
+import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from itertools import islice
 from typing import Any
 
-from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.callbacks import CallbackManager
-from llama_index.core.schema import NodeWithScore, QueryBundle
+from llama_index.core.schema import QueryBundle
 from llama_index.core.vector_stores.types import MetadataFilters, VectorStoreQuery
 
 from llama_pack_densex.propositionizers.language import IS_CJK, sendable, telling_words, tokenize
-from llama_pack_densex.retrieval.hits import MIN_FETCH, PassageHit, SearchResult, collapse
+from llama_pack_densex.retrieval.hits import PassageHit, SearchResult, collapse
 from llama_pack_densex.retrieval.trust import LanguageTrust, trust_in
 from llama_pack_densex.stores.filters import Passing
 from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.lance_table import PASSAGE_WORDS, UNIT_WORDS, TableVersion, is_any_of, is_of_any, quote
 from llama_pack_densex.stores.node_store import FoundNode
 from llama_pack_densex.stores.words import Words
-
-logger = logging.getLogger(__name__)
 
 LEAST_UNITS = 100
 """Units that are looked through for the passages of those that are wanted, whose own similarity counts too: among 20
@@ -58,11 +53,8 @@ _ASKING = frozenset(
 )
 
 
-class UnitRetriever(BaseRetriever):
+class UnitSearch:
     """Finds units, and the passages they lead to: by embeddings, by words (BM25), or by both, fused by relative score.
-
-    As a LlamaIndex retriever it returns the units, passage by passage, and a passage itself where that was found
-    without any. Our recursive and auto-merging retrievers use `search`, which also says whether there is more to find.
 
     Where both are asked (see `fuse`), the side by words counts as far as words go: by the share of the question's words
     that its best passage holds, so that a passage with one of ten words is no better than it is. A question none of
@@ -77,7 +69,6 @@ class UnitRetriever(BaseRetriever):
             questions where this is None.
         of_store: How the vector store is asked in its own hybrid mode, by fields of `VectorStoreQuery`; None means by
             the embedding alone.
-        callback_manager: LlamaIndex's, as for each of its retrievers.
     """
 
     def __init__(
@@ -87,12 +78,10 @@ class UnitRetriever(BaseRetriever):
         filters: MetadataFilters | None = None,
         dense_weight: Callable[[str], float | None] | None = None,
         of_store: Mapping[str, Any] | None = None,
-        callback_manager: CallbackManager | None = None,
     ) -> None:
         self._index, self._searched, self._filters = index, tuple(granularity), filters
         self._dense_weight = dense_weight if dense_weight is not None else lambda question: 1.0
         self._of_store = of_store
-        super().__init__(callback_manager=callback_manager)
 
     def search(self, query: QueryBundle, k: int) -> SearchResult:
         """Search once.
@@ -136,6 +125,8 @@ class UnitRetriever(BaseRetriever):
             assert self._index.embed_model is not None, "dense search needs an index with an embedding model"
             query.embedding = self._index.embed_model.get_agg_embedding_from_queries(_embeddable(query))
         embedding = query.embedding
+        if not math.isfinite(sum(embedding)):
+            raise ValueError("the embedding of the question is not finite: look into the embedding model")
 
         def begin(limit: int) -> Callable[[], list[FoundNode]]:
             about: dict[str, Any] = {"query_str": query.query_str, "filters": self._filters}
@@ -176,29 +167,13 @@ class UnitRetriever(BaseRetriever):
             passing = self._index.store.passing(self._filters)
             return find_by_words(self._index.words_now(), words, query.query_str, k, self._searched, passing, meanwhile)
 
-        found = self._index.reading(find)
-        if not found.passages:
-            logger.warning("No word of the question occurs in the searched passages: nothing is found by words.")
-        return found
+        return self._index.reading(find)
 
     async def prepare(self, query: QueryBundle) -> None:
         """Embed a question, if it will be searched by embeddings, without blocking the event loop."""
         model, is_lacking = self._index.embed_model, query.embedding is None and query.embedding_strs
         if model is not None and is_lacking and self._dense_weight(query.query_str) != 0:
             query.embedding = await model.aget_agg_embedding_from_queries(_embeddable(query))
-
-    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        found = [
-            unit
-            for hit in self.search(query_bundle, MIN_FETCH).passages
-            for unit in hit.units or (FoundNode(hit.passage_id, "passage", "", hit.score),)
-        ]
-        nodes = self._index.fetch([unit.id for unit in found])
-        return [NodeWithScore(node=nodes[unit.id], score=unit.score) for unit in found if unit.id in nodes]
-
-    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        await self.prepare(query_bundle)
-        return await asyncio.to_thread(self._retrieve, query_bundle)
 
 
 def dense_weight(

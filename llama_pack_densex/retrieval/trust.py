@@ -80,7 +80,6 @@ class TrustMeter:
     def __init__(self, known: Iterable[LanguageTrust] = ()) -> None:
         self.known = {trust.language: trust for trust in known}
         self._passages: defaultdict[str, list[str]] = defaultdict(list)
-        self._new: set[str] = set()
         self._looked = False
 
     def add(self, passages: Iterable[str]) -> None:
@@ -89,7 +88,6 @@ class TrustMeter:
             language = detect_language(text)
             if language and self._wants(language):
                 self._passages[language].append(text)
-                self._new.add(language)
 
     def measure(self, embed: Embed, indexed: Callable[[], Iterable[str]]) -> list[LanguageTrust]:
         """Measure the languages of what was taken in.
@@ -101,20 +99,20 @@ class TrustMeter:
         Returns:
             The languages of which it now first turned out that the model may not know them.
         """
-        if not self._looked and any(map(self._wants, self._new)):
+        if not self._looked and any(map(self._wants, self._passages)):
             self._looked = True
             taken = {text for texts in self._passages.values() for text in texts}
             self.add(text for text in islice(indexed(), _LOOKED_AT) if text not in taken)
         strangers = []
-        for language in sorted(self._new):
-            texts = list(dict.fromkeys(self._passages[language]))[:ENOUGH_PASSAGES]
+        for language, taken_in in sorted(self._passages.items()):
+            texts = list(dict.fromkeys(taken_in))[:ENOUGH_PASSAGES]
             before = self.known.get(language, LanguageTrust(language, 0))
+            wanted = min(2 * before.passages, ENOUGH_PASSAGES)
             if len(texts) < LEAST_PASSAGES:
                 self.known[language] = replace(before, passages=max(before.passages, len(texts)))
-            elif before.passages < LEAST_PASSAGES or len(texts) >= min(2 * before.passages, ENOUGH_PASSAGES):
+            elif before.passages < LEAST_PASSAGES or len(texts) >= wanted > before.passages:
                 trust = self.known[language] = measured(language, texts, embed)
                 strangers += [trust] if before.known and not trust.known else []
-        self._new.clear()
         return strangers
 
     def _wants(self, language: str) -> bool:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from llama_index.core import Document
-from llama_index.core.llms import CompletionResponse, CompletionResponseGen, CustomLLM, LLMMetadata
+from llama_index.core.llms import ChatMessage, CompletionResponse, CompletionResponseGen, CustomLLM, LLMMetadata
 from llama_index.core.schema import NodeWithScore
 from llama_index.llms.openai import OpenAI
 from openai import BadRequestError
@@ -612,6 +612,14 @@ async def test_of_an_answer_that_is_stopped_the_conversation_has_what_was_shown(
             await later.aclose()
         assert [one.content for one in engine.chat_history] == [AKASHI[0], shown.strip()]
         assert shown.startswith("The Akashi Kaikyo Bridge opened in 1998.[^")
+
+
+async def test_a_history_that_is_given_is_left_as_it_is(stage: Stage) -> None:
+    given = [ChatMessage(content=AKASHI[0], role="user"), ChatMessage(content="In 1998.", role="assistant")]
+    engine, before = stage.pack.as_chat_engine(), [*given]
+    engine.chat("Thanks!", given)
+    await engine.achat("Thanks!", given)
+    assert given == before
 
 
 async def test_a_conversation_that_was_reset_has_nothing_to_summarise(stage: Stage) -> None:

@@ -28,7 +28,7 @@ from llama_pack_densex.retrieval.context import (
 )
 from llama_pack_densex.retrieval.hits import matched_units, with_matches
 from llama_pack_densex.retrieval.retrievers import PropositionRecursiveRetriever
-from llama_pack_densex.retrieval.search import UnitRetriever
+from llama_pack_densex.retrieval.search import UnitSearch
 from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.node_store import FoundNode, NodeRecord
 from tests.embedding import TrigramEmbedding
@@ -372,7 +372,7 @@ async def test_it_works_behind_a_retriever_of_core() -> None:
 async def test_our_engine_reads_the_context_and_keeps_the_retrieved_nodes_as_sources() -> None:
     index = NodeIndex(embed_model=TrigramEmbedding())
     index.replace([], PropositionNodeParser.from_defaults().get_nodes_from_documents(documents()))
-    retriever = PropositionRecursiveRetriever(UnitRetriever(index), index, similarity_top_k=1)
+    retriever = PropositionRecursiveRetriever(UnitSearch(index), index, similarity_top_k=1)
     context = PropositionContextPostprocessor(mode="propositions", budget=30, unit="characters")
     synthesizer = CitedSynthesizer(MockLLM(), context)
     synthesizer.update_prompts({"text_qa_template": PromptTemplate("{context_str}")})  # what the LLM repeats

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,22 @@ def test_what_the_reranker_drops_is_not_returned(mode: str, rerank: str) -> None
         assert "琵琶湖" not in sources(found)
     for hit in found:
         assert all("湖" not in unit.text for unit in matched_units(hit.node)) or rerank == "passage"
+
+
+@pytest.mark.parametrize("rerank", UNITS)
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_a_score_that_is_no_number_is_none_that_json_lacks(rerank: str, number: float) -> None:
+    class Broken(LettersRerank):
+        def _postprocess_nodes(
+            self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
+        ) -> list[NodeWithScore]:
+            return [
+                NodeWithScore(node=node.node, score=number if place % 2 else 1.0) for place, node in enumerate(nodes)
+            ]
+
+    found = build(Broken(), rerank=rerank).retrieve(QUESTION)
+    assert len(found) == 4
+    assert all(json.dumps(hit.to_dict(), allow_nan=False) for hit in found)
 
 
 @pytest.mark.parametrize("rerank", UNITS)

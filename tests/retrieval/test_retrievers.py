@@ -1,22 +1,23 @@
 from __future__ import annotations
 
 import functools
+import math
 
 import pytest
 from llama_index.core import Document
 from llama_index.core.retrievers import AutoMergingRetriever, RecursiveRetriever
 from llama_index.core.schema import BaseNode, QueryBundle
 
-from llama_pack_densex import HierarchicalPropositionNodeParser, PropositionNodeParser
+from llama_pack_densex import DenseXRetrievalPack, HierarchicalPropositionNodeParser, PropositionNodeParser
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 from llama_pack_densex.retrieval.context import PropositionContextPostprocessor, choose_facts, count_words, rank_facts
 from llama_pack_densex.retrieval.hits import collapse, matched_units
 from llama_pack_densex.retrieval.retrievers import PropositionAutoMergingRetriever, PropositionRecursiveRetriever
-from llama_pack_densex.retrieval.search import UnitRetriever
+from llama_pack_densex.retrieval.search import UnitSearch
 from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.node_store import FoundNode
 from llama_pack_densex.stores.words import Words
-from tests.embedding import TrigramEmbedding
+from tests.embedding import DIMENSION, TrigramEmbedding
 
 KINDS = ["dense", "lexical"]
 
@@ -28,9 +29,7 @@ def many_documents() -> list[Document]:
     return [Document(id_=c, text="".join(paragraph.format(c=c, n=n, y=1900 + n) for n in range(10))) for c in colours]
 
 
-def build(
-    kind: str, hierarchy: bool = False, documents: list[Document] | None = None
-) -> tuple[UnitRetriever, NodeIndex]:
+def build(kind: str, hierarchy: bool = False, documents: list[Document] | None = None) -> tuple[UnitSearch, NodeIndex]:
     parser = (
         HierarchicalPropositionNodeParser.from_defaults(chunk_sizes=[150, 35])
         if hierarchy
@@ -40,7 +39,7 @@ def build(
         parser.base_parser.chunk_size = 35
     index = NodeIndex(embed_model=TrigramEmbedding() if kind == "dense" else None, words=Words.by("bigrams"))
     index.replace([], parser.get_nodes_from_documents(documents or many_documents()))
-    return UnitRetriever(index), index
+    return UnitSearch(index), index
 
 
 built = functools.cache(build)
@@ -93,6 +92,24 @@ async def test_asynchronous_retrieval_finds_the_same(kind: str, hierarchy: bool)
     for query in ("white lamp 4", "boots", "nothing of this kind"):
         blocking, waiting = retriever.retrieve(query), await retriever.aretrieve(query)
         assert [(hit.node.node_id, hit.score) for hit in blocking] == [(hit.node.node_id, hit.score) for hit in waiting]
+
+
+class NoNumber(TrigramEmbedding):
+    """Knows texts, and no question."""
+
+    def _get_query_embedding(self, query: str) -> list[float]:
+        return [math.nan] * DIMENSION
+
+    async def _aget_query_embedding(self, query: str) -> list[float]:
+        return self._get_query_embedding(query)
+
+
+async def test_an_embedding_of_a_question_that_is_no_number_is_told() -> None:
+    pack = DenseXRetrievalPack(many_documents(), "none", "none", NoNumber())
+    with pytest.raises(ValueError, match="not finite"):
+        pack.retrieve("blue lamp number 7")
+    with pytest.raises(ValueError, match="not finite"):
+        await pack.aretrieve("blue lamp number 7")
 
 
 def test_a_missing_passage_costs_its_hit_and_not_the_query(caplog: pytest.LogCaptureFixture) -> None:
