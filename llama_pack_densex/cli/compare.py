@@ -41,7 +41,6 @@ _MEANINGS = {
     "the question. Failed items are not counted.",
 }
 _SIGNIFICANT = 0.05
-_NAMED = 5  # passages that only one side has
 
 
 def print_report(report: Report, written: Sequence[Path] = ()) -> None:
@@ -141,7 +140,7 @@ def print_scores(report: ScoreReport) -> None:
 
 
 def print_proposition_scores(report: PropositionReport) -> None:
-    """Print the scores, what both sides are like, and the passages that only one of them has."""
+    """Print the scores, what both sides are like, and how many passages only one of them has."""
     write(f"{many(report.passages, 'passage')}. Similarity: {one_line(report.similarity)}.")
     write()
     for metric, value in report.scores.items():
@@ -160,10 +159,7 @@ def print_proposition_scores(report: PropositionReport) -> None:
     print_table(["", *(Column(title, justify="right", overflow="fold") for title in titles)], rows)
     for passages, said in ((report.missing, "missing, counted as 0"), (report.extra, "without a reference")):
         if passages:
-            write()
-            write(f"{many(len(passages), 'passage')} {said} (--json names all):")
-            for passage in passages[:_NAMED]:
-                write(one_line(passage), bullet="- ")
+            write(f"{many(len(passages), 'passage')} {said} (--json names them).")
 
 
 # `densex evaluate`

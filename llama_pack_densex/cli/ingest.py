@@ -29,7 +29,6 @@ from llama_pack_densex.models import E5, NONE, cached_model, embed_model_identit
 from llama_pack_densex.options import PackOptions
 from llama_pack_densex.pack import DenseXRetrievalPack
 from llama_pack_densex.propositionizers.base import Propositionizer, PropositionizerError
-from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
@@ -266,8 +265,6 @@ def print_estimate(estimate: Estimate) -> None:
         if figure:
             rows.append([Text(name, style), Text(figure, style), one_line(remark)])
     print_table(columns, rows, header=False)
-    if estimate.broken_documents:
-        warn(f"{estimate.broken_documents:,} documents cannot be split; of the first: {estimate.first_error}")
     write()
     for note in estimate.notes:
         write(one_line(note), style="dim", bullet="- ")
@@ -280,12 +277,10 @@ def _rows(of: Estimate) -> list[tuple[str, str, str]]:
         return f"{count:,}" if count else ""
 
     unchanged = f"and {of.unchanged_documents:,} unchanged in the index" if of.unchanged_documents else ""
-    often = sorted((count, LANGUAGE_NAMES[code]) for code, count in of.languages.items() if code)
-    shown = [f"{count:,} in {name}" for count, name in reversed(often) if count * 50 >= of.passages]
     distinct = of.distinct_passages if of.distinct_passages < of.passages else 0
     return [
         ("documents", f"{of.documents:,}", unchanged),
-        ("passages", f"{of.passages:,}", ", ".join(shown)),
+        ("passages", f"{of.passages:,}", ""),
         ("distinct passages", number(distinct), "identical ones are asked for once"),
         ("replies kept before", number(of.already_kept), "they are not asked for"),
         ("requests", f"{of.requests:,}", f"to {of.model or 'no LLM'}"),

@@ -131,8 +131,8 @@ class IndexPlace:
             InvalidIndexError: There is no index, or it is damaged.
         """
         if self.folder is not None:
-            manifest = Manifest.read(self.folder)
-            return manifest, NodeIndex(IndexFolder(self.folder).open(manifest))
+            manifest, folder = Manifest.read(self.folder), IndexFolder(self.folder)
+            return manifest, NodeIndex(folder.open(manifest), folder=folder, current=manifest)
         store = adapter_for(open_url(self.url, None))
         found = about(store)
         if found is None:

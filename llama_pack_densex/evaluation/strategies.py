@@ -40,7 +40,7 @@ from llama_pack_densex.models import NONE
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_ID_KEY, GRANULARITY_KEY
 from llama_pack_densex.node_parsers.nodes import Outline, WholeDocumentNodeParser, title_of
 from llama_pack_densex.node_parsers.parsers import HierarchicalPropositionNodeParser
-from llama_pack_densex.node_parsers.topics import TopicNodeParser
+from llama_pack_densex.node_parsers.topics import TopicNodeParser, of_length_one
 from llama_pack_densex.options import DEFAULT_GRANULARITY, PackOptions
 from llama_pack_densex.pack import DenseXRetrievalPack
 from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
@@ -378,31 +378,33 @@ class _WithoutQuestions(Propositionizer):
 
 
 class _Ranker(BaseRetriever):
-    """Ranks all of a corpus's documents as the pack ranks passages: by words, by embeddings, or by both."""
+    """Ranks all of a corpus's documents as the pack ranks passages.
 
-    def __init__(self, corpus: Corpus, by_words: bool, by_meaning: bool) -> None:
-        self._documents, self._depth = corpus.by_id, corpus.depth
+    Args:
+        corpus: The corpus.
+        dense_weight: The embeddings' share, as the pack's.
+    """
+
+    def __init__(self, corpus: Corpus, dense_weight: float | None) -> None:
+        self._documents, self._depth, self._dense_weight = corpus.by_id, corpus.depth, dense_weight
+        self._embed_model = None if dense_weight == 0 else corpus.embed_model
         self.texts = [document.get_content(MetadataMode.EMBED) for document in corpus.documents]
-        self._tokens = [tokenize(text) for text in self.texts if by_words]
-        self._embed_model = corpus.embed_model if by_meaning else None
-        if self._embed_model is not None:
-            self._vectors = _of_length_one(self._embed_model.get_text_embedding_batch(self.texts))
         super().__init__(callback_manager=CallbackManager())
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        dense: list[PassageHit] = []
-        words: list[PassageHit] = []
-        share = 0.0
-        if self._embed_model is not None:
-            question = _of_length_one([self._embed_model.get_query_embedding(query_bundle.query_str)])[0]
-            dense = self._hits(self._vectors @ question)
-        if self._tokens:
-            index, wanted = bm25s.BM25(k1=1.2, b=0.75), tokenize(query_bundle.query_str)
-            index.index(self._tokens, show_progress=False)
-            scores, telling = index.get_scores(wanted), telling_words(wanted)
-            words = [hit for hit in self._hits(scores) if hit.score > 0]
-            share = len(telling.intersection(self._tokens[int(np.argmax(scores))])) / max(len(telling), 1)
-        ranked = fuse(dense, words, 1 / (1 + share) if dense else 0.0)[: self._depth]
+        question = query_bundle.query_str
+        tokens, wanted = [tokenize(text) for text in self.texts], tokenize(question)
+        index, telling = bm25s.BM25(k1=1.2, b=0.75), telling_words(wanted)
+        index.index(tokens, show_progress=False)
+        scores = index.get_scores(wanted)
+        words = [hit for hit in self._hits(scores) if hit.score > 0]
+        share = len(telling.intersection(tokens[int(np.argmax(scores))])) / max(len(telling), 1)
+        weight, dense = 1 / (1 + share) if self._dense_weight is None else self._dense_weight, []
+        if (model := self._embed_model) is not None:  # it keeps the embeddings of the texts
+            embedded = [model.get_query_embedding(question), *model.get_text_embedding_batch(self.texts)]
+            vectors = of_length_one(np.array(embedded))
+            dense = self._hits(vectors[1:] @ vectors[0])
+        ranked = fuse(dense, words, weight)[: self._depth]
         return [NodeWithScore(node=self._documents[hit.passage_id], score=hit.score) for hit in ranked]
 
     def _hits(self, scores: Iterable[float]) -> list[PassageHit]:
@@ -410,13 +412,9 @@ class _Ranker(BaseRetriever):
         return sorted(hits, key=lambda hit: hit.score, reverse=True)
 
 
-def _of_length_one(vectors: Any) -> Any:
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-
-
-def _ranking(name: str, how: str, by_words: bool, by_meaning: bool) -> Strategy:
+def _ranking(name: str, how: str, dense_weight: float | None) -> Strategy:
     def build(corpus: Corpus) -> Built:
-        ranker = _Ranker(corpus, by_words, by_meaning)
+        ranker = _Ranker(corpus, dense_weight)
         return Built(ranker, units=ranker.texts)
 
     said = f"The documents that a question comes with, or all, ranked without an index by {how}."
@@ -424,9 +422,9 @@ def _ranking(name: str, how: str, by_words: bool, by_meaning: bool) -> Strategy:
 
 
 _RANKING = (
-    _ranking("densex-rank", "embeddings and BM25 over this pack's tokens, fused as this pack does", True, True),
-    _ranking("densex-rank-dense", "embeddings alone", False, True),
-    _ranking("densex-rank-words", "BM25 over this pack's tokens alone", True, False),
+    _ranking("densex-rank", "embeddings and BM25 over this pack's tokens, fused as this pack does", None),
+    _ranking("densex-rank-dense", "embeddings alone", 1.0),
+    _ranking("densex-rank-words", "BM25 over this pack's tokens alone", 0.0),
 )
 _OURS = (
     *(

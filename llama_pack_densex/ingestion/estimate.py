@@ -57,13 +57,10 @@ class Estimate:
 
     Args:
         documents: Documents to do.
-        broken_documents: Documents that cannot be split; they are not counted below.
-        first_error: What is wrong with the first of them; "" where there is none.
         unchanged_documents: Documents that are in the index as they are; they take nothing, and are not counted below.
         passages: Passages of the documents.
         distinct_passages: Passages without those that are asked about as another one is.
         already_kept: Those of the distinct ones whose reply is in the cache; they are not asked for.
-        languages: Passages by language (see `language.detect_language`).
         model: The name of the LLM that is asked; "" where none is.
         requests: Requests to it.
         input_tokens: Tokens sent to it.
@@ -80,17 +77,14 @@ class Estimate:
         seconds: How long the requests take.
         sampled: Passages that were really asked for, and by which the rest is corrected.
         sample_usage: What they used.
-        notes: What the figures rest upon, in sentences.
+        notes: Which documents cannot be split, and what the figures rest upon, in sentences.
     """
 
     documents: int = 0
-    broken_documents: int = 0
-    first_error: str = ""
     unchanged_documents: int = 0
     passages: int = 0
     distinct_passages: int = 0
     already_kept: int = 0
-    languages: dict[str, int] = field(default_factory=dict)
     model: str = ""
     requests: int = 0
     input_tokens: int = 0
@@ -161,7 +155,7 @@ def estimate(
         if not (kind in (E5, "local", "huggingface", "ollama", *RETRIEVERS) or Path(embed_model_name).is_dir()):
             price = price_of(parse_name(embed_model_name)[1], table)
             found.embedding_cost = None if price is None else price.of(Usage(input_tokens=found.embedding_tokens))
-    found.notes = tuple(_notes(found, asker))
+    found.notes += tuple(_notes(found, asker))
     return found
 
 
@@ -209,8 +203,7 @@ class _Survey:
         bare = self.parser.model_copy(update={"granularity": ()})  # splits, and asks for nothing
         for parsed in bare.stream(new()):
             if parsed.error is not None:
-                self.found.broken_documents += 1
-                self.found.first_error = self.found.first_error or str(parsed.error)
+                self.found.notes += (f"Left out: {parsed.error}",)
                 continue
             self.found.documents += 1
             for node in parsed.nodes:
@@ -247,7 +240,6 @@ class _Survey:
 
     def _add_passage(self, passage: Passage) -> None:
         self.found.passages += 1
-        self.found.languages[passage.language] = self.found.languages.get(passage.language, 0) + 1
         made: PropositionSet | None = PropositionSet(())
         question, key = None, passage_digest(f"{passage.title}\n{passage.section}\n{passage.text}")
         if "proposition" in self.parser.granularity:

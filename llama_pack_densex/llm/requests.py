@@ -455,11 +455,6 @@ class Limits:
         self._since = self._last_taken = math.inf  # the first from when the first request left
         self._quiet, self._patience, self._proven, self._refused_in_a_row = 0, 1, 0, 0
 
-    @property
-    def is_waited_for(self) -> bool:
-        """Whether requests wait for their turn."""
-        return bool(self._queue)
-
     def used_up(self, wait: float, since: float) -> str:
         """Say why a request that was refused need not be sent again: it would be too long from now; "" where it may be.
 
@@ -666,7 +661,7 @@ class Meter:
         """What the requests to a model came to so far."""
         with self._lock:
             cost = None if self.price is None else self.price.of(self.usage)
-            return RequestFigures(self.usage, cost, "USD", self.cache_hits, self.refused, self.failed, model)
+            return RequestFigures(self.usage, cost, self.cache_hits, self.refused, self.failed, model)
 
     def reserve(self, expected: Usage) -> bool:
         """Set aside what a request is expected to use; False where that may be possible after others are back.

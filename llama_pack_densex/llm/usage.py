@@ -75,8 +75,7 @@ class RequestFigures:
 
     Args:
         usage: What they used, as the provider counts it.
-        cost: What they cost; None where the price is not known.
-        currency: The currency of that.
+        cost: What they cost in US dollars; None where the price is not known.
         cache_hits: Replies that had been kept from before and were not asked for.
         refused: Requests that the provider refused for its limits; they were sent again.
         failed: Requests that came to nothing for another reason.
@@ -85,7 +84,6 @@ class RequestFigures:
 
     usage: Usage = NOTHING
     cost: float | None = None
-    currency: str = "USD"
     cache_hits: int = 0
     refused: int = 0
     failed: int = 0

@@ -92,13 +92,14 @@ def similarities(embeddings: Any) -> list[float]:
     Returns:
         One for each gap, one less than there are sentences.
     """
-    padded = np.pad(_of_length_one(embeddings), ((1, 1), (0, 0)))
-    pairs = _of_length_one(padded[:-1] + padded[1:])  # of each gap, that before the first sentence included
+    padded = np.pad(of_length_one(embeddings), ((1, 1), (0, 0)))
+    pairs = of_length_one(padded[:-1] + padded[1:])  # of each gap, that before the first sentence included
     found: list[float] = np.einsum("ij,ij->i", pairs[:-2], pairs[2:]).tolist()
     return found
 
 
-def _of_length_one(vectors: Any) -> Any:
+def of_length_one(vectors: Any) -> Any:
+    """Vectors of the same directions, an array of shape (vectors, dimensions); those of zeros stay."""
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
 

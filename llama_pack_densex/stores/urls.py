@@ -308,18 +308,15 @@ def _open_postgres(address: StoreAddress, dimension: int | None) -> BasePydantic
     asynchronous = url.difference_update_query(["sslmode"]).update_query_dict({"ssl": ssl} if ssl else {})
     engine = sa.create_engine(url.set(drivername="postgresql+psycopg2"))
     table: dict[str, str] = {"table_name": f"data_{address.collection}", "schema": "public"}
-    size, metric = dimension, "cosine"
+    size = dimension
     with address.reaching():
         there = sa.inspect(engine)
         if there.has_table(**table):
             types: dict[str, Any] = {column["name"]: column["type"] for column in there.get_columns(**table)}
             size = types["embedding"].dim
-            operators = [index["dialect_options"].get("postgresql_ops", {}) for index in there.get_indexes(**table)]
-            named = (one["embedding"].split("_")[1] for one in operators if "embedding" in one)
-            metric = next((name for name in named if name != "cosine"), metric)
         elif dimension is None:
             raise address.missing()
-    address.check(metric, size, dimension)
+    address.check("cosine", size, dimension)  # which is what is asked for, whatever there is an index for
     hnsw = {"hnsw_m": 16, "hnsw_ef_construction": 64, "hnsw_ef_search": 100, "hnsw_dist_method": "vector_cosine_ops"}
     store: BasePydanticVectorStore = PGVectorStore(
         engine=engine,

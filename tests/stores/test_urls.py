@@ -157,18 +157,6 @@ def test_a_milvus_collection_of_another_distance_is_refused(tmp_path: Path) -> N
         open_url(f"milvus://{file}", DIMENSION)
 
 
-def test_a_postgres_table_of_another_distance_is_refused(postgres_server: str) -> None:
-    import sqlalchemy as sa
-
-    engine = sa.create_engine(postgres_server.split("?")[0])
-    with engine.begin() as connection:
-        connection.execute(sa.text("CREATE EXTENSION IF NOT EXISTS vector"))
-        connection.execute(sa.text(f"CREATE TABLE data_other (metadata_ json, embedding vector({DIMENSION}))"))
-        connection.execute(sa.text("CREATE INDEX ON data_other USING hnsw (embedding vector_l2_ops)"))
-    with pytest.raises(ValueError, match="measures 'l2' where 'cosine' is needed"):
-        open_url(postgres_server.replace("papers", "other"), DIMENSION)
-
-
 def test_a_postgres_server_is_reached_through_a_socket_file(postgres_server: str, tmp_path: Path) -> None:
     import psycopg2
 
