@@ -141,12 +141,6 @@ class ReplyCache:
             )
         return removed
 
-    def __len__(self) -> int:
-        return int(self._run("SELECT count(*) FROM replies WHERE written >= ?", (self._oldest(),))[0][0])
-
-    def __bool__(self) -> bool:
-        return True  # an empty cache is a cache
-
     def close(self) -> None:
         """Close the file; the next use opens it again."""
         with self._lock:

@@ -434,6 +434,7 @@ class Limits:
 
     Attributes:
         counts_tokens: Whether the server limits tokens.
+        queue: Requests that wait for their turn, with the number of their turn and that of their arrival.
     """
 
     def __init__(
@@ -443,7 +444,7 @@ class Limits:
         self._interval = 60 / (requests_per_minute * _USED) if requests_per_minute else 0.0
         self.counts_tokens, self._tokens_a_minute = tokens_per_minute is not None, tokens_per_minute or math.inf
         self._next = self._tokens_paid_until = self._not_before = self._adjusted = -math.inf
-        self._queue: list[tuple[int, int, Sent]] = []
+        self.queue: list[tuple[int, int, Sent]] = []
         self._turns = count(1)
         self._in_flight: set[Sent] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -488,7 +489,7 @@ class Limits:
         """
         sent = Sent(tokens, asyncio.get_running_loop().create_future())
         arrival = self.next_turn()
-        heappush(self._queue, (arrival if turn is None else turn, arrival, sent))
+        heappush(self.queue, (arrival if turn is None else turn, arrival, sent))
         self._admit()
         return sent
 
@@ -524,17 +525,17 @@ class Limits:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        while self._queue and len(self._in_flight) < self._concurrency:
-            sent = self._queue[0][2]
+        while self.queue and len(self._in_flight) < self._concurrency:
+            sent = self.queue[0][2]
             if sent.departure.done():  # given up meanwhile
-                heappop(self._queue)
+                heappop(self.queue)
                 continue
             now = loop.time()
             moment = max(self._not_before, self._next, self._tokens_paid_until - _TOKEN_BURST)
             if moment > now:
                 self._timer = loop.call_later(moment - now, self._admit)
                 return
-            heappop(self._queue)
+            heappop(self.queue)
             self._in_flight.add(sent)
             sent.departed, sent.in_flight = now, len(self._in_flight)
             sent.is_slow = self._rate < _SLOW * self._most

@@ -97,6 +97,7 @@ _DEFAULT_CONCURRENCY, _MOST_CONCURRENCY = 8, 256
 _SLOW_REPLY = 8.0  # seconds
 _A_REQUEST = 650  # tokens, sent and received: the instructions, and a passage of 170 tokens with its propositions
 _MOST_REQUESTS = 256  # for one passage and all the parts that it is split into
+_LET_GO = 0.1  # seconds: replies come together, and the next requests leave before these are checked
 _FIRST_PASSAGES = 20  # where sentences stand in for all of so many, no setting is right
 _FEW_PASSAGES, _NEARLY_ALL = 8, 0.9  # of whole passages whose first reply was cut off: enough to tell, and too many
 
@@ -629,6 +630,8 @@ class _PassageRun:
         strictness = self._run.asking.strictness
         if strictness == "off" or made.status == "fallback":
             return made
+        if self._run.sender.limits.queue:
+            await asyncio.sleep(_LET_GO)
         made = checked(self._passage, made)
         if strictness == "flag" or not made.findings or self._language not in _MEASURED:
             return made

@@ -19,6 +19,7 @@ import pytest
 
 from llama_pack_densex.llm.cache import ReplyCache, reply_key
 from llama_pack_densex.llm.usage import Reply, Usage
+from tests.replies import kept
 
 SERVER = """
 import os, sys
@@ -100,7 +101,7 @@ def write_and_print_error(path: str) -> None:
 def use_pickled(pickled: str) -> None:
     cache = pickle.loads(bytes.fromhex(pickled))
     cache.put(key_of(2), reply_of(2))
-    print(len(cache))
+    print(kept(cache))
 
 
 class Children:
@@ -168,7 +169,7 @@ def test_two_processes_write_into_one_file_at_once(tmp_path: Path, children: Chi
     children.start(write_range, path, 1000, 2500)
     children.wait()
     with closing(ReplyCache(path)) as cache:
-        assert len(cache) == 2500
+        assert kept(cache) == 2500
         assert all(cache.get(key_of(number)) == reply_of(number) for number in range(2500))
 
 
@@ -202,7 +203,7 @@ def test_a_cache_that_is_open_when_its_process_forks_works_on_both_sides(tmp_pat
         work(part + 500)
     assert [os.waitpid(pid, 0)[1] for pid in pids] == [0, 0, 0]
     cache.close()
-    assert len(ReplyCache(path)) == 1 + 600
+    assert kept(path) == 1 + 600
 
 
 def test_a_pickled_cache_is_used_in_another_process(tmp_path: Path, children: Children) -> None:

@@ -33,6 +33,7 @@ from llama_pack_densex.propositionizers.base import Passage, PropositionizerErro
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from tests.made_up_passages import made_up
 from tests.openai_server import OpenAIServer, Reply, asked_content, in_turn
+from tests.replies import kept as entries
 from tests.stand_in_llm import Answered, StandInLLM, digest, propositions_of
 
 ENGLISH = Passage("The tower of Arlen was built in 1874. Its keeper sold the lamp.", "Arlen", "History")
@@ -233,7 +234,7 @@ def test_a_packs_replies_that_are_overwritten_are_set_aside_and_asked_for_again(
         build(server.url)
         assert len(server.requests) == 4
     assert Path(f"{kept}.damaged").read_bytes() == garbage
-    assert len(ReplyCache(kept)) == 2
+    assert entries(kept) == 2
     warned = [record.getMessage() for record in caplog.records if "reply cache" in record.getMessage()]
     assert len(warned) == 1
     assert "was damaged" in warned[0]
@@ -310,7 +311,7 @@ def test_what_was_answered_before_a_stream_is_closed_is_kept(path: Path) -> None
         next(stream)
         wait_until(lambda: asking.usage.requests == 8)
         stream.close()
-    assert len(cache) == 8
+    assert entries(cache) == 8
 
 
 def test_replies_that_are_too_old_are_asked_for_again(path: Path) -> None:
