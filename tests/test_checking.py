@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from llama_pack_densex import DenseXRetrievalPack
 from llama_pack_densex.cli import app
+from llama_pack_densex.cli.places import IndexPlace
 from llama_pack_densex.index.upkeep import check_index, compact_index
 from llama_pack_densex.stores.folder import IndexInUseError, writing_to
 from llama_pack_densex.stores.lance import LanceVectorStore
@@ -296,3 +297,10 @@ def test_an_index_that_is_not_searched_by_words_any_more_is_whole(index: Path) -
     assert check_index(index).faults == ()
     load_hybrid = DenseXRetrievalPack.load(index, embed_model=ShortEmbedding(), hybrid=True, **MODELS)
     assert sources(load_hybrid.retrieve("kite", similarity_top_k=1)) == ["kite"]
+
+
+def test_what_is_read_without_a_pack_follows_where_another_compacts(index: Path) -> None:
+    _, nodes = IndexPlace.of(index).nodes()
+    before = nodes.documents()
+    load(index).delete("miso", purge=True)
+    assert {record.document_id for record in nodes.records()} == before.keys() - {"miso"}
