@@ -6,13 +6,13 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from llama_index.core import Settings, StorageContext, VectorStoreIndex
+from llama_index.core import Settings, StorageContext, VectorStoreIndex, constants
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.data_structs import IndexDict
 from llama_index.core.llms import LLM
-from llama_index.core.node_parser import NodeParser, SentenceSplitter
+from llama_index.core.node_parser import NodeParser
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.storage.docstore import BaseDocumentStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters, VectorStoreQueryMode
@@ -137,7 +137,7 @@ def _report_unused_settings() -> None:
     """Say where the user's Settings would make other passages; what it makes up when it is read does not count."""
     chosen = [getattr(Settings, "_node_parser", None), *(getattr(Settings, "_transformations", None) or ())]
     sizes = {type(part).__name__: getattr(part, "chunk_size", None) for part in chosen if part is not None}
-    if sizes.items() - {("SentenceSplitter", SentenceSplitter().chunk_size)}:
+    if sizes.items() - {("SentenceSplitter", constants.DEFAULT_CHUNK_SIZE)}:
         logger.warning(
             "What Settings says of splitting (%s) is not used: passages end at sentence ends and have up to %d tokens. "
             "Pass text_splitter=, Settings.node_parser for one, to have others.",

@@ -10,6 +10,7 @@ import stat
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -188,9 +189,33 @@ def test_documents_that_came_before_an_error_in_reading_them_are_indexed(server:
     assert (summary.state, summary.why_stopped) == ("stopped", "OSError: the network drive is gone")
 
 
-def test_an_interrupted_run_leaves_an_index_that_the_next_run_completes(tmp_path: Path) -> None:
+class Ended(BaseEventHandler):
+    """Counts the passages whose propositions are ready."""
+
+    count: Any = Field(default_factory=lambda: threading.Semaphore(0))
+
+    def handle(self, event: Any, **kwargs: Any) -> None:
+        if isinstance(event, PropositionizingEndEvent):
+            self.count.release()
+
+    def wait_for(self, number: int) -> None:
+        assert all(self.count.acquire(timeout=60) for _ in range(number))
+
+
+@pytest.fixture
+def ended() -> Iterator[Ended]:
+    handler, dispatcher = Ended(), get_dispatcher()
+    dispatcher.add_event_handler(handler)
+    yield handler
+    dispatcher.event_handlers.remove(handler)
+
+
+def test_an_interrupted_run_leaves_an_index_that_the_next_run_completes(tmp_path: Path, ended: Ended) -> None:
     def interrupted() -> Iterator[Document]:
-        yield from numbered(300)
+        corpus = numbered(300)
+        yield from islice(corpus, 200)
+        ended.wait_for(100)  # which are taken as the next ones are read
+        yield from corpus
         raise KeyboardInterrupt
 
     propositionizer = LLMPropositionizer(InstantLLM())
@@ -206,35 +231,19 @@ def test_an_interrupted_run_leaves_an_index_that_the_next_run_completes(tmp_path
     assert pack.ingestion.documents == {"unchanged": len(there), "done": 300 - len(there)}
 
 
-class Ended(BaseEventHandler):
-    """Counts the passages whose propositions are ready."""
-
-    count: Any = Field(default_factory=lambda: threading.Semaphore(0))
-
-    def handle(self, event: Any, **kwargs: Any) -> None:
-        if isinstance(event, PropositionizingEndEvent):
-            self.count.release()
-
-
 def test_an_interruption_while_the_llm_is_waited_for_keeps_what_was_answered(
-    server: OpenAIServer, tmp_path: Path
+    server: OpenAIServer, tmp_path: Path, ended: Ended
 ) -> None:
-    ended, dispatcher = Ended(), get_dispatcher()
-
     def interrupting(body: dict[str, Any]) -> Reply:
         if len(server.requests) == 20:
-            assert all(ended.count.acquire(timeout=60) for _ in range(19))  # replies are checked a moment later
+            ended.wait_for(19)  # replies are checked a moment later
             _thread.interrupt_main()
             return Reply(echo(body), delay=0.5)
         return Reply(echo(body))
 
     server.responder = interrupting
-    dispatcher.add_event_handler(ended)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            pack_of(numbered(40), tmp_path / "index", propositionizer=asking(server.url, max_concurrency=1))
-    finally:
-        dispatcher.event_handlers.remove(ended)
+    with pytest.raises(KeyboardInterrupt):
+        pack_of(numbered(40), tmp_path / "index", propositionizer=asking(server.url, max_concurrency=1))
     answered = {seen.content for seen in server.requests[:19]}
     assert 0 < DenseXRetrievalPack.load(tmp_path / "index").counts().documents < 20
     server.responder = echo
@@ -673,10 +682,9 @@ def test_of_a_document_that_comes_twice_the_last_one_counts_at_each_refresh() ->
 # progress
 
 
-def test_progress_goes_to_the_log_where_there_is_no_terminal(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, "llama_pack_densex.ingestion"):
-        pack_of(numbered(3), show_progress=True)
-    assert "3 documents, 3 passages" in caplog.text
+def test_progress_is_on_stderr_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    pack_of(numbered(3), show_progress=True)
+    assert "3 documents, 3 passages" in capsys.readouterr().err
 
 
 def test_a_first_run_with_blank_documents_alone_is_no_obstacle_to_the_next(tmp_path: Path) -> None:

@@ -604,12 +604,11 @@ def test_sections_are_not_embedded_since_nobody_searches_them() -> None:
     assert pack.retrieve("Lamp 7")
 
 
-def test_what_a_caller_does_to_retrieved_units_does_not_reach_the_next_one() -> None:
+def test_what_a_caller_does_to_retrieved_nodes_does_not_reach_the_next_one() -> None:
     pack = DenseXRetrievalPack([Document(text="The lamp is red.")], embed_model="none", query_llm="none")
-    units = pack.retriever._units  # type: ignore[attr-defined]
-    for hit in units.retrieve("lamp"):
+    for hit in pack.retriever.retrieve("lamp"):
         hit.node.metadata["seen"] = True
-    assert not any("seen" in hit.node.metadata for hit in units.retrieve("lamp"))
+    assert not any("seen" in hit.node.metadata for hit in pack.retriever.retrieve("lamp"))
 
 
 def test_the_embeddings_of_a_long_document_take_few_bytes_a_number() -> None:

@@ -179,7 +179,6 @@ def test_the_command_prints_what_it_found(tmp_path: Path) -> None:
     assert code == 0, output
     assert "cosine of HuggingFaceEmbedding: sentence-transformers/all-MiniLM-L6-v2." in " ".join(output.split())
     assert "0.500" in output
-    assert f"- untitled: {LAKE}" in output
     assert "[b]less" in output
     assert "1 passage missing, counted as 0 (" in output
     assert "\x1b" not in output
