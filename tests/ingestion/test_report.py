@@ -51,7 +51,7 @@ SUMMARY = IngestionSummary(
     propositions=96412,
     statuses={"ok": 7950, "repaired": 41, "fallback": 9},
     fallback_reasons={"the reply was refused": 5, "the reply was cut off twice": 3},
-    requests=RequestFigures(Usage(8120, 5_431_020, 3_212_100, 1_200_000), 4.1234, "USD", 5000, 12, 3, "gpt-4o-mini"),
+    requests=RequestFigures(Usage(8120, 5_431_020, 3_212_100, 1_200_000), 4.1234, 5000, 12, 3, "gpt-4o-mini"),
 )
 
 
