@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from dataclasses import asdict, dataclass, field, replace
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -276,3 +277,10 @@ class Report:
     def __repr__(self) -> str:
         names = ", ".join(strategy.name for strategy in self.strategies)
         return f"Report({self.dataset.name!r}: {names}; {len(self.questions)} questions)"
+
+    def _repr_html_(self) -> str:
+        table = self.table()
+        lines = [[*table[0]], *(row.values() for row in table)] if table else []
+        rows = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in line)}</tr>" for line in lines)
+        skipped = "".join(f"<li>{escape(f'{left.name}: {left.reason}')}</li>" for left in self.skipped)
+        return f"<table>{rows}</table><ul>{skipped}</ul>"

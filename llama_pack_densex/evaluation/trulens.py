@@ -24,7 +24,6 @@ from llama_index.core.callbacks import CallbackManager
 from llama_index.core.llms import ChatMessage
 from llama_index.core.query_engine import CustomQueryEngine
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
-from sqlalchemy.exc import SQLAlchemyError
 
 from llama_pack_densex.evaluation.answers import TRIAD, Answer, Verdict, Wanted
 from llama_pack_densex.evaluation.models import AskingFailed, KeptLLM, Step
@@ -67,7 +66,7 @@ class Recorder:
         """Record a strategy's answers as a version of the app, and judge them (see `answers.Verdicts`).
 
         Raises:
-            OSError: The database cannot be used.
+            SQLAlchemyError: The database cannot be used.
             ValueError: There is a TruLens session over another database.
         """
         verdicts: list[Verdict] = []
@@ -100,11 +99,7 @@ class Recorder:
     @contextmanager
     def _session(self) -> Iterator[Any]:
         self._database.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            session = self._core.TruSession(database_url=f"sqlite:///{self._database}")
-        except SQLAlchemyError as error:
-            problem = f"TruLens cannot use it as an SQLite database ({type(error).__name__})"
-            raise OSError(f"{self._database}: {problem}") from None
+        session = self._core.TruSession(database_url=f"sqlite:///{self._database}")
         if session.connector.db.engine.url.database != str(self._database):
             raise ValueError("TruLens keeps one session for a process, and there is one: TruSession.delete_singleton")
         try:

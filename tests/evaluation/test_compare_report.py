@@ -69,6 +69,13 @@ def test_three_files_are_written(report: Report, tmp_path: Path) -> None:
     assert "<b>mine</b>" not in files[2].read_text(encoding="utf-8")
 
 
+def test_a_notebook_shows_the_table_with_markup_as_text(report: Report) -> None:
+    html = report._repr_html_()
+    assert html.startswith("<table>")
+    assert "&lt;b&gt;mine&lt;/b&gt;" in html
+    assert "<b>mine</b>" not in html
+
+
 def test_the_table_has_the_metrics_that_were_measured(report: Report) -> None:
     rows = report.table()
     assert [row["strategy"] for row in rows] == [strategy.name for strategy in report.strategies]

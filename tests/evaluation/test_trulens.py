@@ -162,13 +162,6 @@ def test_no_key_is_in_the_database(tmp_path: Path) -> None:
     assert "sk-test" not in dump
 
 
-@needs_trulens
-def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("This is no database." * 100, encoding="utf-8")
-    with OpenAIServer(judging()) as server, pytest.raises(OSError, match=r"notes\.txt"):
-        run(server, tmp_path / "notes.txt", ["bm25"])
-
-
 def test_importing_the_module_imports_no_trulens() -> None:
     program = (
         "import sys, llama_pack_densex.evaluation.trulens; print([name for name in sys.modules if 'trulens.' in name])"
