@@ -374,7 +374,7 @@ def test_an_ingestion_outlives_its_terminal(tmp_path: Path) -> None:
         os.close(theirs)
         os.close(ours)
         process.communicate("", timeout=60)
-    assert process.returncode == 0
+    assert process.returncode in (0, 120)  # with 120 Python says that it could not write what it had for stderr
     assert read_report(tmp_path / REPORT_FILE).summary.documents == {"unchanged": 1}
 
 
