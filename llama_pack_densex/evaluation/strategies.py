@@ -392,8 +392,7 @@ class _Ranker(BaseRetriever):
         super().__init__(callback_manager=CallbackManager())
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        question = query_bundle.query_str
-        tokens, wanted = [tokenize(text) for text in self.texts], tokenize(question)
+        tokens, wanted = [tokenize(text) for text in self.texts], tokenize(query_bundle.query_str)
         index, telling = bm25s.BM25(k1=1.2, b=0.75), telling_words(wanted)
         index.index(tokens, show_progress=False)
         scores = index.get_scores(wanted)
@@ -401,7 +400,7 @@ class _Ranker(BaseRetriever):
         share = len(telling.intersection(tokens[int(np.argmax(scores))])) / max(len(telling), 1)
         weight, dense = 1 / (1 + share) if self._dense_weight is None else self._dense_weight, []
         if (model := self._embed_model) is not None:  # it keeps the embeddings of the texts
-            embedded = [model.get_query_embedding(question), *model.get_text_embedding_batch(self.texts)]
+            embedded = [model.get_query_embedding(query_bundle.query_str), *model.get_text_embedding_batch(self.texts)]
             vectors = of_length_one(np.array(embedded))
             dense = self._hits(vectors[1:] @ vectors[0])
         ranked = fuse(dense, words, weight)[: self._depth]

@@ -14,7 +14,6 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
-from llama_index.core.schema import Document
 
 from llama_pack_densex.evaluation.datasets import EvaluationSet
 from llama_pack_densex.evaluation.models import KeptLLM
@@ -43,6 +42,7 @@ class Corpus:
     Attributes:
         dataset: What is asked about.
         documents: Whole articles.
+        by_id: The same by their ids.
         passages: The passages that the dataset's authors cut, each a document of its own, without blank ones.
         language: "en", "ja", ...
         depth: How many distinct results the metrics of rankings look at.
@@ -61,6 +61,7 @@ class Corpus:
     ) -> None:
         self.dataset = dataset
         self.documents = dataset.documents
+        self.by_id = {document.id_: document for document in self.documents}
         self.passages = [passage for passage in dataset.passage_documents() if passage.text.strip()]
         self.language, self.depth = dataset.language, depth
         self.embed_model_or_none, self._propositionizer, self.header_llm = embed_model, propositionizer, header_llm
@@ -73,11 +74,6 @@ class Corpus:
             return self
         ranked = replace(self.dataset, documents=[self.by_id[key] for key in candidates])
         return Corpus(ranked, self.depth, self.embed_model_or_none, self._propositionizer, self.header_llm)
-
-    @cached_property
-    def by_id(self) -> dict[str, Document]:
-        """Whole articles by their ids."""
-        return {document.id_: document for document in self.documents}
 
     def clock(self) -> float:
         """The time in seconds, which stands still while the embedding model works."""

@@ -79,6 +79,7 @@ class TableVersion:
         self.schema = pa.schema([])
         self._opening = threading.Lock()
         self._read: _Directory | None = None
+        self._begun: set[str] = set()  # by what it was searched
         if version:
             self.table = self._run(connection.open_table(TABLE, version=version))
             self.schema = self._run(self.table.schema())
@@ -204,6 +205,9 @@ class TableVersion:
 
         def wait() -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
             found = begun()
+            if column not in self._begun:  # LanceDB has read an index for it
+                self._begun.add(column)
+                _give_back()
             rows, values = found["_rowid"].to_numpy(), found[column].to_numpy()
             order = np.lexsort((rows, values if column == "_distance" else -values))
             return rows[order], values[order]
