@@ -280,7 +280,7 @@ class Report:
 
     def _repr_html_(self) -> str:
         table = self.table()
-        lines = [[*table[0]], *(row.values() for row in table)] if table else []
-        rows = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in line)}</tr>" for line in lines)
+        lines = [("th", [*table[0]]), *(("td", [*row.values()]) for row in table)] if table else []
+        rows = "".join(f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in row)}</tr>" for tag, row in lines)
         skipped = "".join(f"<li>{escape(f'{left.name}: {left.reason}')}</li>" for left in self.skipped)
         return f"<table>{rows}</table><ul>{skipped}</ul>"
