@@ -63,7 +63,7 @@ class DocumentIndexer:
                 self._made_up[record.file].append(document_id)
         self._indexed: list[bool] = []  # of each document, whether it is in the index now
         self._places: deque[int] = deque()  # of those that are being parsed, which come back in the same order
-        self._waiting: list[tuple[int, ParsedDocument]] = []  # for being written together
+        self._waiting: dict[str, tuple[int, ParsedDocument]] = {}  # by document id, to be written together
         self._nodes = self._failures = 0
         self._current: set[str] = set()  # of those that were given, the ids under which the index has them
 
@@ -169,16 +169,16 @@ class DocumentIndexer:
         if parsed.error is not None:
             self._fail(place, parsed, parsed.error)
             return
-        if any(parsed.document.id_ == waiting.document.id_ for _, waiting in self._waiting):
+        if parsed.document.id_ in self._waiting:
             self._flush()  # the later one replaces the earlier one
-        self._waiting.append((place, parsed))
+        self._waiting[parsed.document.id_] = place, parsed
         self._nodes += len(parsed.nodes) + 1
         if self._nodes >= _NODES_A_WRITE:
             self._flush()
 
     def _flush(self) -> None:
         """Write what was taken in."""
-        waiting, self._waiting, self._nodes = self._waiting, [], 0
+        waiting, self._waiting, self._nodes = list(self._waiting.values()), {}, 0
         if why := self._watch.unanswered:
             fallen = [(place, parsed) for place, parsed in waiting if _fallbacks(parsed)]
             waiting = [(place, parsed) for place, parsed in waiting if not _fallbacks(parsed)]

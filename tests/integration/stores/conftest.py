@@ -34,19 +34,21 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Expect the stores' limits, and call slow what is not for every day."""
-    for item in items:
-        if (kind := _kind_of(item)) is None:
-            continue
-        if not _is_for_every_day(kind, item.callspec.params):  # type: ignore[attr-defined]
+def pytest_collection_modifyitems(config: pytest.Config, items: list[Any]) -> None:
+    """Leave out what checks the same code again, expect the limits of stores, and call some kinds slow."""
+    of_kinds = [(item, kind) for item in items if (kind := _kind_of(item)) is not None]
+    left_out = {item for item, kind in of_kinds if not _is_a_check_of_its_own(kind, item.callspec.params)}
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
+    for item, kind in of_kinds:
+        if not kind.is_every_days:
             item.add_marker(pytest.mark.slow)
         if reason := kind.limits.get(getattr(item, "originalname", item.name)):
             item.add_marker(pytest.mark.xfail(reason=reason, strict=True))
 
 
-def _is_for_every_day(kind: StoreKind, parameters: Mapping[str, Any]) -> bool:
-    """Whether a check is run each time: every mode and search on the embedded store, two corners on others.
+def _is_a_check_of_its_own(kind: StoreKind, parameters: Mapping[str, Any]) -> bool:
+    """Whether a check is run at all: every mode, search and seed on the embedded store, corners of them on others.
 
     Above a store's adapter the code is the same for all of them.
     """
@@ -54,11 +56,11 @@ def _is_for_every_day(kind: StoreKind, parameters: Mapping[str, Any]) -> bool:
         return True
     mode, search = parameters.get("mode"), parameters.get("search")
     if search is None:
-        return kind.in_ci and mode in (None, MODES[0] if kind.is_in_memory else MODES[1])
-    return kind.in_ci and (mode, search) in CORNERS
+        return mode in (None, MODES[0] if kind.is_in_memory else MODES[1]) and parameters.get("seed", 0) == 0
+    return (mode, search) in CORNERS
 
 
-def _kind_of(item: pytest.Item) -> StoreKind | None:
+def _kind_of(item: Any) -> StoreKind | None:
     parameters = item.callspec.params if hasattr(item, "callspec") else {}
     return KINDS.get(str(parameters.get("kind")))
 

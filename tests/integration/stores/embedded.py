@@ -35,7 +35,7 @@ class LanceFolder(StoreKind):
     name = "LanceDB, in a folder"
     slug = "lancedb-folder"
     packages = ("lancedb",)
-    in_ci = True
+    is_every_days = True
 
     def new(self, folder: Path, servers: Any) -> Address:
         return Address(self.slug, str(folder / "索引 1"))
@@ -49,7 +49,6 @@ class ChromaMemory(StoreKind):
     slug = "chroma-memory"
     packages = ("chromadb", "llama-index-vector-stores-chroma")
     modules = ("chromadb", "llama_index.vector_stores.chroma")
-    in_ci = True
     is_in_memory = True
 
     def new(self, folder: Path, servers: Any) -> Address:

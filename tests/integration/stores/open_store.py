@@ -104,7 +104,7 @@ class StoreKind(ABC):
         slug: What tests call it.
         packages: The distributions whose versions the table tells.
         modules: What has to be installed.
-        in_ci: Whether some of its checks are run each time; the others are slow ones.
+        is_every_days: Whether its checks are run each time; those of other kinds are slow ones.
         is_in_memory: Whether there is nothing that another process could open.
         limits: Reasons by check, where an upstream limit keeps it from passing. A check is a test's name, and with
             "[mode]" behind it one of its modes.
@@ -114,7 +114,7 @@ class StoreKind(ABC):
     slug: str
     packages: Sequence[str]
     modules: Sequence[str] = ()
-    in_ci: bool = False
+    is_every_days: bool = False
     is_in_memory: bool = False
     limits: ClassVar[Mapping[str, str]] = {}
 

@@ -34,7 +34,6 @@ class Postgres(StoreKind):
     slug = "postgres"
     packages = ("pgserver", "llama-index-vector-stores-postgres")
     modules = ("pgserver", "llama_index.vector_stores.postgres")
-    in_ci = True
 
     def new(self, folder: Path, servers: Servers) -> Address:
         return Address(self.slug, f"t{uuid.uuid4().hex[:12]}", servers.postgres)
@@ -82,7 +81,7 @@ class Faiss(StoreKind):
     slug = "faiss"
     packages = ("faiss-cpu", "llama-index-vector-stores-faiss")
     modules = ("faiss", "llama_index.vector_stores.faiss")
-    in_ci = True
+    is_every_days = True
     limits = NO_IDS
 
     def new(self, folder: Path, servers: Servers) -> Address:

@@ -49,7 +49,10 @@ class TestChromaOnAServer(AloneChecks):
 
 
 def test_more_rows_are_searched_than_one_statement_of_chroma_has_variables_for() -> None:
-    collection = chromadb.EphemeralClient().create_collection(f"c{uuid.uuid4().hex}", embedding_function=None)
+    of_little_work = {"hnsw:M": 4, "hnsw:construction_ef": 4}
+    collection = chromadb.EphemeralClient().create_collection(
+        f"c{uuid.uuid4().hex}", metadata=of_little_work, embedding_function=None
+    )
     many, a_time = 33_500, 4_000
     vectors = np.random.default_rng(1).random((a_time, DIMENSION)).tolist()
     for start in range(0, many, a_time):
