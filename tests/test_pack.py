@@ -355,6 +355,12 @@ def test_a_document_that_is_none_is_named() -> None:
         DenseXRetrievalPack([Document(text="x"), "some text"])  # type: ignore[list-item]
 
 
+@pytest.mark.parametrize("given", [None, 7, "docs/", Path("docs")])
+def test_what_is_no_documents_at_all_is_named(given: Any) -> None:
+    with pytest.raises(ValueError, match=rf"documents\[0\] is a {type(given).__name__}, .*: wrap text as Document"):
+        DenseXRetrievalPack(given)
+
+
 @pytest.mark.parametrize("store", [None, SimpleVectorStore])
 @pytest.mark.parametrize("bad", [{"metadata": {"file_path": "/x/\udc83e.txt"}}, {"id_": ""}, {"id_": "\ud83d"}])
 def test_a_document_that_stores_cannot_keep_costs_itself_alone(store: Any, bad: dict[str, Any]) -> None:

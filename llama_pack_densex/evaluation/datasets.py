@@ -272,10 +272,16 @@ def _read(
     path: Path, documents: Path | None, split: str, language: str, leave_out: Sequence[Path] = (), alone: bool = False
 ) -> EvaluationSet:
     """Read what is there; where questions alone are wanted, those of the user's own are not asked for documents."""
+
+    def with_its_own(found: EvaluationSet) -> EvaluationSet:
+        if documents is not None:
+            raise DatasetError(f"{path}: this dataset has documents of its own, and {documents} would be left alone")
+        return found
+
     if not path.is_dir():
         records = read_records(path)
     elif _file(path, "corpus.jsonl").exists() and _file(path, "queries.jsonl").exists():
-        return _read_beir(path, split)
+        return with_its_own(_read_beir(path, split))
     else:
         records = chain.from_iterable(map(read_records, sorted(path.glob("*.parquet"))))
     first = next(records, None)
@@ -284,11 +290,11 @@ def _read(
         raise DatasetError(f"{path}: expected {in_folder if path.is_dir() else 'questions, and it is empty'}")
     fields, records = first.fields.keys(), chain([first], records)
     if "data" in fields:
-        return _read_squad(first)
+        return with_its_own(_read_squad(first))
     if fields >= _JQARA_FIELDS:
-        return _read_jqara(records)
+        return with_its_own(_read_jqara(records))
     if fields >= {"text", "questions"}:
-        return _read_passages(records)
+        return with_its_own(_read_passages(records))
     if fields.isdisjoint(("question", "query")):
         expected = "'question'; 'data', as in SQuAD's format; 'text' with 'questions' (a list); or JQaRA's fields"
         raise first.error(f"expected {expected}")

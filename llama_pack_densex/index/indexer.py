@@ -248,7 +248,8 @@ def checked_documents(documents: BaseNode | Iterable[BaseNode]) -> Iterator[Base
     Raises:
         ValueError: (when its turn comes) One of them is no document; the message says which.
     """
-    for place, document in enumerate([documents] if isinstance(documents, BaseNode) else documents):
+    is_one = isinstance(documents, (str, BaseNode)) or not isinstance(documents, Iterable)
+    for place, document in enumerate([documents] if is_one else documents):
         if not isinstance(document, BaseNode):
             raise ValueError(
                 f"documents[{place}] is a {type(document).__name__}, not a LlamaIndex Document: "

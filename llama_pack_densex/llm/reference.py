@@ -32,7 +32,7 @@ _OTHER_SETTINGS = (
 )  # fmt: skip
 # Nothing of the output or the access hangs on these.
 _UNIMPORTANT = ("callback_manager", "rate_limiter", "class_name", "query_wrapper_prompt")
-_SECRET = re.compile(r"(?i)(^|[-_])(api[-_]?key|key|key_id|secret|password|token|credentials?|authorization|headers?)$")
+SECRET = re.compile(r"(?i)(^|[-_])(api[-_]?key|key|key_id|secret|password|token|credentials?|authorization|headers?)$")
 _NOT_OF_THE_OUTPUT = ("timeout", "user", "metadata", "extra_query")  # of `additional_kwargs`; a query may hold a key
 # Where LlamaIndex's classes have clients, which the user may have given, and what tells these from made ones.
 _CLIENTS = ("_client", "_aclient", "_http_client", "_async_http_client")
@@ -101,7 +101,8 @@ def describe_llm(llm: LLM, factory: str = "") -> LLMReference:
         value = getattr(llm, name, None)
         is_empty = not value and not isinstance(value, (bool, int, float))  # a temperature of 0 is a choice
         is_default = is_empty or value == info.get_default(call_default_factory=True)
-        if name in keys or name in _UNIMPORTANT or is_default or _is_core_function(value):
+        is_cores = callable(value) and getattr(value, "__module__", "").startswith("llama_index.core.")
+        if name in keys or name in _UNIMPORTANT or is_default or is_cores:
             continue
         value = getattr(value, "value", value)
         is_known = name in (*_OUTPUT_SETTINGS, *_OTHER_SETTINGS) and _is_plain(value)
@@ -220,7 +221,7 @@ def _without_credentials(value: Any) -> Any:
 def _without_secrets(value: Any) -> Any:
     """A value as JSON, without what may be a key; objects by their class, since their text need not stay the same."""
     if isinstance(value, dict):
-        return {str(k): _without_secrets(v) for k, v in sorted(value.items(), key=str) if not _SECRET.search(str(k))}
+        return {str(k): _without_secrets(v) for k, v in sorted(value.items(), key=str) if not SECRET.search(str(k))}
     if isinstance(value, (list, tuple)):
         return [_without_secrets(one) for one in value]
     if value is None or isinstance(value, (str, int, float, bool)):
@@ -230,13 +231,9 @@ def _without_secrets(value: Any) -> Any:
 
 def _keys(llm: LLM) -> dict[str, str]:
     """The keys that an LLM holds, by the names of its fields."""
-    values = {name: getattr(llm, name, None) for name in type(llm).model_fields if _SECRET.search(name)}
+    values = {name: getattr(llm, name, None) for name in type(llm).model_fields if SECRET.search(name)}
     shown = {name: getattr(value, "get_secret_value", lambda value=value: value)() for name, value in values.items()}
     return {name: value for name, value in shown.items() if value and isinstance(value, str)}
-
-
-def _is_core_function(value: Any) -> bool:
-    return callable(value) and getattr(value, "__module__", "").startswith("llama_index.core.")
 
 
 def _private(llm: LLM, name: str) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import pickle
-import re
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from llama_index.core.node_parser.loading import all_node_parsers
 from llama_index.core.schema import BaseComponent, BaseNode, Document, TransformComponent
 from llama_index.core.utils import get_tokenizer, get_tqdm_iterable
 
+from llama_pack_densex.llm.reference import SECRET
 from llama_pack_densex.node_parsers.metadata import appearance, embedded_metadata, lasting
 from llama_pack_densex.node_parsers.nodes import (
     DocumentNodes,
@@ -43,7 +43,6 @@ DEFAULT_CHUNK_SIZE = 256
 DEFAULT_CHUNK_SIZES = (2048, DEFAULT_CHUNK_SIZE)
 """Tokens in a section and in a passage."""
 
-_SECRET = re.compile(r"(^|[-_])(api[-_]?key|key|secret|password|token|credentials?|authorization)$", re.IGNORECASE)
 _BASE_PARSERS = (PassageNodeParser, SectionNodeParser, TopicNodeParser, WholeDocumentNodeParser)
 _PROPOSITIONIZERS = (LLMPropositionizer, RecordedPropositionizer, SentencePropositionizer, Seq2SeqPropositionizer)
 _KINDS: dict[str, type[BaseComponent]] = {
@@ -66,7 +65,7 @@ def _made_of_dict(value: Any) -> Any:
 def without_secrets(value: Any) -> Any:
     """What `to_dict` of a parser or a model returned, without the keys in it."""
     if isinstance(value, dict):
-        return {key: without_secrets(part) for key, part in value.items() if not (_SECRET.search(str(key)) and part)}
+        return {key: without_secrets(part) for key, part in value.items() if not (SECRET.search(str(key)) and part)}
     return [without_secrets(part) for part in value] if isinstance(value, list) else value
 
 

@@ -83,6 +83,11 @@ class TestSquad:
         with pytest.raises(DatasetError, match=said):
             read_dataset(_write(tmp_path / "s.json", content))
 
+    def test_documents_that_would_be_left_alone_are_refused(self, tmp_path: Path) -> None:
+        file = _write(tmp_path / "squad.json", _squad(("The lamp is red.", [_qa("q", "red")])))
+        with pytest.raises(DatasetError, match=r"squad\.json: this dataset has documents of its own"):
+            read_dataset(file, tmp_path)
+
     def test_broken_json_is_named_with_its_line(self, tmp_path: Path) -> None:
         (tmp_path / "s.json").write_text('{"data": [\n1,,\n]}', encoding="utf-8")
         with pytest.raises(DatasetError, match=r"s\.json, line 2: expected JSON"):
@@ -218,6 +223,10 @@ class TestBEIR:
         assert [(question.id, question.document_id) for question in found.questions] == [("1", "c")]
         assert found.relevance == {"1": {"b": 1, "c": 2}}
         assert (found.name, len(found.documents)) == ("scifact", 4)
+
+    def test_documents_that_would_be_left_alone_are_refused(self, folder: Path) -> None:
+        with pytest.raises(DatasetError, match="scifact: this dataset has documents of its own"):
+            read_dataset(folder, folder)
 
     def test_a_missing_split_is_named_with_those_that_are_there(self, folder: Path) -> None:
         with pytest.raises(DatasetError, match="the split 'dev' here; the splits that are there: test"):

@@ -134,6 +134,7 @@ def test_a_base_parsers_key_is_not_serialised_either() -> None:
         MarkdownElementNodeParser(llm=OpenAI(model="gpt-4o-mini", api_key=KEY)),
         TopicNodeParser(embed_model=embed_model),
         TopicNodeParser(embed_model=OpenAIEmbedding(api_key="", default_headers={"api-key": KEY})),
+        TopicNodeParser(embed_model=OpenAIEmbedding(api_key="", default_headers={"X-Gateway": KEY})),
     ):
         for parser in (
             PropositionNodeParser(base_parser=splitter),
