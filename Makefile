@@ -21,7 +21,7 @@ demo: $(VENV)/.installed  ## install, and ask questions of the sample documents 
 test: $(VENV)/.installed-all  ## install everything, and run all tests but the slow ones (ARGS="-k name" for some of them)
 	$(PYTEST) -m "not slow" $(ARGS)
 
-test-all: $(VENV)/.installed-all  ## run the slow tests too: kills, Ray, notebooks, a browser, every store in every mode
+test-all: $(VENV)/.installed-all  ## run the slow tests too: kills, Ray, notebooks, a browser, every store
 	$(PYTEST) $(ARGS)
 
 test-slow: $(VENV)/.installed-all  ## run the slow tests only

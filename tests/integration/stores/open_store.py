@@ -106,8 +106,7 @@ class StoreKind(ABC):
         modules: What has to be installed.
         is_every_days: Whether its checks are run each time; those of other kinds are slow ones.
         is_in_memory: Whether there is nothing that another process could open.
-        limits: Reasons by check, where an upstream limit keeps it from passing. A check is a test's name, and with
-            "[mode]" behind it one of its modes.
+        limits: Reasons by check, where an upstream limit keeps it from passing. A check is a test's name.
     """
 
     name: str
