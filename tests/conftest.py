@@ -39,8 +39,10 @@ def _one_certificate(tmp_path_factory: pytest.TempPathFactory) -> None:
 SLOW: dict[str, tuple[str, ...]] = {
     "tests/evaluation/test_proposition_scores.py::test_*bert_score*": (),
     "tests/evaluation/test_proposition_scores.py::test_nothing_is_imported*": (),
+    "tests/evaluation/test_proposition_scores.py::test_the_command*": (),
     "tests/evaluation/test_report_browser.py::*": (),
-    "tests/ingestion/test_pipeline_workers.py::*": ("*of_the_environment",),
+    "tests/evaluation/test_trulens.py::test_importing*": (),
+    "tests/ingestion/test_pipeline_workers.py::*": (),
     "tests/ingestion/test_progress.py::test_a*terminal*": ("*live_line_below*",),
     "tests/ingestion/test_progress.py::test_a_notebook*": (),
     "tests/ingestion/test_progress.py::test_what_is_printed_into*": (),
@@ -89,6 +91,7 @@ SLOW: dict[str, tuple[str, ...]] = {
     "tests/test_cli.py::test_a_pipe_for_ascii*": (),
     "tests/test_cli.py::test_a_reader_that_leaves_early*": (),
     "tests/test_cli.py::test_json_is_all_on_stdout*": (),
+    "tests/test_cli.py::test_what_may_not_be_read*": (),
     "tests/test_cli_chat.py::test_without_any_input*": (),
     "tests/test_cli_compare.py::test_the_repositorys_questions*": (),
     "tests/test_cli_estimate.py::test_what_is_in_a_store*": (),
@@ -100,6 +103,7 @@ SLOW: dict[str, tuple[str, ...]] = {
     "tests/test_kills*.py::*": (),
     "tests/test_notebooks.py::test_a_question_is_answered*": (),
     "tests/test_pack.py::test_it_works_after_nest_asyncio*": (),
+    "tests/test_pack.py::test_the_embeddings_of_a_long_document*": (),
     "tests/test_persistence.py::test_*kill*": (),
 }
 
