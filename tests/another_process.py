@@ -28,14 +28,15 @@ def run_program(program: str, *arguments: object, **environment: str) -> tuple[i
     Args:
         program: Its Python.
         arguments: What follows in its `sys.argv`.
-        environment: What it finds in its environment besides.
+        environment: What it finds in its environment besides what this process has in its own now.
 
     Returns:
         Its exit code, and what it wrote to its stdout and its stderr.
     """
     with tempfile.TemporaryDirectory() as folder:
         files = Path(folder) / "stdout", Path(folder) / "stderr"
-        given = (program, tuple(map(str, arguments)), environment, *map(str, files))
+        # what it is forked from has the environment of the test that started that
+        given = (program, tuple(map(str, arguments)), {**os.environ, **environment}, *map(str, files))
         process = forks().Process(target=_run, args=given, daemon=True)
         process.start()
         process.join()
@@ -48,6 +49,7 @@ def _run(program: str, arguments: tuple[str, ...], environment: dict[str, str], 
     for descriptor, file in zip((1, 2), files, strict=True):
         os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT), descriptor)
     sys.stdout, sys.stderr = (os.fdopen(descriptor, "w", encoding="utf-8", closefd=False) for descriptor in (1, 2))
+    os.environ.clear()
     os.environ.update(environment)
     sys.argv = ["-c", *arguments]
     exec(compile(program, "<program>", "exec"), {"__name__": "__main__"})
