@@ -114,7 +114,7 @@ def faiss_store() -> Any:
 STORES = {"memory": None, "folder": None, "simple": SimpleVectorStore, "faiss": faiss_store}
 
 
-@pytest.mark.parametrize("seed", range(1, 5))
+@pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("store", STORES)
 def test_an_index_has_what_it_would_have_if_it_were_made_anew(store: str, seed: int, tmp_path: Path) -> None:
     choice = random.Random(seed)
