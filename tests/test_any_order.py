@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -112,9 +113,10 @@ def faiss_store() -> Any:
 
 
 STORES = {"memory": None, "folder": None, "simple": SimpleVectorStore, "faiss": faiss_store}
+SEEDS = range(1, 13 if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else 3)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("store", STORES)
 def test_an_index_has_what_it_would_have_if_it_were_made_anew(store: str, seed: int, tmp_path: Path) -> None:
     choice = random.Random(seed)

@@ -35,9 +35,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[Any]) -> None:
-    """Leave out what checks the same code again, expect the limits of stores, and call some kinds slow."""
+    """Leave out what is for the table alone, expect the limits of stores, and call some kinds slow."""
     of_kinds = [(item, kind) for item in items if (kind := _kind_of(item)) is not None]
-    left_out = {item for item, kind in of_kinds if not _is_a_check_of_its_own(kind, item.callspec.params)}
+    is_for_the_table = bool(config.getoption("--write-table", default=None))
+    left_out = {
+        item
+        for item, kind in of_kinds
+        if not is_for_the_table and not _is_a_check_of_its_own(kind, item.callspec.params)
+    }
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
     for item, kind in of_kinds:
@@ -48,9 +53,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[Any]) -> No
 
 
 def _is_a_check_of_its_own(kind: StoreKind, parameters: Mapping[str, Any]) -> bool:
-    """Whether a check is run at all: every mode, search and seed on the embedded store, corners of them on others.
+    """Whether tests have a check: every mode, search and seed on the embedded store, corners of them on others.
 
-    Above a store's adapter the code is the same for all of them.
+    Above a store's adapter the code is the same for all of them; `make test-stores` has every check.
     """
     if kind.slug == "lancedb-folder":
         return True
