@@ -3,9 +3,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-TWO_PROCESSES := -m pytest -n 2 --dist loadgroup
-# One core for each process: some libraries would take all there are. What processes of the tests import is compiled once.
-PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python $(TWO_PROCESSES)
+# For two cores, since tests wait now and then. One thread for each: some libraries would take as many as there are cores.
+# What processes of the tests import is compiled once.
+THREE_PROCESSES := -m pytest -n 3 --dist loadgroup
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python $(THREE_PROCESSES)
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 CORE_VERSIONS := lowest 0.14.20 newest
 
@@ -94,7 +95,7 @@ core-newest := --upgrade llama-index-core
 
 .venv-matrix/%/.tested: .venv-matrix/%/.installed always
 	@echo "--- llama-index-core: $*"
-	OMP_NUM_THREADS=1 .venv-matrix/$*/bin/python $(TWO_PROCESSES) -m "not slow" $(ARGS)
+	OMP_NUM_THREADS=1 .venv-matrix/$*/bin/python $(THREE_PROCESSES) -m "not slow" $(ARGS)
 
 .venv-matrix/%/.installed: pyproject.toml constraints-lowest.txt | supported-python
 	rm -rf $(@D)

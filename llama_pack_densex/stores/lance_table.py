@@ -378,6 +378,7 @@ class NodeTable:
         self._reading = LOOP.run(lancedb.connect_async(uri, session=session, region=None))
         self.pinned = version is not None
         self._writing = threading.RLock()
+        self._about: str | None = None  # of a table in memory
         self._settled: int | None = None  # the version after which there is nothing to compact or to index
         self._now = self._at(_number(self._open()) if version is None else version)
 
@@ -399,14 +400,12 @@ class NodeTable:
         """
         with self._changing() as table:
             if table is None or not table.count_rows():
-                # the indices of words before the rows, so that no stop leaves rows without them
-                empty, mode = rows.schema.empty_table(), "create" if table is None else "overwrite"
-                made = self.connection.create_table(TABLE, empty, mode=mode)
-                keep_up(made)
-                made.add(_batched(rows))
+                mode = "create" if table is None else "overwrite"
+                keep_up(self.connection.create_table(TABLE, _batched(rows), mode=mode), midway=True)
                 return
-            same_dimension({dimension_in(table.schema), dimension_in(rows.schema)})
-            if note_in(rows.schema) != note_in(table.schema):  # they were told otherwise: LanceDB fills in nulls
+            schema = table.schema
+            same_dimension({dimension_in(schema), dimension_in(rows.schema)})
+            if note_in(rows.schema) != note_in(schema):  # they were told otherwise: LanceDB fills in nulls
                 rows = _without_words(rows)
             rows = _batched(rows)
             # not all by their ids, which take LanceDB ten times as long to look for
@@ -437,11 +436,8 @@ class NodeTable:
             table, number = self._open(), int(version)
             if number != _number(table):
                 with reading(self.uri):
-                    if number:
-                        table.restore(number)
-                    else:  # not dropped: the numbers of versions would begin anew
-                        table.delete("true")
-            self._follow()
+                    _go_back(table, number)
+            self._follow(table)
 
     def reload(self, folder: Path, version: str) -> None:
         """Read another version, which another process made, or another table in its place; nothing is written.
@@ -516,14 +512,16 @@ class NodeTable:
 
     def read_about(self) -> str | None:
         """What `write_about` kept; None where there is nothing."""
-        if self.pinned or _NOTES not in self.connection.list_tables().tables:
-            return None
+        if self.uri == IN_MEMORY or self.pinned or _NOTES not in self.connection.list_tables().tables:
+            return self._about
         rows = self.connection.open_table(_NOTES).to_arrow()
         return str(rows["text"][0].as_py()) if len(rows) else None
 
     def write_about(self, about: str) -> None:
         """Keep a text beside the rows; where somebody keeps the version, who keeps the text too, that is enough."""
-        if not self.pinned:
+        if self.uri == IN_MEMORY:
+            self._about = about
+        elif not self.pinned:
             there = _NOTES in self.connection.list_tables().tables  # LanceDB warns of overwriting what is not
             self.connection.create_table(_NOTES, pa.table({"text": [about]}), mode="overwrite" if there else "create")
 
@@ -546,15 +544,21 @@ class NodeTable:
             try:
                 yield table
             except BaseException:
-                if before and _number(latest := self._open()) != before:
-                    latest.restore(before)
+                latest = self._open()
+                if latest is not None and _number(latest) != before:
+                    _go_back(latest, before)
                 raise
             finally:
-                self._follow()
+                self._follow(table)
 
-    def _follow(self) -> None:
-        version = _number(self._open())
-        if version != self.now.version:
+    def _follow(self, table: Any) -> None:
+        """Read what a table is now; None where there was none."""
+        if table is None:
+            table = self._open()
+        else:
+            with reading(self.uri):
+                table.checkout_latest()
+        if (version := _number(table)) != self.now.version:
             self._now = self._at(version)
 
     def _at(self, version: int) -> TableVersion:
@@ -592,6 +596,13 @@ def _number(table: Any) -> int:
     return 0 if table is None else int(table.version)
 
 
+def _go_back(table: Any, version: int) -> None:
+    if version:
+        table.restore(version)
+    else:  # not dropped: the numbers of versions would begin anew
+        table.delete("true")
+
+
 def _batched(rows: pa.Table) -> pa.Table:
     return pa.Table.from_batches(rows.to_batches(max_chunksize=ROWS_A_BATCH), rows.schema)
 
@@ -627,11 +638,11 @@ def keep_up(table: Any, midway: bool = False) -> bool:
     Returns:
         Whether anything but that was done.
     """
-    rows, columns = table.count_rows(), set(table.schema.names)
+    stats, columns = table.stats(), set(table.schema.names)
+    rows, fragments = int(stats["num_rows"]), int(stats["fragment_stats"]["num_fragments"])
     indexed = {index.columns[0]: index for index in table.list_indices()}
     for column in sorted({PASSAGE_WORDS, UNIT_WORDS} & columns - indexed.keys()):
         table.create_index(column, config=_WORDS)
-    fragments = int(table.stats()["fragment_stats"]["num_fragments"])
     if midway:
         due = fragments > MOST_FRAGMENTS_MIDWAY
         if due:
@@ -649,20 +660,21 @@ def keep_up(table: Any, midway: bool = False) -> bool:
         if column != "vector":
             table.create_index(column, config=BTree())
     segments = int(indexed["vector"].num_segments or 0) if "vector" in indexed else 0
-    if "vector" in lacking or (due and segments >= MOST_SEGMENTS):
+    anew = "vector" in lacking or (due and segments >= MOST_SEGMENTS)
+    if anew:
         config = IvfSq("cosine", sample_rate=64, max_iterations=10, target_partition_size=ROWS_A_PARTITION)
         table.create_index("vector", config=config, replace=True)
-    if due:
+    if lacking or anew:
         settle(table)
     return due
 
 
 def settle(table: Any) -> None:
     """Merge files and complete indices until there is nothing left to do; every version is kept."""
-    before = None
-    while before != table.version:
-        before = table.version
+    before, now = None, table.version
+    while before != now:
         table.optimize(cleanup_older_than=_FOREVER)
+        before, now = now, table.version
 
 
 def remove_versions(table: Any, older_than: timedelta) -> None:

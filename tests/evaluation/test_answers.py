@@ -53,37 +53,41 @@ def test_strategies_answer_and_are_judged(language: str) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("metric", "reply", "value"),
-    [
-        ("context_relevance", "[RESULT] 4.0.", 1.0),
-        ("context_relevance", "First [RESULT] 1, and in the end **[RESULT]: 2.5**", 0.625),
-        ("context_relevance", "役に立つ。［ＲＥＳＵＬＴ］　３．０", 0.75),
-        ("context_relevance", "[result] 3/4", 0.75),
-        ("context_relevance", "4.0", 1.0),
-        ("context_relevance", "[RESULT] 10", None),
-        ("context_relevance", "[RESULT] -1", None),
-        ("context_relevance", "[RESULT] 3/5", None),
-        ("context_relevance", "It is about 4.", None),
-        ("context_relevance", "", None),
-        ("answer_relevance", "[RESULT] 1.5", 0.75),
-        ("answer_relevance", "[RESULT] 20", None),
-        ("answer_relevance", "[RESULT] 0", 0.0),
-        ("groundedness", "Yes. There is no doubt.", 1.0),
-        ("groundedness", "NO, yes would be wrong", 0.0),
-        ("groundedness", "Answer: **YES**", 1.0),
-        ("groundedness", "ＹＥＳです。", 1.0),
-        ("groundedness", "The answer is no.", 0.0),
-        ("groundedness", "Yesterday I knew.", None),
-        ("groundedness", "I cannot tell.", None),
-        ("groundedness", "It may be yes, it may be no.", None),
-    ],
-)
-def test_a_verdict_is_read_or_counted_as_failed(metric: str, reply: str, value: float | None) -> None:
-    with OpenAIServer(judging(**{metric: reply})) as server:
+VERDICTS: dict[str, dict[str, float | None]] = {
+    "context_relevance": {
+        "[RESULT] 4.0.": 1.0,
+        "First [RESULT] 1, and in the end **[RESULT]: 2.5**": 0.625,
+        "役に立つ。［ＲＥＳＵＬＴ］　３．０": 0.75,
+        "[result] 3/4": 0.75,
+        "4.0": 1.0,
+        "[RESULT] 10": None,
+        "[RESULT] -1": None,
+        "[RESULT] 3/5": None,
+        "It is about 4.": None,
+        "": None,
+    },
+    "answer_relevance": {"[RESULT] 1.5": 0.75, "[RESULT] 20": None, "[RESULT] 0": 0.0},
+    "groundedness": {
+        "Yes. There is no doubt.": 1.0,
+        "NO, yes would be wrong": 0.0,
+        "Answer: **YES**": 1.0,
+        "ＹＥＳです。": 1.0,
+        "The answer is no.": 0.0,
+        "Yesterday I knew.": None,
+        "I cannot tell.": None,
+        "It may be yes, it may be no.": None,
+    },
+}
+
+
+@pytest.mark.parametrize("number", range(max(map(len, VERDICTS.values()))))
+def test_a_verdict_is_read_or_counted_as_failed(number: int) -> None:
+    said = {metric: list(verdicts.items())[number % len(verdicts)] for metric, verdicts in VERDICTS.items()}
+    with OpenAIServer(judging(**{metric: reply for metric, (reply, _) in said.items()})) as server:
         (found,) = run(server).strategies
-    assert found.metrics.get(metric) == value
-    assert found.failed == ({} if value is not None else {metric: 4})
+    expected = {metric: value for metric, (_, value) in said.items()}
+    assert {metric: found.metrics.get(metric) for metric in said} == expected
+    assert found.failed == {metric: 4 for metric, value in expected.items() if value is None}
 
 
 def test_a_failure_is_neither_a_zero_nor_a_success(caplog: pytest.LogCaptureFixture) -> None:

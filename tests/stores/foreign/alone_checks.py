@@ -34,6 +34,31 @@ from tests.stores.foreign.made_nodes import (
 TEA = made_nodes("docs/tea.md", ["Tea comes from leaves. Green tea is not fermented."], lang="en", year=1990)
 JAPANESE = made_nodes("資料/味噌 \"'%\\.md", [MISO, "醤油は液体の調味料である。"], lang="ja", **ANY_JSON)
 ALL = [*TEA, *JAPANESE]
+FILTERS: list[tuple[list[MetadataFilter | MetadataFilters], set[str]]] = [
+    ([MetadataFilter(key="lang", value="ja")], {"ja"}),
+    ([MetadataFilter(key="lang", value="ja"), MetadataFilter(key="year", value=1990)], set()),
+    ([MetadataFilter(key="author", value=ANY_JSON["author"])], {"ja"}),
+    ([MetadataFilter(key="year", value=2000, operator=FilterOperator.LT)], {"en"}),
+    ([MetadataFilter(key="tags", value="味", operator=FilterOperator.CONTAINS)], {"ja"}),
+    ([MetadataFilter(key="lang", value=["en", "ja"], operator=FilterOperator.IN)], {"en", "ja"}),
+    ([MetadataFilter(key="lang", value="ja", operator=FilterOperator.NE)], {"en"}),
+    ([MetadataFilter(key="a.b", value="dots")], {"ja"}),
+    ([MetadataFilter(key="id", value="mine")], {"ja"}),
+    ([MetadataFilter(key="nul", value="a\0b")], {"ja"}),
+    ([MetadataFilter(key="lang", value="' OR 1=1 --")], set()),
+    ([MetadataFilters(filters=[MetadataFilter(key="lang", value="en")])], {"en"}),
+    ([MetadataFilter(key="year", value=1990.0)], {"en"}),
+    ([MetadataFilter(key="year", value=1990.5, operator=FilterOperator.LT)], {"en"}),
+    ([MetadataFilter(key="year", value=2022.5, operator=FilterOperator.GT)], {"ja"}),
+    ([MetadataFilter(key="ratio", value=0.1, operator=FilterOperator.LTE)], {"ja"}),
+    ([MetadataFilter(key="ratio", value=0, operator=FilterOperator.GT)], {"ja"}),
+    ([MetadataFilter(key="huge", value=2**70, operator=FilterOperator.GT)], {"ja"}),
+    ([MetadataFilter(key="huge", value=2**80)], {"ja"}),
+    ([MetadataFilter(key="infinite", value=1e300, operator=FilterOperator.GT)], {"ja"}),
+    ([MetadataFilter(key="year", value=[1990, 1e6], operator=FilterOperator.IN)], {"en"}),
+    ([MetadataFilter(key="lang", value=1, operator=FilterOperator.GT)], set()),
+    ([MetadataFilter(key="draft", value=0, operator=FilterOperator.GT)], set()),
+]
 Open = Callable[[], BasePydanticVectorStore]
 
 
@@ -140,39 +165,12 @@ class AloneChecks:
         assert len(store.search(question("tea", 100))) == len(ALL)
         assert store.search(question("tea", 0)) == []
 
-    @pytest.mark.parametrize(
-        ("filters", "languages"),
-        [
-            ([MetadataFilter(key="lang", value="ja")], {"ja"}),
-            ([MetadataFilter(key="lang", value="ja"), MetadataFilter(key="year", value=1990)], set()),
-            ([MetadataFilter(key="author", value=ANY_JSON["author"])], {"ja"}),
-            ([MetadataFilter(key="year", value=2000, operator=FilterOperator.LT)], {"en"}),
-            ([MetadataFilter(key="tags", value="味", operator=FilterOperator.CONTAINS)], {"ja"}),
-            ([MetadataFilter(key="lang", value=["en", "ja"], operator=FilterOperator.IN)], {"en", "ja"}),
-            ([MetadataFilter(key="lang", value="ja", operator=FilterOperator.NE)], {"en"}),
-            ([MetadataFilter(key="a.b", value="dots")], {"ja"}),
-            ([MetadataFilter(key="id", value="mine")], {"ja"}),
-            ([MetadataFilter(key="nul", value="a\0b")], {"ja"}),
-            ([MetadataFilter(key="lang", value="' OR 1=1 --")], set()),
-            ([MetadataFilters(filters=[MetadataFilter(key="lang", value="en")])], {"en"}),
-            ([MetadataFilter(key="year", value=1990.0)], {"en"}),
-            ([MetadataFilter(key="year", value=1990.5, operator=FilterOperator.LT)], {"en"}),
-            ([MetadataFilter(key="year", value=2022.5, operator=FilterOperator.GT)], {"ja"}),
-            ([MetadataFilter(key="ratio", value=0.1, operator=FilterOperator.LTE)], {"ja"}),
-            ([MetadataFilter(key="ratio", value=0, operator=FilterOperator.GT)], {"ja"}),
-            ([MetadataFilter(key="huge", value=2**70, operator=FilterOperator.GT)], {"ja"}),
-            ([MetadataFilter(key="huge", value=2**80)], {"ja"}),
-            ([MetadataFilter(key="infinite", value=1e300, operator=FilterOperator.GT)], {"ja"}),
-            ([MetadataFilter(key="year", value=[1990, 1e6], operator=FilterOperator.IN)], {"en"}),
-            ([MetadataFilter(key="lang", value=1, operator=FilterOperator.GT)], set()),
-            ([MetadataFilter(key="draft", value=0, operator=FilterOperator.GT)], set()),
-        ],
-    )
-    def test_filters_hold(self, store: NodeStore, filters: list[MetadataFilter], languages: set[str]) -> None:
+    def test_filters_hold(self, store: NodeStore) -> None:
         store.replace([], ALL)
-        found = store.search(question("tea 味噌", 50, filters=MetadataFilters(filters=list(filters))))
-        expected = {node.node_id for node in ALL if node.metadata["lang"] in languages}
-        assert {node.id for node in found} == expected
+        for filters, languages in FILTERS:
+            found = store.search(question("tea 味噌", 50, filters=MetadataFilters(filters=list(filters))))
+            expected = {node.node_id for node in ALL if node.metadata["lang"] in languages}
+            assert {node.id for node in found} == expected, filters
 
     def test_one_of_two_filters_is_enough_for_or(self, store: NodeStore) -> None:
         store.replace([], ALL)
