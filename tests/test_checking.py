@@ -182,7 +182,7 @@ def test_a_new_index_has_nothing_that_compacting_would_give_back(tmp_path: Path)
 
 
 def test_compacting_gives_back_the_space_of_what_was_deleted(tmp_path: Path) -> None:
-    half = {f"{n}": f"Lamp {n} hangs in hall {n}. It was lit in {1000 + n}. 灯{n}は赤い。" for n in range(300)}
+    half = {f"{n}": f"Lamp {n} hangs in hall {n}. It was lit in {1000 + n}. 灯{n}は赤い。" for n in range(160)}
     rest = {name: text for name, text in half.items() if int(name) % 2}
     pack = DenseXRetrievalPack(documents(half), persist_dir=tmp_path / "i", embed_model=ShortEmbedding(), **MODELS)
     pack.delete([name for name in half if name not in rest])

@@ -158,13 +158,13 @@ def test_documents_are_there_before_the_last_one_is_read(tmp_path: Path) -> None
     seen: list[int] = []
 
     def watched() -> Iterator[Document]:
-        for number, document in enumerate(numbered(1500)):
-            if number == 1499:
+        for number, document in enumerate(numbered(900)):
+            if number == 899:
                 seen.append(DenseXRetrievalPack.load(tmp_path / "index").counts().documents)
             yield document
 
     pack_of(watched(), tmp_path / "index")
-    assert 0 < seen[0] < 1500
+    assert 0 < seen[0] < 900
 
 
 @pytest.mark.parametrize("as_generator", [False, True])

@@ -295,6 +295,19 @@ def test_a_write_that_fails_half_way_changes_nothing(monkeypatch: pytest.MonkeyP
     assert ids_found(nodes, "a/new1") == ["a/new1"]
 
 
+def test_a_first_write_that_fails_half_way_leaves_nothing(nodes: LanceNodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError("no space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("lancedb.table.LanceTable.stats", full)  # read between the rows and their indices
+        with pytest.raises(OSError, match="no space left"):
+            nodes.replace([], document("a"))
+    assert nodes.is_empty()
+    nodes.replace([], document("a"))
+    assert all_ids(nodes) == {node.node_id for node in document("a")}
+
+
 @pytest.mark.usefixtures("soon_indexed")
 def test_a_large_table_gets_an_index_and_finds_what_came_before_and_after_it(nodes: LanceNodes) -> None:
     nodes.replace([], many(0, 90))
