@@ -37,7 +37,7 @@ def _one_certificate(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 # What `make test` leaves to `make test-all`: node ids, and those of them that are run each time all the same.
 SLOW: dict[str, tuple[str, ...]] = {
-    "tests/answering/test_conversations.py::*the other two]": (),
+    "tests/answering/test_conversations.py::*all four ways]": (),
     "tests/evaluation/test_compare.py::test_every_strategy_runs*[[]en]": (),
     "tests/evaluation/test_proposition_scores.py::test_*bert_score*": (),
     "tests/evaluation/test_proposition_scores.py::test_nothing_is_imported*": (),
@@ -78,6 +78,7 @@ SLOW: dict[str, tuple[str, ...]] = {
     "tests/propositionizers/test_llm_limits.py::test_a_server_that_says_when*[[]date_header*": ("*-sync]",),
     "tests/propositionizers/test_llm_limits.py::test_calls_that_are_over*": (),
     "tests/propositionizers/test_llm_limits.py::test_refusals_at_random*": ("*[[]sync]",),
+    "tests/propositionizers/test_llm_structured.py::test_a_server_that_refuses*[[]True-*": ("*-OpenAI]",),
     "tests/propositionizers/test_segmentation.py::test_time_is_linear*": (),
     "tests/propositionizers/test_seq2seq.py::test_a_batch_of_sixteen*": (),
     "tests/propositionizers/test_stream.py::test_an_identical_passage*long_after": (),

@@ -401,6 +401,7 @@ class NodeTable:
         with self._changing() as table:
             if table is None or not table.count_rows():
                 mode = "create" if table is None else "overwrite"
+                # a stop in between leaves rows without indices of words, which the next upkeep makes
                 keep_up(self.connection.create_table(TABLE, _batched(rows), mode=mode), midway=True)
                 return
             schema = table.schema
@@ -597,6 +598,7 @@ def _number(table: Any) -> int:
 
 
 def _go_back(table: Any, version: int) -> None:
+    """Make a version the latest again; 0 leaves an empty table."""
     if version:
         table.restore(version)
     else:  # not dropped: the numbers of versions would begin anew

@@ -84,7 +84,7 @@ def test_passages_are_the_same_whatever_metadata_a_document_has(name: str, token
     assert borders(parser, {"tags": " word" * tokens}) == borders(parser, {})
 
 
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=25)
 @given(
     st.dictionaries(
         st.sampled_from(["author", "title", "section", "file_name", "部署", "window", "x" * 300]),

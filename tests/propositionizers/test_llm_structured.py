@@ -119,7 +119,8 @@ def test_a_server_that_ignores_the_schema_is_read_as_before() -> None:
             assert texts_of(LLMPropositionizer(openai(server)).propositionize(PASSAGES)) == ALL
 
 
-@pytest.mark.parametrize(("refusal", "is_async"), [*((refusal, False) for refusal in REFUSALS), ("OpenAI", True)])
+@pytest.mark.parametrize("refusal", REFUSALS)
+@pytest.mark.parametrize("is_async", [False, True])
 def test_a_server_that_refuses_is_asked_plainly_from_then_on(
     refusal: str, is_async: bool, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -298,7 +298,7 @@ changes = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=10, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.too_slow])
 @given(history=st.lists(changes, max_size=6))
 def test_what_is_found_does_not_depend_on_the_history(history: list[tuple[str, object]]) -> None:
     words = Words.by("bigrams")
