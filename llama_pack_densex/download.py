@@ -12,10 +12,7 @@ from llama_pack_densex.pack import DenseXRetrievalPack
 
 
 def download_llama_pack(
-    llama_pack_class: str,
-    download_dir: str | Path | None = None,
-    llama_pack_url: str = "",
-    refresh_cache: bool = False,
+    llama_pack_class: str, download_dir: str | Path | None = None, llama_pack_url: str = "", refresh_cache: bool = False
 ) -> Any:
     """Get the pack's class; nothing is downloaded.
 

@@ -19,10 +19,7 @@ from llama_pack_densex.stores.node_store import span_of
 
 Outcome = Literal["answered", "not_found", "small_talk", "vague"]
 
-NOT_FOUND = {
-    "en": "The answer was not found in the documents.",
-    "ja": "ドキュメントの中に答えは見つかりませんでした。",
-}
+NOT_FOUND = {"en": "The answer was not found in the documents.", "ja": "ドキュメントの中に答えは見つかりませんでした。"}
 """What is answered where the documents do not hold the answer, by language."""
 NO_SOURCE = {"en": " (no source)", "ja": "（出典なし）"}
 """What is written behind a sentence without a footnote, by language."""

@@ -235,11 +235,7 @@ def query(
 
 @_command()
 def chat(
-    place: Place,
-    top_k: TopK = None,
-    query_llm: QueryLLM = None,
-    api_base: ApiBase = None,
-    filters: Filters = None,
+    place: Place, top_k: TopK = None, query_llm: QueryLLM = None, api_base: ApiBase = None, filters: Filters = None
 ) -> bool:
     """Talk with an index: a question a line, in the terminal or from a pipe.
 

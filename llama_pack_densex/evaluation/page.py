@@ -60,6 +60,8 @@ def render(report: Mapping[str, Any]) -> str:
     headline, gold = _headline(report), _GOLD[report["dataset"]["gold"]]
     first = _shown_first(report, headline)
     costs = [strategy["cost"] for strategy in report["strategies"]]
+    read = _for_script(report, bars, first)
+    data = json.dumps(read, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     page = _ENVIRONMENT.get_template("page.html").render(
         report,
         unit=unit,
@@ -67,7 +69,7 @@ def render(report: Mapping[str, Any]) -> str:
         policy=_policy(style, script),
         style=Markup(style),
         script=Markup(script),
-        data=Markup(_json(_for_script(report, bars, first))),
+        data=Markup(data.replace("<", "\\u003c")),  # no text in it can end it: neither `</script>` nor `<!--`
         headline=headline,
         first=first,
         gold=gold,
@@ -135,11 +137,6 @@ def _policy(style: str, script: str) -> str:
         f"default-src 'none'; script-src 'sha256-{hashed[0]}'; style-src 'sha256-{hashed[1]}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-
-
-def _json(value: Any) -> str:
-    """JSON that no text in it can end: with no `<` there is neither `</script>` nor `<!--`."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
 def _for_script(report: Mapping[str, Any], bars: Mapping[str, list[str]], first: Sequence[str]) -> dict[str, Any]:

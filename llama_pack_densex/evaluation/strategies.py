@@ -140,10 +140,6 @@ def _vectors(cut: Cut, fetched: int = 1) -> Build:
     return lambda corpus: _index(cut(corpus), corpus).as_retriever(similarity_top_k=fetched * corpus.depth)
 
 
-def _windows(corpus: Corpus) -> list[BaseNode]:
-    return SentenceWindowNodeParser.from_defaults().get_nodes_from_documents(corpus.documents)
-
-
 def _auto_merging(corpus: Corpus, leaves: int, ratio: float) -> BaseRetriever:
     nodes = HierarchicalNodeParser.from_defaults().get_nodes_from_documents(corpus.documents)
     storage = StorageContext.from_defaults()
@@ -458,7 +454,7 @@ _OTHERS = (
     ),
     Strategy(
         "sentence-window",
-        _vectors(_windows, _SENTENCES),
+        _vectors(lambda corpus: SentenceWindowNodeParser().get_nodes_from_documents(corpus.documents), _SENTENCES),
         "LlamaIndex's SentenceWindowNodeParser with its defaults over whole articles; each found sentence is replaced "
         "by itself and the three on either side (MetadataReplacementPostProcessor).",
         _TOP_K,

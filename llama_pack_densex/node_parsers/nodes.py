@@ -81,8 +81,7 @@ class NodeSettings(NodeParser):
         description='The metadata keys that are embedded with a text; "title" and "section" are known of any document.',
     )
     llm_metadata: tuple[str, ...] = Field(
-        default=LLM_METADATA,
-        description="The metadata keys that the LLM reads with a text; filters see all metadata.",
+        default=LLM_METADATA, description="The metadata keys that the LLM reads with a text; filters see all metadata."
     )
 
     @field_validator("granularity", "embed_metadata", "llm_metadata", mode="before")

@@ -135,12 +135,13 @@ _FIGURES = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]?\d{1,2}\b)?")
 _NUMERAL = "[〇一二三四五六七八九十百千万億兆]"
 _COUNTED = rf"{_NUMERAL}+[年月日時分秒人名歳回位番勝敗戦階度倍円頭枚本件種個社校隻号冊章条巻点票席部棟層町村次つかカヶ]"
 _TOKEN = re.compile(
+    r"(?=[^\W_ぁ-ん])(?:"  # what none begins with is passed over at once
     rf"(?P<latin>[{LATIN}]+(?:['’][{LATIN}]+)*(?:(?<=\b[A-Z])(?:\.[A-Z])+\b\.?)?)"
     rf"|(?P<number>(?:{'|'.join(_ERAS)})?(?:(?:(?<![A-Za-z\d]){_FIGURES.pattern}[百千万億兆]*)+"
     rf"|(?={_COUNTED}|{_NUMERAL}{{2}}){_NUMERAL}+)"
     rf"(?:[ -](?:dozen|hundred|thousand|million|billion|trillion)\b|[kK]\b)*)"
     r"|(?P<katakana>[ァ-ヺー]+(?:[・=][ァ-ヺー]+)*)"
-    rf"|(?P<kanji>(?:(?!{_COUNTED})[々〆㐀-䶿一-鿿豈-﫿])+)"
+    rf"|(?P<kanji>(?:(?!{_COUNTED})[々〆㐀-䶿一-鿿豈-﫿])+))"
 )
 _TEMPERATURE = re.compile(r"(°|degrees )(?:C|F|Celsius|Fahrenheit)(?![a-z])")
 
@@ -157,6 +158,7 @@ class _Text:
         plain = unicodedata.normalize("NFKC", unwrapped(text)).replace("元年", "1年")
         self.plain = _TEMPERATURE.sub(r"\1", plain)
         self.tokens = list(_TOKEN.finditer(self.plain))
+        self._values: dict[str, set[float]] = {}
 
     @cached_property
     def numbers(self) -> list[_Number]:
@@ -167,7 +169,10 @@ class _Text:
 
     def values(self, unit: str = "") -> set[float]:
         """The values of its numbers that are of a unit or of none; of all of them for no unit."""
-        return {value for number in self.numbers if not unit or number.unit in (unit, "") for value in number.values}
+        if unit not in self._values:
+            of_unit = (number.values for number in self.numbers if not unit or number.unit in (unit, ""))
+            self._values[unit] = set().union(*of_unit)
+        return self._values[unit]
 
     @cached_property
     def squeezed(self) -> str:
@@ -181,6 +186,9 @@ class _Text:
     @cached_property
     def abbreviations(self) -> set[str]:
         return {token[0].replace(".", "") for token in self.tokens if token.lastgroup == "latin" and token[0].isupper()}
+
+
+_taken_apart = lru_cache(maxsize=64)(_Text)  # many propositions are of one sentence
 
 
 class _Context(_Text):
@@ -212,7 +220,7 @@ class _Context(_Text):
 
     def has_number(self, number: _Number) -> bool:
         """Whether a number occurs, of the same unit or of none."""
-        return not (self.anywhere | self.values(number.unit)).isdisjoint(number.values)
+        return not (self.anywhere.isdisjoint(number.values) and self.values(number.unit).isdisjoint(number.values))
 
     def has_word(self, word: str) -> bool:
         """Whether a word in Latin letters occurs, inflected as it may be."""
@@ -270,6 +278,7 @@ def _number(text: str, found: re.Match[str]) -> _Number:
     return _Number(frozenset(values), counted, shown, found.start())
 
 
+@lru_cache(maxsize=1 << 12)
 def _value(written: str) -> float:
     total = section = current = 0.0
     for part in _PART.findall(written.lower().replace("k", " thousand")):
@@ -371,10 +380,10 @@ def _ungrounded(text: _Text, context: _Context, said_by: str) -> Iterator[tuple[
 
 def _in_its_place(number: _Number, text: _Text, said_by: str, context: _Context) -> str:
     """What the sentences that say a proposition have in place of one of its numbers; "" where they have that."""
-    source = _Text(said_by)
+    source = _taken_apart(said_by)
     before = context.plain.partition(source.plain)[0][-_BEFORE:] if _SAME_DATE.search(source.plain) else ""
-    said = context.anywhere | source.values(number.unit) | _Text(before).values(number.unit)
-    if not said.isdisjoint(number.values):
+    said = context.anywhere, source.values(number.unit), _taken_apart(before).values(number.unit)
+    if not all(values.isdisjoint(number.values) for values in said):
         return ""
     others = (one for one in source.numbers if one.is_plain and one.counts == number.counts)
     return next((one.shown for one in others if text.values().isdisjoint(one.values)), "")

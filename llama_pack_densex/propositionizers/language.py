@@ -292,8 +292,9 @@ _CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
 
 def _units(text: str) -> dict[str, list[str]]:
     """The words of a text, and its characters where words are not separated, by their script."""
-    text, scripts = text.lower(), ("latin",) if text.isascii() else _SCRIPTS
-    return {name: units for name in scripts if (units := _SCRIPTS[name].findall(text))}
+    text = text.lower()
+    letters = "".join({*text})  # a text of a thousand has some fifty
+    return {name: script.findall(text) for name, script in _SCRIPTS.items() if script.search(letters)}
 
 
 def _weight(group: str, units: Sequence[str]) -> float:

@@ -243,7 +243,7 @@ def judge(
         problem = "cut" if finish == "length" else finish
     if not problem and (found := find_wrong_language(passage.text, texts)):
         return PropositionSet(()), "language", f"the reply was in {LANGUAGE_NAMES.get(found, 'another language')}"
-    asked = () if find_wrong_language(passage.text, asked) else asked
+    asked = () if asked and find_wrong_language(passage.text, asked) else asked
     return PropositionSet(texts, questions=asked), problem, REASONS.get(problem, "")
 
 

@@ -25,14 +25,7 @@ from llama_pack_densex.stores.folder import IndexFolder, writing_to
 from llama_pack_densex.stores.lance import LanceNodes
 from llama_pack_densex.stores.lance_table import TableVersion, same_dimension
 from llama_pack_densex.stores.manifest import OLD_VERSIONS, InvalidIndexError, Manifest, is_index, while_it_changes
-from llama_pack_densex.stores.node_store import (
-    DocumentRecord,
-    FoundNode,
-    IndexCounts,
-    NodeRecord,
-    NodeStore,
-    nowhere,
-)
+from llama_pack_densex.stores.node_store import DocumentRecord, FoundNode, IndexCounts, NodeRecord, NodeStore, nowhere
 from llama_pack_densex.stores.words import FOLDER as WORDS
 from llama_pack_densex.stores.words import Words, WordsBeside
 

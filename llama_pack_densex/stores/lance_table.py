@@ -398,17 +398,17 @@ class NodeTable:
             ValueError: The rows' embeddings are not of the table's dimension.
             InvalidIndexError: Another process has written to a table that was opened at some version.
         """
+        rows = pa.Table.from_batches(rows.to_batches(max_chunksize=ROWS_A_BATCH), rows.schema)
         with self._changing() as table:
             if table is None or not table.count_rows():
                 mode = "create" if table is None else "overwrite"
                 # a stop in between leaves rows without indices of words, which the next upkeep makes
-                keep_up(self.connection.create_table(TABLE, _batched(rows), mode=mode), midway=True)
+                keep_up(self.connection.create_table(TABLE, rows, mode=mode), midway=True)
                 return
             schema = table.schema
             same_dimension({dimension_in(schema), dimension_in(rows.schema)})
             if note_in(rows.schema) != note_in(schema):  # they were told otherwise: LanceDB fills in nulls
                 rows = _without_words(rows)
-            rows = _batched(rows)
             # not all by their ids, which take LanceDB ten times as long to look for
             of_rows = zip(rows["id"].to_pylist(), rows["document_id"].to_pylist(), strict=True)
             others = [node_id for node_id, document_id in of_rows if document_id not in document_ids]
@@ -603,10 +603,6 @@ def _go_back(table: Any, version: int) -> None:
         table.restore(version)
     else:  # not dropped: the numbers of versions would begin anew
         table.delete("true")
-
-
-def _batched(rows: pa.Table) -> pa.Table:
-    return pa.Table.from_batches(rows.to_batches(max_chunksize=ROWS_A_BATCH), rows.schema)
 
 
 ROWS_A_PARTITION = 32_768
