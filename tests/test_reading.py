@@ -952,7 +952,7 @@ def test_a_page_that_nests_deeply_is_read(tmp_path: Path) -> None:
     assert html(tmp_path, "<div>" * 3000 + "deep" + "</div>" * 3000) == "deep\n"
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error::bs4.XMLParsedAsHTMLWarning")
 def test_a_page_that_begins_as_xml_is_read_without_a_warning(tmp_path: Path) -> None:
     head = '<?xml version="1.0" encoding="UTF-8"?>\n<html xmlns="http://www.w3.org/1999/xhtml"><head><title>港</title>'
     page = f"{head}</head><body><p>{'函館の港は1859年に開かれた。' * 40}</p></body></html>"
