@@ -121,7 +121,8 @@ def output_settings(llm: LLM) -> dict[str, Any]:
     if not any(values.get(name) for name in MODEL_FIELDS):
         values["model"] = llm.metadata.model_name
     found = {name: value for name, value in values.items() if value is not None and _is_plain(value)}
-    addresses = (_without_credentials(getattr(llm, name, None)) for name in _ADDRESSES)
+    given = [str(_private(llm, "_client").base_url)] if _is_given(llm, "_client") else []
+    addresses = map(_without_credentials, [*given, *(getattr(llm, name, None) for name in _ADDRESSES)])
     if served_at := next(filter(None, addresses), None):
         found["address"] = str(served_at).rstrip("/")
     if extra := _without_secrets(getattr(llm, "additional_kwargs", None) or {}):
@@ -131,8 +132,11 @@ def output_settings(llm: LLM) -> dict[str, Any]:
 
 def secrets_of(llm: LLM) -> list[str]:
     """Return the keys that an LLM holds, to keep them out of messages."""
-    headers = getattr(llm, "default_headers", None)
-    return [*_keys(llm).values(), *(map(str, headers.values()) if isinstance(headers, dict) else ())]
+    asked = getattr(llm, "additional_kwargs", None) or {}
+    sent = [getattr(llm, "default_headers", None), asked.get("extra_headers"), asked.get("extra_query")]
+    values = [str(value) for some in sent if isinstance(some, dict) for value in some.values()]
+    own = str(getattr(_private(llm, "_client"), "api_key", None) or "")  # of a client that was given
+    return [*_keys(llm).values(), own, *values, *(part for value in values for part in value.split())]
 
 
 def factory_name(factory: LLMFactory | str) -> str:

@@ -260,7 +260,7 @@ class Sender:
             return failure.message
         if failure.kind == "refused":
             return self.limits.used_up(failure.wait, refused_since)
-        if failure.kind == "broken" and not self._proven and failed > 1:  # one answer may be garbage
+        if failure.kind == "broken" and not self._proven and failed > min(1, self.max_retries):  # one may be garbage
             return f"{failure.message}. The LLM's class or its client fails: mend it, or see what is at its address."
         if failure.kind == "rejected" and (not self._proven or self._rejected >= _IN_A_ROW):
             return f"{failure.message} ({failure.summary}) {SETTING_ADVICE}"

@@ -495,7 +495,7 @@ class _Run:
         self._ahead = max(_LEAST_AHEAD, _AHEAD * asking.concurrency)
         self._error: Exception | None = None  # what else ended the run
         self._asked: OrderedDict[Passage, asyncio.Task[PropositionSet]] = OrderedDict()
-        self._cut: deque[bool] = deque(maxlen=_FIRST_PASSAGES)
+        self._cut: deque[str] = deque(maxlen=_FIRST_PASSAGES)
         self._has_warned = False
         self._fallen: list[str] = []
         self._is_sound = False
@@ -570,10 +570,10 @@ class _Run:
             raise
         return made
 
-    def note_first(self, is_cut: bool) -> None:
-        """Take note of whether the first reply for a whole passage was cut off: each such passage takes many more."""
-        self._cut.append(is_cut)
-        cut, seen = sum(self._cut), len(self._cut)
+    def note_first(self, cut_text: str) -> None:
+        """Take note of a whole passage whose first reply was cut off, or of "": each such one takes many more."""
+        self._cut.append(cut_text)
+        cut, seen = sum(map(bool, self._cut)), len(self._cut)
         if seen < _FEW_PASSAGES or cut < seen / 2:
             return
         said = (
@@ -582,6 +582,7 @@ class _Run:
             "whatever its class calls it) or a larger context, or make the passages smaller."
         )
         if cut >= _NEARLY_ALL * seen:
+            self.asking.forget_replies(filter(None, self._cut))  # a larger context is the server's, and no other key
             raise PropositionizerError(said)
         if not self._has_warned:
             logger.warning(said)
@@ -654,6 +655,8 @@ class _PassageRun:
             text: The passage or a part of it.
             before: The sentences before that part, without which its pronouns cannot be resolved.
         """
+        if not has_letters(text):
+            return [PropositionSet(passage_sentences(text))]
         context = context_note(before, self._language)
         note, reasons = context, list[str]()
         while len(reasons) < self._run.asking.max_attempts:
@@ -666,8 +669,10 @@ class _PassageRun:
                 problem, reason = str(reply.kind), f"{said} ({reply.summary})"
             else:
                 part, problem, reason = self._judge(text, reply, is_last)
-                if not problem:
-                    return [replace(part, reason="; ".join(unique(reasons)))]
+            if self._requests_made == 1:
+                self._run.note_first(text if problem in ("cut", "too_long") else "")
+            if not problem:
+                return [replace(part, reason="; ".join(unique(reasons)))]
             if problem in ("cut", "too_long", "filtered") and (halves := split_in_two(text)):
                 return await self._ask_for_halves(*halves, before)
             if isinstance(reply, Failure) or problem == "filtered":
@@ -678,11 +683,8 @@ class _PassageRun:
 
     async def _ask(self, text: str, note: str, attempt: int) -> Reply | Failure:
         question = self._run.asking.question(self._passage, text, note, attempt, self._turn)
-        is_first, self._requests_made = not self._requests_made, self._requests_made + 1
-        reply = await self._run.sender.ask(question, self._run.client.send, self._run.stop)
-        if is_first:
-            self._run.note_first(reply.kind == "too_long" if isinstance(reply, Failure) else reply.finish == "length")
-        return reply
+        self._requests_made += 1
+        return await self._run.sender.ask(question, self._run.client.send, self._run.stop)
 
     def _judge(self, text: str, reply: Reply, is_last: bool = False) -> tuple[PropositionSet, str, str]:
         asked, with_questions = replace(self._passage, text=text), self._run.asking.questions

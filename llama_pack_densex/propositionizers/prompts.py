@@ -469,7 +469,7 @@ _NUMBER = (
     r"(?:[.)．:](?:\*\*)?\s+|[）、]\s*|[.．：](?=[^\s0-9０-９*]))"
 )
 _ITEM = re.compile(rf"[ \t]*(?:{_BULLET}|{_NUMBER})(.*)")
-_TAG = re.compile(r"(?i)<(?!/)(?:proposition|fact|statement|claim|item|li)\b[^<>]*>\s*([^<>]*)</[^<>]*>")
+_TAG = re.compile(r"(?i)<(?!/)(?:proposition|fact|statement|claim|item|li)\b[^<>]*>\s*([^<>\s][^<>]*)</[^<>]*>")
 _SENTENCE_END = re.compile(r"""[.!?。！？…．][)\]"'”’」』）]*$""")
 
 

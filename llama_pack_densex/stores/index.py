@@ -296,8 +296,13 @@ class NodeIndex:
                     self.changed = True
                     self.beside.forget()
             self._is_new = self.current is None
-            self._settle_words()
-            yield
+            try:
+                self._settle_words()
+                yield
+            except BaseException:
+                if folder is not None and self.current is not None:
+                    self.store.roll_back(self.current.version)  # what was not committed is not shown either
+                raise
 
     @contextmanager
     def _changing(self) -> Iterator[None]:

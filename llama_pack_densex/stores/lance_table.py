@@ -383,6 +383,11 @@ class NodeTable:
         self._now = self._at(_number(self._open()) if version is None else version)
 
     @property
+    def is_shared(self) -> bool:
+        """Whether others may write to it at any time, since nobody keeps its version."""
+        return not self.pinned and self.uri != IN_MEMORY
+
+    @property
     def now(self) -> TableVersion:
         """The version that is read."""
         _check_process()
@@ -402,8 +407,11 @@ class NodeTable:
         with self._changing() as table:
             if table is None or not table.count_rows():
                 mode = "create" if table is None else "overwrite"
-                # a stop in between leaves rows without indices of words, which the next upkeep makes
-                keep_up(self.connection.create_table(TABLE, rows, mode=mode), midway=True)
+                # of two that make one at once, the later has only its own rows: where others may, rows come last
+                made = self.connection.create_table(TABLE, rows[:0] if self.is_shared else rows, mode=mode)
+                keep_up(made, midway=True)  # after a stop before this, the next upkeep makes the indices of words
+                if self.is_shared:
+                    made.add(rows)
                 return
             schema = table.schema
             same_dimension({dimension_in(schema), dimension_in(rows.schema)})
@@ -436,6 +444,7 @@ class NodeTable:
         with self._writing:
             table, number = self._open(), int(version)
             if number != _number(table):
+                self._at(number)  # it says so where that is gone
                 with reading(self.uri):
                     _go_back(table, number)
             self._follow(table)
@@ -546,7 +555,7 @@ class NodeTable:
                 yield table
             except BaseException:
                 latest = self._open()
-                if latest is not None and _number(latest) != before:
+                if latest is not None and _number(latest) != before and (before or not self.is_shared):
                     _go_back(latest, before)
                 raise
             finally:
