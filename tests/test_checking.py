@@ -194,6 +194,54 @@ def test_compacting_gives_back_the_space_of_what_was_deleted(tmp_path: Path) -> 
     assert len(load(tmp_path / "i").documents()) == len(rest)
 
 
+@pytest.mark.parametrize("change", ["compact", "insert", "tokenizer"])
+def test_a_pack_that_has_not_read_for_long_keeps_what_others_wrote_into_its_store(tmp_path: Path, change: str) -> None:
+    arguments: dict[str, Any] = {"embed_model": "none", **MODELS}
+    DenseXRetrievalPack(
+        documents({"a": "Foxes run in the snow."}), vector_store=LanceVectorStore(tmp_path), **arguments
+    )
+
+    def opened(**further: Any) -> DenseXRetrievalPack:
+        return DenseXRetrievalPack.from_vector_store(LanceVectorStore(tmp_path), **arguments, **further)
+
+    others = {"tokenizer": str.split} if change == "tokenizer" else {}
+    idle = opened(**others)
+    opened().insert(documents({"b": "熊は冬に眠る。"}))
+    opened().delete("a", purge=True)
+    if change == "compact":
+        idle.compact()
+    else:
+        idle.insert(documents({"c": "Owls see at night."}))
+    assert set(opened(**others).documents()) == ({"b"} if change == "compact" else {"b", "c"})
+
+
+def test_a_purge_that_fails_leaves_the_document_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = {"a": "Foxes run in the snow.", "b": "熊は冬に眠る。"}
+    pack = DenseXRetrievalPack(documents(texts), persist_dir=tmp_path / "i", embed_model="none", **MODELS)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError("no space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("llama_pack_densex.stores.lance_table.NodeTable.copy_to", full)
+        patched.setattr("llama_pack_densex.stores.lance_table.NodeTable.compact", full)
+        with pytest.raises(OSError, match="no space left"):
+            pack.delete("a", purge=True)
+    for _ in range(2):
+        assert set(pack.documents()) == {"a", "b"}
+        assert sources(pack.retrieve("Do foxes run?"))[0] == "a"
+        pack.insert(documents({"b": "熊は冬に眠る。春に起きる。"}))
+
+
+def test_what_is_done_with_an_index_whose_table_is_gone_names_the_index(tmp_path: Path) -> None:
+    pack = DenseXRetrievalPack(documents({"a": "Foxes."}), persist_dir=tmp_path / "i", embed_model="none", **MODELS)
+    for table in (tmp_path / "i").glob("data-*/nodes.lance"):
+        shutil.rmtree(table)
+    for work in (lambda: pack.insert(documents({"b": "Bears."})), lambda: pack.delete("a")):
+        with pytest.raises(InvalidIndexError, match="damaged or missing"):
+            work()
+
+
 def size_of(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 

@@ -26,6 +26,7 @@ from llama_pack_densex.cli.places import PathDocuments
 from tests.conftest import DATA
 from tests.openai_server import OpenAIServer, Reply, asked_content
 from tests.pdf_file import pdf_bytes
+from tests.test_models import needs_huggingface
 
 typer.testing._get_command = functools.cache(get_command)  # 17 ms, which a process of a user takes once
 
@@ -618,6 +619,7 @@ def test_what_is_for_folders_says_so_of_a_stores_url(
 
 
 def test_a_faiss_folder_is_checked_and_compacted_by_its_url(docs: Path, tmp_path: Path) -> None:
+    needs_huggingface()
     pytest.importorskip("faiss")
     url = f"faiss://{tmp_path / 'index'}"
     assert run("index", docs, "--to", url, "--embed-model", "minilm")[0] == 0
@@ -628,6 +630,7 @@ def test_a_faiss_folder_is_checked_and_compacted_by_its_url(docs: Path, tmp_path
 def test_deleting_says_erased_only_of_files_that_are_ours(
     scheme: str, erased: bool, docs: Path, tmp_path: Path
 ) -> None:
+    needs_huggingface()
     pytest.importorskip("chromadb")
     place = f"{scheme}{tmp_path / 'index'}"
     assert run("index", docs, "--to", place, "--embed-model", "minilm")[0] == 0

@@ -15,9 +15,12 @@ from llama_index.core.instrumentation.event_handlers import BaseEventHandler
 from llama_index.core.llms import LLM, MockLLM
 from llama_index.core.schema import Document
 from llama_index.llms.openai import OpenAI
+from openai import OpenAI as Client
 
 from llama_pack_densex import PropositionNodeParser, RecordedPropositionizer
 from llama_pack_densex.llm.cache import ReplyCache, passage_digest
+from llama_pack_densex.llm.errors import classify
+from llama_pack_densex.llm.reference import secrets_of
 from llama_pack_densex.propositionizers.base import Passage, PropositionizerError
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer, PropositionizingEndEvent
 from tests.made_up_passages import made_up
@@ -73,10 +76,12 @@ class Mistaken(MockLLM):
         return self.no_such_client.ask(prompt)  # type: ignore[attr-defined]
 
 
-def test_a_mistake_in_the_users_class_stops_the_run_at_once() -> None:
+@pytest.mark.parametrize("passages", [1, 40])
+@pytest.mark.parametrize("retries", [0, 6])
+def test_a_mistake_in_the_users_class_stops_the_run_at_once(retries: int, passages: int) -> None:
     began = time.monotonic()
     with pytest.raises(PropositionizerError, match=r"AttributeError: .*no_such_client.*LLM's class"):
-        LLMPropositionizer(Mistaken()).propositionize(PASSAGES)
+        LLMPropositionizer(Mistaken(), max_retries=retries).propositionize(PASSAGES[:passages])
     assert time.monotonic() - began < 30  # the retries alone would have taken longer
 
 
@@ -87,12 +92,46 @@ def test_a_model_that_never_answers_in_lists_stops_the_run_before_any_set_counts
             next(stream)
 
 
-def test_a_reply_limit_that_is_too_small_stops_the_run() -> None:
-    with (
-        OpenAIServer(lambda body: Reply('["The', "length")) as server,
-        pytest.raises(PropositionizerError, match=r"replies for whole passages were cut off.*max_tokens"),
-    ):
-        propositionizer(server.url).propositionize(PASSAGES)
+@pytest.mark.parametrize("reason", ["length", "stop", "insufficient_system_resource"])
+def test_a_limit_of_the_server_that_is_too_small_stops_runs_until_it_is_larger(reason: str, tmp_path: Path) -> None:
+    with OpenAIServer(lambda body: Reply(right(body).content[:40], reason)) as server:
+        for _ in range(2):
+            with pytest.raises(PropositionizerError, match=r"replies for whole passages were cut off.*max_tokens"):
+                propositionizer(server.url, cache=tmp_path / "replies.db").propositionize(PASSAGES)
+        assert len(server.requests) < 2 * len(PASSAGES)
+        server.responder = right
+        made = propositionizer(server.url, cache=tmp_path / "replies.db").propositionize(PASSAGES)
+    assert {one.status for one in made} == {"ok"}
+
+
+def test_a_part_without_letters_is_not_asked_for() -> None:
+    text = "The trial gave these pressures.\n\n12.4, 15.1, 18.9, 22.3.\n\nThe old valve gave much lower pressures."
+
+    def respond(body: dict[str, Any]) -> Reply:
+        return right(body) if len(asked_content(body)) < 70 else Reply('["The', "length")
+
+    with OpenAIServer(respond) as server:
+        (made,) = propositionizer(server.url).propositionize([Passage(text)])
+        asked = [asked_content(request.body) for request in server.requests]
+    assert made.status == "repaired"
+    assert "12.4, 15.1, 18.9, 22.3." in made.texts
+    assert "12.4, 15.1, 18.9, 22.3." not in asked
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"openai_client": Client(base_url="http://127.0.0.1:9/v1", api_key="hush-hush-12345")},
+        {"default_headers": {"X-Subscription": "Bearer hush-hush-12345"}},
+        {"additional_kwargs": {"extra_headers": {"X-Subscription": "hush-hush-12345"}}},
+        {"additional_kwargs": {"extra_query": {"api-key": "hush-hush-12345"}}},
+    ],
+    ids=["client", "header", "extra header", "query"],
+)
+def test_a_key_is_in_no_message_wherever_it_was_given(settings: dict[str, Any]) -> None:
+    error = RuntimeError("Access denied for hush-hush-12345 here.")
+    failure = classify(error, secrets_of(openai(**settings)))
+    assert "Access denied for [key] here." in failure.message
 
 
 def test_a_reply_limit_that_cuts_half_of_the_replies_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -197,6 +236,7 @@ def test_a_dictionary_keeps_the_budget_the_rates_and_the_cache(tmp_path: Path) -
         {"additional_kwargs": {"response_format": {"type": "json_object"}}},
         {"additional_kwargs": {"extra_body": {"thinking": True}}},
         {"api_base": "http://127.0.0.1:8/v1"},
+        {"openai_client": Client(base_url="http://127.0.0.1:8/v1", api_key="sk-test-0123456789")},
     ],
 )
 def test_what_decides_the_output_is_part_of_the_fingerprint(settings: dict[str, Any]) -> None:

@@ -308,6 +308,22 @@ def test_a_first_write_that_fails_half_way_leaves_nothing(nodes: LanceNodes, mon
     assert all_ids(nodes) == {node.node_id for node in document("a")}
 
 
+def test_a_first_write_that_fails_leaves_what_another_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = LanceVectorStore(tmp_path).nodes, LanceVectorStore(tmp_path).nodes
+
+    def late(*_: object, **__: object) -> None:
+        monkeypatch.undo()
+        other.replace([], document("b"))
+        raise ValueError("the table is there already")
+
+    monkeypatch.setattr("lancedb.db.LanceDBConnection.create_table", late)
+    with pytest.raises(ValueError, match="there already"):
+        one.replace([], document("a"))
+    one.replace([], document("a"))
+    written = {node.node_id for name in ("a", "b") for node in document(name)}
+    assert all_ids(LanceVectorStore(tmp_path).nodes) == written
+
+
 @pytest.mark.usefixtures("soon_indexed")
 def test_a_large_table_gets_an_index_and_finds_what_came_before_and_after_it(nodes: LanceNodes) -> None:
     nodes.replace([], many(0, 90))
