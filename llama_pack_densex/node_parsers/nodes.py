@@ -72,17 +72,9 @@ _HEADED = (".md", ".markdown", ".rst", ".adoc", ".asciidoc", ".html", ".htm", ".
 class NodeSettings(NodeParser):
     """What decides the nodes of documents, but for their propositions."""
 
-    granularity: tuple[UnitGranularity, ...] = Field(
-        default=("proposition",),
-        description='The units made of each passage: "proposition", "sentence", both, or none.',
-    )
-    embed_metadata: tuple[str, ...] = Field(
-        default=EMBED_METADATA,
-        description='The metadata keys that are embedded with a text; "title" and "section" are known of any document.',
-    )
-    llm_metadata: tuple[str, ...] = Field(
-        default=LLM_METADATA, description="The metadata keys that the LLM reads with a text; filters see all metadata."
-    )
+    granularity: tuple[UnitGranularity, ...] = Field(default=("proposition",), description="The units of each passage.")
+    embed_metadata: tuple[str, ...] = Field(default=EMBED_METADATA, description="Metadata keys embedded with a text.")
+    llm_metadata: tuple[str, ...] = Field(default=LLM_METADATA, description="Metadata keys that the LLM reads too.")
 
     @field_validator("granularity", "embed_metadata", "llm_metadata", mode="before")
     @classmethod

@@ -184,9 +184,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
     """
 
     questions: bool = Field(default=False, description="Whether questions that a passage answers are written too.")
-    llm_factory: str = Field(
-        default="", description='What makes the LLM elsewhere: a function, as "module:name", or the model\'s name.'
-    )
+    llm_factory: str = Field(default="", description='What makes the LLM elsewhere: "module:name", or its own name.')
     max_concurrency: int | None = Field(default=None, ge=1, description="Requests in flight at the same time.")
     requests_per_minute: FiniteFloat | None = Field(default=None, gt=0, description="What the provider allows.")
     tokens_per_minute: FiniteFloat | None = Field(default=None, gt=0, description="What the provider allows.")
@@ -196,18 +194,10 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
     prices: dict[str, Price] = Field(default={}, description="Prices beside the list prices.")
     max_attempts: int = Field(default=3, ge=1, description="Requests for the same text before sentences stand in.")
     max_retries: int = Field(default=6, ge=0, description="Further tries after a time-out or a server's error.")
-    retry_wait: FiniteFloat = Field(
-        default=1.0, ge=0, description="Scale of the random wait between those tries, in seconds."
-    )
-    strictness: Literal["off", "flag", "repair"] = Field(
-        default="flag", description="What to do about propositions that checks find fault with."
-    )
-    record_to: str | None = Field(
-        default=None, description="The JSONL file that propositions are appended to as they arrive."
-    )
-    structured: Literal["auto", "off"] = Field(
-        default="auto", description="Whether replies are asked for by a JSON schema."
-    )
+    retry_wait: FiniteFloat = Field(default=1.0, ge=0, description="Scale of waits between those tries, in seconds.")
+    strictness: Literal["off", "flag", "repair"] = Field(default="flag", description="What follows what checks find.")
+    record_to: str | None = Field(default=None, description="The JSONL file that propositions are appended to.")
+    structured: Literal["auto", "off"] = Field(default="auto", description="Whether a JSON schema is asked for.")
     _llm: LLM = PrivateAttr()
     _form: dict[str, Any] = PrivateAttr()
     _asked: LLM = PrivateAttr()  # the same without its own retries, and what its output depends on

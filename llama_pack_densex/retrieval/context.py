@@ -106,9 +106,7 @@ class PropositionContextPostprocessor(BaseNodePostprocessor):
     """
 
     mode: ContextMode = Field(default=DEFAULT_MODE, description="What is read.")
-    budget: PositiveInt | Literal["auto"] | None = Field(
-        default="auto", description="The most that may be read; None means no limit."
-    )
+    budget: PositiveInt | Literal["auto"] | None = Field(default="auto", description="The most that may be read.")
     unit: BudgetUnit = Field(default="words", description="What the budget counts.")
     window: int = Field(default=1, ge=0, description="Sentences before and after each matched unit.")
 

@@ -363,6 +363,7 @@ class NodeTable:
 
     Attributes:
         pinned: Whether it was opened at some version, which somebody else keeps.
+        is_shared: Whether others may write to it at any time, since nobody keeps its version.
 
     Raises:
         InvalidIndexError: The version is not there, or a file is damaged.
@@ -377,15 +378,11 @@ class NodeTable:
         # the default region would make it another table in memory
         self._reading = LOOP.run(lancedb.connect_async(uri, session=session, region=None))
         self.pinned = version is not None
+        self.is_shared = not self.pinned and uri != IN_MEMORY
         self._writing = threading.RLock()
         self._about: str | None = None  # of a table in memory
         self._settled: int | None = None  # the version after which there is nothing to compact or to index
         self._now = self._at(_number(self._open()) if version is None else version)
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether others may write to it at any time, since nobody keeps its version."""
-        return not self.pinned and self.uri != IN_MEMORY
 
     @property
     def now(self) -> TableVersion:

@@ -108,7 +108,7 @@ def test_a_part_without_letters_is_not_asked_for() -> None:
     text = "The trial gave these pressures.\n\n12.4, 15.1, 18.9, 22.3.\n\nThe old valve gave much lower pressures."
 
     def respond(body: dict[str, Any]) -> Reply:
-        return right(body) if len(asked_content(body)) < 70 else Reply('["The', "length")
+        return right(body) if len(asked_content(body)) < 45 else Reply('["The', "length")
 
     with OpenAIServer(respond) as server:
         (made,) = propositionizer(server.url).propositionize([Passage(text)])
