@@ -74,7 +74,7 @@ class NodeSettings(NodeParser):
 
     granularity: tuple[UnitGranularity, ...] = Field(default=("proposition",), description="The units of each passage.")
     embed_metadata: tuple[str, ...] = Field(default=EMBED_METADATA, description="Metadata keys embedded with a text.")
-    llm_metadata: tuple[str, ...] = Field(default=LLM_METADATA, description="Metadata keys that the LLM reads too.")
+    llm_metadata: tuple[str, ...] = Field(default=LLM_METADATA, description="Metadata keys that the LLM reads.")
 
     @field_validator("granularity", "embed_metadata", "llm_metadata", mode="before")
     @classmethod
