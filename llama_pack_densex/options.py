@@ -28,6 +28,10 @@ def _listed(names: Any) -> tuple[Any, ...]:
     return tuple(names) if isinstance(names, Collection) and not isinstance(names, str) else (names,)
 
 
+def _underscored(name: Any) -> Any:
+    return name.replace("-", "_") if isinstance(name, str) else name  # as strategies of `compare` are called
+
+
 def _of_mode(context: Any) -> Any:
     return {"mode": context} if isinstance(context, str) else context
 
@@ -63,8 +67,7 @@ class PackOptions(BaseModel, frozen=True):
         ValueError: A value is out of range; the message says which and what is allowed.
     """
 
-    # also as strategies of `compare` are called
-    mode: Annotated[Mode, BeforeValidator(lambda name: str(name).replace("-", "_"))] = "recursive"
+    mode: Annotated[Mode, BeforeValidator(_underscored)] = "recursive"
     granularity: Annotated[tuple[SearchedGranularity, ...], _Listed, Field(min_length=1)] = DEFAULT_GRANULARITY
     similarity_top_k: _Count = 4
     fetch_k: _Count | None = None

@@ -288,6 +288,7 @@ def test_a_node_parser_of_ones_own_is_used(documents: list[Document]) -> None:
     ("arguments", "message"),
     [
         ({"mode": "fusion"}, "mode='fusion': Input should be 'recursive' or 'auto_merging'"),
+        ({"mode": SentencePropositionizer()}, "mode=a SentencePropositionizer: Input should be 'recursive'"),
         ({"similarity_top_k": 0}, "similarity_top_k=0: Input should be greater than 0"),
         ({"similarity_top_k": 2.5}, "similarity_top_k=2.5: Input should be a valid integer"),
         ({"granularity": ("word",)}, "granularity='word': Input should be 'proposition', 'sentence'"),

@@ -136,7 +136,7 @@ def secrets_of(llm: LLM) -> list[str]:
     sent = [getattr(llm, "default_headers", None), asked.get("extra_headers"), asked.get("extra_query")]
     values = [str(value) for some in sent if isinstance(some, dict) for value in some.values()]
     own = str(getattr(_private(llm, "_client"), "api_key", None) or "")  # of a client that was given
-    return [*_keys(llm).values(), own, *values, *(part for value in values for part in value.split())]
+    return [*_keys(llm).values(), own, *values, *(value.partition(" ")[2] for value in values)]  # "Bearer KEY"
 
 
 def factory_name(factory: LLMFactory | str) -> str:

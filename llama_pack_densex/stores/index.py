@@ -161,6 +161,7 @@ class NodeIndex:
     def _settle_words(self) -> None:
         """Bring the words in step with the nodes, in the store or beside it; without a folder, these wait."""
         if isinstance(self.store, LanceNodes):
+            self.store.follow()
             before = self.store.version
             self.store.make_words()
             self.beside.forget()  # what was told in memory meanwhile

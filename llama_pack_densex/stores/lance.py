@@ -215,12 +215,7 @@ class LanceNodes(NodeTable, NodeStore):
         return now if words is not None and now.note in ("", words.note) and now.has_all_words else None
 
     def make_words(self) -> None:
-        """Tell the words of all nodes anew, where they were told otherwise or not at all; writes the whole table.
-
-        Every change begins so, and goes on from what others have written.
-        """
-        if self.is_shared:
-            self._follow(self._open())
+        """Tell the words of all nodes anew, where they were told otherwise or not at all; writes the whole table."""
         if self.words is not None and self.searched_by_words is None and self.now.rows:
             self.mend_words()
 

@@ -446,6 +446,11 @@ class NodeTable:
                     _go_back(table, number)
             self._follow(table)
 
+    def follow(self) -> None:
+        """Read what others have written, where nobody keeps the version."""
+        if self.is_shared:
+            self._follow(self._open())
+
     def reload(self, folder: Path, version: str) -> None:
         """Read another version, which another process made, or another table in its place; nothing is written.
 

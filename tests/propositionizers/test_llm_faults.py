@@ -121,7 +121,7 @@ def test_a_part_without_letters_is_not_asked_for() -> None:
 @pytest.mark.parametrize(
     "settings",
     [
-        {"openai_client": Client(base_url="http://127.0.0.1:9/v1", api_key="hush-hush-12345")},
+        {"openai_client": "hush-hush-12345"},
         {"default_headers": {"X-Subscription": "Bearer hush-hush-12345"}},
         {"additional_kwargs": {"extra_headers": {"X-Subscription": "hush-hush-12345"}}},
         {"additional_kwargs": {"extra_query": {"api-key": "hush-hush-12345"}}},
@@ -129,6 +129,8 @@ def test_a_part_without_letters_is_not_asked_for() -> None:
     ids=["client", "header", "extra header", "query"],
 )
 def test_a_key_is_in_no_message_wherever_it_was_given(settings: dict[str, Any]) -> None:
+    if key := settings.get("openai_client"):
+        settings = {"openai_client": Client(base_url="http://127.0.0.1:9/v1", api_key=key)}
     error = RuntimeError("Access denied for hush-hush-12345 here.")
     failure = classify(error, secrets_of(openai(**settings)))
     assert "Access denied for [key] here." in failure.message
@@ -236,11 +238,16 @@ def test_a_dictionary_keeps_the_budget_the_rates_and_the_cache(tmp_path: Path) -
         {"additional_kwargs": {"response_format": {"type": "json_object"}}},
         {"additional_kwargs": {"extra_body": {"thinking": True}}},
         {"api_base": "http://127.0.0.1:8/v1"},
-        {"openai_client": Client(base_url="http://127.0.0.1:8/v1", api_key="sk-test-0123456789")},
     ],
 )
 def test_what_decides_the_output_is_part_of_the_fingerprint(settings: dict[str, Any]) -> None:
     assert LLMPropositionizer(openai(**settings)).fingerprint != LLMPropositionizer(openai()).fingerprint
+
+
+def test_the_address_of_a_client_that_was_given_is_part_of_the_fingerprint() -> None:
+    given = (Client(base_url=f"http://127.0.0.1:{port}/v1", api_key="sk-test-0123456789") for port in (7, 8))
+    prints = {LLMPropositionizer(openai(openai_client=client)).fingerprint for client in given}
+    assert len({*prints, LLMPropositionizer(openai()).fingerprint}) == 3
 
 
 @pytest.mark.parametrize(
