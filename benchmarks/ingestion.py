@@ -35,8 +35,8 @@ from llama_index.llms.openai import OpenAI
 
 from llama_pack_densex import LLMPropositionizer, Passage
 from llama_pack_densex.propositionizers.base import PropositionSet
-from llama_pack_densex.propositionizers.language import detect_language
 from llama_pack_densex.propositionizers.prompts import default_prompts, format_request, prompt_key
+from llama_pack_densex.text.language import detect_language
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 

@@ -36,8 +36,8 @@ from llama_index.core.node_parser.interface import TextSplitter
 
 from llama_pack_densex import DenseXRetrievalPack
 from llama_pack_densex.node_parsers.nodes import PassageNodeParser, locate
-from llama_pack_densex.propositionizers.sentences import find_headings, heading_text, segment
 from llama_pack_densex.reading.readers import read_file
+from llama_pack_densex.text.sentences import find_headings, heading_text, segment
 
 MANUALS = {
     "Reference, en": ("debian-reference/ch*.en.html", "debian-reference/debian-reference.en"),

@@ -9,9 +9,9 @@ from pydantic import BaseModel, BeforeValidator, Field, StrictBool, ValidationEr
 
 from llama_pack_densex.llm.errors import shown
 from llama_pack_densex.node_parsers.metadata import EMBED_METADATA, LLM_METADATA
-from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES
 from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
 from llama_pack_densex.retrieval.retrievers import DEFAULT_RATIO_THRESH
+from llama_pack_densex.text.language import LANGUAGE_NAMES
 
 Mode = Literal["recursive", "auto_merging"]
 SearchedGranularity = Literal["proposition", "sentence", "passage", "question"]

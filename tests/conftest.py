@@ -79,7 +79,7 @@ SLOW: dict[str, tuple[str, ...]] = {
     "tests/propositionizers/test_llm_limits.py::test_calls_that_are_over*": (),
     "tests/propositionizers/test_llm_limits.py::test_refusals_at_random*": ("*[[]sync]",),
     "tests/propositionizers/test_llm_structured.py::test_a_server_that_refuses*[[]True-*": ("*-OpenAI]",),
-    "tests/propositionizers/test_segmentation.py::test_time_is_linear*": (),
+    "tests/text/test_segmentation.py::test_time_is_linear*": (),
     "tests/propositionizers/test_seq2seq.py::test_a_batch_of_sixteen*": (),
     "tests/propositionizers/test_stream.py::test_an_identical_passage*long_after": (),
     "tests/retrieval/test_filters.py::test_a_filtered_hybrid_search*": (),

@@ -11,11 +11,12 @@ from typing import Any, Literal
 from llama_index.core.schema import NodeWithScore
 
 from llama_pack_densex.node_parsers.metadata import FOOTNOTE_KEY, MATCHED_KEY, SECTION_KEY, TITLE_KEY
-from llama_pack_densex.propositionizers.language import detect_language, sendable, telling_words, tokenize
-from llama_pack_densex.propositionizers.sentences import sentence_spans
 from llama_pack_densex.retrieval.context import units_of
 from llama_pack_densex.retrieval.hits import MatchedUnit
 from llama_pack_densex.stores.node_store import span_of
+from llama_pack_densex.text.language import detect_language
+from llama_pack_densex.text.sentences import sentence_spans
+from llama_pack_densex.text.tokens import content_words, strip_surrogates, tokenize
 
 Outcome = Literal["answered", "not_found", "small_talk", "vague"]
 
@@ -210,7 +211,7 @@ class CitedAnswer:
         backing: dict[int, dict[str, MatchedUnit]] = {}
         for start, end in _sentences(self.text) if self.outcome == "answered" else ():
             sentence = self.text[start:end].strip()
-            words = telling_words(tokenize(_BEHIND.sub("", sentence)))
+            words = content_words(tokenize(_BEHIND.sub("", sentence)))
             numbers = dict.fromkeys(int(number) for number in re.findall(r"\[\^(\d+)\]", sentence))
             cited = [self.sources[number] for number in numbers if number in self.sources]
             used: dict[str, MatchedUnit] = {}
@@ -249,7 +250,7 @@ class CitedAnswer:
             return kept and parted(found.string[: found.start()], found[0]) + kept
 
         before = self._begun[-1:]
-        return _CITED.sub(valid, before + _DEFINITION.sub("", sendable(text)))[len(before) :]
+        return _CITED.sub(valid, before + _DEFINITION.sub("", strip_surrogates(text)))[len(before) :]
 
     def _is_meant(self, found: re.Match[str], numbers: Collection[int]) -> bool:
         """Whether something in another form than was asked for is a footnote, and not the sources' own or code."""
@@ -294,7 +295,7 @@ class CitedAnswer:
 
     def _is_said(self, text: str) -> bool:
         """Whether half of an answer's words are said, of each sentence by the source that says most of it."""
-        words = [telling_words(tokenize(text[start:end])) for start, end in _sentences(text)]
+        words = [content_words(tokenize(text[start:end])) for start, end in _sentences(text)]
         there = [set(tokenize(source.text)) for source in self.sources.values()]
         said = sum(max((len(some & held) for held in there), default=0) for some in words)
         return said > 0 and said >= SUPPORTED * sum(map(len, words))

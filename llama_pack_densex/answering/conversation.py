@@ -20,7 +20,8 @@ from llama_index.core.schema import QueryBundle
 
 from llama_pack_densex.answering.citations import in_language, plain_answer
 from llama_pack_densex.llm.usage import count_tokens
-from llama_pack_densex.propositionizers.language import detect_language, sendable, telling_words, tokenize
+from llama_pack_densex.text.language import detect_language
+from llama_pack_densex.text.tokens import content_words, strip_surrogates, tokenize
 
 logger = logging.getLogger(__name__)
 
@@ -198,7 +199,7 @@ def _values(message: str, history: Sequence[ChatMessage]) -> dict[str, str]:
         for one in history[-_READ:]
         if one.role in (MessageRole.USER, MessageRole.ASSISTANT)
     ]
-    return {"chat_history": sendable("\n".join(said)), "question": sendable(_short(message))}
+    return {"chat_history": strip_surrogates("\n".join(said)), "question": strip_surrogates(_short(message))}
 
 
 def _short(text: str) -> str:
@@ -230,7 +231,7 @@ def _lacks_subject(text: str) -> bool:
     if _REFERS.search(text):
         return True
     is_about = _WHAT_IS.fullmatch(text) or _ABOUT.match(text)
-    is_little = len(telling_words(tokenize(text)) - _EMPTY) <= 2
+    is_little = len(content_words(tokenize(text)) - _EMPTY) <= 2
     return not _named(text) and not is_about and (bool(_GOES_ON.match(text)) or is_little)
 
 
@@ -262,7 +263,7 @@ def _topics(text: str) -> list[str]:
 
 def _names(text: str) -> set[str]:
     named = _topics(text) if detect_language(text) == "ja" else _NAME.findall(text)
-    return {token for name in named for token in telling_words(tokenize(name))}
+    return {token for name in named for token in content_words(tokenize(name))}
 
 
 # Only short messages are looked at: what is longer says something.

@@ -22,11 +22,12 @@ from llama_pack_densex.answering.citations import (
 from llama_pack_densex.answering.synthesizer import Asked, SourcedSynthesizer
 from llama_pack_densex.propositionizers.base import Passage
 from llama_pack_densex.propositionizers.checks import check_propositions
-from llama_pack_densex.propositionizers.language import detect_language, on_one_line, telling_words, tokenize
-from llama_pack_densex.propositionizers.sentences import find_regions, passage_sentences, segment, sentence_spans
 from llama_pack_densex.retrieval.context import Fact, choose_facts, count_words, rank_facts
 from llama_pack_densex.retrieval.hits import MatchedUnit
 from llama_pack_densex.retrieval.trust import LanguageTrust, trust_in
+from llama_pack_densex.text.language import detect_language
+from llama_pack_densex.text.sentences import find_regions, passage_sentences, segment, sentence_spans
+from llama_pack_densex.text.tokens import content_words, on_one_line, tokenize
 
 ANSWER_WORDS = 60
 """Words of an answer; a Chinese, Japanese or Korean character counts as half a word."""
@@ -107,7 +108,7 @@ def extract(question: str, nodes: Sequence[NodeWithScore]) -> str:
         The text; empty where there are no nodes.
     """
     numbers = {found.node.node_id: number for number, found in enumerate(nodes, start=1)}
-    facts, asked = rank_facts(nodes), telling_words(tokenize(question))
+    facts, asked = rank_facts(nodes), content_words(tokenize(question))
     stating = [fact for fact in facts if not _states_nothing(fact.unit.text)]
     ranked = [*_below_leads(asked, nodes, stating), *stating] or facts or _stated(nodes[:1])
 
@@ -246,7 +247,7 @@ def coverage(question: str, sources: Sequence[Source]) -> float:
     Names and numbers count twice: a question about something else shares common words with any document. Titles and
     headings count as said by what is below them.
     """
-    asked = telling_words(tokenize(question))
+    asked = content_words(tokenize(question))
     named = {token for name in _NAMES.findall(question) for token in tokenize(name)}
     passages = [f"{source.title} {source.section} {source.text}" for source in sources]
     units = [f"{source.title} {unit.section} {unit.text}" for source in sources for unit in source.units]

@@ -25,8 +25,9 @@ from llama_pack_densex.answering.citations import NOT_FOUND, CitedAnswer, Source
 from llama_pack_densex.answering.conversation import by_rules
 from llama_pack_densex.llm.usage import Response as LLMResponse
 from llama_pack_densex.llm.usage import count_tokens, finish_reason, text_of, tokens_of
-from llama_pack_densex.propositionizers.language import detect_language, sendable
 from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
+from llama_pack_densex.text.language import detect_language
+from llama_pack_densex.text.tokens import strip_surrogates
 
 _SYSTEM = """\
 You answer questions from documents.
@@ -273,7 +274,7 @@ class CitedSynthesizer(SourcedSynthesizer):
         }
         cited = CitedAnswer(query.query_str, sources, checked=key not in self._given and not conversation)
         prompt = self._get_prompts()[key]
-        return Asked(cited, prompt, {name: sendable(value) for name, value in values.items()})
+        return Asked(cited, prompt, {name: strip_surrogates(value) for name, value in values.items()})
 
     def _fitting(self, nodes: list[NodeWithScore], question: str) -> list[NodeWithScore]:
         """What the LLM can read beside a question and its own answer: whole nodes, or their first sentences."""

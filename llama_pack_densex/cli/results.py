@@ -32,11 +32,11 @@ from llama_pack_densex.models import NONE
 from llama_pack_densex.node_parsers.metadata import BOOKKEEPING_KEYS, GRANULARITY_KEY, REASON_KEY, findings_of
 from llama_pack_densex.options import Mode
 from llama_pack_densex.pack import DenseXRetrievalPack
-from llama_pack_densex.propositionizers.language import compared
 from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
 from llama_pack_densex.retrieval.context import ContextMode, PropositionContextPostprocessor
 from llama_pack_densex.retrieval.hits import matched_units
 from llama_pack_densex.stores.node_store import NodeRecord
+from llama_pack_densex.text.tokens import compared
 
 _STATUS_STYLES = {"ok": "green", "repaired": "yellow", "fallback": "red"}
 _INDENT = 3

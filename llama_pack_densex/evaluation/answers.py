@@ -29,7 +29,7 @@ from llama_pack_densex.evaluation.judging import contains_answer
 from llama_pack_densex.evaluation.models import AskingFailed, KeptLLM, Step, at_once
 from llama_pack_densex.evaluation.runs import Scores
 from llama_pack_densex.llm.errors import LLMError
-from llama_pack_densex.propositionizers.language import sendable
+from llama_pack_densex.text.tokens import strip_surrogates
 
 logger = logging.getLogger(__name__)
 
@@ -141,9 +141,9 @@ def answer_questions(asked: Asked, questions: Sequence[Question], step: Step) ->
 
 def _answer(response: Any) -> Answer:
     said = response.metadata or {}
-    texts = [sendable(node.node.get_content(MetadataMode.NONE)) for node in response.source_nodes]
+    texts = [strip_surrogates(node.node.get_content(MetadataMode.NONE)) for node in response.source_nodes]
     return Answer(
-        sendable(plain_answer(str(response))),
+        strip_surrogates(plain_answer(str(response))),
         [text for text in texts if text.strip()],
         str(said.get("outcome", "")),
         said.get("sentences", ()),
@@ -197,7 +197,7 @@ def judge_answers(judged: Judged, judge: Verdicts, answers: Answers, step: Step,
         metrics = ["context_relevance"] if answer.contexts else []
         if answer.outcome in ("", "answered") and answer.text:  # a "not found" is neither grounded nor relevant
             metrics += TRIAD[1:] if answer.contexts else TRIAD[2:]
-        wanted.append((replace(question, text=sendable(question.text)), answer, metrics))
+        wanted.append((replace(question, text=strip_surrogates(question.text)), answer, metrics))
     for (question, _, _), verdict in zip(wanted, judge(wanted, step, name), strict=True):
         judged.add(question.id, verdict)
 

@@ -38,8 +38,8 @@ from llama_pack_densex.models import NONE, embed_model_identity, resolve_embed_m
 from llama_pack_densex.node_parsers.nodes import title_of
 from llama_pack_densex.pack import DenseXRetrievalPack
 from llama_pack_densex.propositionizers.base import Propositionizer
-from llama_pack_densex.propositionizers.language import WITHOUT_SPACES
 from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
+from llama_pack_densex.text.language import WITHOUT_SPACES
 
 logger = logging.getLogger(__name__)
 

@@ -24,8 +24,8 @@ from llama_pack_densex.evaluation.datasets import EvaluationSet, Question, Span
 from llama_pack_densex.evaluation.runs import Scores, rank_metrics
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_ID_KEY
 from llama_pack_densex.node_parsers.nodes import title_of
-from llama_pack_densex.propositionizers.language import WITHOUT_SPACES
 from llama_pack_densex.retrieval.hits import matched_units
+from llama_pack_densex.text.language import WITHOUT_SPACES
 
 CUTS = (1, 5, 20)
 """The k of recall@k and gold@k."""

@@ -21,7 +21,7 @@ from markupsafe import Markup  # what jinja2 escapes with
 
 from llama_pack_densex.evaluation.strategies import built_in_strategies
 from llama_pack_densex.ingestion.progress import money
-from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES
+from llama_pack_densex.text.language import LANGUAGE_NAMES
 
 NOT_GIVEN = "–"
 

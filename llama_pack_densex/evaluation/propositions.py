@@ -22,7 +22,8 @@ from llama_pack_densex.evaluation.significance import Interval, bootstrap_interv
 from llama_pack_densex.models import embed_model_identity, resolve_embed_model
 from llama_pack_densex.propositionizers.base import FindingKind, Passage, Propositionizer, checked_sets
 from llama_pack_densex.propositionizers.checks import check_propositions
-from llama_pack_densex.propositionizers.language import WITHOUT_SPACES, compared, detect_language
+from llama_pack_densex.text.language import WITHOUT_SPACES, detect_language
+from llama_pack_densex.text.tokens import compared
 
 Matrix = npt.NDArray[np.float64]
 Texts = Sequence[str]

@@ -44,12 +44,13 @@ from llama_pack_densex.node_parsers.topics import TopicNodeParser, of_length_one
 from llama_pack_densex.options import DEFAULT_GRANULARITY, PackOptions
 from llama_pack_densex.pack import DenseXRetrievalPack
 from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
-from llama_pack_densex.propositionizers.language import telling_words, tokenize
-from llama_pack_densex.propositionizers.sentences import CJK, SentencePropositionizer, sentence_spans
+from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
 from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
 from llama_pack_densex.retrieval.hits import PassageHit
 from llama_pack_densex.retrieval.search import fuse
 from llama_pack_densex.stores.words import Words
+from llama_pack_densex.text.sentences import CJK, sentence_spans
+from llama_pack_densex.text.tokens import content_words, tokenize
 
 logger = logging.getLogger(__name__)
 
@@ -389,7 +390,7 @@ class _Ranker(BaseRetriever):
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         tokens, wanted = [tokenize(text) for text in self.texts], tokenize(query_bundle.query_str)
-        index, telling = bm25s.BM25(k1=1.2, b=0.75), telling_words(wanted)
+        index, telling = bm25s.BM25(k1=1.2, b=0.75), content_words(wanted)
         index.index(tokens, show_progress=False)
         scores = index.get_scores(wanted)
         words = [hit for hit in self._hits(scores) if hit.score > 0]

@@ -20,9 +20,10 @@ from llama_pack_densex.evaluation.models import KeptLLM
 from llama_pack_densex.llm.usage import count_tokens
 from llama_pack_densex.node_parsers.nodes import title_of
 from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
-from llama_pack_densex.propositionizers.language import tokenize
 from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
-from llama_pack_densex.propositionizers.sentences import SentencePropositionizer, passage_sentences, sentence_spans
+from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
+from llama_pack_densex.text.sentences import passage_sentences, sentence_spans
+from llama_pack_densex.text.tokens import tokenize
 
 
 class StrategyUnavailable(Exception):  # not an error: the report lists it

@@ -19,7 +19,6 @@ from llama_pack_densex.node_parsers.nodes import PIECE, is_made_by
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 from llama_pack_densex.options import OF_THE_INDEX, PackOptions
 from llama_pack_densex.propositionizers.base import PropositionizerError
-from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES
 from llama_pack_densex.retrieval.trust import LanguageTrust, TrustMeter
 from llama_pack_densex.stores.folder import REPORT_FILE, IndexFolder, folder_at, writing_to
 from llama_pack_densex.stores.foreign import adapter_for
@@ -28,6 +27,7 @@ from llama_pack_densex.stores.lance import LanceNodes, LanceVectorStore
 from llama_pack_densex.stores.manifest import Manifest, is_index
 from llama_pack_densex.stores.node_store import NodeStore
 from llama_pack_densex.stores.words import Words, note_of, words_in
+from llama_pack_densex.text.language import LANGUAGE_NAMES
 from llama_pack_densex.wiring import Given, embed_model_for
 
 logger = logging.getLogger(__name__)

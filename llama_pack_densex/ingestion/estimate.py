@@ -21,10 +21,11 @@ from llama_pack_densex.models import E5, RETRIEVERS
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, SECTION_KEY, TITLE_KEY
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 from llama_pack_densex.propositionizers.base import DelegatingPropositionizer, Passage, Propositionizer, PropositionSet
-from llama_pack_densex.propositionizers.language import has_letters
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
-from llama_pack_densex.propositionizers.sentences import SentencePropositionizer, passage_sentences
+from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
+from llama_pack_densex.text.sentences import passage_sentences
+from llama_pack_densex.text.tokens import has_letters
 
 TOKENS_A_SECOND, SECONDS_TO_BEGIN = 80.0, 0.5
 """How fast a model is taken to reply."""

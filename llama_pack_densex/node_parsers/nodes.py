@@ -47,9 +47,8 @@ from llama_pack_densex.node_parsers.metadata import (
 )
 from llama_pack_densex.propositionizers.alignment import Span, align, answers
 from llama_pack_densex.propositionizers.base import Passage, PropositionSet
-from llama_pack_densex.propositionizers.language import sendable
 from llama_pack_densex.propositionizers.prompts import unique
-from llama_pack_densex.propositionizers.sentences import (
+from llama_pack_densex.text.sentences import (
     Region,
     after_space,
     find_headings,
@@ -59,6 +58,7 @@ from llama_pack_densex.propositionizers.sentences import (
     segment,
     sentence_spans,
 )
+from llama_pack_densex.text.tokens import strip_surrogates
 
 UnitGranularity = Literal["proposition", "sentence"]
 
@@ -222,7 +222,7 @@ class DocumentNodes:
         self, passage: TextNode, questions: Sequence[str], propositions: Sequence[TextNode]
     ) -> list[IndexNode]:
         """Question units, each with what answers it."""
-        questions = unique(sendable(one) for one in questions if one.strip())
+        questions = unique(strip_surrogates(one) for one in questions if one.strip())
         nodes = [self._unit(passage, "question", text, None) for text in questions]
         found = answers(questions, [node.text for node in propositions])
         for node, places in zip(nodes, found, strict=True):
@@ -306,7 +306,7 @@ def _adopt(parent: TextNode, children: Sequence[TextNode]) -> None:
 
 def _nothing_lost(text: str, made: PropositionSet) -> PropositionSet:
     """The propositions of a passage: its sentences if there are none, and its tables and code blocks whole."""
-    texts, status, reason = tuple(sendable(one) for one in made.texts if one.strip()), made.status, made.reason
+    texts, status, reason = tuple(strip_surrogates(one) for one in made.texts if one.strip()), made.status, made.reason
     if not texts:
         texts, status = passage_sentences(text), "fallback"
         reason = reason or "the propositionizer returned nothing"

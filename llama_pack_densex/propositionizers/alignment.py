@@ -15,8 +15,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from llama_pack_densex.propositionizers.language import STOP_WORDS, detect_language, normal, tokenize
-from llama_pack_densex.propositionizers.sentences import LIST_MARKER, Region, segment
+from llama_pack_densex.text.language import detect_language
+from llama_pack_densex.text.sentences import LIST_MARKER, Region, segment
+from llama_pack_densex.text.tokens import STOP_WORDS, normal, tokenize
 
 Span = tuple[int, int]
 

@@ -20,7 +20,7 @@ from llama_index.core.schema import BaseComponent
 
 from llama_pack_densex.llm.errors import LLMError
 from llama_pack_densex.llm.usage import RequestFigures, Usage
-from llama_pack_densex.propositionizers.language import detect_language
+from llama_pack_densex.text.language import detect_language
 
 logger = logging.getLogger(__name__)
 

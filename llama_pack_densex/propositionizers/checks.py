@@ -14,18 +14,10 @@ from functools import cached_property, lru_cache
 
 from llama_pack_densex.propositionizers.alignment import align, uncovered
 from llama_pack_densex.propositionizers.base import Finding, Passage, PropositionSet
-from llama_pack_densex.propositionizers.language import (
-    LANGUAGE_NAMES,
-    LATIN,
-    STOP_WORDS,
-    detect_language,
-    find_wrong_language,
-    normal,
-    unwrapped,
-    words,
-)
 from llama_pack_densex.propositionizers.prompts import unique
-from llama_pack_densex.propositionizers.sentences import find_regions, passage_sentences, segment, sentence_spans
+from llama_pack_densex.text.language import LANGUAGE_NAMES, LATIN, detect_language, find_wrong_language
+from llama_pack_densex.text.sentences import find_regions, passage_sentences, segment, sentence_spans
+from llama_pack_densex.text.tokens import STOP_WORDS, normal, unwrapped, words
 
 
 def check_propositions(passage: Passage, propositions: Sequence[str]) -> list[Finding]:

@@ -67,7 +67,6 @@ from llama_pack_densex.propositionizers.base import (
     reported,
 )
 from llama_pack_densex.propositionizers.checks import checked, is_better, settled
-from llama_pack_densex.propositionizers.language import has_letters
 from llama_pack_densex.propositionizers.prompts import (
     JAPANESE_PROMPT_KEY,
     PROMPT_KEY,
@@ -86,7 +85,8 @@ from llama_pack_densex.propositionizers.prompts import (
     unique,
 )
 from llama_pack_densex.propositionizers.recorded import append_recording, open_recording, purge_recording
-from llama_pack_densex.propositionizers.sentences import passage_sentences, segment
+from llama_pack_densex.text.sentences import passage_sentences, segment
+from llama_pack_densex.text.tokens import has_letters
 
 logger = logging.getLogger(__name__)
 dispatcher = get_dispatcher(__name__)

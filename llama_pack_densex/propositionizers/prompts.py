@@ -19,14 +19,9 @@ from llama_index.core.prompts import BasePromptTemplate, ChatPromptTemplate
 
 from llama_pack_densex.llm.usage import Finish
 from llama_pack_densex.propositionizers.base import Finding, Passage, PropositionSet, Status
-from llama_pack_densex.propositionizers.language import (
-    LANGUAGE_NAMES,
-    compared,
-    find_wrong_language,
-    has_letters,
-    sendable,
-)
-from llama_pack_densex.propositionizers.sentences import passage_sentences, segment
+from llama_pack_densex.text.language import LANGUAGE_NAMES, find_wrong_language
+from llama_pack_densex.text.sentences import passage_sentences, segment
+from llama_pack_densex.text.tokens import compared, has_letters, strip_surrogates
 
 # The rules are those of Chen et al. (2023), figure 8, in our own words and with an example of our own. They go with
 # every passage, so that they are short: not more than twice a passage of 128 tokens.
@@ -107,7 +102,7 @@ def prompt_key(language: str) -> str:
 def format_request(prompt: BasePromptTemplate, llm: LLM, passage: Passage, note: str) -> list[ChatMessage]:
     """Write the messages of a request; a note goes ahead of the last one where the prompt has no place for it."""
     values = {"title": passage.title, "section": passage.section, "content": passage.text, "note": note}
-    messages = prompt.format_messages(llm=llm, **{name: sendable(value) for name, value in values.items()})
+    messages = prompt.format_messages(llm=llm, **{name: strip_surrogates(value) for name, value in values.items()})
     if note and not takes_variable(prompt, "note"):
         messages[-1] = ChatMessage(f"{note}{messages[-1].content or ''}", role=messages[-1].role)
     return messages
@@ -400,7 +395,9 @@ def _python_list(text: str) -> Any:
 
 
 def _propositions(texts: Iterable[str]) -> tuple[str, ...]:
-    stating = [clean for text in texts if any(map(str.isalnum, clean := sendable(text.replace("\0", "")).strip()))]
+    stating = [
+        clean for text in texts if any(map(str.isalnum, clean := strip_surrogates(text.replace("\0", "")).strip()))
+    ]
     return unique(stating) if any(map(has_letters, stating)) else ()
 
 

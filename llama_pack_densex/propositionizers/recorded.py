@@ -24,8 +24,8 @@ from llama_pack_densex.propositionizers.base import (
     Status,
 )
 from llama_pack_densex.propositionizers.checks import checked
-from llama_pack_densex.propositionizers.language import compared
-from llama_pack_densex.propositionizers.sentences import passage_sentences
+from llama_pack_densex.text.sentences import passage_sentences
+from llama_pack_densex.text.tokens import compared
 
 _WRITING = threading.Lock()
 

@@ -25,9 +25,10 @@ from llama_pack_densex.propositionizers.base import (
     PropositionSet,
 )
 from llama_pack_densex.propositionizers.checks import checked
-from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES, has_letters, is_english, sendable
 from llama_pack_densex.propositionizers.prompts import fall_back, join_parts, judge, split_in_two
-from llama_pack_densex.propositionizers.sentences import passage_sentences
+from llama_pack_densex.text.language import LANGUAGE_NAMES, is_english
+from llama_pack_densex.text.sentences import passage_sentences
+from llama_pack_densex.text.tokens import has_letters, strip_surrogates
 
 PROPOSITIONIZER = "chentong00/propositionizer-wiki-flan-t5-large"
 """The weights that the paper's authors published: 3 GB."""
@@ -143,7 +144,7 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
 def _prompt(passage: Passage, part: str) -> str:
     """The input that the Propositionizer was trained with."""
     title, section = (heading[:_LONGEST_HEADING] for heading in (passage.title, passage.section))
-    return sendable(f"Title: {title}. Section: {section}. Content: {part}")
+    return strip_surrogates(f"Title: {title}. Section: {section}. Content: {part}")
 
 
 class _Seq2SeqModel:

@@ -10,7 +10,7 @@ from bs4 import BeautifulSoup
 from bs4.dammit import EncodingDetector
 from bs4.element import Tag
 
-from llama_pack_densex.propositionizers.language import on_one_line
+from llama_pack_densex.text.tokens import on_one_line
 
 # what a browser does not show, what repeats on every page of a site, and readings set above kanji
 _DROPPED = (

@@ -29,8 +29,8 @@ from charset_normalizer import from_bytes
 from llama_index.core.readers.file.base import default_file_metadata_func
 from llama_index.core.schema import Document
 
-from llama_pack_densex.propositionizers.language import on_one_line, sendable
 from llama_pack_densex.reading.files import Found, UnreadableFileError
+from llama_pack_densex.text.tokens import on_one_line, strip_surrogates
 
 logger = logging.getLogger(__name__)
 
@@ -348,8 +348,8 @@ def _mail(file: Path) -> _Parts:
     from llama_pack_densex.reading.html import html_to_text
 
     message = message_from_bytes(file.read_bytes(), policy=default)
-    about = {key: sendable(on_one_line(str(message[key] or ""))) for key in ("from", "to", "date")}
-    title = sendable(on_one_line(str(message["subject"] or "")))
+    about = {key: strip_surrogates(on_one_line(str(message[key] or ""))) for key in ("from", "to", "date")}
+    title = strip_surrogates(on_one_line(str(message["subject"] or "")))
     text, body = "", message.get_body(("plain", "html"))
     if body is not None and isinstance(content := body.get_payload(decode=True), bytes):
         text = _decoded(file, content, body.get_content_charset())

@@ -17,10 +17,10 @@ from pydantic import PositiveInt
 
 from llama_pack_densex.llm.usage import count_tokens
 from llama_pack_densex.node_parsers.metadata import BOOKKEEPING_KEYS, FOOTNOTE_KEY, GRANULARITY_KEY, TITLE_KEY
-from llama_pack_densex.propositionizers.language import CJK, tokenize
-from llama_pack_densex.propositionizers.sentences import sentence_spans
 from llama_pack_densex.retrieval.hits import MatchedUnit, carrying, matched_units
 from llama_pack_densex.stores.node_store import NodeRecord
+from llama_pack_densex.text.sentences import sentence_spans
+from llama_pack_densex.text.tokens import CJK, tokenize
 
 ContextMode = Literal["passages", "propositions", "propositions+passages", "window"]
 DEFAULT_MODE: ContextMode = "propositions+passages"

@@ -12,7 +12,6 @@ from typing import Any
 from llama_index.core.schema import QueryBundle
 from llama_index.core.vector_stores.types import MetadataFilters, VectorStoreQuery
 
-from llama_pack_densex.propositionizers.language import IS_CJK, sendable, telling_words, tokenize
 from llama_pack_densex.retrieval.hits import PassageHit, SearchResult, collapse
 from llama_pack_densex.retrieval.trust import LanguageTrust, trust_in
 from llama_pack_densex.stores.filters import Passing
@@ -20,6 +19,7 @@ from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.lance_table import PASSAGE_WORDS, UNIT_WORDS, TableVersion, is_any_of, is_of_any, quote
 from llama_pack_densex.stores.node_store import FoundNode
 from llama_pack_densex.stores.words import Words
+from llama_pack_densex.text.tokens import IS_CJK, content_words, strip_surrogates, tokenize
 
 LEAST_UNITS = 100
 """Units that are looked through for the passages of those that are wanted, whose own similarity counts too: among 20
@@ -317,7 +317,7 @@ def find_by_words(
             if unit.score > 0 and unit.granularity in granularity:
                 units[unit.passage_id].append(unit)
     hits = tuple(PassageHit(passage.id, passage.score, tuple(units[passage.id])) for passage in best)
-    told, held = telling_words([*others, *lone]), there()
+    told, held = content_words([*others, *lone]), there()
     has = sum(word in held or (word in lone and any(word in pair for pair in held)) for word in told)
     return SearchResult(hits, not more, has / len(told))
 
@@ -358,4 +358,4 @@ def _words_with(now: TableVersion, characters: set[str]) -> list[str]:
 
 
 def _embeddable(query: QueryBundle) -> list[str]:
-    return [sendable(text) for text in query.embedding_strs]
+    return [strip_surrogates(text) for text in query.embedding_strs]

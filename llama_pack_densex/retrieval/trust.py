@@ -10,8 +10,9 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
-from llama_pack_densex.propositionizers.language import detect_language, tokenize
-from llama_pack_densex.propositionizers.sentences import passage_sentences
+from llama_pack_densex.text.language import detect_language
+from llama_pack_densex.text.sentences import passage_sentences
+from llama_pack_densex.text.tokens import tokenize
 
 FIRST_PLACES, ORDER = 0.75, 0.98
 """A model that is below both does not know a language.

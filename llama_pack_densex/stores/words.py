@@ -20,7 +20,6 @@ from typing import Any
 import pyarrow as pa
 from llama_index.core.schema import BaseNode
 
-from llama_pack_densex.propositionizers.language import contents_of, sendable, tokenize
 from llama_pack_densex.stores.lance_table import (
     IN_MEMORY,
     PASSAGE_WORDS,
@@ -32,6 +31,7 @@ from llama_pack_densex.stores.lance_table import (
 )
 from llama_pack_densex.stores.manifest import OLD_VERSIONS
 from llama_pack_densex.stores.node_store import RECORD_COLUMNS, NodeRecord
+from llama_pack_densex.text.tokens import contents_of, strip_surrogates, tokenize
 
 TokenizerSpec = str | Callable[[str], Sequence[str]]
 """How a tokenizer is chosen: "bigrams", or a function of your own from a text to its tokens."""
@@ -111,7 +111,7 @@ class Words:
             raise TypeError(
                 f"the tokenizer {self.name} must return a sequence of strings: it takes a text, and returns its tokens"
             ) from error
-        if joined.split() == tokens and sendable(joined) == joined:
+        if joined.split() == tokens and strip_surrogates(joined) == joined:
             return tokens
         whole = (token.encode("utf-8", "backslashreplace").decode("utf-8") for token in tokens)
         return [token for token in ("\ue000".join(token.split()) for token in whole) if token]

@@ -12,7 +12,7 @@ from llama_index.core import Document
 from llama_pack_densex import PropositionNodeParser
 from llama_pack_densex.node_parsers.metadata import SECTION_KEY
 from llama_pack_densex.node_parsers.nodes import Outline, SectionNodeParser
-from llama_pack_densex.propositionizers.sentences import segment
+from llama_pack_densex.text.sentences import segment
 
 
 def sections(text: str) -> dict[str, str]:

@@ -22,7 +22,7 @@ from llama_pack_densex import HierarchicalPropositionNodeParser, PropositionNode
 from llama_pack_densex.node_parsers.nodes import PassageNodeParser, SectionNodeParser, WholeDocumentNodeParser, locate
 from llama_pack_densex.node_parsers.topics import TopicNodeParser
 from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
-from llama_pack_densex.propositionizers.sentences import segment
+from llama_pack_densex.text.sentences import segment
 from tests.embedding import TrigramEmbedding
 
 NASTY = st.text(alphabet=st.sampled_from("ab. 。「」雨\n\t#=😀é\u3000\u0000\u202e"), max_size=200)

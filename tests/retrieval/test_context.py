@@ -15,7 +15,6 @@ from llama_index.core.utils import get_tokenizer
 from llama_pack_densex import CitedSynthesizer, DenseXRetrievalPack, PropositionNodeParser
 from llama_pack_densex.answering.chat import PropositionQueryEngine
 from llama_pack_densex.node_parsers.metadata import BOOKKEEPING_KEYS, TITLE_KEY
-from llama_pack_densex.propositionizers.sentences import sentence_spans
 from llama_pack_densex.retrieval.context import (
     GAP,
     BudgetUnit,
@@ -31,6 +30,7 @@ from llama_pack_densex.retrieval.retrievers import PropositionRecursiveRetriever
 from llama_pack_densex.retrieval.search import UnitSearch
 from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.node_store import FoundNode, NodeRecord
+from llama_pack_densex.text.sentences import sentence_spans
 from tests.embedding import TrigramEmbedding
 
 MODES = ["passages", "propositions", "propositions+passages", "window"]

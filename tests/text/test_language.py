@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_pack_densex.propositionizers.language import LANGUAGE_NAMES, detect_language, find_wrong_language
+from llama_pack_densex.text.language import LANGUAGE_NAMES, detect_language, find_wrong_language
 
 MISO = "味噌は、蒸すか煮るかした大豆に麹と塩を混ぜ、発酵・熟成させて作る日本の調味料である。"
 CODE = "Pythonの`asyncio.run()`を使うとevent loopが作られる。`import asyncio as aio`と書くことも多い。"

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_pack_densex.propositionizers.language import IS_CJK, tokenize
 from llama_pack_densex.stores.words import Words
+from llama_pack_densex.text.tokens import IS_CJK, tokenize
 
 
 @pytest.mark.parametrize(

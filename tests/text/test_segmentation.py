@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from llama_pack_densex.propositionizers.sentences import Region, segment, sentence_spans
+from llama_pack_densex.text.sentences import Region, segment, sentence_spans
 
 
 def split_sentences(text: str) -> list[str]:
