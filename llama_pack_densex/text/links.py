@@ -1,0 +1,99 @@
+"""What of a text is said in words: not where its links lead, not its pictures, not what was struck out.
+
+The text itself stays as it is, so that spans keep their meaning; these functions say what models and searches see of it.
+Passages are cut out of documents, so that a reference and its definition may be in two of them, and a parser that needs
+both would leave the target of a link in the text.
+"""
+
+from __future__ import annotations
+
+import re
+
+_LABEL = r"\[(?P<{name}>(?:[^\[\]\\]|\\.|\[[^\[\]]{{0,200}}\]){{0,500}})\]"
+_TARGET = r"(?:\((?:[^()\\]|\\.|\([^()]{0,500}\)){0,2000}\)|\[[^\[\]]{0,100}\])"
+
+_DATA_URI = re.compile(r"data:[\w.+-]{1,60}/[\w.+-]{1,80}[;,][^\s()<>\[\]\"'`]*", re.IGNORECASE)
+# A code's `matrix[i][j]` is no link.
+_LINK_START = r"(?<![A-Za-z0-9_\])])"
+_LINKED_PICTURE = re.compile(rf"{_LINK_START}\[\s*!{_LABEL.format(name='picture')}{_TARGET}\s*\]{_TARGET}")
+_PICTURE = re.compile(rf"!{_LABEL.format(name='words')}{_TARGET}")
+_LINK = re.compile(rf"{_LINK_START}{_LABEL.format(name='words')}{_TARGET}")
+_DEFINITION = re.compile(
+    r"(?m)^[ >]{0,6}\[(?!\^)[^\[\]\n]{1,200}\]:[ \t]*(?:<[^<>\n]*>|\S*)(?:[ \t]+[\"'(][^\n]*)?[ \t]*$"
+)
+_ADDRESS = re.compile(
+    r"<?\b(?:https?|ftps?)://(?:[\w.~%-]{1,80}(?::[^\s@/]{0,80})?@)?(?:www\.)?"
+    r"(?P<host>[A-Za-z0-9.-]{1,255})[!#-;=?-Z_a-z~]*(?<![.,;:!?'\")\]])>?",
+    re.IGNORECASE | re.ASCII,
+)
+_STRUCK_OUT = re.compile(
+    r"(?<!~)~~(?![~\s])(?:[^~\n]|~(?!~)){1,2000}?(?<!\s)~~(?!~)|<(?P<tag>del|s|strike)\b[^<>]{0,200}>.{0,2000}?</(?P=tag)>",
+    re.IGNORECASE | re.DOTALL,
+)
+_LINE_TAG = re.compile(r"</?(?:br|p|div|li|tr|td|th|dt|dd|hr|h[1-6])\b[^<>]{0,500}>", re.IGNORECASE)
+_TAG = re.compile(
+    r"</?(?:a|abbr|article|aside|b|big|blockquote|center|code|col|colgroup|details|dl|em|figcaption|figure|font|footer"
+    r"|header|i|img|input|ins|kbd|label|main|mark|nav|ol|picture|samp|section|small|source|span|strong|sub|summary|sup"
+    r"|table|tbody|tfoot|thead|time|u|ul|var|video|wbr)\b[^<>]{0,2000}>",
+    re.IGNORECASE,
+)
+_SPACES = re.compile(r"(?<=\S)[ \t]{2,}(?=\S)")
+_MARKS = ("[", "<", "~~", "://", "data:")
+
+
+def readable_text(text: str) -> str:
+    """A text as an LLM reads it: without the bytes of pictures that are written into it.
+
+    Args:
+        text: Any text.
+
+    Returns:
+        The text without what data URIs hold; links stay.
+
+    Examples:
+        >>> readable_text("The tower. ![tower](data:image/png;base64,iVBORw0KGgo=)")
+        'The tower. ![tower]()'
+    """
+    return _DATA_URI.sub("", text) if "data:" in text.lower() else text
+
+
+def searchable_text(text: str) -> str:
+    """A text as it is embedded and searched: the words of links and pictures, and not where they lead.
+
+    An address that stands for itself is shortened to its host. What is struck out (`~~`, `<del>`) is left out, so are
+    comments, and the tags of HTML. A picture that is a link, as badges are, says nothing.
+
+    Args:
+        text: Any text, Markdown or plain.
+
+    Returns:
+        The text without that.
+
+    Examples:
+        >>> searchable_text("See [the form](https://example.com/f?id=1) or https://example.com/help/a.html.")
+        'See the form or example.com.'
+    """
+    if not any(mark in text for mark in _MARKS):
+        return text
+    words = _without_comments(_DATA_URI.sub("", text))
+    words = _LINKED_PICTURE.sub("", words)
+    words = _PICTURE.sub(r"\g<words>", words)
+    words = _LINK.sub(r"\g<words>", words)
+    words = _DEFINITION.sub("", words)
+    words = _STRUCK_OUT.sub("", words)
+    words = _ADDRESS.sub(r"\g<host>", words)
+    words = _TAG.sub("", _LINE_TAG.sub(" ", words))
+    return text if words == text else _SPACES.sub(" ", words)
+
+
+def _without_comments(text: str) -> str:
+    """A text without comments of HTML; not by an expression, which would look for the end of each anew."""
+    kept: list[str] = []
+    position = 0
+    while (start := text.find("<!--", position)) >= 0:
+        end = text.find("-->", start)
+        if end < 0:
+            break
+        kept.append(text[position:start])
+        position = end + len("-->")
+    return "".join([*kept, text[position:]])

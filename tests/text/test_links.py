@@ -1,0 +1,71 @@
+"""What models and searches see of links, pictures and struck-out text."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llama_pack_densex.text.links import readable_text, searchable_text
+
+
+@pytest.mark.parametrize(
+    ("text", "searched"),
+    [
+        ("Fill in [the form](https://example.com/f?id=1#top).", "Fill in the form."),
+        ("詳細は[こちら](/handbook/a_(b)/#c)をご覧ください。", "詳細はこちらをご覧ください。"),
+        ("[text][1] は[別][ref-2]である。\n\n[1]: https://example.com 'T'", "text は別である。\n\n"),
+        ("See [a [b] c](u) and [x](<u v> 'title').", "See a [b] c and x."),
+        (
+            "Write to <https://example.com/c>, or (https://www.example.org/f).",
+            "Write to example.com, or (example.org).",
+        ),
+        ("https://ja.wikipedia.org/wiki/東京を参照。", "ja.wikipedia.org東京を参照。"),
+        ("[![build](b.svg)](https://ci.example.com) # Tool", " # Tool"),
+        ("![The floor plan](plan.png) of 1998", "The floor plan of 1998"),
+        ("![][image1]\n\n[image1]: <data:image/png;base64,iVBORw0KGgo=>", "\n\n"),
+        (
+            "The fee is ~~80 euros~~ 70 euros. <del>Dogs</del><s>Cats</s> Birds may come.",
+            "The fee is 70 euros. Birds may come.",
+        ),
+        ("One<br>two <b>three</b> <a href='https://example.com'>four</a><!-- five -->", "One two three four"),
+    ],
+)
+def test_words_stay_and_targets_go(text: str, searched: str) -> None:
+    assert searchable_text(text) == searched
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "matrix[i][j] = f(x)[1](2)",
+        "a < b and c > d; x<y",
+        "- [ ] to do\n- [x] done[^1]\n\n[^1]: A footnote. [[Wiki page]]",
+        "~~~\ncode\n~~~",
+        "metadata: none",
+        "1〜3日、約~5個",
+    ],
+)
+def test_what_is_no_link_stays(text: str) -> None:
+    assert searchable_text(text) == text
+
+
+def test_links_stay_in_what_an_llm_reads_and_the_bytes_of_pictures_do_not() -> None:
+    text = "See [this](https://example.com). ![a](data:image/png;base64,iVBORw0KGgo=) END"
+    assert readable_text(text) == "See [this](https://example.com). ![a]() END"
+
+
+@given(st.text(alphabet="[]()!~<>-a:/ \n.\"'|x", max_size=120))
+def test_nothing_is_made_up(text: str) -> None:
+    assert len(searchable_text(text)) <= len(text)
+
+
+@pytest.mark.parametrize(
+    "piece", ["[", "[a](", "![", "~~a", "<a ", "data:", "http://", "(", "<!--", "[x][y]", "<s>", "[a", "[![a](b)]("]
+)
+def test_time_is_linear(piece: str) -> None:
+    started = time.monotonic()
+    searchable_text(piece * 20_000)
+    assert time.monotonic() - started < 60  # seconds, of which a quadratic expression would take thousands
