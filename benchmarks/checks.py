@@ -30,7 +30,7 @@ from llama_pack_densex.models import resolve_embed_model
 from llama_pack_densex.propositionizers.alignment import align, uncovered
 from llama_pack_densex.propositionizers.base import FindingKind
 from llama_pack_densex.text.language import detect_language
-from llama_pack_densex.text.sentences import segment
+from llama_pack_densex.text.segments import segment
 
 Span = tuple[int, int]
 Says = Callable[["Recorded"], list[set[Span]]]

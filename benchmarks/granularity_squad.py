@@ -19,7 +19,7 @@ from llama_index.core import Document
 from llama_pack_densex import DenseXRetrievalPack, PropositionNodeParser, RecordedPropositionizer
 from llama_pack_densex.evaluation.models import CachedEmbedding
 from llama_pack_densex.models import resolve_embed_model
-from llama_pack_densex.node_parsers.nodes import WholeDocumentNodeParser
+from llama_pack_densex.node_parsers.splitting import WholeDocumentNodeParser
 
 CUTS = (1, 5, 20)
 UNITS = (

@@ -35,9 +35,12 @@ from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.node_parser.interface import TextSplitter
 
 from llama_pack_densex import DenseXRetrievalPack
-from llama_pack_densex.node_parsers.nodes import PassageNodeParser, locate
+from llama_pack_densex.node_parsers.passages import PassageNodeParser
+from llama_pack_densex.node_parsers.splitting import locate
 from llama_pack_densex.reading.readers import read_file
-from llama_pack_densex.text.sentences import find_headings, heading_text, segment
+from llama_pack_densex.text.blocks import Block, find_blocks
+from llama_pack_densex.text.plain import heading_text
+from llama_pack_densex.text.segments import segment
 
 MANUALS = {
     "Reference, en": ("debian-reference/ch*.en.html", "debian-reference/debian-reference.en"),
@@ -55,6 +58,10 @@ _MARK = re.compile(r"^\s*(?:[-・•*–+]|\^?\[\d+\]|\d{1,2}\.)\s*")
 _NUMBER = re.compile(
     r"^(?:(?:Chapter|Appendix|付録|附录|第)(?:\d+|[A-Z])\.?[章節部]?|(?:\d+|[A-Z](?=\.\d))(?:\.\d+)*\.?(?=[^\d]))"
 )
+
+
+def headings_of(text: str) -> list[Block]:
+    return [block for block in find_blocks(text) if block.kind == "heading"]
 
 
 def squeezed(text: str) -> str:
@@ -134,7 +141,7 @@ def section_first(documents: Sequence[Document]) -> float:
     """The share of headings (200 of them at most) whose passage is found first by what they say."""
     asked: dict[str, tuple[str, int]] = {}
     for document in documents:
-        for one in find_headings(document.text):
+        for one in headings_of(document.text):
             said = re.sub(r"^[\d.\s]+", "", heading_text(document.text[one.start : one.end]))
             asked.setdefault(said, (document.id_, one.start))
     pack = DenseXRetrievalPack(documents, proposition_llm="none", query_llm="none", embed_model="none")
@@ -156,7 +163,7 @@ def row(name: str, documents: Sequence[Document], told: tuple[list[str], set[str
     whole = "\n".join(map(squeezed, texts))
     segments = {squeezed(one) for text in texts for one in sentences_of(text)}
     there = [one for one in sentences if one in whole]
-    found = [named(heading_text(text[one.start : one.end])) for text in texts for one in find_headings(text)]
+    found = [named(heading_text(text[one.start : one.end])) for text in texts for one in headings_of(text)]
     known = {one for one in headings if one in "\n".join(re.sub(r"\s+", "", text) for text in texts)}
     if not there:
         return ""

@@ -43,7 +43,7 @@ from llama_pack_densex.retrieval.search import HEAD_PASSAGES, HEAD_UNITS, UnitSe
 from llama_pack_densex.stores.foreign import adapter_for
 from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.words import Words
-from llama_pack_densex.text.sentences import passage_sentences
+from llama_pack_densex.text.segments import passage_sentences
 from llama_pack_densex.text.tokens import tokenize
 
 DIMENSION = 384

@@ -20,15 +20,15 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore, Metada
 from llama_pack_densex.answering.extractive import ExtractiveSynthesizer
 from llama_pack_densex.answering.synthesizer import CitedSynthesizer, SourcedSynthesizer
 from llama_pack_densex.models import NONE, embed_model_identity, is_same_embed_model, resolve_embed_model, resolve_llm
-from llama_pack_densex.node_parsers.nodes import PassageNodeParser, UnitGranularity
+from llama_pack_densex.node_parsers.nodes import UnitGranularity
 from llama_pack_densex.node_parsers.parsers import (
-    DEFAULT_CHUNK_SIZE,
     DEFAULT_CHUNK_SIZES,
     BasePropositionNodeParser,
     HierarchicalPropositionNodeParser,
     PropositionNodeParser,
     default_base_parser,
 )
+from llama_pack_densex.node_parsers.passages import DEFAULT_CHUNK_SIZE, PassageNodeParser
 from llama_pack_densex.options import Hybrid, Mode, PackOptions, RerankedUnit, SearchedGranularity
 from llama_pack_densex.propositionizers.base import Propositionizer
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer

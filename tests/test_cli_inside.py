@@ -235,14 +235,14 @@ def found(index: Path, *conditions: str) -> set[str]:
         (["tags=湖"], {"琵琶湖.md"}),
         (["draft=true"], {"tea.md"}),
         (["page_label=10"], {"琵琶湖.md"}),
-        (["section=Tea"], set()),
+        (["section=Coffee"], set()),
     ],
 )  # fmt: skip
 def test_query_filters_by_metadata(index: Path, conditions: list[str], documents: set[str]) -> None:
-    if conditions == ["section=Tea"]:
+    if conditions == ["section=Coffee"]:
         code, output = run("query", index, "tea", "--filter", *conditions)
         assert code == 0
-        assert "no document has section = Tea" in " ".join(output.split())
+        assert "no document has section = Coffee" in " ".join(output.split())
     else:
         assert found(index, *conditions) == documents
 

@@ -30,7 +30,7 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import MetadataMode, QueryBundle
 
 from llama_pack_densex import HierarchicalPropositionNodeParser
-from llama_pack_densex.text.sentences import passage_sentences
+from llama_pack_densex.text.segments import passage_sentences
 from store_bench.embeddings import KeptEmbedding, MixtureEmbedding, mixture, noise, unit
 from store_bench.made_up_text import english, japanese
 

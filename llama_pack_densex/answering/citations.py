@@ -15,7 +15,7 @@ from llama_pack_densex.retrieval.context import units_of
 from llama_pack_densex.retrieval.hits import MatchedUnit
 from llama_pack_densex.stores.node_store import span_of
 from llama_pack_densex.text.language import detect_language
-from llama_pack_densex.text.sentences import sentence_spans
+from llama_pack_densex.text.segments import segment
 from llama_pack_densex.text.tokens import content_words, strip_surrogates, tokenize
 
 Outcome = Literal["answered", "not_found", "small_talk", "vague"]
@@ -343,6 +343,18 @@ def plain_answer(text: str) -> str:
     return _BEHIND.sub("", without_footnotes(text)).strip()
 
 
+def _sentence_starts(text: str) -> list[int]:
+    """Where the sentences of an answer begin; a table is one of them, whose footnotes stand below it."""
+    starts: list[int] = []
+    in_table = False
+    for part in segment(text):
+        is_row = part.kind in ("columns", "row") or (in_table and text[part.start] == "|")  # one that is still coming
+        if not (is_row and in_table):
+            starts.append(part.start)
+        in_table = is_row
+    return starts
+
+
 def _sentences(text: str) -> list[tuple[int, int]]:
     """Where the sentences of an answer are; footnotes belong to the sentence before them."""
     plain = ""
@@ -353,5 +365,5 @@ def _sentences(text: str) -> list[tuple[int, int]]:
         places += range(last, end)
         plain += text[last:end]
         last = note.end() if note else end
-    ends = [*(places[start] for start, _ in sentence_spans(plain)[1:]), len(text)]
+    ends = [*(places[start] for start in _sentence_starts(plain)[1:]), len(text)]
     return list(zip([0, *ends], ends, strict=False)) if plain.strip() else []

@@ -26,7 +26,7 @@ from llama_pack_densex.retrieval.context import Fact, choose_facts, count_words,
 from llama_pack_densex.retrieval.hits import MatchedUnit
 from llama_pack_densex.retrieval.trust import LanguageTrust, trust_in
 from llama_pack_densex.text.language import detect_language
-from llama_pack_densex.text.sentences import find_regions, passage_sentences, segment, sentence_spans
+from llama_pack_densex.text.segments import passage_sentences, segment, sentence_spans
 from llama_pack_densex.text.tokens import content_words, on_one_line, tokenize
 
 ANSWER_WORDS = 60
@@ -198,7 +198,7 @@ def _goes_first(fact: Fact, best: Fact) -> bool:
 
 def _flowing(text: str) -> str:
     """A sentence of several lines on one; tables and code stay as they are."""
-    is_block = "\n" not in text or any(part.kind == "block" for part in find_regions(text))
+    is_block = "\n" not in text or any(part.kind in ("row", "code") for part in segment(text))
     return text if is_block else on_one_line(text)
 
 

@@ -35,7 +35,7 @@ from llama_pack_densex.evaluation.strategies import resolve_strategies
 from llama_pack_densex.evaluation.strategy import Built, Corpus, Strategy, StrategyUnavailable
 from llama_pack_densex.ingestion.report import describe
 from llama_pack_densex.models import NONE, embed_model_identity, resolve_embed_model
-from llama_pack_densex.node_parsers.nodes import title_of
+from llama_pack_densex.node_parsers.splitting import title_of
 from llama_pack_densex.pack import DenseXRetrievalPack
 from llama_pack_densex.propositionizers.base import Propositionizer
 from llama_pack_densex.retrieval.context import PropositionContextPostprocessor

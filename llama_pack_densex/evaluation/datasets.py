@@ -15,8 +15,8 @@ from llama_index.core.schema import Document, MediaResource
 
 from llama_pack_densex.evaluation.records import DatasetError, Record, object_record, read_records
 from llama_pack_densex.evaluation.runs import Qrels, read_qrels
-from llama_pack_densex.node_parsers.nodes import split as cut
 from llama_pack_densex.node_parsers.parsers import default_base_parser
+from llama_pack_densex.node_parsers.splitting import split as cut
 from llama_pack_densex.reading import find_files, read_file, read_files
 from llama_pack_densex.text.language import WITHOUT_SPACES, detect_language
 

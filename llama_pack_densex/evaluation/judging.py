@@ -23,7 +23,7 @@ from llama_index.core.schema import BaseNode
 from llama_pack_densex.evaluation.datasets import EvaluationSet, Question, Span
 from llama_pack_densex.evaluation.runs import Scores, rank_metrics
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_ID_KEY
-from llama_pack_densex.node_parsers.nodes import title_of
+from llama_pack_densex.node_parsers.splitting import title_of
 from llama_pack_densex.retrieval.hits import matched_units
 from llama_pack_densex.text.language import WITHOUT_SPACES
 

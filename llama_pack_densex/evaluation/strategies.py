@@ -38,8 +38,8 @@ from llama_pack_densex.evaluation.runs import require
 from llama_pack_densex.evaluation.strategy import Built, Corpus, Strategy, StrategyUnavailable
 from llama_pack_densex.models import NONE
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_ID_KEY, GRANULARITY_KEY
-from llama_pack_densex.node_parsers.nodes import Outline, WholeDocumentNodeParser, title_of
 from llama_pack_densex.node_parsers.parsers import HierarchicalPropositionNodeParser
+from llama_pack_densex.node_parsers.splitting import WholeDocumentNodeParser, title_of
 from llama_pack_densex.node_parsers.topics import TopicNodeParser, of_length_one
 from llama_pack_densex.options import DEFAULT_GRANULARITY, PackOptions
 from llama_pack_densex.pack import DenseXRetrievalPack
@@ -49,7 +49,9 @@ from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
 from llama_pack_densex.retrieval.hits import PassageHit
 from llama_pack_densex.retrieval.search import fuse
 from llama_pack_densex.stores.words import Words
-from llama_pack_densex.text.sentences import CJK, sentence_spans
+from llama_pack_densex.text.outline import Outline
+from llama_pack_densex.text.segments import sentence_spans
+from llama_pack_densex.text.sentences import CJK
 from llama_pack_densex.text.tokens import content_words, tokenize
 
 logger = logging.getLogger(__name__)
@@ -189,7 +191,7 @@ def _contextual(cut: Cut) -> Build:
         if corpus.header_llm is not None:
             written = _headers(chunks, [corpus.by_id[place.document_id] for place in places], corpus.header_llm)
         for chunk, place, header in zip(chunks, places, written, strict=True):
-            section = "" if place.span is None else outlines[place.document_id].section_at(*place.span)
+            section = "" if place.span is None else outlines[place.document_id].section_of(*place.span)
             known = (title_of(corpus.by_id[place.document_id]), section)
             chunk.metadata[_HEADER_KEY] = header or ", ".join(filter(None, known))
         return _fused(corpus, chunks)

@@ -18,11 +18,11 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_pack_densex.evaluation.datasets import EvaluationSet
 from llama_pack_densex.evaluation.models import KeptLLM
 from llama_pack_densex.llm.usage import count_tokens
-from llama_pack_densex.node_parsers.nodes import title_of
+from llama_pack_densex.node_parsers.splitting import title_of
 from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
 from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
-from llama_pack_densex.text.sentences import passage_sentences, sentence_spans
+from llama_pack_densex.text.segments import passage_sentences, sentence_spans
 from llama_pack_densex.text.tokens import tokenize
 
 

@@ -28,7 +28,7 @@ from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 from llama_pack_densex.evaluation.answers import TRIAD, Answer, Verdict, Wanted
 from llama_pack_densex.evaluation.models import AskingFailed, KeptLLM, Step
 from llama_pack_densex.evaluation.runs import require
-from llama_pack_densex.text.sentences import passage_sentences
+from llama_pack_densex.text.segments import passage_sentences
 
 APP = "densex"
 """What the database calls the application; strategies are its versions."""

@@ -13,8 +13,8 @@ from llama_index.core.schema import BaseNode
 
 from llama_pack_densex.ingestion.report import Watch
 from llama_pack_densex.llm.errors import classify
+from llama_pack_densex.node_parsers.ids import PIECE, is_random_id, piece_of
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, STATUS_KEY, Granularity
-from llama_pack_densex.node_parsers.nodes import PIECE, is_random_id, piece_of
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser, ParsedDocument
 from llama_pack_densex.propositionizers.base import PropositionizerError
 from llama_pack_densex.retrieval.trust import TrustMeter

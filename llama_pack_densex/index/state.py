@@ -15,7 +15,7 @@ from llama_pack_densex.index.indexer import DocumentIndexer, reading_order
 from llama_pack_densex.ingestion.progress import Display
 from llama_pack_densex.ingestion.report import DocumentOutcome, IngestionSummary, Watch, describe
 from llama_pack_densex.models import embed_model_identity, with_whole_path
-from llama_pack_densex.node_parsers.nodes import PIECE, is_made_by
+from llama_pack_densex.node_parsers.ids import PIECE, is_made_by
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 from llama_pack_densex.options import OF_THE_INDEX, PackOptions
 from llama_pack_densex.propositionizers.base import PropositionizerError

@@ -14,8 +14,8 @@ from llama_index.core.schema import IndexNode
 
 from llama_pack_densex.llm.cache import ReplyCache
 from llama_pack_densex.models import embed_model_identity
+from llama_pack_densex.node_parsers.ids import PIECE
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY, STATUS_KEY
-from llama_pack_densex.node_parsers.nodes import PIECE
 from llama_pack_densex.stores.folder import REPLIES_FILE, IndexFolder, folder_at
 from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.lance import LanceNodes

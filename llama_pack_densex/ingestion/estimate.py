@@ -18,13 +18,13 @@ from llama_pack_densex.llm.names import parse_name
 from llama_pack_densex.llm.requests import Question
 from llama_pack_densex.llm.usage import NOTHING, Price, Usage, count_messages, count_tokens, price_of, read_prices
 from llama_pack_densex.models import E5, RETRIEVERS
-from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, SECTION_KEY, TITLE_KEY
+from llama_pack_densex.node_parsers.metadata import CONTEXT_KEY, GRANULARITY_KEY, SECTION_KEY, TITLE_KEY
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 from llama_pack_densex.propositionizers.base import DelegatingPropositionizer, Passage, Propositionizer, PropositionSet
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
-from llama_pack_densex.text.sentences import passage_sentences
+from llama_pack_densex.text.segments import passage_sentences
 from llama_pack_densex.text.tokens import has_letters
 
 TOKENS_A_SECOND, SECONDS_TO_BEGIN = 80.0, 0.5
@@ -212,7 +212,10 @@ class _Survey:
                 self.known += _Figures(units=1, embedded_tokens=tokens)
                 if node.metadata[GRANULARITY_KEY] == "passage":  # of a section no propositions are made
                     self._add_passage(
-                        Passage(node.get_content(), str(node.metadata[TITLE_KEY]), str(node.metadata[SECTION_KEY]))
+                        Passage(
+                            node.get_content(),
+                            *(str(node.metadata.get(key, "")) for key in (TITLE_KEY, SECTION_KEY, CONTEXT_KEY)),
+                        )
                     )
 
     def corrected(self) -> _Figures:
@@ -242,7 +245,7 @@ class _Survey:
     def _add_passage(self, passage: Passage) -> None:
         self.found.passages += 1
         made: PropositionSet | None = PropositionSet(())
-        question, key = None, passage_digest(f"{passage.title}\n{passage.section}\n{passage.text}")
+        question, key = None, passage_digest("\n".join((passage.title, passage.section, passage.context, passage.text)))
         if "proposition" in self.parser.granularity:
             maker = _maker_of(passage, self.parser.propositionizer)
             is_free = isinstance(maker, (RecordedPropositionizer, SentencePropositionizer))
@@ -279,7 +282,7 @@ class _Survey:
 
     def _made(self, passage: Passage, made: PropositionSet) -> _Figures:
         """What was made of a passage."""
-        sentences = passage_sentences(passage.text)
+        sentences = passage_sentences(passage.text, passage.context)
         new = sum(sentence not in made.texts for sentence in sentences) / max(len(sentences), 1)
         tokens = sum(map(count_tokens, (*made.texts, *made.questions)))
         return self._figures(passage, len(made.texts), len(made.questions), tokens, new)
@@ -290,7 +293,7 @@ class _Survey:
         """Those of a passage; `new_sentences` is the share of its sentences that are no propositions."""
         units = propositions + questions
         if "sentence" in self.parser.granularity:
-            units += len(passage_sentences(passage.text)) * new_sentences
+            units += len(passage_sentences(passage.text, passage.context)) * new_sentences
             tokens += count_tokens(passage.text) * new_sentences
         return _Figures(propositions=propositions, questions=questions, units=units, embedded_tokens=tokens)
 

@@ -6,13 +6,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, Literal
 
-from llama_index.core.schema import BaseNode
+from llama_index.core.schema import BaseNode, MetadataMode
+
+from llama_pack_densex.text.links import searchable_text
 
 Granularity = Literal["question", "sentence", "proposition", "passage", "section"]
 """From the fine to the coarse."""
 
 GRANULARITY_KEY = "densex_granularity"
 """What a node is: "proposition", "sentence", "question", "passage" or "section"."""
+CONTEXT_KEY = "densex_context"
+"""What has to be read before a passage, as Markdown that ends where it begins: the line that leads its list in, the
+header of its table, the question that it answers (see `text.outline.Outline.context_of`). Also of units that stand in
+the passage word for word; those that an LLM wrote need nothing and do not have it."""
 STATUS_KEY = "densex_status"
 """How a passage's propositions came about: "ok", "repaired" or "fallback"; on the passage and on its propositions."""
 REASON_KEY = "densex_reason"
@@ -39,7 +45,7 @@ FOOTNOTE_KEY = "footnote"
 """Of nodes that an LLM reads to answer: the footnote that stands for them, as "[^1]"."""
 
 BOOKKEEPING_KEYS = (
-    GRANULARITY_KEY, STATUS_KEY, REASON_KEY, TITLE_KEY, SECTION_KEY, DOCUMENT_ID_KEY,
+    GRANULARITY_KEY, STATUS_KEY, REASON_KEY, TITLE_KEY, SECTION_KEY, CONTEXT_KEY, DOCUMENT_ID_KEY,
     DOCUMENT_HASH_KEY, ANSWERS_KEY, FINDINGS_KEY, MATCHED_KEY, UNVERIFIED_KEY,
 )  # fmt: skip
 
@@ -48,7 +54,7 @@ VOLATILE_FILE_KEYS = ("creation_date", "last_modified_date", "last_accessed_date
 
 EMBED_METADATA: tuple[str, ...] = ()
 """The metadata that the embedding model sees by default: none, since it drowns what a short fact says."""
-LLM_METADATA = ("title", "section", "file_name", "page_label")
+LLM_METADATA = ("title", "section", "context", "file_name", "page_label")
 """The metadata that the LLM sees by default: where a text is from, named as by LlamaIndex's readers."""
 
 # SimpleDirectoryReader excludes these of each file, whoever reads it: that is no wish of the user's.
@@ -58,6 +64,22 @@ _READER_EXCLUDES = frozenset({"file_name", "file_type", "file_size", *VOLATILE_F
 def findings_of(node: BaseNode) -> list[str]:
     """What checks found wrong with a proposition, or with all of a passage, each as "kind: reason"."""
     return str(node.metadata.get(FINDINGS_KEY, "")).splitlines()
+
+
+def embedded_text(node: BaseNode) -> str:
+    """What is embedded of a node: what it says in words, and where it stands word for word, what it is below.
+
+    That is the document's title and the headings above it, where there are headings, and its context. Of handbooks it
+    puts the right passage first more often; propositions that an LLM wrote name what they are about, and lose by it.
+    Where metadata are embedded because the user chose so, nothing is added to these.
+    """
+    text = node.get_content(metadata_mode=MetadataMode.EMBED)
+    if CONTEXT_KEY not in node.metadata or text != node.get_content():
+        return searchable_text(text)
+    title, section, context = (str(node.metadata.get(key, "")) for key in (TITLE_KEY, SECTION_KEY, CONTEXT_KEY))
+    is_titled = section and not section.startswith(title)
+    above = [title if is_titled else "", section, context.strip()]
+    return searchable_text("\n".join([*filter(None, above), text]))
 
 
 def appearance(node: BaseNode) -> dict[str, Any]:
@@ -89,7 +111,7 @@ def exclusions(
         embed: What the embedding model may see.
         llm: What the LLM may see. A title that is but the name of the file is not said beside that name.
     """
-    keys = dict.fromkeys([*metadata, "title", "section"])
+    keys = dict.fromkeys([*metadata, "title", "section", "context"])
     excluded = _users_choice(document.excluded_llm_metadata_keys)
     file = str(metadata.get("file_name", ""))
     if "file_name" in llm and "file_name" not in excluded and str(metadata.get("title")) == PurePath(file).stem:

@@ -20,17 +20,11 @@ from llama_index.core.schema import BaseComponent, BaseNode, Document, Transform
 from llama_index.core.utils import get_tokenizer, get_tqdm_iterable
 
 from llama_pack_densex.llm.reference import SECRET
+from llama_pack_densex.node_parsers.ids import NodeIds, content_hash, marked
 from llama_pack_densex.node_parsers.metadata import appearance, embedded_metadata, lasting
-from llama_pack_densex.node_parsers.nodes import (
-    DocumentNodes,
-    NodeIds,
-    NodeSettings,
-    PassageNodeParser,
-    SectionNodeParser,
-    WholeDocumentNodeParser,
-    content_hash,
-    marked,
-)
+from llama_pack_densex.node_parsers.nodes import DocumentNodes, NodeSettings
+from llama_pack_densex.node_parsers.passages import DEFAULT_CHUNK_SIZE, PassageNodeParser
+from llama_pack_densex.node_parsers.splitting import SectionNodeParser, WholeDocumentNodeParser
 from llama_pack_densex.node_parsers.topics import TopicNodeParser
 from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet, checked_sets, reported
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
@@ -38,8 +32,6 @@ from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
 from llama_pack_densex.propositionizers.seq2seq import Seq2SeqPropositionizer
 
-DEFAULT_CHUNK_SIZE = 256
-"""Tokens in a passage."""
 DEFAULT_CHUNK_SIZES = (2048, DEFAULT_CHUNK_SIZE)
 """Tokens in a section and in a passage."""
 

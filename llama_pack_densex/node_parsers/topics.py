@@ -15,8 +15,8 @@ from llama_index.core.node_parser import TextSplitter
 from llama_index.core.utils import get_tokenizer
 
 from llama_pack_densex.models import embed_model_identity, resolve_embed_model
-from llama_pack_densex.node_parsers.nodes import PassageNodeParser
-from llama_pack_densex.text.sentences import segment
+from llama_pack_densex.node_parsers.passages import PassageNodeParser
+from llama_pack_densex.text.segments import segment
 
 
 class TopicNodeParser(TextSplitter):

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from llama_pack_densex.text.language import detect_language
-from llama_pack_densex.text.sentences import LIST_MARKER, Region, segment
+from llama_pack_densex.text.plain import LIST_MARKER
+from llama_pack_densex.text.segments import Segment, segment, statements
 from llama_pack_densex.text.tokens import STOP_WORDS, normal, tokenize
 
 Span = tuple[int, int]
@@ -26,6 +27,7 @@ _LATER = 0.5  # what a proposition's last word counts more than its first: its s
 _NUMERAL = 3.0  # what a number counts for the chief source: sentences about two models differ by little else
 _LENGTH = 0.3  # the power of a sentence's weight that it is divided by: long ones share words by chance
 _HEADING = 0.5  # what a heading counts: it names what the sentences below it say
+_NAMING = ("heading", "columns")
 _FURTHER = 0.25  # the share of a proposition that a further sentence has to have
 _LEAST = 0.2  # the share of a proposition that all its sentences have to have
 _SAID = 0.5  # the share of a sentence that its propositions have to have
@@ -34,7 +36,7 @@ _ANSWERS_TOO = 0.8  # of what the likeliest answer shares with a question
 _COMMON = 100  # words in more sentences than this tell none from the others, and cost time
 
 
-def align(passage: str, propositions: Sequence[str]) -> list[tuple[Span, ...]]:
+def align(passage: str, propositions: Sequence[str], context: str = "") -> list[tuple[Span, ...]]:
     """Find the sentences that say each proposition.
 
     A proposition that stands in the passage word for word is where it stands. The chief source of any other is the
@@ -45,17 +47,18 @@ def align(passage: str, propositions: Sequence[str]) -> list[tuple[Span, ...]]:
     Args:
         passage: The text of a passage.
         propositions: What was made of it; their order does not matter.
+        context: The Markdown that stands before the passage; it names the columns of rows.
 
     Returns:
         For each proposition the (start, end) of its sentences in the passage, in order; none where no sentence says it.
     """
-    exact = list(_where(passage, propositions))
+    exact = list(_where(passage, propositions, context))
     if all(exact):  # sentences that are their own propositions
         return [(span,) for span in exact if span]
-    return [source.spans for source in _compare(passage, tuple(propositions)).sources]
+    return [source.spans for source in _compare(passage, tuple(propositions), context).sources]
 
 
-def uncovered(passage: str, propositions: Sequence[str]) -> list[Span]:
+def uncovered(passage: str, propositions: Sequence[str], context: str = "") -> list[Span]:
     """Find what a passage says and no proposition does.
 
     A sentence is missing where the propositions that it is a source of have less than half of what it says; of other
@@ -66,11 +69,12 @@ def uncovered(passage: str, propositions: Sequence[str]) -> list[Span]:
     Args:
         passage: The text of a passage.
         propositions: What was made of it; their order does not matter.
+        context: The Markdown that stands before the passage.
 
     Returns:
         The (start, end) of each sentence, number and name that is missing, in order.
     """
-    compared = _compare(passage, tuple(propositions))
+    compared = _compare(passage, tuple(propositions), context)
     stating = [place for place, region in enumerate(compared.segments) if _states(passage, region)]
     missing = {place for place in stating if not compared.is_said(place)}
     said = [compared.span(place) for place in stating if place not in missing]
@@ -107,8 +111,8 @@ class _Source:
 class _Comparison:
     """A passage and its propositions, word by word."""
 
-    def __init__(self, passage: str, propositions: Sequence[str]) -> None:
-        self.segments = segment(passage)
+    def __init__(self, passage: str, propositions: Sequence[str], context: str) -> None:
+        self.segments = segment(passage, context)
         self._tokens = [frozenset(tokenize(passage[region.start : region.end])) for region in self.segments]
         places: defaultdict[str, list[int]] = defaultdict(list)
         for place, tokens in enumerate(self._tokens):
@@ -119,14 +123,14 @@ class _Comparison:
         self._places = {token: found for token, found in places.items() if len(found) <= _COMMON}
         self._weights = [self._weight(tokens) for tokens in self._tokens]
         self._factors = [
-            (_HEADING if region.kind == "heading" else 1.0) / (1 + weight) ** _LENGTH
+            (_HEADING if region.kind in _NAMING else 1.0) / (1 + weight) ** _LENGTH
             for region, weight in zip(self.segments, self._weights, strict=True)
         ]
         stated = [tokenize(proposition) for proposition in propositions]
         frequency = Counter(token for tokens in stated for token in {*tokens})
         own = [rarity**_OWN for rarity in _rarities(len(stated))]
         weights = {token: self._rarity.get(token, rare[0]) * own[count] for token, count in frequency.items()}
-        exact = _where(passage, propositions)
+        exact = _where(passage, propositions, context)
         self.sources = [
             self._around(span) if span else self._shared(tokens, weights)
             for span, tokens in zip(exact, stated, strict=True)
@@ -165,7 +169,7 @@ class _Comparison:
                 for place in self._places.get(token, ()):
                     shares[place] += counted
             best = max(shares, key=lambda place: (shares[place] * self._factors[place], -place), default=None)
-            if best is None or (chosen and (shares[best] < _FURTHER * whole or self.segments[best].kind == "heading")):
+            if best is None or (chosen and (shares[best] < _FURTHER * whole or self.segments[best].kind in _NAMING)):
                 break
             chosen.append(best)
             found += sum(weight for token, weight in left.items() if token in self._tokens[best])
@@ -186,15 +190,19 @@ def _rarities(number: int) -> list[float]:
 
 
 @lru_cache(maxsize=256)  # checks and, a batch later, nodes ask about the same propositions; 34 kB each
-def _compare(passage: str, propositions: tuple[str, ...]) -> _Comparison:
-    return _Comparison(passage, propositions)
+def _compare(passage: str, propositions: tuple[str, ...], context: str) -> _Comparison:
+    return _Comparison(passage, propositions, context)
 
 
-def _where(passage: str, propositions: Sequence[str]) -> Iterator[Span | None]:
+def _where(passage: str, propositions: Sequence[str], context: str) -> Iterator[Span | None]:
     """Where each proposition stands word for word; of two that are alike the second takes the next place."""
+    reworded = {stated.text: stated.span for stated in statements(passage, context) if stated.text not in passage}
     searched: dict[str, int] = {}
     for proposition in propositions:
         text = proposition.strip()
+        if text in reworded:
+            yield reworded[text]
+            continue
         start = passage.find(text, searched.get(text, 0)) if text else -1
         if start < 0 and text in searched:
             start = passage.find(text)
@@ -209,7 +217,7 @@ def _where(passage: str, propositions: Sequence[str]) -> Iterator[Span | None]:
 _ANNOUNCES = re.compile(r"[:：]\W*$|as follows\W*$|(?:以下|次)の(?:通り|とおり|よう)")
 
 
-def _states(passage: str, region: Region) -> bool:
+def _states(passage: str, region: Segment) -> bool:
     text = passage[region.start : region.end]
     return region.kind == "sentence" and any(map(str.isalnum, text)) and not _ANNOUNCES.search(text)
 

@@ -55,11 +55,14 @@ class Passage:
         text: The passage, word for word as it stands in the document.
         title: The document's title; empty where it has none.
         section: The headings above the passage, outermost first, joined by ", "; empty where there are none.
+        context: What has to be read before the passage, as Markdown that ends where it begins: the line that leads its
+            list in, the header of its table (see `text.outline.Outline.context_of`); empty where there is nothing.
     """
 
     text: str
     title: str = ""
     section: str = ""
+    context: str = ""
 
     @property
     def language(self) -> str:

@@ -16,7 +16,7 @@ from llama_pack_densex.propositionizers.alignment import align, uncovered
 from llama_pack_densex.propositionizers.base import Finding, Passage, PropositionSet
 from llama_pack_densex.propositionizers.prompts import unique
 from llama_pack_densex.text.language import LANGUAGE_NAMES, LATIN, detect_language, find_wrong_language
-from llama_pack_densex.text.sentences import find_regions, passage_sentences, segment, sentence_spans
+from llama_pack_densex.text.segments import passage_sentences, segment, sentence_spans
 from llama_pack_densex.text.tokens import STOP_WORDS, normal, unwrapped, words
 
 
@@ -42,13 +42,14 @@ def check_propositions(passage: Passage, propositions: Sequence[str]) -> list[Fi
     Returns:
         What was found, check by check, in the order of the propositions; nothing where all is well.
     """
-    blocks = {passage.text[part.start : part.end] for part in find_regions(passage.text) if part.kind == "block"}
+    parts = segment(passage.text, passage.context)
+    blocks = {part.row or passage.text[part.start : part.end] for part in parts if part.kind in ("row", "code")}
     stated = [(index, _Text(text)) for index, text in enumerate(propositions) if text.strip() and text not in blocks]
     context = _Context(passage, " ".join(text.plain for _, text in stated))
     findings = [*_other_language(passage.text, propositions)]
     reported: set[str] = set()
     said: dict[tuple[object, ...], int] = {}
-    sources = align(passage.text, [propositions[index] for index, _ in stated])
+    sources = align(passage.text, [propositions[index] for index, _ in stated], passage.context)
     for (index, text), spans in zip(stated, sources, strict=True):
         for name, why in _ungrounded(text, context, "\n".join(passage.text[slice(*span)] for span in spans)):
             if name not in reported:
@@ -60,7 +61,8 @@ def check_propositions(passage: Passage, propositions: Sequence[str]) -> list[Fi
             findings.append(Finding("duplication", index, None, f"it says what proposition {first + 1} says"))
         if why := _wrong_size(text, passage.text, context):
             findings.append(Finding("size", index, None, why))
-    return findings + [_missing(passage.text, span) for span in uncovered(passage.text, propositions)]
+    missing = uncovered(passage.text, propositions, passage.context)
+    return findings + [_missing(passage.text, span) for span in missing]
 
 
 def checked(passage: Passage, made: PropositionSet) -> PropositionSet:
@@ -92,9 +94,9 @@ def settled(passage: Passage, made: PropositionSet) -> PropositionSet:
         if one.kind == "grounding" and one.proposition is not None and texts[one.proposition] not in passage.text
     }:
         for index, finding in wrong.items():
-            texts[index] = _source_of(texts[index], passage.text)
+            texts[index] = _source_of(texts[index], passage)
             found.append((texts[index], finding))
-    for start, end in uncovered(passage.text, texts):
+    for start, end in uncovered(passage.text, texts, passage.context):
         sentences = (one for one in sentence_spans(passage.text) if one[0] < end and start < one[1])
         text = "\n".join(passage.text[slice(*one)] for one in sentences)
         found.append((text, _missing(passage.text, (start, end))))
@@ -107,9 +109,11 @@ def settled(passage: Passage, made: PropositionSet) -> PropositionSet:
     return replace(made, findings=(*told, *made.findings))
 
 
-def _source_of(proposition: str, passage: str) -> str:
-    spans = align(passage, [proposition])[0]
-    return passage[spans[0][0] : spans[-1][1]] if spans else passage_sentences(passage)[0]
+def _source_of(proposition: str, passage: Passage) -> str:
+    spans = align(passage.text, [proposition], passage.context)[0]
+    if spans:
+        return passage.text[spans[0][0] : spans[-1][1]]
+    return passage_sentences(passage.text, passage.context)[0]
 
 
 def _missing(text: str, span: tuple[int, int]) -> Finding:
@@ -192,9 +196,9 @@ class _Context(_Text):
     """
 
     def __init__(self, passage: Passage, stated: str) -> None:
-        super().__init__("\n".join((passage.title, passage.section, passage.text)))
+        super().__init__("\n".join((passage.title, passage.section, passage.context, passage.text)))
         self.title = unicodedata.normalize("NFKC", passage.title)
-        heads = f"{passage.title}\n{passage.section}"
+        heads = f"{passage.title}\n{passage.section}\n{passage.context}"
         language = detect_language(passage.text, heads)
         self.language = detect_language(f"{self.plain}\n{stated}", heads) if language == "latin" else language
         self.words = {_stem(token[0]) for token in self.tokens if token.lastgroup == "latin"}

@@ -72,7 +72,6 @@ from llama_pack_densex.propositionizers.prompts import (
     PROMPT_KEY,
     REASONS,
     ask_again_note,
-    context_note,
     default_prompts,
     fall_back,
     format_request,
@@ -83,9 +82,10 @@ from llama_pack_densex.propositionizers.prompts import (
     split_in_two,
     takes_variable,
     unique,
+    with_sentences_before,
 )
 from llama_pack_densex.propositionizers.recorded import append_recording, open_recording, purge_recording
-from llama_pack_densex.text.sentences import passage_sentences, segment
+from llama_pack_densex.text.segments import passage_sentences
 from llama_pack_densex.text.tokens import has_letters
 
 logger = logging.getLogger(__name__)
@@ -339,21 +339,21 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
         }
 
     def question(
-        self, passage: Passage, part: str = "", note: str = "", attempt: int = 1, turn: int | None = None
+        self, passage: Passage, part: Passage | None = None, note: str = "", attempt: int = 1, turn: int | None = None
     ) -> Question:
         """What is asked about a passage.
 
         Args:
             passage: The passage.
-            part: The part of it that is asked about; "" means the whole.
+            part: The part of it that is asked about; None means the whole.
             note: What to tell the model besides.
             attempt: How many-eth time the same is asked.
             turn: The passage's.
         """
-        part = part or passage.text
+        part = part or passage
         prompt = self._prompts[prompt_key(passage.language)]
-        messages = format_request(prompt, self._llm, replace(passage, text=part), note)
-        return Question(passage.text, part, messages, attempt, turn)
+        messages = format_request(prompt, self._llm, part, note)
+        return Question(passage.text, part.text, messages, attempt, turn)
 
     def key(self, question: Question) -> str:
         """What the reply to a question is kept by."""
@@ -608,11 +608,10 @@ class _PassageRun:
 
     async def propositions(self) -> PropositionSet:
         """The passage's propositions; an event tells of them."""
-        text = self._passage.text
-        if not has_letters(text):
-            return PropositionSet(passage_sentences(text))
-        made = await self._checked(join_parts(await self.ask_for(text)))
-        passage_id = passage_digest(text)
+        if not has_letters(self._passage.text):
+            return _unasked(self._passage)
+        made = await self._checked(join_parts(await self.ask_for(self._passage)))
+        passage_id = passage_digest(self._passage.text)
         about: dict[str, Any] = {"status": made.status, "reason": made.reason, "propositions": len(made.texts)}
         dispatcher.event(PropositionizingEndEvent(passage_id=passage_id, requests=self._requests_made, **about))
         return made
@@ -627,78 +626,70 @@ class _PassageRun:
         if strictness == "flag" or not made.findings or self._language not in _MEASURED:
             return made
         about = [("" if one.proposition is None else made.texts[one.proposition], one) for one in made.findings]
-        reply = await self._ask(self._passage.text, repair_note(about, self._language), 1)
+        reply = await self._ask(self._passage, repair_note(about, self._language), 1)
         kinds = ", ".join(f"{count} {kind}" for kind, count in Counter(one.kind for one in made.findings).items())
         reason = "; ".join(filter(None, (made.reason, f"asked again for what checks found: {kinds}")))
         if not isinstance(reply, Failure):
-            part, problem, _ = self._judge(self._passage.text, reply)
+            part, problem, _ = self._judge(self._passage, reply)
             again = replace(made, texts=part.texts, questions=part.questions or made.questions)
             if not problem and is_better((again := checked(self._passage, again)).findings, made.findings):
                 made = again
         is_passing = isinstance(reply, Failure) and reply.kind == "transient"
         return settled(self._passage, replace(made, status="repaired", reason=reason, is_passing=is_passing))
 
-    async def ask_for(self, text: str, before: str = "") -> list[PropositionSet]:
-        """Ask for the propositions of a text.
-
-        Args:
-            text: The passage or a part of it.
-            before: The sentences before that part, without which its pronouns cannot be resolved.
-        """
-        if not has_letters(text):
-            return [PropositionSet(passage_sentences(text))]
-        context = context_note(before, self._language)
-        note, reasons = context, list[str]()
+    async def ask_for(self, part: Passage) -> list[PropositionSet]:
+        """Ask for the propositions of a passage, or of a part of it."""
+        if not has_letters(part.text):
+            return [_unasked(part)]
+        note = ""
+        reasons: list[str] = []
         while len(reasons) < self._run.asking.max_attempts:
             if self._requests_made >= _MOST_REQUESTS:
-                return [fall_back(text, f"the limit of {_MOST_REQUESTS} requests a passage was reached")]
-            reply = await self._ask(text, note, len(reasons) + 1)
+                return [fall_back(part, f"the limit of {_MOST_REQUESTS} requests a passage was reached")]
+            reply = await self._ask(part, note, len(reasons) + 1)
             is_last = len(reasons) == self._run.asking.max_attempts - 1
             if isinstance(reply, Failure):
                 said = REASONS["filtered"] if reply.kind == "filtered" else "the provider failed"
                 problem, reason = str(reply.kind), f"{said} ({reply.summary})"
             else:
-                part, problem, reason = self._judge(text, reply, is_last)
+                made, problem, reason = self._judge(part, reply, is_last)
             if self._requests_made == 1:
-                self._run.note_first(text if problem in ("cut", "too_long") else "")
+                self._run.note_first(part.text if problem in ("cut", "too_long") else "")
             if not problem:
-                return [replace(part, reason="; ".join(unique(reasons)))]
-            if problem in ("cut", "too_long", "filtered") and (halves := split_in_two(text)):
-                return await self._ask_for_halves(*halves, before)
+                return [replace(made, reason="; ".join(unique(reasons)))]
+            if problem in ("cut", "too_long", "filtered") and (halves := split_in_two(part)):
+                return await self._ask_for_halves(*halves)
             if isinstance(reply, Failure) or problem == "filtered":
-                return [fall_back(text, reason, problem == "transient")]
+                return [fall_back(part, reason, problem == "transient")]
             reasons.append(reason)
-            note = context + ask_again_note(problem, self._language)
-        return [fall_back(text, f"{'; '.join(unique(reasons))} (asked {len(reasons)} times)")]
+            note = ask_again_note(problem, self._language)
+        return [fall_back(part, f"{'; '.join(unique(reasons))} (asked {len(reasons)} times)")]
 
-    async def _ask(self, text: str, note: str, attempt: int) -> Reply | Failure:
-        question = self._run.asking.question(self._passage, text, note, attempt, self._turn)
+    async def _ask(self, part: Passage, note: str, attempt: int) -> Reply | Failure:
+        question = self._run.asking.question(self._passage, part, note, attempt, self._turn)
         self._requests_made += 1
         return await self._run.sender.ask(question, self._run.client.send, self._run.stop)
 
-    def _judge(self, text: str, reply: Reply, is_last: bool = False) -> tuple[PropositionSet, str, str]:
-        asked, with_questions = replace(self._passage, text=text), self._run.asking.questions
-        return judge(asked, reply.text, reply.finish, questions=with_questions, is_last=is_last)
+    def _judge(self, part: Passage, reply: Reply, is_last: bool = False) -> tuple[PropositionSet, str, str]:
+        return judge(part, reply.text, reply.finish, questions=self._run.asking.questions, is_last=is_last)
 
-    async def _ask_for_halves(self, first: str, second: str, before: str) -> list[PropositionSet]:
-        after = _last_sentences(f"{before}\n{first}")
-        asked = self.ask_for(first, before), self.ask_for(second, after)
+    async def _ask_for_halves(self, first: Passage, second: Passage) -> list[PropositionSet]:
+        second = replace(second, context=with_sentences_before(second.context, first.text))
         parts: list[PropositionSet] = []
         # both to their end: what was asked for before an error is paid for, and worth keeping
-        for half in await asyncio.gather(*asked, return_exceptions=True):
+        for half in await asyncio.gather(self.ask_for(first), self.ask_for(second), return_exceptions=True):
             if isinstance(half, BaseException):
                 raise half
             parts += half
         return parts
 
 
+def _unasked(part: Passage) -> PropositionSet:
+    """What stands in a part that nobody can say in other words."""
+    return PropositionSet(passage_sentences(part.text, part.context))
+
+
 _MEASURED = ("en", "ja")  # languages in which checks are good enough to change propositions
-
-
-def _last_sentences(text: str, longest: int = 300) -> str:
-    """Return the last one or two sentences of a text, as far as they are short enough."""
-    starts = [found.start for found in segment(text)[-2:] if len(text) - found.start <= longest]
-    return text[min(starts, default=len(text)) :].strip()
 
 
 def _public(error: LLMError) -> PropositionizerError:

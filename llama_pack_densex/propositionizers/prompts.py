@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import StringIO
 from itertools import islice, pairwise
 from tokenize import STRING, TokenError, generate_tokens
@@ -20,7 +20,9 @@ from llama_index.core.prompts import BasePromptTemplate, ChatPromptTemplate
 from llama_pack_densex.llm.usage import Finish
 from llama_pack_densex.propositionizers.base import Finding, Passage, PropositionSet, Status
 from llama_pack_densex.text.language import LANGUAGE_NAMES, find_wrong_language
-from llama_pack_densex.text.sentences import passage_sentences, segment
+from llama_pack_densex.text.links import readable_text
+from llama_pack_densex.text.outline import Outline
+from llama_pack_densex.text.segments import passage_sentences, segment
 from llama_pack_densex.text.tokens import compared, has_letters, strip_surrogates
 
 # The rules are those of Chen et al. (2023), figure 8, in our own words and with an example of our own. They go with
@@ -83,8 +85,8 @@ JAPANESE_PROMPT_KEY = "japanese_proposition_prompt"
 def default_prompts(questions: bool = False) -> dict[str, BasePromptTemplate]:
     """Return the prompts by their names: one in Japanese, and one in English for every other language.
 
-    Their variables are `title`, `section`, `content` and `note`, which is why a passage is asked again ("" the first
-    time). A prompt of your own may leave out all but `content`.
+    Their variables are `title`, `section`, `content`, and `note`: what stands before the passage, and why it is asked
+    about again ("" for neither). A prompt of your own may leave out all but `content`.
 
     Args:
         questions: Whether to ask for questions that the passage answers too, in an object with both lists.
@@ -101,7 +103,9 @@ def prompt_key(language: str) -> str:
 
 def format_request(prompt: BasePromptTemplate, llm: LLM, passage: Passage, note: str) -> list[ChatMessage]:
     """Write the messages of a request; a note goes ahead of the last one where the prompt has no place for it."""
-    values = {"title": passage.title, "section": passage.section, "content": passage.text, "note": note}
+    note = f"{_context_note(passage)}{note}"
+    content = readable_text(passage.text)
+    values = {"title": passage.title, "section": passage.section, "content": content, "note": note}
     messages = prompt.format_messages(llm=llm, **{name: strip_surrogates(value) for name, value in values.items()})
     if note and not takes_variable(prompt, "note"):
         messages[-1] = ChatMessage(f"{note}{messages[-1].content or ''}", role=messages[-1].role)
@@ -145,11 +149,12 @@ def repair_note(faults: Iterable[tuple[str, Finding]], language: str) -> str:
     return "\n".join([_REPAIR_JA if language == "ja" else _REPAIR, *lines, "", ""])
 
 
-def context_note(before: str, language: str) -> str:
-    """Give the model what stands before a part of a passage ("" for nothing)."""
-    if not before:
+def _context_note(passage: Passage) -> str:
+    """Give the model what stands before a passage ("" for nothing)."""
+    context = readable_text(passage.context).strip()
+    if not context:
         return ""
-    return f"{_BEFORE_JA if language == 'ja' else _BEFORE}\n{before}\n\n"
+    return f"{_BEFORE_JA if passage.language == 'ja' else _BEFORE}\n{context}\n\n"
 
 
 def _chat_prompt(system: str, reply: str, example: str) -> ChatPromptTemplate:
@@ -488,27 +493,42 @@ def _listed(text: str, finished: bool) -> list[str]:
     return items
 
 
-def split_in_two(text: str) -> tuple[str, str] | None:
-    """Split a text at the sentence boundary nearest to its middle, paragraphs first, never right below a heading.
+def split_in_two(passage: Passage) -> tuple[Passage, Passage] | None:
+    """Split a passage between the sentences, rows or items nearest to its middle, paragraphs first.
 
     Returns:
-        Both halves without surrounding white space, or None where there is no place to split.
+        Both halves without surrounding white space, each with its context; None where there is no place to split.
     """
+    text = passage.text
     middle = len(text) / 2
     places: list[tuple[float, int]] = []
-    for left, right in pairwise(segment(text)):
-        if left.kind != "heading":
+    for left, right in pairwise(segment(text, passage.context)):
+        if left.kind not in ("heading", "columns"):
             is_paragraph = text.count("\n", left.end, right.start) > 1
             places.append((abs(right.start - middle) * (0.5 if is_paragraph else 1.0), right.start))
     if not places:
         return None
     place = min(places)[1]
-    return text[:place].strip(), text[place:].strip()
+    offset = len(passage.context)
+    context = Outline(passage.context + text).context_of(offset + place, offset + len(text))
+    return replace(passage, text=text[:place].strip()), replace(passage, text=text[place:].strip(), context=context)
 
 
-def fall_back(text: str, reason: str, is_passing: bool = False) -> PropositionSet:
+_LONGEST_BEFORE = 300  # characters of the sentences before a part
+
+
+def with_sentences_before(context: str, before: str) -> str:
+    """A context with the last one or two sentences before a part, as far as they are short, for its pronouns."""
+    starts = [part.start for part in segment(before)[-2:] if len(before) - part.start <= _LONGEST_BEFORE]
+    sentences = before[min(starts, default=len(before)) :].strip()
+    if not sentences or sentences in context:
+        return context
+    return f"{sentences}\n\n{context}"
+
+
+def fall_back(part: Passage, reason: str, is_passing: bool = False) -> PropositionSet:
     """The sentences of a part that came to nothing."""
-    return PropositionSet(passage_sentences(text), "fallback", reason, is_passing)
+    return PropositionSet(passage_sentences(part.text, part.context), "fallback", reason, is_passing)
 
 
 def join_parts(parts: Sequence[PropositionSet]) -> PropositionSet:

@@ -24,7 +24,7 @@ from llama_pack_densex.propositionizers.base import (
     Status,
 )
 from llama_pack_densex.propositionizers.checks import checked
-from llama_pack_densex.text.sentences import passage_sentences
+from llama_pack_densex.text.segments import passage_sentences
 from llama_pack_densex.text.tokens import compared
 
 _WRITING = threading.Lock()
@@ -85,7 +85,9 @@ class RecordedPropositionizer(DelegatingPropositionizer):
         if recorded.texts:
             return checked(passage, recorded)
         reason = "no propositions were recorded for this passage"
-        return replace(recorded, texts=passage_sentences(passage.text), status="fallback", reason=reason)
+        return replace(
+            recorded, texts=passage_sentences(passage.text, passage.context), status="fallback", reason=reason
+        )
 
     def purge(self, texts: Iterable[str]) -> int:
         """Leave out the lines of some passages in the file and in memory, and forget what `otherwise` keeps of them.
@@ -166,6 +168,8 @@ def append_recording(path: str | Path, passage: Passage, propositions: Propositi
         OSError: The file cannot be written; then it is as it was.
     """
     record: dict[str, Any] = {**asdict(passage), "propositions": propositions.texts}
+    if not passage.context:
+        del record["context"]
     if propositions.questions:
         record["questions"] = propositions.questions
     text = json.dumps(record, ensure_ascii=False) + "\n"

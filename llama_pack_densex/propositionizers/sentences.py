@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
-from llama_pack_densex.text.sentences import passage_sentences
+from llama_pack_densex.text.segments import passage_sentences
 
 
 class SentencePropositionizer(Propositionizer):
@@ -26,7 +26,7 @@ class SentencePropositionizer(Propositionizer):
 
     def propositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
         """Split each passage into its sentences; the status is always "ok"."""
-        return [PropositionSet(passage_sentences(passage.text)) for passage in passages]
+        return [PropositionSet(passage_sentences(passage.text, passage.context)) for passage in passages]
 
     async def apropositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
         return self.propositionize(passages)

@@ -6,7 +6,6 @@ import hashlib
 import threading
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -27,7 +26,8 @@ from llama_pack_densex.propositionizers.base import (
 from llama_pack_densex.propositionizers.checks import checked
 from llama_pack_densex.propositionizers.prompts import fall_back, join_parts, judge, split_in_two
 from llama_pack_densex.text.language import LANGUAGE_NAMES, is_english
-from llama_pack_densex.text.sentences import passage_sentences
+from llama_pack_densex.text.links import readable_text
+from llama_pack_densex.text.segments import passage_sentences
 from llama_pack_densex.text.tokens import has_letters, strip_surrogates
 
 PROPOSITIONIZER = "chentong00/propositionizer-wiki-flan-t5-large"
@@ -108,24 +108,24 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
         )
 
     def _make(self, passages: Sequence[Passage]) -> list[PropositionSet]:
-        asked: dict[tuple[int, ...], str] = {
-            (number,): passage.text for number, passage in enumerate(passages) if has_letters(passage.text)
+        asked: dict[tuple[int, ...], Passage] = {
+            (number,): passage for number, passage in enumerate(passages) if has_letters(passage.text)
         }
         parts: dict[tuple[int, ...], PropositionSet] = {}
         while asked:
-            prompts = [_prompt(passages[place[0]], text) for place, text in asked.items()]
+            prompts = list(map(_prompt, asked.values()))
             replies = self._loaded.replies(prompts, self.batch_size, self.max_new_tokens)
-            halves: dict[tuple[int, ...], str] = {}
-            for (place, text), reply in zip(asked.items(), replies, strict=True):
-                made, problem, reason = judge(replace(passages[place[0]], text=text), *reply)
+            halves: dict[tuple[int, ...], Passage] = {}
+            for (place, part), reply in zip(asked.items(), replies, strict=True):
+                made, problem, reason = judge(part, *reply)
                 if not problem:
                     parts[place] = made
-                elif split := split_in_two(text):
+                elif split := split_in_two(part):
                     halves |= {(*place, 0): split[0], (*place, 1): split[1]}
                 else:
-                    parts[place] = fall_back(text, reason)
+                    parts[place] = fall_back(part, reason)
             asked = halves
-        sets = [PropositionSet(passage_sentences(passage.text)) for passage in passages]
+        sets = [PropositionSet(passage_sentences(passage.text, passage.context)) for passage in passages]
         for number, places in groupby(sorted(parts), key=lambda place: place[0]):
             sets[number] = checked(passages[number], join_parts([parts[place] for place in places]))
         self._is_sound = self._is_sound or any(part.status == "ok" for part in parts.values())
@@ -141,10 +141,11 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
         return {"weights": self._loaded.digest, "max_new_tokens": self.max_new_tokens, **super().fingerprint_data()}
 
 
-def _prompt(passage: Passage, part: str) -> str:
+def _prompt(passage: Passage) -> str:
     """The input that the Propositionizer was trained with."""
     title, section = (heading[:_LONGEST_HEADING] for heading in (passage.title, passage.section))
-    return strip_surrogates(f"Title: {title}. Section: {section}. Content: {part}")
+    content = readable_text(f"{passage.context}{passage.text}")
+    return strip_surrogates(f"Title: {title}. Section: {section}. Content: {content}")
 
 
 class _Seq2SeqModel:

@@ -19,7 +19,7 @@ from llama_pack_densex.llm.usage import count_tokens
 from llama_pack_densex.node_parsers.metadata import BOOKKEEPING_KEYS, FOOTNOTE_KEY, GRANULARITY_KEY, TITLE_KEY
 from llama_pack_densex.retrieval.hits import MatchedUnit, carrying, matched_units
 from llama_pack_densex.stores.node_store import NodeRecord
-from llama_pack_densex.text.sentences import sentence_spans
+from llama_pack_densex.text.segments import sentence_spans
 from llama_pack_densex.text.tokens import CJK, tokenize
 
 ContextMode = Literal["passages", "propositions", "propositions+passages", "window"]

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from llama_pack_densex.text.language import detect_language
-from llama_pack_densex.text.sentences import passage_sentences
+from llama_pack_densex.text.links import searchable_text
+from llama_pack_densex.text.segments import passage_sentences
 from llama_pack_densex.text.tokens import tokenize
 
 FIRST_PLACES, ORDER = 0.75, 0.98
@@ -85,7 +86,7 @@ class TrustMeter:
 
     def add(self, passages: Iterable[str]) -> None:
         """Take in passages that were indexed."""
-        for text in passages:
+        for text in map(searchable_text, passages):
             language = detect_language(text)
             if language and self._wants(language):
                 self._passages[language].append(text)
@@ -103,7 +104,7 @@ class TrustMeter:
         if not self._looked and any(map(self._wants, self._passages)):
             self._looked = True
             taken = {text for texts in self._passages.values() for text in texts}
-            self.add(text for text in islice(indexed(), _LOOKED_AT) if text not in taken)
+            self.add(text for text in islice(indexed(), _LOOKED_AT) if searchable_text(text) not in taken)
         strangers = []
         for language, taken_in in sorted(self._passages.items()):
             texts = list(dict.fromkeys(taken_in))[:ENOUGH_PASSAGES]

@@ -15,12 +15,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.schema import BaseNode, MetadataMode
+from llama_index.core.schema import BaseNode
 from llama_index.core.utils import iter_batch
 from llama_index.core.vector_stores.types import VectorStoreQuery
 
-from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY
-from llama_pack_densex.node_parsers.nodes import PIECE, piece_of
+from llama_pack_densex.node_parsers.ids import PIECE, piece_of
+from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY, embedded_text
 from llama_pack_densex.stores.folder import IndexFolder, writing_to
 from llama_pack_densex.stores.lance import LanceNodes
 from llama_pack_densex.stores.lance_table import TableVersion, same_dimension
@@ -404,7 +404,7 @@ class NodeIndex:
                 node.embedding = nowhere(dimension)
 
     def _embed_some(self, embed_model: BaseEmbedding, nodes: Sequence[BaseNode]) -> None:
-        texts = [node.get_content(metadata_mode=MetadataMode.EMBED) for node in nodes]
+        texts = [embedded_text(node) for node in nodes]
         embeddings = embed_model.get_text_embedding_batch(texts)
         if len(embeddings) != len(texts):  # none of them is sure to be of its text
             raise ValueError(f"the embedding model returned {len(embeddings)} embeddings for {len(texts)} texts")

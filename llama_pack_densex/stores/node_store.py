@@ -23,6 +23,7 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore, Metada
 
 from llama_pack_densex.node_parsers.metadata import (
     ANSWERS_KEY,
+    CONTEXT_KEY,
     DOCUMENT_HASH_KEY,
     GRANULARITY_KEY,
     SECTION_KEY,
@@ -237,6 +238,13 @@ class NodeRecord:
     metadata: str = ""
     span: Span | None = None
     unverified: bool = False
+
+    @property
+    def context(self) -> str:
+        """Of a passage, what has to be read before it; otherwise empty."""
+        if self.granularity != "passage" or CONTEXT_KEY not in self.metadata:
+            return ""
+        return str(json.loads(self.metadata)[CONTEXT_KEY])
 
     @classmethod
     def of(cls, node: BaseNode) -> NodeRecord:

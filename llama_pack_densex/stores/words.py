@@ -31,6 +31,7 @@ from llama_pack_densex.stores.lance_table import (
 )
 from llama_pack_densex.stores.manifest import OLD_VERSIONS
 from llama_pack_densex.stores.node_store import RECORD_COLUMNS, NodeRecord
+from llama_pack_densex.text.links import searchable_text
 from llama_pack_densex.text.tokens import contents_of, strip_surrogates, tokenize
 
 TokenizerSpec = str | Callable[[str], Sequence[str]]
@@ -121,8 +122,9 @@ class Words:
         if record.granularity != "passage" and not record.passage_id:
             return None
         entries = contents_of(record.text)  # which hold the words of what they lead to, and nothing else
-        lines = (line for line in record.text.split("\n") if line.strip() not in entries)
-        return " ".join(self.tokens("\n".join(lines)))
+        lines = [line for line in record.text.split("\n") if line.strip() not in entries]
+        text = searchable_text("\n".join([record.context, *lines]))
+        return " ".join(self.tokens(text))
 
     def of_passage(self, own: str, stated: Iterable[str]) -> str:
         """The words that a passage is found by.

@@ -1,8 +1,8 @@
 """What of a text is said in words: not where its links lead, not its pictures, not what was struck out.
 
-The text itself stays as it is, so that spans keep their meaning; these functions say what models and searches see of it.
-Passages are cut out of documents, so that a reference and its definition may be in two of them, and a parser that needs
-both would leave the target of a link in the text.
+The text itself stays as it is, so that spans keep their meaning; these functions say what models and searches see
+of it. Passages are cut out of documents, so that a reference and its definition may be in two of them, and a parser
+that needs both would leave the target of a link in the text.
 """
 
 from __future__ import annotations
@@ -84,6 +84,11 @@ def searchable_text(text: str) -> str:
     words = _ADDRESS.sub(r"\g<host>", words)
     words = _TAG.sub("", _LINE_TAG.sub(" ", words))
     return text if words == text else _SPACES.sub(" ", words)
+
+
+def without_pictures(text: str) -> str:
+    """A text without its pictures and what is written of them."""
+    return _PICTURE.sub("", _LINKED_PICTURE.sub("", text)) if "![" in text else text
 
 
 def _without_comments(text: str) -> str:

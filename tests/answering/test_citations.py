@@ -192,7 +192,8 @@ class SmallLLM(MockLLM):
 
 
 def test_what_the_llm_cannot_read_is_left_out_but_for_its_first_sentences(caplog: pytest.LogCaptureFixture) -> None:
-    table = "".join(f"| lamp {number} | {number} turns |\n" for number in range(300))  # no sentence ends in it
+    lines = [f"lamp {number} = {number} turns" for number in range(300)]
+    table = "\n".join(["```", *lines, "```"])  # no sentence ends in it
     context = PropositionContextPostprocessor(mode="passages", budget=None)
     synthesizer = CitedSynthesizer(SmallLLM(), context=context)
     reply = str(synthesizer.synthesize(QUESTION, [retrieved(BRIDGE), retrieved(table), retrieved(LIGHT)]))

@@ -8,7 +8,7 @@ from llama_index.core.schema import TextNode
 
 from llama_pack_densex import PropositionNodeParser
 from llama_pack_densex.evaluation.judging import Locator, Place
-from llama_pack_densex.node_parsers.nodes import WholeDocumentNodeParser
+from llama_pack_densex.node_parsers.splitting import WholeDocumentNodeParser
 from tests.evaluation.comparing import small_set
 
 PARSERS: list[NodeParser] = [

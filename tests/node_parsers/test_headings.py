@@ -5,14 +5,12 @@ from __future__ import annotations
 import time
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from llama_index.core import Document
 
 from llama_pack_densex import PropositionNodeParser
 from llama_pack_densex.node_parsers.metadata import SECTION_KEY
-from llama_pack_densex.node_parsers.nodes import Outline, SectionNodeParser
-from llama_pack_densex.text.sentences import segment
+from llama_pack_densex.node_parsers.splitting import SectionNodeParser
+from llama_pack_densex.text.outline import Outline
 
 
 def sections(text: str) -> dict[str, str]:
@@ -74,20 +72,12 @@ def test_sections_are_cut_at_underlined_headings() -> None:
     assert [node.get_content() for node in nodes] == ["One\n===\n\nRain fell.", "Two\n---\n\nIt was cold."]
 
 
-@settings(deadline=None)
-@given(st.lists(st.sampled_from(["# A", "## B", "A\n===", "B\n---", "= 1 =", "```", "~~~", "| a |", "Rain fell.", ""])))
-def test_the_headings_of_sentences_are_the_headings_of_sections(lines: list[str]) -> None:
-    text = "\n".join(lines)
-    found = [(part.start, part.end) for part in segment(text) if part.kind == "heading"]
-    assert found == [(heading.start, heading.end) for heading in Outline(text).headings]
-
-
 def test_the_time_for_sections_grows_with_the_text_and_not_with_its_square() -> None:
     def seconds(headings: int) -> float:
         outline = Outline("".join(f"## Part {i}\n\nRain fell. It was cold.\n\n" for i in range(headings)))
         began = time.process_time()
-        for heading in outline.headings:
-            outline.section_at(heading.end, heading.end + 20)
+        for block in outline.blocks:
+            outline.section_of(block.start, block.end)
         return time.process_time() - began
 
     assert seconds(40_000) < 20  # a second or less; quadratic time would take minutes

@@ -21,8 +21,9 @@ from llama_index.core.schema import BaseNode, MetadataMode
 
 from llama_pack_densex import HierarchicalPropositionNodeParser, PropositionNodeParser
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, SECTION_KEY, TITLE_KEY
-from llama_pack_densex.node_parsers.nodes import PassageNodeParser, SectionNodeParser
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
+from llama_pack_densex.node_parsers.passages import PassageNodeParser
+from llama_pack_densex.node_parsers.splitting import SectionNodeParser
 from llama_pack_densex.propositionizers.base import Passage
 
 FACT = "The Kyoto office opened in 1999. It moved to Uji in 2004, and nobody was told why. "

@@ -19,10 +19,11 @@ from llama_index.core.node_parser import (
 from llama_index.core.schema import IndexNode, MetadataMode, TextNode
 
 from llama_pack_densex import HierarchicalPropositionNodeParser, PropositionNodeParser
-from llama_pack_densex.node_parsers.nodes import PassageNodeParser, SectionNodeParser, WholeDocumentNodeParser, locate
+from llama_pack_densex.node_parsers.passages import PassageNodeParser
+from llama_pack_densex.node_parsers.splitting import SectionNodeParser, WholeDocumentNodeParser, locate
 from llama_pack_densex.node_parsers.topics import TopicNodeParser
 from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
-from llama_pack_densex.text.sentences import segment
+from llama_pack_densex.text.segments import segment
 from tests.embedding import TrigramEmbedding
 
 NASTY = st.text(alphabet=st.sampled_from("ab. 。「」雨\n\t#=😀é\u3000\u0000\u202e"), max_size=200)

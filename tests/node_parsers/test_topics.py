@@ -13,7 +13,7 @@ from llama_index.core import Document
 from llama_index.core.utils import get_tokenizer
 
 from llama_pack_densex import DenseXRetrievalPack, HierarchicalPropositionNodeParser, PropositionNodeParser
-from llama_pack_densex.node_parsers.nodes import SectionNodeParser
+from llama_pack_densex.node_parsers.splitting import SectionNodeParser
 from llama_pack_densex.node_parsers.topics import TopicNodeParser, best_cuts, similarities
 from tests.embedding import TrigramEmbedding
 

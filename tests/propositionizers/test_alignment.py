@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_pack_densex.propositionizers.alignment import align, uncovered
-from llama_pack_densex.text.sentences import sentence_spans
+from llama_pack_densex.text.segments import sentence_spans
 
 CHECKED = Path(__file__).parents[2] / "benchmarks" / "spans_checked.jsonl"
 RECORDED = [

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from llama_pack_densex import Finding, Passage, check_propositions
 from llama_pack_densex.propositionizers.checks import is_better
-from llama_pack_densex.text.sentences import passage_sentences
+from llama_pack_densex.text.segments import passage_sentences
 
 TOWER = Passage(
     "Work on the tower began in March 1874 under Ida Brandvold, an engineer from Norway, and took three years, since "

@@ -19,7 +19,7 @@ from llama_pack_densex import DenseXRetrievalPack, PropositionNodeParser
 from llama_pack_densex.ingestion.estimate import estimate
 from llama_pack_densex.propositionizers.base import Passage, PropositionizerError
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
-from llama_pack_densex.text.sentences import sentence_spans
+from llama_pack_densex.text.segments import sentence_spans
 from tests.openai_server import MALFORMED, STYLES, OpenAIServer, Reply, Responder, asked_content, held, in_turn
 
 MISO = {

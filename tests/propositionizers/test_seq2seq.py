@@ -26,7 +26,7 @@ from llama_pack_densex import (
 )
 from llama_pack_densex.ingestion.batch import export_requests, request_files
 from llama_pack_densex.ingestion.estimate import estimate
-from llama_pack_densex.text.sentences import passage_sentences
+from llama_pack_densex.text.segments import passage_sentences
 from tests.embedding import TrigramEmbedding
 from tests.openai_server import OpenAIServer, held
 from tests.test_cli import run, run_json

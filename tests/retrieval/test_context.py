@@ -30,7 +30,7 @@ from llama_pack_densex.retrieval.retrievers import PropositionRecursiveRetriever
 from llama_pack_densex.retrieval.search import UnitSearch
 from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.node_store import FoundNode, NodeRecord
-from llama_pack_densex.text.sentences import sentence_spans
+from llama_pack_densex.text.segments import sentence_spans
 from tests.embedding import TrigramEmbedding
 
 MODES = ["passages", "propositions", "propositions+passages", "window"]

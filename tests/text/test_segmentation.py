@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from llama_pack_densex.text.sentences import Region, segment, sentence_spans
+from llama_pack_densex.text.segments import Segment, segment, sentence_spans
 
 
 def split_sentences(text: str) -> list[str]:
@@ -163,7 +163,8 @@ LINES = {
     "a wrap with CRLF": "This is a long sentence that somebody has\r\nwrapped.\r\n|This is another.",
     "a wrap after an abbreviation": "He was seen by several people together with Prof.\nSmith in the park.",
     "lower case after a line that ends in a full stop": "The last line of this paragraph is not that short.\n|short",
-    "front matter": "---\n|title: foo\n|date: 2024\n|---",
+    "front matter": "---\ntitle: foo\ndate: 2024\n---",
+    "text between rules": "---\n|Tower: it is high.\n|It is old.\n|---",
     "headlines": "日本の経済は回復している\n|政府が新しい政策を発表した\n|株価は三日連続で上昇した",
     "lines longer than any margin": f"{'This goes on and on and ' * 9}ends\n|Here is another.",
     "a wrap before a number": (
@@ -374,10 +375,6 @@ BLOCKS = {
     "fenced code": "```python\nx = 1. \n\n# no heading\ny = 2\n```",
     "tilde fence": "~~~\n```\nFoo. Bar.\n~~~",
     "fence that is never closed": "```python\nx = 1\n\ny = 2",
-    "table": "| a | b |\n|---|:-:|\n| One. Two. | 3 |",
-    "table without outer pipes": "a | b\n--|--\n1 | 2",
-    "rows without a rule": "| 猫。犬。 | 1 |\n| 鳥。 | 2 |",
-    "grid table": "+---+---+\n| a | b |\n+---+---+",
     "HTML table": "<table class='x'>\n<tr><td>One. Two.</td></tr>\n\n<tr><td><table></table></td></tr>\n</table>",
 }
 
@@ -386,7 +383,56 @@ BLOCKS = {
 def test_block_stays_whole(block: str) -> None:
     text = f"Before. This is\n{block}"
     assert split_sentences(text) == ["Before.", "This is", block]
-    assert [found.kind for found in segment(text)] == ["sentence", "sentence", "block"]
+    assert [found.kind for found in segment(text)] == ["sentence", "sentence", "code"]
+
+
+# Each row, which is what a table has for sentences, with what it says by itself.
+TABLES = {
+    "table": ("| a | b |\n|---|:-:|\n| One. Two. | 3 |", {"| One. Two. | 3 |": "a: One. Two.; b: 3"}),
+    "table without outer pipes": ("a | b\n--|--\n1 | 2\n3 | 4", {"1 | 2": "a: 1; b: 2", "3 | 4": "a: 3; b: 4"}),
+    "rows without a header": (
+        "| 猫。犬。 | 1 |\n| 鳥。 | 2 |",
+        {"| 猫。犬。 | 1 |": "猫。犬。; 1", "| 鳥。 | 2 |": "鳥。; 2"},
+    ),
+    "grid table": (
+        "+---+---+\n| a | b |\n+===+===+\n| 1 | 2 |\n|   | 3 |\n+---+---+",
+        {"| 1 | 2 |\n|   | 3 |\n+---+---+": "a: 1; b: 2 3"},
+    ),
+    "grid table without a header": ("+---+---+\n| a | b |\n+---+---+", {"+---+---+\n| a | b |\n+---+---+": "a; b"}),
+    "empty cells": ("| a | b |\n|---|---|\n| 1 | |\n| | 2 |", {"| 1 | |": "a: 1", "| | 2 |": "b: 2"}),
+    "escaped pipes and links": (
+        "| a | b |\n|---|---|\n| x \\| y | [z](https://example.com) |",
+        {"| x \\| y | [z](https://example.com) |": "a: x | y; b: z"},
+    ),
+    "record": (
+        "|  |  |\n| --- | --- |\n| 品名 | 湯飲み |\n| 価格 | 800円 |",
+        {"|  |  |\n| --- | --- |\n| 品名 | 湯飲み |\n| 価格 | 800円 |": "品名: 湯飲み; 価格: 800円"},
+    ),
+    "HTML table": (
+        "<table>\n<tr><th>a</th><th>b</th></tr>\n<tr><td rowspan=2>1</td><td>2 &amp; 3</td></tr>\n<tr><td>4</td></tr>\n"
+        "</table>",
+        {
+            "<tr><td rowspan=2>1</td><td>2 &amp; 3</td></tr>\n": "a: 1; b: 2 & 3",
+            "<tr><td>4</td></tr>\n</table>": "a: 1; b: 4",
+        },
+    ),
+    "headers over several columns": (
+        "<table><tr><th rowspan=2>店</th><th colspan=2>2024</th></tr><tr><th>計画</th><th>実績</th></tr>"
+        "<tr><td>那覇</td><td>75</td><td>91</td></tr></table>",
+        {"<tr><td>那覇</td><td>75</td><td>91</td></tr></table>": "店: 那覇; 2024 計画: 75; 2024 実績: 91"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("table", "rows"), TABLES.values(), ids=TABLES.keys())
+def test_a_table_is_its_rows(table: str, rows: dict[str, str]) -> None:
+    text = f"Before. This is\n\n{table}"
+    segments = segment(text)
+    assert split_sentences(text)[:2] == ["Before.", "This is"]
+    assert {text[part.start : part.end].strip(): part.row for part in segments if part.row} == {
+        row.strip(): statement for row, statement in rows.items()
+    }
+    assert "".join(text.split()) == "".join("".join(split_sentences(text)).split())
 
 
 def test_text_after_a_block_is_split() -> None:
@@ -409,13 +455,13 @@ def test_quotation_far_longer_than_a_sentence_is_split() -> None:
 
 
 def test_segment_says_where_and_what() -> None:
-    assert segment("  # A\n\nB. ") == [Region(2, 5, "heading", 1), Region(7, 9, "sentence")]
+    assert segment("  # A\n\nB. ") == (Segment(2, 5, "heading", 1), Segment(7, 9, "sentence"))
     assert sentence_spans("  # A\n\nB. ") == [(2, 5), (7, 9)]
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\n", "\u3000\t\r\n"])
 def test_blank_text_has_no_segments(text: str) -> None:
-    assert segment(text) == []
+    assert segment(text) == ()
 
 
 NASTY = list(

@@ -16,7 +16,7 @@ from llama_index.core.vector_stores.types import (
 )
 
 from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
-from llama_pack_densex.text.sentences import passage_sentences
+from llama_pack_densex.text.segments import passage_sentences
 from tests.searching import ENGLISH, JAPANESE, ShortEmbedding
 
 MODES = ("recursive", "auto_merging")

@@ -264,7 +264,7 @@ def test_compacting_tells_words_of_what_was_written_past_the_pack(make: Callable
 
 @pytest.mark.parametrize("make", [lambda: None, SimpleVectorStore, chroma, qdrant])
 def test_filters_are_about_passages_where_a_unit_has_other_metadata(make: Callable[[], Any]) -> None:
-    text = "# Miso\n\nMiso is salty.\n\n# Tea\n\nTea is hot."  # one passage
+    text = "# Food\n\n## Miso\n\nMiso is salty.\n\n## Tea\n\nTea is hot."  # one passage
     pack = DenseXRetrievalPack([Document(text=text)], vector_store=make(), granularity=("sentence",), **OPTIONS)
     pack.insert(OTHER)
 
@@ -272,7 +272,7 @@ def test_filters_are_about_passages_where_a_unit_has_other_metadata(make: Callab
         filters = MetadataFilters(filters=[MetadataFilter(key="section", value=value)])
         return any(found.text == text for found in pack.retrieve("hot tea", 5, filters=filters))
 
-    assert (passes("Miso"), passes("Tea")) == (True, False)
+    assert (passes("Food"), passes("Miso"), passes("Food, Tea")) == (True, False, False)
 
 
 def nodes_of_wells(number: int, of: str, **source: Any) -> list[BaseNode]:

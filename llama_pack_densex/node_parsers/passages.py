@@ -1,0 +1,246 @@
+"""Passages that keep together what belongs together: a base parser."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+from llama_index.core.bridge.pydantic import Field
+from llama_index.core.node_parser import TextSplitter
+
+from llama_pack_densex.llm.usage import count_tokens
+from llama_pack_densex.text.blocks import Block, find_blocks, is_question, says_nothing
+from llama_pack_densex.text.links import readable_text, searchable_text
+from llama_pack_densex.text.sentences import Span, after_space, split_sentences
+
+DEFAULT_CHUNK_SIZE = 256
+"""Tokens in a passage."""
+
+
+class PassageNodeParser(TextSplitter):
+    """Cuts documents into passages of bounded size, between blocks where it can.
+
+    No passage begins or ends within a sentence, a table's row, a list's item or a line of code, unless that alone is
+    longer than a passage. Of all ways to cut a document the cheapest is taken: each passage costs 1, and each cut the
+    more, the closer the two things that it parts belong together. So passages prefer to end where a section ends, while
+    headings, lines that lead in a list, and questions stay with what follows them.
+
+    LlamaIndex's `SentenceSplitter` fills each passage before it begins the next, and its sentences are English: of the
+    passages that it made of Debian's manuals, one of eight in English and one of three in Japanese ended within one.
+
+    Args:
+        chunk_size: The most tokens in a passage.
+        chunk_overlap: The most tokens that a passage repeats of the one before it, in whole sentences, rows or items.
+
+    Examples:
+        >>> parser = PassageNodeParser(chunk_size=12)
+        >>> parser.split_text("# Rain\\n\\nIt rained for a week in May.\\n\\n# Snow\\n\\nIt snowed for a day in March.")
+        ['# Rain\\n\\nIt rained for a week in May.', '# Snow\\n\\nIt snowed for a day in March.']
+    """
+
+    chunk_size: int = Field(default=DEFAULT_CHUNK_SIZE, gt=0, description="The most tokens in a passage.")
+    chunk_overlap: int = Field(default=0, ge=0, description="The most tokens that a passage repeats of the one before.")
+
+    @classmethod
+    def class_name(cls) -> str:
+        return "PassageNodeParser"
+
+    def split_text(self, text: str) -> list[str]:
+        """The passages of a text, without the white space around them."""
+        pieces = find_pieces(text, self.chunk_size)
+        if not pieces:
+            return []
+        passages: list[str] = []
+        for begin, end in pairwise(best_cuts(pieces, self.chunk_size)):
+            first = self._with_overlap(pieces, begin)
+            passages.append(text[pieces[first].start : pieces[end - 1].end])
+        return passages
+
+    def _with_overlap(self, pieces: Sequence[CuttingPiece], begin: int) -> int:
+        """The first piece of a passage with what it repeats of the one before."""
+        repeated = 0
+        while begin and repeated + pieces[begin - 1].tokens <= self.chunk_overlap:
+            begin -= 1
+            repeated += pieces[begin].tokens
+        return begin
+
+
+@dataclass(frozen=True)
+class CuttingPiece:
+    """What no passage cuts.
+
+    Args:
+        start: Where it begins in the text, in characters.
+        end: Where it ends.
+        tokens: Its length.
+        cost: What it costs to begin a passage with it.
+        is_heading: Whether it is a heading.
+        is_row: Whether it is a row of a table.
+    """
+
+    start: int
+    end: int
+    tokens: int
+    cost: float
+    is_heading: bool = False
+    is_row: bool = False
+
+
+ROW_SLACK = 1.25
+"""What a passage that ends with a row may have more: where cells are long, few rows fill a passage evenly."""
+
+# What a cut costs, in passages.
+_AT_SECTION = 0.0
+_AT_PARAGRAPH = 0.2
+_AT_ITEM = 0.35  # or a row
+_AT_NESTED_ITEM = 0.45
+_AT_SENTENCE = 0.6
+_AT_ANSWER = 0.9
+_BELOW_LEAD = 4.0  # a heading, a line that leads in a list, a header of a table, a question
+_WITHIN_PIECE = 2.0
+_UNEVENNESS = 0.1  # times the square of how full a passage is: among equals, those of equal length
+_INTO_SECTION = 0.5  # more, where a passage takes the beginning of a section for its end
+
+
+def find_pieces(text: str, chunk_size: int) -> list[CuttingPiece]:
+    """What passages are made of, in order.
+
+    Args:
+        text: A document's text.
+        chunk_size: The most tokens in a piece; what is longer is cut at its best places.
+    """
+    pieces: list[CuttingPiece] = []
+    above: Block | None = None
+    blocks = [block for block in find_blocks(text) if not _is_picture_alone(text[slice(*block.span)])]
+    for block in blocks:
+        cost = _cost_of_cut(text, above, block)
+        for start, end in _parts(text, block, chunk_size):
+            tokens = count_tokens(searchable_text(text[start:end]))
+            pieces.append(CuttingPiece(start, end, tokens, cost, block.kind == "heading", block.kind == "row"))
+            cost = _AT_SENTENCE if block.kind == "prose" else _WITHIN_PIECE
+        above = block
+    return pieces
+
+
+def _is_picture_alone(text: str) -> bool:
+    """Whether a block is nothing but the bytes of a picture, which are in no passage."""
+    return readable_text(text) != text and says_nothing(text)
+
+
+def _cost_of_cut(text: str, above: Block | None, block: Block) -> float:
+    """What it costs to begin a passage with a block.
+
+    Args:
+        text: The text.
+        above: The block before it.
+        block: The block.
+    """
+    if above is None:
+        return 0.0
+    if above.kind == "heading":
+        return _BELOW_LEAD
+    if block.kind == "heading":
+        return _AT_SECTION
+    if above.kind == "columns" or any(end >= above.end for _, end in block.needs if end > above.start):
+        return _BELOW_LEAD if above.kind != "item" else _AT_NESTED_ITEM
+    if block.kind == "item":
+        return _AT_ITEM if block.level == 1 else _AT_NESTED_ITEM
+    if block.kind == "row":
+        return _AT_ITEM
+    if block.level:
+        return _AT_NESTED_ITEM
+    return _AT_ANSWER if _answers(text, above, block) else _AT_PARAGRAPH
+
+
+def _answers(text: str, above: Block, block: Block) -> bool:
+    return above.kind == "prose" and is_question(text[slice(*above.span)])
+
+
+def _parts(text: str, block: Block, chunk_size: int) -> Iterator[Span]:
+    """A block in pieces: the sentences of a paragraph, any other whole unless it is too long for a passage."""
+    if block.kind == "prose":
+        spans = [(block.start + start, block.start + end) for start, end in split_sentences(text[slice(*block.span)])]
+    else:
+        spans = [block.span]
+    for span in spans:
+        yield from _divided(text, span, chunk_size, _DIVISIONS)
+
+
+# Where to cut what is too long for a passage, the best places first.
+_DIVISIONS: Sequence[Callable[[str], Sequence[int]]] = (
+    lambda text: [line.end() for line in re.finditer(r"\n", text)],
+    lambda text: [end for _, end in split_sentences(text)],
+    lambda text: [cell.end() for cell in re.finditer(r"(?<!\\)\|", text)],
+    lambda text: [clause.end() for clause in re.finditer(r"[,;:、，；：](?!\d)\s*", text)],
+    lambda text: [space.end() for space in re.finditer(r"\s+", text)],
+    lambda text: range(1, len(text)),
+)
+
+
+def _divided(text: str, span: Span, chunk_size: int, divisions: Sequence[Callable[[str], Sequence[int]]]) -> list[Span]:
+    """A stretch in as few parts as possible, none longer than a passage."""
+    start, end = span
+    own = text[start:end]
+    if not divisions or len(own) <= chunk_size or count_tokens(searchable_text(own)) <= chunk_size:
+        return [span]
+    places = sorted({0, *divisions[0](own), len(own)})
+    parts: list[Span] = []
+    for begin, stop in pairwise(places):
+        parts += _divided(text, (start + begin, start + stop), chunk_size, divisions[1:])
+    return _joined(text, parts, chunk_size)
+
+
+def _joined(text: str, parts: Sequence[Span], chunk_size: int) -> list[Span]:
+    """Neighbouring parts together, as many as a passage can hold."""
+    joined: list[Span] = []
+    room = 0
+    for start, end in parts:
+        stripped = after_space(text, start), start + len(text[start:end].rstrip())
+        if stripped[0] >= stripped[1]:
+            continue
+        tokens = count_tokens(searchable_text(text[start:end]))
+        if joined and tokens <= room:
+            joined[-1] = (joined[-1][0], stripped[1])
+            room -= tokens
+        else:
+            joined.append(stripped)
+            room = chunk_size - tokens
+    return joined
+
+
+def best_cuts(pieces: Sequence[CuttingPiece], chunk_size: int) -> list[int]:
+    """The places to cut a row of pieces at, so that passages and cuts cost least in all.
+
+    Args:
+        pieces: The pieces, none longer than a passage.
+        chunk_size: The most tokens in a passage.
+
+    Returns:
+        The places in order, with 0 and the number of pieces.
+    """
+    ends = [0, *accumulate(piece.tokens for piece in pieces)]
+    costs = [0.0]
+    begins = [0]
+    for end in range(1, len(pieces) + 1):
+        best_cost, best_begin = float("inf"), end - 1
+        is_section_end = end == len(pieces) or pieces[end].is_heading
+        has_heading = False
+        limit = chunk_size * ROW_SLACK if pieces[end - 1].is_row else chunk_size
+        for begin in range(end - 1, -1, -1):
+            if ends[end] - ends[begin] > limit and begin < end - 1:
+                break
+            # a passage that begins with a heading takes nothing of another section
+            into_section = _INTO_SECTION if has_heading and not is_section_end else 0.0
+            fullness = (ends[end] - ends[begin]) / limit
+            cost = costs[begin] + 1 + into_section + _UNEVENNESS * fullness**2
+            if cost < best_cost:
+                best_cost, best_begin = cost, begin
+            has_heading = has_heading or pieces[begin].is_heading
+        costs.append(best_cost + (pieces[end].cost if end < len(pieces) else 0.0))
+        begins.append(best_begin)
+    cuts = [len(pieces)]
+    while cuts[-1]:
+        cuts.append(begins[cuts[-1]])
+    return cuts[::-1]

@@ -1,0 +1,168 @@
+"""From documents to base pieces: sections and passages with their places in the document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import PurePath
+
+from llama_index.core.bridge.pydantic import Field
+from llama_index.core.node_parser import NodeParser, TextSplitter
+from llama_index.core.schema import BaseNode, Document
+
+from llama_pack_densex.node_parsers.metadata import appearance
+from llama_pack_densex.text.blocks import find_blocks
+from llama_pack_densex.text.plain import heading_text
+from llama_pack_densex.text.sentences import Span, after_space
+
+_HEADED = (".md", ".markdown", ".rst", ".adoc", ".asciidoc", ".html", ".htm", ".xhtml")
+
+
+@dataclass(frozen=True)
+class BasePiece:
+    """A base node in the making.
+
+    Args:
+        node: What a base parser made.
+        span: Where its text stands in the document's text; None where it does not stand there word for word.
+        parent: The index of the piece above it in the same list, or None.
+    """
+
+    node: BaseNode
+    span: Span | None
+    parent: int | None
+
+
+def split(document: BaseNode, parsers: Sequence[NodeParser]) -> list[BasePiece]:
+    """Split a document with one parser a level, each level's pieces again with the next level's parser.
+
+    Args:
+        document: A document, or a node that another parser made of one.
+        parsers: Node parsers, the coarsest first. Of one that makes a hierarchy of its own (core's
+            `HierarchicalNodeParser`) its leaves are taken.
+
+    Returns:
+        The pieces level by level, in document order within a level. Blank ones are left out.
+
+    Raises:
+        ValueError: A parser cannot split the document.
+    """
+    pieces: list[BasePiece] = []
+    level: list[int | None] = [None]
+    for parser in parsers:
+        begun = len(pieces)
+        for index in level:
+            above = None if index is None else pieces[index]
+            pieces += [BasePiece(node, span, index) for node, span in _split_once(document, above, parser)]
+        level = [*range(begun, len(pieces))]
+    return pieces
+
+
+def title_of(document: BaseNode) -> str:
+    """A document's title: "title" in its metadata, else the first heading of its markup, else the file's stem."""
+    if title := document.metadata.get("title"):
+        return ", ".join(map(str, title)) if isinstance(title, (list, tuple)) else str(title)
+    file = PurePath(str(document.metadata.get("file_name") or document.metadata.get("file_path") or ""))
+    if file.suffix.lower() in _HEADED and document.source_node is None:
+        text = document.get_content()
+        for block in find_blocks(text):
+            if block.kind == "heading":
+                return heading_text(text[block.start : block.end]) or file.stem
+    return file.stem
+
+
+def _split_once(
+    document: BaseNode, above: BasePiece | None, parser: NodeParser
+) -> Iterator[tuple[BaseNode, Span | None]]:
+    text = (above.node if above else document).get_content()
+    metadata = dict((above.node if above else document).metadata)
+    source = Document(
+        id_=document.id_,
+        text=text,
+        metadata=metadata,
+        # a splitter inside of a parser that counts metadata sees none, so that borders depend on the text alone
+        excluded_embed_metadata_keys=[*metadata],
+        excluded_llm_metadata_keys=[*metadata],
+        **appearance(document),
+    )
+    try:
+        made = parser.get_nodes_from_documents([source]) if text.strip() else []
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{parser.class_name()} cannot split document {document.id_!r}: {error}") from error
+    nodes = [node for node in made if node.get_content().strip() and not node.child_nodes]
+    if not nodes and text.strip():  # core's parsers make nothing of what is no JSON, and of HTML without their tags
+        nodes = [source]
+    if above is not None:
+        offset = above.span[0] if above.span else None
+    else:  # a node of another parser may not know where it starts
+        offset = getattr(document, "start_char_idx", None) if document.source_node else 0
+    for node, span in zip(nodes, locate([node.get_content() for node in nodes], text), strict=True):
+        yield node, None if span is None or offset is None else (span[0] + offset, span[1] + offset)
+
+
+def locate(pieces: Sequence[str], text: str) -> list[Span | None]:
+    """Find the spans of pieces that were cut from a text in order, with or without overlap.
+
+    Of the places where a piece occurs, the last one that leaves no gap to the piece before it is taken (only white
+    space may be lost between two pieces), so that repeated text is found where it was cut.
+
+    Args:
+        pieces: What a splitter returned, in document order.
+        text: The document's text.
+
+    Returns:
+        For each piece `(start, end)` with `text[start:end] == piece`, or None where it does not stand in the text
+        word for word (a parser that rewrites).
+    """
+    spans: list[Span | None] = []
+    start = end = 0  # of the last found piece
+    for piece in pieces:
+        found = text.rfind(piece, start, after_space(text, end) + len(piece))
+        if found < 0:  # the splitter left something out
+            found = text.find(piece, start)
+        if found < 0:  # the piece before was taken for a later one like it
+            found = text.find(piece)
+        if found >= 0 and piece:
+            start, end = found, found + len(piece)
+        spans.append((start, end) if found >= 0 and piece else None)
+    return spans
+
+
+class WholeDocumentNodeParser(TextSplitter):
+    """Keeps each document whole as one passage, for corpora whose documents are passages already."""
+
+    @classmethod
+    def class_name(cls) -> str:
+        return "WholeDocumentNodeParser"
+
+    def split_text(self, text: str) -> list[str]:
+        """The text."""
+        return [text]
+
+
+class SectionNodeParser(TextSplitter):
+    """Cuts documents at their Markdown or wiki headings; a section reaches to the next heading of its depth.
+
+    Args:
+        depth: The deepest heading level that opens a section of its own (1 to 6).
+    """
+
+    depth: int = Field(default=2, ge=1, le=6, description="The deepest heading level that opens a section.")
+
+    @classmethod
+    def class_name(cls) -> str:
+        return "SectionNodeParser"
+
+    def split_text(self, text: str) -> list[str]:
+        """The sections of a text."""
+        cuts = [0]
+        says_something = False  # of the current section: something but headings
+        for block in find_blocks(text):
+            if block.kind != "heading":
+                says_something = True
+            elif block.level <= self.depth and says_something:
+                cuts.append(block.start)
+                says_something = False
+        sections = (text[start:end].strip() for start, end in pairwise([*cuts, len(text)]))
+        return [section for section in sections if section]

@@ -1,0 +1,289 @@
+"""A text as blocks: headings, paragraphs, list items, table rows, code; and what each needs to be understood."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Literal
+
+from llama_pack_densex.text.links import searchable_text, without_pictures
+from llama_pack_densex.text.markdown import Structure, bare_row, grid_table, read_structure
+from llama_pack_densex.text.plain import (
+    LIST_MARKER,
+    Line,
+    end_of_heading,
+    find_lines,
+    is_bold_line,
+    join_wrapped,
+)
+from llama_pack_densex.text.sentences import Span, split_sentences
+
+BlockKind = Literal["heading", "prose", "item", "columns", "row", "code", "nothing"]
+
+_WITHOUT_LEVEL = 7
+"""The level of a heading that has none: a bold line, or a summary. Sections of its kind are below all others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A stretch of a text without white space around it.
+
+    Args:
+        start: Where it begins, in characters.
+        end: Where it ends.
+        kind: "prose" for a paragraph, "item" for the first paragraph of a list's item, "columns" for the header of a
+            table, "code" for whatever stays whole, "nothing" for what says nothing: a rule, a picture, tags.
+        level: Of a heading, 1 for the outermost; of what is in a list, how deep, 1 for the outermost.
+        needs: Where what has to be read before it stands, in order: the line that leads a list in, the items above,
+            the header of its table, the question that it answers.
+        until: Of a heading, where its section ends at the latest; None where the next heading decides.
+        names: Of a row, the names of its columns, as far as they are known.
+        cells: Of a row, what stands in it.
+    """
+
+    start: int
+    end: int
+    kind: BlockKind
+    level: int = 0
+    needs: tuple[Span, ...] = ()
+    until: int | None = None
+    names: tuple[str, ...] = ()
+    cells: tuple[str, ...] = ()
+
+    @property
+    def span(self) -> Span:
+        """Where it stands."""
+        return self.start, self.end
+
+
+def find_blocks(text: str, context: str = "") -> tuple[Block, ...]:
+    """Split a text into blocks that cover every character that is not white space, in order.
+
+    Args:
+        text: Any text, plain or Markdown, whole or cut out of a document.
+        context: The Markdown that has to stand before it for its first lines to mean what they mean in the document
+            (see `context_of`).
+
+    Returns:
+        The blocks of the text. The time is linear in its length.
+    """
+    if not context:
+        return _find_blocks(text)
+    offset = len(context)
+    within = (block for block in _find_blocks(context + text) if block.end > offset)
+    return tuple(_moved(block, -offset) for block in within)
+
+
+def _moved(block: Block, by: int) -> Block:
+    return replace(
+        block,
+        start=max(block.start + by, 0),
+        end=block.end + by,
+        needs=tuple((start + by, end + by) for start, end in block.needs if start + by >= 0),
+        until=None if block.until is None else block.until + by,
+    )
+
+
+@lru_cache(maxsize=64)  # several checks ask about a passage
+def _find_blocks(text: str) -> tuple[Block, ...]:
+    return tuple(_related(text, _Scanner(text).blocks()))
+
+
+class _Scanner:
+    """Goes through the lines of a text."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._lines = find_lines(text)
+        self._structure: Structure = read_structure(text, self._lines)
+        self._indents: list[int] = []  # of the items around the last one that only its mark tells
+
+    def blocks(self) -> Iterator[Block]:
+        """The blocks in order, without what they need."""
+        run: list[Line] = []
+        place = 0
+        while place < len(self._lines):
+            after, special = self._special_at(place, goes_on=bool(run))
+            line = self._lines[place]
+            if after == place and line.text:
+                run.append(line)
+            elif run:
+                yield from self._paragraphs(run)
+                run = []
+            yield from special
+            place = max(after, place + 1)
+        if run:
+            yield from self._paragraphs(run)
+
+    def _special_at(self, place: int, goes_on: bool) -> tuple[int, Iterable[Block]]:
+        """What is no prose and begins on a line, and the place of the line after it; the line's own for prose."""
+        line = self._lines[place]
+        if not line.text:
+            return place, ()
+        element = self._structure.elements.get(line.number) or grid_table(self._lines, place)
+        if element is not None:
+            depth = self._structure.depths.get(line.number, 0)
+            blocks = (Block(p.start, p.end, p.kind, depth, names=p.names, cells=p.cells) for p in element.pieces)
+            return self._place_of(element.after, place), blocks
+        after, level = end_of_heading(self._lines, place, goes_on=goes_on)
+        if level:
+            last = next(self._lines[n].end for n in range(after - 1, place - 1, -1) if self._lines[n].text)
+            return after, (Block(line.start, last, "heading", level),)
+        if self._is_unmarked_heading(place):
+            until = self._end_of_details(line)
+            return place + 1, (Block(line.start, line.end, "heading", _WITHOUT_LEVEL, until=until),)
+        cells = bare_row(line.text)
+        if cells is not None:
+            return place + 1, (Block(line.start, line.end, "row" if any(cells) else "nothing", cells=cells),)
+        return place, ()
+
+    def _place_of(self, number: int, place: int) -> int:
+        """The place among the lines of the first one from a number on."""
+        while place < len(self._lines) and self._lines[place].number < number:
+            place += 1
+        return place
+
+    def _is_unmarked_heading(self, place: int) -> bool:
+        line = self._lines[place]
+        if _SUMMARY.match(line.text):
+            return True
+        around = [self._lines[n].text for n in (place - 1, place + 1) if 0 <= n < len(self._lines)]
+        is_last = place == len(self._lines) - 1
+        return is_bold_line(line.text) and not any(around) and not is_last and line.number not in self._structure.depths
+
+    def _end_of_details(self, summary: Line) -> int | None:
+        depth = 1
+        for tag in _DETAILS.finditer(self._text, summary.end) if _SUMMARY.match(summary.text) else ():
+            depth += -1 if tag[1] else 1
+            if not depth:
+                return tag.start()
+        return None
+
+    def _paragraphs(self, run: Sequence[Line]) -> Iterator[Block]:
+        for lines in join_wrapped(run, self._structure.items):
+            first = lines[0]
+            span = first.start, lines[-1].end
+            depth = self._structure.items.get(first.number) or self._plain_depth(first)
+            kind: BlockKind = "item" if depth else "prose"
+            if says_nothing(self._text[slice(*span)]):
+                kind = "nothing"
+            yield Block(*span, kind, depth or self._structure.depths.get(first.number, 0))
+
+    def _plain_depth(self, line: Line) -> int:
+        """How deep an item is that its mark and its indentation tell, as in plain text; 0 for a line that is none."""
+        if not LIST_MARKER.match(line.text) or line.number in self._structure.depths:
+            self._indents = []
+            return 0
+        indent = len(line.indent.expandtabs(4))
+        self._indents = [*(outer for outer in self._indents if outer < indent), indent]
+        return len(self._indents)
+
+
+_SUMMARY = re.compile(r"(?:<details\b[^<>]*>)?\s*<summary\b", re.IGNORECASE)
+_DETAILS = re.compile(r"<(/?)details\b", re.IGNORECASE)
+_LINKS_ALONE = re.compile(r"(?:[\W_]*\[[^\[\]]*\]\([^()]*\)){3,}[\W_]*|\W*\[[^\[\]]*\]\(#[^()]*\)\W*")
+
+
+def says_nothing(text: str) -> bool:
+    """Whether a paragraph has no words of its own: a rule, a picture, a badge, tags, or links to find one's way by."""
+    words = searchable_text(without_pictures(text))
+    return not any(map(str.isalnum, words)) or _LINKS_ALONE.fullmatch(text) is not None
+
+
+# What a block needs
+
+
+def _related(text: str, blocks: Iterable[Block]) -> Iterator[Block]:
+    relations = _Relations(text)
+    for block in blocks:
+        yield replace(block, needs=relations.needs_of(block))
+
+
+class _Relations:
+    """What stands above a block and says what it is, while the blocks of a text are gone through in order.
+
+    Depths are those of lists: what is in no list has depth 0, and a line at depth 0 leads in a list whose items have 1.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._start_section()
+
+    def _start_section(self) -> None:
+        self._paragraph: Block | None = None  # directly above
+        self._leads: dict[int, Span] = {}  # what leads in the current list or table, by its depth
+        self._items: list[Block] = []  # the current item and those around it
+        self._columns: Block | None = None  # the header of the current table
+        self._question: Block | None = None
+        self._answers = 0  # paragraphs since the question
+
+    def needs_of(self, block: Block) -> tuple[Span, ...]:
+        """What a block needs; to be called for all of them in order."""
+        if block.kind == "heading":
+            self._start_section()
+            return ()
+        if block.kind == "nothing":
+            return ()
+        self._leave(block)
+        needs = [*map(self._first_line, self._items), *self._leads.values()]
+        if self._question is not None:
+            needs.append(self._question.span)
+        if block.kind == "row" and self._columns is not None and self._columns.names == block.names:
+            needs.append(self._columns.span)
+        self._enter(block)
+        return tuple(sorted(set(needs)))
+
+    def _leave(self, block: Block) -> None:
+        """Forget what does not reach down to a block, and note what leads it in."""
+        if self._paragraph is not None and block.kind in _LED_IN:
+            self._leads[self._paragraph.level] = self._lead_in(self._paragraph)
+        depth = block.level - 1 if block.kind == "item" else block.level
+        lead_depth = block.level if block.kind in ("columns", "row", "code") else block.level - 1
+        self._items = [item for item in self._items if item.level <= depth]
+        self._leads = {level: lead for level, lead in self._leads.items() if level <= lead_depth}
+        if block.kind == "prose" and not block.level:
+            self._answers += 1
+            if self._is_answered() or is_question(self._text[slice(*block.span)]):
+                self._question = None
+
+    def _is_answered(self) -> bool:
+        """Whether the question has its answer: a paragraph, and all up to the next question where it is marked."""
+        if self._question is None or self._answers < 2:
+            return False
+        return _MARKED_QUESTION.match(self._text, *self._question.span) is None
+
+    def _enter(self, block: Block) -> None:
+        """Note what a block is to those below it."""
+        self._paragraph = block if block.kind == "prose" else None
+        if block.kind == "item":
+            self._items.append(block)
+        elif block.kind == "columns":
+            self._columns = block
+        elif block.kind == "prose" and not block.level and is_question(self._text[slice(*block.span)]):
+            self._question = block
+            self._answers = 0
+
+    def _lead_in(self, paragraph: Block) -> Span:
+        """The last sentence of a paragraph."""
+        start, end = split_sentences(self._text[slice(*paragraph.span)])[-1]
+        return paragraph.start + start, paragraph.start + end
+
+    def _first_line(self, item: Block) -> Span:
+        """The first line of an item, or its first sentence where that is shorter."""
+        first_line = self._text[slice(*item.span)].split("\n", 1)[0]
+        _, end = split_sentences(first_line)[0]
+        return item.start, item.start + end
+
+
+_LED_IN = ("item", "columns", "row", "code")
+_MARKED_QUESTION = re.compile(r"[*_\s]*(?:[QＱ](?:\d{0,3}[.．:：)）]|\d{1,3}\b)|(?:質問|問)\d{0,3}[.．:：)）])")
+_QUESTION_END = re.compile(r"(?:[?？]|(?:です|ます|ません|でしょう|のでしょう)か[。．]?)[*_」』”\"'）)]*\Z")
+
+
+def is_question(text: str) -> bool:
+    """Whether a paragraph is nothing but a question, as those of lists of questions and answers are."""
+    if not (_QUESTION_END.search(text) or _MARKED_QUESTION.match(text)):
+        return False
+    return len(split_sentences(text)) == 1

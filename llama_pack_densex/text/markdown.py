@@ -1,0 +1,344 @@
+"""Markdown as markdown-it parses it: where code, tables and the items of lists are, by lines; HTML tables besides."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from html import unescape
+from typing import Literal
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from llama_pack_densex.text.links import searchable_text
+from llama_pack_densex.text.plain import Line
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of an element that stays whole.
+
+    Args:
+        start: Where it begins in the text, in characters.
+        end: Where it ends.
+        kind: "columns" (the header of a table), "row", or "code" for all else whose lines are no prose.
+        names: Of a row, the names of its columns, as far as there are any.
+        cells: Of a row, what stands in it.
+    """
+
+    start: int
+    end: int
+    kind: Literal["columns", "row", "code"]
+    names: tuple[str, ...] = ()
+    cells: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """Code, a table, or the metadata above a document.
+
+    Args:
+        after: The number of the line after it.
+        pieces: Its parts in order.
+    """
+
+    after: int
+    pieces: tuple[Piece, ...]
+
+
+@dataclass
+class Structure:
+    """What markdown-it tells of the lines of a text, by their numbers.
+
+    Args:
+        elements: Code and tables by the line that they begin on.
+        items: The depths of list items, 1 for the outermost, by the line that they begin on.
+        depths: How deep in lists the lines of paragraphs are.
+    """
+
+    elements: dict[int, Element] = field(default_factory=dict)
+    items: dict[int, int] = field(default_factory=dict)
+    depths: dict[int, int] = field(default_factory=dict)
+
+
+def read_structure(text: str, lines: Sequence[Line]) -> Structure:
+    """Parse a text as Markdown with tables.
+
+    Args:
+        text: The text.
+        lines: Its lines.
+    """
+    structure = Structure()
+    raw = text.splitlines()
+    by_number = {line.number: line for line in lines if line.text}
+    structure.elements.update(_front_matter(raw, by_number))
+    structure.elements.update(_html_elements(text, lines))
+    for number, element in structure.elements.items():
+        raw[number : element.after] = [""] * (element.after - number)
+    tokens = _parse(raw)
+    structure.elements.update(_tables(tokens, by_number))
+    structure.elements.update(_code(tokens, by_number))
+    _note_items(tokens, structure)
+    return structure
+
+
+@cache
+def _parser() -> MarkdownIt:
+    """The parser of blocks alone.
+
+    Indented text is seldom code where it comes from plain text and PDF. Underlined headings are told by `plain`. Tags
+    are text with nothing to say.
+    """
+    parser = MarkdownIt("commonmark").enable("table")
+    parser.disable(["code", "lheading", "html_block", "reference"])
+    parser.core.ruler.enableOnly(["normalize", "block"])
+    return parser
+
+
+_MOST_ATTEMPTS = 8
+
+
+def _parse(raw: list[str]) -> list[Token]:
+    """The tokens of a text whose bare fences that are never closed count as text.
+
+    Such a fence more likely closes code whose beginning was left in the passage before. One that names a language
+    runs to the end, as in CommonMark.
+    """
+    for _ in range(_MOST_ATTEMPTS):
+        tokens = _parser().parse("\n".join(raw))
+        unclosed = [token for token in tokens if token.type == "fence" and _is_unclosed(token, raw)]
+        if not unclosed:
+            return tokens
+        for token in unclosed:
+            raw[_first_line(token)] = ""
+    return tokens
+
+
+def _is_unclosed(token: Token, raw: Sequence[str]) -> bool:
+    first, after = token.map or [0, 0]
+    last = raw[after - 1].strip(" \t>")
+    is_closed = after - 1 > first and last.startswith(token.markup) and not last.strip(token.markup[0])
+    return not token.info and not is_closed
+
+
+def _first_line(token: Token) -> int:
+    return token.map[0] if token.map else 0
+
+
+_YAML_LINE = re.compile(r"[\w\"'-]+\s*:(?:\s|\Z)|\s|-\s|#|\Z")
+
+
+def _front_matter(raw: Sequence[str], by_number: Mapping[int, Line]) -> Iterator[tuple[int, Element]]:
+    """The metadata above a document, between lines of three dashes."""
+    if not raw or raw[0].rstrip() != "---":
+        return
+    closing = next((number for number, line in enumerate(raw[1:], 1) if line.rstrip() in ("---", "...")), 0)
+    if closing > 1 and all(map(_YAML_LINE.match, raw[1:closing])):
+        yield 0, Element(closing + 1, (Piece(by_number[0].start, by_number[closing].end, "code"),))
+
+
+def _code(tokens: Sequence[Token], by_number: Mapping[int, Line]) -> Iterator[tuple[int, Element]]:
+    for token in tokens:
+        if token.type == "fence":
+            first, after = token.map or [0, 0]
+            last = next(by_number[number] for number in range(after - 1, first - 1, -1) if number in by_number)
+            yield first, Element(after, (Piece(by_number[first].start, last.end, "code"),))
+
+
+def _note_items(tokens: Sequence[Token], structure: Structure) -> None:
+    depth = 0
+    for token in tokens:
+        if token.type == "list_item_open":
+            depth += 1
+            structure.items[_first_line(token)] = depth
+        elif token.type == "list_item_close":
+            depth -= 1
+        elif depth and token.map and token.type in ("inline", "fence", "table_open"):
+            structure.depths.update(dict.fromkeys(range(*token.map), depth))
+
+
+# Tables
+
+
+def _tables(tokens: Sequence[Token], by_number: Mapping[int, Line]) -> Iterator[tuple[int, Element]]:
+    """The tables of pipes, row by row."""
+    rows: list[tuple[int, list[str]]] = []
+    for token in tokens:
+        if token.type == "table_open":
+            rows = []
+        elif token.type == "tr_open":
+            rows.append((_first_line(token), []))
+        elif token.type == "inline" and rows:
+            rows[-1][1].append(_cell_text(token.content))
+        elif token.type == "table_close":
+            yield _pipe_table(rows, by_number)
+            rows = []
+
+
+def _pipe_table(rows: Sequence[tuple[int, list[str]]], by_number: Mapping[int, Line]) -> tuple[int, Element]:
+    (first, names), *body = rows
+    delimiters = by_number[first + 1]
+    header = Piece(by_number[first].start, delimiters.end, "columns", names=tuple(names))
+    pieces = [header]
+    after = first + 2
+    for number, cells in body:
+        line = by_number[number]
+        if "|" not in line.text:  # Markdown takes the line below a table for a row of one cell
+            break
+        pieces.append(Piece(line.start, line.end, "row", tuple(names), tuple(cells)))
+        after = number + 1
+    if is_record(names) and len(pieces) > 1:
+        pieces = [_record(pieces)]
+    return first, Element(after, tuple(pieces))
+
+
+def is_record(names: Sequence[str]) -> bool:
+    """Whether a table with these columns is a record: names beside what they stand for, below an empty header."""
+    return len(names) == 2 and not any(names)
+
+
+def _record(pieces: Sequence[Piece]) -> Piece:
+    rows = [piece.cells for piece in pieces[1:]]
+    names = tuple(row[0] for row in rows)
+    cells = tuple(row[1] if len(row) > 1 else "" for row in rows)
+    return Piece(pieces[0].start, pieces[-1].end, "row", names, cells)
+
+
+def _cell_text(content: str) -> str:
+    return " ".join(searchable_text(content).split())
+
+
+_DELIMITERS = re.compile(r"[|:+=\- \t]*")
+_PIPE = re.compile(r"(?<!\\)\|")
+
+
+def bare_row(line: str) -> tuple[str, ...] | None:
+    """The cells of a row of pipes whose header stands elsewhere; None for a line that is none."""
+    if not line.startswith("|") or not line.endswith("|") or len(_PIPE.findall(line)) < 2:
+        return None
+    return () if _DELIMITERS.fullmatch(line) else _cells(line)
+
+
+def _cells(line: str) -> tuple[str, ...]:
+    return tuple(_cell_text(cell.replace(r"\|", "|")) for cell in _PIPE.split(line)[1:-1])
+
+
+_BORDERS = ("+-", "+=")
+
+
+def grid_table(lines: Sequence[Line], place: int) -> Element | None:
+    """A table of reStructuredText whose top border is a line; None where there is none."""
+    grid = [lines[place]] if lines[place].text.startswith(_BORDERS) else []
+    for line in lines[place + 1 :] if grid else ():
+        if not line.text.startswith(("|", *_BORDERS)):
+            break
+        grid.append(line)
+    pieces: list[Piece] = []
+    names: tuple[str, ...] = ()
+    row: list[Line] = []
+    start = lines[place].start
+    for line in grid:
+        if not line.text.startswith(_BORDERS):
+            row.append(line)
+        elif row:
+            cells = _grid_cells(row)
+            is_header = line.text.startswith("+=")
+            names = cells if is_header else names
+            pieces.append(Piece(start, line.end, "columns" if is_header else "row", names, cells))
+            row = []
+            start = line.end + 1
+    return Element(grid[len(grid) - len(row) - 1].number + 1, tuple(pieces)) if pieces else None
+
+
+def _grid_cells(row: Sequence[Line]) -> tuple[str, ...]:
+    columns = zip(*(_cells(line.text) for line in row), strict=False)
+    return tuple(" ".join(filter(None, column)) for column in columns)
+
+
+# HTML within Markdown
+
+_ELEMENT_TAG = re.compile(r"<(/?)(table|pre)\b[^<>]*(?:>|\Z)", re.IGNORECASE)
+_ROW = re.compile(r"<tr\b.*?(?=<tr\b|</t(?:able|body|head|foot)\b|\Z)", re.IGNORECASE | re.DOTALL)
+_CELL = re.compile(r"<(t[hd])\b([^<>]*)>(.*?)(?=<t[hd]\b|</tr\b|\Z)", re.IGNORECASE | re.DOTALL)
+_ROWS_OR_COLUMNS = re.compile(r"\b(row|col)span\s*=\s*[\"']?(\d{1,3})", re.IGNORECASE)
+_MOST_CELLS = 100  # that one cell spans
+
+
+def _html_elements(text: str, lines: Sequence[Line]) -> Iterator[tuple[int, Element]]:
+    """Tables and preformatted text that begin a line; what is never closed is left out."""
+    opened: dict[str, list[Line | None]] = {"table": [], "pre": []}
+    after_last = 0
+    pairs: list[tuple[Line, Line, str]] = []
+    for line in lines:
+        for tag in _ELEMENT_TAG.finditer(line.text):
+            name = tag[2].lower()
+            if not tag[1]:
+                opened[name].append(None if tag.start() else line)
+            elif opened[name]:
+                first = opened[name].pop()
+                pairs += [(first, line, name)] if first is not None else []
+    for first, last, name in sorted(pairs, key=lambda pair: (pair[0].number, -pair[1].number)):
+        if first.number >= after_last:  # else it is within another one
+            after_last = last.number + 1
+            pieces = _html_table(text, first.start, last.end) if name == "table" else ()
+            yield first.number, Element(after_last, pieces or (Piece(first.start, last.end, "code"),))
+
+
+def _html_table(text: str, start: int, end: int) -> tuple[Piece, ...]:
+    """The rows of a table; none where another table is within it, which only lays something out."""
+    rows = list(_ROW.finditer(text, start, end))
+    if not rows or len(_ELEMENT_TAG.findall(text, start, end)) > 2:
+        return ()
+    grid = _html_grid(rows)
+    headers = 0
+    while headers < len(rows) and _is_header(rows[headers][0]):
+        headers += 1
+    columns = max(map(len, grid))
+    padded = [[*row, *[""] * (columns - len(row))] for row in grid]
+    names = tuple(" ".join(dict.fromkeys(filter(None, column))) for column in zip(*padded[:headers], strict=True))
+    pieces = [Piece(start, rows[headers - 1].end(), "columns", names=names)] if headers else []
+    for row, cells in zip(rows[headers:], padded[headers:], strict=True):
+        pieces.append(Piece(row.start(), row.end(), "row", names, tuple(cells)))
+    pieces[0] = replace(pieces[0], start=start)
+    pieces[-1] = replace(pieces[-1], end=end)
+    return tuple(pieces)
+
+
+def _is_header(row: str) -> bool:
+    return bool(re.search(r"<th\b", row, re.IGNORECASE)) and not re.search(r"<td\b", row, re.IGNORECASE)
+
+
+def _html_grid(rows: Sequence[re.Match[str]]) -> list[list[str]]:
+    """The cells of a table in rows and columns; one that spans several stands in each of them."""
+    grid: list[dict[int, str]] = [{} for _ in rows]
+    for y, row in enumerate(rows):
+        x = 0
+        for cell in _CELL.finditer(row[0]):
+            while x in grid[y]:
+                x += 1
+            spans = {kind.lower(): int(count) for kind, count in _ROWS_OR_COLUMNS.findall(cell[2])}
+            text = _cell_text(unescape(cell[3]))
+            across = min(max(spans.get("col", 1), 1), _MOST_CELLS)
+            down = min(max(spans.get("row", 1), 1), _MOST_CELLS)
+            for lower in grid[y : y + down]:
+                lower.update(dict.fromkeys(range(x, x + across), text))
+            x += across
+    return [[row.get(x, "") for x in range(max(row, default=-1) + 1)] for row in grid]
+
+
+def row_statement(names: Sequence[str], cells: Sequence[str]) -> str:
+    """What a row says by itself: each cell behind the name of its column.
+
+    Args:
+        names: The columns' names; empty, or fewer than there are cells, where they are not known.
+        cells: The cells; empty ones say nothing.
+
+    Examples:
+        >>> row_statement(["Part", "Price in yen"], ["P120", "940"])
+        'Part: P120; Price in yen: 940'
+    """
+    padded = [*names, *[""] * (len(cells) - len(names))]
+    pairs = [(name.rstrip(":： "), cell) for name, cell in zip(padded, cells, strict=False) if cell]
+    return "; ".join(f"{name}: {cell}" if name and name != cell else cell for name, cell in pairs)

@@ -1,0 +1,161 @@
+"""What a place in a document is below: its headings, and what else has to be read before it."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from llama_pack_densex.text.blocks import Block, find_blocks
+from llama_pack_densex.text.plain import heading_text
+from llama_pack_densex.text.sentences import Span, after_space
+
+
+@dataclass(frozen=True)
+class _Section:
+    headings: tuple[Block, ...]  # that it is below, the outermost first, and its own
+    path: tuple[str, ...]  # what they say
+
+
+class Outline:
+    """The headings of one document, and what its blocks need to be understood.
+
+    Args:
+        text: The document's text.
+
+    Examples:
+        >>> outline = Outline("# Trips\\n\\nBring:\\n\\n- a coat\\n- boots")
+        >>> outline.section_of(27, 34), outline.context_of(27, 34)
+        ('Trips', 'Bring:\\n\\n')
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self.blocks = find_blocks(text)
+        self._starts = [block.start for block in self.blocks]
+        self._ends = [block.end for block in self.blocks]
+        self._section_starts: list[int] = []
+        self._sections: list[_Section] = []
+        self._read_headings()
+
+    def _read_headings(self) -> None:
+        opened: list[Block] = []
+        for heading in self.blocks:
+            if heading.kind != "heading":
+                continue
+            self._close_details(opened, heading.start)
+            opened = [outer for outer in opened if outer.level < heading.level]
+            opened.append(heading)
+            self._begin_section(heading.start, opened)
+        self._close_details(opened, len(self._text))
+
+    def _close_details(self, opened: list[Block], place: int) -> None:
+        """End the sections of `<details>` that end before a place: what follows is in the section around them."""
+        while any(heading.until is not None and heading.until <= place for heading in opened):
+            heading = opened.pop()
+            if heading.until is not None:
+                self._begin_section(heading.until, opened)
+
+    def _begin_section(self, start: int, opened: Sequence[Block]) -> None:
+        names = (heading_text(self._text[heading.start : heading.end]) for heading in opened)
+        self._section_starts.append(start)
+        self._sections.append(_Section(tuple(opened), tuple(filter(None, names))))
+
+    def _section_at(self, place: int) -> _Section:
+        number = bisect_right(self._section_starts, place)
+        return self._sections[number - 1] if number else _Section((), ())
+
+    def _within(self, start: int, end: int) -> Sequence[Block]:
+        """The blocks that a stretch holds, wholly or in part."""
+        return self.blocks[bisect_right(self._ends, start) : bisect_left(self._starts, end)]
+
+    def section_of(self, start: int, end: int) -> str:
+        """The headings that all of a stretch is below, the outermost first, joined by ", ".
+
+        A stretch that is headings alone is below them.
+
+        Args:
+            start: Where the stretch begins, in characters.
+            end: Where it ends.
+        """
+        return ", ".join(self._common_path(start, end))
+
+    def _common_path(self, start: int, end: int) -> tuple[str, ...]:
+        within = self._within(start, end)
+        stating = [block for block in within if block.kind not in ("heading", "nothing")] or within[-1:]
+        first, *others = [self._section_at(max(block.start, start)).path for block in stating] or [()]
+        length = 0
+        while length < len(first) and all(path[: length + 1] == first[: length + 1] for path in others):
+            length += 1
+        return first[:length]
+
+    def context_of(self, start: int, end: int) -> str:
+        """What has to be read before a stretch besides its section, as Markdown that ends where the stretch begins.
+
+        That is the line that leads in a list whose items it holds, the items around its first one, the header of a
+        table whose rows it holds, and the question that it answers, as far as they stand before it; the headings of its
+        beginning, where they are not those of all of it; and, where it begins within an item, a row or code, the
+        beginning of that. Put before the stretch, it parses as the document does.
+
+        Args:
+            start: Where the stretch begins, in characters.
+            end: Where it ends.
+        """
+        within = self._within(start, end)
+        spans = {span for block in within for span in block.needs if span[1] <= start}
+        spans |= {_beginning(self._text, block) for block in within if block.start < start}
+        headings = self._section_at(after_space(self._text, start)).headings
+        spans |= {heading.span for heading in headings[len(self._common_path(start, end)) :] if heading.end <= start}
+        context = ""
+        last_end = 0
+        for span in sorted(span for span in spans if span[0] < span[1]):
+            context += self._gap(last_end, span[0]) if context else self._indentation(span[0])
+            context += self._text[slice(*span)]
+            last_end = span[1]
+        return context and context + self._gap(last_end, start)
+
+    def leads_of(self, start: int, end: int) -> str:
+        """The lines that lead in what a sentence, an item or a row says, the outermost first, a line each.
+
+        The header of a table is not among them: a row has its names beside its cells.
+
+        Args:
+            start: Where it begins, in characters.
+            end: Where it ends.
+        """
+        within = self._within(start, end)
+        columns = {block.span for block in self.blocks if block.kind == "columns"}
+        spans = [span for span in (within[0].needs if within else ()) if span not in columns]
+        return "\n".join(self._text[slice(*span)] for span in spans)
+
+    def _gap(self, end: int, start: int) -> str:
+        """The white space between what ended and what begins; of what is left out between them, its lines' ends."""
+        between = self._text[end:start]
+        if not between.strip():
+            return between
+        return ("\n\n" if "\n\n" in between else "\n") + self._indentation(start)
+
+    def _indentation(self, start: int) -> str:
+        line_start = self._text.rfind("\n", 0, start) + 1
+        before = self._text[line_start:start]
+        return "" if before.strip() else before
+
+
+_LONGEST_BEGINNING = 80  # characters of an item that a passage begins within
+
+
+def _beginning(text: str, block: Block) -> Span:
+    """The beginning of a block that is cut: the first line of code, the first cell of a row, an item's first words.
+
+    Of a paragraph it is nothing: its parts are prose by themselves.
+    """
+    first_line = text[block.start : block.end].split("\n", 1)[0]
+    if block.kind == "row":
+        first_cell = re.match(r"\|?[^|]*\|", first_line)
+        return block.start, block.start + (first_cell.end() if first_cell else 0)
+    if block.kind == "code":
+        return block.start, block.start + len(first_line)
+    if block.kind == "item":
+        return block.start, block.start + min(len(first_line), _LONGEST_BEGINNING)
+    return block.start, block.start
