@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from llama_pack_densex import DenseXRetrievalPack, PropositionNodeParser
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 from llama_pack_densex.reading import UnreadableFileError, find_files, read_file
-from llama_pack_densex.reading.readers import decode
+from llama_pack_densex.reading.encoding import decode
 from tests.pdf_file import pdf_bytes
 
 JAPANESE = "吾輩は猫である。名前はまだ無い。どこで生れたかとんと見当がつかぬ。"
@@ -38,6 +38,11 @@ def ids(*paths: Path, indexed: dict[str, str] | None = None) -> set[str]:
 
 def html(path: Path, source: str) -> str:
     return read_file(write(path / "page.html", source), "page.html")[0].text
+
+
+def record(*pairs: tuple[str, str]) -> str:
+    """Names beside values, below an empty header."""
+    return "\n".join(["|  |  |", "| --- | --- |", *(f"| {name} | {value} |" for name, value in pairs)])
 
 
 # which files
@@ -269,8 +274,9 @@ def test_each_row_of_a_table_file_can_be_understood_alone(tmp_path: Path, delimi
     text = "\r\n".join(delimiter.join(row) for row in rows)
     (document,) = read_file(write(tmp_path / "a.csv", text.encode(encoding)), "a.csv")
     assert document.text == (
-        "| 商品 | 煎茶 |\n| --- | --- |\n| 価格 | 500円 |\n| 説明 | 蒸して作る。緑色。 |\n\n\n"
-        "| 商品 | 番茶 |\n| --- | --- |\n| 説明 | 安い\\|茶。 |"
+        record(("商品", "煎茶"), ("価格", "500円"), ("説明", "蒸して作る。緑色。"))
+        + "\n\n\n"
+        + record(("商品", "番茶"), ("説明", "安い\\|茶。"))
     )
 
 
@@ -279,7 +285,7 @@ def test_what_parts_cells_is_told_by_most_lines(tmp_path: Path, delimiter: str) 
     title = "Prices; all" if delimiter == "," else "Prices, all"
     rows = [title, delimiter.join(['"Name, or; two"', "Price"]), delimiter.join(["Tea", '"1,50, 2; 3"'])]
     assert read_file(write(tmp_path / "a.csv", "\n".join(rows)), "a.csv")[0].text.endswith(
-        "\n\n\n| Name, or; two | Tea |\n| --- | --- |\n| Price | 1,50, 2; 3 |"
+        "\n\n\n" + record(("Name, or; two", "Tea"), ("Price", "1,50, 2; 3"))
     )
 
 
@@ -287,21 +293,21 @@ def test_a_cell_may_be_long_and_a_quotation_mark_that_is_never_closed_costs_no_r
     long = "It shines. " * 20_000
     rows = ["name,text", f'Lamp,"{long}"', 'Shade,"5"" wide"', 'Rug,"It lies.', "Tea,green"]
     (document,) = read_file(write(tmp_path / "a.csv", "\n".join(rows)), "a.csv")
-    cells = [table.splitlines()[2].split(" | ")[1].removesuffix(" |") for table in document.text.split("\n\n\n")]
+    cells = [table.splitlines()[3].split(" | ")[1].removesuffix(" |") for table in document.text.split("\n\n\n")]
     assert cells == [long.strip(), '5" wide', '"It lies.', "green"]
 
 
 def test_titles_and_notes_of_a_table_file_are_lines(tmp_path: Path) -> None:
     rows = "価格表,,\n商品,価格,説明\n煎茶,500円,緑色\n※税抜,,\n"
     assert read_file(write(tmp_path / "a.csv", rows), "a.csv")[0].text == (
-        "価格表\n\n\n| 商品 | 煎茶 |\n| --- | --- |\n| 価格 | 500円 |\n| 説明 | 緑色 |\n\n\n※税抜"
+        "価格表\n\n\n" + record(("商品", "煎茶"), ("価格", "500円"), ("説明", "緑色")) + "\n\n\n※税抜"
     )
     assert read_file(write(tmp_path / "b.csv", "価格表,\n商品,価格\n"), "b.csv")[0].text == "価格表\n\n\n商品 価格"
 
 
 def test_a_row_that_says_the_name_of_a_column_is_a_row(tmp_path: Path) -> None:
     file = write(tmp_path / "a.csv", "word,meaning\nword,a sound\n")
-    assert read_file(file, "a.csv")[0].text == "| word | word |\n| --- | --- |\n| meaning | a sound |"
+    assert read_file(file, "a.csv")[0].text == record(("word", "word"), ("meaning", "a sound"))
 
 
 def test_equal_cells_of_a_row_are_all_read(tmp_path: Path) -> None:
@@ -310,7 +316,7 @@ def test_equal_cells_of_a_row_are_all_read(tmp_path: Path) -> None:
     for row in (["first", "second"], [5, 5], [None, 7]):
         book.active.append(row)
     book.save(tmp_path / "a.xlsx")
-    rows = "| first | 5 |\n| --- | --- |\n| second | 5 |\n\n\n| second | 7 |\n| --- | --- |"
+    rows = record(("first", "5"), ("second", "5")) + "\n\n\n" + record(("second", "7"))
     assert read_file(tmp_path / "a.xlsx", "a.xlsx")[0].text == f"# Sheet\n\n{rows}"
     assert read_file(write(tmp_path / "a.csv", "first,second\n5,5\n,7\n"), "a.csv")[0].text == rows
 
@@ -347,13 +353,24 @@ def test_each_row_of_a_sheet_can_be_understood_alone(tmp_path: Path) -> None:
     ]
     assert prices.text.split("\n\n\n") == [
         "# 価格\n\n2024年度の価格",
-        "| 分類 | 緑茶 |\n| --- | --- |\n| 商品 | 煎茶 |\n| 価格 税抜 | 500 |\n| 税込 | 550 |\n"
-        "| 発売 | 2024-05-01 |\n| 割引 | 7% |",
-        "| 分類 | 緑茶 |\n| --- | --- |\n| 商品 | 玉露\\|上 |\n| 価格 税抜 | 0.3 |\n| 発売 | 2024-06-02 |\n"
-        "| 割引 | 100% |",
+        record(
+            ("分類", "緑茶"),
+            ("商品", "煎茶"),
+            ("価格 税抜", "500"),
+            ("価格 税込", "550"),
+            ("発売", "2024-05-01"),
+            ("割引", "7%"),
+        ),
+        record(
+            ("分類", "緑茶"),
+            ("商品", "玉露\\|上"),
+            ("価格 税抜", "0.3"),
+            ("発売", "2024-06-02"),
+            ("割引", "100%"),
+        ),
         "※予告なく変わる。",
     ]
-    assert leave.text == "# 休暇\n\n| 始め | 09:00:00 |\n| --- | --- |\n| 長さ | 1 day, 6:00:00 |"
+    assert leave.text == "# 休暇\n\n" + record(("始め", "09:00:00"), ("長さ", "1 day, 6:00:00"))
     assert empty.text == ""
 
 
@@ -378,10 +395,8 @@ def test_tables_below_one_another_have_names_of_their_own(tmp_path: Path) -> Non
     for row in rows:
         book.active.append(row)
     book.save(tmp_path / "a.xlsx")
-    blocks = ["| 店 | 渋谷 |\n| --- | --- |\n| 電話 | 03-1111 |", "在庫"]
-    blocks += [
-        f"| 商品 | {name} |\n| --- | --- |\n| 数 | {times} |" for name, times in (("煎茶", "12個"), ("番茶", "3個"))
-    ]
+    blocks = [record(("店", "渋谷"), ("電話", "03-1111")), "在庫"]
+    blocks += [record(("商品", name), ("数", count)) for name, count in (("煎茶", "12個"), ("番茶", "3個"))]
     assert read_file(tmp_path / "a.xlsx", "a.xlsx")[0].text == "# Sheet\n\n" + "\n\n\n".join(blocks)
     table = write(tmp_path / "a.csv", "\n".join(map(",".join, rows)))
     assert read_file(table, "a.csv")[0].text == "\n\n\n".join(blocks)
@@ -395,7 +410,7 @@ def test_what_cells_merged_over_several_columns_say_is_read_once(tmp_path: Path)
         book.active.merge_cells(f"A{number}:C{number}")
         book.active.merge_cells(f"D{number}:H{number}")
     book.save(tmp_path / "a.xlsx")
-    rows = "| 申請者 | 行き先 |\n| --- | --- |\n| 山田 | 大阪 |\n\n\n| 申請者 | 目的 |\n| --- | --- |\n| 山田 | 商談 |"
+    rows = record(("申請者", "山田"), ("行き先", "大阪"), ("目的", "商談"))
     assert read_file(tmp_path / "a.xlsx", "a.xlsx")[0].text == f"# Sheet\n\n{rows}"
 
 
@@ -425,8 +440,10 @@ def test_rows_are_whole_in_passages_and_units(tmp_path: Path) -> None:
         texts = [node.get_content() for node in nodes if node.metadata[GRANULARITY_KEY] == granularity]
         for number in range(200):
             (text,) = [one for one in texts if f"| Lamp {number} |" in one]
-            whole = f"| name | Lamp {number} |\n| --- | --- |\n| text | It shines. It is no. {number}. |\n| price | "
-            assert f"{whole}{number} yen |" in text
+            row = record(
+                ("name", f"Lamp {number}"), ("text", f"It shines. It is no. {number}."), ("price", f"{number} yen")
+            )
+            assert row in text
 
 
 @pytest.mark.parametrize("encoding", ["cp932", "euc_jp"])
@@ -561,8 +578,8 @@ def test_a_word_file_keeps_headings_items_and_tables(tmp_path: Path) -> None:
     )
     (document,) = read_file(file, "a.docx")
     assert document.text == (
-        "# Staff\n\n# Leave\n\n- Ask.\n- Wait.\n\n| Post | Pay |\n| --- | --- |\n| Clerk | 30,000 <a month> |\n\n"
-        "It opens.\n\n- Since 1859.\n"
+        "# Staff\n\n# Leave\n\n2. Ask.\n3. Wait.\n\n| Post | Pay |\n| --- | --- |\n| Clerk | 30,000 <a month> |\n\n"
+        "It opens.\n\n1. Since 1859.\n"
     )
     assert (document.id_, document.metadata["title"]) == ("a.docx", "Rules of 2024")
 
@@ -918,7 +935,7 @@ def test_tables_that_only_lay_out_a_page_are_none(tmp_path: Path) -> None:
     assert html(tmp_path, "<table><tr><td>Home<br>News<td>Welcome.</table>") == "Home\nNews\n\nWelcome.\n"
     article = "It rained again. " * 80
     assert "|" not in html(tmp_path, f"<table><tr><td>News<td>{article}<tr><td>Home<td>2020</table>")
-    assert html(tmp_path, "<table><tr><th>Phone<td>03-1234</table>") == "| Phone | 03-1234 |\n| --- | --- |\n"
+    assert html(tmp_path, "<table><tr><th>Phone<td>03-1234</table>") == "|  |  |\n| --- | --- |\n| Phone | 03-1234 |\n"
 
 
 def test_an_html_table_gets_pipes_and_cells_that_span_rows_are_repeated(tmp_path: Path) -> None:

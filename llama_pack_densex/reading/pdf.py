@@ -1,0 +1,109 @@
+"""The pages of a PDF. Needs the package pypdfium2."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from llama_pack_densex.text.tokens import on_one_line
+
+_PDFIUM = threading.Lock()  # it may be used by one thread at a time
+_HYPHEN = re.compile(r"[\x02\ufffe](\S*) ?")  # what PDFium puts for one that parts a word at the end of a line
+_CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\ufffe\uffff]")  # broken fonts leave them, and stores do not take NUL
+
+
+def read_pages(file: Path) -> tuple[str, list[tuple[str, dict[str, str]]]]:
+    """The title of a PDF, and its pages with their labels and the section of the bookmarks that all of a page is in."""
+    import pypdfium2  # type: ignore[import-untyped]
+
+    pages: list[tuple[str, dict[str, str]]] = []
+    with _PDFIUM, closing(pypdfium2.PdfDocument(file)) as document:
+        begun = _sections_begun(document)
+        section = ""
+        texts = [page.get_textpage().get_text_range().replace("\r\n", "\n") for page in document]
+        for number, text in enumerate(_without_running_lines(texts)):
+            metadata = {"page_label": document.get_page_label(number) or str(number + 1)}
+            if section and number not in begun:
+                metadata["section"] = section
+            text = _CONTROLS.sub("", _HYPHEN.sub(_joined_word, text))
+            text = re.sub("(?m)^#", "    #", text)  # comments of code, which nothing else tells from headings
+            for path in begun.get(number, ()):
+                text = _with_heading(text, path)
+                section = ", ".join(path)
+            pages.append((text, metadata))
+        return document.get_metadata_value("Title"), pages
+
+
+def _joined_word(match: re.Match[str]) -> str:
+    """The end of a word on the line that it began on; of "region-wide" the hyphen cannot be told from a line's."""
+    return f"{'' if match[1][:1].islower() else '-'}{match[1]}\n"
+
+
+# Running heads and feet
+
+_RUNNING = 2  # lines that a page's head or foot has
+_NEAR = 4  # pages among which one recurs
+_DIGITS = re.compile(r"\d{1,5}")
+# "Question 2", and not "Page 2" or "Handbook 2 / 10".
+_LABEL = re.compile(r"(?i)(?!(?:page|p|seite|頁)\b)([^\d.:：]*[^\W\d])[ .#-]{0,2}\d+(?!\d| ?(?:/|of\b|頁|ページ))")
+
+
+def _without_running_lines(pages: Sequence[str]) -> list[str]:
+    """Pages without the heads and feet that recur on those near them, where these have letters but for the first.
+
+    Questions and forms that are counted as pages are, stay: what a head has before its number is a title somewhere.
+    """
+    left = [page.strip().split("\n") for page in pages]
+    titles = {line.strip().casefold() for page in left for line in page}
+    for edge in (0, -1) * _RUNNING:
+        lines = [page[edge].strip() if page else "" for page in left]
+        for number in range(len(lines)):
+            if _is_running(lines, number, titles):
+                del left[number][edge]
+    return ["\n".join(page) for page in left]
+
+
+def _is_running(lines: Sequence[str], number: int, titles: set[str]) -> bool:
+    line = lines[number]
+    near = range(max(number - _NEAR, 0), min(number + _NEAR + 1, len(lines)))
+    same = [other for other in near if other != number and line and _recurs(line, lines[other], other - number)]
+    if len(same) < 3 or (same[0] > number and re.search(r"[^\W\d]", line)):
+        return False
+    label = _LABEL.match(line)
+    return not label or lines[same[0]].startswith(label[0]) or label[1].casefold() in titles
+
+
+def _recurs(line: str, other: str, pages: int) -> bool:
+    """Whether a line is that of some pages on, but for numbers that count pages."""
+    numbers = zip(_DIGITS.findall(line), _DIGITS.findall(other), strict=False)
+    same_words = _DIGITS.sub("0", line) == _DIGITS.sub("0", other)
+    return same_words and all(int(after) - int(before) in (0, pages) for before, after in numbers)
+
+
+# Bookmarks
+
+_SECTION = r"(?:[^\W\d_]*[ \t]*[\dA-Z]{1,3}(?:\.\d{1,3})*[.:章節]?\s*)?"  # "Chapter 2", "2.1."
+
+
+def _sections_begun(document: Any) -> dict[int, list[list[str]]]:
+    """The sections that begin on each page, each below those that it is in."""
+    begun: defaultdict[int, list[list[str]]] = defaultdict(list)
+    path: list[str] = []
+    for bookmark in document.get_toc():
+        path[bookmark.level :] = [on_one_line(bookmark.get_title())]
+        destination = bookmark.get_dest()
+        if path[-1] and destination is not None and (number := destination.get_index()) is not None:
+            begun[number].append([*filter(None, path)])
+    return begun
+
+
+def _with_heading(text: str, path: Sequence[str]) -> str:
+    """A page with the lines of a section's title, and the number before these, as one heading."""
+    title = r"\s*".join(map(re.escape, "".join(path[-1].split())))
+    marks = "#" * min(len(path), 6)
+    return re.sub(rf"(?m)^{_SECTION}{title}[ \t]*$", lambda match: f"{marks} {on_one_line(match[0])}", text, count=1)
