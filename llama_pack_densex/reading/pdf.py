@@ -5,11 +5,21 @@ from __future__ import annotations
 import re
 import threading
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
+from ctypes import c_float, create_string_buffer
 from pathlib import Path
 from typing import Any
 
+from llama_pack_densex.reading.pdf_tables import (
+    Box,
+    PdfTable,
+    Ruling,
+    find_frames,
+    find_tables,
+    may_have_columns,
+)
+from llama_pack_densex.reading.tables import to_markdown
 from llama_pack_densex.text.tokens import on_one_line
 
 _PDFIUM = threading.Lock()  # it may be used by one thread at a time
@@ -25,7 +35,8 @@ def read_pages(file: Path) -> tuple[str, list[tuple[str, dict[str, str]]]]:
     with _PDFIUM, closing(pypdfium2.PdfDocument(file)) as document:
         begun = _sections_begun(document)
         section = ""
-        texts = [page.get_textpage().get_text_range().replace("\r\n", "\n") for page in document]
+        tables: dict[str, str] = {}
+        texts = [_page_text(page, tables) for page in document]
         for number, text in enumerate(_without_running_lines(texts)):
             metadata = {"page_label": document.get_page_label(number) or str(number + 1)}
             if section and number not in begun:
@@ -35,13 +46,109 @@ def read_pages(file: Path) -> tuple[str, list[tuple[str, dict[str, str]]]]:
             for path in begun.get(number, ()):
                 text = _with_heading(text, path)
                 section = ", ".join(path)
-            pages.append((text, metadata))
+            pages.append((_TABLE.sub(lambda match: f"\n{tables[match[0]]}\n", text).strip("\n"), metadata))
         return document.get_metadata_value("Title"), pages
 
 
 def _joined_word(match: re.Match[str]) -> str:
     """The end of a word on the line that it began on; of "region-wide" the hyphen cannot be told from a line's."""
     return f"{'' if match[1][:1].islower() else '-'}{match[1]}\n"
+
+
+# Tables
+
+_TABLE = re.compile("[\U000f0000-\U000ffffd]")  # stands for a table until running heads are dropped
+_STRAIGHT = 1.5  # points
+_LONGEST_NAME = 100  # of a font, in bytes
+_MOST_SEGMENTS = 200  # of a path: what has more is a drawing
+_FONT_FOR_CODE = re.compile(rb"(?i)mono|cour|consol|typewriter|code|cmtt|[a-z]tt\d")
+
+
+def _page_text(page: Any, tables: dict[str, str]) -> str:
+    """The text of a page, with a character for each of its tables, which are added."""
+    text_page = page.get_textpage()
+    text = text_page.get_text_range()
+    frames = find_frames(*_rulings(page))
+    is_mapped = len(text) == text_page.count_chars() and not page.get_rotation()
+    if is_mapped and (frames or may_have_columns(text)):
+        boxes = {
+            place: Box(*text_page.get_charbox(place, loose=True))
+            for place, character in enumerate(text)
+            if not character.isspace()
+        }
+        found = find_tables(text, boxes, frames, lambda place: _is_code(text_page, place))
+        marks = [chr(0xF0000 + len(tables) + number) for number in range(len(found))]
+        tables.update(zip(marks, (to_markdown(table.grid) for table in found), strict=True))
+        text = _with_mark(text, found, marks) if found else text
+    return text.replace("\r\n", "\n")
+
+
+def _is_code(text_page: Any, place: int) -> bool:
+    from pypdfium2 import raw
+
+    name = create_string_buffer(_LONGEST_NAME)
+    raw.FPDFText_GetFontInfo(text_page, place, name, _LONGEST_NAME, None)
+    return _FONT_FOR_CODE.search(name.value) is not None
+
+
+def _with_mark(text: str, tables: Sequence[PdfTable], marks: Sequence[str]) -> str:
+    """The text with marks in place of tables, each on a line of its own."""
+    begins = {min(table.characters): mark for table, mark in zip(tables, marks, strict=True)}
+    within = {place for table in tables for place in table.characters}
+    parts: list[str] = []
+    for place, character in enumerate(text):
+        if place in begins:
+            parts.append(f"\n{begins[place]}\n")
+        elif place not in within:
+            parts.append(character)
+    return re.sub(r"\n\s*\n", "\n", "".join(parts))
+
+
+def _rulings(page: Any) -> tuple[list[Ruling], list[Ruling]]:
+    """The straight lines across and down a page, the edges of rectangles among them."""
+    from pypdfium2 import raw
+
+    across: list[Ruling] = []
+    down: list[Ruling] = []
+    for number in range(raw.FPDFPage_CountObjects(page)):
+        path = raw.FPDFPage_GetObject(page, number)
+        if raw.FPDFPageObj_GetType(path) != raw.FPDF_PAGEOBJ_PATH:
+            continue
+        for (x, y), (to_x, to_y) in _edges(path):
+            if abs(y - to_y) < _STRAIGHT < abs(x - to_x):
+                across.append(Ruling(y, min(x, to_x), max(x, to_x)))
+            elif abs(x - to_x) < _STRAIGHT < abs(y - to_y):
+                down.append(Ruling(x, min(y, to_y), max(y, to_y)))
+    return across, down
+
+
+_Point = tuple[float, float]
+
+
+def _edges(path: Any) -> Iterator[tuple[_Point, _Point]]:
+    from pypdfium2 import raw
+
+    x = c_float()
+    y = c_float()
+    matrix = raw.FS_MATRIX()
+    raw.FPDFPageObj_GetMatrix(path, matrix)
+    first: _Point = (0, 0)
+    before = first
+    for number in range(min(raw.FPDFPath_CountSegments(path), _MOST_SEGMENTS)):
+        segment = raw.FPDFPath_GetPathSegment(path, number)
+        raw.FPDFPathSegment_GetPoint(segment, x, y)
+        point = (
+            matrix.a * x.value + matrix.c * y.value + matrix.e,
+            matrix.b * x.value + matrix.d * y.value + matrix.f,
+        )
+        kind = raw.FPDFPathSegment_GetType(segment)
+        if kind == raw.FPDF_SEGMENT_LINETO:
+            yield before, point
+        elif kind == raw.FPDF_SEGMENT_MOVETO:
+            first = point
+        if raw.FPDFPathSegment_GetClose(segment):
+            yield point, first
+        before = point
 
 
 # Running heads and feet
