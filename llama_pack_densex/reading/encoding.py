@@ -49,11 +49,20 @@ def decode(data: bytes, declared: str | None = None) -> str | None:
     if data.startswith(_UTF_16):
         return _try(data, "utf-32" if data.startswith(codecs.BOM_UTF32_LE) else "utf-16")
     named = [_WHATWG.get(declared.strip().lower(), declared)] if declared else []
-    for encoding in [*(["iso2022_jp_ext"] if b"\x1b$" in data else []), "utf-8-sig", *named]:
+    for encoding in [
+        *(["iso2022_jp_ext"] if b"\x1b$" in data else []),
+        "utf-8-sig",
+        *named,
+    ]:
         if (text := _try(data, encoding)) is not None:
             return text
     # some bytes may be wrong, as where a file was cut off; what has kana in a Japanese one has none in the other
-    for encoding, fits in (("utf-8", bool), ("cp932", _is_japanese), ("euc_jp", _is_japanese), ("cp1252", _is_plain)):
+    for encoding, fits in (
+        ("utf-8", bool),
+        ("cp932", _is_japanese),
+        ("euc_jp", _is_japanese),
+        ("cp1252", _is_plain),
+    ):
         text = data.decode(encoding, "replace")
         if 10 * text.count("\ufffd") <= len(_BEYOND.findall(text)) and fits(text):
             return text
@@ -93,7 +102,10 @@ def _is_common(character: str) -> bool:
 def _try(data: bytes, encoding: str) -> str | None:
     try:
         return data.decode(encoding)
-    except (UnicodeDecodeError, LookupError):  # LookupError: a page declares an encoding that there is not
+    except (
+        UnicodeDecodeError,
+        LookupError,
+    ):  # LookupError: a page declares an encoding that there is not
         return None
 
 
@@ -121,5 +133,8 @@ def decode_file(file: Path, data: bytes | None = None, declared: str | None = No
     if "\0" in text:
         raise UnreadableFileError(file, _NO_TEXT)
     if "\ufffd" in text and "\ufffd".encode() not in data:
-        logger.warning('%s has bytes that are no text in its encoding: "\ufffd" stands for them', file)
+        logger.warning(
+            '%s has bytes that are no text in its encoding: "\ufffd" stands for them',
+            file,
+        )
     return text

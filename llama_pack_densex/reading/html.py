@@ -222,7 +222,12 @@ def _is_within_data(table: Tag) -> bool:
 
 def _row(row: Tag) -> list[Cell]:
     return [
-        Cell(_flat(cell), _span(cell, "rowspan"), _span(cell, "colspan"), cell.name == "th" or _is_bold(cell))
+        Cell(
+            _flat(cell),
+            _span(cell, "rowspan"),
+            _span(cell, "colspan"),
+            cell.name == "th" or _is_bold(cell),
+        )
         for cell in row.find_all(_CELLS)
     ]
 

@@ -25,7 +25,10 @@ def check_archive(file: Path) -> None:
         parts = archive.infolist()
         large = [part for part in parts if part.filename.endswith(_MARKUP) or part.file_size > 100 * part.compress_size]
         if sum(part.file_size for part in large) > _MOST_UNPACKED:
-            raise UnreadableFileError(file, "unpacks to more than 256 MB of markup: divide it, or save it as text")
+            raise UnreadableFileError(
+                file,
+                "unpacks to more than 256 MB of markup: divide it, or save it as text",
+            )
         worksheets = [archive.read(part) for part in parts if "xl/worksheets/" in part.filename]
     if worksheets and sum(map(_count_merged, worksheets)) > _MOST_MERGED:
         raise UnreadableFileError(file, "has whole columns merged: unmerge them, or save it as CSV")
@@ -77,7 +80,11 @@ def word_to_text(file: Path) -> tuple[str, str]:
     return title, html_to_text(html)[1]
 
 
-_DOCUMENT, _NUMBERING, _STYLE_SHEET = "word/document.xml", "word/numbering.xml", "word/styles.xml"
+_DOCUMENT, _NUMBERING, _STYLE_SHEET = (
+    "word/document.xml",
+    "word/numbering.xml",
+    "word/styles.xml",
+)
 _PARSED = (_DOCUMENT, _NUMBERING, _STYLE_SHEET, "docProps/core.xml")
 
 
@@ -214,7 +221,7 @@ def _paragraphs_html(shape: Any, has_items: bool) -> Iterator[str]:
         while len(lists) < depth:
             lists.append(kind)
             yield f"<{kind}>"
-        yield f"<li>{_paragraph_html(paragraph)}" if kind else f"<p>{_paragraph_html(paragraph)}</p>"
+        yield (f"<li>{_paragraph_html(paragraph)}" if kind else f"<p>{_paragraph_html(paragraph)}</p>")
     yield from (f"</{kind}>" for kind in reversed(lists))
 
 

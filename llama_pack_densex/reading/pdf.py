@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from ctypes import c_float, create_string_buffer
 from pathlib import Path
@@ -35,7 +35,7 @@ def read_pages(file: Path) -> tuple[str, list[tuple[str, dict[str, str]]]]:
     with _PDFIUM, closing(pypdfium2.PdfDocument(file)) as document:
         begun = _sections_begun(document)
         section = ""
-        tables: dict[str, str] = {}
+        tables = _Tables()
         texts = [_page_text(page, tables) for page in document]
         for number, text in enumerate(_without_running_lines(texts)):
             metadata = {"page_label": document.get_page_label(number) or str(number + 1)}
@@ -46,8 +46,15 @@ def read_pages(file: Path) -> tuple[str, list[tuple[str, dict[str, str]]]]:
             for path in begun.get(number, ()):
                 text = _with_heading(text, path)
                 section = ", ".join(path)
-            pages.append((_TABLE.sub(lambda match: f"\n{tables[match[0]]}\n", text).strip("\n"), metadata))
-        return document.get_metadata_value("Title"), pages
+            pages.append((tables.fill_in(text), metadata))
+        title: str = document.get_metadata_value("Title")
+    return title, pages
+
+
+def _page_text(page: Any, tables: _Tables) -> str:
+    text_page = page.get_textpage()
+    text: str = text_page.get_text_range()
+    return tables.mark(text, _find_tables(page, text_page, text)).replace("\r\n", "\n")
 
 
 def _joined_word(match: re.Match[str]) -> str:
@@ -59,28 +66,62 @@ def _joined_word(match: re.Match[str]) -> str:
 
 _TABLE = re.compile("[\U000f0000-\U000ffffd]")  # stands for a table until running heads are dropped
 _STRAIGHT = 1.5  # points
+_SHORT = 6.0  # points: what is shorter is a mark on a scale
 _LONGEST_NAME = 100  # of a font, in bytes
-_MOST_SEGMENTS = 200  # of a path: what has more is a drawing
+_MOST_PATHS = 2_000  # of a page: what has more is a drawing
+_MOST_SEGMENTS = 200  # of a path
 _FONT_FOR_CODE = re.compile(rb"(?i)mono|cour|consol|typewriter|code|cmtt|[a-z]tt\d")
 
 
-def _page_text(page: Any, tables: dict[str, str]) -> str:
-    """The text of a page, with a character for each of its tables, which are added."""
-    text_page = page.get_textpage()
-    text = text_page.get_text_range()
+class _Tables:
+    """The tables of a document, for each of which a character stands until running heads are dropped."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+        self._last: PdfTable | None = None  # where the page before ends with it
+
+    def mark(self, text: str, tables: Sequence[PdfTable]) -> str:
+        """The text of the next page with characters in place of its tables, each on a line of its own."""
+        marks: dict[int, str] = {}
+        last = None
+        for table in tables:
+            if self._last and text.count("\n", 0, table.first) <= _RUNNING:
+                table = table.below(self._last)
+            marks[table.first] = chr(0xF0000 + len(self._texts))
+            self._texts[marks[table.first]] = to_markdown(table.grid)
+            if text.count("\n", table.last) <= _RUNNING:
+                last = table
+        self._last = last
+        return _replaced(text, marks, {place for table in tables for place in table.characters})
+
+    def fill_in(self, text: str) -> str:
+        """A page's text with its tables."""
+        return _TABLE.sub(lambda match: f"\n{self._texts[match[0]]}\n", text).strip("\n")
+
+
+def _replaced(text: str, marks: Mapping[int, str], within: Collection[int]) -> str:
+    if not marks:
+        return text
+    parts = (
+        f"\n{marks[place]}\n" if place in marks else character
+        for place, character in enumerate(text)
+        if place in marks or place not in within
+    )
+    return re.sub(r"\n\s*\n", "\n", "".join(parts))
+
+
+def _find_tables(page: Any, text_page: Any, text: str) -> list[PdfTable]:
+    """The tables of a page, if it may have some: that is told without the places of its characters, which take long."""
     frames = find_frames(*_rulings(page))
     is_mapped = len(text) == text_page.count_chars() and not page.get_rotation()
-    if is_mapped and (frames or may_have_columns(text)):
-        boxes = {
-            place: Box(*text_page.get_charbox(place, loose=True))
-            for place, character in enumerate(text)
-            if not character.isspace()
-        }
-        found = find_tables(text, boxes, frames, lambda place: _is_code(text_page, place))
-        marks = [chr(0xF0000 + len(tables) + number) for number in range(len(found))]
-        tables.update(zip(marks, (to_markdown(table.grid) for table in found), strict=True))
-        text = _with_mark(text, found, marks) if found else text
-    return text.replace("\r\n", "\n")
+    if not is_mapped or not (frames or may_have_columns(text)):
+        return []
+    boxes = {
+        place: Box(*text_page.get_charbox(place, loose=True))
+        for place, character in enumerate(text)
+        if not character.isspace()
+    }
+    return find_tables(text, boxes, frames, lambda place: _is_code(text_page, place))
 
 
 def _is_code(text_page: Any, place: int) -> bool:
@@ -91,33 +132,19 @@ def _is_code(text_page: Any, place: int) -> bool:
     return _FONT_FOR_CODE.search(name.value) is not None
 
 
-def _with_mark(text: str, tables: Sequence[PdfTable], marks: Sequence[str]) -> str:
-    """The text with marks in place of tables, each on a line of its own."""
-    begins = {min(table.characters): mark for table, mark in zip(tables, marks, strict=True)}
-    within = {place for table in tables for place in table.characters}
-    parts: list[str] = []
-    for place, character in enumerate(text):
-        if place in begins:
-            parts.append(f"\n{begins[place]}\n")
-        elif place not in within:
-            parts.append(character)
-    return re.sub(r"\n\s*\n", "\n", "".join(parts))
-
-
 def _rulings(page: Any) -> tuple[list[Ruling], list[Ruling]]:
     """The straight lines across and down a page, the edges of rectangles among them."""
     from pypdfium2 import raw
 
+    objects = (raw.FPDFPage_GetObject(page, number) for number in range(raw.FPDFPage_CountObjects(page)))
+    paths = [thing for thing in objects if raw.FPDFPageObj_GetType(thing) == raw.FPDF_PAGEOBJ_PATH]
     across: list[Ruling] = []
     down: list[Ruling] = []
-    for number in range(raw.FPDFPage_CountObjects(page)):
-        path = raw.FPDFPage_GetObject(page, number)
-        if raw.FPDFPageObj_GetType(path) != raw.FPDF_PAGEOBJ_PATH:
-            continue
+    for path in paths if len(paths) <= _MOST_PATHS else ():
         for (x, y), (to_x, to_y) in _edges(path):
-            if abs(y - to_y) < _STRAIGHT < abs(x - to_x):
+            if abs(y - to_y) < _STRAIGHT and abs(x - to_x) > _SHORT:
                 across.append(Ruling(y, min(x, to_x), max(x, to_x)))
-            elif abs(x - to_x) < _STRAIGHT < abs(y - to_y):
+            elif abs(x - to_x) < _STRAIGHT and abs(y - to_y) > _SHORT:
                 down.append(Ruling(x, min(y, to_y), max(y, to_y)))
     return across, down
 
@@ -213,4 +240,9 @@ def _with_heading(text: str, path: Sequence[str]) -> str:
     """A page with the lines of a section's title, and the number before these, as one heading."""
     title = r"\s*".join(map(re.escape, "".join(path[-1].split())))
     marks = "#" * min(len(path), 6)
-    return re.sub(rf"(?m)^{_SECTION}{title}[ \t]*$", lambda match: f"{marks} {on_one_line(match[0])}", text, count=1)
+    return re.sub(
+        rf"(?m)^{_SECTION}{title}[ \t]*$",
+        lambda match: f"{marks} {on_one_line(match[0])}",
+        text,
+        count=1,
+    )

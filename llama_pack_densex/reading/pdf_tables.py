@@ -9,19 +9,28 @@ import re
 from bisect import bisect
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from typing import NamedTuple
 
-from llama_pack_densex.reading.tables import Cell, Grid, cells_of, is_figure, rows_with_text
+from llama_pack_densex.reading.tables import (
+    Cell,
+    Grid,
+    cells_of,
+    count_header_rows,
+    is_figure,
+    row_texts,
+    rows_with_text,
+)
 from llama_pack_densex.text.tokens import on_one_line
 
 _TOUCHING = 3.0  # points between lines that are meant to touch, and between what is meant to be aligned
-_MOST_RULINGS = 1_000  # of a page: what has more is a drawing
+_MOST_RULINGS = 2_000  # of a page: what has more is a drawing
 _LONGEST_CELL = 600  # characters
-_LEAST_FILLED = 0.4  # share of a table's places in which something stands
+_LEAST_FILLED = 0.5  # share of a table's cells in which something stands
 _LEAST_ROWS = 3  # with figures, of a table without lines
 _NEAR_LINES = 7  # of a page's text, among which those have to be
+_NO_TEXT = re.compile(r"[\x00-\x08\x0e-\x1f\ufffe\uffff]\s*")  # marks of hyphenation, and what broken fonts leave
 _FIGURE_AT_END = re.compile(r"(?:^|[\s$€£¥￥(△▲−-])\d[\d.,]*[)）%％円]?\s*$")
 
 
@@ -62,9 +71,29 @@ class PdfTable:
     characters: Collection[int]
     edges: Sequence[float]
 
+    @property
+    def first(self) -> int:
+        """The place of its first character."""
+        return min(self.characters)
+
+    @property
+    def last(self) -> int:
+        """The place of its last character."""
+        return max(self.characters)
+
+    def below(self, upper: PdfTable) -> PdfTable:
+        """This table with the names of the one on the page before, where it goes on with that without them."""
+        is_aligned = len(upper.edges) == len(self.edges) and all(
+            abs(x - y) < _TOUCHING for x, y in zip(upper.edges, self.edges, strict=True)
+        )
+        header = upper.grid[: count_header_rows(upper.grid)]
+        if not is_aligned or row_texts(self.grid[0]) == row_texts(upper.grid[0]):
+            return self
+        return replace(self, grid=[*header, *self.grid])
+
 
 class Frame(NamedTuple):
-    """Lines across and down that touch one another.
+    """Lines that may rule a table.
 
     Args:
         across: The lines across.
@@ -73,10 +102,10 @@ class Frame(NamedTuple):
         ys: How high rows begin and end, from the top.
     """
 
-    across: list[Ruling]
-    down: list[Ruling]
-    xs: list[float]
-    ys: list[float]
+    across: Sequence[Ruling]
+    down: Sequence[Ruling]
+    xs: Sequence[float]
+    ys: Sequence[float]
 
 
 def may_have_columns(text: str) -> bool:
@@ -86,7 +115,10 @@ def may_have_columns(text: str) -> bool:
 
 
 def find_tables(
-    text: str, boxes: Mapping[int, Box], frames: Iterable[Frame], is_code: Callable[[int], bool]
+    text: str,
+    boxes: Mapping[int, Box],
+    frames: Iterable[Frame],
+    is_code: Callable[[int], bool],
 ) -> list[PdfTable]:
     """Find the tables of a page.
 
@@ -96,11 +128,14 @@ def find_tables(
         frames: The lines on it that may rule tables.
         is_code: Whether a character, told by its place, is of a font for code.
     """
-    tables = [table for frame in frames for table in _ruled_table(text, boxes, frame)]
+    ruled = (_ruled_table(text, boxes, frame) for frame in frames)
+    tables = [table for table in ruled if table]
     within = {place for table in tables for place in table.characters}
     free = {place: box for place, box in boxes.items() if place not in within}
-    aligned = _aligned_tables(text, free) if may_have_columns(text) else ()
-    return [*tables, *(table for table in aligned if not is_code(min(table.characters)))]
+    if may_have_columns(text):
+        aligned = _aligned_tables(text, free)
+        tables += [table for table in aligned if not (is_code(table.first) or is_code(table.last))]
+    return tables
 
 
 def _cell_text(text: str, places: Iterable[int]) -> str:
@@ -113,55 +148,39 @@ def _cell_text(text: str, places: Iterable[int]) -> str:
             parts.append("\n" if gap.strip() or "\n" in gap else gap)
         parts.append(text[place])
         before = place
-    return on_one_line("".join(parts))
+    return on_one_line(_NO_TEXT.sub("", "".join(parts)))
 
 
 # Tables with lines
 
 
-def _joined(rulings: Iterable[Ruling]) -> list[Ruling]:
-    """Lines, with the pieces of one as one; none where there are as many as in a drawing."""
-    joined: list[Ruling] = []
-    for ruling in sorted(rulings, key=lambda ruling: (round(ruling.place / _TOUCHING), ruling.start)):
-        last = joined[-1] if joined else ruling
-        if joined and abs(ruling.place - last.place) < _TOUCHING and ruling.start <= last.end + _TOUCHING:
-            joined[-1] = Ruling(last.place, last.start, max(last.end, ruling.end))
-        else:
-            joined.append(ruling)
-    return joined if len(joined) <= _MOST_RULINGS else []
-
-
-def find_frames(across: Iterable[Ruling], down: Iterable[Ruling]) -> list[Frame]:
-    """The lines that touch one another, where they have two rows and two columns at least."""
-    groups: list[tuple[list[Ruling], list[Ruling]]] = [([ruling], []) for ruling in _joined(across)]
-    for ruling in _joined(down):
-        touched = [group for group in groups if any(_cross(row, ruling) for row in group[0])]
-        rows = [row for group in touched for row in group[0]]
-        columns = [column for group in touched for column in group[1]]
-        groups = [group for group in groups if group not in touched]
-        groups.append((rows, [*columns, ruling]))
+def find_frames(across: Sequence[Ruling], down: Sequence[Ruling]) -> list[Frame]:
+    """The lines across with those down that they are as high as, where these make two rows and columns at least."""
+    if len(across) + len(down) > _MOST_RULINGS:
+        return []
     frames: list[Frame] = []
-    for rows, columns in groups:
-        xs = _distinct([*(ruling.place for ruling in columns), *(end for row in rows for end in row[1:])])
-        ys = _distinct([*(ruling.place for ruling in rows), *(end for column in columns for end in column[1:])])
-        if columns and min(len(xs), len(ys)) > 2:
-            frames.append(Frame(rows, columns, xs, ys[::-1]))
-    return frames
+    band: list[Ruling] = []
+    for ruling in sorted(down, key=lambda ruling: ruling.start):
+        if band and ruling.start > max(other.end for other in band) + _TOUCHING:
+            frames.append(_frame(across, band))
+            band = []
+        band.append(ruling)
+    if band:
+        frames.append(_frame(across, band))
+    return [frame for frame in frames if min(len(frame.xs), len(frame.ys)) > 2]
 
 
-def _ruled_table(text: str, boxes: Mapping[int, Box], frame: Frame) -> Iterator[PdfTable]:
-    cells = _framed_cells(text, boxes, frame)
-    grid = list(rows_with_text({place: cell for place, (cell, _) in cells.items()}).values())
-    if _is_table(grid):
-        yield PdfTable(grid, {place for _, inside in cells.values() for place in inside}, frame.xs)
-
-
-def _cross(row: Ruling, column: Ruling) -> bool:
-    return _covers(row, column.place, _TOUCHING) and _covers(column, row.place, _TOUCHING)
-
-
-def _covers(ruling: Ruling, point: float, tolerance: float = 0) -> bool:
-    return ruling.start - tolerance <= point <= ruling.end + tolerance
+def _frame(across: Sequence[Ruling], down: Sequence[Ruling]) -> Frame:
+    bottom = min(ruling.start for ruling in down) - _TOUCHING
+    top = max(ruling.end for ruling in down) + _TOUCHING
+    left = min(ruling.place for ruling in down) - _TOUCHING
+    right = max(ruling.place for ruling in down) + _TOUCHING
+    rows = [
+        ruling for ruling in across if bottom <= ruling.place <= top and ruling.start <= right and left <= ruling.end
+    ]
+    xs = [ruling.place for ruling in down] + [end for ruling in rows for end in ruling[1:]]
+    ys = [ruling.place for ruling in rows] + [bottom + _TOUCHING, top - _TOUCHING]
+    return Frame(rows, down, _distinct(xs), _distinct(ys)[::-1])
 
 
 def _distinct(values: Iterable[float]) -> list[float]:
@@ -172,49 +191,80 @@ def _distinct(values: Iterable[float]) -> list[float]:
     return distinct
 
 
-def _framed_cells(text: str, boxes: Mapping[int, Box], frame: Frame) -> dict[tuple[int, int], tuple[Cell, list[int]]]:
-    """The cells of a frame by row and column, with the places of their characters.
+_Spot = tuple[int, int]
+"""A row and a column."""
 
-    Where no line parts two neighbours, they are one cell.
-    """
-    inside: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+
+def _ruled_table(text: str, boxes: Mapping[int, Box], frame: Frame) -> PdfTable | None:
+    """The table in a frame; None for boxes of text, for drawings, and where no lines part rows."""
+    inside = _inside(boxes, frame)
+    grid = list(rows_with_text(_framed_cells(text, inside, frame)).values())
+    if not _has_rows(boxes, inside) or not _is_table(grid):
+        return None
+    return PdfTable(grid, {place for places in inside.values() for place in places}, frame.xs)
+
+
+def _has_rows(boxes: Mapping[int, Box], inside: Mapping[_Spot, list[int]]) -> bool:
+    """Whether lines part all rows: none has as many lines of text in each column as several rows would."""
+    counts: defaultdict[int, list[int]] = defaultdict(list)
+    for (row, _), places in inside.items():
+        counts[row].append(len(_distinct(_height(boxes[place]) for place in places)))
+    return not any(len(lines) > 1 and min(lines) >= _LEAST_ROWS for lines in counts.values())
+
+
+def _inside(boxes: Mapping[int, Box], frame: Frame) -> dict[_Spot, list[int]]:
+    """The characters within a frame by row and column."""
+    inside: dict[_Spot, list[int]] = {}
     heights = [-y for y in frame.ys]
     for place, box in boxes.items():
         row = bisect(heights, -_height(box)) - 1
         column = bisect(frame.xs, (box.left + box.right) / 2) - 1
-        inside[row, column].append(place)
-    cells: dict[tuple[int, int], tuple[Cell, list[int]]] = {}
-    for row, column in product(range(len(frame.ys) - 1), range(len(frame.xs) - 1)):
+        if 0 <= row < len(heights) - 1 and 0 <= column < len(frame.xs) - 1:
+            inside.setdefault((row, column), []).append(place)
+    return inside
+
+
+def _framed_cells(text: str, inside: Mapping[_Spot, list[int]], frame: Frame) -> dict[_Spot, Cell]:
+    """The cells of a frame by row and column; where no line parts two neighbours, they are one cell."""
+    below = _walls(frame.across, frame.ys, frame.xs)
+    beside = _walls(frame.down, frame.xs, frame.ys)
+    rows = range(len(frame.ys) - 1)
+    columns = range(len(frame.xs) - 1)
+    cells: dict[_Spot, Cell] = {}
+    for row, column in product(rows, columns):
         if (row, column) not in cells:
-            middle_x = (frame.xs[column] + frame.xs[column + 1]) / 2
-            middle_y = (frame.ys[row] + frame.ys[row + 1]) / 2
-            right = _end_of_cell(frame.xs, column, frame.down, middle_y)
-            bottom = _end_of_cell(frame.ys, row, frame.across, middle_x)
-            spanned = list(product(range(row, bottom), range(column, right)))
-            characters = [place for spot in spanned for place in inside[spot]]
-            cell = Cell(_cell_text(text, characters), bottom - row, right - column)
-            cells.update(dict.fromkeys(spanned, (cell, characters)))
+            right = next(x for x in columns[column:] if x + 1 not in columns or (x + 1, row) in beside)
+            bottom = next(y for y in rows[row:] if y + 1 not in rows or (y + 1, column) in below)
+            spots = list(product(range(row, bottom + 1), range(column, right + 1)))
+            if not cells.keys().isdisjoint(spots):
+                return {}  # what overlaps is a drawing
+            characters = [place for spot in spots for place in inside.get(spot, ())]
+            cell = Cell(_cell_text(text, characters), bottom + 1 - row, right + 1 - column)
+            cells.update(dict.fromkeys(spots, cell))
     return cells
 
 
-def _end_of_cell(lines: Sequence[float], start: int, rulings: Sequence[Ruling], at: float) -> int:
-    """The number of the line that a cell ends at."""
-    end = start + 1
-    while end < len(lines) - 1 and not any(
-        abs(ruling.place - lines[end]) <= _TOUCHING and _covers(ruling, at) for ruling in rulings
-    ):
-        end += 1
-    return end
+def _walls(rulings: Sequence[Ruling], lines: Sequence[float], ends: Sequence[float]) -> set[tuple[int, int]]:
+    """Where there is a line: the numbers of the line, and of the row or column that it passes."""
+    middles = [(end + following) / 2 for end, following in pairwise(ends)]
+    return {
+        (line, passed)
+        for ruling in rulings
+        for line, place in enumerate(lines)
+        if abs(ruling.place - place) <= _TOUCHING
+        for passed, middle in enumerate(middles)
+        if ruling.start <= middle <= ruling.end
+    }
 
 
 def _is_table(grid: Grid) -> bool:
     """Whether what lines enclose are rows and columns, and no boxes of text or parts of a drawing."""
     full = [row for row in grid if len(cells_of(row)) > 1]
-    if len(full) < 2 or len(grid[0]) < 2:
+    if len(full) < 2:
         return False
-    cells = [cell for row in grid for cell in row]
-    filled = sum(bool(cell.text) for cell in cells)
-    return filled >= _LEAST_FILLED * len(cells) and all(len(cell.text) <= _LONGEST_CELL for cell in cells)
+    cells = {cell for row in grid for cell in row}
+    filled = [cell for cell in cells if cell.text]
+    return len(filled) >= _LEAST_FILLED * len(cells) and all(len(cell.text) <= _LONGEST_CELL for cell in filled)
 
 
 # Tables without lines
@@ -223,20 +273,21 @@ _WIDE_GAP = 1.2  # of the height of characters: what is farther apart on a line 
 _NEXT_LINE = 2.6  # of the height of characters, from the middle of a line to that of the next of a table
 _MOST_OTHER_LINES = 2  # without figures, between two with figures
 _MOST_HEADER_LINES = 3
-_OFF_MIDDLE = 0.15  # of the width of columns, that the name of a group may stand beside their middle
+_OFF_MIDDLE = 0.25  # of the width of columns, that the name of a group may stand beside their middle
 _OF_FIGURES = 0.7  # share of a column's cells that are figures
+_LONG_LINE = 20  # characters
 _NIL = ("-", "–", "—", "―", "−", "n/a", "N/A")
 _SIGNS = ("$", "€", "£", "¥", "￥", "(", "△", "▲")
 _LEADERS = (". . .", "....", "……", "・・・")
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Fragment:
     """A stretch of a line without a wide gap."""
 
     box: Box
     characters: list[int]
-    text: str = ""
+    text: str
 
     @property
     def middle(self) -> float:
@@ -266,17 +317,17 @@ def _aligned_tables(text: str, boxes: Mapping[int, Box]) -> Iterator[PdfTable]:
 
 
 def _lines(text: str, boxes: Mapping[int, Box]) -> list[_Line]:
-    fragments: list[_Fragment] = []
+    pieces: list[list[int]] = []
     for place, box in boxes.items():
-        last = fragments[-1] if fragments else None
-        if last and _is_next(last.box, box):
-            last.box = _around(last.box, box)
-            last.characters.append(place)
+        if pieces and _is_next(boxes[pieces[-1][-1]], box):
+            pieces[-1].append(place)
         else:
-            fragments.append(_Fragment(box, [place]))
+            pieces.append([place])
+    fragments = [
+        _Fragment(_around(boxes[place] for place in piece), piece, _cell_text(text, piece)) for piece in pieces
+    ]
     lines: list[_Line] = []
     for fragment in sorted(fragments, key=lambda fragment: -_height(fragment.box)):
-        fragment.text = _cell_text(text, fragment.characters)
         if lines and lines[-1][0].box.bottom < _height(fragment.box) < lines[-1][0].box.top:
             lines[-1].append(fragment)
         else:
@@ -288,13 +339,9 @@ def _height(box: Box) -> float:
     return (box.bottom + box.top) / 2
 
 
-def _around(first: Box, second: Box) -> Box:
-    return Box(
-        min(first.left, second.left),
-        min(first.bottom, second.bottom),
-        max(first.right, second.right),
-        max(first.top, second.top),
-    )
+def _around(boxes: Iterable[Box]) -> Box:
+    lefts, bottoms, rights, tops = zip(*boxes, strict=True)
+    return Box(min(lefts), min(bottoms), max(rights), max(tops))
 
 
 def _is_next(before: Box, box: Box) -> bool:
@@ -308,9 +355,8 @@ def _with_signs(line: _Line) -> _Line:
     for fragment in line:
         if joined and (joined[-1].text in _SIGNS or fragment.text in (")", "%")):
             last = joined[-1]
-            joined[-1] = _Fragment(
-                _around(last.box, fragment.box), last.characters + fragment.characters, last.text + fragment.text
-            )
+            box = _around([last.box, fragment.box])
+            joined[-1] = _Fragment(box, last.characters + fragment.characters, last.text + fragment.text)
         else:
             joined.append(fragment)
     return joined
@@ -351,14 +397,18 @@ def _columns(lines: Sequence[_Line]) -> list[Box]:
     columns: list[Box] = []
     for fragment in sorted((part for line in lines for part in line), key=lambda part: part.box.left):
         if columns and fragment.box.left <= columns[-1].right:
-            columns[-1] = _around(columns[-1], fragment.box)
+            columns[-1] = _around([columns[-1], fragment.box])
         else:
             columns.append(fragment.box)
-    cells = [[_column_of(fragment, columns) for fragment in line] for line in lines]
-    if len(columns) < 2 or any(len({*numbers}) < len(numbers) for numbers in cells):
-        return []
-    below = [[line[n.index(c)] for line, n in zip(lines, cells, strict=True) if c in n] for c in range(1, len(columns))]
-    return columns if any(map(_is_of_figures, below)) else []
+    below: list[list[_Fragment]] = [[] for _ in columns]
+    for line in lines:
+        numbers = [_column_of(fragment, columns) for fragment in line]
+        if len({*numbers}) < len(numbers):
+            return []
+        for number, fragment in zip(numbers, line, strict=True):
+            below[number].append(fragment)
+    has_figures = any(map(_is_of_figures, below[1:]))
+    return columns if has_figures and not any(map(_is_prose, below)) else []
 
 
 def _column_of(fragment: _Fragment, columns: Sequence[Box]) -> int:
@@ -378,6 +428,12 @@ def _is_of_figures(cells: Sequence[_Fragment]) -> bool:
     return any(_is_aligned(side) for side in zip(*sides, strict=True))
 
 
+def _is_prose(cells: Sequence[_Fragment]) -> bool:
+    """Whether long lines end below one another, as those of a paragraph do."""
+    is_long = sum(len(cell.text) > _LONG_LINE for cell in cells) >= _OF_FIGURES * len(cells)
+    return is_long and _is_aligned([cell.box.right for cell in cells])
+
+
 def _is_aligned(values: Sequence[float]) -> bool:
     """Whether most values are the same, but for a closing bracket or a minus sign."""
     middle = sorted(values)[len(values) // 2]
@@ -386,10 +442,11 @@ def _is_aligned(values: Sequence[float]) -> bool:
 
 def _is_list(lines: Sequence[_Line]) -> bool:
     """Whether the figures are numbers of pages, as in a table of contents."""
-    last = [line[-1].text for line in lines if _has_figures(line)]
+    rows = [line for line in lines if _has_figures(line)]
+    last = [line[-1].text for line in rows]
     is_counted = all(text.isdecimal() for text in last) and all(int(a) <= int(b) for a, b in pairwise(last))
     has_leaders = any(mark in fragment.text for line in lines for fragment in line for mark in _LEADERS)
-    return has_leaders or (is_counted and all(len(line) <= 2 for line in lines))
+    return has_leaders or (is_counted and not any(map(_has_figures, (line[:-1] for line in rows))))
 
 
 def _goes_on(last: _Line, line: _Line, columns: Sequence[Box]) -> bool:
@@ -444,13 +501,13 @@ def _aligned_grid(header: Sequence[_Line], lines: Sequence[_Line], columns: Sequ
 
 def _names(line: _Line, columns: Sequence[Box]) -> list[Cell]:
     """The names of columns, or of groups of as many columns each, which are above the middles of these."""
-    first = [Cell(line[0].text)] if _column_of(line[0], columns) == 0 else []
+    first = [Cell(line[0].text, is_name=True)] if _column_of(line[0], columns) == 0 else []
     parts = line[len(first) :]
     size, rest = divmod(len(columns) - 1, len(parts) or 1)
     groups = [columns[n : n + size] for n in range(1, len(columns), size)] if size and not rest else []
     if size < 2 or not groups or not all(map(_is_above_middle, parts, groups)):
-        return _row([line], columns)
-    cells = [cell for part in parts for cell in [Cell(part.text, columns=size)] * size]
+        return _row([line], columns, is_name=True)
+    cells = [cell for part in parts for cell in [Cell(part.text, columns=size, is_name=True)] * size]
     return [*(first or [Cell()]), *cells]
 
 
@@ -459,10 +516,10 @@ def _is_above_middle(part: _Fragment, columns: Sequence[Box]) -> bool:
     return abs(part.middle - middle) <= _OFF_MIDDLE * (columns[-1].right - columns[0].left)
 
 
-def _row(lines: Sequence[_Line], columns: Sequence[Box]) -> list[Cell]:
+def _row(lines: Sequence[_Line], columns: Sequence[Box], is_name: bool = False) -> list[Cell]:
     texts: dict[int, str] = {}
     for line in lines:
         for part in line:
             column = _column_of(part, columns)
             texts[column] = on_one_line(f"{texts.get(column, '')}\n{part.text}")
-    return [Cell(texts.get(column, "")) for column in range(len(columns))]
+    return [Cell(texts.get(column, ""), is_name=is_name) for column in range(len(columns))]

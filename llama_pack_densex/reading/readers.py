@@ -34,7 +34,14 @@ _SLIDES = (".pptx", ".pptm")
 _SHEETS = (".xlsx", ".xlsm")
 _PACKED = (*_WORD, *_SLIDES, *_SHEETS, ".epub")
 _PAGED = (*_SLIDES, *_SHEETS, ".pdf")
-_UNSEEN = ["file_name", "file_type", "file_size", "creation_date", "last_modified_date", "last_accessed_date"]
+_UNSEEN = [
+    "file_name",
+    "file_type",
+    "file_size",
+    "creation_date",
+    "last_modified_date",
+    "last_accessed_date",
+]
 
 _Files = Iterable[tuple[Path, str]]
 _Parts = list[tuple[str, dict[str, Any]]]
@@ -74,7 +81,10 @@ def read_file(path: Path, document_id: str) -> list[Document]:
     suffix = path.suffix.lower()
     try:
         parts = _read_parts(path)
-        of_file = {**default_file_metadata_func(str(path)), "file_name": unicodedata.normalize("NFC", path.name)}
+        of_file = {
+            **default_file_metadata_func(str(path)),
+            "file_name": unicodedata.normalize("NFC", path.name),
+        }
     except UnreadableFileError:
         raise
     except UnicodeEncodeError as error:
@@ -116,7 +126,10 @@ def _text(file: Path) -> _Parts:
     """A text without its front matter, which is metadata."""
     text = decode_file(file)
     if text.startswith("{\\rtf") or file.suffix.lower() == ".mbox":
-        raise UnreadableFileError(file, "is RTF or a mailbox, which cannot be read: save it as .docx, .eml or text")
+        raise UnreadableFileError(
+            file,
+            "is RTF or a mailbox, which cannot be read: save it as .docx, .eml or text",
+        )
     front = _FRONT_MATTER.match(text)
     if front is None:
         return [(text, {})]
@@ -125,7 +138,11 @@ def _text(file: Path) -> _Parts:
             raise ValueError("it has aliases, of which some lines make gigabytes")
         metadata = json.loads(json.dumps(yaml.safe_load(front[1]), default=_plain), parse_constant=str)
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
-        logger.warning("%s: its front matter is no YAML (%s) and stays in the text", file, type(error).__name__)
+        logger.warning(
+            "%s: its front matter is no YAML (%s) and stays in the text",
+            file,
+            type(error).__name__,
+        )
         return [(text, {})]
     if isinstance(metadata, dict) or not front[1].strip():
         return [(text[front.end() :], metadata or {})]
@@ -170,7 +187,12 @@ def _book(file: Path) -> _Parts:
         order = [names.get(item.get("idref")) for item in package.iterfind("{*}spine/{*}itemref")]
         pages = [archive.read(posixpath.normpath(f"{place}/../{unquote(name)}")) for name in order if name]
     texts = [_page(file, page)[1] for page in pages]
-    return [("\n".join(filter(None, texts)), _titled(package.findtext("{*}metadata/{*}title") or ""))]
+    return [
+        (
+            "\n".join(filter(None, texts)),
+            _titled(package.findtext("{*}metadata/{*}title") or ""),
+        )
+    ]
 
 
 def _word(file: Path) -> _Parts:
@@ -226,7 +248,12 @@ def _notebook(file: Path) -> _Parts:
     """The cells of a Jupyter notebook, without their outputs."""
     cells = json.loads(decode_file(file))["cells"]
     texts = [("".join(cell["source"]), cell["cell_type"] == "code") for cell in cells]
-    return [("\n\n".join(f"```\n{text}\n```" if is_code else text for text, is_code in texts), {})]
+    return [
+        (
+            "\n\n".join(f"```\n{text}\n```" if is_code else text for text, is_code in texts),
+            {},
+        )
+    ]
 
 
 _READERS = {

@@ -32,7 +32,10 @@ _SAMPLE = 10_000  # characters by which the delimiter is detected
 def csv_to_text(text: str) -> str:
     """The rows of a CSV file as records."""
     lines = re.sub('"[^"]*"', "", text.strip()[:_SAMPLE]).split("\n")
-    delimiter = max(",;\t|", key=lambda mark: (sum(mark in line for line in lines), lines[0].count(mark)))
+    delimiter = max(
+        ",;\t|",
+        key=lambda mark: (sum(mark in line for line in lines), lines[0].count(mark)),
+    )
     rows: list[list[str]] = [[]]
     # not by csv, whose cells may have 131,072 characters, more only where that is set for the whole process
     for match in re.finditer(rf'("[^"]*(?:""[^"]*)*"|)([^{delimiter}\r\n]*)([{delimiter}]|\r?\n|\r|\Z)', text):
