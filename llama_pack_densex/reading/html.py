@@ -31,8 +31,12 @@ _LONGEST_CELL = 1_000  # characters
 _MAX_SPAN = 100  # of a table cell
 _DEEPEST_INDENT = 100  # of lists within lists
 
-# Marks that no text has: the end of a block, a line break, a block that is ready, and the end of a list item's number.
-_END, _BREAK, _READY, _ITEM = "\ufdd0", "\ufdd1", "\ufdd2", "\ufdd3"
+# Marks that no text has.
+_END = "\ufdd0"  # of a block
+_BREAK = "\ufdd1"  # of a line
+_READY = "\ufdd2"  # before the number of a block that is ready
+_ITEM = "\ufdd3"  # behind the mark of a list's item
+_APART = "\ufdd5"  # before an item that Markdown takes for text unless it stands below an empty line
 _STRUCK = 's, strike, del, [style*="line-through" i]'
 _LONGEST_BOLD_LINE = 80  # characters of a paragraph in bold that stands as a heading
 
@@ -131,7 +135,7 @@ class _Blocks:
             if rest.startswith(_READY) and block.startswith("#"):  # the title of a card, which is no item
                 yield block
             elif block:
-                indent = " " * len(mark)
+                indent = " " * len(mark.removeprefix(_APART))
                 yield mark + block.replace("\n", f"\n{indent}")
                 mark = indent
 
@@ -179,7 +183,8 @@ def _mark_items(soup: Tag) -> None:
             text = item.find(string=re.compile(r"\S"))
             is_empty = text is not None and text.find_parent("li") is not item  # it only holds another list
             mark = f"{indent}{number}." if around.name == "ol" else f"{indent}-"
-            item.insert(0, f"{_END}{mark} {_ITEM}")
+            is_first = item.find_previous_sibling("li") is None
+            item.insert(0, f"{_END}{_APART if is_first and number != 1 else ''}{mark} {_ITEM}")
             item.append(f"{_END}{_ITEM}")
             columns[id(item)] = len(indent) if is_empty else min(len(mark) + 1, _DEEPEST_INDENT)
             number += 1
@@ -194,6 +199,7 @@ def _joined(blocks: Iterable[str]) -> str:
     text = ""
     for block in filter(None, blocks):
         tight = all(re.match(r" *(?:-|\d+\.) ", line) for line in (block, text.rsplit("\n", 1)[-1]))
+        block = block.removeprefix(_APART)
         text += ("\n" if tight else "\n\n") + block if text else block
     return text + "\n" if text else ""
 

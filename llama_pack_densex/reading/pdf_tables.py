@@ -270,6 +270,7 @@ def _is_table(grid: Grid) -> bool:
 # Tables without lines
 
 _WIDE_GAP = 1.2  # of the height of characters: what is farther apart on a line is in two columns
+_WIDE_GAP_BEFORE_SIGN = 0.5  # the same before a currency's sign, which stands at the left of its column
 _NEXT_LINE = 2.6  # of the height of characters, from the middle of a line to that of the next of a table
 _MOST_OTHER_LINES = 2  # without figures, between two with figures
 _MOST_HEADER_LINES = 3
@@ -319,7 +320,8 @@ def _aligned_tables(text: str, boxes: Mapping[int, Box]) -> Iterator[PdfTable]:
 def _lines(text: str, boxes: Mapping[int, Box]) -> list[_Line]:
     pieces: list[list[int]] = []
     for place, box in boxes.items():
-        if pieces and _is_next(boxes[pieces[-1][-1]], box):
+        widest = _WIDE_GAP_BEFORE_SIGN if text[place] in _SIGNS else _WIDE_GAP
+        if pieces and _is_next(boxes[pieces[-1][-1]], box, widest):
             pieces[-1].append(place)
         else:
             pieces.append([place])
@@ -344,9 +346,10 @@ def _around(boxes: Iterable[Box]) -> Box:
     return Box(min(lefts), min(bottoms), max(rights), max(tops))
 
 
-def _is_next(before: Box, box: Box) -> bool:
+def _is_next(before: Box, box: Box, widest: float) -> bool:
     size = before.top - before.bottom
-    return before.bottom < _height(box) < before.top and -size < box.left - before.right < _WIDE_GAP * size
+    gap = (box.left - before.right) / size if size else widest
+    return -1 < gap < widest and before.bottom < _height(box) < before.top
 
 
 def _with_signs(line: _Line) -> _Line:

@@ -74,15 +74,19 @@ def to_markdown(grid: Grid) -> str:
     """
     form = count_form_rows(grid)
     blocks = form_blocks(grid[:form])
-    names: list[str] = []
-    for is_line, group in groupby(grid[form:], key=_is_line):
+    grid = grid[form:]
+    table = [row for row in grid if not _is_line(row)]
+    if not table:
+        return "\n\n".join(blocks)
+    header = table[: count_header_rows(table)]
+    names = join_names(header, len(table[0]))
+    for is_line, group in groupby(grid, key=_is_line):
         rows = list(group)
+        body = [row_texts(row) for row in rows if row not in header]
         if is_line:
             blocks += [cell.text for cell in dict.fromkeys(row[0] for row in rows)]
-            continue
-        depth = 0 if names else count_header_rows(rows)
-        names = names or join_names(rows[:depth], len(rows[0]))
-        blocks.append(pipe_table(names, map(row_texts, rows[depth:])))
+        elif body or rows == table:
+            blocks.append(pipe_table(names, body))
     return "\n\n".join(blocks)
 
 
@@ -140,7 +144,7 @@ def count_header_rows(grid: Grid) -> int:
     while 0 < depth < len(grid) - 1:
         has_parts = _divides_groups(grid[depth - 1], grid[depth])
         has_parts = has_parts and (not marked or has_figures(grid[depth + 1]))
-        if not has_parts and not _is_row_of_units(grid[depth]):
+        if not has_parts and not _is_row_of_units(grid[depth], below=grid[depth - 1]):
             break
         depth += 1
     return depth
@@ -169,8 +173,8 @@ def _divides_groups(upper: Row, lower: Row) -> bool:
     return any(lower[x] is not lower[x - 1] for x in inside) and not has_figures(cells_of(lower))
 
 
-def _is_row_of_units(row: Row) -> bool:
-    cells = cells_of(row)
+def _is_row_of_units(row: Row, below: Row) -> bool:
+    cells = [cell for cell in cells_of(row) if cell not in below]
     return bool(cells) and all(_UNIT.fullmatch(cell.text) for cell in cells)
 
 
