@@ -45,9 +45,9 @@ def table_drawing(
 
 _ESCAPES = str.maketrans({"(": r"\(", ")": r"\)"})
 _JAPANESE_FONT = (
-    "<< /Type /Font /Subtype /Type0 /BaseFont /HeiseiKakuGo-W5 /Encoding /UniJIS-UCS2-H /DescendantFonts [ << /Type /Font "
-    "/Subtype /CIDFontType0 /BaseFont /HeiseiKakuGo-W5 /CIDSystemInfo << /Registry (Adobe) /Ordering (Japan1) "
-    "/Supplement 2 >> /DW 1000 >> ] >>"
+    "<< /Type /Font /Subtype /Type0 /BaseFont /HeiseiKakuGo-W5 /Encoding /UniJIS-UCS2-H /DescendantFonts [ << "
+    "/Type /Font /Subtype /CIDFontType0 /BaseFont /HeiseiKakuGo-W5 /CIDSystemInfo << /Registry (Adobe) "
+    "/Ordering (Japan1) /Supplement 2 >> /DW 1000 >> ] >>"
 )
 
 

@@ -123,7 +123,8 @@ class _NumberedLists:
 
     def __init__(self, numbering: Any, styles: Any) -> None:
         self._lists = {num.get(f"{_W}numId"): num for num in numbering.iter(f"{_W}num")}
-        self._definitions = {one.get(f"{_W}abstractNumId"): one for one in numbering.iter(f"{_W}abstractNum")}
+        definitions = numbering.iter(f"{_W}abstractNum")
+        self._definitions = {definition.get(f"{_W}abstractNumId"): definition for definition in definitions}
         styled = [] if styles is None else styles.iter(f"{_W}style")
         self._styles = {style.get(f"{_W}styleId"): style for style in styled}
         self._counts: defaultdict[str, dict[int, int]] = defaultdict(dict)
@@ -146,7 +147,8 @@ class _NumberedLists:
             return None
         start = _value(numbered, f"lvlOverride[@w:ilvl='{level}']/startOverride")
         counts = self._counts[numbered.get(f"{_W}numId") if start else definition_id]
-        counts[level] = counts.get(level, int(start or _value(definition, f"{of_level}/start") or 1) - 1) + 1
+        first = int(start or _value(definition, f"{of_level}/start") or 1)
+        counts[level] = counts[level] + 1 if level in counts else first
         for deeper in [other for other in counts if other > level]:
             del counts[deeper]
         return counts[level]

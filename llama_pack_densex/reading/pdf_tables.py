@@ -30,7 +30,8 @@ _LONGEST_CELL = 600  # characters
 _LEAST_FILLED = 0.5  # share of a table's cells in which something stands
 _LEAST_ROWS = 3  # with figures, of a table without lines
 _NEAR_LINES = 7  # of a page's text, among which those have to be
-_NO_TEXT = re.compile(r"[\x00-\x08\x0e-\x1f\ufffe\uffff]\s*")  # marks of hyphenation, and what broken fonts leave
+# Marks of hyphenation, and what broken fonts leave.
+_NO_TEXT = re.compile(r"[\x00-\x08\x0e-\x1f\ufffe\uffff]\s*")
 _FIGURE_AT_END = re.compile(r"(?:^|[\s$€£¥￥(△▲−-])\d[\d.,]*[)）%％円]?\s*$")
 
 
@@ -264,7 +265,8 @@ def _is_table(grid: Grid) -> bool:
         return False
     cells = {cell for row in grid for cell in row}
     filled = [cell for cell in cells if cell.text]
-    return len(filled) >= _LEAST_FILLED * len(cells) and all(len(cell.text) <= _LONGEST_CELL for cell in filled)
+    longest = max(len(cell.text) for cell in filled)
+    return len(filled) >= _LEAST_FILLED * len(cells) and longest <= _LONGEST_CELL
 
 
 # Tables without lines
@@ -313,7 +315,8 @@ def _aligned_tables(text: str, boxes: Mapping[int, Box]) -> Iterator[PdfTable]:
             last += 1
         header, body = _header(lines, first, columns)
         grid = _aligned_grid(lines[header:body], lines[body : last + 1], columns)
-        characters = [place for line in lines[header : last + 1] for part in line for place in part.characters]
+        parts = [part for line in lines[header : last + 1] for part in line]
+        characters = [place for part in parts for place in part.characters]
         yield PdfTable(grid, characters, [column.left for column in columns])
 
 
@@ -447,9 +450,13 @@ def _is_list(lines: Sequence[_Line]) -> bool:
     """Whether the figures are numbers of pages, as in a table of contents."""
     rows = [line for line in lines if _has_figures(line)]
     last = [line[-1].text for line in rows]
-    is_counted = all(text.isdecimal() for text in last) and all(int(a) <= int(b) for a, b in pairwise(last))
-    has_leaders = any(mark in fragment.text for line in lines for fragment in line for mark in _LEADERS)
-    return has_leaders or (is_counted and not any(map(_has_figures, (line[:-1] for line in rows))))
+    texts = [fragment.text for line in lines for fragment in line]
+    if any(mark in text for text in texts for mark in _LEADERS):
+        return True
+    if any(_has_figures(line[:-1]) for line in rows) or not all(map(str.isdecimal, last)):
+        return False
+    numbers = list(map(int, last))
+    return numbers == sorted(numbers)
 
 
 def _goes_on(last: _Line, line: _Line, columns: Sequence[Box]) -> bool:
@@ -487,7 +494,8 @@ def _is_label(line: _Line, columns: Sequence[Box]) -> bool:
 
 def _is_names(line: _Line, columns: Sequence[Box]) -> bool:
     is_beside = len(line) > 1 or _column_of(line[0], columns) > 0
-    return is_beside and all(_column_of(part, columns) > 0 or _spans(part, columns) <= 1 for part in line)
+    first_columns = [part for part in line if _column_of(part, columns) == 0]
+    return is_beside and all(_spans(part, columns) <= 1 for part in first_columns)
 
 
 def _aligned_grid(header: Sequence[_Line], lines: Sequence[_Line], columns: Sequence[Box]) -> Grid:

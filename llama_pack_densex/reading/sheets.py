@@ -116,7 +116,8 @@ def _value_text(cell: Any) -> str:
 def _sheet_text(cells: _Cells, has_forms: bool) -> str:
     """The rows of a sheet as records, its forms as such, its titles and notes as lines."""
     stretches = list(_stretches(cells))
-    sheet = _Sheet(longest_row=max((len(cells_of(row)) for rows in stretches for row in rows), default=0))
+    lengths = [len(cells_of(row)) for rows in stretches for row in rows]
+    sheet = _Sheet(longest_row=max(lengths, default=0))
     for rows in stretches:
         form = count_form_rows(rows) if has_forms else 0
         sheet.blocks += form_blocks(rows[:form])
@@ -210,7 +211,8 @@ def _with_groups(row: Row, below: Row) -> Row:
     """A row of names, with those that stand above several columns as if they were merged over them."""
     inside = {x for x, (upper, lower) in enumerate(zip(row, below, strict=True)) if lower.text and not upper.text}
     first = {x for x, cell in enumerate(below) if cell.text and x not in inside}
-    if not inside or has_figures(below) or len(cells_of(row)) < 2 or not all(x + 1 in inside for x in first):
+    are_groups = bool(inside) and len(cells_of(row)) > 1 and all(x + 1 in inside for x in first)
+    if not are_groups or has_figures(below):
         return row
     merged = [*row]
     for x in sorted(inside - {0}):

@@ -229,21 +229,23 @@ def form_blocks(grid: Grid) -> list[str]:
 
 
 def _is_form(rows: Sequence[list[Cell]], is_whole: bool) -> bool:
-    if all(map(_is_label, rows[0])):  # which name columns
-        return False
     pairs = [pair for cells in rows for pair in _pairs(cells)]
     labels = [label for label, _ in pairs]
     values = [value for _, value in pairs if value]
-    if not is_whole and not all(value and _is_label(label) for label, value in _pairs(rows[-1])):
-        return False  # it ends above the names of a table
-    if 2 * len(values) <= len(pairs) or not all(map(_may_be_label, labels)):
+    names_columns = all(map(_is_label, rows[0]))
+    if names_columns or 2 * len(values) <= len(pairs) or not all(map(_may_be_label, labels)):
         return False
     evident = sum(map(_is_label, labels))
-    if evident > 1 and 2 * evident >= len(labels):
-        return True
-    if not is_whole or len(values) < len(labels):
-        return False
-    return _is_uneven(rows) or _has_values_of_kinds(rows, values)
+    has_evident_labels = evident > 1 and 2 * evident >= len(labels)
+    if not is_whole:
+        return has_evident_labels and _is_row_of_form(rows[-1])
+    has_shape_of_form = _is_uneven(rows) or _has_values_of_kinds(rows, values)
+    return has_evident_labels or (has_shape_of_form and len(values) == len(labels))
+
+
+def _is_row_of_form(cells: Sequence[Cell]) -> bool:
+    """Whether a row is not the names of a table that stands below a form."""
+    return all(value and _is_label(label) for label, value in _pairs(cells))
 
 
 def _pairs(cells: Sequence[Cell]) -> Iterator[tuple[Cell, str]]:
