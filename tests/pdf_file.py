@@ -5,8 +5,58 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
+def table_drawing(
+    rows: Sequence[Sequence[str]],
+    columns: Sequence[float],
+    top: float = 700,
+    height: float = 16,
+    ruled: bool = False,
+    align_right: bool = False,
+) -> str:
+    """What draws a table on a page.
+
+    Args:
+        rows: The texts of its cells; empty for none, and for one that the cell on its left is merged with.
+        columns: Where its columns begin, in points, and where the last one ends.
+        top: How high it begins.
+        height: The height of a row.
+        ruled: Whether there are lines around its cells, but for merged ones.
+        align_right: Whether all columns but the first end at their right.
+    """
+    drawing = ""
+    for y, row in enumerate(rows):
+        upper = top - y * height
+        for x, text in enumerate(row):
+            left, right = columns[x], columns[x + 1]
+            at = right - 4 - 12 * len(text) * 0.556 if align_right and x else left + 4
+            if text:
+                code = text.encode("utf-16-be").hex()
+                shown = f"({text.translate(_ESCAPES)})" if text.isascii() else f"<{code}>"
+                drawing += f"BT /{'F1' if text.isascii() else 'F2'} 12 Tf {at:.2f} {upper - 12} Td {shown} Tj ET\n"
+            if ruled:
+                drawing += (
+                    f"{left} {upper} m {right} {upper} l S {left} {upper - height} m {right} {upper - height} l S\n"
+                )
+                drawing += f"{left} {upper} m {left} {upper - height} l S\n" if text or not x else ""
+        if ruled:
+            drawing += f"{columns[-1]} {upper} m {columns[-1]} {upper - height} l S\n"
+    return drawing
+
+
+_ESCAPES = str.maketrans({"(": r"\(", ")": r"\)"})
+_JAPANESE_FONT = (
+    "<< /Type /Font /Subtype /Type0 /BaseFont /HeiseiKakuGo-W5 /Encoding /UniJIS-UCS2-H /DescendantFonts [ << "
+    "/Type /Font /Subtype /CIDFontType0 /BaseFont /HeiseiKakuGo-W5 /CIDSystemInfo << /Registry (Adobe) "
+    "/Ordering (Japan1) /Supplement 2 >> /DW 1000 >> ] >>"
+)
+
+
 def pdf_bytes(
-    pages: Sequence[str], roman: bool = False, title: str = "", bookmarks: Sequence[tuple[str, int]] = ()
+    pages: Sequence[str],
+    roman: bool = False,
+    title: str = "",
+    bookmarks: Sequence[tuple[str, int]] = (),
+    drawings: Sequence[str] = (),
 ) -> bytes:
     """A PDF with a line of ASCII text on each page.
 
@@ -15,6 +65,7 @@ def pdf_bytes(
         roman: Whether pages are labelled i, ii and so on.
         title: The title; empty for none.
         bookmarks: What each bookmark says, and the number of the page that it leads to, from 0 on.
+        drawings: What else is drawn on each page.
     """
     labels = " /PageLabels << /Nums [0 << /S /r >>] >>" if roman else ""
     outline = 4 + 2 * len(pages)
@@ -26,9 +77,11 @@ def pdf_bytes(
         "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
     ]
     for i, line in enumerate(pages):
-        drawing = f"BT /F1 12 Tf 72 720 Td ({line}) Tj ET" if line else ""
+        drawing = f"BT /F1 12 Tf 72 720 Td ({line}) Tj ET\n" if line else ""
+        drawing += drawings[i] if drawings else ""
         objects += [
-            "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Resources << /Font << /F1 3 0 R >> >> "
+            "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Resources << /Font << /F1 3 0 R "
+            f"/F2 {_JAPANESE_FONT} >> >> "
             f"/Contents {5 + 2 * i} 0 R >>",
             f"<< /Length {len(drawing)} >>\nstream\n{drawing}\nendstream",
         ]

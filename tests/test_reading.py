@@ -12,12 +12,13 @@ from zipfile import ZIP_DEFLATED, ZipFile
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
 from llama_pack_densex import DenseXRetrievalPack, PropositionNodeParser
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 from llama_pack_densex.reading import UnreadableFileError, find_files, read_file
-from llama_pack_densex.reading.readers import decode
-from tests.pdf_file import pdf_bytes
+from llama_pack_densex.reading.encoding import decode
+from tests.pdf_file import pdf_bytes, table_drawing
 
 JAPANESE = "吾輩は猫である。名前はまだ無い。どこで生れたかとんと見当がつかぬ。"
 
@@ -38,6 +39,11 @@ def ids(*paths: Path, indexed: dict[str, str] | None = None) -> set[str]:
 
 def html(path: Path, source: str) -> str:
     return read_file(write(path / "page.html", source), "page.html")[0].text
+
+
+def record(*pairs: tuple[str, str]) -> str:
+    """Names beside values, below an empty header."""
+    return "\n".join(["|  |  |", "| --- | --- |", *(f"| {name} | {value} |" for name, value in pairs)])
 
 
 # which files
@@ -269,8 +275,9 @@ def test_each_row_of_a_table_file_can_be_understood_alone(tmp_path: Path, delimi
     text = "\r\n".join(delimiter.join(row) for row in rows)
     (document,) = read_file(write(tmp_path / "a.csv", text.encode(encoding)), "a.csv")
     assert document.text == (
-        "| 商品 | 煎茶 |\n| --- | --- |\n| 価格 | 500円 |\n| 説明 | 蒸して作る。緑色。 |\n\n\n"
-        "| 商品 | 番茶 |\n| --- | --- |\n| 説明 | 安い\\|茶。 |"
+        record(("商品", "煎茶"), ("価格", "500円"), ("説明", "蒸して作る。緑色。"))
+        + "\n\n\n"
+        + record(("商品", "番茶"), ("説明", "安い\\|茶。"))
     )
 
 
@@ -279,7 +286,7 @@ def test_what_parts_cells_is_told_by_most_lines(tmp_path: Path, delimiter: str) 
     title = "Prices; all" if delimiter == "," else "Prices, all"
     rows = [title, delimiter.join(['"Name, or; two"', "Price"]), delimiter.join(["Tea", '"1,50, 2; 3"'])]
     assert read_file(write(tmp_path / "a.csv", "\n".join(rows)), "a.csv")[0].text.endswith(
-        "\n\n\n| Name, or; two | Tea |\n| --- | --- |\n| Price | 1,50, 2; 3 |"
+        "\n\n\n" + record(("Name, or; two", "Tea"), ("Price", "1,50, 2; 3"))
     )
 
 
@@ -287,21 +294,21 @@ def test_a_cell_may_be_long_and_a_quotation_mark_that_is_never_closed_costs_no_r
     long = "It shines. " * 20_000
     rows = ["name,text", f'Lamp,"{long}"', 'Shade,"5"" wide"', 'Rug,"It lies.', "Tea,green"]
     (document,) = read_file(write(tmp_path / "a.csv", "\n".join(rows)), "a.csv")
-    cells = [table.splitlines()[2].split(" | ")[1].removesuffix(" |") for table in document.text.split("\n\n\n")]
+    cells = [table.splitlines()[3].split(" | ")[1].removesuffix(" |") for table in document.text.split("\n\n\n")]
     assert cells == [long.strip(), '5" wide', '"It lies.', "green"]
 
 
 def test_titles_and_notes_of_a_table_file_are_lines(tmp_path: Path) -> None:
     rows = "価格表,,\n商品,価格,説明\n煎茶,500円,緑色\n※税抜,,\n"
     assert read_file(write(tmp_path / "a.csv", rows), "a.csv")[0].text == (
-        "価格表\n\n\n| 商品 | 煎茶 |\n| --- | --- |\n| 価格 | 500円 |\n| 説明 | 緑色 |\n\n\n※税抜"
+        "価格表\n\n\n" + record(("商品", "煎茶"), ("価格", "500円"), ("説明", "緑色")) + "\n\n\n※税抜"
     )
     assert read_file(write(tmp_path / "b.csv", "価格表,\n商品,価格\n"), "b.csv")[0].text == "価格表\n\n\n商品 価格"
 
 
 def test_a_row_that_says_the_name_of_a_column_is_a_row(tmp_path: Path) -> None:
     file = write(tmp_path / "a.csv", "word,meaning\nword,a sound\n")
-    assert read_file(file, "a.csv")[0].text == "| word | word |\n| --- | --- |\n| meaning | a sound |"
+    assert read_file(file, "a.csv")[0].text == record(("word", "word"), ("meaning", "a sound"))
 
 
 def test_equal_cells_of_a_row_are_all_read(tmp_path: Path) -> None:
@@ -310,7 +317,7 @@ def test_equal_cells_of_a_row_are_all_read(tmp_path: Path) -> None:
     for row in (["first", "second"], [5, 5], [None, 7]):
         book.active.append(row)
     book.save(tmp_path / "a.xlsx")
-    rows = "| first | 5 |\n| --- | --- |\n| second | 5 |\n\n\n| second | 7 |\n| --- | --- |"
+    rows = record(("first", "5"), ("second", "5")) + "\n\n\n" + record(("second", "7"))
     assert read_file(tmp_path / "a.xlsx", "a.xlsx")[0].text == f"# Sheet\n\n{rows}"
     assert read_file(write(tmp_path / "a.csv", "first,second\n5,5\n,7\n"), "a.csv")[0].text == rows
 
@@ -347,13 +354,24 @@ def test_each_row_of_a_sheet_can_be_understood_alone(tmp_path: Path) -> None:
     ]
     assert prices.text.split("\n\n\n") == [
         "# 価格\n\n2024年度の価格",
-        "| 分類 | 緑茶 |\n| --- | --- |\n| 商品 | 煎茶 |\n| 価格 税抜 | 500 |\n| 税込 | 550 |\n"
-        "| 発売 | 2024-05-01 |\n| 割引 | 7% |",
-        "| 分類 | 緑茶 |\n| --- | --- |\n| 商品 | 玉露\\|上 |\n| 価格 税抜 | 0.3 |\n| 発売 | 2024-06-02 |\n"
-        "| 割引 | 100% |",
+        record(
+            ("分類", "緑茶"),
+            ("商品", "煎茶"),
+            ("価格 税抜", "500"),
+            ("価格 税込", "550"),
+            ("発売", "2024-05-01"),
+            ("割引", "7%"),
+        ),
+        record(
+            ("分類", "緑茶"),
+            ("商品", "玉露\\|上"),
+            ("価格 税抜", "0.3"),
+            ("発売", "2024-06-02"),
+            ("割引", "100%"),
+        ),
         "※予告なく変わる。",
     ]
-    assert leave.text == "# 休暇\n\n| 始め | 09:00:00 |\n| --- | --- |\n| 長さ | 1 day, 6:00:00 |"
+    assert leave.text == "# 休暇\n\n" + record(("始め", "09:00:00"), ("長さ", "1 day, 6:00:00"))
     assert empty.text == ""
 
 
@@ -378,10 +396,8 @@ def test_tables_below_one_another_have_names_of_their_own(tmp_path: Path) -> Non
     for row in rows:
         book.active.append(row)
     book.save(tmp_path / "a.xlsx")
-    blocks = ["| 店 | 渋谷 |\n| --- | --- |\n| 電話 | 03-1111 |", "在庫"]
-    blocks += [
-        f"| 商品 | {name} |\n| --- | --- |\n| 数 | {times} |" for name, times in (("煎茶", "12個"), ("番茶", "3個"))
-    ]
+    blocks = [record(("店", "渋谷"), ("電話", "03-1111")), "在庫"]
+    blocks += [record(("商品", name), ("数", count)) for name, count in (("煎茶", "12個"), ("番茶", "3個"))]
     assert read_file(tmp_path / "a.xlsx", "a.xlsx")[0].text == "# Sheet\n\n" + "\n\n\n".join(blocks)
     table = write(tmp_path / "a.csv", "\n".join(map(",".join, rows)))
     assert read_file(table, "a.csv")[0].text == "\n\n\n".join(blocks)
@@ -395,7 +411,7 @@ def test_what_cells_merged_over_several_columns_say_is_read_once(tmp_path: Path)
         book.active.merge_cells(f"A{number}:C{number}")
         book.active.merge_cells(f"D{number}:H{number}")
     book.save(tmp_path / "a.xlsx")
-    rows = "| 申請者 | 行き先 |\n| --- | --- |\n| 山田 | 大阪 |\n\n\n| 申請者 | 目的 |\n| --- | --- |\n| 山田 | 商談 |"
+    rows = record(("申請者", "山田"), ("行き先", "大阪"), ("目的", "商談"))
     assert read_file(tmp_path / "a.xlsx", "a.xlsx")[0].text == f"# Sheet\n\n{rows}"
 
 
@@ -425,8 +441,10 @@ def test_rows_are_whole_in_passages_and_units(tmp_path: Path) -> None:
         texts = [node.get_content() for node in nodes if node.metadata[GRANULARITY_KEY] == granularity]
         for number in range(200):
             (text,) = [one for one in texts if f"| Lamp {number} |" in one]
-            whole = f"| name | Lamp {number} |\n| --- | --- |\n| text | It shines. It is no. {number}. |\n| price | "
-            assert f"{whole}{number} yen |" in text
+            row = record(
+                ("name", f"Lamp {number}"), ("text", f"It shines. It is no. {number}."), ("price", f"{number} yen")
+            )
+            assert row in text
 
 
 @pytest.mark.parametrize("encoding", ["cp932", "euc_jp"])
@@ -561,8 +579,8 @@ def test_a_word_file_keeps_headings_items_and_tables(tmp_path: Path) -> None:
     )
     (document,) = read_file(file, "a.docx")
     assert document.text == (
-        "# Staff\n\n# Leave\n\n- Ask.\n- Wait.\n\n| Post | Pay |\n| --- | --- |\n| Clerk | 30,000 <a month> |\n\n"
-        "It opens.\n\n- Since 1859.\n"
+        "# Staff\n\n# Leave\n\n2. Ask.\n3. Wait.\n\n| Post | Pay |\n| --- | --- |\n| Clerk | 30,000 <a month> |\n\n"
+        "It opens.\n\n1. Since 1859.\n"
     )
     assert (document.id_, document.metadata["title"]) == ("a.docx", "Rules of 2024")
 
@@ -762,6 +780,286 @@ def test_a_broken_link_is_an_error(tmp_path: Path) -> None:
         read_file(tmp_path / "a.md", "a.md")
 
 
+# Tables and lists, however the file has them
+
+SALES = (
+    "| Branch | FY2023 Plan | FY2023 Actual | FY2024 Plan | FY2024 Actual |\n| --- | --- | --- | --- | --- |\n"
+    "| Sapporo | 110 | 118 | 140 | 133 |\n| Naha | 70 | 64 | 75 | 91 |\n"
+)
+
+
+def rows_of(*rows: str, tag: str = "td") -> str:
+    """Rows of an HTML table whose cells are parted by bars; "2*x" is x over two columns, "x/2" over two rows."""
+    html = ""
+    for row in rows:
+        html += "<tr>"
+        for cell in row.split("|"):
+            columns, _, text = cell.rpartition("*")
+            text, _, below = text.partition("/")
+            html += f"<{tag} colspan={columns or 1} rowspan={below or 1}>{text}</{tag}>"
+        html += "</tr>"
+    return html
+
+
+GROUPED = rows_of("Branch/2|2*FY2023|2*FY2024", "Plan|Actual|Plan|Actual", tag="th")
+
+
+@pytest.mark.parametrize("header", [GROUPED, f"<thead>{GROUPED}</thead>", GROUPED.replace("th", "td")])
+def test_the_names_of_columns_begin_with_those_of_their_groups(tmp_path: Path, header: str) -> None:
+    rows = rows_of("Sapporo|110|118|140|133", "Naha|70|64|75|91")
+    assert html(tmp_path, f"<table>{header}{rows}</table>") == SALES
+
+
+def test_titles_units_sections_totals_and_notes_of_a_table(tmp_path: Path) -> None:
+    header = rows_of("3*売上", "支店/2|上期|下期", "計画|実績", "|(千円)|(千円)", tag="th")
+    rows = rows_of(
+        "3*北日本", "札幌|110|118", "青森/2|2*休業", "9|8", "3*南日本", "那覇|70|64", "2*合計|5", "3*※速報値"
+    )
+    names = "| 支店 | 上期 計画 (千円) | 下期 実績 (千円) |\n| --- | --- | --- |\n"
+    assert html(tmp_path, f"<table>{header}{rows}</table>") == (
+        f"売上\n\n北日本\n\n{names}| 札幌 | 110 | 118 |\n| 青森 | 休業 | 休業 |\n| 青森 | 9 | 8 |\n\n"
+        f"南日本\n\n{names}| 那覇 | 70 | 64 |\n| 合計 |  | 5 |\n\n※速報値\n"
+    )
+
+
+FORM = record(
+    ("申請者", "山本花子"), ("所属", "営業第二課"), ("期間", "6月3日から5日まで"), ("費用", "24000"), ("目的", "説明会")
+)
+FORM_ROWS = ["申請者|山本花子|所属|営業第二課", "期間|6月3日から5日まで|費用|24000", "目的|3*説明会"]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        rows_of(*FORM_ROWS),
+        rows_of("申請者|山本花子", "所属|営業第二課", "期間|6月3日から5日まで", "費用|24000", "目的|説明会"),
+        rows_of("申請者：|山本花子", "所属：|営業第二課"),
+        "".join(f"<tr><th>{name}<td>{value}" for name, value in (("申請者", "山本花子"), ("所属", "営業第二課"))),
+    ],
+)
+def test_names_beside_values_are_a_record(tmp_path: Path, rows: str) -> None:
+    text = html(tmp_path, f"<table>{rows}</table>").replace("：", "").strip()
+    assert text in (FORM, record(("申請者", "山本花子"), ("所属", "営業第二課")))
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        ["Term|Meaning", "Cat|An animal", "Dog|Another one"],
+        ["Name|Address", "Ann|1 Quay Street", "Bob|2 Quay Street", "Cy|3 Quay Street"],
+        ["Product|Price", "Tea|3.50", "Coffee|4.20", "Cake|on request"],
+        ["Field|Type|Required|Description", "name|text|yes|In full", "email|text|no|For replies"],
+    ],
+)
+def test_names_above_values_are_no_record(tmp_path: Path, rows: list[str]) -> None:
+    names = f"| {rows[0].replace('|', ' | ')} |"
+    assert html(tmp_path, f"<table>{rows_of(*rows)}</table>").startswith(f"{names}\n| --- |")
+
+
+def test_a_table_in_the_cell_of_another_is_text_in_it(tmp_path: Path) -> None:
+    inner = f"<table>{rows_of('Power|5 W', 'Colour|red')}</table>"
+    outer = f"<table>{rows_of('Item|Details', tag='th')}<tr><td>Lamp<td>{inner}</table>"
+    assert html(tmp_path, outer) == "| Item | Details |\n| --- | --- |\n| Lamp | Power: 5 W; Colour: red |\n"
+
+
+def test_what_is_struck_out_is_marked_in_html(tmp_path: Path) -> None:
+    page = "<p>The fee is <del>80 euros </del>70 <s>dollars</s> <strike>x</strike>"
+    page += (
+        "<span style='TEXT-DECORATION: line-through'>9</span> 会費は<s>八千円</s>七千円。</p><del><p>Gone.</p></del>"
+    )
+    page += f"<table>{rows_of('Item|Price', tag='th')}<tr><td>Tea<td><s>5</s> 6</table>"
+    text = "The fee is ~~80 euros~~ 70 ~~dollars~~ ~~x~~~~9~~ 会費は~~八千円~~七千円。"
+    assert html(tmp_path, page) == f"{text}\n\n| Item | Price |\n| --- | --- |\n| Tea | ~~5~~ 6 |\n"
+
+
+def test_summaries_and_lines_in_bold_stand_as_headings(tmp_path: Path) -> None:
+    page = "<details><summary>Can I <i>return</i> it?</summary><p>Yes.<ul><li>Ask.</ul></details>"
+    page += "<p><b>返品の方法</b><p>箱に戻す。"
+    expected = "**Can I return it?**\n\nYes.\n\n- Ask.\n\n**返品の方法**\n\n箱に戻す。\n"
+    assert html(tmp_path, page) == expected
+
+
+def depths(text: str) -> list[tuple[str, int]]:
+    """The items of a Markdown text with the number of lists that each is in."""
+    items: list[tuple[str, int]] = []
+    depth = 0
+    for token in MarkdownIt("commonmark").parse(text):
+        depth += token.nesting if token.type.endswith(("list_open", "list_close")) else 0
+        if token.type == "inline" and depth:
+            items.append((token.content, depth))
+    return items
+
+
+def test_lists_within_lists_nest_as_markdown_has_it(tmp_path: Path) -> None:
+    inner = "<ul><li>sencha<ol start=9><li>first<li>second<ul><li>deep</ul></ol></ul>"
+    text = html(tmp_path, f"<p>Kinds:<ol><li>green{inner}<li><p>black<p>More.<pre>x = 1</pre><li>white</ol>")
+    assert text.startswith("Kinds:\n\n1. green\n")
+    assert depths(text) == [
+        ("green", 1), ("sencha", 2), ("first", 3), ("second", 3), ("deep", 4), ("black", 1), ("More.", 1), ("white", 1),
+    ]  # fmt: skip
+    assert "\n   ```\n   x = 1\n   ```\n" in text
+
+
+def word_table(*rows: str) -> str:
+    """A table of a Word file; cells are written as in `rows_of`, and "^" goes on with the cell above."""
+    table = ""
+    for row in rows:
+        table += "<w:tr>"
+        for cell in row.split("|"):
+            columns, _, text = cell.rpartition("*")
+            text, starts, _ = text.partition("/")
+            about = f'<w:gridSpan w:val="{columns or 1}"/>'
+            about += '<w:vMerge w:val="restart"/>' * bool(starts) + "<w:vMerge/>" * (text == "^")
+            table += f"<w:tc><w:tcPr>{about}</w:tcPr>{paragraph(text.replace('^', ''))}</w:tc>"
+        table += "</w:tr>"
+    return f"<w:tbl>{table}</w:tbl>"
+
+
+def test_tables_of_word_files_have_groups_and_forms(tmp_path: Path) -> None:
+    pytest.importorskip("mammoth")
+    header = ["Branch/2|2*FY2023|2*FY2024", "^|Plan|Actual|Plan|Actual"]
+    file = word_file(
+        tmp_path / "a.docx",
+        word_table(*header, "Sapporo|110|118|140|133", "Naha|70|64|75|91"),
+        paragraph("出張申請書"),
+        word_table(*FORM_ROWS),
+    )  # fmt: skip
+    assert read_file(file, "a.docx")[0].text == f"{SALES}\n出張申請書\n\n{FORM}\n"
+
+
+def numbered(level: int, list_id: int = 1) -> str:
+    return f'<w:numPr><w:ilvl w:val="{level}"/><w:numId w:val="{list_id}"/></w:numPr>'
+
+
+def test_items_of_word_files_are_numbered_as_word_numbers_them(tmp_path: Path) -> None:
+    pytest.importorskip("mammoth")
+    kinds = ("decimal", "bullet", "lowerLetter")
+    levels = "".join(f'<w:lvl w:ilvl="{n}"><w:numFmt w:val="{kind}"/></w:lvl>' for n, kind in enumerate(kinds))
+    anew = '<w:lvlOverride w:ilvl="0"><w:startOverride w:val="5"/></w:lvlOverride>'
+    numbering = f'<w:abstractNum w:abstractNumId="9">{levels}</w:abstractNum>'
+    for list_id, override in (("1", ""), ("2", anew)):
+        numbering += f'<w:num w:numId="{list_id}"><w:abstractNumId w:val="9"/>{override}</w:num>'
+    body = [
+        paragraph("Open the box.", numbered(0)), paragraph("Cut the tape.", numbered(1)),
+        paragraph("With care.", numbered(2)), paragraph("Then:"), paragraph("箱を閉じる。", numbered(0)),
+        paragraph("Other:"), paragraph("Fifth.", numbered(0, 2)), paragraph("Sixth.", numbered(0, 2)),
+    ]  # fmt: skip
+    text = read_file(word_file(tmp_path / "a.docx", *body, word__numbering=word(numbering, "numbering")), "a.docx")[
+        0
+    ].text
+    assert text == (
+        "1. Open the box.\n   - Cut the tape.\n     1. With care.\n\nThen:\n\n2. 箱を閉じる。\n\n"
+        "Other:\n\n5. Fifth.\n6. Sixth.\n"
+    )
+    assert [depth for _, depth in depths(text)] == [1, 2, 3, 1, 1, 1]
+
+
+def test_what_is_struck_out_is_marked_in_word_files(tmp_path: Path) -> None:
+    pytest.importorskip("mammoth")
+    runs = (f"<w:r><w:rPr><w:{kind}/></w:rPr><w:t>{kind}</w:t></w:r>" for kind in ("strike", "dstrike", "b"))
+    assert read_file(word_file(tmp_path / "a.docx", f"<w:p>{''.join(runs)}</w:p>"), "a.docx")[0].text == (
+        "~~strikedstrike~~b\n"
+    )
+
+
+def test_slides_have_items_groups_and_struck_out_text(tmp_path: Path) -> None:
+    pptx = pytest.importorskip("pptx")
+    show = pptx.Presentation()
+    slide = show.slides.add_slide(show.slide_layouts[1])
+    slide.shapes.title.text = "Two plans\vfor 2024"
+    frame = slide.placeholders[1].text_frame
+    for level, text in ((0, "Plan A"), (1, "costs 40"), (2, "without tax"), (0, "計画B")):
+        added = frame.paragraphs[0] if text == "Plan A" else frame.add_paragraph()
+        added.level = level
+        added.text = text
+    frame.paragraphs[1].runs[0].font._element.set("strike", "sngStrike")
+    table = slide.shapes.add_table(3, 3, 0, 0, 9, 9).table
+    for y, row in enumerate([("Branch", "Sales", ""), ("", "Plan", "Actual"), ("Naha", "70", "64")]):
+        for x, text in enumerate(row):
+            table.cell(y, x).text = text
+    table.cell(0, 0).merge(table.cell(1, 0))
+    table.cell(0, 1).merge(table.cell(0, 2))
+    show.save(tmp_path / "a.pptx")
+    assert read_file(tmp_path / "a.pptx", "a.pptx")[0].text == (
+        "# Two plans for 2024\n\n- Plan A\n  - ~~costs 40~~\n    - without tax\n- 計画B\n\n"
+        "| Branch | Sales Plan | Sales Actual |\n| --- | --- | --- |\n| Naha | 70 | 64 |\n"
+    )
+
+
+def sheet(path: Path, rows: list[list[object]], merged: tuple[str, ...] = ()) -> str:
+    """What is read of a sheet with these rows, below its name."""
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for row in rows:
+        book.active.append(row)
+    for cells in merged:
+        book.active.merge_cells(cells)
+    book.save(path / "a.xlsx")
+    return read_file(path / "a.xlsx", "a.xlsx")[0].text.removeprefix("# Sheet\n\n")
+
+
+NAHA = record(
+    ("Branch", "Naha"), ("FY2023 Plan", "70"), ("FY2023 Actual", "64"), ("FY2024 Plan", "75"), ("FY2024 Actual", "91")
+)
+NAHA_ROWS: list[list[object]] = [
+    ["Branch", "FY2023", None, "FY2024", None], [None, "Plan", "Actual", "Plan", "Actual"], ["Naha", 70, 64, 75, 91],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("merged", [(), ("B1:C1", "D1:E1"), ("A1:A2", "B1:C1", "D1:E1")])
+def test_names_of_a_sheet_in_two_rows(tmp_path: Path, merged: tuple[str, ...]) -> None:
+    assert sheet(tmp_path, NAHA_ROWS, merged) == NAHA
+
+
+def test_names_of_a_csv_file_in_two_rows(tmp_path: Path) -> None:
+    lines = [",".join(str(cell or "") for cell in row) for row in NAHA_ROWS]
+    assert read_file(write(tmp_path / "a.csv", "\n".join(lines)), "a.csv")[0].text == NAHA
+
+
+def test_names_of_a_sheet_in_three_rows_and_with_units(tmp_path: Path) -> None:
+    rows: list[list[object]] = [
+        ["支店", "2023年度", None, None], [None, "上期", None, "下期"], [None, "計画", "実績", "実績"],
+        [None, "(千円)", "(千円)", "(千円)"], ["札幌", 1, 2, 3], ["合計", 1, 2, 3], ["※速報値"],
+    ]  # fmt: skip
+    names = ("2023年度 上期 計画 (千円)", "2023年度 上期 実績 (千円)", "2023年度 下期 実績 (千円)")
+    records = [record(("支店", place), *zip(names, "123", strict=True)) for place in ("札幌", "合計")]
+    assert sheet(tmp_path, rows, ("A1:A4", "B1:D1", "B2:C2")) == "\n\n\n".join([*records, "※速報値"])
+
+
+def test_forms_on_sheets_are_records_of_names_and_values(tmp_path: Path) -> None:
+    rows: list[list[object]] = [
+        ["出張申請書"], [],
+        ["申請者", None, "山本花子", "所属", "営業第二課"], ["期間", None, "6月3日から5日まで", "費用", 24000],
+        ["目的", None, "説明会", None, None], [],
+        ["日当", None, 3000, "宿泊費", 9000], [],
+        ["注意: 七日前までに提出すること。"],
+    ]  # fmt: skip
+    merged = ("A1:E1", "A3:B3", "A4:B4", "A5:B5", "C5:E5", "A7:B7", "A9:E9")
+    blocks = ["出張申請書", FORM, record(("日当", "3000"), ("宿泊費", "9000")), "注意: 七日前までに提出すること。"]
+    assert sheet(tmp_path, rows, merged) == "\n\n\n".join(blocks)
+
+
+def test_a_form_above_a_table_on_a_sheet(tmp_path: Path) -> None:
+    rows: list[list[object]] = [["Customer", "Harbour Ltd.", "Due date", date(2024, 6, 1)]]
+    rows += [["Item", "Count", "Price", "Sum"], ["Desk", 2, 100, 200]]
+    form = record(("Customer", "Harbour Ltd."), ("Due date", "2024-06-01"))
+    assert sheet(tmp_path, rows) == f"{form}\n\n\n" + record(
+        ("Item", "Desk"), ("Count", "2"), ("Price", "100"), ("Sum", "200")
+    )
+
+
+def test_marked_names_beside_values_on_a_sheet_and_struck_out_cells(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for row in (["Guest", "Ann"], ["Arrives", "Monday"], ["Leaves", "Friday"]):
+        book.active.append(row)
+        book.active.cell(book.active.max_row, 1).fill = openpyxl.styles.PatternFill("solid", fgColor="DDDDDD")
+    book.active["B3"].font = openpyxl.styles.Font(strike=True)
+    book.save(tmp_path / "a.xlsx")
+    expected = record(("Guest", "Ann"), ("Arrives", "Monday"), ("Leaves", "~~Friday~~"))
+    assert read_file(tmp_path / "a.xlsx", "a.xlsx")[0].text == f"# Sheet\n\n{expected}"
+
+
 # PDF
 
 
@@ -867,6 +1165,115 @@ def test_a_damaged_pdf_is_an_error_that_names_the_file(tmp_path: Path) -> None:
         read_file(write(tmp_path / "a.pdf", b"%PDF-1.4 nothing"), "a.pdf")
 
 
+def drawn(path: Path, *drawings: str) -> list[str]:
+    """The texts of pages with a line above what is drawn, and one below it."""
+    pytest.importorskip("pypdfium2")
+    below = "BT /F1 12 Tf 72 100 Td (It ends.) Tj ET"
+    data = pdf_bytes(["It begins."] * len(drawings), drawings=[drawing + below for drawing in drawings])
+    return [page.text for page in read_file(write(path / "a.pdf", data), "a.pdf")]
+
+
+def test_lines_of_a_pdf_rule_a_table(tmp_path: Path) -> None:
+    rows = [
+        ["Branch", "Sales", "", "Note"],
+        ["", "Plan", "Actual", "kind"],
+        ["Naha", "70", "64", "a|b"],
+        ["Kobe", "", "7", "-"],
+    ]
+    rows[3][1] = "9"
+    assert drawn(tmp_path, table_drawing(rows, [72, 200, 260, 320, 400], ruled=True)) == [
+        "It begins.\n\n| Branch | Sales Plan | Sales Actual | Note kind |\n| --- | --- | --- | --- |\n"
+        "| Naha | 70 | 64 | a\\|b |\n| Kobe | 9 | 7 | - |\n\nIt ends."
+    ]
+
+
+def test_a_japanese_form_with_lines_in_a_pdf_is_a_record(tmp_path: Path) -> None:
+    rows = [["申請者", "山本花子", "所属", "営業第二課"], ["期間", "六月三日から", "目的", "説明会"]]
+    (text,) = drawn(tmp_path, table_drawing(rows, [72, 160, 280, 340, 460], ruled=True))
+    expected = record(("申請者", "山本花子"), ("所属", "営業第二課"), ("期間", "六月三日から"), ("目的", "説明会"))
+    assert text == f"It begins.\n\n{expected}\n\nIt ends."
+
+
+@pytest.mark.parametrize("sign", ["", "$"])
+def test_figures_below_one_another_in_a_pdf_are_a_table(tmp_path: Path, sign: str) -> None:
+    rows = [
+        ["", "2024", "2023"], ["Sales", f"{sign}1,204", f"{sign}998"], ["Cost of the sales", "(803)", "(777)"],
+        ["Other", "", ""], ["Interest", "12", "-"], ["Profit", f"{sign}413", f"{sign}221"],
+    ]  # fmt: skip
+    (text,) = drawn(tmp_path, table_drawing(rows, [72, 250, 330, 410], align_right=True))
+    table = "\n".join(f"| {' | '.join(row)} |" for row in [rows[0], ["---"] * 3, *rows[1:]])
+    assert text == f"It begins.\n\n{table}\n\nIt ends."
+
+
+def test_a_japanese_statement_without_lines_in_a_pdf(tmp_path: Path) -> None:
+    rows = [
+        ["科目", "前期", "当期"],
+        ["現金", "1,204", "998"],
+        ["売掛金", "803", "777"],
+        ["資産合計", "2,007", "1,775"],
+    ]
+    (text,) = drawn(tmp_path, table_drawing(rows, [72, 250, 330, 410]))
+    assert "| 科目 | 前期 | 当期 |\n| --- | --- | --- |\n| 現金 | 1,204 | 998 |\n| 売掛金 | 803 | 777 |" in text
+
+
+def test_cells_that_go_on_below_are_whole(tmp_path: Path) -> None:
+    rows = [
+        ["Date", "Text", "Sum"],
+        ["1 May", "Card payment,", "35.20"],
+        ["", "Harbour Books", ""],
+        ["3 May", "Rent", "980.00"],
+    ]
+    rows += [["9 May", "Salary", "2,400.00"]]
+    (text,) = drawn(tmp_path, table_drawing(rows, [72, 130, 300, 380]))
+    assert "| 1 May | Card payment, Harbour Books | 35.20 |\n| 3 May | Rent | 980.00 |" in text
+
+
+def test_a_table_that_goes_on_over_pages_has_its_names_on_each(tmp_path: Path) -> None:
+    columns = [72, 200, 300]
+    pages = [[["Name", "Town"], ["Ann", "Kobe"]], [["Bob", "Naha"], ["Cy", "Otaru"]]]
+    drawings = [table_drawing(rows, columns, top=742, ruled=True) for rows in pages]
+    data = pdf_bytes(["", ""], drawings=drawings)
+    pytest.importorskip("pypdfium2")
+    texts = [page.text for page in read_file(write(tmp_path / "a.pdf", data), "a.pdf")]
+    names = "| Name | Town |\n| --- | --- |\n"
+    assert texts == [f"{names}| Ann | Kobe |", f"{names}| Bob | Naha |\n| Cy | Otaru |"]
+
+
+LINES = [f"In {1990 + n} the port took {n * 37}" for n in range(9)]
+
+
+@pytest.mark.parametrize(
+    "drawing",
+    [
+        table_drawing([[f"{n}. A chapter", str(n * 7)] for n in range(1, 9)], [72, 400, 440], align_right=True),
+        table_drawing(
+            [[str(n), f"Chapter {n}", str(n * 7)] for n in range(1, 9)], [72, 100, 400, 440], align_right=True
+        ),
+        table_drawing([[line, line] for line in LINES], [72, 330, 590]),
+        table_drawing([[line] for line in LINES], [72, 330]),
+        table_drawing([["A box of text."]], [72, 330], ruled=True),
+        table_drawing([["A box of text."], ["Its second part."]], [72, 330], ruled=True),
+        table_drawing(
+            [["Harbour Ltd.", "No. 118"], ["12 Quay Street", "1 May 2024"], ["Kobe", "Page 1"]], [72, 330, 500]
+        ),
+    ],
+)
+def test_contents_columns_of_prose_and_boxes_of_a_pdf_are_no_tables(tmp_path: Path, drawing: str) -> None:
+    (text,) = drawn(tmp_path, drawing)
+    assert "|" not in text
+    assert text.startswith("It begins.\n")
+    assert text.endswith("\nIt ends.")
+
+
+def test_what_code_puts_out_in_columns_is_no_table_of_a_pdf(tmp_path: Path) -> None:
+    drawing = table_drawing([[f"mean of {n}", f"{n}.5", f"{n}.25"] for n in range(4)], [72, 200, 280, 360])
+    pytest.importorskip("pypdfium2")
+    data = pdf_bytes(["It begins."], drawings=[drawing])
+    assert "| mean of 1 | 1.5 | 1.25 |" in read_file(write(tmp_path / "a.pdf", data), "a.pdf")[0].text
+    data = data.replace(b"/BaseFont /Helvetica", b"/BaseFont /Courier  ")
+    assert "|" not in read_file(write(tmp_path / "b.pdf", data), "b.pdf")[0].text
+
+
 # HTML
 
 
@@ -918,7 +1325,7 @@ def test_tables_that_only_lay_out_a_page_are_none(tmp_path: Path) -> None:
     assert html(tmp_path, "<table><tr><td>Home<br>News<td>Welcome.</table>") == "Home\nNews\n\nWelcome.\n"
     article = "It rained again. " * 80
     assert "|" not in html(tmp_path, f"<table><tr><td>News<td>{article}<tr><td>Home<td>2020</table>")
-    assert html(tmp_path, "<table><tr><th>Phone<td>03-1234</table>") == "| Phone | 03-1234 |\n| --- | --- |\n"
+    assert html(tmp_path, "<table><tr><th>Phone<td>03-1234</table>") == "|  |  |\n| --- | --- |\n| Phone | 03-1234 |\n"
 
 
 def test_an_html_table_gets_pipes_and_cells_that_span_rows_are_repeated(tmp_path: Path) -> None:

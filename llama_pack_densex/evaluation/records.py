@@ -142,7 +142,7 @@ def _text(path: Path) -> str:
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise DatasetError(f"{path}: expected gzip, since its name ends in .gz ({error})") from error
     if _ending(path) == ".csv":
-        from llama_pack_densex.reading.readers import decode  # which imports much
+        from llama_pack_densex.reading.encoding import decode  # which imports much
 
         if (text := decode(data)) is not None:
             return text

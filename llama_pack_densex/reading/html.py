@@ -10,6 +10,7 @@ from bs4 import BeautifulSoup
 from bs4.dammit import EncodingDetector
 from bs4.element import Tag
 
+from llama_pack_densex.reading.tables import Cell, cells_of, lay_out, to_markdown
 from llama_pack_densex.text.tokens import on_one_line
 
 # what a browser does not show, what repeats on every page of a site, and readings set above kanji
@@ -28,48 +29,31 @@ _HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
 _LISTS, _CELLS = ["ol", "ul"], ["td", "th"]
 _LONGEST_CELL = 1_000  # characters
 _MAX_SPAN = 100  # of a table cell
-_DEEPEST_LIST = 50  # of lists within lists
+_DEEPEST_INDENT = 100  # of lists within lists
 
-# Marks that no text has: the end of a block, a line break, a block that is ready, and the end of a list item's number.
-_END, _BREAK, _READY, _ITEM = "\ufdd0", "\ufdd1", "\ufdd2", "\ufdd3"
+# Marks that no text has.
+_END = "\ufdd0"  # of a block
+_BREAK = "\ufdd1"  # of a line
+_READY = "\ufdd2"  # before the number of a block that is ready
+_ITEM = "\ufdd3"  # behind the mark of a list's item
+_APART = "\ufdd5"  # before an item that Markdown takes for text unless it stands below an empty line
+_STRUCK = 's, strike, del, [style*="line-through" i]'
+_LONGEST_BOLD_LINE = 80  # characters of a paragraph in bold that stands as a heading
 
 
 def html_to_text(html: str) -> tuple[str, str]:
-    """A page's title and text: headings as `#`, list items as `-` and `1.`, tables with pipes, code in fences."""
+    """A page's title and text, as Markdown: headings, items of lists, tables with pipes, code in fences."""
     # Beautiful Soup warns of most pages of books, which begin as XML
     soup = BeautifulSoup(re.sub(r"\A\s*<\?xml[^>]*>", "", html), "lxml")
-    title = on_one_line(" ".join(one.get_text() for one in soup.select("title:not(svg title)", limit=1)))
+    title = on_one_line(" ".join(tag.get_text() for tag in soup.select("title:not(svg title)", limit=1)))
     for tag in soup.select(", ".join(_DROPPED)):
         tag.extract()
     _drop_menus(soup)
-    for tag in soup.find_all("sup"):  # a power, or the mark of a note
-        text, is_note = tag.get_text(), tag.a or not (tag.previous_sibling or tag.next_sibling)
-        if re.fullmatch(r"[-−]?\d+", text) and (is_note or re.search(r"\d\Z", tag.find_previous(string=True) or "")):
-            tag.string = f"[{text}]" if is_note else f"^{text}"
-    ready: list[str] = []
-
-    def put(tag: Tag, block: str) -> None:
-        ready.append(block)
-        tag.replace_with(f"{_END}{_READY}{len(ready) - 1}{_END}")
-
-    for tag in soup.find_all("table"):
-        if not tag.find(["table", *_HEADINGS, "pre"]) and (table := _pipe_table(tag)):
-            put(tag, table)
-    for tag in soup.find_all("pre"):
-        code = tag.get_text().strip("\r\n")
-        put(tag, f"```\n{code}\n```" if code.strip() else "")
-    for tag in soup.find_all(_HEADINGS):
-        text = _flat(tag)
-        put(tag, f"{'#' * int(tag.name[1])} {text}" if text else "")
-    for tag in soup.find_all("dt"):
-        _put_before_definition(tag)
-    for tag in soup.find_all("br"):
-        tag.replace_with(_BREAK)
-    _mark_items(soup)
-    for tag in soup.find_all(_BLOCKS):
-        tag.insert(0, _END)
-        tag.append(_END)
-    return title, _joined(_blocks(soup.get_text(), ready))
+    for tag in soup.find_all("sup"):
+        _write_superscript(tag)
+    for tag in soup.select(_STRUCK):
+        _strike(tag)
+    return title, _joined(_Blocks(soup).texts())
 
 
 def declared_encoding(data: bytes) -> str | None:
@@ -80,78 +64,178 @@ def declared_encoding(data: bytes) -> str | None:
 def _drop_menus(soup: Tag) -> None:
     """Drop the lists above the first heading in which there is nothing but links: a site has them on every page."""
     heading = soup.find(_HEADINGS)
-    if isinstance(heading, Tag):
-        around = {id(tag) for tag in heading.parents}
-        for menu in [tag for tag in heading.find_all_previous(_LISTS) if id(tag) not in around]:
-            if all(text.find_parent("a") for text in menu.find_all(string=re.compile(r"\S"))):
-                menu.extract()
+    if not isinstance(heading, Tag):
+        return
+    around = {id(tag) for tag in heading.parents}
+    for menu in heading.find_all_previous(_LISTS):
+        texts = menu.find_all(string=re.compile(r"\S"))
+        if id(menu) not in around and all(text.find_parent("a") for text in texts):
+            menu.extract()
+
+
+def _write_superscript(tag: Tag) -> None:
+    """Tell a power, and the mark of a note, from the digits before it."""
+    text = tag.get_text()
+    is_note = tag.a or not (tag.previous_sibling or tag.next_sibling)
+    follows_digit = re.search(r"\d\Z", tag.find_previous(string=True) or "")
+    if re.fullmatch(r"[-−]?\d+", text) and (is_note or follows_digit):
+        tag.string = f"[{text}]" if is_note else f"^{text}"
+
+
+def _strike(tag: Tag) -> None:
+    """Mark what is struck out within a line, and drop whole blocks of it, which Markdown cannot mark."""
+    text = tag.get_text(" " if tag.br else "")
+    words = text.strip()
+    if tag.find(_BLOCKS):
+        tag.extract()
+    elif words:
+        tag.string = text.replace(words, f"~~{words}~~")
+
+
+class _Blocks:
+    """The blocks of a page, of which some are ready before the text around them."""
+
+    def __init__(self, soup: Tag) -> None:
+        self._soup = soup
+        self._ready: list[str] = []
+
+    def texts(self) -> Iterator[str]:
+        """The blocks in order, those within lists with the items' marks and indented below them."""
+        for table in reversed(self._soup.find_all("table")):  # those within others first
+            self._put(table, _table(table))
+        for code in self._soup.find_all("pre"):
+            text = code.get_text().strip("\r\n")
+            self._put(code, f"```\n{text}\n```" if text.strip() else "")
+        for heading in self._soup.find_all(_HEADINGS):
+            text = _flat(heading)
+            self._put(heading, text and f"{'#' * int(heading.name[1])} {text}")
+        for line in filter(_is_bold_line, self._soup.find_all(["summary", "p"])):
+            self._put(line, f"**{_flat(line)}**")
+        for term in self._soup.find_all("dt"):
+            _put_before_definition(term)
+        for tag in self._soup.find_all("br"):
+            tag.replace_with(_BREAK)
+        _mark_items(self._soup)
+        for tag in self._soup.find_all(_BLOCKS):
+            tag.insert(0, _END)
+            tag.append(_END)
+        return self._indented()
+
+    def _put(self, tag: Tag, block: str | None) -> None:
+        if block is not None:
+            self._ready.append(block)
+            tag.replace_with(f"{_END}{_READY}{len(self._ready) - 1}{_END}")
+
+    def _indented(self) -> Iterator[str]:
+        mark = ""
+        for part in self._soup.get_text().split(_END):
+            before, is_item, rest = part.rpartition(_ITEM)
+            mark = before if is_item else mark
+            block = self._block(rest)
+            if rest.startswith(_READY) and block.startswith("#"):  # the title of a card, which is no item
+                yield block
+            elif block:
+                indent = " " * len(mark.removeprefix(_APART))
+                yield mark + block.replace("\n", f"\n{indent}")
+                mark = indent
+
+    def _block(self, text: str) -> str:
+        if text.startswith(_READY):
+            return self._ready[int(text.removeprefix(_READY))]
+        lines = map(on_one_line, text.split(_BREAK))
+        return "\n".join(filter(None, lines))
+
+
+def _is_bold_line(tag: Tag) -> bool:
+    """Whether a line stands as a heading: the summary of what can be unfolded, or a paragraph that is all in bold."""
+    text = tag.get_text()
+    if not text.strip() or _END in text:
+        return False
+    is_free = len(text) <= _LONGEST_BOLD_LINE and not tag.find_parent([*_LISTS, "table", "dl"])
+    return tag.name == "summary" or (is_free and _is_bold(tag))
+
+
+def _is_bold(tag: Tag) -> bool:
+    texts = tag.find_all(string=re.compile(r"\S"))
+    return bool(texts) and all(text.find_parent(["b", "strong"]) for text in texts)
 
 
 def _put_before_definition(term: Tag) -> None:
     """Begin a definition, but for a list, with its term, since neither says anything alone."""
-    below, name = term.find_next_sibling(["dt", "dd"]), on_one_line(term.get_text())
-    if not name or not isinstance(below, Tag) or below.name == "dt" or below.find(_LISTS):
+    definition = term.find_next_sibling(["dt", "dd"])
+    name = on_one_line(term.get_text())
+    if not name or not isinstance(definition, Tag) or definition.name == "dt" or definition.find(_LISTS):
         return
-    if first := below.find(string=re.compile(r"\S")):
-        first.insert_before(f"{name} " if name.endswith(("?", "？", ":", "：")) else f"{name}: ")
+    if text := definition.find(string=re.compile(r"\S")):
+        text.insert_before(f"{name} " if name.endswith(("?", "？", ":", "：")) else f"{name}: ")
         term.extract()
 
 
 def _mark_items(soup: Tag) -> None:
+    """Put marks before the items of lists, indented to where the text of the item around them begins."""
+    columns: dict[int, int] = {}  # where the texts of items begin
     for around in soup.find_all(_LISTS):
-        depth = len(around.find_parents(_LISTS, limit=_DEEPEST_LIST))
-        start = str(around.get("start", ""))
-        for number, item in enumerate(around.find_all("li", recursive=False), int(start) if start.isdecimal() else 1):
-            mark = f"{number}." if around.name == "ol" else "-"
-            item.insert(0, f"{_END}{'  ' * depth}{mark} {_ITEM}")
+        outer = around.find_parent("li") or around.find_previous_sibling("li")
+        indent = " " * columns.get(id(outer), 0)
+        number = _number(around, "start", 1)
+        for item in around.find_all("li", recursive=False):
+            number = _number(item, "value", number)
+            text = item.find(string=re.compile(r"\S"))
+            is_empty = text is not None and text.find_parent("li") is not item  # it only holds another list
+            mark = f"{indent}{number}." if around.name == "ol" else f"{indent}-"
+            is_first = item.find_previous_sibling("li") is None
+            item.insert(0, f"{_END}{_APART if is_first and number != 1 else ''}{mark} {_ITEM}")
             item.append(f"{_END}{_ITEM}")
+            columns[id(item)] = len(indent) if is_empty else min(len(mark) + 1, _DEEPEST_INDENT)
+            number += 1
 
 
-def _blocks(text: str, ready: list[str]) -> Iterator[str]:
-    mark = ""
-    for part in text.split(_END):
-        before, found, rest = part.rpartition(_ITEM)
-        mark = before if found else mark
-        if rest.startswith(_READY):
-            yield ready[int(rest.removeprefix(_READY))]
-            continue
-        lines = filter(None, map(on_one_line, rest.split(_BREAK)))
-        if block := f"\n{' ' * len(mark)}".join(lines):
-            yield mark + block
-            mark = " " * len(mark)
+def _number(tag: Tag, attribute: str, otherwise: int) -> int:
+    value = str(tag.get(attribute, ""))
+    return int(value) if value.isdecimal() else otherwise
 
 
 def _joined(blocks: Iterable[str]) -> str:
     text = ""
     for block in filter(None, blocks):
-        tight = all(re.match(r" *(?:-|-?\d+\.) ", one) for one in (block, text.rsplit("\n", 1)[-1]))
+        tight = all(re.match(r" *(?:-|\d+\.) ", line) for line in (block, text.rsplit("\n", 1)[-1]))
+        block = block.removeprefix(_APART)
         text += ("\n" if tight else "\n\n") + block if text else block
     return text + "\n" if text else ""
 
 
-def _pipe_table(table: Tag) -> str:
-    """A table of data, "" for one that only lays out; a cell that spans rows is in each of them."""
-    rows = table.find_all("tr")
-    grid: dict[tuple[int, int], str] = {}
-    for y, row in enumerate(rows):
-        x = 0
-        for cell in row.find_all(_CELLS):
-            while (y, x) in grid:
-                x += 1
-            text = _flat(cell).replace("|", r"\|")
-            across = _span(cell, "colspan")
-            for down in range(_span(cell, "rowspan")):
-                grid |= {(y + down, x + i): text if i == 0 else "" for i in range(across)}
-            x += across
-    numbers, filled = ({place[side] for place, text in grid.items() if text} for side in (0, 1))
-    lines = [[grid.get((y, x), "") for x in sorted(filled)] for y in sorted(numbers) if y < len(rows)]
-    is_line = len(lines) < 2 and not table.th
-    if len(filled) < 2 or is_line or any(len(cell) > _LONGEST_CELL for line in lines for cell in line):
-        return ""  # it only lays out the page
-    lines.insert(1, ["---"] * len(filled))
-    pipes = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+def _table(table: Tag) -> str | None:
+    """A table of data below its caption, in one line within another; None for one that only lays out the page."""
+    if table.find([*_HEADINGS, "pre"]) or _READY in table.get_text():
+        return None
+    grid = lay_out(map(_row, table.find_all("tr")))
+    if _is_within_data(table):
+        rows = (": ".join(cell.text for cell in cells_of(row)) for row in grid)
+        table.replace_with(" ", "; ".join(rows))
+        return None
+    cells = {cell for row in grid for cell in row}
+    is_line = len(grid) < 2 and not table.th
+    if not grid or len(grid[0]) < 2 or is_line or any(len(cell.text) > _LONGEST_CELL for cell in cells):
+        return None
     caption = on_one_line(table.caption.get_text()) if table.caption else ""
-    return f"{caption}\n\n{pipes}" if caption else pipes
+    return "\n\n".join(filter(None, [caption, to_markdown(grid)]))
+
+
+def _is_within_data(table: Tag) -> bool:
+    around = table.find_parent("table")
+    return around is not None and any(cell.find_parent("table") is around for cell in around.find_all("th"))
+
+
+def _row(row: Tag) -> list[Cell]:
+    return [
+        Cell(
+            _flat(cell),
+            _span(cell, "rowspan"),
+            _span(cell, "colspan"),
+            cell.name == "th" or _is_bold(cell),
+        )
+        for cell in row.find_all(_CELLS)
+    ]
 
 
 def _flat(tag: Tag) -> str:
@@ -160,5 +244,4 @@ def _flat(tag: Tag) -> str:
 
 
 def _span(cell: Tag, attribute: str) -> int:
-    value = str(cell.get(attribute, "1"))
-    return min(max(int(value), 1), _MAX_SPAN) if value.isdecimal() else 1
+    return min(max(_number(cell, attribute, 1), 1), _MAX_SPAN)

@@ -1,0 +1,248 @@
+"""The pages of a PDF. Needs the package pypdfium2."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing
+from ctypes import c_float, create_string_buffer
+from pathlib import Path
+from typing import Any
+
+from llama_pack_densex.reading.pdf_tables import (
+    Box,
+    PdfTable,
+    Ruling,
+    find_frames,
+    find_tables,
+    may_have_columns,
+)
+from llama_pack_densex.reading.tables import to_markdown
+from llama_pack_densex.text.tokens import on_one_line
+
+_PDFIUM = threading.Lock()  # it may be used by one thread at a time
+_HYPHEN = re.compile(r"[\x02\ufffe](\S*) ?")  # what PDFium puts for one that parts a word at the end of a line
+_CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\ufffe\uffff]")  # broken fonts leave them, and stores do not take NUL
+
+
+def read_pages(file: Path) -> tuple[str, list[tuple[str, dict[str, str]]]]:
+    """The title of a PDF, and its pages with their labels and the section of the bookmarks that all of a page is in."""
+    import pypdfium2  # type: ignore[import-untyped]
+
+    pages: list[tuple[str, dict[str, str]]] = []
+    with _PDFIUM, closing(pypdfium2.PdfDocument(file)) as document:
+        begun = _sections_begun(document)
+        section = ""
+        tables = _Tables()
+        texts = [_page_text(page, tables) for page in document]
+        for number, text in enumerate(_without_running_lines(texts)):
+            metadata = {"page_label": document.get_page_label(number) or str(number + 1)}
+            if section and number not in begun:
+                metadata["section"] = section
+            text = _CONTROLS.sub("", _HYPHEN.sub(_joined_word, text))
+            text = re.sub("(?m)^#", "    #", text)  # comments of code, which nothing else tells from headings
+            for path in begun.get(number, ()):
+                text = _with_heading(text, path)
+                section = ", ".join(path)
+            pages.append((tables.fill_in(text), metadata))
+        title: str = document.get_metadata_value("Title")
+    return title, pages
+
+
+def _page_text(page: Any, tables: _Tables) -> str:
+    text_page = page.get_textpage()
+    text: str = text_page.get_text_range()
+    return tables.mark(text, _find_tables(page, text_page, text)).replace("\r\n", "\n")
+
+
+def _joined_word(match: re.Match[str]) -> str:
+    """The end of a word on the line that it began on; of "region-wide" the hyphen cannot be told from a line's."""
+    return f"{'' if match[1][:1].islower() else '-'}{match[1]}\n"
+
+
+# Tables
+
+_TABLE = re.compile("[\U000f0000-\U000ffffd]")  # stands for a table until running heads are dropped
+_STRAIGHT = 1.5  # points
+_SHORT = 6.0  # points: what is shorter is a mark on a scale
+_LONGEST_NAME = 100  # of a font, in bytes
+_MOST_PATHS = 2_000  # of a page: what has more is a drawing
+_MOST_SEGMENTS = 200  # of a path
+_FONT_FOR_CODE = re.compile(rb"(?i)mono|cour|consol|typewriter|code|cmtt|[a-z]tt\d")
+
+
+class _Tables:
+    """The tables of a document, for each of which a character stands until running heads are dropped."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+        self._last: PdfTable | None = None  # where the page before ends with it
+
+    def mark(self, text: str, tables: Sequence[PdfTable]) -> str:
+        """The text of the next page with characters in place of its tables, each on a line of its own."""
+        marks: dict[int, str] = {}
+        last = None
+        for table in tables:
+            if self._last and text.count("\n", 0, table.first) <= _RUNNING:
+                table = table.below(self._last)
+            marks[table.first] = chr(0xF0000 + len(self._texts))
+            self._texts[marks[table.first]] = to_markdown(table.grid)
+            if text.count("\n", table.last) <= _RUNNING:
+                last = table
+        self._last = last
+        return _replaced(text, marks, {place for table in tables for place in table.characters})
+
+    def fill_in(self, text: str) -> str:
+        """A page's text with its tables."""
+        return _TABLE.sub(lambda match: f"\n{self._texts[match[0]]}\n", text).strip("\n")
+
+
+def _replaced(text: str, marks: Mapping[int, str], within: Collection[int]) -> str:
+    if not marks:
+        return text
+    parts = (
+        f"\n{marks[place]}\n" if place in marks else character
+        for place, character in enumerate(text)
+        if place in marks or place not in within
+    )
+    return re.sub(r"\n\s*\n", "\n", "".join(parts))
+
+
+def _find_tables(page: Any, text_page: Any, text: str) -> list[PdfTable]:
+    """The tables of a page, if it may have some: that is told without the places of its characters, which take long."""
+    frames = find_frames(*_rulings(page))
+    is_mapped = len(text) == text_page.count_chars() and not page.get_rotation()
+    if not is_mapped or not (frames or may_have_columns(text)):
+        return []
+    boxes = {
+        place: Box(*text_page.get_charbox(place, loose=True))
+        for place, character in enumerate(text)
+        if not character.isspace()
+    }
+    return find_tables(text, boxes, frames, lambda place: _is_code(text_page, place))
+
+
+def _is_code(text_page: Any, place: int) -> bool:
+    from pypdfium2 import raw
+
+    name = create_string_buffer(_LONGEST_NAME)
+    raw.FPDFText_GetFontInfo(text_page, place, name, _LONGEST_NAME, None)
+    return _FONT_FOR_CODE.search(name.value) is not None
+
+
+def _rulings(page: Any) -> tuple[list[Ruling], list[Ruling]]:
+    """The straight lines across and down a page, the edges of rectangles among them."""
+    from pypdfium2 import raw
+
+    objects = (raw.FPDFPage_GetObject(page, number) for number in range(raw.FPDFPage_CountObjects(page)))
+    paths = [thing for thing in objects if raw.FPDFPageObj_GetType(thing) == raw.FPDF_PAGEOBJ_PATH]
+    across: list[Ruling] = []
+    down: list[Ruling] = []
+    for path in paths if len(paths) <= _MOST_PATHS else ():
+        for (x, y), (to_x, to_y) in _edges(path):
+            if abs(y - to_y) < _STRAIGHT and abs(x - to_x) > _SHORT:
+                across.append(Ruling(y, min(x, to_x), max(x, to_x)))
+            elif abs(x - to_x) < _STRAIGHT and abs(y - to_y) > _SHORT:
+                down.append(Ruling(x, min(y, to_y), max(y, to_y)))
+    return across, down
+
+
+_Point = tuple[float, float]
+
+
+def _edges(path: Any) -> Iterator[tuple[_Point, _Point]]:
+    from pypdfium2 import raw
+
+    x = c_float()
+    y = c_float()
+    matrix = raw.FS_MATRIX()
+    raw.FPDFPageObj_GetMatrix(path, matrix)
+    first: _Point = (0, 0)
+    before = first
+    for number in range(min(raw.FPDFPath_CountSegments(path), _MOST_SEGMENTS)):
+        segment = raw.FPDFPath_GetPathSegment(path, number)
+        raw.FPDFPathSegment_GetPoint(segment, x, y)
+        point = (
+            matrix.a * x.value + matrix.c * y.value + matrix.e,
+            matrix.b * x.value + matrix.d * y.value + matrix.f,
+        )
+        kind = raw.FPDFPathSegment_GetType(segment)
+        if kind == raw.FPDF_SEGMENT_LINETO:
+            yield before, point
+        elif kind == raw.FPDF_SEGMENT_MOVETO:
+            first = point
+        if raw.FPDFPathSegment_GetClose(segment):
+            yield point, first
+        before = point
+
+
+# Running heads and feet
+
+_RUNNING = 2  # lines that a page's head or foot has
+_NEAR = 4  # pages among which one recurs
+_DIGITS = re.compile(r"\d{1,5}")
+# "Question 2", and not "Page 2" or "Handbook 2 / 10".
+_LABEL = re.compile(r"(?i)(?!(?:page|p|seite|頁)\b)([^\d.:：]*[^\W\d])[ .#-]{0,2}\d+(?!\d| ?(?:/|of\b|頁|ページ))")
+
+
+def _without_running_lines(pages: Sequence[str]) -> list[str]:
+    """Pages without the heads and feet that recur on those near them, where these have letters but for the first.
+
+    Questions and forms that are counted as pages are, stay: what a head has before its number is a title somewhere.
+    """
+    left = [page.strip().split("\n") for page in pages]
+    titles = {line.strip().casefold() for page in left for line in page}
+    for edge in (0, -1) * _RUNNING:
+        lines = [page[edge].strip() if page else "" for page in left]
+        for number in range(len(lines)):
+            if _is_running(lines, number, titles):
+                del left[number][edge]
+    return ["\n".join(page) for page in left]
+
+
+def _is_running(lines: Sequence[str], number: int, titles: set[str]) -> bool:
+    line = lines[number]
+    near = range(max(number - _NEAR, 0), min(number + _NEAR + 1, len(lines)))
+    same = [other for other in near if other != number and line and _recurs(line, lines[other], other - number)]
+    if len(same) < 3 or (same[0] > number and re.search(r"[^\W\d]", line)):
+        return False
+    label = _LABEL.match(line)
+    return not label or lines[same[0]].startswith(label[0]) or label[1].casefold() in titles
+
+
+def _recurs(line: str, other: str, pages: int) -> bool:
+    """Whether a line is that of some pages on, but for numbers that count pages."""
+    numbers = zip(_DIGITS.findall(line), _DIGITS.findall(other), strict=False)
+    same_words = _DIGITS.sub("0", line) == _DIGITS.sub("0", other)
+    return same_words and all(int(after) - int(before) in (0, pages) for before, after in numbers)
+
+
+# Bookmarks
+
+_SECTION = r"(?:[^\W\d_]*[ \t]*[\dA-Z]{1,3}(?:\.\d{1,3})*[.:章節]?\s*)?"  # "Chapter 2", "2.1."
+
+
+def _sections_begun(document: Any) -> dict[int, list[list[str]]]:
+    """The sections that begin on each page, each below those that it is in."""
+    begun: defaultdict[int, list[list[str]]] = defaultdict(list)
+    path: list[str] = []
+    for bookmark in document.get_toc():
+        path[bookmark.level :] = [on_one_line(bookmark.get_title())]
+        destination = bookmark.get_dest()
+        if path[-1] and destination is not None and (number := destination.get_index()) is not None:
+            begun[number].append([*filter(None, path)])
+    return begun
+
+
+def _with_heading(text: str, path: Sequence[str]) -> str:
+    """A page with the lines of a section's title, and the number before these, as one heading."""
+    title = r"\s*".join(map(re.escape, "".join(path[-1].split())))
+    marks = "#" * min(len(path), 6)
+    return re.sub(
+        rf"(?m)^{_SECTION}{title}[ \t]*$",
+        lambda match: f"{marks} {on_one_line(match[0])}",
+        text,
+        count=1,
+    )
