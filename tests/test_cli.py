@@ -236,7 +236,7 @@ def test_rows_of_a_table_are_indexed_with_their_header_when_they_are_asked_for(f
     run("index", faulty, "--to", tmp_path / "index", "--include", "*.csv", "--exclude", "tea.*")
     assert indexed(tmp_path / "index") == {"琵琶湖.md", "価格.csv"}
     (found, *_) = run_json("query", tmp_path / "index", "番茶の価格")["results"]
-    assert "|  |  |\n| --- | --- |\n| 商品 | 番茶 |\n| 価格 | 300円 |" in [unit["text"] for unit in found["matched"]]
+    assert "商品: 番茶; 価格: 300円" in [unit["text"] for unit in found["matched"]]
     (faulty / "価格.csv").write_text("商品,価格\n玉露,900円\n", encoding="utf-8")
     output = run("index", faulty, "--to", tmp_path / "index")[1]
     assert "2 indexed, 1 unchanged" in output  # what was asked for once stays, what is left out no more comes

@@ -437,14 +437,16 @@ def test_rows_are_whole_in_passages_and_units(tmp_path: Path) -> None:
     rows = [f"Lamp {n},It shines. It is no. {n}.,{n} yen" for n in range(200)]
     documents = read_file(write(tmp_path / "a.csv", "\n".join(["name,text,price", *rows])), "a.csv")
     nodes = PropositionNodeParser().get_nodes_from_documents(documents)
-    for granularity in ("passage", "proposition"):
-        texts = [node.get_content() for node in nodes if node.metadata[GRANULARITY_KEY] == granularity]
-        for number in range(200):
-            (text,) = [one for one in texts if f"| Lamp {number} |" in one]
-            row = record(
-                ("name", f"Lamp {number}"), ("text", f"It shines. It is no. {number}."), ("price", f"{number} yen")
-            )
-            assert row in text
+    texts = {
+        granularity: [node.get_content() for node in nodes if node.metadata[GRANULARITY_KEY] == granularity]
+        for granularity in ("passage", "proposition")
+    }
+    for number in range(200):
+        row = record(
+            ("name", f"Lamp {number}"), ("text", f"It shines. It is no. {number}."), ("price", f"{number} yen")
+        )
+        assert len([text for text in texts["passage"] if row in text]) == 1
+        assert f"name: Lamp {number}; text: It shines. It is no. {number}.; price: {number} yen" in texts["proposition"]
 
 
 @pytest.mark.parametrize("encoding", ["cp932", "euc_jp"])

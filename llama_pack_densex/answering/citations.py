@@ -10,11 +10,12 @@ from typing import Any, Literal
 
 from llama_index.core.schema import NodeWithScore
 
-from llama_pack_densex.node_parsers.metadata import FOOTNOTE_KEY, MATCHED_KEY, SECTION_KEY, TITLE_KEY
+from llama_pack_densex.node_parsers.metadata import FOOTNOTE_KEY, MATCHED_KEY, SECTION_KEY, TITLE_KEY, context_of
 from llama_pack_densex.retrieval.context import units_of
 from llama_pack_densex.retrieval.hits import MatchedUnit
 from llama_pack_densex.stores.node_store import span_of
 from llama_pack_densex.text.language import detect_language
+from llama_pack_densex.text.links import readable_text
 from llama_pack_densex.text.segments import segment
 from llama_pack_densex.text.tokens import content_words, strip_surrogates, tokenize
 
@@ -81,6 +82,7 @@ class Source:
         span: The (start, end) of the node in its document's text, in characters; None where that is not known.
         text: The node's text.
         units: The propositions (or sentences) that found it, best first.
+        context: What has to be read before it: the line that leads its list in, the header of its table.
     """
 
     number: int
@@ -92,6 +94,7 @@ class Source:
     span: tuple[int, int] | None
     text: str
     units: tuple[MatchedUnit, ...]
+    context: str = ""
 
     @classmethod
     def of(cls, number: int, found: NodeWithScore) -> Source:
@@ -106,8 +109,9 @@ class Source:
             known[SECTION_KEY],
             known["page_label"],
             span_of(node),
-            node.get_content(),
+            readable_text(node.get_content()),
             tuple(units_of(found)),
+            readable_text(context_of(node)),
         )
 
     def citation(self, units: Sequence[MatchedUnit]) -> dict[str, Any]:
@@ -142,7 +146,7 @@ def numbered(nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:
         copy.metadata = {FOOTNOTE_KEY: f"[^{number}]", **others}
         if units := others.get(MATCHED_KEY):
             copy.metadata[MATCHED_KEY] = [{**unit, "text": _OWN.sub(r"(^\1)", unit["text"])} for unit in units]
-        copy.set_content(_OWN.sub(r"(^\1)", copy.get_content()))
+        copy.set_content(_OWN.sub(r"(^\1)", readable_text(copy.get_content())))
         copy.excluded_llm_metadata_keys = [key for key in copy.excluded_llm_metadata_keys if key != FOOTNOTE_KEY]
         copies.append(NodeWithScore(node=copy, score=found.score))
     return copies
@@ -219,7 +223,7 @@ class CitedAnswer:
                 found = supporting(words, source.units)
                 backing.setdefault(source.number, {}).update(found)
                 used |= found
-            said = share_held(words, "\n".join(f"{source.title}\n{source.text}" for source in cited))
+            said = share_held(words, "\n".join(f"{source.title}\n{source.context}{source.text}" for source in cited))
             sentences.append(
                 {
                     "text": sentence,

@@ -20,13 +20,16 @@ from llama_pack_densex.answering.citations import (
     without_footnotes,
 )
 from llama_pack_densex.answering.synthesizer import Asked, SourcedSynthesizer
+from llama_pack_densex.node_parsers.metadata import context_of
 from llama_pack_densex.propositionizers.base import Passage
 from llama_pack_densex.propositionizers.checks import check_propositions
 from llama_pack_densex.retrieval.context import Fact, choose_facts, count_words, rank_facts
 from llama_pack_densex.retrieval.hits import MatchedUnit
 from llama_pack_densex.retrieval.trust import LanguageTrust, trust_in
 from llama_pack_densex.text.language import detect_language
-from llama_pack_densex.text.segments import passage_sentences, segment, sentence_spans
+from llama_pack_densex.text.links import searchable_text
+from llama_pack_densex.text.segments import Segment, segment, sentence_spans, statements
+from llama_pack_densex.text.sentences import Span
 from llama_pack_densex.text.tokens import content_words, on_one_line, tokenize
 
 ANSWER_WORDS = 60
@@ -140,29 +143,37 @@ def _below_leads(asked: Collection[str], nodes: Sequence[NodeWithScore], stating
     least = share_held(asked, stating[0].unit.text) if stating else 0.0
     above = max((abs(fact.unit.score) for fact in stating), default=1.0) / (_AS_GOOD * _ALIKE_LEAD**2)
     for source in nodes:
-        text = source.node.get_content()
-        parts = [(one, text[one.start : one.end]) for one in segment(text)]
-        leads = [place for place, (one, said) in enumerate(parts) if one.kind == "heading" or _states_nothing(said)]
-        for place, after in pairwise([*leads, len(parts)]):
-            (_, lead), below = parts[place], parts[place + 1 : after]
-            share = share_held(asked, lead)
-            if not below or share < _ALIKE_LEAD or share <= least:
+        text, context = source.node.get_content(), context_of(source.node)
+        leads = [part.span for part in segment(text, context) if _leads(part, text)]
+        stated = statements(text, context)
+        for (start, end), (next_start, _) in pairwise([*leads, (len(text), len(text))]):
+            share = share_held(asked, text[start:end])
+            if share < _ALIKE_LEAD or share <= least:
                 continue
-            saying = [(one, said) for one, said in below if any(map(str.isalnum, said))]
-            found += [_fact(source, said, one.start, share * above) for one, said in saying]
+            below = [statement for statement in stated if end <= statement.span[0] < next_start]
+            found += [_fact(source, statement.text, statement.span, share * above) for statement in below]
     return sorted(found, key=lambda fact: -fact.unit.score)
+
+
+def _leads(part: Segment, text: str) -> bool:
+    """Whether a segment of a text is a heading or a question, which what is below it answers."""
+    return part.kind == "heading" or _states_nothing(text[part.start : part.end])
 
 
 def _stated(nodes: Sequence[NodeWithScore]) -> list[Fact]:
     """The sentences of nodes that no proposition found."""
-    texts = [(source, source.node.get_content()) for source in nodes]
-    return [_fact(source, said, text.find(said), 0.0) for source, text in texts for said in passage_sentences(text)]
+    return [
+        _fact(source, stated.text, stated.span, 0.0)
+        for source in nodes
+        for stated in statements(source.node.get_content(), context_of(source.node))
+    ]
 
 
-def _fact(source: NodeWithScore, said: str, start: int, score: float) -> Fact:
-    """A sentence of a node's text as a unit that found it."""
-    start += getattr(source.node, "start_char_idx", None) or 0
-    return Fact(MatchedUnit(source.node.node_id, said, score, "sentence", "", span=(start, start + len(said))), source)
+def _fact(source: NodeWithScore, statement: str, span: Span, score: float) -> Fact:
+    """A sentence of a node's text, or what a row of it says, as a unit that found it."""
+    offset = getattr(source.node, "start_char_idx", None) or 0
+    place = (offset + span[0], offset + span[1])
+    return Fact(MatchedUnit(source.node.node_id, statement, score, "sentence", "", span=place), source)
 
 
 def _states_nothing(text: str) -> bool:
@@ -172,9 +183,7 @@ def _states_nothing(text: str) -> bool:
 
 def _paragraph(facts: Sequence[Fact], number: int) -> str:
     ordered = sorted(facts, key=lambda fact: (not _goes_first(fact, facts[0]), fact.unit.span or (0, 0)))
-    texts = [  # without a document's own footnotes, which lead elsewhere
-        _flowing(without_footnotes(fact.unit.text).strip().removeprefix(": ")) for fact in ordered
-    ]
+    texts = [_quotation(fact) for fact in ordered]
     is_japanese = detect_language(texts[0]) == "ja"
     remark = UNVERIFIED["ja" if is_japanese else "en"]
     quoted = [
@@ -182,8 +191,32 @@ def _paragraph(facts: Sequence[Fact], number: int) -> str:
         for text, fact in zip(texts, ordered, strict=True)
         for start, end in sentence_spans(text)
     ]
-    between = "\n\n" if any("\n" in text for text in texts) else "" if is_japanese else " "  # a table ends at that
-    return between.join(quoted)
+    if any("\n" in text for text in texts) or any(_row_of(fact) for fact in ordered):
+        return "\n\n".join(quoted)
+    return ("" if is_japanese else " ").join(quoted)
+
+
+def _quotation(fact: Fact) -> str:
+    """A fact as it is quoted: a sentence as it stands in the document, with its links; a row with its columns' names.
+
+    A document's own footnotes are left out, since they lead elsewhere.
+    """
+    raw = _as_it_stands(fact)
+    is_same = searchable_text(raw).strip() == fact.unit.text.strip()
+    return _flowing(without_footnotes(raw if is_same else fact.unit.text).strip().removeprefix(": "))
+
+
+def _as_it_stands(fact: Fact) -> str:
+    """The text of the span of a fact."""
+    offset = getattr(fact.source.node, "start_char_idx", None) or 0
+    start, end = fact.unit.span or (0, 0)
+    return fact.source.node.get_content()[max(start - offset, 0) : max(end - offset, 0)]
+
+
+def _row_of(fact: Fact) -> bool:
+    """Whether a fact is a row of a table."""
+    node = fact.source.node
+    return any(part.row == fact.unit.text for part in segment(node.get_content(), context_of(node)) if part.row)
 
 
 def _goes_first(fact: Fact, best: Fact) -> bool:
@@ -249,7 +282,7 @@ def coverage(question: str, sources: Sequence[Source]) -> float:
     """
     asked = content_words(tokenize(question))
     named = {token for name in _NAMES.findall(question) for token in tokenize(name)}
-    passages = [f"{source.title} {source.section} {source.text}" for source in sources]
+    passages = [f"{source.title} {source.section} {source.context} {source.text}" for source in sources]
     units = [f"{source.title} {unit.section} {unit.text}" for source in sources for unit in source.units]
     best = [max((share_held(asked, text, named) for text in some), default=0.0) for some in (passages, units)]
     return (best[0] + (best[1] if units else best[0])) / 2

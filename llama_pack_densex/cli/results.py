@@ -264,8 +264,9 @@ def export_index(place: str) -> Iterator[Shown]:
         del passage["id"], passage["sentences"], passage["findings"]
         for kind in ("propositions", "questions"):
             passage[kind] = [unit["text"] for unit in passage[kind]]
-        if not passage["questions"]:
-            del passage["questions"]
+        for optional in ("questions", "context"):
+            if not passage[optional]:
+                del passage[optional]
         yield passage
 
 
@@ -290,7 +291,7 @@ def delete_documents(place: str, given: Sequence[str], purge: bool) -> Shown:
 
 def _shown(node: BaseNode) -> Shown:
     source = Source.of(0, NodeWithScore(node=node))
-    about = {name: getattr(source, name) for name in ("document", "title", "section", "page", "text")}
+    about = {name: getattr(source, name) for name in ("document", "title", "section", "page", "context", "text")}
     return {"id": source.node_id, **about, **placed(source.span)}
 
 
@@ -370,6 +371,8 @@ def _print_passage(passage: Shown) -> None:
         write(f"status {status}{reason}", style=_STATUS_STYLES.get(status, ""))
     for found in passage["findings"]:
         write(found, style="yellow")
+    if passage["context"]:
+        write(f"below: {one_line(passage['context'])}", style="dim")
     _print_text(passage["text"])
     for kind in _UNITS:
         units = passage[f"{kind}s"]

@@ -66,6 +66,11 @@ def findings_of(node: BaseNode) -> list[str]:
     return str(node.metadata.get(FINDINGS_KEY, "")).splitlines()
 
 
+def context_of(node: BaseNode) -> str:
+    """What has to be read before a node's text; empty where there is nothing."""
+    return str(node.metadata.get(CONTEXT_KEY, ""))
+
+
 def embedded_text(node: BaseNode) -> str:
     """What is embedded of a node: what it says in words, and where it stands word for word, what it is below.
 

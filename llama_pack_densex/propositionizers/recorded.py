@@ -34,10 +34,11 @@ class RecordedPropositionizer(DelegatingPropositionizer):
     """Looks propositions up by the passage's text in a JSONL file, and asks another propositionizer for the rest.
 
     A line of the file is `{"title": ..., "section": ..., "text": ..., "propositions": [...], "questions": [...]}`, and
-    may have the propositions' "status" and "reason". A line may have but one of both lists: what other lines have of
-    the same passage joins it. White space and Unicode normalisation (NFKC) do not count when texts are compared. Of
-    several lines with one text that one counts whose title and section are the passage's too, else the last. Node ids
-    do not hang on what is in the file: a line added for one document must not change those of all others.
+    may have the passage's "context", and the propositions' "status" and "reason". A line may have but one of both
+    lists: what other lines have of the same passage joins it. White space and Unicode normalisation (NFKC) do not count
+    when texts are compared. Of several lines with one text that one counts whose title, section and context are the
+    passage's too, else the last. Node ids do not hang on what is in the file: a line added for one document must not
+    change those of all others.
 
     Args:
         path: The JSONL file, in UTF-8.
@@ -80,7 +81,7 @@ class RecordedPropositionizer(DelegatingPropositionizer):
         return [self._look_up(passage) for passage in passages]
 
     def _look_up(self, passage: Passage) -> PropositionSet:
-        exactly = _exact_key(passage.text, passage.title, passage.section)
+        exactly = _exact_key(passage.text, passage.title, passage.section, passage.context)
         recorded = self._recorded.get(exactly) or self._recorded.get(exactly[:1]) or PropositionSet(())
         if recorded.texts:
             return checked(passage, recorded)
@@ -111,7 +112,8 @@ def _read_recordings(path: Path) -> dict[tuple[str, ...], PropositionSet]:
                 continue
             try:
                 record = json.loads(line.decode("utf-8-sig"))
-                exactly = _exact_key(record["text"], str(record.get("title") or ""), str(record.get("section") or ""))
+                named = (str(record.get(name) or "") for name in ("title", "section", "context"))
+                exactly = _exact_key(record["text"], *named)
                 before = recorded.get(exactly) or recorded.get(exactly[:1]) or PropositionSet(())
                 made = _joined(before, record)
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -210,8 +212,9 @@ def purge_recording(path: str | Path, texts: Iterable[str]) -> int:
     return len(lines) - len(kept)
 
 
-def _exact_key(text: str, title: str, section: str) -> tuple[str, ...]:
-    return compared(text), compared(title), compared(section)
+def _exact_key(text: str, *about: str) -> tuple[str, ...]:
+    """What the passage of a line is told by: its text, and its title, section and context."""
+    return tuple(map(compared, (text, *about)))
 
 
 def _is_half(line: bytes) -> bool:

@@ -6,6 +6,7 @@ import functools
 import math
 import re
 import uuid
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -16,10 +17,17 @@ from llama_index.core.schema import IndexNode, MetadataMode, NodeWithScore, Quer
 from pydantic import PositiveInt
 
 from llama_pack_densex.llm.usage import count_tokens
-from llama_pack_densex.node_parsers.metadata import BOOKKEEPING_KEYS, FOOTNOTE_KEY, GRANULARITY_KEY, TITLE_KEY
+from llama_pack_densex.node_parsers.metadata import (
+    BOOKKEEPING_KEYS,
+    FOOTNOTE_KEY,
+    GRANULARITY_KEY,
+    TITLE_KEY,
+    context_of,
+)
 from llama_pack_densex.retrieval.hits import MatchedUnit, carrying, matched_units
 from llama_pack_densex.stores.node_store import NodeRecord
-from llama_pack_densex.text.segments import sentence_spans
+from llama_pack_densex.text.blocks import find_blocks
+from llama_pack_densex.text.segments import segment, statements
 from llama_pack_densex.text.tokens import CJK, tokenize
 
 ContextMode = Literal["passages", "propositions", "propositions+passages", "window"]
@@ -304,23 +312,45 @@ class _Passage:
     def __init__(self, node: NodeWithScore) -> None:
         self.node = node
         self.text = node.node.get_content()
+        context = context_of(node.node)
         if is_unit(node):
             self.text = "\n".join(unit.text for unit in units_of(node))
-        self.spans = sentence_spans(self.text)
+            context = ""
+        self._segments = segment(self.text, context)
+        self._statements = {stated.text: stated.span for stated in statements(self.text, context)}
+        self._blocks = find_blocks(self.text, context)
+        self.spans = [part.span for part in self._segments]
 
     @functools.cached_property
     def _tokens(self) -> list[frozenset[str]]:
-        return [frozenset(tokenize(self.text[start:end])) for start, end in self.spans]
+        """The tokens of each sentence; a table's header, which names what its rows hold, is the source of nothing."""
+        return [
+            frozenset(() if part.kind == "columns" else tokenize(self.text[part.start : part.end]))
+            for part in self._segments
+        ]
+
+    @functools.cached_property
+    def _needed(self) -> list[frozenset[int]]:
+        """Which sentences have to be read before each: the header of its table, the line that leads its list in."""
+        starts = [block.start for block in self._blocks]
+        blocks = [self._blocks[bisect_right(starts, part.start) - 1] for part in self._segments]
+        return [frozenset().union(*(self._within(*span) for span in block.needs)) for block in blocks]
+
+    def _within(self, start: int, end: int) -> frozenset[int]:
+        """The sentences that a stretch of the text holds, wholly or in part."""
+        first = bisect_right(self.spans, start, key=lambda span: span[1])
+        return frozenset(range(first, bisect_left(self.spans, end, key=lambda span: span[0])))
 
     def places(self, unit: str | None) -> frozenset[int]:
         """The sentences a unit was made of: where it stands word for word, else the one that shares most with it."""
         if unit is None or not self.spans:
             return frozenset(range(len(self.spans[:1])))
         unit = unit.strip()
+        if unit in self._statements:
+            return self._within(*self._statements[unit])
         start = self.text.find(unit)
         if start >= 0:
-            inside = (i for i, (a, b) in enumerate(self.spans) if a < start + len(unit) and start < b)
-            return frozenset(inside)
+            return self._within(start, start + len(unit))
         tokens = set(tokenize(unit))
         shared = [len(tokens & sentence) for sentence in self._tokens]
         # of two that share as much the shorter one; where none shares anything, the first
@@ -335,6 +365,7 @@ class _Passage:
 
     def show(self, places: frozenset[int]) -> NodeWithScore:
         """A copy with some of the sentences; runs of them stand as they do in the text."""
+        places = places.union(*(self._needed[place] for place in places))
         runs: list[tuple[int, int]] = []
         for place in sorted(places):
             start, end = self.spans[place]

@@ -105,6 +105,7 @@ class Place(BaseModel):
     document: str
     title: str = ""
     section: str = Field("", description="The headings above it.")
+    context: str = Field("", description="What has to be read before it: what leads its list in, its table's header.")
     page: str = ""
     start: int | None = None
     end: int | None = None

@@ -57,7 +57,8 @@ class Proposition(BaseModel):
 class Passage(BaseModel):
     """A part of a document as it stands there.
 
-    section has the headings above it; span is where the text is, in characters of the document; propositions are what a
+    section has the headings above it, context what has to be read before it (what leads its list in, the header of its
+    table); span is where the text is, in characters of the document; propositions are what a
     search found it by, best first. previous and next are the ids of its neighbours, null at the ends of the document.
     Where the text was cut, read_passage goes on from next_offset.
     """
@@ -66,6 +67,7 @@ class Passage(BaseModel):
     document: str
     title: str
     section: str
+    context: str
     page: str
     span: tuple[int, int] | None
     text: str
@@ -193,6 +195,7 @@ def _shown(found: NodeWithScore, among: int, offset: int = 0) -> Passage:
         document=source.document,
         title=source.title[:_NAME],
         section=source.section[:_NAME],
+        context=source.context[:_NAME],
         page=source.page[:_NAME],
         span=source.span and (source.span[0] + offset, source.span[0] + end),
         text=source.text[offset:end],

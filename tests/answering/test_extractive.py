@@ -201,12 +201,29 @@ def test_each_sentence_that_is_quoted_is_supported(document: str, question: str)
     assert all(one["footnotes"] == [1] and one["supported"] for one in said), said
 
 
-def test_each_table_that_is_quoted_is_a_paragraph() -> None:
-    rows = [f"| 商品 | {name} |\n| --- | --- |\n| 価格 | {price}円 |" for name, price in (("煎茶", 500), ("番茶", 300))]
-    pack = DenseXRetrievalPack(
-        [Document(text="\n\n\n".join(rows))], proposition_llm="none", query_llm="none", embed_model="none"
+def test_each_row_that_is_quoted_is_a_paragraph_with_the_names_of_its_columns() -> None:
+    text = "| 商品 | 価格 |\n| --- | --- |\n| 煎茶 | 500円 |\n| 番茶 | 300円 |"
+    pack = DenseXRetrievalPack([Document(text=text)], proposition_llm="none", query_llm="none", embed_model="none")
+    assert str(pack.run("煎茶の価格は")) == "商品: 煎茶; 価格: 500円[^1]\n\n商品: 番茶; 価格: 300円[^1]"
+
+
+def test_a_row_far_below_its_header_is_quoted_with_the_names_of_its_columns() -> None:
+    rows = "\n".join(f"| P{n:03d} | {['steel', 'brass'][n % 2]} | {100 + 7 * n} |" for n in range(150))
+    text = f"# Parts\n\n| Part | Material | Price in yen |\n| --- | --- | --- |\n{rows}\n"
+    pack = DenseXRetrievalPack([Document(text=text)], proposition_llm="none", query_llm="none", embed_model="none")
+    answer = pack.run("What is the price in yen of P120?")
+    assert "Part: P120; Material: steel; Price in yen: 940[^1]" in str(answer)
+    (citation,) = answer.metadata["citations"]
+    (fact,) = [fact for fact in citation["propositions"] if "P120" in fact["text"]]
+    assert text[fact["start"] : fact["end"]] == "| P120 | steel | 940 |"
+
+
+def test_a_sentence_is_quoted_with_its_links() -> None:
+    text = "Apply with [the form](https://example.com/form) before May. The hall is cold."
+    pack = DenseXRetrievalPack([Document(text=text)], proposition_llm="none", query_llm="none", embed_model="none")
+    assert str(pack.run("How does one apply?")).startswith(
+        "Apply with [the form](https://example.com/form) before May."
     )
-    assert str(pack.run("煎茶の価格は")) == f"{rows[0]}\n\n[^1]\n\n{rows[1]}\n\n[^1]"
 
 
 def test_a_footnote_of_a_document_is_quoted_without_its_mark() -> None:

@@ -152,7 +152,9 @@ function passageWithFacts(place, heading) {
     further[0].querySelector("button")?.focus();
   });
   const about = [make("h4", {}, heading), facts, further.length ? more : null, make("h4", {}, say("passage"))];
-  return make("div", { class: "passage" }, ...(place.propositions.length ? about : []), text);
+  const context = place.context.trim();
+  const above = context ? make("p", { class: "text context", lang: languageOf(context) }, context) : null;
+  return make("div", { class: "passage" }, ...(place.propositions.length ? about : []), ...[above, text].filter(Boolean));
 }
 
 const source = $("source");
