@@ -37,20 +37,27 @@ from llama_index.core.base.llms.types import CompletionResponse, CompletionRespo
 from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.llms import CustomLLM
 
-from llama_pack_densex import DenseXRetrievalPack, LLMPropositionizer, RecordedPropositionizer, SentencePropositionizer
+from llama_pack_densex import (
+    DenseXRetrievalPack,
+    LLMPropositionizer,
+    PropositionNodeParser,
+    RecordedPropositionizer,
+    SentencePropositionizer,
+)
 from llama_pack_densex.llm.usage import count_tokens
 from llama_pack_densex.reading import find_files, read_files
 
 RANKS = (1, 4, 8)
+SHORTEST = 12  # characters of an item that is looked for
 _ADDRESS = re.compile(r"(?<=\]\()[^()\s]+|(?:https?://|data:)[^\s()<>\[\]「」（）、。\"]+")
 _TABLE_RULE = re.compile(r"\s*\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?\s*")
 _ITEM = re.compile(r"(?P<indent>\s*)(?:[-*+•・]|\d{1,2}[.)])\s+(?P<text>\S.*)")
 
 
 class KeepingLLM(CustomLLM):
-    """Keeps what it is asked, and replies with one proposition."""
+    """Keeps what it is asked about each passage first, and replies with one proposition."""
 
-    _requests: list[str] = PrivateAttr(default_factory=list)
+    _requests: dict[str, str] = PrivateAttr(default_factory=dict)
 
     @property
     def metadata(self) -> LLMMetadata:
@@ -58,12 +65,12 @@ class KeepingLLM(CustomLLM):
 
     @property
     def requests(self) -> list[str]:
-        return self._requests
+        return list(self._requests.values())
 
     def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
-        self._requests.append(prompt)
         content = prompt.rpartition("Content: ")[2]
-        return CompletionResponse(text=json.dumps([content], ensure_ascii=False))
+        self._requests.setdefault(content, prompt)
+        return CompletionResponse(text=json.dumps([" ".join(content.split())], ensure_ascii=False))
 
     def stream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponseGen:
         yield self.complete(prompt)
@@ -185,40 +192,50 @@ def find_items(text: str) -> list[Structured]:
         parents = [(indent, said) for indent, said in parents if indent < depth]
         needed = [said for _, said in parents if said.endswith((":", "："))]
         needed += [lead] if lead else []
-        if needed:
+        if needed and len(item["text"]) >= SHORTEST:  # shorter ones stand elsewhere too
             items.append(Structured(bare(item["text"])[:60], tuple(bare(said) for said in needed)))
         parents.append((depth, item["text"].strip()))
     return items
 
 
+def requests_about(document: Document) -> list[str]:
+    """What an LLM is asked about a document, before any reply."""
+    llm = KeepingLLM()
+    parser = PropositionNodeParser(propositionizer=LLMPropositionizer(llm, strictness="off"))
+    parser.get_nodes_from_documents([document])
+    return llm.requests
+
+
+def embedded_texts(documents: Sequence[Document]) -> list[str]:
+    """What is embedded of documents without an LLM."""
+    embedding = KeepingEmbedding()
+    DenseXRetrievalPack(documents, propositionizer=SentencePropositionizer(), embed_model=embedding, query_llm="none")
+    return embedding.texts
+
+
 def count_defects(documents: Sequence[Document]) -> dict[str, str]:
-    llm, embedding = KeepingLLM(), KeepingEmbedding()
-    DenseXRetrievalPack(documents, propositionizer=LLMPropositionizer(llm, strictness="off"), embed_model=embedding)
-    sentences = KeepingEmbedding()
-    DenseXRetrievalPack(documents, propositionizer=SentencePropositionizer(), embed_model=sentences)
-    requests = [bare(request) for request in llm.requests]
     counts: Counter[str] = Counter()
     for document in documents:
-        for row in find_rows(document.text):
-            holding = [request for request in requests if row.text in request]
-            counts["rows"] += 1
-            counts["rows cut"] += not holding
-            counts["rows without names"] += any(name not in request for request in holding for name in row.needed)
-        for item in find_items(document.text):
-            holding = [request for request in requests if item.text in request]
-            counts["items"] += 1
-            counts["items cut"] += not holding
-            counts["items without lead-in"] += any(said not in request for request in holding for said in item.needed)
-    texts = [*embedding.texts, *sentences.texts]
+        asked = requests_about(document)
+        counts["requests"] += len(asked)
+        counts["tokens"] += sum(map(count_tokens, asked))
+        requests = list(map(bare, asked))
+        for kind, structured in (("row", find_rows(document.text)), ("item", find_items(document.text))):
+            for part in structured:
+                holding = [request for request in requests if part.text in request]
+                counts[kind] += 1
+                counts[f"{kind} cut"] += not holding
+                counts[f"{kind} alone"] += any(said not in request for request in holding for said in part.needed)
+    texts = embedded_texts(documents)
     addresses = sum(len(address) for text in texts for address in _ADDRESS.findall(text))
     length = sum(map(len, texts))
     return {
-        "requests": f"{len(llm.requests)}",
-        "tokens asked": f"{sum(map(count_tokens, llm.requests)):,}",
-        "rows without their columns' names": f"{counts['rows without names']} of {counts['rows']}",
-        "rows cut": f"{counts['rows cut']}",
-        "items without their lead-in": f"{counts['items without lead-in']} of {counts['items']}",
-        "items cut": f"{counts['items cut']}",
+        "requests": f"{counts['requests']:,}",
+        "tokens asked": f"{counts['tokens']:,}",
+        "rows without their columns' names": f"{counts['row alone']} of {counts['row']}",
+        "rows cut": f"{counts['row cut']}",
+        "items without their lead-in": f"{counts['item alone']} of {counts['item']}",
+        "items cut": f"{counts['item cut']}",
         "addresses in what is embedded": f"{addresses / max(length, 1):.1%} of {length:,} characters",
     }
 

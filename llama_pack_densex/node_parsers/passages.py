@@ -11,7 +11,7 @@ from llama_index.core.bridge.pydantic import Field
 from llama_index.core.node_parser import TextSplitter
 
 from llama_pack_densex.llm.usage import count_tokens
-from llama_pack_densex.text.blocks import Block, find_blocks, is_question, says_nothing
+from llama_pack_densex.text.blocks import Block, find_blocks, says_nothing
 from llama_pack_densex.text.links import readable_text, searchable_text
 from llama_pack_densex.text.sentences import Span, after_space, split_sentences
 
@@ -97,7 +97,6 @@ _AT_PARAGRAPH = 0.2
 _AT_ITEM = 0.35  # or a row
 _AT_NESTED_ITEM = 0.45
 _AT_SENTENCE = 0.6
-_AT_ANSWER = 0.9
 _BELOW_LEAD = 4.0  # a heading, a line that leads in a list, a header of a table, a question
 _WITHIN_PIECE = 2.0
 _UNEVENNESS = 0.1  # times the square of how full a passage is: among equals, those of equal length
@@ -114,12 +113,13 @@ def find_pieces(text: str, chunk_size: int) -> list[CuttingPiece]:
     pieces: list[CuttingPiece] = []
     above: Block | None = None
     blocks = [block for block in find_blocks(text) if not _is_picture_alone(text[slice(*block.span)])]
-    for block in blocks:
-        cost = _cost_of_cut(text, above, block)
+    for block, below in zip(blocks, [*blocks[1:], None], strict=True):
+        cost = _cost_of_cut(above, block)
+        is_led = below is not None and any(block.start <= start < block.end for start, _ in below.needs)
         for start, end in _parts(text, block, chunk_size):
             tokens = count_tokens(searchable_text(text[start:end]))
             pieces.append(CuttingPiece(start, end, tokens, cost, block.kind == "heading", block.kind == "row"))
-            cost = _AT_SENTENCE if block.kind == "prose" else _WITHIN_PIECE
+            cost = _AT_SENTENCE if block.kind == "prose" and not is_led else _WITHIN_PIECE
         above = block
     return pieces
 
@@ -129,33 +129,23 @@ def _is_picture_alone(text: str) -> bool:
     return readable_text(text) != text and says_nothing(text)
 
 
-def _cost_of_cut(text: str, above: Block | None, block: Block) -> float:
-    """What it costs to begin a passage with a block.
-
-    Args:
-        text: The text.
-        above: The block before it.
-        block: The block.
-    """
+def _cost_of_cut(above: Block | None, block: Block) -> float:
+    """What it costs to begin a passage with a block, by the one above it."""
     if above is None:
         return 0.0
-    if above.kind == "heading":
+    if above.kind in ("heading", "columns", "group"):
         return _BELOW_LEAD
     if block.kind == "heading":
         return _AT_SECTION
-    if above.kind == "columns" or any(end >= above.end for _, end in block.needs if end > above.start):
+    if any(above.start < end for _, end in block.needs):
         return _BELOW_LEAD if above.kind != "item" else _AT_NESTED_ITEM
     if block.kind == "item":
         return _AT_ITEM if block.level == 1 else _AT_NESTED_ITEM
-    if block.kind == "row":
+    if block.kind in ("group", "row"):
         return _AT_ITEM
     if block.level:
         return _AT_NESTED_ITEM
-    return _AT_ANSWER if _answers(text, above, block) else _AT_PARAGRAPH
-
-
-def _answers(text: str, above: Block, block: Block) -> bool:
-    return above.kind == "prose" and is_question(text[slice(*above.span)])
+    return _AT_PARAGRAPH
 
 
 def _parts(text: str, block: Block, chunk_size: int) -> Iterator[Span]:

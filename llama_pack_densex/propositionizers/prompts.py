@@ -25,47 +25,50 @@ from llama_pack_densex.text.outline import Outline
 from llama_pack_densex.text.segments import passage_sentences, segment
 from llama_pack_densex.text.tokens import compared, has_letters, strip_surrogates
 
-# The rules are those of Chen et al. (2023), figure 8, in our own words and with an example of our own. They go with
-# every passage, so that they are short: not more than twice a passage of 128 tokens.
+# The rules are those of Chen et al. (2023), figure 8, in our own words, with what lists, tables and handbooks need
+# besides. They go with every passage, so that they are short: not more than about twice a passage of 128 tokens.
 _SYSTEM = """\
 Break the passage into propositions: short statements, each true, complete and clear on its own.
-1. Split compound sentences; keep the wording.
-2. What is said of a named entity in passing is a proposition of its own.
-3. Replace pronouns and phrases such as "the company" or "that year" by the full names and dates they stand for.
-4. Leave out no fact, add none, keep the order. Title and section only resolve references.
+1. Split compound sentences; keep wording and order. Conditions, exceptions and amounts stay with their fact.
+2. Replace pronouns, "we" and "you" by names. Take a missing subject from title, section or what stands before the \
+passage, but state nothing that stands only there.
+3. State each list item and table cell, with what leads the list in or its row and column.
+4. Leave out no fact, add none. Greetings, navigation and cut-off text are no facts, nor is a link's address unless \
+it is the point.
 5. Write in the language of the passage. Never translate.
 {reply}
 
-Title: Karsted Lighthouse. Section: History. Content: The tower was begun in 1874 by Ida Brandvold, an engineer. \
-It is 41 metres high.
+Example (title: Karsted Lighthouse): It was begun in 1874 by Ida Brandvold, an engineer. We charge:
+- adults 5 euros
 {example}"""
 _LIST = "Reply with a JSON list of strings and nothing else."
 _OBJECT = """\
-Add questions that the passage answers, each clear on its own, worded as people search and not as the passage.
+Add 4 to 8 questions that the passage answers, each naming its subject, worded as people search and not as the passage.
 Reply with JSON and nothing else."""
 _EXAMPLE = """\
-["The tower of Karsted Lighthouse was begun in 1874.", \
-"The tower of Karsted Lighthouse was begun by Ida Brandvold.", \
+["Karsted Lighthouse was begun in 1874.", \
+"Karsted Lighthouse was begun by Ida Brandvold.", \
 "Ida Brandvold was an engineer.", \
-"Karsted Lighthouse is 41 metres high."]"""
-_EXAMPLE_WITH_QUESTIONS = (
-    f'{{"propositions": {_EXAMPLE}, "questions": ["Who built Karsted Lighthouse?", "How tall is Karsted Lighthouse?"]}}'
-)
+"Karsted Lighthouse charges adults 5 euros."]"""
+_QUESTIONS = '["Who built Karsted Lighthouse?", "How much does Karsted Lighthouse cost?"]'
+_EXAMPLE_WITH_QUESTIONS = f'{{"propositions": {_EXAMPLE}, "questions": {_QUESTIONS}}}'
 
 _SYSTEM_JA = """\
-文章を命題（単独で正しく通じる短い文）に分ける。
-1. 複文は分け、言い回しは残す。
-2. 「彼」「同社」「その年」は正式な名前や日付に替え、主語を補う。
-3. 名前の説明も命題にする。
-4. 事実は落とさず加えず、順に書く。
-5. 元の言語で書き、翻訳しない。
+文章を命題（単独で通じる短文）に分ける。
+1. 複文は分け、言い回しと順を保ち、条件・例外・金額は離さない。
+2. 代名詞、「当社」「あなた」は名前にし、主語は題名や前文で補う（前文だけの事は書かない）。
+3. 箇条書きと表は前置きや列名を補い、一つずつ文にする。
+4. 漏らさず加えず、挨拶・案内・切れた文・要点でないURLは除く。
+5. 翻訳しない。
 {reply}
 
-Title: 霧浜灯台. Section: 歴史. Content: 塔は1874年、技師の佐伯が着工した。
+例（題名は霧浜灯台）: 1874年、佐伯が着工した。料金:
+- 大人500円
 {example}"""
 _LIST_JA = "JSON配列だけを返す。"
-_OBJECT_JA = "文章が答えになる質問も、検索する人の言葉で書く。JSONだけを返す。"
-_EXAMPLE_JA = '["霧浜灯台の塔は1874年に着工した。", "霧浜灯台の塔は佐伯が着工した。", "佐伯は技師である。"]'
+_OBJECT_JA = "文章が答えになる質問も、検索する人の言葉で主語を入れ4〜8個書く。JSONだけを返す。"
+_EXAMPLE_JA = """\
+["霧浜灯台は1874年に着工した。", "霧浜灯台は佐伯が着工した。", "霧浜灯台の料金は大人500円である。"]"""
 _EXAMPLE_WITH_QUESTIONS_JA = f'{{"propositions": {_EXAMPLE_JA}, "questions": ["霧浜灯台を建てた人は？"]}}'
 
 _OF_EXAMPLES = {
@@ -175,8 +178,8 @@ _FAULTS_JA = {
     "grounding": "文章にない語がある", "language": "文章と違う言語である", "self_containedness": "何のことか不明",
     "coverage": "どの命題にも書かれていない", "duplication": "ほかの命題と同じ内容である", "size": "短すぎるか長すぎる",
 }  # fmt: skip
-_BEFORE = "This stands before the passage. Use it to resolve references only, and make no propositions of it:"
-_BEFORE_JA = "文章の直前には次の文があります。何を指すかを確かめるためだけに使い、命題にはしないでください。"
+_BEFORE = "This stands before the passage:"
+_BEFORE_JA = "文章の前には次の文がある。"
 _NOTES = {
     "empty": "it held no propositions. Reply with the propositions of this passage, as JSON.",
     "refused": "it was a refusal. Only restate what this passage says, as propositions.",

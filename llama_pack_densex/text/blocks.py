@@ -20,7 +20,7 @@ from llama_pack_densex.text.plain import (
 )
 from llama_pack_densex.text.sentences import Span, split_sentences
 
-BlockKind = Literal["heading", "prose", "item", "columns", "row", "code", "nothing"]
+BlockKind = Literal["heading", "prose", "item", "columns", "group", "row", "code", "nothing"]
 
 _WITHOUT_LEVEL = 7
 """The level of a heading that has none: a bold line, or a summary. Sections of its kind are below all others."""
@@ -34,7 +34,8 @@ class Block:
         start: Where it begins, in characters.
         end: Where it ends.
         kind: "prose" for a paragraph, "item" for the first paragraph of a list's item, "columns" for the header of a
-            table, "code" for whatever stays whole, "nothing" for what says nothing: a rule, a picture, tags.
+            table, "group" for a row that is a heading for those below it, "code" for whatever stays whole, "nothing"
+            for what says nothing: a rule, a picture, tags.
         level: Of a heading, 1 for the outermost; of what is in a list, how deep, 1 for the outermost.
         needs: Where what has to be read before it stands, in order: the line that leads a list in, the items above,
             the header of its table, the question that it answers.
@@ -162,7 +163,7 @@ class _Scanner:
         return None
 
     def _paragraphs(self, run: Sequence[Line]) -> Iterator[Block]:
-        for lines in join_wrapped(run, self._structure.items):
+        for lines in join_wrapped(run, self._structure.items, self._structure.continued):
             first = lines[0]
             span = first.start, lines[-1].end
             depth = self._structure.items.get(first.number) or self._plain_depth(first)
@@ -216,6 +217,7 @@ class _Relations:
         self._leads: dict[int, Span] = {}  # what leads in the current list or table, by its depth
         self._items: list[Block] = []  # the current item and those around it
         self._columns: Block | None = None  # the header of the current table
+        self._group: Block | None = None  # the heading of the current rows
         self._question: Block | None = None
         self._answers = 0  # paragraphs since the question
 
@@ -227,11 +229,13 @@ class _Relations:
         if block.kind == "nothing":
             return ()
         self._leave(block)
-        needs = [*map(self._first_line, self._items), *self._leads.values()]
+        needs = [*map(self._said_of, self._items), *self._leads.values()]
         if self._question is not None:
             needs.append(self._question.span)
-        if block.kind == "row" and self._columns is not None and self._columns.names == block.names:
+        if block.kind in ("group", "row") and self._columns is not None and self._columns.names == block.names:
             needs.append(self._columns.span)
+            if block.kind == "row" and self._group is not None:
+                needs.append(self._group.span)
         self._enter(block)
         return tuple(sorted(set(needs)))
 
@@ -240,7 +244,7 @@ class _Relations:
         if self._paragraph is not None and block.kind in _LED_IN:
             self._leads[self._paragraph.level] = self._lead_in(self._paragraph)
         depth = block.level - 1 if block.kind == "item" else block.level
-        lead_depth = block.level if block.kind in ("columns", "row", "code") else block.level - 1
+        lead_depth = block.level - 1 if block.kind in ("item", "prose") else block.level
         self._items = [item for item in self._items if item.level <= depth]
         self._leads = {level: lead for level, lead in self._leads.items() if level <= lead_depth}
         if block.kind == "prose" and not block.level:
@@ -261,23 +265,30 @@ class _Relations:
             self._items.append(block)
         elif block.kind == "columns":
             self._columns = block
+            self._group = None
+        elif block.kind == "group":
+            self._group = block
         elif block.kind == "prose" and not block.level and is_question(self._text[slice(*block.span)]):
             self._question = block
             self._answers = 0
 
-    def _lead_in(self, paragraph: Block) -> Span:
-        """The last sentence of a paragraph."""
-        start, end = split_sentences(self._text[slice(*paragraph.span)])[-1]
-        return paragraph.start + start, paragraph.start + end
+    def _lead_in(self, block: Block) -> Span:
+        """A paragraph, or as many of its last sentences as are not too long; the last one at least."""
+        spans = split_sentences(self._text[slice(*block.span)])
+        length = block.end - block.start
+        start = next((start for start, _ in spans if length - start <= _LONGEST_LEAD), spans[-1][0])
+        return block.start + start, block.end
 
-    def _first_line(self, item: Block) -> Span:
-        """The first line of an item, or its first sentence where that is shorter."""
-        first_line = self._text[slice(*item.span)].split("\n", 1)[0]
-        _, end = split_sentences(first_line)[0]
+    def _said_of(self, item: Block) -> Span:
+        """What an item says of those below it: all of it, or its first sentence where it is long."""
+        if item.end - item.start <= _LONGEST_LEAD:
+            return item.span
+        _, end = split_sentences(self._text[slice(*item.span)])[0]
         return item.start, item.start + end
 
 
-_LED_IN = ("item", "columns", "row", "code")
+_LONGEST_LEAD = 300  # characters
+_LED_IN = ("item", "columns", "group", "row", "code")
 _MARKED_QUESTION = re.compile(r"[*_\s]*(?:[QＱ](?:\d{0,3}[.．:：)）]|\d{1,3}\b)|(?:質問|問)\d{0,3}[.．:：)）])")
 _QUESTION_END = re.compile(r"(?:[?？]|(?:です|ます|ません|でしょう|のでしょう)か[。．]?)[*_」』”\"'）)]*\Z")
 

@@ -23,14 +23,15 @@ class Piece:
     Args:
         start: Where it begins in the text, in characters.
         end: Where it ends.
-        kind: "columns" (the header of a table), "row", or "code" for all else whose lines are no prose.
+        kind: "columns" (the header of a table), "group" (a row that is a heading for those below it), "row", or "code"
+            for all else whose lines are no prose.
         names: Of a row, the names of its columns, as far as there are any.
         cells: Of a row, what stands in it.
     """
 
     start: int
     end: int
-    kind: Literal["columns", "row", "code"]
+    kind: Literal["columns", "group", "row", "code"]
     names: tuple[str, ...] = ()
     cells: tuple[str, ...] = ()
 
@@ -56,11 +57,13 @@ class Structure:
         elements: Code and tables by the line that they begin on.
         items: The depths of list items, 1 for the outermost, by the line that they begin on.
         depths: How deep in lists the lines of paragraphs are.
+        continued: The lines below the first of an item's paragraph that are indented as it is.
     """
 
     elements: dict[int, Element] = field(default_factory=dict)
     items: dict[int, int] = field(default_factory=dict)
     depths: dict[int, int] = field(default_factory=dict)
+    continued: set[int] = field(default_factory=set)
 
 
 def read_structure(text: str, lines: Sequence[Line]) -> Structure:
@@ -80,7 +83,7 @@ def read_structure(text: str, lines: Sequence[Line]) -> Structure:
     tokens = _parse(raw)
     structure.elements.update(_tables(tokens, by_number))
     structure.elements.update(_code(tokens, by_number))
-    _note_items(tokens, structure)
+    _note_items(tokens, raw, structure)
     return structure
 
 
@@ -147,7 +150,7 @@ def _code(tokens: Sequence[Token], by_number: Mapping[int, Line]) -> Iterator[tu
             yield first, Element(after, (Piece(by_number[first].start, last.end, "code"),))
 
 
-def _note_items(tokens: Sequence[Token], structure: Structure) -> None:
+def _note_items(tokens: Sequence[Token], raw: Sequence[str], structure: Structure) -> None:
     depth = 0
     for token in tokens:
         if token.type == "list_item_open":
@@ -157,6 +160,14 @@ def _note_items(tokens: Sequence[Token], structure: Structure) -> None:
             depth -= 1
         elif depth and token.map and token.type in ("inline", "fence", "table_open"):
             structure.depths.update(dict.fromkeys(range(*token.map), depth))
+            if token.type == "inline":
+                first, after = token.map
+                indentation = _indentation(raw[first])
+                structure.continued.update(n for n in range(first + 1, after) if _indentation(raw[n]) > indentation)
+
+
+def _indentation(line: str) -> int:
+    return len(line) - len(line.lstrip())
 
 
 # Tables
@@ -191,7 +202,24 @@ def _pipe_table(rows: Sequence[tuple[int, list[str]]], by_number: Mapping[int, L
         after = number + 1
     if is_record(names) and len(pieces) > 1:
         pieces = [_record(pieces)]
-    return first, Element(after, tuple(pieces))
+    return first, Element(after, _with_groups(pieces))
+
+
+_LONGEST_GROUP = 60  # characters of a row that is a heading
+
+
+def _with_groups(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
+    """A table of three columns and more, whose rows of a short first cell alone are headings of the full rows below."""
+    grouped: list[Piece] = []
+    for piece, below in zip(pieces, [*pieces[1:], None], strict=True):
+        is_label = piece.kind == "row" and _is_label(piece) and below is not None and not _is_label(below)
+        grouped.append(replace(piece, kind="group") if is_label else piece)
+    return tuple(grouped)
+
+
+def _is_label(piece: Piece) -> bool:
+    first, *others = piece.cells or ("",)
+    return 0 < len(first) <= _LONGEST_GROUP and len(others) > 1 and not any(others)
 
 
 def is_record(names: Sequence[str]) -> bool:
@@ -303,7 +331,7 @@ def _html_table(text: str, start: int, end: int) -> tuple[Piece, ...]:
         pieces.append(Piece(row.start(), row.end(), "row", names, tuple(cells)))
     pieces[0] = replace(pieces[0], start=start)
     pieces[-1] = replace(pieces[-1], end=end)
-    return tuple(pieces)
+    return _with_groups(pieces)
 
 
 def _is_header(row: str) -> bool:

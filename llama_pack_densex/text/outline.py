@@ -35,6 +35,7 @@ class Outline:
         self.blocks = find_blocks(text)
         self._starts = [block.start for block in self.blocks]
         self._ends = [block.end for block in self.blocks]
+        self._headers = {block.span for block in self.blocks if block.kind == "columns"}
         self._section_starts: list[int] = []
         self._sections: list[_Section] = []
         self._read_headings()
@@ -125,8 +126,7 @@ class Outline:
             end: Where it ends.
         """
         within = self._within(start, end)
-        columns = {block.span for block in self.blocks if block.kind == "columns"}
-        spans = [span for span in (within[0].needs if within else ()) if span not in columns]
+        spans = [span for span in (within[0].needs if within else ()) if span not in self._headers]
         return "\n".join(self._text[slice(*span)] for span in spans)
 
     def _gap(self, end: int, start: int) -> str:

@@ -179,12 +179,15 @@ _PAGE = 8  # lines without a blank one between them, from which on they may be a
 WIDEST_WRAP = 160  # columns; nobody wraps text by hand wider than this, so a longer line is a paragraph
 
 
-def join_wrapped(run: Sequence[Line], item_starts: Container[int] = ()) -> Iterator[Sequence[Line]]:
+def join_wrapped(
+    run: Sequence[Line], item_starts: Container[int] = (), continued: Container[int] = ()
+) -> Iterator[Sequence[Line]]:
     """Join the lines that a wrap cut; every other line is a paragraph of its own.
 
     Args:
         run: Lines without a blank one between them.
         item_starts: The numbers of lines that are known to begin an item of a list.
+        continued: The numbers of lines that are known to go on with the one above.
     """
     widths, ends = sorted(_width(line.text) for line in run), [_ends_with(line.text, STOPS) for line in run]
     is_page = len(run) >= _PAGE
@@ -192,6 +195,8 @@ def join_wrapped(run: Sequence[Line], item_starts: Container[int] = ()) -> Itera
     is_prose = any(ends) if is_page else ends[-1]
     start = 0
     for i in range(1, len(run) + 1):
+        if i < len(run) and run[i].number in continued:
+            continue
         if i == len(run) or run[i].number in item_starts or not _goes_on(run[i - 1], run[i], margin, is_prose):
             yield run[start:i]
             start = i

@@ -23,8 +23,8 @@ class Segment:
     Args:
         start: Where it begins, in characters.
         end: Where it ends.
-        kind: "sentence", "heading", "row" (of a table), "code", "columns" (the header of a table), or "nothing" for
-            what says nothing.
+        kind: "sentence", "heading", "row" (of a table), "code", "columns" (the header of a table, or of some of
+            its rows), or "nothing" for what says nothing.
         level: Of a heading; 1 is outermost.
         row: Of a row, each cell behind the name of its column, so that it can be understood alone.
     """
@@ -64,7 +64,16 @@ def _segments_of(text: str, block: Block) -> Iterator[Segment]:
     elif block.kind == "row":
         yield Segment(*block.span, "row", row=row_statement(block.names, block.cells))
     else:
-        yield Segment(*block.span, block.kind, block.level)  # type: ignore[arg-type]  # no other kinds are left
+        yield Segment(*block.span, _KINDS[block.kind], block.level)
+
+
+_KINDS: dict[str, SegmentKind] = {
+    "heading": "heading",
+    "columns": "columns",
+    "group": "columns",
+    "code": "code",
+    "nothing": "nothing",
+}
 
 
 def sentence_spans(text: str) -> list[Span]:
