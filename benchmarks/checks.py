@@ -27,8 +27,9 @@ from typing import Any
 
 from llama_pack_densex import Passage, check_propositions
 from llama_pack_densex.models import resolve_embed_model
-from llama_pack_densex.propositionizers.alignment import align, uncovered
+from llama_pack_densex.propositionizers.alignment import align
 from llama_pack_densex.propositionizers.base import FindingKind
+from llama_pack_densex.propositionizers.checks.coverage import uncovered
 from llama_pack_densex.text.language import detect_language
 from llama_pack_densex.text.sentences import segment
 
@@ -129,7 +130,7 @@ def coverage(paths: Sequence[Path], embeddings: bool) -> None:
             chosen = [one for one in lines if one.chosen_on is half]
             wrong, total, half_name = 0, 0, "chosen on" if half else "held back"
             for one in chosen:
-                missing = uncovered(one.text, one.propositions)
+                missing = [gap.span for gap in uncovered(one.text, one.propositions)]
                 total += len(one.sentences)
                 wrong += sum(any(_touch(span, part) for part in missing) for span in one.sentences)
             ways: dict[str, Says] = {"alignment": by_alignment, "trigrams": by_trigrams}
@@ -154,7 +155,7 @@ def _removal(lines: Sequence[Recorded], says: Says) -> tuple[int, int]:
         said = says(one)
         third &= set().union(*said)
         left = [text for text, by in zip(one.propositions, said, strict=True) if not by & third]
-        missing = uncovered(one.text, left)
+        missing = [gap.span for gap in uncovered(one.text, left)]
         removed += len(third)
         found += sum(span in missing for span in third)
     return removed, found

@@ -1,4 +1,4 @@
-"""Which sentences of a passage say a proposition, and what of the passage no proposition says. Pure, by shared words.
+"""Which sentences of a passage say a proposition. Pure, by shared words.
 
 No model is asked: what it says of its own sources would have to be checked in the same way. The figures below were
 chosen on half of the articles of SQuAD and JSQuAD with recorded propositions; what they come to on the other half is in
@@ -8,16 +8,15 @@ docs/measurements.md.
 from __future__ import annotations
 
 import math
-import re
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from llama_pack_densex.text.language import detect_language
-from llama_pack_densex.text.sentences import LIST_MARKER, Region, segment
-from llama_pack_densex.text.tokens import STOP_WORDS, normal, tokenize
+from llama_pack_densex.text.links import searchable_text
+from llama_pack_densex.text.sentences import segment
+from llama_pack_densex.text.tokens import tokenize
 
 Span = tuple[int, int]
 
@@ -52,29 +51,7 @@ def align(passage: str, propositions: Sequence[str]) -> list[tuple[Span, ...]]:
     exact = list(_where(passage, propositions))
     if all(exact):  # sentences that are their own propositions
         return [(span,) for span in exact if span]
-    return [source.spans for source in _compare(passage, tuple(propositions)).sources]
-
-
-def uncovered(passage: str, propositions: Sequence[str]) -> list[Span]:
-    """Find what a passage says and no proposition does.
-
-    A sentence is missing where the propositions that it is a source of have less than half of what it says; of other
-    sentences, numbers and names are that stand in no proposition. Headings state nothing, nor do sentences that
-    announce what follows ("as follows:"); tables and code become units of their own, whatever the propositions are.
-    Names are words with a capital in English, and words in katakana and Latin letters in Japanese.
-
-    Args:
-        passage: The text of a passage.
-        propositions: What was made of it; their order does not matter.
-
-    Returns:
-        The (start, end) of each sentence, number and name that is missing, in order.
-    """
-    compared = _compare(passage, tuple(propositions))
-    stating = [place for place, region in enumerate(compared.segments) if _states(passage, region)]
-    missing = {place for place in stating if not compared.is_said(place)}
-    said = [compared.span(place) for place in stating if place not in missing]
-    return sorted([*map(compared.span, missing), *_missing_terms(passage, said, propositions)])
+    return [source.spans for source in compare(passage, tuple(propositions)).sources]
 
 
 def answers(questions: Sequence[str], propositions: Sequence[str]) -> list[list[int]]:
@@ -104,12 +81,13 @@ class _Source:
     further: tuple[int, ...] = ()
 
 
-class _Comparison:
+class Comparison:
     """A passage and its propositions, word by word."""
 
     def __init__(self, passage: str, propositions: Sequence[str]) -> None:
         self.segments = segment(passage)
-        self._tokens = [frozenset(tokenize(passage[region.start : region.end])) for region in self.segments]
+        sentences = (passage[region.start : region.end] for region in self.segments)
+        self._tokens = [frozenset(tokenize(searchable_text(sentence))) for sentence in sentences]
         places: defaultdict[str, list[int]] = defaultdict(list)
         for place, tokens in enumerate(self._tokens):
             for token in tokens:
@@ -122,7 +100,7 @@ class _Comparison:
             (_HEADING if region.kind == "heading" else 1.0) / (1 + weight) ** _LENGTH
             for region, weight in zip(self.segments, self._weights, strict=True)
         ]
-        stated = [tokenize(proposition) for proposition in propositions]
+        stated = [tokenize(searchable_text(proposition)) for proposition in propositions]
         frequency = Counter(token for tokens in stated for token in {*tokens})
         own = [rarity**_OWN for rarity in _rarities(len(stated))]
         weights = {token: self._rarity.get(token, rare[0]) * own[count] for token, count in frequency.items()}
@@ -186,8 +164,9 @@ def _rarities(number: int) -> list[float]:
 
 
 @lru_cache(maxsize=256)  # checks and, a batch later, nodes ask about the same propositions; 34 kB each
-def _compare(passage: str, propositions: tuple[str, ...]) -> _Comparison:
-    return _Comparison(passage, propositions)
+def compare(passage: str, propositions: tuple[str, ...]) -> Comparison:
+    """Compare a passage and its propositions, word by word."""
+    return Comparison(passage, propositions)
 
 
 def _where(passage: str, propositions: Sequence[str]) -> Iterator[Span | None]:
@@ -203,44 +182,3 @@ def _where(passage: str, propositions: Sequence[str]) -> Iterator[Span | None]:
         else:
             searched[text] = start + len(text)
             yield start, searched[text]
-
-
-# A sentence that ends so announces what follows and states nothing.
-_ANNOUNCES = re.compile(r"[:：]\W*$|as follows\W*$|(?:以下|次)の(?:通り|とおり|よう)")
-
-
-def _states(passage: str, region: Region) -> bool:
-    text = passage[region.start : region.end]
-    return region.kind == "sentence" and any(map(str.isalnum, text)) and not _ANNOUNCES.search(text)
-
-
-_NUMBER = re.compile(r"(?<![A-Za-zＡ-Ｚａ-ｚ\d\[])\d+(?:[.,:．，：]\d+)*")
-_NAMES = {  # in Japanese, what follows a number is its unit
-    "en": re.compile(r"(?!(?:[DMJS]r|Mrs|Ms|Prof|Inc|Ltd|Co|Corp)\b)[A-Z][a-zA-ZÀ-ɏ]+"),
-    "ja": re.compile(r"(?<![\dァ-ヺーA-Za-zＡ-Ｚａ-ｚ])(?:[ァ-ヺー]{3,}|[A-Za-zＡ-Ｚａ-ｚ]{2,})"),
-}
-_WITHIN = re.compile(r"[\w,;][ -]$")  # what is before a word that is not the first of a sentence or quotation
-
-
-def _missing_terms(passage: str, spans: Sequence[Span], propositions: Sequence[str]) -> Iterator[Span]:
-    """Where numbers and names stand in some sentences that no proposition has, each once."""
-    stated = normal("\n".join(propositions))
-    known = set(_NUMBER.findall(stated))
-    language = detect_language(passage)
-    names = _NAMES.get(language)
-    for start, end in spans:
-        listed = LIST_MARKER.match(passage, start, end)
-        for found in _NUMBER.finditer(passage, listed.end() if listed else start, end):
-            number = normal(found[0])
-            is_end = passage[max(found.start() - 1, 0)] in "-–/"  # of a range: 1914–18 is said where 1918 is
-            if number not in known and not (is_end and any(other.endswith(number) for other in known)):
-                known.add(number)
-                yield found.span()
-        for found in names.finditer(passage, start, end) if names else ():
-            name = normal(found[0])
-            stem = name[: max(3, len(name) - 3)]  # "Norwegians" is said where "Norwegian" is
-            if stem in stated or stem in known or name in STOP_WORDS:
-                continue
-            if language == "ja" or _WITHIN.search(passage[start : found.start()][-2:]):
-                known.add(stem)
-                yield found.span()

@@ -55,11 +55,14 @@ class Passage:
         text: The passage, word for word as it stands in the document.
         title: The document's title; empty where it has none.
         section: The headings above the passage, outermost first, joined by ", "; empty where there are none.
+        context: What it takes to understand the passage and stands before it, as Markdown: the line that leads a list
+            in, the header row of a table, the question above an answer; empty where there is nothing.
     """
 
     text: str
     title: str = ""
     section: str = ""
+    context: str = ""
 
     @property
     def language(self) -> str:

@@ -1,0 +1,137 @@
+"""Whether propositions say what their passage says and can be understood alone. Pure: texts in, findings out.
+
+Rules and short lists, measured on English and Japanese with `benchmarks/checks.py`: no model and no dictionary.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from llama_pack_densex.propositionizers.alignment import Span, align
+from llama_pack_densex.propositionizers.base import Finding, Passage, PropositionSet
+from llama_pack_densex.propositionizers.checks.coverage import Gap, uncovered
+from llama_pack_densex.propositionizers.checks.names import ungrounded_names
+from llama_pack_densex.propositionizers.checks.numbers import Ungrounded, ungrounded_numbers
+from llama_pack_densex.propositionizers.checks.pronouns import unresolved_reference
+from llama_pack_densex.propositionizers.checks.shape import find_other_language, words_said, wrong_size
+from llama_pack_densex.propositionizers.checks.texts import Source, Text
+from llama_pack_densex.propositionizers.prompts import unique
+from llama_pack_densex.text.sentences import find_regions, passage_sentences
+
+
+def check_propositions(passage: Passage, propositions: Sequence[str]) -> list[Finding]:
+    """Look for what is wrong with the propositions of a passage.
+
+    - *grounding*: a number, date, unit, quotation or name that is neither in the passage nor in its title, section or
+      context, or a number that is elsewhere in the passage than what is said of it. Numbers are compared by what they
+      mean ("twenty-three", 二十三, 23), those in a name (37signals) as a part of it, names without inflection and
+      with what they are abbreviated to; what is missing is reported where it comes first. How names are written is
+      known of English and Japanese only.
+    - *language*: another one than the passage's.
+    - *self_containedness*: an English or Japanese pronoun or demonstrative that nothing before it explains.
+    - *duplication*: the words of an earlier proposition.
+    - *coverage*: a sentence, list item or row of the passage that no proposition says, or of which none says a number
+      or name (see `coverage.uncovered`).
+    - *size*: a single word, or the whole of a passage of several sentences.
+
+    Tables and code blocks that stand as propositions are not looked at.
+
+    Args:
+        passage: The passage with its title, section and context.
+        propositions: What was made of it.
+
+    Returns:
+        What was found, check by check, in the order of the propositions; nothing where all is well.
+    """
+    blocks = {passage.text[part.start : part.end] for part in find_regions(passage.text) if part.kind == "block"}
+    stated = {i: Text(text) for i, text in enumerate(propositions) if text.strip() and text not in blocks}
+    source = Source(passage, " ".join(text.plain for text in stated.values()))
+    sources = align(passage.text, [propositions[index] for index in stated])
+    findings = [*find_other_language(passage.text, propositions)]
+    reported: set[str] = set()
+    first_to_say: dict[tuple[object, ...], int] = {}
+    for (index, text), spans in zip(stated.items(), sources, strict=True):
+        said_by = "\n".join(passage.text[slice(*span)] for span in spans)
+        for ungrounded in _ungrounded(propositions[index], text, source, said_by):
+            if ungrounded.term not in reported:
+                reported.add(ungrounded.term)
+                findings.append(Finding("grounding", index, None, ungrounded.reason))
+        if reason := unresolved_reference(text, source):
+            findings.append(Finding("self_containedness", index, None, reason))
+        first = first_to_say.setdefault(words_said(text), index)
+        if first != index:
+            findings.append(Finding("duplication", index, None, f"it says what proposition {first + 1} says"))
+        if reason := wrong_size(text, passage.text, source):
+            findings.append(Finding("size", index, None, reason))
+    return findings + [_missing(gap, passage.text) for gap in uncovered(passage.text, propositions)]
+
+
+def checked(passage: Passage, made: PropositionSet) -> PropositionSet:
+    """A set with what is wrong with its propositions.
+
+    Whatever makes or looks up propositions calls this, not what makes nodes of them: it knows that a text is a
+    statement about the passage, and not one of its own sentences.
+    """
+    if made.status == "fallback":
+        return made
+    return replace(made, findings=tuple(check_propositions(passage, made.texts)))
+
+
+def is_better(findings: Sequence[Finding], before: Sequence[Finding]) -> bool:
+    """Whether there are fewer findings than before, and more of no kind."""
+    now = Counter(finding.kind for finding in findings)
+    earlier = Counter(finding.kind for finding in before)
+    return now.total() < earlier.total() and now <= earlier
+
+
+def settled(passage: Passage, made: PropositionSet) -> PropositionSet:
+    """A checked set with the passage's own sentences: in place of what is not grounded, and for what nothing says.
+
+    What was found of these stays among the findings, so that it is counted.
+    """
+    texts = [*made.texts]
+    standing_in: list[tuple[str, Finding]] = []
+    while wrong := _replaceable(passage, texts):
+        for index, finding in wrong.items():
+            texts[index] = _source_of(texts[index], passage.text)
+            standing_in.append((texts[index], finding))
+    for gap in uncovered(passage.text, texts):
+        sentence = passage.text[slice(*gap.span)]
+        standing_in.append((sentence, _missing(gap, passage.text)))
+        texts.append(sentence)
+    if not standing_in:
+        return made
+    made = checked(passage, replace(made, texts=unique(texts)))
+    settled_findings = (
+        replace(finding, proposition=made.texts.index(text), reason=f"{finding.reason}; its sentence stands in")
+        for text, finding in standing_in
+        if text in made.texts
+    )
+    return replace(made, findings=(*settled_findings, *made.findings))
+
+
+def _ungrounded(proposition: str, text: Text, source: Source, said_by: str) -> Iterator[Ungrounded]:
+    yield from ungrounded_numbers(text, source, said_by)
+    yield from ungrounded_names(proposition, text, source)
+
+
+def _replaceable(passage: Passage, texts: Sequence[str]) -> dict[int, Finding]:
+    """What is not grounded of the propositions that are no sentences of the passage."""
+    return {
+        finding.proposition: finding
+        for finding in check_propositions(passage, texts)
+        if finding.kind == "grounding"
+        and finding.proposition is not None
+        and texts[finding.proposition] not in passage.text
+    }
+
+
+def _source_of(proposition: str, passage: str) -> str:
+    spans: tuple[Span, ...] = align(passage, [proposition])[0]
+    return passage[spans[0][0] : spans[-1][1]] if spans else passage_sentences(passage)[0]
+
+
+def _missing(gap: Gap, passage: str) -> Finding:
+    return Finding("coverage", None, gap.span, gap.reason(passage))

@@ -1,0 +1,170 @@
+"""Names, quotations and addresses of a proposition that its passage has not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from importlib.resources import files
+
+from llama_pack_densex.propositionizers.checks.numbers import Ungrounded
+from llama_pack_densex.propositionizers.checks.numerals import DIGITS, NUMERAL, is_unit
+from llama_pack_densex.propositionizers.checks.pronouns import SOMEONES
+from llama_pack_densex.propositionizers.checks.texts import ADDRESS, Source, Text, bare, squeeze
+from llama_pack_densex.text.language import LATIN
+from llama_pack_densex.text.tokens import STOP_WORDS
+
+
+def ungrounded_names(proposition: str, text: Text, source: Source) -> Iterator[Ungrounded]:
+    """Find the quotations, addresses and names of a proposition that are not in its passage.
+
+    How names are written is known of English and Japanese.
+
+    Args:
+        proposition: The proposition as it is written.
+        text: The same, taken apart.
+        source: Its passage.
+    """
+    for quotation in _QUOTATION.finditer(text.plain):
+        words = squeeze(quotation[0])
+        if words not in source.squeezed:
+            yield Ungrounded(words, f'the quotation "{shortened(quotation[0][1:-1])}" is not in the passage')
+    names = [address[0] for address in ADDRESS.finditer(proposition) if not _has_address(address[0], source)]
+    if source.language == "ja":
+        names += _unknown_places(text, source)
+        names += (token[0] for token in text.tokens if _is_unknown_ja(text, token, source))
+    elif source.language == "en":
+        names += (token[0] for token in text.tokens if _is_unknown_en(text, token, source))
+    for name in names:
+        yield Ungrounded(name, f'"{shortened(name)}" is in neither the passage nor its title or section')
+
+
+def shortened(text: str) -> str:
+    """The beginning of a text, on one line."""
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
+
+
+@cache
+def common_words_ja() -> frozenset[str]:
+    """Common Japanese words in kanji, katakana and Latin letters, which are no names."""
+    listed = files(__package__).joinpath("common_words_ja.txt").read_text(encoding="utf-8")
+    return frozenset(word for line in listed.splitlines() if not line.startswith("#") for word in line.split())
+
+
+def is_common_katakana(word: str, written: str = "") -> bool:
+    """Whether a katakana word is a common one or consists of such (メールアドレス), and of words of a text."""
+    common = common_words_ja()
+    if not word or word in common:
+        return True
+    return any(
+        (word[:end] in common or bare(word[:end]) in written) and is_common_katakana(word[end:], written)
+        for end in range(len(word), _SHORTEST_PART - 1, -1)
+    )
+
+
+_SHOWN = 60
+_SHORTEST_PART = 3  # characters: of shorter words names consist by chance
+_QUOTATION = re.compile(r'"[^"\n]{2,}"|“[^“”\n]{2,}”|「[^「」\n]{2,}」|『[^『』\n]{2,}』')
+_OF_A_NAME = re.compile(r" (?:is|was|are|were|has|had|have|[a-z]{2,}ed)\b|[ -][A-Z]|['’]s\b")
+_OF_MANY = re.compile(r"\w+s (?:are|were|have)\b|People\b")  # "Visitors were": a common noun
+_TITLED = re.compile(r"\b(?:Mrs?|Ms|Mx|Dr|Prof|Rev|Sen|Gov|Gen|Capt|St)\.\Z")
+_SURNAME = re.compile(rf" ([A-Z][{LATIN}'’-]+)")
+
+
+def _has_address(address: str, source: Source) -> bool:
+    return address.rstrip(".,;:/").casefold() in source.written.casefold()
+
+
+def _is_unknown_en(text: Text, token: re.Match[str], source: Source) -> bool:
+    word = token[0]
+    if token.lastgroup != "latin" or not word[0].isupper() or word.lower() in DIGITS or source.has_word(word):
+        return False
+    if _is_beside_figure(text.plain, token):
+        return False
+    before = text.plain[: token.start()].rstrip(" \"'“‘(")
+    is_first = not before or (before[-1] in ".!?:;\n" and not _TITLED.search(before))
+    if is_first and not _may_begin_with_name(text.plain, token):
+        return False
+    return not _is_given_name(text, token, source) and not _is_abbreviated(word, text, source)
+
+
+def _is_beside_figure(text: str, token: re.Match[str]) -> bool:
+    """Whether letters are glued to figures: with these they are a name, which is looked at with the numbers."""
+    return text[token.start() - 1 : token.start()].isdecimal() or text[token.end() : token.end() + 1].isdecimal()
+
+
+def _may_begin_with_name(text: str, token: re.Match[str]) -> bool:
+    if token[0].lower() in STOP_WORDS or _OF_MANY.match(text, token.start()):
+        return False
+    return _OF_A_NAME.match(text, token.end()) is not None
+
+
+def _is_given_name(text: Text, token: re.Match[str], source: Source) -> bool:
+    """Whether a word is the given name of somebody whom the passage knows by the surname alone."""
+    surname = _SURNAME.match(text.plain, token.end())
+    if surname is None or not source.has_word(surname[1]):
+        return False
+    full = rf"[A-Z][\w.]* {re.escape(surname[1])}\b|\b{re.escape(surname[1])} of "  # a university has no given name
+    return not re.search(full, source.written)
+
+
+def _is_abbreviated(word: str, text: Text, source: Source) -> bool:
+    """Whether a word of a text abbreviates names of the passage, or belongs to a name whose abbreviation is there."""
+    word = word.replace(".", "").removesuffix("s")
+    if len(word) > 1 and word.isupper():
+        return word in source.initials
+    return any(len(short) > 1 and word[0] in short and short in text.initials for short in source.abbreviations)
+
+
+def _unknown_places(text: Text, source: Source) -> list[str]:
+    places = {place[0] for place in _PLACE_JA.finditer(text.plain)}
+    return sorted(place for place in places if place not in source.written)
+
+
+def _is_unknown_ja(text: Text, token: re.Match[str], source: Source) -> bool:
+    """Whether a run is a name that the passage has not, as far as that can be told without a dictionary.
+
+    Propositions say much in other words than their passage: in common ones, and in verbs (分裂した).
+    """
+    word = token[0]
+    if token.lastgroup == "number" or len(word) == 1 or is_unit(word):
+        return False
+    if token.lastgroup == "latin":
+        is_known = word in common_words_ja() or word.lower() in source.written.lower()
+        return not is_known and not _is_beside_figure(text.plain, token)
+    is_verb = _VERB_ENDING.match(text.plain, token.end()) is not None
+    if token.lastgroup == "katakana":
+        if is_verb or bare(word) in source.katakana:
+            return False
+        return not all(is_common_katakana(part, source.katakana) for part in re.split("[・=]", word))
+    return not _PLACE_JA.match(word) and _has_unknown_kanji(word[:-2] if is_verb else word, source)
+
+
+def _has_unknown_kanji(word: str, source: Source) -> bool:
+    """Whether a run of kanji has two in a row that the passage has nowhere and that are no common word."""
+    if word in SOMEONES or word in source.written:
+        return False
+    other_number = re.sub(rf"{NUMERAL}+", f"{NUMERAL}+", word)  # 第二生命 for 第一生命
+    if other_number != word and re.search(other_number, source.written):
+        return True
+    new = ""
+    position = 0
+    while position < len(word):
+        if word[position : position + 2] in common_words_ja():
+            new += " "
+            position += 2
+        else:
+            new += " " if word[position] in source.written else word[position]
+            position += 1
+    return any(len(part) > 1 for part in new.split())
+
+
+_VERB_ENDING = re.compile("を?(?:する|すれ|すべ|した|して|しな|しま|しよ|し[、。]|され|させ|せず|でき[るなたまれ])")
+# Places whose characters are in other words too.
+_PLACE_JA = re.compile(
+    "北海道|青森|岩手|宮城|秋田|山形|福島|茨城|栃木|群馬|埼玉|千葉|東京|神奈川|新潟|富山|石川|福井|山梨|長野|岐阜|静岡"
+    "|愛知|三重|滋賀|京都|大阪|兵庫|奈良|和歌山|鳥取|島根|岡山|広島|山口|徳島|香川|愛媛|高知|福岡|佐賀|長崎|熊本|大分"
+    "|宮崎|鹿児島|沖縄|東北|北陸|関東|関西|近畿|東海|九州|四国|中国|米国|英国|韓国|朝鮮|台湾|中東|欧州|欧米|東欧|西欧"
+    "|南米|北米|華[北中南]|大西洋|太平洋|江戸"
+)
