@@ -11,7 +11,7 @@ from llama_pack_densex.propositionizers.checks.names import is_common_katakana, 
 from llama_pack_densex.propositionizers.checks.texts import ADDRESS, Text
 from llama_pack_densex.text.language import detect_language
 from llama_pack_densex.text.links import searchable_text
-from llama_pack_densex.text.sentences import LIST_MARKER, Region
+from llama_pack_densex.text.sentences import LIST_MARKER
 from llama_pack_densex.text.tokens import STOP_WORDS, normal
 
 
@@ -53,18 +53,37 @@ def uncovered(passage: str, propositions: Sequence[str]) -> list[Gap]:
         The gaps in order, one a sentence.
     """
     compared = compare(passage, tuple(propositions))
+    sentences = [passage[region.start : region.end] for region in compared.segments]
     terms = _Terms(propositions, detect_language(passage))
+    said = {sentence for place, sentence in enumerate(sentences) if compared.is_said(place)}
     gaps: list[Gap] = []
-    for place, region in enumerate(compared.segments):
-        sentence = passage[region.start : region.end]
-        if not _states(region, sentence):
+    for region, sentence, following in zip(compared.segments, sentences, [*sentences[1:], ""], strict=True):
+        if region.kind in _NO_SENTENCES or states_nothing(sentence, following):
             continue
         span = (region.start, region.end)
-        if not compared.is_said(place):
+        if sentence not in said:
             gaps.append(Gap(span))
         elif missing := tuple(terms.missing_in(sentence)):
             gaps.append(Gap(span, missing))
     return gaps
+
+
+def states_nothing(sentence: str, following: str) -> bool:
+    """Whether a sentence, list item or row is there for its looks, to greet, to ask, or to lead elsewhere.
+
+    Args:
+        sentence: It as it is written.
+        following: The sentence after it.
+    """
+    shown = _TEMPLATE.sub("", sentence)
+    words = searchable_text(shown).strip()
+    marker = LIST_MARKER.match(words)
+    words = words[marker.end() :] if marker else words
+    if not _LETTER.search(ADDRESS.sub("", _LINK.sub("", shown))) or any(rule.search(words) for rule in _RULES):
+        return True
+    is_before_list = LIST_MARKER.match(following) is not None
+    is_heading = _MARKED.fullmatch(sentence.strip()) is not None or is_before_list
+    return (is_heading and not _SENTENCE_END.search(words)) or (is_before_list and _BELOW.search(words) is not None)
 
 
 class _Terms:
@@ -85,7 +104,7 @@ class _Terms:
     def missing_in(self, sentence: str) -> Iterator[str]:
         """The numbers and names of a sentence that stand in no proposition; each is reported once."""
         marker = LIST_MARKER.match(sentence)
-        text = Text(sentence[marker.end() :] if marker else sentence)
+        text = Text(_TEMPLATE.sub("", sentence[marker.end() :] if marker else sentence))
         for term in (*self._missing_numbers(text), *self._missing_names(text)):
             if term not in self._reported:
                 self._reported.add(term)
@@ -105,8 +124,13 @@ class _Terms:
         for name in names.finditer(text.plain) if names else ():
             is_within = self._language == "ja" or _WITHIN.search(text.plain[: name.start()][-2:])
             is_common = normal(name[0]) in STOP_WORDS or is_common_katakana(name[0])
-            if is_within and not is_common and not self._has(name[0]):
+            if is_within and not is_common and not self._has(name[0]) and not self._has_gloss(text.plain, name):
                 yield name[0]
+
+    def _has_gloss(self, text: str, name: re.Match[str]) -> bool:
+        """Whether a proposition has what stands in brackets behind a name, or what such a name explains."""
+        gloss = _GLOSS.match(text, name.end()) or _GLOSSED.search(text, 0, name.start())
+        return gloss is not None and self._has(gloss[1])
 
     def _has(self, name: str) -> bool:
         """Whether a proposition has a name: "Norwegians" is said where "Norwegian" is."""
@@ -118,21 +142,32 @@ _NAMES = {  # in Japanese, what follows a number is its unit
     "en": re.compile(r"(?!(?:[DMJS]r|Mrs|Ms|Prof|Inc|Ltd|Co|Corp)\b)[A-Z][a-zA-ZÀ-ɏ]+"),
     "ja": re.compile(r"(?<![\dァ-ヺーA-Za-z])(?:[ァ-ヺー]{3,}|[A-Za-z]{2,})"),
 }
+_GLOSS = re.compile(r" ?\((\w[^()]*)\)")
+_GLOSSED = re.compile(r"(\w+) ?\(\Z")
 _WITHIN = re.compile(r"[\w,;][ -]$")  # what is before a word that is not the first of a sentence or quotation
 
 
-def _states(region: Region, sentence: str) -> bool:
-    """Whether a sentence, list item or row states something."""
-    if region.kind in ("heading", "block"):
-        return False
-    words = ADDRESS.sub("", searchable_text(sentence))
-    words = _ATTRIBUTES.sub("", words).strip()
-    if not any(map(str.isalnum, words)):
-        return False
-    return not any(rule.search(words) for rule in _STATE_NOTHING)
-
-
-_ATTRIBUTES = re.compile(r"\{[.#][^{}\n]*\}")
-_STATE_NOTHING = [
-    re.compile(r"[:：]\W*$|as follows\W*$|(?:以下|次)の(?:通り|とおり|よう)"),  # it announces what follows
-]
+_NO_SENTENCES = ("heading", "block")
+_TEMPLATE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{[.#:][^{}\n]*\}")  # of Hugo, Jinja and Markdown's attributes
+_LETTER = re.compile(r"[^\W_]")
+_SENTENCE_END = re.compile(r"[.!?。！？][\W_]*$")
+# All of it is bold or in tags, as headings are that stand in no list of headings.
+_MARKED = re.compile(
+    r"(?:[-*+] +)?(?:\*{1,3}[^*\n]+\*{1,3}|_{1,3}[^_\n]+_{1,3}|<(summary|strong|b|dt|th)\b.*</\1>)", re.DOTALL
+)
+_BELOW = re.compile(r"以下|次の|\b(?:following|below)\b", re.IGNORECASE)
+_LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\[\]]*\])*(?<![.!?。！？])\](?:\([^()]*(?:\([^()]*\)[^()]*)*\)|\[[^\[\]]*\])?")
+_ANNOUNCES = r"[:：]\W*$|\bas follows\W*$|(?:以下|次)の(?:通り|とおり|よう)"
+_ASKS = r"[?？][\W_]*$"
+_LEADS_ELSEWHERE = (
+    r"^\W*(?:詳細|詳しく|くわしく)(?:は|に(?:ついて|関して)は?|を)|^\W*(?:関連|参考|参照)\w{0,5}[:：]"
+    r"|^\W*\w{0,12}は?(?:こちら|ここ)\W*$|^\W*(?:read|learn|find out) more\b|^\W*click here\b"
+    r"|^\W*(?:please )?(?:see|refer to|visit|check out|read)\b.*\b(?:here|more|details|information|below|above)\b"
+    r"|^\W*for (?:more|further|full|additional|details)\b.*\b(?:see|visit|refer|read|check|contact|go to)\b"
+)
+_GREETS = (
+    r"^\W*(?:ようこそ|こんにち[はわ]|おめでとう|お疲れ|ありがとう)|(?:ありがとうございま\w+|よろしくお願い\w*)\W*$"
+    r"|^\W*(?:welcome(?: to\b|\W*$)|(?:hello|hi)(?=\W*$|[,!])|dear [\w ]+,$|thank you\b|thanks\b(?! to\b)"
+    r"|congratulations\b|good luck\b)"
+)
+_RULES = [re.compile(rule, re.IGNORECASE) for rule in (_ANNOUNCES, _ASKS, _LEADS_ELSEWHERE, _GREETS)]

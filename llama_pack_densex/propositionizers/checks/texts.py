@@ -25,6 +25,7 @@ _TOKEN = re.compile(
     r"|(?P<katakana>[ァ-ヺー]+(?:[・=][ァ-ヺー]+)*)"
     rf"|(?P<kanji>(?:(?!{COUNTED})[々〆〇㐀-䶿一-鿿豈-﫿])+))"
 )
+_FOOTNOTE_SIGN = re.compile("(?m)^[⁰¹²³⁴-⁹]+")
 _FORMS = [
     (re.compile("元年"), "1年"),
     (re.compile("時半"), "時30分"),
@@ -162,7 +163,7 @@ class Source(Text):
 
 def in_one_form(text: str) -> str:
     """A text in NFKC, with some numbers and units as they are written most."""
-    plain = unicodedata.normalize("NFKC", unwrapped(text))
+    plain = unicodedata.normalize("NFKC", _FOOTNOTE_SIGN.sub("", unwrapped(text)))
     for pattern, usual in _FORMS:
         plain = pattern.sub(usual, plain)
     return plain
