@@ -57,7 +57,7 @@ def uncovered(passage: str, propositions: Sequence[str]) -> list[Gap]:
     terms = _Terms(propositions, detect_language(passage))
     said = {sentence for place, sentence in enumerate(sentences) if compared.is_said(place)}
     gaps: list[Gap] = []
-    for region, sentence, following in zip(compared.segments, sentences, [*sentences[1:], ""], strict=True):
+    for region, sentence, following in zip(compared.segments, sentences, [*sentences, ""][1:], strict=True):
         if region.kind in _NO_SENTENCES or states_nothing(sentence, following):
             continue
         span = (region.start, region.end)

@@ -171,7 +171,10 @@ def _has_unknown_kanji(word: str, source: Source) -> bool:
 
 
 _UNKNOWN = re.compile("[^c-]{2}")
-_AFFIXES = "者員的性化用費料額率数量度日月年時分秒間内外前後中上下別式型品物書法部課室所場店社会長人家界系類等各全約毎再未非無不新旧副総諸第他当同本元初最高大小多少"
+_AFFIXES = (  # what makes another word of a common one
+    "者員的性化用費料額率数量度日月年時分秒間内外前後中上下別式型品物書法部課室所場店社会長人家界系類等"
+    "各全約毎再未非無不新旧副総諸第他当同本元初最高大小多少"
+)
 _UNKNOWN_PART = re.compile(f"c[^c{_AFFIXES}-]|[^c{_AFFIXES}-]c")
 _VERB_ENDING = re.compile("を?(?:する|すれ|すべ|した|して|しな|しま|しよ|し[、。]|され|させ|せず|でき[るなたまれ])")
 # Places whose characters are in other words too.

@@ -30,10 +30,10 @@ class Number:
 
     Args:
         values: What it may mean: 3.5 million is 3.5 as well.
-        unit: What it counts, as far as that is known; else "".
+        unit: What it counts, as far as that is known; THING for what is no unit; else "".
         shown: How it is written.
         start: Where it begins.
-        after: The characters that follow it.
+        after: The word that follows it, or the two characters where words are not parted.
         name: What it is a part of: "37signals", "Boeing 747"; else "".
         key: That without the number, or the month that it follows; else "".
         is_glued: Whether it is nothing but a part of that name.
@@ -54,6 +54,11 @@ class Number:
         return self.values != {1.0} or self.shown[0].isdecimal()
 
     @property
+    def has_unit(self) -> bool:
+        """Whether it counts something that is known."""
+        return self.unit not in ("", THING)
+
+    @property
     def is_year(self) -> bool:
         """Whether it may be a year, by its size."""
         return any(map(is_year, self.values))
@@ -61,7 +66,9 @@ class Number:
     @property
     def counts(self) -> str:
         """What it counts: a year is one in any notation."""
-        return "年" if self.unit in ("", "年") and self.is_year else self.unit
+        if self.unit in ("", THING, "年") and self.is_year:
+            return "年"
+        return "" if self.unit == THING else self.unit
 
 
 def read_numbers(text: str, words: Iterable[re.Match[str]]) -> list[Number]:
@@ -112,12 +119,13 @@ def _read(text: str, match: re.Match[str]) -> Number:
     first = _RANGE.search(text, max(0, match.start() - 6), match.start())
     if first and shown.isdecimal() and len(shown) < len(first[1]):  # 1754-63
         values.append(float(first[1][: -len(shown)] + shown))
+    after = _AFTER.match(text, match.end())
     number = Number(
         values=frozenset(values),
         unit=_unit_of(text, match),
         shown=shown,
         start=match.start(),
-        after=text[match.end() : match.end() + 4].partition("\n")[0],
+        after=after[0] if after else "",
     )
     return _with_name(number, text, match.end())
 
@@ -126,7 +134,17 @@ def _unit_of(text: str, match: re.Match[str]) -> str:
     unit = _UNIT.match(text, match.end())
     if unit and unit.lastindex:
         return _UNIT_NAMES[unit.lastindex - 1]
-    return _CURRENCIES.get(text[match.start() - 1 : match.start()], "")
+    currency = _CURRENCIES.get(text[match.start() - 1 : match.start()])
+    if currency:
+        return currency
+    before = text[max(0, match.start() - 12) : match.start()]
+    if len(match[0]) < 3 and (_DAY.match(text, match.end()) or _DAY_BEHIND.search(before)):
+        return "date"
+    thing = _THING.match(text, match.end())
+    if not thing or thing[1] in STOP_WORDS or thing[1] in NUMBER_WORDS:
+        return ""
+    unit = _UNIT.match(text, thing.end())
+    return _UNIT_NAMES[unit.lastindex - 1] if unit and unit.lastindex else THING
 
 
 def _with_name(number: Number, text: str, end: int) -> Number:
@@ -134,7 +152,7 @@ def _with_name(number: Number, text: str, end: int) -> Number:
     head = _HEAD.search(text, max(0, number.start - _LONGEST_NAME), number.start)
     if head and not _is_head(head, number, text[end : end + 1]):
         head = None
-    tail = None if number.unit else _TAIL.match(text, end)
+    tail = None if number.has_unit else _TAIL.match(text, end)
     if not head and not tail:
         return number
     before = head["word"] if head else ""
@@ -153,7 +171,7 @@ def _is_head(head: re.Match[str], number: Number, following: str) -> bool:
         return False
     if head["gap"] == "" and not head["list"]:
         return True
-    if not word[0].isupper() or number.unit:
+    if not word[0].isupper() or (number.has_unit and number.unit != "date"):
         return False
     return word.lower() not in STOP_WORDS and not (head["gap"] == "-" and number.is_year)
 
@@ -168,6 +186,8 @@ def _value(written: str) -> float:
             current = float(part.replace(",", ""))
         elif part in DIGITS:
             current = DIGITS[part] + (current if part.isascii() else 10 * current)
+        elif part == "half":
+            current += 0.5
         elif part in _TIMES:
             section += (current or 1) * _TIMES[part]
             current = 0
@@ -197,7 +217,9 @@ NUMBER_WORDS = frozenset(word for word in (*DIGITS, *_TIMES, *_POWERS) if word.i
 _SMALL = rf"(?:(?:{_TENS.replace(' ', '|')})[ -])?(?:{'|'.join(sorted(NUMBER_WORDS, reverse=True))})"
 _SCALE = "(?:[ -](?:dozen|hundred|hundredth|thousand|million|billion|trillion))+"
 # "one hundred and two hundred" are two
-_SPELLED = re.compile(rf"\b{_SMALL}(?:{_SCALE}(?:(?: and (?!\w+ hundred)| ){_SMALL})?)*\b", re.IGNORECASE)
+_SPELLED = re.compile(
+    rf"\b{_SMALL}(?:{_SCALE}(?:(?: and (?!\w+ hundred)| ){_SMALL})?)*(?: and a half)?\b", re.IGNORECASE
+)
 _NAME_OF_FIGURE = re.compile(r"\d-\Z")  # 7-Eleven
 _LATER = re.compile(
     r"(?P<day>翌[日朝]|(?:next|following) (?:day|morning|evening))|翌年|(?:next|following) year"
@@ -212,9 +234,9 @@ _KATAKANA = re.compile("[ァ-ヺー]{2,}")
 # The word before a number, or before the numbers that it is listed with: "Voyager 1 and 2", "May 4, 1931".
 _HEAD = re.compile(
     rf"(?P<word>[{LATIN}]+|{_KATAKANA.pattern})(?P<gap>[ -]?)"
-    r"(?P<list>(?:\d+(?:st|nd|rd|th)?(?:,? and |, | or | to |[-–/]))*)\Z"
+    r"(?P<list>(?:\d+(?:st|nd|rd|th)?(?:,? and |, | or | to ))*)\Z"
 )
-_TAIL = re.compile(rf"(?!(?:st|nd|rd|th|s|am|pm|x)\b)(?:-(?=[A-Z]))?(?P<word>[{LATIN}]+)")
+_TAIL = re.compile(rf"(?!(?:st|nd|rd|th|s|am|pm|x)\b|{MONTH})(?:-(?=[A-Z]))?(?P<word>[{LATIN}]+)")
 _LONGEST_UNIT = 3  # letters: 600W and 40fps are numbers with a unit that is not listed
 _CURRENCIES = {"$": "dollar", "£": "pound", "€": "euro", "¥": "yen"}
 _UNITS = {
@@ -231,6 +253,11 @@ _UNITS = {
     "month": "months?|[かカヶヵケ]月", "century": "centur(?:y|ies)|世紀", "人": "人|名", "歳": "歳|才",
     **{unit: unit for unit in "年月日時回位番勝敗戦馬着倍階台"},
 }  # fmt: skip
+_DAY = re.compile(rf"(?:st|nd|rd|th)? (?:of )?{MONTH}")
+_DAY_BEHIND = re.compile(rf"{MONTH} \Z")
+_THING = re.compile(r" ([a-z]{3,})")
+_AFTER = re.compile(r"[ -]?(?:[A-Za-z]+|\w{0,2})")
+THING = "thing"
 _UNIT_NAMES = [*_UNITS]
 _UNIT = re.compile(
     r"(?:st|nd|rd|th)?[ -]?(?:square |cubic |平方|立方)?"

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from functools import cached_property, lru_cache
 
 from llama_pack_densex.propositionizers.base import Passage
-from llama_pack_densex.propositionizers.checks.numerals import COUNTED, NUMBER, Number, later_dates, read_numbers
+from llama_pack_densex.propositionizers.checks.numerals import COUNTED, NUMBER, THING, Number, later_dates, read_numbers
 from llama_pack_densex.text.language import LATIN, detect_language
 from llama_pack_densex.text.links import searchable_text
 from llama_pack_densex.text.tokens import STOP_WORDS, normal, unwrapped, words
@@ -57,8 +57,8 @@ class Text:
         return set().union(*self._values_by_unit.values())
 
     def values_of(self, unit: str) -> set[float]:
-        """The values of its numbers that are of a unit or of none; of all of them for no unit."""
-        if not unit:
+        """The values of its numbers that are of a unit or of none; of all of them for none."""
+        if unit in ("", THING):
             return self.values
         return self._values_by_unit[unit] | self._values_by_unit[""]
 
@@ -93,7 +93,7 @@ class Text:
         by_unit: defaultdict[str, set[float]] = defaultdict(set)
         for number in self.numbers:
             is_name = number.is_glued or (number.name and occurrences[number.name, number.values] > 1)
-            if not is_name or number.unit:
+            if not is_name or number.has_unit:
                 by_unit[number.unit] |= number.values
         return by_unit
 
@@ -147,7 +147,7 @@ class Source(Text):
         return any(
             (other.is_year or not other.name)
             and not other.values.isdisjoint(number.values)
-            and (other.after == number.after or self._said.values.isdisjoint(number.values))
+            and other.after in ("", number.after)
             for other in self._about.numbers
         )
 
