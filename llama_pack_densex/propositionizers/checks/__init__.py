@@ -5,6 +5,7 @@ Rules and short lists, measured on English and Japanese with `benchmarks/checks.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -13,12 +14,13 @@ from llama_pack_densex.propositionizers.alignment import Span, align
 from llama_pack_densex.propositionizers.base import Finding, Passage, PropositionSet
 from llama_pack_densex.propositionizers.checks.coverage import Gap, uncovered
 from llama_pack_densex.propositionizers.checks.names import ungrounded_names
-from llama_pack_densex.propositionizers.checks.numbers import Ungrounded, ungrounded_numbers
+from llama_pack_densex.propositionizers.checks.numbers import ungrounded_numbers
 from llama_pack_densex.propositionizers.checks.pronouns import unresolved_reference
-from llama_pack_densex.propositionizers.checks.shape import find_other_language, words_said, wrong_size
-from llama_pack_densex.propositionizers.checks.texts import Source, Text
+from llama_pack_densex.propositionizers.checks.texts import Source, Text, taken_apart
 from llama_pack_densex.propositionizers.prompts import unique
-from llama_pack_densex.text.sentences import find_regions, passage_sentences
+from llama_pack_densex.text.language import LANGUAGE_NAMES, LATIN, find_wrong_language
+from llama_pack_densex.text.sentences import find_regions, passage_sentences, segment
+from llama_pack_densex.text.tokens import STOP_WORDS, words
 
 
 def check_propositions(passage: Passage, propositions: Sequence[str]) -> list[Finding]:
@@ -46,24 +48,33 @@ def check_propositions(passage: Passage, propositions: Sequence[str]) -> list[Fi
         What was found, check by check, in the order of the propositions; nothing where all is well.
     """
     blocks = {passage.text[part.start : part.end] for part in find_regions(passage.text) if part.kind == "block"}
-    stated = {i: Text(text) for i, text in enumerate(propositions) if text.strip() and text not in blocks}
+    stated = {i: taken_apart(text) for i, text in enumerate(propositions) if text.strip() and text not in blocks}
     source = Source(passage, " ".join(text.plain for text in stated.values()))
     sources = align(passage.text, [propositions[index] for index in stated])
-    findings = [*find_other_language(passage.text, propositions)]
+    findings = [*_other_language(passage.text, propositions)]
     reported: set[str] = set()
     first_to_say: dict[tuple[object, ...], int] = {}
     for (index, text), spans in zip(stated.items(), sources, strict=True):
-        said_by = "\n".join(passage.text[slice(*span)] for span in spans)
-        for ungrounded in _ungrounded(propositions[index], text, source, said_by):
-            if ungrounded.term not in reported:
-                reported.add(ungrounded.term)
-                findings.append(Finding("grounding", index, None, ungrounded.reason))
+        sentences = taken_apart("\n".join(passage.text[slice(*span)] for span in spans))
+        ungrounded = (
+            *ungrounded_numbers(text, source, sentences),
+            *ungrounded_names(text, source),
+        )
+        findings += (Finding("grounding", index, None, reason) for reason in ungrounded if reason not in reported)
+        reported.update(ungrounded)
         if reason := unresolved_reference(text, source):
             findings.append(Finding("self_containedness", index, None, reason))
-        first = first_to_say.setdefault(words_said(text), index)
+        first = first_to_say.setdefault(_words_of(text), index)
         if first != index:
-            findings.append(Finding("duplication", index, None, f"it says what proposition {first + 1} says"))
-        if reason := wrong_size(text, passage.text, source):
+            findings.append(
+                Finding(
+                    "duplication",
+                    index,
+                    None,
+                    f"it says what proposition {first + 1} says",
+                )
+            )
+        if reason := _wrong_size(text, passage.text, source):
             findings.append(Finding("size", index, None, reason))
     return findings + [_missing(gap, passage.text) for gap in uncovered(passage.text, propositions)]
 
@@ -105,16 +116,15 @@ def settled(passage: Passage, made: PropositionSet) -> PropositionSet:
         return made
     made = checked(passage, replace(made, texts=unique(texts)))
     settled_findings = (
-        replace(finding, proposition=made.texts.index(text), reason=f"{finding.reason}; its sentence stands in")
+        replace(
+            finding,
+            proposition=made.texts.index(text),
+            reason=f"{finding.reason}; its sentence stands in",
+        )
         for text, finding in standing_in
         if text in made.texts
     )
     return replace(made, findings=(*settled_findings, *made.findings))
-
-
-def _ungrounded(proposition: str, text: Text, source: Source, said_by: str) -> Iterator[Ungrounded]:
-    yield from ungrounded_numbers(text, source, said_by)
-    yield from ungrounded_names(proposition, text, source)
 
 
 def _replaceable(passage: Passage, texts: Sequence[str]) -> dict[int, Finding]:
@@ -135,3 +145,47 @@ def _source_of(proposition: str, passage: str) -> str:
 
 def _missing(gap: Gap, passage: str) -> Finding:
     return Finding("coverage", None, gap.span, gap.reason(passage))
+
+
+def _other_language(passage: str, propositions: Sequence[str]) -> Iterator[Finding]:
+    """The propositions in another language than the passage's; all of them where no single one is."""
+    language = find_wrong_language(passage, propositions)
+    if language is None:
+        return
+    wrong: list[int | None] = [i for i, text in enumerate(propositions) if find_wrong_language(passage, [text])]
+    for index in wrong or [None]:
+        yield Finding(
+            "language",
+            index,
+            None,
+            f"it is in {LANGUAGE_NAMES.get(language, 'another language')}",
+        )
+
+
+def _words_of(text: Text) -> tuple[object, ...]:
+    """What is equal for propositions that say the same words, perhaps in another order, of the same names."""
+    distinct = sorted(word for word in _WORD.findall(text.plain.lower()) if word not in _SMALL_WORDS)
+    names = (token[0].lower() for token in text.tokens if token.lastgroup != "number" and not token[0].islower())
+    return (*distinct, *(f"name: {name}" for name in names if name not in STOP_WORDS))
+
+
+def _wrong_size(text: Text, passage: str, source: Source) -> str:
+    """Why a proposition is too short or too long; "" where it is not."""
+    is_long = len(text.plain) >= _WHOLE * len(passage.strip()) and len(segment(text.plain)) > 1
+    if is_long and sum(part.kind == "sentence" for part in segment(passage)) > 1:
+        return "it is the whole passage of several sentences"
+    if len(text.tokens) > 2:
+        return ""
+    if source.language == "ja":
+        is_word = not _HIRAGANA.search(text.plain) and len(text.squeezed) < _LONGEST_WORD_JA
+    else:
+        is_word = len(text.plain.split()) == 1 and all(token.lastgroup in _SPACED for token in text.tokens)
+    return "it is a single word" if is_word else ""
+
+
+_WHOLE = 0.9  # of a passage's characters
+_LONGEST_WORD_JA = 15  # letters
+_SPACED = ("latin", "number")
+_HIRAGANA = re.compile("[ぁ-ん]")
+_WORD = re.compile(rf"[{LATIN}]+|\d+|[^\W{LATIN}\d_]")
+_SMALL_WORDS = words("a an the は が も")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from llama_pack_densex.propositionizers.alignment import Span, compare
 from llama_pack_densex.propositionizers.checks.names import is_common_katakana, shortened
-from llama_pack_densex.propositionizers.checks.texts import ADDRESS, Text
+from llama_pack_densex.propositionizers.checks.texts import ADDRESS, taken_apart
 from llama_pack_densex.text.language import detect_language
 from llama_pack_densex.text.links import searchable_text
 from llama_pack_densex.text.sentences import LIST_MARKER
@@ -95,42 +95,28 @@ class _Terms:
     """
 
     def __init__(self, propositions: Sequence[str], language: str) -> None:
-        stated = Text("\n".join(propositions))
-        self._text = normal(stated.plain)
-        self._values = {value for number in stated.numbers for value in number.values}
-        self._reported: set[str] = set()
-        self._language = language
+        stated = [taken_apart(text) for text in propositions]
+        self._text = normal("\n".join(text.plain for text in stated))
+        self._values = frozenset().union(*(number.values for text in stated for number in text.numbers))
+        self._names = _NAMES.get(language, _NO_NAMES)
 
     def missing_in(self, sentence: str) -> Iterator[str]:
         """The numbers and names of a sentence that stand in no proposition; each is reported once."""
         marker = LIST_MARKER.match(sentence)
-        text = Text(_TEMPLATE.sub("", sentence[marker.end() :] if marker else sentence))
-        for term in (*self._missing_numbers(text), *self._missing_names(text)):
-            if term not in self._reported:
-                self._reported.add(term)
-                yield term
-
-    def _missing_numbers(self, text: Text) -> Iterator[str]:
+        text = taken_apart(_TEMPLATE.sub("", sentence[marker.end() :] if marker else sentence))
         for number in text.numbers:
-            is_footnote = text.plain[number.start - 1 : number.start] == "["
-            if is_footnote or not number.shown[0].isdecimal():
-                continue
             is_said = self._has(number.name) if number.is_glued else not self._values.isdisjoint(number.values)
-            if not is_said:
+            is_footnote = text.plain[number.start - 1 : number.start] == "["
+            if not is_said and not is_footnote and number.shown[0].isdecimal():
+                self._values |= number.values
                 yield number.name or number.shown
-
-    def _missing_names(self, text: Text) -> Iterator[str]:
-        names = _NAMES.get(self._language)
-        for name in names.finditer(text.plain) if names else ():
-            is_within = self._language == "ja" or _WITHIN.search(text.plain[: name.start()][-2:])
-            is_common = normal(name[0]) in STOP_WORDS or is_common_katakana(name[0])
-            if is_within and not is_common and not self._has(name[0]) and not self._has_gloss(text.plain, name):
+        for name in self._names.finditer(text.plain):
+            if self._has(name[0]) or normal(name[0]) in STOP_WORDS or is_common_katakana(name[0]):
+                continue
+            gloss = _GLOSS.match(text.plain, name.end()) or _GLOSSED.search(text.plain, 0, name.start())
+            if not gloss or not self._has(gloss[1]):
+                self._text += f" {normal(name[0])}"
                 yield name[0]
-
-    def _has_gloss(self, text: str, name: re.Match[str]) -> bool:
-        """Whether a proposition has what stands in brackets behind a name, or what such a name explains."""
-        gloss = _GLOSS.match(text, name.end()) or _GLOSSED.search(text, 0, name.start())
-        return gloss is not None and self._has(gloss[1])
 
     def _has(self, name: str) -> bool:
         """Whether a proposition has a name: "Norwegians" is said where "Norwegian" is."""
@@ -138,13 +124,13 @@ class _Terms:
         return stem[: max(3, len(stem) - 3)] in self._text
 
 
+_NO_NAMES = re.compile("(?!)")
 _NAMES = {  # in Japanese, what follows a number is its unit
-    "en": re.compile(r"(?!(?:[DMJS]r|Mrs|Ms|Prof|Inc|Ltd|Co|Corp)\b)[A-Z][a-zA-ZÀ-ɏ]+"),
+    "en": re.compile(r"(?<=[\w,;][ -])(?!(?:[DMJS]r|Mrs|Ms|Prof|Inc|Ltd|Co|Corp)\b)[A-Z][a-zA-ZÀ-ɏ]+"),
     "ja": re.compile(r"(?<![\dァ-ヺーA-Za-z])(?:[ァ-ヺー]{3,}|[A-Za-z]{2,})"),
 }
 _GLOSS = re.compile(r" ?\((\w[^()]*)\)")
 _GLOSSED = re.compile(r"(\w+) ?\(\Z")
-_WITHIN = re.compile(r"[\w,;][ -]$")  # what is before a word that is not the first of a sentence or quotation
 
 
 _NO_SENTENCES = ("heading", "block")
@@ -153,7 +139,8 @@ _LETTER = re.compile(r"[^\W_]")
 _SENTENCE_END = re.compile(r"[.!?。！？][\W_]*$")
 # All of it is bold or in tags, as headings are that stand in no list of headings.
 _MARKED = re.compile(
-    r"(?:[-*+] +)?(?:\*{1,3}[^*\n]+\*{1,3}|_{1,3}[^_\n]+_{1,3}|<(summary|strong|b|dt|th)\b.*</\1>)", re.DOTALL
+    r"(?:[-*+] +)?(?:\*{1,3}[^*\n]+\*{1,3}|_{1,3}[^_\n]+_{1,3}|<(summary|strong|b|dt|th)\b.*</\1>)",
+    re.DOTALL,
 )
 _BELOW = re.compile(r"以下|次の|\b(?:following|below)\b", re.IGNORECASE)
 _LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\[\]]*\])*(?<![.!?。！？])\](?:\([^()]*(?:\([^()]*\)[^()]*)*\)|\[[^\[\]]*\])?")

@@ -7,36 +7,39 @@ from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
 
-from llama_pack_densex.propositionizers.checks.numbers import Ungrounded
-from llama_pack_densex.propositionizers.checks.numerals import DIGITS, NUMERAL, is_unit
+from llama_pack_densex.propositionizers.checks.numbers import (
+    DIGITS,
+    NOT_THERE,
+    NUMERAL,
+    is_unit,
+)
 from llama_pack_densex.propositionizers.checks.pronouns import SOMEONES
-from llama_pack_densex.propositionizers.checks.texts import ADDRESS, Source, Text, bare, squeeze
+from llama_pack_densex.propositionizers.checks.texts import Source, Text, bare, squeeze
 from llama_pack_densex.text.language import LATIN
 from llama_pack_densex.text.tokens import STOP_WORDS
 
 
-def ungrounded_names(proposition: str, text: Text, source: Source) -> Iterator[Ungrounded]:
-    """Find the quotations, addresses and names of a proposition that are not in its passage.
+def ungrounded_names(text: Text, source: Source) -> Iterator[str]:
+    """Say which quotations, addresses and names of a proposition are not in its passage.
 
     How names are written is known of English and Japanese.
 
     Args:
-        proposition: The proposition as it is written.
-        text: The same, taken apart.
+        text: The proposition.
         source: Its passage.
     """
     for quotation in _QUOTATION.finditer(text.plain):
         words = squeeze(quotation[0])
         if not _is_quoted(words, source):
-            yield Ungrounded(words, f'the quotation "{shortened(quotation[0][1:-1])}" is not in the passage')
-    names = [address[0] for address in ADDRESS.finditer(proposition) if not _has_address(address[0], source)]
+            yield f'the quotation "{shortened(quotation[0][1:-1])}" is not in the passage'
+    names = [address for address in text.addresses if address.rstrip(".,;:/") not in source.written]
     if source.language == "ja":
-        names += _unknown_places(text, source)
+        places = {place[0] for place in _PLACE_JA.finditer(text.plain)}
+        names += sorted(place for place in places if place not in source.written)
         names += (token[0] for token in text.tokens if _is_unknown_ja(text, token, source))
     elif source.language == "en":
         names += (token[0] for token in text.tokens if _is_unknown_en(text, token, source))
-    for name in names:
-        yield Ungrounded(name, f'"{shortened(name)}" is in neither the passage nor its title or section')
+    yield from (NOT_THERE.format(shortened(name)) for name in names)
 
 
 def shortened(text: str) -> str:
@@ -84,26 +87,15 @@ def _is_quoted(words: str, source: Source) -> bool:
     return sum(part in source.squeezed for part in parts) >= _QUOTED * len(parts)
 
 
-def _has_address(address: str, source: Source) -> bool:
-    return address.rstrip(".,;:/").casefold() in source.written.casefold()
-
-
 def _is_unknown_en(text: Text, token: re.Match[str], source: Source) -> bool:
     word = token[0]
     if token.lastgroup != "latin" or not word[0].isupper() or word.lower() in DIGITS or source.has_word(word):
-        return False
-    if _is_beside_figure(text.plain, token):
         return False
     before = text.plain[: token.start()].rstrip(" \"'“‘(")
     is_first = not before or (before[-1] in ".!?:;\n" and not _TITLED.search(before))
     if is_first and not _may_begin_with_name(text.plain, token):
         return False
     return not _is_given_name(text, token, source) and not _is_abbreviated(word, text, source)
-
-
-def _is_beside_figure(text: str, token: re.Match[str]) -> bool:
-    """Whether letters are glued to figures: with these they are a name, which is looked at with the numbers."""
-    return text[token.start() - 1 : token.start()].isdecimal() or text[token.end() : token.end() + 1].isdecimal()
 
 
 def _may_begin_with_name(text: str, token: re.Match[str]) -> bool:
@@ -129,11 +121,6 @@ def _is_abbreviated(word: str, text: Text, source: Source) -> bool:
     return any(len(short) > 1 and word[0] in short and short in text.initials for short in source.abbreviations)
 
 
-def _unknown_places(text: Text, source: Source) -> list[str]:
-    places = {place[0] for place in _PLACE_JA.finditer(text.plain)}
-    return sorted(place for place in places if place not in source.written)
-
-
 def _is_unknown_ja(text: Text, token: re.Match[str], source: Source) -> bool:
     """Whether a run is a name that the passage has not, as far as that can be told without a dictionary.
 
@@ -143,8 +130,7 @@ def _is_unknown_ja(text: Text, token: re.Match[str], source: Source) -> bool:
     if token.lastgroup == "number" or len(word) == 1 or is_unit(word):
         return False
     if token.lastgroup == "latin":
-        is_known = word in common_words_ja() or word.lower() in source.written.lower()
-        return not is_known and not _is_beside_figure(text.plain, token)
+        return word not in common_words_ja() and word.lower() not in source.written.lower()
     is_verb = _VERB_ENDING.match(text.plain, token.end()) is not None
     if token.lastgroup == "katakana":
         if is_verb or bare(word) in source.katakana:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from llama_pack_densex.propositionizers.checks.numerals import MONTH
+from llama_pack_densex.propositionizers.checks.numbers import MONTH
 from llama_pack_densex.propositionizers.checks.texts import Source, Text
 from llama_pack_densex.text.tokens import words
 
