@@ -166,6 +166,8 @@ def append_recording(path: str | Path, passage: Passage, propositions: Propositi
         OSError: The file cannot be written; then it is as it was.
     """
     record: dict[str, Any] = {**asdict(passage), "propositions": propositions.texts}
+    if not passage.context:
+        del record["context"]
     if propositions.questions:
         record["questions"] = propositions.questions
     text = json.dumps(record, ensure_ascii=False) + "\n"

@@ -29,7 +29,7 @@ class Gap:
 
     def reason(self, passage: str) -> str:
         """What is missing, in words."""
-        sentence = shortened(passage[slice(*self.span)])
+        sentence = shortened(passage[slice(*self.span)]).replace('"', "'")
         if not self.terms:
             return f'no proposition says "{sentence}"'
         terms = ", ".join(f'"{shortened(term)}"' for term in self.terms)

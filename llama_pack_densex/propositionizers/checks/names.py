@@ -32,7 +32,7 @@ def ungrounded_names(text: Text, source: Source) -> Iterator[str]:
         words = squeeze(quotation[0])
         if not _is_quoted(words, source):
             yield f'the quotation "{shortened(quotation[0][1:-1])}" is not in the passage'
-    names = [address for address in text.addresses if address.rstrip(".,;:/") not in source.written]
+    names = [address for address in text.addresses if address.rstrip("/") not in source.written]
     if source.language == "ja":
         places = {place[0] for place in _PLACE_JA.finditer(text.plain)}
         names += sorted(place for place in places if place not in source.written)

@@ -21,7 +21,7 @@ NUMERAL = "[〇一二三四五六七八九十百千万億兆]"
 _COUNTERS = "年月日時分秒人名歳回位番勝敗戦階度倍円頭枚本件種個社校隻冊章条巻点票席部棟層町村次つかカヶ"
 # 六本木, 十日町 and 五十嵐 are names and count nothing.
 COUNTED = rf"{NUMERAL}+[{_COUNTERS}号](?![木市町])"
-_LONG = rf"{NUMERAL}{{2,}}(?!{NUMERAL})(?=[{_COUNTERS}号世代目間半余台級割歩区市県国都以前後着馬]|[^々〆㐀-䶿一-鿿]|\Z)"
+_LONG = rf"{NUMERAL}{{2,}}(?![{NUMERAL[1:-1]}嵐川里屋鈴石路])"
 NUMBER = (
     rf"(?:{'|'.join(_ERAS)})?(?:(?:{_FIGURES}[百千万億兆]*)+|(?={COUNTED}|{_LONG}){NUMERAL}+)"
     r"(?:[ -](?:dozen|hundred|thousand|million|billion|trillion)\b|[kK]\b)*"
@@ -110,7 +110,8 @@ def ungrounded_numbers(text: Text, source: Source, sentences: Text) -> Iterator[
         if not in_name.isdisjoint(number.values):
             continue
         is_there = source.has_number(number)
-        if (in_name or (number.is_glued and not is_there)) and not source.is_anywhere(number):
+        is_new = number.is_glued and (not is_there or " " in number.key)  # as B2C
+        if (in_name or is_new) and not source.is_anywhere(number):
             yield _other_in_name(number, is_there)
         elif number.is_plain and not is_there:
             where = "" if source.values.isdisjoint(number.values) else f' with "{number.unit}"'
@@ -154,7 +155,8 @@ def _read(text: str, match: re.Match[str]) -> Number:
     unit = _unit_of(text, start, end, is_year=any(map(_is_year, values)))
     head = _HEAD.search(text, max(0, start - _LONGEST_NAME), start) if unit in _NO_UNITS else None
     tail = _TAIL.match(text, end) if unit in _NO_UNITS else None
-    if head and (head["word"].lower() in STOP_WORDS or text[end : end + 1] in (*_COUNTERS, "局", "台")):
+    is_word = head is not None and head["gap"] == " " and head["word"].lower() in STOP_WORDS
+    if is_word or text[end : end + 1] in (*_COUNTERS, "局", "台"):
         head = None
     before = head["word"] if head else ""
     behind = tail["word"] if tail else ""
@@ -172,7 +174,7 @@ def _read(text: str, match: re.Match[str]) -> Number:
 
 
 def _unit_of(text: str, start: int, end: int, is_year: bool) -> str:
-    unit = _UNIT.match(text, end) or _UNIT_BEFORE.search(text, max(0, start - 12), start)
+    unit = _UNIT_BEFORE.search(text, max(0, start - 12), start) or _UNIT.match(text, end)
     if unit and unit.lastgroup and not (is_year and unit.lastgroup == "date"):
         return unit.lastgroup
     thing = _THING.match(text, end)
@@ -287,7 +289,7 @@ date (?:of )?{MONTH}
 歳 歳|才
 {"".join(f"{counter} {counter}" + chr(10) for counter in "年月日時回位番勝敗戦馬着倍階台")}"""
 _UNIT = re.compile(
-    rf"(?:st|nd|rd|th)?[ -]?(?:square |cubic |平方|立方|(?!{_SMALL}\b)[a-z]{{3,}} )?(?:"
+    rf"(?:st|nd|rd|th)?[ -]?(?:square |cubic |平方|立方|(?!{_SMALL}\b|per )[a-z]{{3,}} )?(?:"
     + "|".join(f"(?P<{row.split()[0]}>{row.split(maxsplit=1)[1]})" for row in _FORMS.strip().splitlines())
     + ")(?![a-z])"
 )

@@ -20,11 +20,12 @@ from llama_pack_densex.text.language import LATIN, detect_language
 from llama_pack_densex.text.links import searchable_text
 from llama_pack_densex.text.tokens import STOP_WORDS, normal, unwrapped, words
 
-ADDRESS = re.compile(r"(?:https?://|www\.)[!-'*-~]+|[\w.+-]+@[\w.-]+", re.ASCII)
+ADDRESS = re.compile(r"(?:https?://|www\.)[!-'*-~]*[\w/]|[\w.+-]+@[\w.-]*\w", re.ASCII)
+_LATIN_WORD = rf"[{LATIN}]+(?:['’][{LATIN}]+)*(?:(?<=\b[A-Z])(?:\.[A-Z])+\b\.?)?"
 _TOKEN = re.compile(
     r"(?=[^\W_ぁ-ん])(?:"  # what none begins with is passed over at once
     # letters that are glued to figures are parts of names
-    rf"(?P<latin>(?<!\d)[{LATIN}]+(?![{LATIN}\d])(?:['’][{LATIN}]+)*(?:(?<=\b[A-Z])(?:\.[A-Z])+\b\.?)?)"
+    rf"(?P<latin>(?<!\d){_LATIN_WORD}(?![{LATIN}\d]))"
     rf"|(?P<number>{NUMBER})"
     r"|(?P<katakana>[ァ-ヺー]+(?:[・=][ァ-ヺー]+)*)"
     rf"|(?P<kanji>(?:(?!{COUNTED})[々〆〇㐀-䶿一-鿿豈-﫿])+))"
@@ -124,7 +125,7 @@ class Source(Text):
     @cached_property
     def words(self) -> set[str]:
         """Its words in Latin letters, without inflection."""
-        return {_stem(token[0]) for token in _TOKEN.finditer(self.written) if token.lastgroup == "latin"}
+        return set(map(_stem, re.findall(_LATIN_WORD, self.written)))
 
     @cached_property
     def katakana(self) -> str:
