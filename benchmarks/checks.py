@@ -4,6 +4,7 @@ usage: python benchmarks/checks.py coverage [--embeddings] FILE...
        python benchmarks/checks.py spans FILE...
        python benchmarks/checks.py grounding FILE...
        python benchmarks/checks.py self-containedness FILE...
+       python benchmarks/checks.py findings FILE...
        python benchmarks/checks.py time FILE...
 
 The files are recorded propositions, as `densex export` prints them. Where a choice was made on one half of a file's
@@ -18,7 +19,7 @@ import random
 import re
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -48,10 +49,11 @@ class Recorded:
     text: str
     propositions: list[str]
     chosen_on: bool  # whether choices were made on it
+    section: str = ""
 
     @property
     def passage(self) -> Passage:
-        return Passage(self.text, self.title)
+        return Passage(self.text, self.title, self.section)
 
     @property
     def language(self) -> str:
@@ -70,7 +72,15 @@ def read(path: Path) -> list[Recorded]:
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     titles = sorted({line["title"] for line in lines})
     return [
-        Recorded(path.name, i, line["title"], line["text"], line["propositions"], titles.index(line["title"]) % 2 == 0)
+        Recorded(
+            file=path.name,
+            line=i,
+            title=line["title"],
+            text=line["text"],
+            propositions=line["propositions"],
+            chosen_on=titles.index(line["title"]) % 2 == 0,
+            section=line.get("section") or "",
+        )
         for i, line in enumerate(lines)
     ]
 
@@ -389,6 +399,19 @@ def _print_found(
         print(f"| {of} | {language} | nothing (accused) | {accused:,} | {all_:,} | {accused / max(all_, 1):.1%} |")
 
 
+def findings(paths: Sequence[Path]) -> None:
+    """Print what grounding and coverage find in propositions as they were recorded, to be read one by one."""
+    for path in paths:
+        counts: Counter[str] = Counter()
+        for recorded in read(path):
+            for finding in check_propositions(recorded.passage, recorded.propositions):
+                counts[finding.kind] += 1
+                if finding.kind in ("grounding", "coverage"):
+                    proposition = "" if finding.proposition is None else recorded.propositions[finding.proposition]
+                    print(f"{path.name}, line {recorded.line + 1}: {finding} {proposition}")
+        print(path.name, dict(counts))
+
+
 def timing(paths: Sequence[Path]) -> None:
     """Print how long alignment and coverage take for a passage, and how long all checks do."""
     for path in paths:
@@ -427,6 +450,9 @@ def main() -> None:
         command = commands.add_parser(run.__name__.replace("_", "-"), help=run.__doc__)
         command.add_argument("files", type=Path, nargs="+")
         command.set_defaults(run=lambda options, run=run: run(options.files))
+    command = commands.add_parser("findings", help=findings.__doc__)
+    command.add_argument("files", type=Path, nargs="+")
+    command.set_defaults(run=lambda options: findings(options.files))
     command = commands.add_parser("time", help=timing.__doc__)
     command.add_argument("files", type=Path, nargs="+")
     command.set_defaults(run=lambda options: timing(options.files))
