@@ -638,6 +638,20 @@ def test_a_gap_is_a_whole_sentence_and_names_what_of_it_is_missing(
     assert (text[slice(*gap.span)], gap.reason) == (missing, reason)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "We charge:\n\n- Adults pay 9 euros\n- Guests come in without paying\n- Dogs stay outside",
+        "料金\n\n- 大人は9ユーロを払う\n- 客は払わずに入る\n- 犬は外で待つ",
+        "1. Open the lid\n2. Press the red button\n3. Wait for a minute",
+    ],
+)
+def test_every_item_of_a_list_is_to_be_said(text: str) -> None:
+    items = [line for line in text.splitlines() if line[:1] in "-123" and line]
+    gaps = [one for one in check_propositions(Passage(text), [items[0][2:].strip()]) if one.kind == "coverage"]
+    assert [text[slice(*gap.span)] for gap in gaps if gap.span] == items[1:]
+
+
 def test_a_sentence_that_stands_twice_is_said_once() -> None:
     text = "**Summer**: The hall is open. Bring water.\n\n**Winter**: The hall is shut. Bring water."
     texts = ["In summer the hall is open.", "In winter the hall is shut.", "Bring water to the hall."]

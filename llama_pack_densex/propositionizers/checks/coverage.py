@@ -81,7 +81,7 @@ def states_nothing(sentence: str, following: str) -> bool:
     words = words[marker.end() :] if marker else words
     if not _LETTER.search(ADDRESS.sub("", _LINK.sub("", shown))) or any(rule.search(words) for rule in _RULES):
         return True
-    is_before_list = LIST_MARKER.match(following) is not None
+    is_before_list = marker is None and LIST_MARKER.match(following) is not None
     is_heading = _MARKED.fullmatch(sentence.strip()) is not None or is_before_list
     return (is_heading and not _SENTENCE_END.search(words)) or (is_before_list and _BELOW.search(words) is not None)
 
