@@ -129,33 +129,59 @@ class Comparison:
 
     def _around(self, span: Span) -> _Source:
         first = bisect_right(self.segments, span[0], key=lambda region: region.end)
-        return _Source((span,), tuple(range(first, bisect_left(self.segments, span[1], key=lambda r: r.start))))
+        return _Source(
+            (span,),
+            tuple(
+                range(
+                    first,
+                    bisect_left(self.segments, span[1], key=lambda r: r.start),
+                )
+            ),
+        )
 
     def _shared(self, tokens: Sequence[str], weights: dict[str, float]) -> _Source:
+        """What says a proposition that stands nowhere word for word: the segments that share most of its tokens."""
         last = max(len(tokens) - 1, 1)
-        left = {token: weights[token] * (1 + _LATER * i / last) for i, token in enumerate(tokens)}
-        whole, found = sum(left.values()), 0.0
+        places = {token: i / last for i, token in enumerate(tokens)}
+        remaining = {token: weights[token] * (1 + _LATER * place) for token, place in places.items()}
+        whole = sum(remaining.values())
+        shared = 0.0
         chosen: list[int] = []
-        while not chosen or sum(left.values()) >= _FURTHER * whole:
-            shares: defaultdict[int, float] = defaultdict(float)
-            for token, weight in left.items():
-                counted = weight * _NUMERAL if token[0].isdigit() and not chosen else weight
-                for place in self._places.get(token, ()):
-                    shares[place] += counted
-            best = max(shares, key=lambda place: (shares[place] * self._factors[place], -place), default=None)
-            if best is None or (chosen and (shares[best] < _FURTHER * whole or self.segments[best].kind == "heading")):
+        while not chosen or sum(remaining.values()) >= _FURTHER * whole:
+            best = self._best_segment(remaining, 0.0 if not chosen else _FURTHER * whole)
+            if best is None:
                 break
-            chosen.append(best)
-            found += sum(weight for token, weight in left.items() if token in self._tokens[best])
-            left = {token: weight for token, weight in left.items() if token not in self._tokens[best]}
-            if len(chosen) == 1:
+            shared += sum(weight for token, weight in remaining.items() if token in self._tokens[best])
+            remaining = {token: weight for token, weight in remaining.items() if token not in self._tokens[best]}
+            if not chosen:
                 # first words that stand above the chief source are what its pronoun means, and the fact is below
-                for i, token in enumerate(tokens):
-                    if token in left and self._places.get(token, chosen)[0] < best:
-                        left[token] = weights[token] * (1 + _LATER * i / last) * min(1.0, 2 * i / last)
-        if found < _LEAST * whole:
+                for token in remaining:
+                    if self._places.get(token, [best])[0] < best:
+                        remaining[token] *= min(1.0, 2 * places[token])
+            chosen.append(best)
+        if shared < _LEAST * whole:
             return _Source()
-        return _Source(tuple(map(self.span, sorted(chosen))), tuple(chosen[:1]), tuple(chosen[1:]))
+        return _Source(
+            tuple(map(self.span, sorted(chosen))),
+            tuple(chosen[:1]),
+            tuple(chosen[1:]),
+        )
+
+    def _best_segment(self, weights: dict[str, float], least: float) -> int | None:
+        """The segment that shares most of some tokens; a further one, with a least share, is no heading."""
+        shares: defaultdict[int, float] = defaultdict(float)
+        for token, weight in weights.items():
+            counted = weight * _NUMERAL if token[0].isdigit() and not least else weight
+            for place in self._places.get(token, ()):
+                shares[place] += counted
+        best = max(
+            shares,
+            key=lambda place: (shares[place] * self._factors[place], -place),
+            default=None,
+        )
+        if best is None or shares[best] < least:
+            return None
+        return None if least and self.segments[best].kind == "heading" else best
 
 
 def _rarities(number: int) -> list[float]:

@@ -11,15 +11,33 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from llama_pack_densex.propositionizers.alignment import Span, align
-from llama_pack_densex.propositionizers.base import Finding, Passage, PropositionSet
+from llama_pack_densex.propositionizers.base import (
+    Finding,
+    Passage,
+    PropositionSet,
+)
 from llama_pack_densex.propositionizers.checks.coverage import Gap, uncovered
 from llama_pack_densex.propositionizers.checks.names import ungrounded_names
 from llama_pack_densex.propositionizers.checks.numbers import ungrounded_numbers
-from llama_pack_densex.propositionizers.checks.pronouns import unresolved_reference
-from llama_pack_densex.propositionizers.checks.texts import Source, Text, taken_apart
+from llama_pack_densex.propositionizers.checks.pronouns import (
+    unresolved_reference,
+)
+from llama_pack_densex.propositionizers.checks.texts import (
+    Source,
+    Text,
+    taken_apart,
+)
 from llama_pack_densex.propositionizers.prompts import unique
-from llama_pack_densex.text.language import LANGUAGE_NAMES, LATIN, find_wrong_language
-from llama_pack_densex.text.sentences import find_regions, passage_sentences, segment
+from llama_pack_densex.text.language import (
+    LANGUAGE_NAMES,
+    LATIN,
+    find_wrong_language,
+)
+from llama_pack_densex.text.sentences import (
+    find_regions,
+    passage_sentences,
+    segment,
+)
 from llama_pack_densex.text.tokens import STOP_WORDS, words
 
 
@@ -49,34 +67,44 @@ def check_propositions(passage: Passage, propositions: Sequence[str]) -> list[Fi
     """
     blocks = {passage.text[part.start : part.end] for part in find_regions(passage.text) if part.kind == "block"}
     stated = {i: taken_apart(text) for i, text in enumerate(propositions) if text.strip() and text not in blocks}
-    source = Source(passage, " ".join(text.plain for text in stated.values()))
     sources = align(passage.text, [propositions[index] for index in stated])
+    source = Source(passage, " ".join(text.plain for text in stated.values()))
+    checks = _Checks(passage.text, source)
     findings = [*_other_language(passage.text, propositions)]
-    reported: set[str] = set()
-    first_to_say: dict[tuple[object, ...], int] = {}
     for (index, text), spans in zip(stated.items(), sources, strict=True):
-        sentences = taken_apart("\n".join(passage.text[slice(*span)] for span in spans))
-        ungrounded = (
-            *ungrounded_numbers(text, source, sentences),
-            *ungrounded_names(text, source),
-        )
-        findings += (Finding("grounding", index, None, reason) for reason in ungrounded if reason not in reported)
-        reported.update(ungrounded)
-        if reason := unresolved_reference(text, source):
-            findings.append(Finding("self_containedness", index, None, reason))
-        first = first_to_say.setdefault(_words_of(text), index)
-        if first != index:
-            findings.append(
-                Finding(
-                    "duplication",
-                    index,
-                    None,
-                    f"it says what proposition {first + 1} says",
-                )
-            )
-        if reason := _wrong_size(text, passage.text, source):
-            findings.append(Finding("size", index, None, reason))
+        sentences = "\n".join(passage.text[slice(*span)] for span in spans)
+        findings += checks.faults(index, text, taken_apart(sentences))
     return findings + [_missing(gap, passage.text) for gap in uncovered(passage.text, propositions)]
+
+
+class _Checks:
+    """Checks of propositions one by one, in their order: what was said before is a repetition.
+
+    Args:
+        passage: The passage's text.
+        source: The passage, taken apart.
+    """
+
+    def __init__(self, passage: str, source: Source) -> None:
+        self._passage = passage
+        self._source = source
+        self._reported: set[str] = set()
+        self._first_to_say: dict[tuple[str, ...], int] = {}
+
+    def faults(self, index: int, text: Text, sentences: Text) -> Iterator[Finding]:
+        """What is wrong with a proposition that some sentences of the passage say."""
+        numbers = ungrounded_numbers(text, self._source, sentences)
+        for reason in (*numbers, *ungrounded_names(text, self._source)):
+            if reason not in self._reported:
+                self._reported.add(reason)
+                yield Finding("grounding", index, None, reason)
+        if reason := unresolved_reference(text, self._source):
+            yield Finding("self_containedness", index, None, reason)
+        first = self._first_to_say.setdefault(_words_of(text), index)
+        if first != index:
+            yield Finding("duplication", index, None, f"it says what proposition {first + 1} says")
+        if reason := _wrong_size(text, self._passage, self._source):
+            yield Finding("size", index, None, reason)
 
 
 def checked(passage: Passage, made: PropositionSet) -> PropositionSet:
@@ -162,11 +190,14 @@ def _other_language(passage: str, propositions: Sequence[str]) -> Iterator[Findi
         )
 
 
-def _words_of(text: Text) -> tuple[object, ...]:
+def _words_of(text: Text) -> tuple[str, ...]:
     """What is equal for propositions that say the same words, perhaps in another order, of the same names."""
     distinct = sorted(word for word in _WORD.findall(text.plain.lower()) if word not in _SMALL_WORDS)
     names = (token[0].lower() for token in text.tokens if token.lastgroup != "number" and not token[0].islower())
-    return (*distinct, *(f"name: {name}" for name in names if name not in STOP_WORDS))
+    return (
+        *distinct,
+        *(f"name: {name}" for name in names if name not in STOP_WORDS),
+    )
 
 
 def _wrong_size(text: Text, passage: str, source: Source) -> str:
@@ -174,13 +205,13 @@ def _wrong_size(text: Text, passage: str, source: Source) -> str:
     is_long = len(text.plain) >= _WHOLE * len(passage.strip()) and len(segment(text.plain)) > 1
     if is_long and sum(part.kind == "sentence" for part in segment(passage)) > 1:
         return "it is the whole passage of several sentences"
-    if len(text.tokens) > 2:
-        return ""
-    if source.language == "ja":
-        is_word = not _HIRAGANA.search(text.plain) and len(text.squeezed) < _LONGEST_WORD_JA
-    else:
-        is_word = len(text.plain.split()) == 1 and all(token.lastgroup in _SPACED for token in text.tokens)
-    return "it is a single word" if is_word else ""
+    return "it is a single word" if len(text.tokens) < 3 and _is_word(text, source.language) else ""
+
+
+def _is_word(text: Text, language: str) -> bool:
+    if language == "ja":
+        return not _HIRAGANA.search(text.plain) and len(text.squeezed) < _LONGEST_WORD_JA
+    return len(text.plain.split()) == 1 and all(token.lastgroup in _SPACED for token in text.tokens)
 
 
 _WHOLE = 0.9  # of a passage's characters

@@ -7,8 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from llama_pack_densex.propositionizers.alignment import Span, compare
-from llama_pack_densex.propositionizers.checks.names import is_common_katakana, shortened
-from llama_pack_densex.propositionizers.checks.texts import ADDRESS, taken_apart
+from llama_pack_densex.propositionizers.checks.names import (
+    is_common_katakana,
+    shortened,
+)
+from llama_pack_densex.propositionizers.checks.texts import ADDRESS, Text, taken_apart
 from llama_pack_densex.text.language import detect_language
 from llama_pack_densex.text.links import searchable_text
 from llama_pack_densex.text.sentences import LIST_MARKER
@@ -104,12 +107,18 @@ class _Terms:
         """The numbers and names of a sentence that stand in no proposition; each is reported once."""
         marker = LIST_MARKER.match(sentence)
         text = taken_apart(_TEMPLATE.sub("", sentence[marker.end() :] if marker else sentence))
+        yield from self._missing_numbers(text)
+        yield from self._missing_names(text)
+
+    def _missing_numbers(self, text: Text) -> Iterator[str]:
         for number in text.numbers:
             is_said = self._has(number.name) if number.is_glued else not self._values.isdisjoint(number.values)
             is_footnote = text.plain[number.start - 1 : number.start] == "["
             if not is_said and not is_footnote and number.shown[0].isdecimal():
                 self._values |= number.values
                 yield number.name or number.shown
+
+    def _missing_names(self, text: Text) -> Iterator[str]:
         for name in self._names.finditer(text.plain):
             if self._has(name[0]) or normal(name[0]) in STOP_WORDS or is_common_katakana(name[0]):
                 continue

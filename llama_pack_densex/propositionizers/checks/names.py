@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 
 from llama_pack_densex.propositionizers.checks.numbers import (
@@ -14,7 +14,12 @@ from llama_pack_densex.propositionizers.checks.numbers import (
     is_unit,
 )
 from llama_pack_densex.propositionizers.checks.pronouns import SOMEONES
-from llama_pack_densex.propositionizers.checks.texts import Source, Text, bare, squeeze
+from llama_pack_densex.propositionizers.checks.texts import (
+    Source,
+    Text,
+    bare,
+    squeeze,
+)
 from llama_pack_densex.text.language import LATIN
 from llama_pack_densex.text.tokens import STOP_WORDS
 
@@ -29,17 +34,19 @@ def ungrounded_names(text: Text, source: Source) -> Iterator[str]:
         source: Its passage.
     """
     for quotation in _QUOTATION.finditer(text.plain):
-        words = squeeze(quotation[0])
-        if not _is_quoted(words, source):
+        if not _is_quoted(squeeze(quotation[0]), source):
             yield f'the quotation "{shortened(quotation[0][1:-1])}" is not in the passage'
+    yield from (NOT_THERE.format(shortened(name)) for name in _unknown_names(text, source))
+
+
+def _unknown_names(text: Text, source: Source) -> list[str]:
     names = [address for address in text.addresses if address.rstrip("/") not in source.written]
     if source.language == "ja":
-        places = {place[0] for place in _PLACE_JA.finditer(text.plain)}
-        names += sorted(place for place in places if place not in source.written)
-        names += (token[0] for token in text.tokens if _is_unknown_ja(text, token, source))
-    elif source.language == "en":
-        names += (token[0] for token in text.tokens if _is_unknown_en(text, token, source))
-    yield from (NOT_THERE.format(shortened(name)) for name in names)
+        names += sorted({place for place in _PLACE_JA.findall(text.plain) if place not in source.written})
+    is_unknown = {"ja": _is_unknown_ja, "en": _is_unknown_en}.get(source.language)
+    if is_unknown:
+        names += (token[0] for token in text.tokens if is_unknown(text, token, source))
+    return names
 
 
 def shortened(text: str) -> str:
@@ -55,6 +62,7 @@ def common_words_ja() -> frozenset[str]:
     return frozenset(word for line in listed.splitlines() if not line.startswith("#") for word in line.split())
 
 
+@lru_cache(maxsize=1 << 12)
 def is_common_katakana(word: str, written: str = "") -> bool:
     """Whether a katakana word is a common one or consists of such (メールアドレス), and of words of a text."""
     common = common_words_ja()
@@ -133,10 +141,14 @@ def _is_unknown_ja(text: Text, token: re.Match[str], source: Source) -> bool:
         return word not in common_words_ja() and word.lower() not in source.written.lower()
     is_verb = _VERB_ENDING.match(text.plain, token.end()) is not None
     if token.lastgroup == "katakana":
-        if is_verb or bare(word) in source.katakana:
-            return False
-        return not all(is_common_katakana(part, source.katakana) for part in re.split("[・=]", word))
+        return not is_verb and _has_unknown_katakana(word, source)
     return not _PLACE_JA.match(word) and _has_unknown_kanji(word[:-2] if is_verb else word, source)
+
+
+def _has_unknown_katakana(word: str, source: Source) -> bool:
+    if bare(word) in source.katakana:
+        return False
+    return not all(is_common_katakana(part, source.katakana) for part in re.split("[・=]", word))
 
 
 def _has_unknown_kanji(word: str, source: Source) -> bool:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -48,9 +48,9 @@ class Number:
     shown: str
     start: int
     after: str
-    name: str
-    key: str
-    is_glued: bool
+    name: str = ""
+    key: str = ""
+    is_glued: bool = False
 
     @property
     def is_plain(self) -> bool:
@@ -83,11 +83,12 @@ def read_numbers(text: str, words: Sequence[re.Match[str]]) -> list[Number]:
     return [_read(text, match) for match in sorted(matches, key=re.Match.start)]
 
 
-def later_dates(text: str, numbers: Iterable[Number]) -> Iterator[float]:
+def later_dates(text: str, numbers: Sequence[Number]) -> Iterator[float]:
     """The years and days that "the next year" or "ten years later" mean: counted from the last one before that."""
     for later in _LATER.finditer(text):
-        earlier = (value for number in numbers if number.start < later.start() for value in number.values)
-        dates = [value for value in earlier if (value < 31 if later["day"] else _is_year(value))]
+        is_date = _is_day if later["day"] else _is_year
+        earlier = [value for number in numbers if number.start < later.start() for value in number.values]
+        dates = [*filter(is_date, earlier)]
         if dates:
             yield dates[-1] + (_value(later["years"] or "") or 1)
 
@@ -106,25 +107,32 @@ def ungrounded_numbers(text: Text, source: Source, sentences: Text) -> Iterator[
         sentences: The sentences of the passage that say it.
     """
     for number in text.numbers:
-        in_name = source.named[number.key, number.is_year] if number.key else set()
-        if not in_name.isdisjoint(number.values):
+        if source.has_name(number):
             continue
-        is_there = source.has_number(number)
-        is_new = number.is_glued and (not is_there or " " in number.key)  # as B2C
-        if (in_name or is_new) and not source.is_anywhere(number):
-            yield _other_in_name(number, is_there)
-        elif number.is_plain and not is_there:
-            where = "" if source.values.isdisjoint(number.values) else f' with "{number.unit}"'
-            yield f'"{number.shown}" is not in the passage{where}'
-        elif number.is_plain and (other := _in_its_place(number, text, source, sentences)):
+        if source.has_other_in_name(number):
+            yield _other_in_name(number, source)
+        elif number.is_plain:
+            yield from _ungrounded(number, text, source, sentences)
+
+
+def _ungrounded(number: Number, text: Text, source: Source, sentences: Text) -> Iterator[str]:
+    if source.has_number(number):
+        other = _in_its_place(number, text, source, sentences)
+        if other:
             yield f'"{number.shown}" is in the passage, but where it says this it has "{other}"'
+    elif source.values.isdisjoint(number.values):
+        yield f'"{number.shown}" is not in the passage'
+    else:
+        yield f'"{number.shown}" is in the passage, but not with "{number.unit}"'
 
 
-def _other_in_name(number: Number, is_there: bool) -> str:
+def _other_in_name(number: Number, source: Source) -> str:
     """What is wrong with a number in a name, or beside a month, that has another one in the passage."""
     if number.name:
         return NOT_THERE.format(number.name)
-    return f'"{number.shown}" is not in the passage' + (f' with "{number.key.title()}"' if is_there else "")
+    if source.has_number(number):
+        return f'"{number.shown}" is in the passage, but not with "{number.key.title()}"'
+    return f'"{number.shown}" is not in the passage'
 
 
 def _in_its_place(number: Number, text: Text, source: Source, sentences: Text) -> str:
@@ -144,32 +152,47 @@ def _in_its_place(number: Number, text: Text, source: Source, sentences: Text) -
 
 
 def _read(text: str, match: re.Match[str]) -> Number:
-    shown = match[0]
     start, end = match.span()
-    values = {_value(shown)}
-    if rough := _ROUGH.fullmatch(shown):
-        values.add(_value(rough[1]))
-    first = _RANGE.search(text, max(0, start - 6), start)
-    if first and shown.isdecimal() and len(shown) < len(first[1]):  # 1754-63
-        values.add(float(first[1][: -len(shown)] + shown))
-    unit = _unit_of(text, start, end, is_year=any(map(_is_year, values)))
-    head = _HEAD.search(text, max(0, start - _LONGEST_NAME), start) if unit in _NO_UNITS else None
-    tail = _TAIL.match(text, end) if unit in _NO_UNITS else None
-    is_word = head is not None and head["gap"] == " " and head["word"].lower() in STOP_WORDS
-    if is_word or text[end : end + 1] in (*_COUNTERS, "局", "台"):
-        head = None
-    before = head["word"] if head else ""
-    behind = tail["word"] if tail else ""
-    name = f"{before}{head['gap'] if head else ''}{shown}{tail[0] if tail else ''}"
-    return Number(
-        values=frozenset(values),
-        unit=unit,
-        shown=shown,
+    values = _values_of(text, match)
+    number = Number(
+        values=values,
+        unit=_unit_of(text, start, end, any(map(_is_year, values))),
+        shown=match[0],
         start=start,
         after="".join(_AFTER.findall(text[end : end + 20])[:1]),
-        name="" if name == shown or _MONTH.fullmatch(before) else name,
-        key=f"{before} {behind}".strip().casefold(),
-        is_glued=(before != "" and " " not in name and before.isascii()) or len(behind) > _LONGEST_UNIT,
+    )
+    return number if number.unit not in _NO_UNITS else _with_name(number, text, end)
+
+
+def _values_of(text: str, match: re.Match[str]) -> frozenset[float]:
+    shown = match[0]
+    values = {_value(shown)}
+    rough = _ROUGH.fullmatch(shown)
+    if rough:
+        values.add(_value(rough[1]))
+    first = _RANGE.search(text, max(0, match.start() - 6), match.start())
+    if first and shown.isdecimal() and len(shown) < len(first[1]):  # 1754-63
+        values.add(float(first[1][: -len(shown)] + shown))
+    return frozenset(values)
+
+
+def _with_name(number: Number, text: str, end: int) -> Number:
+    """A number with the name that it is in, where it is in one."""
+    head = _HEAD.search(text, max(0, number.start - _LONGEST_NAME), number.start)
+    tail = _TAIL.match(text, end)
+    before = head["word"] + head["gap"] if head else ""
+    is_word = before.endswith(" ") and before[:-1].lower() in STOP_WORDS
+    if is_word or text[end : end + 1] in (*_COUNTERS, "局", "台"):
+        before = ""
+    behind = tail[0] if tail else ""
+    if not before and not behind:
+        return number
+    is_month = _MONTH.match(before) is not None
+    return replace(
+        number,
+        name="" if is_month else f"{before}{number.shown}{behind}",
+        key=f"{before.rstrip(' -')} {behind.lstrip('-')}".strip().casefold(),
+        is_glued=(before.isascii() and before[-1:].strip() != "") or len(behind) > _LONGEST_UNIT,
     )
 
 
@@ -183,6 +206,10 @@ def _unit_of(text: str, start: int, end: int, is_year: bool) -> str:
 
 def _is_year(value: float) -> bool:
     return 1000 <= value < 2200
+
+
+def _is_day(value: float) -> bool:
+    return value < 31
 
 
 @lru_cache(maxsize=1 << 12)
@@ -219,7 +246,14 @@ _ROWS = (
 _TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
 DIGITS = {word: float(value) for row in _ROWS for value, word in enumerate(row.split())}
 DIGITS |= {word: 10.0 * i for i, word in enumerate(_TENS.split(), 2)}
-_TIMES = {"十": 10, "百": 100, "千": 1000, "dozen": 12, "hundred": 100, "hundredth": 100}
+_TIMES = {
+    "十": 10,
+    "百": 100,
+    "千": 1000,
+    "dozen": 12,
+    "hundred": 100,
+    "hundredth": 100,
+}
 _POWERS = {
     "万": 1e4,
     "億": 1e8,

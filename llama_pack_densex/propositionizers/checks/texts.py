@@ -60,15 +60,18 @@ class Text:
     def values_of(self, unit: str) -> set[float]:
         """The values of its numbers that are of a unit or of none; of all of them for none."""
         if unit not in self._values:
-            counted = (number for number in self.numbers if unit in ("", THING, number.unit) or not number.unit)
-            names = Counter(number.name for number in self.numbers)
-            self._values[unit] = {
-                value
-                for number in counted
-                if not number.is_glued and (not number.name or names[number.name] == 1)
-                for value in number.values
-            }
+            units = {number.unit for number in self.numbers} if unit in ("", THING) else {unit, ""}
+            counted = [number for number in self.numbers if number.unit in units and not self._is_name(number)]
+            self._values[unit] = set().union(*(number.values for number in counted))
         return self._values[unit]
+
+    def _is_name(self, number: Number) -> bool:
+        """Whether a number is nothing but a part of a name: glued to it, or in it again and again."""
+        return number.is_glued or (number.name != "" and self._names[number.name] > 1)
+
+    @cached_property
+    def _names(self) -> Counter[str]:
+        return Counter(number.name for number in self.numbers)
 
     @cached_property
     def named(self) -> defaultdict[tuple[str, bool], set[float]]:
@@ -150,6 +153,17 @@ class Source(Text):
     def values_before(self, sentence: str) -> set[float]:
         """The values that stand shortly before a sentence, to which "in the same year" points."""
         return Text(self.plain.partition(sentence)[0][-_BEFORE:]).values
+
+    def has_name(self, number: Number) -> bool:
+        """Whether a number occurs in the same name, or beside the same month."""
+        return number.key != "" and not self.named[number.key, number.is_year].isdisjoint(number.values)
+
+    def has_other_in_name(self, number: Number) -> bool:
+        """Whether a number is in a name, or beside a month, that occurs with another one or not at all."""
+        if not number.key or self.is_anywhere(number):
+            return False
+        is_new = number.is_glued and (" " in number.key or not self.has_number(number))  # as B2C
+        return is_new or bool(self.named[number.key, number.is_year])
 
     def has_number(self, number: Number) -> bool:
         """Whether a number occurs, of the same unit or of none."""
