@@ -4,6 +4,7 @@ usage: python benchmarks/checks.py coverage [--embeddings] FILE...
        python benchmarks/checks.py spans FILE...
        python benchmarks/checks.py grounding FILE...
        python benchmarks/checks.py self-containedness FILE...
+       python benchmarks/checks.py findings FILE...
        python benchmarks/checks.py time FILE...
 
 The files are recorded propositions, as `densex export` prints them. Where a choice was made on one half of a file's
@@ -18,7 +19,7 @@ import random
 import re
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -27,8 +28,9 @@ from typing import Any
 
 from llama_pack_densex import Passage, check_propositions
 from llama_pack_densex.models import resolve_embed_model
-from llama_pack_densex.propositionizers.alignment import align, uncovered
+from llama_pack_densex.propositionizers.alignment import align
 from llama_pack_densex.propositionizers.base import FindingKind
+from llama_pack_densex.propositionizers.checks.coverage import uncovered
 from llama_pack_densex.text.language import detect_language
 from llama_pack_densex.text.segments import segment
 
@@ -47,10 +49,11 @@ class Recorded:
     text: str
     propositions: list[str]
     chosen_on: bool  # whether choices were made on it
+    section: str = ""
 
     @property
     def passage(self) -> Passage:
-        return Passage(self.text, self.title)
+        return Passage(self.text, self.title, self.section)
 
     @property
     def language(self) -> str:
@@ -69,7 +72,15 @@ def read(path: Path) -> list[Recorded]:
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     titles = sorted({line["title"] for line in lines})
     return [
-        Recorded(path.name, i, line["title"], line["text"], line["propositions"], titles.index(line["title"]) % 2 == 0)
+        Recorded(
+            file=path.name,
+            line=i,
+            title=line["title"],
+            text=line["text"],
+            propositions=line["propositions"],
+            chosen_on=titles.index(line["title"]) % 2 == 0,
+            section=line.get("section") or "",
+        )
         for i, line in enumerate(lines)
     ]
 
@@ -129,7 +140,7 @@ def coverage(paths: Sequence[Path], embeddings: bool) -> None:
             chosen = [one for one in lines if one.chosen_on is half]
             wrong, total, half_name = 0, 0, "chosen on" if half else "held back"
             for one in chosen:
-                missing = uncovered(one.text, one.propositions)
+                missing = [gap.span for gap in uncovered(one.text, one.propositions)]
                 total += len(one.sentences)
                 wrong += sum(any(_touch(span, part) for part in missing) for span in one.sentences)
             ways: dict[str, Says] = {"alignment": by_alignment, "trigrams": by_trigrams}
@@ -154,7 +165,7 @@ def _removal(lines: Sequence[Recorded], says: Says) -> tuple[int, int]:
         said = says(one)
         third &= set().union(*said)
         left = [text for text, by in zip(one.propositions, said, strict=True) if not by & third]
-        missing = uncovered(one.text, left)
+        missing = [gap.span for gap in uncovered(one.text, left)]
         removed += len(third)
         found += sum(span in missing for span in third)
     return removed, found
@@ -388,6 +399,19 @@ def _print_found(
         print(f"| {of} | {language} | nothing (accused) | {accused:,} | {all_:,} | {accused / max(all_, 1):.1%} |")
 
 
+def findings(paths: Sequence[Path]) -> None:
+    """Print what grounding and coverage find in propositions as they were recorded, to be read one by one."""
+    for path in paths:
+        counts: Counter[str] = Counter()
+        for recorded in read(path):
+            for finding in check_propositions(recorded.passage, recorded.propositions):
+                counts[finding.kind] += 1
+                if finding.kind in ("grounding", "coverage"):
+                    proposition = "" if finding.proposition is None else recorded.propositions[finding.proposition]
+                    print(f"{path.name}, line {recorded.line + 1}: {finding} {proposition}")
+        print(path.name, dict(counts))
+
+
 def timing(paths: Sequence[Path]) -> None:
     """Print how long alignment and coverage take for a passage, and how long all checks do."""
     for path in paths:
@@ -426,6 +450,9 @@ def main() -> None:
         command = commands.add_parser(run.__name__.replace("_", "-"), help=run.__doc__)
         command.add_argument("files", type=Path, nargs="+")
         command.set_defaults(run=lambda options, run=run: run(options.files))
+    command = commands.add_parser("findings", help=findings.__doc__)
+    command.add_argument("files", type=Path, nargs="+")
+    command.set_defaults(run=lambda options: findings(options.files))
     command = commands.add_parser("time", help=timing.__doc__)
     command.add_argument("files", type=Path, nargs="+")
     command.set_defaults(run=lambda options: timing(options.files))

@@ -115,8 +115,12 @@ def extract(question: str, nodes: Sequence[NodeWithScore]) -> str:
     stating = [fact for fact in facts if not _states_nothing(fact.unit.text)]
     ranked = [*_below_leads(asked, nodes, stating), *stating] or facts or _stated(nodes[:1])
 
+    held = share_held(asked, ranked[0].unit.text) if ranked else 0.0
+
     def fits(some: Sequence[Fact]) -> bool:
         *others, last = some
+        if others and _row_of(last) and share_held(asked, last.unit.text) < held:
+            return False  # another row says the same of something that was not asked about
         limit = LIST_WORDS if _is_item(last, ranked[0]) else ANSWER_WORDS
         has_room = not others or sum(count_words(fact.unit.text) for fact in some) <= limit
         return has_room and not any(_is_said_by(last, other) for other in others)

@@ -1,4 +1,4 @@
-"""Which sentences of a passage say a proposition, and what of the passage no proposition says. Pure, by shared words.
+"""Which sentences of a passage say a proposition. Pure, by shared words.
 
 No model is asked: what it says of its own sources would have to be checked in the same way. The figures below were
 chosen on half of the articles of SQuAD and JSQuAD with recorded propositions; what they come to on the other half is in
@@ -8,17 +8,15 @@ docs/measurements.md.
 from __future__ import annotations
 
 import math
-import re
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from llama_pack_densex.text.language import detect_language
-from llama_pack_densex.text.plain import LIST_MARKER
-from llama_pack_densex.text.segments import Segment, segment, statements
-from llama_pack_densex.text.tokens import STOP_WORDS, normal, tokenize
+from llama_pack_densex.text.links import searchable_text
+from llama_pack_densex.text.segments import segment, statements
+from llama_pack_densex.text.tokens import tokenize
 
 Span = tuple[int, int]
 
@@ -26,7 +24,7 @@ _OWN = 1.5  # the power of how rare a word is among the propositions: a subject 
 _LATER = 0.5  # what a proposition's last word counts more than its first: its subject may be from elsewhere
 _NUMERAL = 3.0  # what a number counts for the chief source: sentences about two models differ by little else
 _LENGTH = 0.3  # the power of a sentence's weight that it is divided by: long ones share words by chance
-_HEADING = 0.5  # what a heading counts: it names what the sentences below it say
+_HEADING = 0.5  # what a heading counts, or a table's header: it names what stands below it
 _NAMING = ("heading", "columns")
 _FURTHER = 0.25  # the share of a proposition that a further sentence has to have
 _LEAST = 0.2  # the share of a proposition that all its sentences have to have
@@ -39,7 +37,8 @@ _COMMON = 100  # words in more sentences than this tell none from the others, an
 def align(passage: str, propositions: Sequence[str], context: str = "") -> list[tuple[Span, ...]]:
     """Find the sentences that say each proposition.
 
-    A proposition that stands in the passage word for word is where it stands. The chief source of any other is the
+    A proposition that stands in the passage word for word is where it stands, and so is a row of a table that is said
+    with the names of its columns. The chief source of any other is the
     sentence that shares most of its words: those that are rare in the passage count more, those that many propositions
     have (a subject that stands for a pronoun) less, numbers and later ones more. A further sentence is added where it
     has a quarter of the proposition that the others lack.
@@ -55,30 +54,7 @@ def align(passage: str, propositions: Sequence[str], context: str = "") -> list[
     exact = list(_where(passage, propositions, context))
     if all(exact):  # sentences that are their own propositions
         return [(span,) for span in exact if span]
-    return [source.spans for source in _compare(passage, tuple(propositions), context).sources]
-
-
-def uncovered(passage: str, propositions: Sequence[str], context: str = "") -> list[Span]:
-    """Find what a passage says and no proposition does.
-
-    A sentence is missing where the propositions that it is a source of have less than half of what it says; of other
-    sentences, numbers and names are that stand in no proposition. Headings state nothing, nor do sentences that
-    announce what follows ("as follows:"); tables and code become units of their own, whatever the propositions are.
-    Names are words with a capital in English, and words in katakana and Latin letters in Japanese.
-
-    Args:
-        passage: The text of a passage.
-        propositions: What was made of it; their order does not matter.
-        context: The Markdown that stands before the passage.
-
-    Returns:
-        The (start, end) of each sentence, number and name that is missing, in order.
-    """
-    compared = _compare(passage, tuple(propositions), context)
-    stating = [place for place, region in enumerate(compared.segments) if _states(passage, region)]
-    missing = {place for place in stating if not compared.is_said(place)}
-    said = [compared.span(place) for place in stating if place not in missing]
-    return sorted([*map(compared.span, missing), *_missing_terms(passage, said, propositions)])
+    return [source.spans for source in compare(passage, tuple(propositions), context).sources]
 
 
 def answers(questions: Sequence[str], propositions: Sequence[str]) -> list[list[int]]:
@@ -108,12 +84,13 @@ class _Source:
     further: tuple[int, ...] = ()
 
 
-class _Comparison:
+class Comparison:
     """A passage and its propositions, word by word."""
 
     def __init__(self, passage: str, propositions: Sequence[str], context: str) -> None:
         self.segments = segment(passage, context)
-        self._tokens = [frozenset(tokenize(passage[region.start : region.end])) for region in self.segments]
+        sentences = (passage[region.start : region.end] for region in self.segments)
+        self._tokens = [frozenset(tokenize(searchable_text(sentence))) for sentence in sentences]
         places: defaultdict[str, list[int]] = defaultdict(list)
         for place, tokens in enumerate(self._tokens):
             for token in tokens:
@@ -126,7 +103,7 @@ class _Comparison:
             (_HEADING if region.kind in _NAMING else 1.0) / (1 + weight) ** _LENGTH
             for region, weight in zip(self.segments, self._weights, strict=True)
         ]
-        stated = [tokenize(proposition) for proposition in propositions]
+        stated = [tokenize(searchable_text(proposition)) for proposition in propositions]
         frequency = Counter(token for tokens in stated for token in {*tokens})
         own = [rarity**_OWN for rarity in _rarities(len(stated))]
         weights = {token: self._rarity.get(token, rare[0]) * own[count] for token, count in frequency.items()}
@@ -155,33 +132,52 @@ class _Comparison:
 
     def _around(self, span: Span) -> _Source:
         first = bisect_right(self.segments, span[0], key=lambda region: region.end)
-        return _Source((span,), tuple(range(first, bisect_left(self.segments, span[1], key=lambda r: r.start))))
+        after = bisect_left(self.segments, span[1], key=lambda region: region.start)
+        return _Source((span,), tuple(range(first, after)))
 
     def _shared(self, tokens: Sequence[str], weights: dict[str, float]) -> _Source:
+        """What says a proposition that stands nowhere word for word: the segments that share most of its tokens."""
         last = max(len(tokens) - 1, 1)
-        left = {token: weights[token] * (1 + _LATER * i / last) for i, token in enumerate(tokens)}
-        whole, found = sum(left.values()), 0.0
+        places = {token: i / last for i, token in enumerate(tokens)}
+        remaining = {token: weights[token] * (1 + _LATER * place) for token, place in places.items()}
+        whole = sum(remaining.values())
+        shared = 0.0
         chosen: list[int] = []
-        while not chosen or sum(left.values()) >= _FURTHER * whole:
-            shares: defaultdict[int, float] = defaultdict(float)
-            for token, weight in left.items():
-                counted = weight * _NUMERAL if token[0].isdigit() and not chosen else weight
-                for place in self._places.get(token, ()):
-                    shares[place] += counted
-            best = max(shares, key=lambda place: (shares[place] * self._factors[place], -place), default=None)
-            if best is None or (chosen and (shares[best] < _FURTHER * whole or self.segments[best].kind in _NAMING)):
+        while not chosen or sum(remaining.values()) >= _FURTHER * whole:
+            best = self._best_segment(remaining, 0.0 if not chosen else _FURTHER * whole)
+            if best is None:
                 break
-            chosen.append(best)
-            found += sum(weight for token, weight in left.items() if token in self._tokens[best])
-            left = {token: weight for token, weight in left.items() if token not in self._tokens[best]}
-            if len(chosen) == 1:
+            shared += sum(weight for token, weight in remaining.items() if token in self._tokens[best])
+            remaining = {token: weight for token, weight in remaining.items() if token not in self._tokens[best]}
+            if not chosen:
                 # first words that stand above the chief source are what its pronoun means, and the fact is below
-                for i, token in enumerate(tokens):
-                    if token in left and self._places.get(token, chosen)[0] < best:
-                        left[token] = weights[token] * (1 + _LATER * i / last) * min(1.0, 2 * i / last)
-        if found < _LEAST * whole:
+                for token in remaining:
+                    if self._places.get(token, [best])[0] < best:
+                        remaining[token] *= min(1.0, 2 * places[token])
+            chosen.append(best)
+        if shared < _LEAST * whole:
             return _Source()
-        return _Source(tuple(map(self.span, sorted(chosen))), tuple(chosen[:1]), tuple(chosen[1:]))
+        return _Source(
+            tuple(map(self.span, sorted(chosen))),
+            tuple(chosen[:1]),
+            tuple(chosen[1:]),
+        )
+
+    def _best_segment(self, weights: dict[str, float], least: float) -> int | None:
+        """The segment that shares most of some tokens; a further one, with a least share, is no heading."""
+        shares: defaultdict[int, float] = defaultdict(float)
+        for token, weight in weights.items():
+            counted = weight * _NUMERAL if token[0].isdigit() and not least else weight
+            for place in self._places.get(token, ()):
+                shares[place] += counted
+        best = max(
+            shares,
+            key=lambda place: (shares[place] * self._factors[place], -place),
+            default=None,
+        )
+        if best is None or shares[best] < least:
+            return None
+        return None if least and self.segments[best].kind in _NAMING else best
 
 
 def _rarities(number: int) -> list[float]:
@@ -190,8 +186,9 @@ def _rarities(number: int) -> list[float]:
 
 
 @lru_cache(maxsize=256)  # checks and, a batch later, nodes ask about the same propositions; 34 kB each
-def _compare(passage: str, propositions: tuple[str, ...], context: str) -> _Comparison:
-    return _Comparison(passage, propositions, context)
+def compare(passage: str, propositions: tuple[str, ...], context: str = "") -> Comparison:
+    """Compare a passage and its propositions, word by word."""
+    return Comparison(passage, propositions, context)
 
 
 def _where(passage: str, propositions: Sequence[str], context: str) -> Iterator[Span | None]:
@@ -211,44 +208,3 @@ def _where(passage: str, propositions: Sequence[str], context: str) -> Iterator[
         else:
             searched[text] = start + len(text)
             yield start, searched[text]
-
-
-# A sentence that ends so announces what follows and states nothing.
-_ANNOUNCES = re.compile(r"[:：]\W*$|as follows\W*$|(?:以下|次)の(?:通り|とおり|よう)")
-
-
-def _states(passage: str, region: Segment) -> bool:
-    text = passage[region.start : region.end]
-    return region.kind == "sentence" and any(map(str.isalnum, text)) and not _ANNOUNCES.search(text)
-
-
-_NUMBER = re.compile(r"(?<![A-Za-zＡ-Ｚａ-ｚ\d\[])\d+(?:[.,:．，：]\d+)*")
-_NAMES = {  # in Japanese, what follows a number is its unit
-    "en": re.compile(r"(?!(?:[DMJS]r|Mrs|Ms|Prof|Inc|Ltd|Co|Corp)\b)[A-Z][a-zA-ZÀ-ɏ]+"),
-    "ja": re.compile(r"(?<![\dァ-ヺーA-Za-zＡ-Ｚａ-ｚ])(?:[ァ-ヺー]{3,}|[A-Za-zＡ-Ｚａ-ｚ]{2,})"),
-}
-_WITHIN = re.compile(r"[\w,;][ -]$")  # what is before a word that is not the first of a sentence or quotation
-
-
-def _missing_terms(passage: str, spans: Sequence[Span], propositions: Sequence[str]) -> Iterator[Span]:
-    """Where numbers and names stand in some sentences that no proposition has, each once."""
-    stated = normal("\n".join(propositions))
-    known = set(_NUMBER.findall(stated))
-    language = detect_language(passage)
-    names = _NAMES.get(language)
-    for start, end in spans:
-        listed = LIST_MARKER.match(passage, start, end)
-        for found in _NUMBER.finditer(passage, listed.end() if listed else start, end):
-            number = normal(found[0])
-            is_end = passage[max(found.start() - 1, 0)] in "-–/"  # of a range: 1914–18 is said where 1918 is
-            if number not in known and not (is_end and any(other.endswith(number) for other in known)):
-                known.add(number)
-                yield found.span()
-        for found in names.finditer(passage, start, end) if names else ():
-            name = normal(found[0])
-            stem = name[: max(3, len(name) - 3)]  # "Norwegians" is said where "Norwegian" is
-            if stem in stated or stem in known or name in STOP_WORDS:
-                continue
-            if language == "ja" or _WITHIN.search(passage[start : found.start()][-2:]):
-                known.add(stem)
-                yield found.span()

@@ -146,8 +146,8 @@ def repair_note(faults: Iterable[tuple[str, Finding]], language: str) -> str:
     for text, finding in islice(faults, _MOST_FAULTS):
         why = finding.reason
         if language == "ja":
-            term = re.search(r'"(.+)"', why)
-            why = _FAULTS_JA[finding.kind] + (f"（{term[1]}）" if term else "")
+            quoted = "、".join(re.findall(r'"([^"]+)"', why))
+            why = _FAULTS_JA[finding.kind] + (f"（{quoted}）" if quoted else "")
         lines.append(f"- {json.dumps(text, ensure_ascii=False)}: {why}" if text else f"- {why}")
     return "\n".join([_REPAIR_JA if language == "ja" else _REPAIR, *lines, "", ""])
 

@@ -202,9 +202,10 @@ def test_each_sentence_that_is_quoted_is_supported(document: str, question: str)
 
 
 def test_each_row_that_is_quoted_is_a_paragraph_with_the_names_of_its_columns() -> None:
-    text = "| 商品 | 価格 |\n| --- | --- |\n| 煎茶 | 500円 |\n| 番茶 | 300円 |"
+    text = "| 部品 | 材質 |\n| --- | --- |\n| 弁 | 真鍮 |\n| 軸 | 鋼鉄 |\n| 環 | 真鍮 |"
     pack = DenseXRetrievalPack([Document(text=text)], proposition_llm="none", query_llm="none", embed_model="none")
-    assert str(pack.run("煎茶の価格は")) == "商品: 煎茶; 価格: 500円[^1]\n\n商品: 番茶; 価格: 300円[^1]"
+    assert str(pack.run("真鍮の部品")) == "部品: 弁; 材質: 真鍮[^1]\n\n部品: 環; 材質: 真鍮[^1]"
+    assert str(pack.run("軸の材質は")) == "部品: 軸; 材質: 鋼鉄[^1]"
 
 
 def test_a_row_far_below_its_header_is_quoted_with_the_names_of_its_columns() -> None:

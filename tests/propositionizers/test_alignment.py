@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_pack_densex.propositionizers.alignment import align, uncovered
+from llama_pack_densex.propositionizers.alignment import align
+from llama_pack_densex.propositionizers.checks.coverage import uncovered
 from llama_pack_densex.text.segments import sentence_spans
 
 CHECKED = Path(__file__).parents[2] / "benchmarks" / "spans_checked.jsonl"
@@ -57,8 +58,9 @@ def test_sources_are_sentences_or_the_propositions_own_words(passage: str, propo
 
 @given(NASTY | PROSE | ANY, st.lists(NASTY | PROSE | ANY, max_size=6))
 def test_what_is_missing_is_in_the_passage_and_in_no_heading(passage: str, propositions: list[str]) -> None:
-    missing = uncovered(passage, propositions)
+    missing = [gap.span for gap in uncovered(passage, propositions)]
     assert missing == sorted(missing)
+    assert set(missing) <= set(sentence_spans(passage))
     assert all(passage[slice(*span)].strip() and not passage[slice(*span)].startswith("# ") for span in missing)
 
 
@@ -163,13 +165,13 @@ def test_what_no_sentence_says_aligns_nowhere() -> None:
         pytest.param(
             "Ann and Bob flew to Rome with Max in 1998 for two weeks in spring.",
             ["Ann and Bob flew to Rome for two weeks in spring."],
-            ["Max", "1998"],
+            ["Ann and Bob flew to Rome with Max in 1998 for two weeks in spring."],
             id="an english number and name",
         ),
         pytest.param(
             "アサギリは2015年に北海道の牧場で、ユウナギの子として生まれた。",
             ["アサギリは北海道の牧場で子として生まれた。"],
-            ["2015", "ユウナギ"],
+            ["アサギリは2015年に北海道の牧場で、ユウナギの子として生まれた。"],
             id="a japanese number and name",
         ),
         pytest.param(
@@ -185,7 +187,7 @@ def test_what_no_sentence_says_aligns_nowhere() -> None:
     ],
 )
 def test_what_no_proposition_says_is_missing(passage: str, propositions: list[str], missing: list[str]) -> None:
-    assert [passage[slice(*span)] for span in uncovered(passage, propositions)] == missing
+    assert [passage[slice(*gap.span)] for gap in uncovered(passage, propositions)] == missing
 
 
 def test_recorded_propositions_are_said_somewhere_and_miss_little() -> None:
@@ -214,7 +216,7 @@ def test_a_sentence_whose_propositions_are_gone_is_missing() -> None:
         for span in {spans[0] for spans in sources if spans in [(one,) for one in sentence_spans(text)]}:
             left = [said for said, spans in zip(propositions, sources, strict=True) if span not in spans]
             gone += 1
-            found += span in uncovered(text, left)
+            found += span in [gap.span for gap in uncovered(text, left)]
     assert gone > 200
     assert found >= 0.95 * gone
 
@@ -224,4 +226,4 @@ def test_long_passages_are_aligned_too() -> None:
     passage = " ".join(sentences)
     sources = align(passage, [f"Ole number {i} lit the lamp." for i in range(2000)])
     assert [passage[slice(*spans[0])] for spans in sources] == sentences
-    assert uncovered("ab " * 40_000, ["x"] * 1000) == [(0, 119_999)]
+    assert [gap.span for gap in uncovered("ab " * 40_000, ["x"] * 1000)] == [(0, 119_999)]

@@ -409,3 +409,294 @@ def test_what_is_said_in_another_form_is_grounded(passage: Passage, propositions
 )
 def test_what_is_replaced_in_another_form_is_found(passage: Passage, proposition: str) -> None:
     assert ("grounding", 0) in found(passage, proposition)
+
+
+def accused(passage: Passage, *propositions: str) -> list[str]:
+    """What grounding says."""
+    return [one.reason for one in check_propositions(passage, propositions) if one.kind == "grounding"]
+
+
+NAMED_NUMBERS = Passage(
+    "The firm 52North opened a 7-Eleven shop in B2B Park and sold it to 3M in 2019. The Airbus A330 seats 277 people, "
+    "the Boeing 767 seats 216. It runs Windows 11 on 4K screens, near a lake full of CO2. Versions 2 and 3 were free.",
+    title="Fjord 21",
+)
+NAMED_NUMBERS_JA = Passage(
+    "第四北越銀行と三井物産は、六本木と四万十川のほとりに五十嵐設計の店を20店開いた。店ではPS5と4Kのモニターを売り、B2Bの客も多い。"
+    "アポロ11号の模型もある。",
+    title="一橋商店",
+)
+
+
+@pytest.mark.parametrize(
+    ("passage", "propositions"),
+    [
+        (
+            NAMED_NUMBERS,
+            [
+                "52North opened a 7-Eleven shop in B2B Park.",
+                "52North sold its 7-Eleven shop to 3M in 2019.",
+                "The Airbus A330 seats 277 people.",
+                "The Boeing 767 seats 216 people.",
+                "Fjord 21 runs Windows 11 on 4K screens.",
+                "Fjord 21 is near a lake full of CO2.",
+                "Versions 2 and 3 of Fjord 21 were free.",
+                "Version 3 of Fjord 21 was free.",
+            ],
+        ),
+        (
+            NAMED_NUMBERS_JA,
+            [
+                "第四北越銀行と三井物産は、六本木に五十嵐設計の店を開いた。",
+                "第四北越銀行と三井物産は、四万十川のほとりに店を開いた。",
+                "第四北越銀行と三井物産が開いた店は二十店である。",
+                "店ではPS5と4Kのモニターを売る。",
+                "店にはB2Bの客も多い。",
+                "店にはアポロ11号の模型がある。",
+            ],
+        ),
+    ],
+)
+def test_a_number_in_a_name_is_a_part_of_it(passage: Passage, propositions: list[str]) -> None:
+    assert check_propositions(passage, propositions) == []
+
+
+@pytest.mark.parametrize(
+    ("passage", "proposition", "named"),
+    [
+        (NAMED_NUMBERS, "The firm 53North opened a shop.", "53North"),
+        (NAMED_NUMBERS, "The firm 52North opened a 9-Eleven shop.", "9-Eleven"),
+        (NAMED_NUMBERS, "The shop is in B2C Park.", "B2C"),
+        (NAMED_NUMBERS, "The Airbus A380 seats 277 people.", "A380"),
+        (NAMED_NUMBERS, "The Boeing 277 seats 216 people.", "Boeing 277"),
+        (NAMED_NUMBERS, "The shop was sold to 5M in 2019.", "5M"),
+        (NAMED_NUMBERS_JA, "第五北越銀行は店を開いた。", "第五北越銀行"),
+        (NAMED_NUMBERS_JA, "店は五本木にある。", "五本木"),
+        (NAMED_NUMBERS_JA, "店ではPS4を売る。", "PS4"),
+        (NAMED_NUMBERS_JA, "店にはアポロ20号の模型がある。", "アポロ20"),
+    ],
+)
+def test_a_name_with_another_number_is_reported_as_a_name(passage: Passage, proposition: str, named: str) -> None:
+    assert accused(passage, proposition) == [f'"{named}" is in neither the passage nor its title or section']
+
+
+def test_the_number_of_a_name_counts_nothing() -> None:
+    passage = Passage("52North has 60 people. 52North sold 8 ships.", title="52North")
+    assert accused(passage, "52North has 52 people.") == ['"52" is not in the passage']
+    assert accused(passage, "52North has 60 people.", "52North sold eight ships.") == []
+
+
+def test_a_name_with_a_number_that_nothing_says_is_missing_as_a_name() -> None:
+    passage = Passage("The shop was sold to 52North by Berg, who had painted the roof, the doors and all the walls.")
+    (missing,) = check_propositions(
+        passage, ["Berg sold the shop, and had painted the roof, the doors and all the walls."]
+    )
+    assert missing.reason.startswith('no proposition says "52North" of "The shop was sold')
+
+
+@pytest.mark.parametrize(
+    ("passage", "proposition"),
+    [
+        (Passage("申し込みは窓口で受け付ける。"), "申し込みの方法は、窓口での受け付けである。"),
+        (Passage("早めに知らせること。", title="欠席"), "欠席は早めに知らせることが推奨される。"),
+        (Passage("[会則](/rules)を見てください。", title="入会"), "入会については、会則のページを参照する。"),
+        (Passage("荷物は送り先の家へ届ける。"), "荷物の配送サービスでは、荷物を送り先の家へ届ける。"),
+        (Passage("係がすぐに見にくる。"), "スタッフがすぐに確認する。"),
+        (Passage("使い終えたら元の棚へ戻す。"), "使用後は元の棚へ返却する。"),
+        (Passage("2つの会は別れた。"), "2つの会は分裂した。"),
+        (Passage("旅行の写しはここにある。"), "旅行のコピーはオンラインストレージにある。"),
+        (Passage("「雨は夜のうちに上がった」と書かれていた。"), "「雨は夜のうちに上がった。」という記述がある。"),
+        (Passage("9時半に始まり、8割が集まる。"), "9時30分に始まり、80%が集まる。"),
+    ],
+)
+def test_common_words_of_a_japanese_paraphrase_are_no_names(passage: Passage, proposition: str) -> None:
+    assert accused(passage, proposition) == []
+
+
+@pytest.mark.parametrize(
+    ("passage", "proposition"),
+    [
+        (Passage("早めに知らせること。", title="欠席"), "欠席は高橋花子に早めに知らせる。"),
+        (Passage("荷物は送り先の家へ届ける。"), "荷物はヤマネコトランスで送り先の家へ届ける。"),
+        (Passage("荷物は送り先の家へ届ける。"), "荷物は仙北町の家へ届ける。"),
+    ],
+)
+def test_names_among_common_words_are_found(passage: Passage, proposition: str) -> None:
+    assert accused(passage, proposition) != []
+
+
+LINKED = Passage(
+    "See the [rules](https://example.com/doc/2031?page=17&usp=sharing) before May 4. Write to "
+    "[the desk](mailto:desk@example.org).",
+    title="Harrow Club",
+)
+LINKED_JA = Passage(
+    "5月4日までに[規則](https://example.com/doc/2031?page=17&usp=sharing)を読む。質問は[窓口](mailto:desk@example.org)に送る。",
+    title="霧ヶ丘クラブ",
+)
+
+
+@pytest.mark.parametrize(
+    ("passage", "propositions"),
+    [
+        (LINKED, ["The rules of Harrow Club are to be read before May 4.", "Harrow Club has a desk to write to."]),
+        (LINKED_JA, ["霧ヶ丘クラブの規則は5月4日までに読む。", "質問は窓口に送る。"]),
+        (LINKED, ["The rules of Harrow Club are to be read before May 4.", "Write to the desk at desk@example.org."]),
+        (LINKED_JA, ["規則は5月4日までに読む。", "質問はdesk@example.orgの窓口に送る。"]),
+    ],
+)
+def test_where_a_link_leads_may_be_said_and_may_be_left_out(passage: Passage, propositions: list[str]) -> None:
+    assert check_propositions(passage, propositions) == []
+
+
+@pytest.mark.parametrize("passage", [LINKED, LINKED_JA])
+def test_a_wrong_address_and_a_number_out_of_a_link_are_found(passage: Passage) -> None:
+    wrong = "Harrow Club has 2031 rules." if passage is LINKED else "霧ヶ丘クラブの規則は2031個ある。"
+    assert accused(passage, wrong) == ['"2031" is not in the passage']
+    (reason,) = accused(passage, "Write to fees@example.org." if passage is LINKED else "fees@example.orgに書く。")
+    assert '"fees@example.org"' in reason
+
+
+def test_what_is_struck_out_is_not_said() -> None:
+    passage = Passage("The fee is ~~30~~ 40 euros.", title="Harrow Club")
+    assert accused(passage, "The fee of Harrow Club is 40 euros.") == []
+    assert accused(passage, "The fee of Harrow Club is 30 euros.") == ['"30" is not in the passage']
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Welcome to Harrow Club!",
+        "Thank you for your interest.",
+        "[getsentry.com]",
+        "- [Rules](/rules)",
+        "Read more [here](/more).",
+        "For more details, see [the form](/form).",
+        "**Overview**",
+        "<summary><strong>Fees</strong></summary>",
+        "What does it cost?",
+        "The fees are as follows:",
+        '{{< label name="new" >}}',
+        "ようこそ。",
+        "よろしくお願いします。",
+        "詳細は[こちら](/a)をご覧ください。",
+        "[申し込みはこちら](/a)",
+        "関連：[規則](/b)",
+        "**概要**",
+        "ご質問はありますか？",
+        "料金は次のとおりです。",
+        "— [*Ida B.*](https://example.com/ida)",
+    ],
+)
+def test_what_greets_asks_announces_or_leads_elsewhere_states_nothing(text: str) -> None:
+    fact = "The hall opens at nine." if text.isascii() else "会館は9時に開く。"
+    passage = Passage(f"{text}\n\n{fact}", title="Harrow Club")
+    assert check_propositions(passage, [fact]) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "propositions"),
+    [
+        ("Fees\n\n- Adults pay 9 euros.\n- Children pay 4 euros.", ["Adults pay 9 euros.", "Children pay 4 euros."]),
+        ("持ち物\n\n- 水筒を持つ。\n- 帽子をかぶる。", ["水筒を持つ。", "帽子をかぶる。"]),
+        ("Members fulfil the following.\n\n- They pay.\n- They vote.", ["Members pay.", "Members vote."]),
+        ("会員は以下の条件を満たす。\n\n- 会費を払う。\n- 総会に出る。", ["会員は会費を払う。", "会員は総会に出る。"]),
+    ],
+)
+def test_what_leads_a_list_in_states_nothing(text: str, propositions: list[str]) -> None:
+    assert [one for one in check_propositions(Passage(text), propositions) if one.kind == "coverage"] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "missing", "reason"),
+    [
+        (
+            "- Adults pay 9 euros.\n- Guests of members come in without paying.",
+            "Adults pay 9 euros.",
+            "- Guests of members come in without paying.",
+            'no proposition says "- Guests of members come in without paying."',
+        ),
+        (
+            "Ann and Bob sailed to Oslo with Max in 1998 for two weeks in spring.",
+            "Ann and Bob sailed to Oslo for two weeks in spring.",
+            "Ann and Bob sailed to Oslo with Max in 1998 for two weeks in spring.",
+            'no proposition says "1998", "Max" of "Ann and Bob sailed to Oslo with Max in 1998 for two weeks i…"',
+        ),
+        (
+            "会員は毎年4月に会館で、ヴェルディの歌を歌う会を開く。会費は要らない。",
+            "会員は毎年、会館で歌を歌う会を開く。会費は要らない。",
+            "会員は毎年4月に会館で、ヴェルディの歌を歌う会を開く。",
+            'no proposition says "4", "ヴェルディ" of "会員は毎年4月に会館で、ヴェルディの歌を歌う会を開く。"',
+        ),
+    ],
+)
+def test_a_gap_is_a_whole_sentence_and_names_what_of_it_is_missing(
+    text: str, said: str, missing: str, reason: str
+) -> None:
+    (gap,) = [one for one in check_propositions(Passage(text), [said]) if one.kind == "coverage"]
+    assert gap.span is not None
+    assert (text[slice(*gap.span)], gap.reason) == (missing, reason)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "We charge:\n\n- Adults pay 9 euros\n- Guests come in without paying\n- Dogs stay outside",
+        "料金\n\n- 大人は9ユーロを払う\n- 客は払わずに入る\n- 犬は外で待つ",
+        "1. Open the lid\n2. Press the red button\n3. Wait for a minute",
+    ],
+)
+def test_every_item_of_a_list_is_to_be_said(text: str) -> None:
+    items = [line for line in text.splitlines() if line[:1] in "-123" and line]
+    gaps = [one for one in check_propositions(Passage(text), [items[0][2:].strip()]) if one.kind == "coverage"]
+    assert [text[slice(*gap.span)] for gap in gaps if gap.span] == items[1:]
+
+
+def test_a_sentence_that_stands_twice_is_said_once() -> None:
+    text = "**Summer**: The hall is open. Bring water.\n\n**Winter**: The hall is shut. Bring water."
+    texts = ["In summer the hall is open.", "In winter the hall is shut.", "Bring water to the hall."]
+    assert [one for one in check_propositions(Passage(text), texts) if one.kind == "coverage"] == []
+
+
+def test_a_name_with_its_abbreviation_or_reading_is_said_by_either() -> None:
+    passage = Passage("会員はCandidate（候補）に多要素認証（MFA）を使わせる。")
+    assert check_propositions(passage, ["会員は候補に多要素認証を使わせる。"]) == []
+
+
+def test_what_stands_in_the_context_is_grounded_and_need_not_be_said() -> None:
+    row = Passage("| P120 | 300 |", title="Prices", context="| Product of Nordvik | Price in yen in 2024 |\n|---|---|")
+    assert check_propositions(row, ["P120, a product of Nordvik, costs 300 yen in 2024."]) == []
+    item = Passage("- 水筒", title="遠足", context="ヴェルデ山へ9月に持っていく物：")
+    assert accused(item, "遠足では9月にヴェルデ山へ水筒を持っていく。") == []
+    assert accused(item, "遠足では8月にアルバ山へ水筒を持っていく。") != []
+
+
+@pytest.mark.parametrize(
+    ("passage", "proposition", "named"),
+    [
+        (Passage("Fjord 8 sank. Fjord 9 carries 13 men.", "Fjord 9"), "Fjord 13 sank.", "Fjord 13"),
+        (Passage("Fjord 13 sails. Fjord 13 has a motor of 28 volts."), "Fjord 13 has a motor of 13 volts.", "13"),
+        (Passage("It fell in May 1953 and rose in June 1954.", "The Dam"), "The Dam rose in June 1953.", "1953"),
+        (Passage("The 12 boats took 40 minutes.", "The Race"), "The Race took 12 minutes.", "12"),
+        (Passage("It costs $40 and lasts 7 days.", "The Trip"), "The Trip costs $7.", "7"),
+    ],
+)
+def test_a_number_beside_another_word_than_in_the_passage_is_found(
+    passage: Passage, proposition: str, named: str
+) -> None:
+    (reason,) = accused(passage, proposition)
+    assert f'"{named}"' in reason
+
+
+@pytest.mark.parametrize(
+    ("passage", "proposition"),
+    [
+        (Passage("On June 4 and 7 it rained. Fjord 1 and 2 sank.", "The Race"), "Fjord 2 sank on June 7."),
+        (Passage("It took two and a half hours.", "The Race"), "The Race took 2.5 hours."),
+        (Passage("It lasted 12 full days and cost $40.", "The Race"), "The Race lasted 12 days and cost 40 dollars."),
+        (Passage("Visitors came.", "Fjord 9"), "Visitors were on board of Fjord 9."),
+        (Passage("They came.", "Fjord 9"), "Travellers were on Fjord 9."),
+    ],
+)
+def test_a_number_or_noun_in_another_form_is_no_fault(passage: Passage, proposition: str) -> None:
+    assert accused(passage, proposition) == []

@@ -69,7 +69,7 @@ def test_findings_are_flagged_by_default_and_cost_no_request() -> None:
     assert [finding.reason for finding in made.findings] == [
         '"6" is not in the passage',
         'it does not say whose "鞍上" is meant',
-        'no proposition says "5"',
+        'no proposition says "5" of "アオバノカゼは2022年5月29日の星霜記念に出走した。"',
     ]
 
 
@@ -202,7 +202,7 @@ def test_findings_are_on_the_nodes_hidden_from_models() -> None:
         nodes = parser.get_nodes_from_documents([Document(text=RACE.text, metadata={"title": RACE.title})])
     found = {node.get_content(): node.metadata.get("densex_findings") for node in nodes}
     assert found == {
-        RACE.text: 'coverage: no proposition says "5"',
+        RACE.text: 'coverage: no proposition says "5" of "アオバノカゼは2022年5月29日の星霜記念に出走した。"',
         RACE_DRIFTING[0]: 'grounding: "6" is not in the passage',
         RACE_DRIFTING[1]: 'self_containedness: it does not say whose "鞍上" is meant',
         RACE_DRIFTING[2]: None,

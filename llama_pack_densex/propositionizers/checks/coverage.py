@@ -1,0 +1,170 @@
+"""What a passage says and no proposition does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from llama_pack_densex.propositionizers.alignment import Span, compare
+from llama_pack_densex.propositionizers.checks.names import (
+    is_common_katakana,
+    shortened,
+)
+from llama_pack_densex.propositionizers.checks.texts import ADDRESS, Text, taken_apart
+from llama_pack_densex.text.language import detect_language
+from llama_pack_densex.text.links import searchable_text
+from llama_pack_densex.text.plain import LIST_MARKER
+from llama_pack_densex.text.tokens import STOP_WORDS, normal
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A sentence, list item or row of a passage that no proposition says, or not all of it.
+
+    Args:
+        span: Where it is in the passage.
+        terms: The numbers and names in it that are missing; none where all of it is.
+    """
+
+    span: Span
+    terms: tuple[str, ...] = ()
+
+    def reason(self, passage: str) -> str:
+        """What is missing, in words."""
+        sentence = shortened(passage[slice(*self.span)]).replace('"', "'")
+        if not self.terms:
+            return f'no proposition says "{sentence}"'
+        terms = ", ".join(f'"{shortened(term)}"' for term in self.terms)
+        return f'no proposition says {terms} of "{sentence}"'
+
+
+def uncovered(passage: str, propositions: Sequence[str], context: str = "") -> list[Gap]:
+    """Find what a passage says and no proposition does.
+
+    A sentence is missing where the propositions that it is a source of have less than half of what it says; of other
+    sentences, numbers and names are that stand in no proposition. Headings, greetings, questions and pointers to
+    other pages state nothing, nor do sentences that announce what follows ("as follows:"); rows of tables and code
+    become units of their own, whatever the propositions are. Names are words with a capital in English, and words in
+    katakana and Latin letters in Japanese.
+
+    Args:
+        passage: The text of a passage.
+        propositions: What was made of it; their order does not matter.
+        context: The Markdown that stands before the passage.
+
+    Returns:
+        The gaps in order, one a sentence.
+    """
+    compared = compare(passage, tuple(propositions), context)
+    sentences = [passage[region.start : region.end] for region in compared.segments]
+    terms = _Terms(propositions, detect_language(passage))
+    said = {sentence for place, sentence in enumerate(sentences) if compared.is_said(place)}
+    gaps: list[Gap] = []
+    for region, sentence, following in zip(compared.segments, sentences, [*sentences, ""][1:], strict=True):
+        if region.kind not in _STATING or states_nothing(sentence, following):
+            continue
+        span = (region.start, region.end)
+        if sentence not in said:
+            gaps.append(Gap(span))
+        elif missing := tuple(terms.missing_in(sentence)):
+            gaps.append(Gap(span, missing))
+    return gaps
+
+
+def states_nothing(sentence: str, following: str) -> bool:
+    """Whether a sentence, list item or row is there for its looks, to greet, to ask, or to lead elsewhere.
+
+    Args:
+        sentence: It as it is written.
+        following: The sentence after it.
+    """
+    shown = _TEMPLATE.sub("", sentence)
+    words = searchable_text(shown).strip()
+    marker = LIST_MARKER.match(words)
+    words = words[marker.end() :] if marker else words
+    if not _LETTER.search(ADDRESS.sub("", _LINK.sub("", shown))) or any(rule.search(words) for rule in _RULES):
+        return True
+    is_before_list = marker is None and LIST_MARKER.match(following) is not None
+    is_heading = _MARKED.fullmatch(sentence.strip()) is not None or is_before_list
+    return (is_heading and not _SENTENCE_END.search(words)) or (is_before_list and _BELOW.search(words) is not None)
+
+
+class _Terms:
+    """The numbers and names of propositions, and of what was already missed.
+
+    Args:
+        propositions: The propositions.
+        language: The passage's.
+    """
+
+    def __init__(self, propositions: Sequence[str], language: str) -> None:
+        stated = [taken_apart(text) for text in propositions]
+        self._text = normal("\n".join(text.plain for text in stated))
+        self._values = frozenset().union(*(number.values for text in stated for number in text.numbers))
+        self._names = _NAMES.get(language, _NO_NAMES)
+
+    def missing_in(self, sentence: str) -> Iterator[str]:
+        """The numbers and names of a sentence that stand in no proposition; each is reported once."""
+        marker = LIST_MARKER.match(sentence)
+        text = taken_apart(_TEMPLATE.sub("", sentence[marker.end() :] if marker else sentence))
+        yield from self._missing_numbers(text)
+        yield from self._missing_names(text)
+
+    def _missing_numbers(self, text: Text) -> Iterator[str]:
+        for number in text.numbers:
+            is_said = self._has(number.name) if number.is_glued else not self._values.isdisjoint(number.values)
+            is_footnote = text.plain[number.start - 1 : number.start] == "["
+            if not is_said and not is_footnote and number.shown[0].isdecimal():
+                self._values |= number.values
+                yield number.name or number.shown
+
+    def _missing_names(self, text: Text) -> Iterator[str]:
+        for name in self._names.finditer(text.plain):
+            if self._has(name[0]) or normal(name[0]) in STOP_WORDS or is_common_katakana(name[0]):
+                continue
+            gloss = _GLOSS.match(text.plain, name.end()) or _GLOSSED.search(text.plain, 0, name.start())
+            if not gloss or not self._has(gloss[1]):
+                self._text += f" {normal(name[0])}"
+                yield name[0]
+
+    def _has(self, name: str) -> bool:
+        """Whether a proposition has a name: "Norwegians" is said where "Norwegian" is."""
+        stem = normal(name)
+        return stem[: max(3, len(stem) - 3)] in self._text
+
+
+_NO_NAMES = re.compile("(?!)")
+_NAMES = {  # in Japanese, what follows a number is its unit
+    "en": re.compile(r"(?<=[\w,;][ -])(?!(?:[DMJS]r|Mrs|Ms|Prof|Inc|Ltd|Co|Corp)\b)[A-Z][a-zA-ZÀ-ɏ]+"),
+    "ja": re.compile(r"(?<![\dァ-ヺーA-Za-z])(?:[ァ-ヺー]{3,}|[A-Za-z]{2,})"),
+}
+_GLOSS = re.compile(r" ?\((\w[^()]*)\)")
+_GLOSSED = re.compile(r"(\w+) ?\(\Z")
+
+
+_STATING = ("sentence",)
+_TEMPLATE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{[.#:][^{}\n]*\}")  # of Hugo, Jinja and Markdown's attributes
+_LETTER = re.compile(r"[^\W_]")
+_SENTENCE_END = re.compile(r"[.!?。！？][\W_]*$")
+# All of it is bold or in tags, as headings are that stand in no list of headings.
+_MARKED = re.compile(
+    r"(?:[-*+] +)?(?:\*{1,3}[^*\n]+\*{1,3}|_{1,3}[^_\n]+_{1,3}|<(summary|strong|b|dt|th)\b.*</\1>)",
+    re.DOTALL,
+)
+_BELOW = re.compile(r"以下|次の|\b(?:following|below)\b", re.IGNORECASE)
+_LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\[\]]*\])*(?<![.!?。！？])\](?:\([^()]*(?:\([^()]*\)[^()]*)*\)|\[[^\[\]]*\])?")
+_ANNOUNCES = r"[:：]\W*$|\bas follows\W*$|(?:以下|次)の(?:通り|とおり|よう)"
+_ASKS = r"[?？][\W_]*$"
+_LEADS_ELSEWHERE = (
+    r"^\W*(?:詳細|詳しく|くわしく)(?:は|に(?:ついて|関して)は?|を)|^\W*(?:関連|参考|参照)\w{0,5}[:：]"
+    r"|^\W*\w{0,12}は?(?:こちら|ここ)\W*$|^\W*(?:read|learn|find out) more\b|^\W*click here\b"
+    r"|^\W*(?:please )?(?:see|refer to|visit|check out|read)\b.*\b(?:here|more|details|information|below|above)\b"
+    r"|^\W*for (?:more|further|full|additional|details)\b.*\b(?:see|visit|refer|read|check|contact|go to)\b"
+)
+_GREETS = (
+    r"^\W*(?:ようこそ|こんにち[はわ]|おめでとう|お疲れ|ありがとう)|(?:ありがとうございま\w+|よろしくお願い\w*)\W*$"
+    r"|^\W*(?:welcome(?: to\b|\W*$)|(?:hello|hi)(?=\W*$|[,!])|dear [\w ]+,$|thank you\b|thanks\b(?! to\b)"
+    r"|congratulations\b|good luck\b)"
+)
+_RULES = [re.compile(rule, re.IGNORECASE) for rule in (_ANNOUNCES, _ASKS, _LEADS_ELSEWHERE, _GREETS)]

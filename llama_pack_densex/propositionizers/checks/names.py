@@ -1,0 +1,184 @@
+"""Names, quotations and addresses of a proposition that its passage has not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache, lru_cache
+from importlib.resources import files
+
+from llama_pack_densex.propositionizers.checks.numbers import (
+    DIGITS,
+    NOT_THERE,
+    NUMERAL,
+    is_unit,
+)
+from llama_pack_densex.propositionizers.checks.pronouns import SOMEONES
+from llama_pack_densex.propositionizers.checks.texts import (
+    Source,
+    Text,
+    bare,
+    squeeze,
+)
+from llama_pack_densex.text.language import LATIN
+from llama_pack_densex.text.tokens import STOP_WORDS
+
+
+def ungrounded_names(text: Text, source: Source) -> Iterator[str]:
+    """Say which quotations, addresses and names of a proposition are not in its passage.
+
+    How names are written is known of English and Japanese.
+
+    Args:
+        text: The proposition.
+        source: Its passage.
+    """
+    for quotation in _QUOTATION.finditer(text.plain):
+        if not _is_quoted(squeeze(quotation[0]), source):
+            yield f'the quotation "{shortened(quotation[0][1:-1])}" is not in the passage'
+    yield from (NOT_THERE.format(shortened(name)) for name in _unknown_names(text, source))
+
+
+def _unknown_names(text: Text, source: Source) -> list[str]:
+    names = [address for address in text.addresses if address.rstrip("/") not in source.written]
+    if source.language == "ja":
+        names += sorted({place for place in _PLACE_JA.findall(text.plain) if place not in source.written})
+    is_unknown = {"ja": _is_unknown_ja, "en": _is_unknown_en}.get(source.language)
+    if is_unknown:
+        names += (token[0] for token in text.tokens if is_unknown(text, token, source))
+    return names
+
+
+def shortened(text: str) -> str:
+    """The beginning of a text, on one line."""
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
+
+
+@cache
+def common_words_ja() -> frozenset[str]:
+    """Common Japanese words in kanji, katakana and Latin letters, which are no names."""
+    listed = files(__package__).joinpath("common_words_ja.txt").read_text(encoding="utf-8")
+    return frozenset(word for line in listed.splitlines() if not line.startswith("#") for word in line.split())
+
+
+@lru_cache(maxsize=1 << 12)
+def is_common_katakana(word: str, written: str = "") -> bool:
+    """Whether a katakana word is a common one or consists of such (メールアドレス), and of words of a text."""
+    common = common_words_ja()
+    if not word or word in common:
+        return True
+    return any(
+        (word[:end] in common or bare(word[:end]) in written) and is_common_katakana(word[end:], written)
+        for end in range(len(word), _SHORTEST_PART - 1, -1)
+    )
+
+
+_SHOWN = 60
+_SHORTEST_PART = 3  # characters: of shorter words names consist by chance
+_LONG_QUOTATION = 8  # letters
+_QUOTED = 0.85  # of its trigrams; quotations of other passages of the same article have at most 0.5
+_QUOTATION = re.compile(r'"[^"\n]{2,}"|“[^“”\n]{2,}”|「[^「」\n]{2,}」|『[^『』\n]{2,}』')
+_OF_A_NAME = re.compile(r" (?:is|was|are|were|has|had|have|[a-z]{2,}ed)\b|[ -][A-Z]|['’]s\b")
+_OF_MANY = re.compile(r"\w+s (?:are|were|have)\b|People\b")  # "Visitors were": a common noun
+_TITLED = re.compile(r"\b(?:Mrs?|Ms|Mx|Dr|Prof|Rev|Sen|Gov|Gen|Capt|St)\.\Z")
+_SURNAME = re.compile(rf" ([A-Z][{LATIN}'’-]+)")
+
+
+def _is_quoted(words: str, source: Source) -> bool:
+    """Whether a passage has a quotation; a Japanese one may lack an ending, or part of what it is short for."""
+    if words in source.squeezed:
+        return True
+    if source.language != "ja" or len(words) < _LONG_QUOTATION:
+        return False
+    parts = [words[i : i + 3] for i in range(len(words) - 2)]
+    return sum(part in source.squeezed for part in parts) >= _QUOTED * len(parts)
+
+
+def _is_unknown_en(text: Text, token: re.Match[str], source: Source) -> bool:
+    word = token[0]
+    if token.lastgroup != "latin" or not word[0].isupper() or word.lower() in DIGITS or source.has_word(word):
+        return False
+    before = text.plain[: token.start()].rstrip(" \"'“‘(")
+    is_first = not before or (before[-1] in ".!?:;\n" and not _TITLED.search(before))
+    if is_first and not _may_begin_with_name(text.plain, token):
+        return False
+    return not _is_given_name(text, token, source) and not _is_abbreviated(word, text, source)
+
+
+def _may_begin_with_name(text: str, token: re.Match[str]) -> bool:
+    if token[0].lower() in STOP_WORDS or _OF_MANY.match(text, token.start()):
+        return False
+    return _OF_A_NAME.match(text, token.end()) is not None
+
+
+def _is_given_name(text: Text, token: re.Match[str], source: Source) -> bool:
+    """Whether a word is the given name of somebody whom the passage knows by the surname alone."""
+    surname = _SURNAME.match(text.plain, token.end())
+    if surname is None or not source.has_word(surname[1]):
+        return False
+    full = rf"[A-Z][\w.]* {re.escape(surname[1])}\b|\b{re.escape(surname[1])} of "  # a university has no given name
+    return not re.search(full, source.written)
+
+
+def _is_abbreviated(word: str, text: Text, source: Source) -> bool:
+    """Whether a word of a text abbreviates names of the passage, or belongs to a name whose abbreviation is there."""
+    word = word.replace(".", "").removesuffix("s")
+    if len(word) > 1 and word.isupper():
+        return word in source.initials
+    return any(len(short) > 1 and word[0] in short and short in text.initials for short in source.abbreviations)
+
+
+def _is_unknown_ja(text: Text, token: re.Match[str], source: Source) -> bool:
+    """Whether a run is a name that the passage has not, as far as that can be told without a dictionary.
+
+    Propositions say much in other words than their passage: in common ones, and in verbs (分裂した).
+    """
+    word = token[0]
+    if token.lastgroup == "number" or len(word) == 1 or is_unit(word):
+        return False
+    if token.lastgroup == "latin":
+        return word not in common_words_ja() and word.lower() not in source.written.lower()
+    is_verb = _VERB_ENDING.match(text.plain, token.end()) is not None
+    if token.lastgroup == "katakana":
+        return not is_verb and _has_unknown_katakana(word, source)
+    return not _PLACE_JA.match(word) and _has_unknown_kanji(word[:-2] if is_verb else word, source)
+
+
+def _has_unknown_katakana(word: str, source: Source) -> bool:
+    if bare(word) in source.katakana:
+        return False
+    return not all(is_common_katakana(part, source.katakana) for part in re.split("[・=]", word))
+
+
+def _has_unknown_kanji(word: str, source: Source) -> bool:
+    """Whether a run of kanji has two in a row that the passage has nowhere and that are no common word."""
+    if word in SOMEONES or word in source.written:
+        return False
+    other_number = re.sub(rf"{NUMERAL}+", f"{NUMERAL}+", word)  # 第二生命 for 第一生命
+    if other_number != word and re.search(other_number, source.written):
+        return True
+    signs = ""  # for each character: c in a common word, - in the passage, or itself
+    while len(signs) < len(word):
+        position = len(signs)
+        if word[position : position + 2] in common_words_ja():
+            signs += "cc"
+        else:
+            signs += "-" if word[position] in source.written else word[position]
+    return bool(_UNKNOWN.search(signs) or (len(word) > 3 and _UNKNOWN_PART.search(signs)))
+
+
+_UNKNOWN = re.compile("[^c-]{2}")
+_AFFIXES = (  # what makes another word of a common one
+    "者員的性化用費料額率数量度日月年時分秒間内外前後中上下別式型品物書法部課室所場店社会長人家界系類等"
+    "各全約毎再未非無不新旧副総諸第他当同本元初最高大小多少"
+)
+_UNKNOWN_PART = re.compile(f"c[^c{_AFFIXES}-]|[^c{_AFFIXES}-]c")
+_VERB_ENDING = re.compile("を?(?:する|すれ|すべ|した|して|しな|しま|しよ|し[、。]|され|させ|せず|でき[るなたまれ])")
+# Places whose characters are in other words too.
+_PLACE_JA = re.compile(
+    "北海道|青森|岩手|宮城|秋田|山形|福島|茨城|栃木|群馬|埼玉|千葉|東京|神奈川|新潟|富山|石川|福井|山梨|長野|岐阜|静岡"
+    "|愛知|三重|滋賀|京都|大阪|兵庫|奈良|和歌山|鳥取|島根|岡山|広島|山口|徳島|香川|愛媛|高知|福岡|佐賀|長崎|熊本|大分"
+    "|宮崎|鹿児島|沖縄|東北|北陸|関東|関西|近畿|東海|九州|四国|中国|米国|英国|韓国|朝鮮|台湾|中東|欧州|欧米|東欧|西欧"
+    "|南米|北米|華[北中南]|大西洋|太平洋|江戸"
+)

@@ -1,0 +1,330 @@
+"""Numbers of texts: what they mean, what they count, what names they are in, and whether a passage has them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from llama_pack_densex.text.language import LATIN
+from llama_pack_densex.text.tokens import STOP_WORDS
+
+if TYPE_CHECKING:
+    from llama_pack_densex.propositionizers.checks.texts import Source, Text
+
+MONTH = "(?:January|February|March|April|May|June|July|August|September|October|November|December)"
+_ERAS = {"明治": 1867, "大正": 1911, "昭和": 1925, "平成": 1988, "令和": 2018}
+_FIGURES = r"\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]?\d{1,2}\b)?"
+NUMERAL = "[〇一二三四五六七八九十百千万億兆]"
+_COUNTERS = "年月日時分秒人名歳回位番勝敗戦階度倍円頭枚本件種個社校隻冊章条巻点票席部棟層町村次つかカヶ"
+# 六本木, 十日町 and 五十嵐 are names and count nothing.
+COUNTED = rf"{NUMERAL}+[{_COUNTERS}号](?![木市町])"
+_LONG = rf"{NUMERAL}{{2,}}(?![{NUMERAL[1:-1]}嵐川里屋鈴石路])"
+NUMBER = (
+    rf"(?:{'|'.join(_ERAS)})?(?:(?:{_FIGURES}[百千万億兆]*)+|(?={COUNTED}|{_LONG}){NUMERAL}+)"
+    r"(?:[ -](?:dozen|hundred|thousand|million|billion|trillion)\b|[kK]\b)*"
+)
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number in a text.
+
+    Args:
+        values: What it may mean: 3.5 million is 3.5 as well.
+        unit: What it counts, as far as that is known; THING for what is no unit; else "".
+        shown: How it is written.
+        start: Where it begins.
+        after: The word that follows it, or the two characters where words are not parted.
+        name: What it is a part of: "37signals", "Boeing 747"; else "".
+        key: That without the number, or the month that it follows; else "".
+        is_glued: Whether it is nothing but a part of that name.
+    """
+
+    values: frozenset[float]
+    unit: str
+    shown: str
+    start: int
+    after: str
+    name: str = ""
+    key: str = ""
+    is_glued: bool = False
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is told from a pronoun (one) and a part of a word (一)."""
+        return self.values != {1.0} or self.shown[0].isdecimal()
+
+    @property
+    def is_year(self) -> bool:
+        """Whether it may be a year, by its size."""
+        return any(map(_is_year, self.values))
+
+    @property
+    def counts(self) -> str:
+        """What it counts: a year is one in any notation."""
+        if self.is_year and self.unit in ("", "年"):
+            return "年"
+        return self.unit.replace(THING, "")
+
+
+def read_numbers(text: str, words: Sequence[re.Match[str]]) -> list[Number]:
+    """Read the numbers of a text in their order.
+
+    Args:
+        text: A text in NFKC.
+        words: Its words and numbers (see `texts.Text`); numbers are of the group "number".
+    """
+    matches = [word for word in words if word.lastgroup == "number"]
+    if not _NUMBER_WORDS.isdisjoint(word[0].lower() for word in words):
+        matches += _SPELLED.finditer(text)
+    return [_read(text, match) for match in sorted(matches, key=re.Match.start)]
+
+
+def later_dates(text: str, numbers: Sequence[Number]) -> Iterator[float]:
+    """The years and days that "the next year" or "ten years later" mean: counted from the last one before that."""
+    for later in _LATER.finditer(text):
+        is_date = _is_day if later["day"] else _is_year
+        earlier = [value for number in numbers if number.start < later.start() for value in number.values]
+        dates = [*filter(is_date, earlier)]
+        if dates:
+            yield dates[-1] + (_value(later["years"] or "") or 1)
+
+
+def is_unit(text: str) -> bool:
+    """Whether a text is the name of a unit, and nothing else."""
+    return _UNIT.fullmatch(text) is not None
+
+
+def ungrounded_numbers(text: Text, source: Source, sentences: Text) -> Iterator[str]:
+    """Say what is wrong with the numbers of a proposition that its passage has not, or has of something else.
+
+    Args:
+        text: The proposition.
+        source: Its passage.
+        sentences: The sentences of the passage that say it.
+    """
+    for number in text.numbers:
+        if source.has_name(number):
+            continue
+        if source.has_other_in_name(number):
+            yield _other_in_name(number, source)
+        elif number.is_plain:
+            yield from _ungrounded(number, text, source, sentences)
+
+
+def _ungrounded(number: Number, text: Text, source: Source, sentences: Text) -> Iterator[str]:
+    if source.has_number(number):
+        other = _in_its_place(number, text, source, sentences)
+        if other:
+            yield f'"{number.shown}" is in the passage, but where it says this it has "{other}"'
+    elif source.values.isdisjoint(number.values):
+        yield f'"{number.shown}" is not in the passage'
+    else:
+        yield f'"{number.shown}" is in the passage, but not with "{number.unit}"'
+
+
+def _other_in_name(number: Number, source: Source) -> str:
+    """What is wrong with a number in a name, or beside a month, that has another one in the passage."""
+    if number.name:
+        return NOT_THERE.format(number.name)
+    if source.has_number(number):
+        return f'"{number.shown}" is in the passage, but not with "{number.key.title()}"'
+    return f'"{number.shown}" is not in the passage'
+
+
+def _in_its_place(number: Number, text: Text, source: Source, sentences: Text) -> str:
+    """What the sentences that say a proposition have in place of one of its numbers; "" where they have that."""
+    if source.is_anywhere(number):
+        return ""
+    values = sentences.values_of(number.unit)
+    if _SAME_DATE.search(sentences.plain):
+        values = values | source.values_before(sentences.plain)
+    if not values.isdisjoint(number.values):
+        return ""
+    for other in sentences.numbers:
+        is_comparable = other.is_plain and not other.is_glued and other.counts == number.counts
+        if is_comparable and text.values.isdisjoint(other.values):
+            return other.shown
+    return ""
+
+
+def _read(text: str, match: re.Match[str]) -> Number:
+    start, end = match.span()
+    values = _values_of(text, match)
+    number = Number(
+        values=values,
+        unit=_unit_of(text, start, end, any(map(_is_year, values))),
+        shown=match[0],
+        start=start,
+        after="".join(_AFTER.findall(text[end : end + 20])[:1]),
+    )
+    return number if number.unit not in _NO_UNITS else _with_name(number, text, end)
+
+
+def _values_of(text: str, match: re.Match[str]) -> frozenset[float]:
+    shown = match[0]
+    values = {_value(shown)}
+    rough = _ROUGH.fullmatch(shown)
+    if rough:
+        values.add(_value(rough[1]))
+    first = _RANGE.search(text, max(0, match.start() - 6), match.start())
+    if first and shown.isdecimal() and len(shown) < len(first[1]):  # 1754-63
+        values.add(float(first[1][: -len(shown)] + shown))
+    return frozenset(values)
+
+
+def _with_name(number: Number, text: str, end: int) -> Number:
+    """A number with the name that it is in, where it is in one."""
+    head = _HEAD.search(text, max(0, number.start - _LONGEST_NAME), number.start)
+    tail = _TAIL.match(text, end)
+    before = head["word"] + head["gap"] if head else ""
+    is_word = before.endswith(" ") and before[:-1].lower() in STOP_WORDS
+    if is_word or text[end : end + 1] in (*_COUNTERS, "局", "台"):
+        before = ""
+    behind = tail[0] if tail else ""
+    if not before and not behind:
+        return number
+    is_month = _MONTH.match(before) is not None
+    return replace(
+        number,
+        name="" if is_month else f"{before}{number.shown}{behind}",
+        key=f"{before.rstrip(' -')} {behind.lstrip('-')}".strip().casefold(),
+        is_glued=(before.isascii() and before[-1:].strip() != "") or len(behind) > _LONGEST_UNIT,
+    )
+
+
+def _unit_of(text: str, start: int, end: int, is_year: bool) -> str:
+    unit = _UNIT_BEFORE.search(text, max(0, start - 12), start) or _UNIT.match(text, end)
+    if unit and unit.lastgroup and not (is_year and unit.lastgroup == "date"):
+        return unit.lastgroup
+    thing = _THING.match(text, end)
+    return "" if is_year or not thing or thing[1] in STOP_WORDS else THING
+
+
+def _is_year(value: float) -> bool:
+    return 1000 <= value < 2200
+
+
+def _is_day(value: float) -> bool:
+    return value < 31
+
+
+@lru_cache(maxsize=1 << 12)
+def _value(written: str) -> float:
+    total = section = current = 0.0
+    for part in _PART.findall(written.lower().replace("k", " thousand")):
+        if part[0].isdecimal():
+            current = float(part.replace(",", ""))
+        elif part in DIGITS:
+            current = DIGITS[part] + (current if part.isascii() else 10 * current)
+        elif part in _TIMES:
+            section += (current or 1) * _TIMES[part]
+            current = 0
+        elif part in _POWERS:
+            total += (section + current or 1) * _POWERS[part]
+            section = current = 0
+        else:
+            total += _ERAS.get(part, 0)
+    return total + section + current + 0.5 * written.endswith(" half")
+
+
+NOT_THERE = '"{}" is in neither the passage nor its title or section'
+THING = "thing"
+_NO_UNITS = ("", THING, "date")
+_LONGEST_UNIT = 3  # letters: 600W and 40fps are numbers with a unit that is not listed
+_LONGEST_NAME = 60  # characters before a number
+_ROWS = (
+    "〇 一 二 三 四 五 六 七 八 九",
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
+    " seventeen eighteen nineteen twenty",
+    "zeroth first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth fourteenth"
+    " fifteenth sixteenth seventeenth eighteenth nineteenth twentieth",
+)
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
+DIGITS = {word: float(value) for row in _ROWS for value, word in enumerate(row.split())}
+DIGITS |= {word: 10.0 * i for i, word in enumerate(_TENS.split(), 2)}
+_TIMES = {
+    "十": 10,
+    "百": 100,
+    "千": 1000,
+    "dozen": 12,
+    "hundred": 100,
+    "hundredth": 100,
+}
+_POWERS = {
+    "万": 1e4,
+    "億": 1e8,
+    "兆": 1e12,
+    "thousand": 1e3,
+    "million": 1e6,
+    "billion": 1e9,
+    "trillion": 1e12,
+}
+_NUMBER_WORDS = frozenset(word for word in (*DIGITS, *_TIMES, *_POWERS) if word.isascii())
+_PART = re.compile(rf"{_FIGURES}|[a-z]+|{'|'.join(_ERAS)}|.")
+_SMALL = rf"(?:(?:{_TENS.replace(' ', '|')})[ -])?(?:{'|'.join(sorted(_NUMBER_WORDS, reverse=True))})"
+_SCALE = "(?:[ -](?:dozen|hundred|hundredth|thousand|million|billion|trillion))+"
+# "one hundred and two hundred" are two, and 7-Eleven is none
+_SPELLED = re.compile(
+    rf"(?<!\d-)\b{_SMALL}(?:{_SCALE}(?:(?: and (?!\w+ hundred)| ){_SMALL})?)*(?: and a half)?\b",
+    re.IGNORECASE,
+)
+_LATER = re.compile(
+    r"(?P<day>翌[日朝]|(?:next|following) (?:day|morning|evening))|翌年|(?:next|following) year"
+    r"|(?P<years>[a-z]+|[\d〇一二三四五六七八九十]+)(?: years? |年)(?:later|after|後)",
+    re.IGNORECASE,
+)
+_SAME_DATE = re.compile(r"\b(?:same|that|these|those) (?:year|month|day|date)s?\b", re.IGNORECASE)
+_RANGE = re.compile(r"(\d+)[-\u2010-\u2015/~\u301c]\Z")
+_ROUGH = re.compile(rf"({_FIGURES})\D+")
+_MONTH = re.compile(MONTH)
+# The word before a number, or before the numbers that it is listed with: "Voyager 1 and 2", "October 17, 1973".
+_HEAD = re.compile(
+    rf"(?P<word>[{LATIN}]+(?=\Z)|[A-Z][{LATIN}]*|[ァ-ヺー]{{2,}})(?P<gap>[ -]?)"
+    r"(?:\d+(?:st|nd|rd|th)?(?:,? and |, | or | to ))*\Z"
+)
+_TAIL = re.compile(rf"(?!(?:st|nd|rd|th|s|am|pm|x)\b|{MONTH})(?:-(?=[A-Z]))?(?P<word>[{LATIN}]+)")
+_AFTER = re.compile(r"\A[ -]?(?:[A-Za-z]+|\w{1,2})")
+_THING = re.compile(rf" (?!{_SMALL}\b)([a-z]{{3,}})")
+_FORMS = rf"""
+percent %|percent|per cent|パーセント
+decade (?<=0)s|年代
+day days?
+kcal kcal|キロカロリー
+ml ml|mL|millilit(?:er|re)s?|ミリリットル
+mg mg|milligram(?:me)?s?|ミリグラム
+mm mm|millimet(?:er|re)s?|ミリメートル
+cm cm|centimet(?:er|re)s?|センチ(?:メートル)?
+kg kg|kilogram(?:me)?s?|キログラム
+km km|kilomet(?:er|re)s?|キロメートル
+m m|met(?:er|re)s?|メートル
+g g|gram(?:me)?s?|グラム
+litre lit(?:er|re)s?|リットル
+mile miles?|マイル
+foot f(?:oo|ee)t|ft|フィート
+tonne tonn?es?|tons?|t|トン
+degree °|degrees?|度
+yen yen|円
+dollar dollars?|ドル
+pound pounds?|lbs?|ポンド
+euro euros?|ユーロ
+hour hours?|時間
+minute minutes?|分間?
+second seconds?|秒間?
+week weeks?|週間?
+year years?
+month months?|[かカヶヵケ]月
+century centur(?:y|ies)|世紀
+date (?:of )?{MONTH}
+人 人|名
+歳 歳|才
+{"".join(f"{counter} {counter}" + chr(10) for counter in "年月日時回位番勝敗戦馬着倍階台")}"""
+_UNIT = re.compile(
+    rf"(?:st|nd|rd|th)?[ -]?(?:square |cubic |平方|立方|(?!{_SMALL}\b|per )[a-z]{{3,}} )?(?:"
+    + "|".join(f"(?P<{row.split()[0]}>{row.split(maxsplit=1)[1]})" for row in _FORMS.strip().splitlines())
+    + ")(?![a-z])"
+)
+_UNIT_BEFORE = re.compile(rf"(?:(?P<dollar>\$)|(?P<pound>£)|(?P<euro>€)|(?P<yen>¥)|(?P<date>{MONTH} ))\Z")

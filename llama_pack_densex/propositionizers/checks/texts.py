@@ -1,0 +1,226 @@
+"""Texts as checks compare them: in one form, taken apart once, without where their links lead. Pure."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter, defaultdict
+from functools import cached_property, lru_cache
+
+from llama_pack_densex.propositionizers.base import Passage
+from llama_pack_densex.propositionizers.checks.numbers import (
+    COUNTED,
+    NUMBER,
+    THING,
+    Number,
+    later_dates,
+    read_numbers,
+)
+from llama_pack_densex.text.language import LATIN, detect_language
+from llama_pack_densex.text.links import searchable_text
+from llama_pack_densex.text.tokens import STOP_WORDS, normal, unwrapped, words
+
+ADDRESS = re.compile(r"(?:https?://|www\.)[!-'*-~]*[\w/]|[\w.+-]+@[\w.-]*\w", re.ASCII)
+_LATIN_WORD = rf"[{LATIN}]+(?:['’][{LATIN}]+)*(?:(?<=\b[A-Z])(?:\.[A-Z])+\b\.?)?"
+_TOKEN = re.compile(
+    r"(?=[^\W_ぁ-ん])(?:"  # what none begins with is passed over at once
+    # letters that are glued to figures are parts of names
+    rf"(?P<latin>(?<!\d){_LATIN_WORD}(?![{LATIN}\d]))"
+    rf"|(?P<number>{NUMBER})"
+    r"|(?P<katakana>[ァ-ヺー]+(?:[・=][ァ-ヺー]+)*)"
+    rf"|(?P<kanji>(?:(?!{COUNTED})[々〆〇㐀-䶿一-鿿豈-﫿])+))"
+)
+
+
+class Text:
+    """A text, taken apart once.
+
+    Attributes:
+        addresses: Its addresses, of pages and mail.
+        plain: The text in NFKC, without those and without where links lead.
+        tokens: Its numbers and words in order.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.addresses: list[str] = ADDRESS.findall(text) if "://" in text or "@" in text else []
+        self.plain = in_one_form(searchable_text(ADDRESS.sub(" ", text) if self.addresses else text))
+        self.tokens = list(_TOKEN.finditer(self.plain))
+        self._values: dict[str, set[float]] = {}
+
+    @cached_property
+    def numbers(self) -> list[Number]:
+        """Its numbers in order."""
+        return read_numbers(self.plain, self.tokens)
+
+    @property
+    def values(self) -> set[float]:
+        """What its numbers mean, those left out that are nothing but parts of names."""
+        return self.values_of("")
+
+    def values_of(self, unit: str) -> set[float]:
+        """The values of its numbers that are of a unit or of none; of all of them for none."""
+        if unit not in self._values:
+            units = {number.unit for number in self.numbers} if unit in ("", THING) else {unit, ""}
+            counted = [number for number in self.numbers if number.unit in units and not self._is_name(number)]
+            self._values[unit] = set().union(*(number.values for number in counted))
+        return self._values[unit]
+
+    def _is_name(self, number: Number) -> bool:
+        """Whether a number is nothing but a part of a name: glued to it, or in it again and again."""
+        return number.is_glued or (number.name != "" and self._names[number.name] > 1)
+
+    @cached_property
+    def _names(self) -> Counter[str]:
+        return Counter(number.name for number in self.numbers)
+
+    @cached_property
+    def named(self) -> defaultdict[tuple[str, bool], set[float]]:
+        """The values that are in each name; years are told from others, as in "May 4, 1931"."""
+        named: defaultdict[tuple[str, bool], set[float]] = defaultdict(set)
+        for number in self.numbers:
+            if number.key:
+                named[number.key, number.is_year] |= number.values
+        return named
+
+    @cached_property
+    def squeezed(self) -> str:
+        """Its letters and digits alone."""
+        return squeeze(self.plain)
+
+    @cached_property
+    def initials(self) -> str:
+        """The first letters of its words with a capital."""
+        names = (token[0] for token in self.tokens if token[0][0].isupper())
+        return "".join(name[0] for name in names if name.lower() not in STOP_WORDS)
+
+    @cached_property
+    def abbreviations(self) -> set[str]:
+        """Its words in capitals."""
+        return {token[0].replace(".", "") for token in self.tokens if token.lastgroup == "latin" and token[0].isupper()}
+
+
+taken_apart = lru_cache(maxsize=128)(Text)  # many propositions are of one sentence
+
+
+class Source(Text):
+    """What propositions are held against: a passage with its title, section and context.
+
+    Args:
+        passage: The passage.
+        stated: The propositions, which tell English where the passage is too short to.
+
+    Attributes:
+        written: All of it as it is written, with where links lead: a name may be read there.
+        title: The passage's title.
+        language: The passage's language.
+    """
+
+    def __init__(self, passage: Passage, stated: str) -> None:
+        about = f"{passage.title}\n{passage.section}\n{passage.context}"
+        super().__init__(f"{about}\n{passage.text}")
+        self.written = in_one_form(f"{about}\n{passage.text}")
+        self.title = in_one_form(passage.title)
+        self.language = detect_language(passage.text, about)
+        if self.language == "latin":
+            self.language = detect_language(f"{self.plain}\n{stated}", about)
+        self._about = taken_apart(about)
+
+    @cached_property
+    def words(self) -> set[str]:
+        """Its words in Latin letters, without inflection."""
+        return set(map(_stem, re.findall(_LATIN_WORD, self.written)))
+
+    @cached_property
+    def katakana(self) -> str:
+        """It without signs in katakana words: a word in it occurs, however its vowels are prolonged."""
+        return bare(self.written)
+
+    @cached_property
+    def later(self) -> set[float]:
+        """The dates that it counts from others."""
+        return set(later_dates(self.plain, self.numbers))
+
+    def is_anywhere(self, number: Number) -> bool:
+        """Whether a number may be said of anything: it is the title's beside the same word, or one of later dates."""
+        if not self.later.isdisjoint(number.values):
+            return True
+        return any(
+            other.after in ("", number.after) and not other.values.isdisjoint(number.values)
+            for other in self._about.numbers
+            if other.is_year or not other.name
+        )
+
+    def values_before(self, sentence: str) -> set[float]:
+        """The values that stand shortly before a sentence, to which "in the same year" points."""
+        return Text(self.plain.partition(sentence)[0][-_BEFORE:]).values
+
+    def has_name(self, number: Number) -> bool:
+        """Whether a number occurs in the same name, or beside the same month."""
+        return number.key != "" and not self.named[number.key, number.is_year].isdisjoint(number.values)
+
+    def has_other_in_name(self, number: Number) -> bool:
+        """Whether a number is in a name, or beside a month, that occurs with another one or not at all."""
+        if not number.key or self.is_anywhere(number):
+            return False
+        is_new = number.is_glued and (" " in number.key or not self.has_number(number))  # as B2C
+        return is_new or bool(self.named[number.key, number.is_year])
+
+    def has_number(self, number: Number) -> bool:
+        """Whether a number occurs, of the same unit or of none."""
+        return self.is_anywhere(number) or not self.values_of(number.unit).isdisjoint(number.values)
+
+    def has_word(self, word: str) -> bool:
+        """Whether a word in Latin letters occurs, inflected as it may be."""
+        stem = _stem(word)
+        return stem in self.words or any(_is_inflected(stem, other) for other in self.words)
+
+
+def in_one_form(text: str) -> str:
+    """A text in NFKC, with some numbers and units as they are written most."""
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", _FOOTNOTE_SIGN.sub("", unwrapped(text)))
+        text = _TENTHS.sub(r"\g<1>0%", text.replace("元年", "1年").replace("時半", "時30分"))
+    return _TEMPERATURE.sub(r"\1", text)
+
+
+def squeeze(text: str) -> str:
+    """The letters and digits of a text, without case."""
+    return "".join(filter(str.isalnum, text.casefold()))
+
+
+def bare(katakana: str) -> str:
+    """A text without what a katakana word may have or not."""
+    return re.sub("[ー・=]", "", katakana)
+
+
+@lru_cache(maxsize=1 << 14)
+def _stem(word: str) -> str:
+    word = "america" if word in ("US", "U.S.", "USA") else normal(word.replace("’", "'"))
+    word = word.removesuffix("'s").rstrip("'").replace(".", "")
+    return _PEOPLES.get(word, word)
+
+
+def _is_inflected(word: str, other: str) -> bool:
+    shared = len(word) if word[:_SHORTEST_STEM] == other[:_SHORTEST_STEM] else 0
+    while not other.startswith(word[:shared]):
+        shared -= 1
+    return shared >= _SHORTEST_STEM and word[shared:] in _ENDINGS and other[shared:] in _ENDINGS
+
+
+_BEFORE = 200  # characters
+_SHORTEST_STEM = 4  # letters
+_FOOTNOTE_SIGN = re.compile("(?m)^[⁰¹²³⁴-⁹]+")
+_TENTHS = re.compile(r"(?<![\d.])(\d)割(?![引合増り])")
+_TEMPERATURE = re.compile(r"(°|degrees )(?:C|F|Celsius|Fahrenheit)(?![a-z])")
+_ENDINGS = {""} | words(
+    "s n an ian ish land y dy ies ic ese i al ay egian e er ers ist ists ism ing ed ns ans ians men man a en ean eans"
+)
+_PEOPLES = dict(
+    pair.split("=")
+    for pair in words(
+        "french=france spanish=spain english=england dutch=netherlands danish=denmark welsh=wales scottish=scotland"
+        " scots=scotland irish=ireland polish=poland swedish=sweden turkish=turkey greek=greece swiss=switzerland"
+        " british=britain american=america americans=america chinese=china japanese=japan jan=january feb=february"
+        " mar=march apr=april jun=june jul=july aug=august sep=september oct=october nov=november dec=december"
+    )
+)
