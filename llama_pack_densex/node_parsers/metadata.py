@@ -9,6 +9,7 @@ from typing import Any, Literal
 from llama_index.core.schema import BaseNode, MetadataMode
 
 from llama_pack_densex.text.links import searchable_text
+from llama_pack_densex.text.outline import searched_context
 
 Granularity = Literal["question", "sentence", "proposition", "passage", "section"]
 """From the fine to the coarse."""
@@ -81,9 +82,9 @@ def embedded_text(node: BaseNode) -> str:
     text = node.get_content(metadata_mode=MetadataMode.EMBED)
     if CONTEXT_KEY not in node.metadata or text != node.get_content():
         return searchable_text(text)
-    title, section, context = (str(node.metadata.get(key, "")) for key in (TITLE_KEY, SECTION_KEY, CONTEXT_KEY))
+    title, section = (str(node.metadata.get(key, "")) for key in (TITLE_KEY, SECTION_KEY))
     is_titled = section and not section.startswith(title)
-    above = [title if is_titled else "", section, context.strip()]
+    above = [title if is_titled else "", section, searched_context(context_of(node))]
     return searchable_text("\n".join([*filter(None, above), text]))
 
 

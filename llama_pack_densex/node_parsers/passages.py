@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,13 +11,20 @@ from itertools import accumulate, pairwise
 from llama_index.core.bridge.pydantic import Field
 from llama_index.core.node_parser import TextSplitter
 
-from llama_pack_densex.llm.usage import count_tokens
+from llama_pack_densex.llm.usage import tokens_of
 from llama_pack_densex.text.blocks import Block, find_blocks, says_nothing
 from llama_pack_densex.text.links import readable_text, searchable_text
 from llama_pack_densex.text.sentences import Span, after_space, split_sentences
+from llama_pack_densex.text.tokens import CJK
 
 DEFAULT_CHUNK_SIZE = 256
 """Tokens in a passage."""
+
+CJK_TOKENS = 0.5
+"""Tokens that a Chinese, Japanese or Korean character counts as.
+
+LlamaIndex's tokenizer takes more than one for each, so that a Japanese passage held half of what an English one does.
+For multilingual-e5, the default model for Japanese, 256 tokens of English are 287, as are 516 Japanese characters."""
 
 
 class PassageNodeParser(TextSplitter):
@@ -25,7 +33,8 @@ class PassageNodeParser(TextSplitter):
     No passage begins or ends within a sentence, a table's row, a list's item or a line of code, unless that alone is
     longer than a passage. Of all ways to cut a document the cheapest is taken: each passage costs 1, and each cut the
     more, the closer the two things that it parts belong together. So passages prefer to end where a section ends, while
-    headings, lines that lead in a list, and questions stay with what follows them.
+    headings, lines that lead in a list, and questions stay with what follows them. Where links lead does not count as
+    length, and a Chinese, Japanese or Korean character counts as half a token.
 
     LlamaIndex's `SentenceSplitter` fills each passage before it begins the next, and its sentences are English: of the
     passages that it made of Debian's manuals, one of eight in English and one of three in Japanese ended within one.
@@ -92,15 +101,17 @@ ROW_SLACK = 1.25
 """What a passage that ends with a row may have more: where cells are long, few rows fill a passage evenly."""
 
 # What a cut costs, in passages.
-_AT_SECTION = 0.0
+_AT_LEVEL = 0.02  # times the level of the heading below it, 1 to 8
 _AT_PARAGRAPH = 0.2
 _AT_ITEM = 0.35  # or a row
 _AT_NESTED_ITEM = 0.45
 _AT_SENTENCE = 0.6
-_BELOW_LEAD = 4.0  # a heading, a line that leads in a list, a header of a table, a question
+_IN_QUOTATION = 0.9
 _WITHIN_PIECE = 2.0
-_UNEVENNESS = 0.1  # times the square of how full a passage is: among equals, those of equal length
+_BELOW_LEAD = 4.0  # a heading, a line that leads in a list, a header of a table, a question
+_LONE_ITEM = 0.3  # more, where one item or row of several is parted from the others
 _INTO_SECTION = 0.5  # more, where a passage takes the beginning of a section for its end
+_UNEVENNESS = 0.1  # times the square of how full a passage is: among equals, those of equal length
 
 
 def find_pieces(text: str, chunk_size: int) -> list[CuttingPiece]:
@@ -110,17 +121,17 @@ def find_pieces(text: str, chunk_size: int) -> list[CuttingPiece]:
         text: A document's text.
         chunk_size: The most tokens in a piece; what is longer is cut at its best places.
     """
-    pieces: list[CuttingPiece] = []
-    above: Block | None = None
     blocks = [block for block in find_blocks(text) if not _is_picture_alone(text[slice(*block.span)])]
-    for block, below in zip(blocks, [*blocks[1:], None], strict=True):
-        cost = _cost_of_cut(above, block)
-        is_led = below is not None and any(block.start <= start < block.end for start, _ in below.needs)
+    pieces: list[CuttingPiece] = []
+    for number, block in enumerate(blocks):
+        above = blocks[number - 1] if number else None
+        below = blocks[number + 1] if number + 1 < len(blocks) else None
+        cost = _cost_of_cut(text, above, block) + _cost_of_lone_item(blocks[max(number - 2, 0) : number], block, below)
+        leads = below is not None and any(block.start <= start < block.end for start, _ in below.needs)
         for start, end in _parts(text, block, chunk_size):
-            tokens = count_tokens(searchable_text(text[start:end]))
+            tokens = length_of(text[start:end])
             pieces.append(CuttingPiece(start, end, tokens, cost, block.kind == "heading", block.kind == "row"))
-            cost = _AT_SENTENCE if block.kind == "prose" and not is_led else _WITHIN_PIECE
-        above = block
+            cost = _AT_SENTENCE if block.kind == "prose" and not leads else _WITHIN_PIECE
     return pieces
 
 
@@ -129,23 +140,55 @@ def _is_picture_alone(text: str) -> bool:
     return readable_text(text) != text and says_nothing(text)
 
 
-def _cost_of_cut(above: Block | None, block: Block) -> float:
-    """What it costs to begin a passage with a block, by the one above it."""
+def _cost_of_cut(text: str, above: Block | None, block: Block) -> float:
+    """What it costs to begin a passage with a block.
+
+    Args:
+        text: The text.
+        above: The block before it; None for the first.
+        block: The block.
+    """
     if above is None:
         return 0.0
     if above.kind in ("heading", "columns", "group"):
         return _BELOW_LEAD
     if block.kind == "heading":
-        return _AT_SECTION
+        return _AT_LEVEL * block.level
+    if block.kind == "nothing":
+        return _WITHIN_PIECE
     if any(above.start < end for _, end in block.needs):
-        return _BELOW_LEAD if above.kind != "item" else _AT_NESTED_ITEM
-    if block.kind == "item":
-        return _AT_ITEM if block.level == 1 else _AT_NESTED_ITEM
-    if block.kind in ("group", "row"):
-        return _AT_ITEM
+        return _AT_NESTED_ITEM if above.kind == "item" and not _announces(text, above) else _BELOW_LEAD
+    if block.kind in ("item", "group", "row"):
+        return _AT_ITEM if block.level < 2 else _AT_NESTED_ITEM
     if block.level:
         return _AT_NESTED_ITEM
-    return _AT_PARAGRAPH
+    is_quoted = text[block.start] == text[above.start] == ">"
+    return _IN_QUOTATION if is_quoted else _AT_PARAGRAPH
+
+
+def _announces(text: str, item: Block) -> bool:
+    """Whether an item is nothing without those below it: a question, or what ends in a colon."""
+    own = text[slice(*item.span)].rstrip("*_")
+    return own.endswith((":", "：", "?", "？"))
+
+
+def _cost_of_lone_item(above: Sequence[Block], block: Block, below: Block | None) -> float:
+    """What it costs besides to part the first or last item of a list, or row of a table, from the others.
+
+    Args:
+        above: The two blocks before the one that a passage may begin with, or as many as there are.
+        block: That one.
+        below: The block after it.
+    """
+    if not above or not _are_alike(above[-1], block):
+        return 0.0
+    is_second = len(above) < 2 or not _are_alike(above[0], above[1])
+    is_last = below is None or not _are_alike(block, below)
+    return _LONE_ITEM if is_second or is_last else 0.0
+
+
+def _are_alike(block: Block, other: Block) -> bool:
+    return block.kind == other.kind and block.kind in ("item", "row") and block.level == other.level
 
 
 def _parts(text: str, block: Block, chunk_size: int) -> Iterator[Span]:
@@ -173,7 +216,7 @@ def _divided(text: str, span: Span, chunk_size: int, divisions: Sequence[Callabl
     """A stretch in as few parts as possible, none longer than a passage."""
     start, end = span
     own = text[start:end]
-    if not divisions or len(own) <= chunk_size or count_tokens(searchable_text(own)) <= chunk_size:
+    if not divisions or length_of(own) <= chunk_size:
         return [span]
     places = sorted({0, *divisions[0](own), len(own)})
     parts: list[Span] = []
@@ -185,19 +228,27 @@ def _divided(text: str, span: Span, chunk_size: int, divisions: Sequence[Callabl
 def _joined(text: str, parts: Sequence[Span], chunk_size: int) -> list[Span]:
     """Neighbouring parts together, as many as a passage can hold."""
     joined: list[Span] = []
-    room = 0
     for start, end in parts:
-        stripped = after_space(text, start), start + len(text[start:end].rstrip())
-        if stripped[0] >= stripped[1]:
+        first, last = after_space(text, start), start + len(text[start:end].rstrip())
+        if first >= last:
             continue
-        tokens = count_tokens(searchable_text(text[start:end]))
-        if joined and tokens <= room:
-            joined[-1] = (joined[-1][0], stripped[1])
-            room -= tokens
+        if joined and length_of(text[joined[-1][0] : last]) <= chunk_size:
+            joined[-1] = (joined[-1][0], last)
         else:
-            joined.append(stripped)
-            room = chunk_size - tokens
+            joined.append((first, last))
     return joined
+
+
+def length_of(text: str) -> int:
+    """The length of a text in tokens, without where its links lead; see `CJK_TOKENS`."""
+    words = searchable_text(text)
+    if words.isascii():
+        return len(tokens_of(words))
+    others = _CJK.sub("", words)
+    return len(tokens_of(others)) + math.ceil(CJK_TOKENS * (len(words) - len(others)))
+
+
+_CJK = re.compile(f"[{CJK}]")
 
 
 def best_cuts(pieces: Sequence[CuttingPiece], chunk_size: int) -> list[int]:

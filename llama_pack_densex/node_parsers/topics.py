@@ -12,10 +12,9 @@ import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import Field, PlainSerializer
 from llama_index.core.node_parser import TextSplitter
-from llama_index.core.utils import get_tokenizer
 
 from llama_pack_densex.models import embed_model_identity, resolve_embed_model
-from llama_pack_densex.node_parsers.passages import PassageNodeParser
+from llama_pack_densex.node_parsers.passages import PassageNodeParser, length_of
 from llama_pack_densex.text.segments import segment
 
 
@@ -30,7 +29,8 @@ class TopicNodeParser(TextSplitter):
     Args:
         embed_model: What sentences are embedded by: a LlamaIndex embedding model, or a name as
             `DenseXRetrievalPack` takes it ("minilm"). A parser of a dictionary needs a name.
-        chunk_size: The most tokens in a passage; only a sentence that is longer is cut inside.
+        chunk_size: The most tokens in a passage, counted as by `PassageNodeParser`; only a sentence that is longer is
+            cut inside.
 
     Raises:
         ValueError: (on parsing) There is no such embedding model.
@@ -52,15 +52,16 @@ class TopicNodeParser(TextSplitter):
 
     def split_text(self, text: str) -> list[str]:
         """The passages of a text, without the white space around them."""
-        found, tokens = segment(text), get_tokenizer()
-        places = [*(one.start for one in found), len(text)]
-        sizes = [len(tokens(text[start:end])) for start, end in pairwise(places)]
-        cuts = [0, len(found)]
+        segments = segment(text)
+        places = [*(part.start for part in segments), len(text)]
+        sizes = [length_of(text[start:end]) for start, end in pairwise(places)]
+        cuts = [0, len(segments)]
         if sum(sizes) > self.chunk_size:
-            across = similarities(self._embedded([text[one.start : one.end] for one in found]))
-            gaps = zip(found[:-1], across, strict=True)
-            # a heading stays with what it is above
-            cuts = best_cuts([inf if one.kind == "heading" else gap for one, gap in gaps], sizes, self.chunk_size)
+            across = similarities(self._embedded([text[part.start : part.end] for part in segments]))
+            gaps = zip(segments[:-1], across, strict=True)
+            # headings, of tables too, stay with what they are above
+            costs = [inf if part.kind in ("heading", "columns") else gap for part, gap in gaps]
+            cuts = best_cuts(costs, sizes, self.chunk_size)
         passages: list[str] = []
         for begin, end in pairwise(cuts):
             passage = text[places[begin] : places[end]].rstrip()

@@ -30,8 +30,8 @@ from llama_pack_densex.text.tokens import compared, has_letters, strip_surrogate
 _SYSTEM = """\
 Break the passage into propositions: short statements, each true, complete and clear on its own.
 1. Split compound sentences; keep wording and order. Conditions, exceptions and amounts stay with their fact.
-2. Replace pronouns, "we" and "you" by names. Take a missing subject from title, section or what stands before the \
-passage, but state nothing that stands only there.
+2. Replace pronouns, "we" and "you" by names. Take only a missing subject from title, section or what stands before \
+the passage; state nothing that stands only there.
 3. State each list item and table cell, with what leads the list in or its row and column.
 4. Leave out no fact, add none. Greetings, navigation and cut-off text are no facts, nor is a link's address unless \
 it is the point.
@@ -43,8 +43,8 @@ Example (title: Karsted Lighthouse): It was begun in 1874 by Ida Brandvold, an e
 {example}"""
 _LIST = "Reply with a JSON list of strings and nothing else."
 _OBJECT = """\
-Add 4 to 8 questions that the passage answers, each naming its subject, worded as people search and not as the passage.
-Reply with JSON and nothing else."""
+Add 4 to 8 short questions that the passage answers, worded as people search and not as the passage, each clear on \
+its own. Reply with JSON and nothing else."""
 _EXAMPLE = """\
 ["Karsted Lighthouse was begun in 1874.", \
 "Karsted Lighthouse was begun by Ida Brandvold.", \
@@ -54,22 +54,21 @@ _QUESTIONS = '["Who built Karsted Lighthouse?", "How much does Karsted Lighthous
 _EXAMPLE_WITH_QUESTIONS = f'{{"propositions": {_EXAMPLE}, "questions": {_QUESTIONS}}}'
 
 _SYSTEM_JA = """\
-文章を命題（単独で通じる短文）に分ける。
-1. 複文は分け、言い回しと順を保ち、条件・例外・金額は離さない。
-2. 代名詞、「当社」「あなた」は名前にし、主語は題名や前文で補う（前文だけの事は書かない）。
-3. 箇条書きと表は前置きや列名を補い、一つずつ文にする。
-4. 漏らさず加えず、挨拶・案内・切れた文・要点でないURLは除く。
+文章を命題（単独で通じる短い文）に分ける。
+1. 複文は分け、条件・例外・金額は離さない。
+2. 代名詞、「当社」「あなた」は名前にし、ない主語だけ題名や前文で補う（前文だけの事は除く）。
+3. 箇条書きと表は前置きや列名を補い一つずつ文にする。
+4. 漏らさず加えず順に書き、挨拶・案内・断片は除く。
 5. 翻訳しない。
 {reply}
 
-例（題名は霧浜灯台）: 1874年、佐伯が着工した。料金:
+例: 霧浜灯台は1874年着工。料金:
 - 大人500円
 {example}"""
 _LIST_JA = "JSON配列だけを返す。"
-_OBJECT_JA = "文章が答えになる質問も、検索する人の言葉で主語を入れ4〜8個書く。JSONだけを返す。"
-_EXAMPLE_JA = """\
-["霧浜灯台は1874年に着工した。", "霧浜灯台は佐伯が着工した。", "霧浜灯台の料金は大人500円である。"]"""
-_EXAMPLE_WITH_QUESTIONS_JA = f'{{"propositions": {_EXAMPLE_JA}, "questions": ["霧浜灯台を建てた人は？"]}}'
+_OBJECT_JA = "文章が答えになる質問も4〜8個、検索する人の短い言葉で書く。JSONだけを返す。"
+_EXAMPLE_JA = '["霧浜灯台は1874年に着工した。", "霧浜灯台の料金は大人500円である。"]'
+_EXAMPLE_WITH_QUESTIONS_JA = f'{{"propositions": {_EXAMPLE_JA}, "questions": ["霧浜灯台はいつできた？"]}}'
 
 _OF_EXAMPLES = {
     compared(text)
@@ -77,7 +76,7 @@ _OF_EXAMPLES = {
     for texts in json.loads(example).values()
     for text in texts
 }
-_IN_EXAMPLES = ("Karsted", "Brandvold", "霧浜", "佐伯")
+_IN_EXAMPLES = ("Karsted", "Brandvold", "霧浜")
 
 _REQUEST = "{note}Title: {title}. Section: {section}. Content: {content}"
 

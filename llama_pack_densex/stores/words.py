@@ -32,6 +32,7 @@ from llama_pack_densex.stores.lance_table import (
 from llama_pack_densex.stores.manifest import OLD_VERSIONS
 from llama_pack_densex.stores.node_store import RECORD_COLUMNS, NodeRecord
 from llama_pack_densex.text.links import searchable_text
+from llama_pack_densex.text.outline import searched_context
 from llama_pack_densex.text.tokens import contents_of, strip_surrogates, tokenize
 
 TokenizerSpec = str | Callable[[str], Sequence[str]]
@@ -123,7 +124,7 @@ class Words:
             return None
         entries = contents_of(record.text)  # which hold the words of what they lead to, and nothing else
         lines = [line for line in record.text.split("\n") if line.strip() not in entries]
-        text = searchable_text("\n".join([record.context, *lines]))
+        text = searchable_text("\n".join([searched_context(record.context), *lines]))
         return " ".join(self.tokens(text))
 
     def of_passage(self, own: str, stated: Iterable[str]) -> str:

@@ -22,8 +22,10 @@ from llama_pack_densex.text.sentences import Span, split_sentences
 
 BlockKind = Literal["heading", "prose", "item", "columns", "group", "row", "code", "nothing"]
 
-_WITHOUT_LEVEL = 7
-"""The level of a heading that has none: a bold line, or a summary. Sections of its kind are below all others."""
+SUMMARY_LEVEL = 7
+"""The level of the `<summary>` of `<details>`: below those that Markdown has levels for."""
+BOLD_LEVEL = 8
+"""The level of a bold line that stands as a heading."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +134,13 @@ class _Scanner:
         if level:
             last = next(self._lines[n].end for n in range(after - 1, place - 1, -1) if self._lines[n].text)
             return after, (Block(line.start, last, "heading", level),)
-        if self._is_unmarked_heading(place):
-            until = self._end_of_details(line)
-            return place + 1, (Block(line.start, line.end, "heading", _WITHOUT_LEVEL, until=until),)
+        summary = self._summary_at(place)
+        if summary is not None:
+            until = self._end_of_details(summary)
+            after = self._place_of(summary.number + 1, place)
+            return after, (Block(line.start, summary.end, "heading", SUMMARY_LEVEL, until=until),)
+        if self._is_bold_heading(place):
+            return place + 1, (Block(line.start, line.end, "heading", BOLD_LEVEL),)
         cells = bare_row(line.text)
         if cells is not None:
             return place + 1, (Block(line.start, line.end, "row" if any(cells) else "nothing", cells=cells),)
@@ -146,17 +152,24 @@ class _Scanner:
             place += 1
         return place
 
-    def _is_unmarked_heading(self, place: int) -> bool:
+    def _summary_at(self, place: int) -> Line | None:
+        """The line of a summary, which begins on a line, or below the tag that opens its details there."""
         line = self._lines[place]
         if _SUMMARY.match(line.text):
-            return True
+            return line
+        below = self._lines[place + 1] if place + 1 < len(self._lines) else None
+        is_opened = below is not None and _DETAILS_LINE.fullmatch(line.text) and _SUMMARY.match(below.text)
+        return below if is_opened else None
+
+    def _is_bold_heading(self, place: int) -> bool:
+        line = self._lines[place]
         around = [self._lines[n].text for n in (place - 1, place + 1) if 0 <= n < len(self._lines)]
         is_last = place == len(self._lines) - 1
         return is_bold_line(line.text) and not any(around) and not is_last and line.number not in self._structure.depths
 
     def _end_of_details(self, summary: Line) -> int | None:
         depth = 1
-        for tag in _DETAILS.finditer(self._text, summary.end) if _SUMMARY.match(summary.text) else ():
+        for tag in _DETAILS.finditer(self._text, summary.end):
             depth += -1 if tag[1] else 1
             if not depth:
                 return tag.start()
@@ -184,6 +197,7 @@ class _Scanner:
 
 _SUMMARY = re.compile(r"(?:<details\b[^<>]*>)?\s*<summary\b", re.IGNORECASE)
 _DETAILS = re.compile(r"<(/?)details\b", re.IGNORECASE)
+_DETAILS_LINE = re.compile(r"<details\b[^<>]*>", re.IGNORECASE)
 _LINKS_ALONE = re.compile(r"(?:[\W_]*\[[^\[\]]*\]\([^()]*\)){3,}[\W_]*|\W*\[[^\[\]]*\]\(#[^()]*\)\W*")
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from llama_pack_densex.text.blocks import Block, find_blocks
 from llama_pack_densex.text.plain import heading_text
-from llama_pack_densex.text.sentences import Span, after_space
+from llama_pack_densex.text.sentences import Span, split_sentences
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,8 @@ class Outline:
         within = self._within(start, end)
         spans = {span for block in within for span in block.needs if span[1] <= start}
         spans |= {_beginning(self._text, block) for block in within if block.start < start}
-        headings = self._section_at(after_space(self._text, start)).headings
+        stating = next((block for block in within if block.kind != "nothing"), None)
+        headings = self._section_at(max(stating.start, start)).headings if stating else ()
         spans |= {heading.span for heading in headings[len(self._common_path(start, end)) :] if heading.end <= start}
         context = ""
         last_end = 0
@@ -159,3 +160,22 @@ def _beginning(text: str, block: Block) -> Span:
     if block.kind == "item":
         return block.start, block.start + min(len(first_line), _LONGEST_BEGINNING)
     return block.start, block.start
+
+
+_LONGEST_SEARCHED = 120  # characters
+
+
+def searched_context(context: str) -> str:
+    """What of a context is embedded and searched: of each of its lines the last words, which lead in what follows.
+
+    Whole, they would make all parts of a list alike. Headings are left out, which are in the section.
+    """
+    kept: list[str] = []
+    for block in find_blocks(context):
+        text = context[slice(*block.span)]
+        if block.kind in ("prose", "item"):
+            start, end = split_sentences(text)[-1]
+            kept.append(text[start:end][-_LONGEST_SEARCHED:])
+        elif block.kind != "heading":
+            kept.append(text)
+    return "\n".join(kept)

@@ -16,7 +16,8 @@ from llama_pack_densex.text.sentences import CJK, QUOTES, STOPS, WIDE
 
 def heading_text(heading: str) -> str:
     """What a heading says, without its markup."""
-    line = heading.splitlines()[0].strip()
+    lines = [line.strip() for line in heading.splitlines()]
+    line = next((line for line in lines if any(map(str.isalnum, searchable_text(line)))), lines[0])
     if marked := _HEADING.fullmatch(line):
         line = marked["wiki"] or marked["asciidoc"] or re.sub(r"\s+#+$", "", marked["atx"])
     elif bold := _BOLD_LINE.fullmatch(line):

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from llama_index.core import Document
-from llama_index.core.utils import get_tokenizer
 
 from llama_pack_densex import DenseXRetrievalPack, HierarchicalPropositionNodeParser, PropositionNodeParser
+from llama_pack_densex.node_parsers.passages import length_of
 from llama_pack_densex.node_parsers.splitting import SectionNodeParser
 from llama_pack_densex.node_parsers.topics import TopicNodeParser, best_cuts, similarities
 from tests.embedding import TrigramEmbedding
@@ -23,7 +23,6 @@ RAIL = ["The railway was opened in 1872.", "The railway was electrified in 1925.
 LAKE = ["琵琶湖は日本最大の湖である。", "琵琶湖の面積は約670平方キロメートルである。", "琵琶湖の水は淀川に流れる。"]
 LINE = ["新幹線は1964年に開業した。", "新幹線の最高速度は時速210キロだった。"]
 MODEL = TrigramEmbedding()
-tokens = get_tokenizer()
 
 
 def passages(parser: TopicNodeParser, text: str) -> list[str]:
@@ -35,7 +34,7 @@ def passages(parser: TopicNodeParser, text: str) -> list[str]:
 )
 def test_a_passage_ends_where_the_topic_changes(first: list[str], second: list[str], between: str) -> None:
     text = between.join([*first, *second])
-    size = max(len(tokens(between.join(part))) for part in (first, second)) + 8  # so that more would fit than one topic
+    size = max(length_of(between.join(part)) for part in (first, second)) + 8  # so that more would fit than one topic
     assert passages(TopicNodeParser(embed_model=MODEL, chunk_size=size), text) == [
         between.join(first),
         between.join(second),
@@ -60,7 +59,7 @@ def test_a_heading_stays_with_what_it_is_above() -> None:
 def test_only_a_sentence_that_is_too_long_is_cut_inside() -> None:
     text = " ".join([*TEA, "word " * 100 + "ends.", *RAIL])
     made = passages(TopicNodeParser(embed_model=MODEL, chunk_size=30), text)
-    assert max(len(tokens(passage)) for passage in made) <= 30
+    assert max(length_of(passage) for passage in made) <= 30
     assert "".join("".join(made).split()) == "".join(text.split())
 
 
@@ -81,7 +80,7 @@ def test_passages_are_slices_of_bounded_size_and_lose_nothing(text: str, size: i
     for node in nodes:
         start, end = node.start_char_idx, node.end_char_idx  # type: ignore[attr-defined]
         assert text[start:end] == node.get_content()
-        assert len(tokens(node.get_content())) <= size
+        assert length_of(node.get_content()) <= size
         assert not covered & {*range(start, end)}
         covered |= {*range(start, end)}
     assert all(text[place].isspace() for place in range(len(text)) if place not in covered)

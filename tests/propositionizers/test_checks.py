@@ -330,7 +330,7 @@ def test_propositions_of_the_racehorses_are_japanese_and_name_their_horse_or_rac
         for one in recorded
         for finding in check_propositions(Passage(one["text"], one["title"]), one["propositions"])
     ]
-    assert len(recorded) > 3
+    assert len(recorded) > 2
     assert not {"language", "self_containedness"} & {*kinds}
 
 
