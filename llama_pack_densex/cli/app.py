@@ -11,6 +11,7 @@ import typer
 from llama_pack_densex.cli.options import (
     DEFAULT_EMBED,
     HELP_EMBED,
+    HELP_LLM,
     HELP_MODE,
     KINDS,
     REQUIRED,
@@ -28,8 +29,6 @@ from llama_pack_densex.cli.options import (
     WithTopK,
     argument,
     command,
-    flag,
-    llm_option,
     option,
 )
 
@@ -72,15 +71,15 @@ class IndexCommand(IngestingByRequests, WithMaxCost):
     """
 
     to: str = option(
-        "DIR|URL",
-        "The index's folder, or a store: chroma://, qdrant://, milvus://, postgresql://, faiss:// (docs/stores.md).",
-        default=REQUIRED,
+        "DIR|URL  The index's folder, or a store: chroma://, qdrant://, milvus://, postgresql://, faiss:// "
+        "(docs/stores.md).",
+        REQUIRED,
     )
-    propositionizer: str | None = option("KIND", f"{KINDS}. Default: the index's; with a key llm.")
+    propositionizer: str | None = option(f"KIND  {KINDS}. Default: the index's; with a key llm.")
     strictness: Literal["off", "flag", "repair"] | None = option(
-        "HOW", "Propositions that checks find fault with: flag (the default), repair (ask once more), or off."
+        "HOW  Propositions that checks find fault with: flag (the default), repair (ask once more), or off."
     )
-    max_tokens_total: int | None = option("N", "Tokens to stop at, sent and received.", min=0)
+    max_tokens_total: int | None = option("N  Tokens to stop at, sent and received.", min=0)
 
 
 @command(app, "estimate", "ingest:estimate_paths")
@@ -90,13 +89,8 @@ class EstimateCommand(WithJson, IngestingByRequests):
     No request is made but those of a sample.
     """
 
-    to: str | None = option("DIR|URL", "An index: its documents and replies do not count.")
-    sample: int = option(
-        "N",
-        "Really ask for N passages, to correct the rest; costs money.",
-        default=0,
-        min=0,
-    )
+    to: str | None = option("DIR|URL  An index: its documents and replies do not count.")
+    sample: int = option("N  Really ask for N passages, to correct the rest; costs money.", 0, min=0)
 
 
 @command(app, "query", "search:query_index")
@@ -104,11 +98,11 @@ class QueryCommand(WithJson, Searching):
     """Answer a question from an index, and show the passages and the propositions that found them."""
 
     question: str = argument("QUESTION", "The question.")
-    mode: Mode | None = option("MODE", f"{HELP_MODE} Default: the index's; at first recursive.")
+    mode: Mode | None = option(f"MODE  {HELP_MODE} Default: the index's; at first recursive.")
     context: Literal["propositions+passages", "propositions", "passages", "window"] | None = option(
-        "CONTEXT", "Show what an LLM reads: propositions+passages, propositions, passages, window."
+        "CONTEXT  Show what an LLM reads: propositions+passages, propositions, passages, window."
     )
-    rerank: str | None = option("MODEL", "A cross-encoder to score what was found.")
+    rerank: str | None = option("MODEL  A cross-encoder to score what was found.")
 
 
 @command(app, "chat", "chat:talk")
@@ -131,34 +125,23 @@ class McpCommand(OfIndex):
 class ServeCommand(Answering):
     """Serve an index: a page to ask and search on, and the same as JSON (docs/serving.md)."""
 
-    host: str = option(None, "The address to listen on; others' with a token only.", default="127.0.0.1")
-    port: int = option(
-        None,
-        "The port; 0 for any that is free.",
-        default=8000,
-        min=0,
-        max=65_535,
-    )
-    token: str | None = option("TOKEN", "What requests must bring.", envvar="DENSEX_TOKEN")
-    allow_host: list[str] = option("NAME", "A name of the server besides localhost.", default=[])
-    rate: float | None = option(None, "Requests a minute; 0: any. With a token, 240.", min=0)
+    host: str = option("The address to listen on; others' with a token only.", "127.0.0.1")
+    port: int = option("The port; 0 for any that is free.", 8000, min=0, max=65_535)
+    token: str | None = option("TOKEN  What requests must bring.", envvar="DENSEX_TOKEN")
+    allow_host: list[str] = option("NAME  A name of the server besides localhost.", [])
+    rate: float | None = option("Requests a minute; 0: any. With a token, 240.", min=0)
 
 
 @command(app, "inspect", "inspect:inspect_index")
 class InspectCommand(WithJson, OfIndex):
     """Show an index's passages with their propositions and statuses."""
 
-    passage: str | None = option("ID", "Show this passage only; the beginning of its id will do.")
-    documents: list[str] = option(
-        "ID",
-        "Show this document; any number of times.",
-        "--document",
-        default=[],
-    )
-    status: Literal["ok", "repaired", "fallback"] | None = option("STATUS", "Of this status: ok, repaired, fallback.")
-    search: str = option("TEXT", "Where this is in the passage or its units.", default="")
-    findings: bool = flag("--findings", "Where checks found something wrong.")
-    limit: int = option("N", "Passages to show; 0 for all.", default=10, min=0)
+    passage: str | None = option("ID  Show this passage only; the beginning of its id will do.")
+    documents: list[str] = option("--document ID  Show this document; any number of times.", [])
+    status: Literal["ok", "repaired", "fallback"] | None = option("STATUS  Of this status: ok, repaired, fallback.")
+    search: str = option("TEXT  Where this is in the passage or its units.", "")
+    findings: bool = option("--findings  Where checks found something wrong.", False)
+    limit: int = option("N  Passages to show; 0 for all.", 10, min=0)
 
 
 @command(app, "export", "inspect:export_index")
@@ -174,7 +157,7 @@ class DeleteCommand(WithJson, OfIndex):
     """Delete documents from an index."""
 
     documents: list[str] = argument(None, "Ids, as inspect shows them; a file's means all its pages.")
-    purge: bool = flag("--purge", "Erase their text from the folder's files too.")
+    purge: bool = option("--purge  Erase their text from the folder's files too.", False)
 
 
 @command(app, "demo", "demo:run_demo")
@@ -184,8 +167,8 @@ class DemoCommand(Command):
     Ends with exit code 1 where that is less than 80 %.
     """
 
-    data: Path | None = option("DIR", "The repository's folder of data, if it is elsewhere.")
-    mode: Mode = option("MODE", HELP_MODE, default="recursive")
+    data: Path | None = option("DIR  The repository's folder of data, if it is elsewhere.")
+    mode: Mode = option(f"MODE  {HELP_MODE}", "recursive")
 
 
 @command(app, "check", "inspect:check")
@@ -195,7 +178,7 @@ class CheckCommand(WithJson, OfIndex):
     Ends with exit code 1 where something is wrong that was not repaired.
     """
 
-    repair: bool = flag("--repair", "Repair it; documents that are not complete are removed.")
+    repair: bool = option("--repair  Repair it; documents that are not complete are removed.", False)
 
 
 @command(app, "compact", "inspect:compact")
@@ -211,11 +194,13 @@ class CompareCommand(Evaluating):
     """
 
     dataset: Path = argument("DATASET", "SQuAD's JSON, a BEIR folder, ... (docs/evaluation.md), or questions.")
-    documents: Path | None = option("PATH", "A folder or TSV, if DATASET has questions alone.")
-    strategies: str | None = option("NAMES", "As densex,vector-256,bm25. Default: all.")
-    embed_model: str | None = option("MODEL", f"{HELP_EMBED} Default: {DEFAULT_EMBED}")
-    propositionizer: str | None = option("KIND", f"{KINDS}. Default: no propositions.")
-    llm: str | None = llm_option("Of propositions (--propositionizer llm) and contextual headers: {}.")
+    documents: Path | None = option("PATH  A folder or TSV, if DATASET has questions alone.")
+    strategies: str | None = option("NAMES  As densex,vector-256,bm25. Default: all.")
+    embed_model: str | None = option(f"MODEL  {HELP_EMBED} Default: {DEFAULT_EMBED}")
+    propositionizer: str | None = option(f"KIND  {KINDS}. Default: no propositions.")
+    llm: str | None = option(
+        f"--llm --llm-model NAME  Of propositions (--propositionizer llm) and contextual headers: {HELP_LLM}."
+    )
 
 
 @command(app, "evaluate", "compare:evaluate_index")
@@ -226,20 +211,15 @@ class EvaluateCommand(WithJson, Evaluating, Answering, WithTopK):
     """
 
     questions: Path = argument("QUESTIONS", "Questions or a dataset, as for compare; no documents are read.")
-    estimate: bool = flag("--estimate", "Ask nothing; tell what that would cost.")
+    estimate: bool = option("--estimate  Ask nothing; tell what that would cost.", False)
 
 
 @command(app, "score", "scores:score")
 class ScoreCommand(WithJson):
     """Score runs against relevance labels by nDCG@10 and MRR@10, and compare them pair by pair."""
 
-    qrels: Path = option("FILE", "Relevance labels: TREC text, BEIR's TSV, or ranx's JSON.", default=REQUIRED)
-    runs: list[Path] = option(
-        "FILE",
-        "A run: TREC text, or ranx's JSON or lz4. Give it once a run.",
-        "--run",
-        default=REQUIRED,
-    )
+    qrels: Path = option("FILE  Relevance labels: TREC text, BEIR's TSV, or ranx's JSON.", REQUIRED)
+    runs: list[Path] = option("--run FILE  A run: TREC text, or ranx's JSON or lz4. Give it once a run.", REQUIRED)
 
 
 @command(app, "score-propositions", "scores:score_propositions")
@@ -250,18 +230,16 @@ class ScorePropositionsCommand(WithJson):
     """
 
     predicted: str = option(
-        "FILE|KIND",
-        f"A recorded file (JSONL), or what is to make them: {KINDS}.",
-        default=REQUIRED,
+        f"FILE|KIND  A recorded file (JSONL), or what is to make them: {KINDS}.",
+        REQUIRED,
     )
     reference: Path = option(
-        "FILE",
-        "A recorded file: title, text and propositions, a passage a line.",
-        default=REQUIRED,
+        "FILE  A recorded file: title, text and propositions, a passage a line.",
+        REQUIRED,
     )
-    embed_model: str | None = option("MODEL", f"For cosines: {HELP_EMBED}")
-    bert_score: str | None = option("MODEL", "For BERTScore instead: roberta-large (the paper's).")
-    num_layers: int | None = option("N", "BERTScore's layer, if not its own choice.", min=1)
+    embed_model: str | None = option(f"MODEL  For cosines: {HELP_EMBED}")
+    bert_score: str | None = option("MODEL  For BERTScore instead: roberta-large (the paper's).")
+    num_layers: int | None = option("N  BERTScore's layer, if not its own choice.", min=1)
 
 
 @command(batch, "export", "batch:export_requests")
@@ -271,16 +249,10 @@ class BatchExportCommand(WithJson, Ingesting):
     Nothing is asked and no key is needed. The files hold the documents' text, and only you can read them.
     """
 
-    to: str = option("DIR", "The index's folder; it need not be there yet.", default=REQUIRED)
-    out: Path = option("FOLDER", "Where the request files go, a folder.", default=REQUIRED)
-    requests_per_file: int = option(
-        "N",
-        "Fewer for a small queue.",
-        default=50_000,
-        min=1,
-        max=50_000,
-    )
-    force: bool = flag("--force", "Replace the request files of an earlier export.")
+    to: str = option("DIR  The index's folder; it need not be there yet.", REQUIRED)
+    out: Path = option("FOLDER  Where the request files go, a folder.", REQUIRED)
+    requests_per_file: int = option("N  Fewer for a small queue.", 50_000, min=1, max=50_000)
+    force: bool = option("--force  Replace the request files of an earlier export.", False)
 
 
 @command(batch, "import", "batch:import_results")
@@ -297,4 +269,4 @@ class BatchImportCommand(WithJson, WithPrices):
         exists=True,
         dir_okay=False,
     )
-    to: str = option("DIR", "The index's folder, as for the export.", default=REQUIRED)
+    to: str = option("DIR  The index's folder, as for the export.", REQUIRED)

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from llama_pack_densex.cli.app import BatchExportCommand, BatchImportCommand
 from llama_pack_densex.cli.ingest import plan_ingestion, print_estimate
-from llama_pack_densex.cli.output import one_line, stdout, waiting, write
+from llama_pack_densex.cli.output import one_line, stdout, waiting, write, write_list
 from llama_pack_densex.cli.places import IndexPlace
 from llama_pack_densex.cli.search import Json
 from llama_pack_densex.ingestion import batch
@@ -53,9 +53,9 @@ def export_requests(options: BatchExportCommand) -> None:
 def _print_export(report: Json) -> None:
     print_estimate(report["estimate"])
     write()
-    for file in report["files"]:
-        write(f"{one_line(file.path)}: {many(file.requests, 'request')}, {decimal(file.bytes)}", bullet="- ")
-    if report["files"]:
+    files = report["files"]
+    write_list(f"{file.path}: {many(file.requests, 'request')}, {decimal(file.bytes)}" for file in files)
+    if files:
         write("Upload them, have a batch made of each, and download what comes of it (docs/ingestion.md). Then:")
         _print_command("batch", "import", "RESULTS...", "--to", report["index"])
     else:
@@ -83,8 +83,7 @@ def _print_import(index: str, report: batch.ImportReport) -> None:
     if report.unusable:
         number = sum(report.unusable.values())
         write(f"Not usable: {number:,}. densex index asks for them directly; another export has them again.")
-    for problem, number in report.unusable.items():
-        write(f"{number:,}: {one_line(problem)}", bullet="- ")
+    write_list(f"{number:,}: {problem}" for problem, number in report.unusable.items())
     if report.usage.requests:
         tokens = f"{report.usage.input_tokens:,} tokens sent and {report.usage.output_tokens:,} received"
         write(f"The imported ones used {tokens}: {money(report.cost)} by the Batch API.")

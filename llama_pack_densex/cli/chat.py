@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 from llama_pack_densex.answering.chat import PropositionChatEngine
 from llama_pack_densex.answering.citations import name_of
 from llama_pack_densex.cli.app import ChatCommand
-from llama_pack_densex.cli.output import plain, print_error, waiting, write
+from llama_pack_densex.cli.output import plain, print_error, waiting, write, write_list
 from llama_pack_densex.cli.search import Json, metadata_filters
 
 _HELP = "/sources shows what the last answer cites, /reset begins a new conversation, /quit ends."
@@ -28,11 +28,11 @@ def talk(options: ChatCommand) -> bool:
         if line == "/reset":
             engine.reset()
             citations = []
-            write("A new conversation.", style="dim")
+            write("A new conversation.", "dim")
         elif line == "/sources":
             _print_sources(citations)
         elif line.startswith("/"):
-            write(_HELP, style="dim")
+            write(_HELP, "dim")
         elif line:
             try:
                 citations = _answer(engine, line)
@@ -49,14 +49,14 @@ def _lines() -> Iterator[str]:
         prompt = "\n> "
         with suppress(ImportError):
             import readline  # noqa: F401 (`input` uses it)
-        write(f"Ask about the documents. {_HELP}", style="dim")
+        write(f"Ask about the documents. {_HELP}", "dim")
     while True:
         try:
             yield input(prompt).strip()
         except EOFError:
             return
         except KeyboardInterrupt:
-            write("\n(Ctrl-D ends)", style="dim")
+            write("\n(Ctrl-D ends)", "dim")
 
 
 def _answer(engine: PropositionChatEngine, question: str) -> list[Json]:
@@ -77,8 +77,7 @@ def _answer(engine: PropositionChatEngine, question: str) -> list[Json]:
 
 def _print_sources(citations: list[Json]) -> None:
     if not citations:
-        write("The last answer cites nothing.", style="dim")
+        write("The last answer cites nothing.", "dim")
     for citation in citations:
         write(f"{name_of(citation)} ({citation['document']})", bullet=f"[^{citation['number']}] ")
-        for proposition in citation["propositions"]:
-            write(proposition["text"], indent=5, bullet="- ")
+        write_list((proposition["text"] for proposition in citation["propositions"]), indent=5)

@@ -14,47 +14,67 @@ from rich.text import Text
 from llama_pack_densex.cli.app import CompareCommand, EvaluateCommand
 from llama_pack_densex.cli.ingest import make_propositionizer
 from llama_pack_densex.cli.options import Evaluating
-from llama_pack_densex.cli.output import figures, one_line, print_heading, print_json, print_table, waiting, write
+from llama_pack_densex.cli.output import (
+    one_line,
+    print_heading,
+    print_json,
+    print_table,
+    waiting,
+    write,
+)
+from llama_pack_densex.evaluation import KeptLLM, Report, read_dataset
 from llama_pack_densex.evaluation.compare import REPLIES, Progress, compare, evaluate
-from llama_pack_densex.evaluation.datasets import languages_of, read_dataset
-from llama_pack_densex.evaluation.models import KeptLLM
-from llama_pack_densex.evaluation.report import Report, StrategyResult
+from llama_pack_densex.evaluation.datasets import languages_of
 from llama_pack_densex.ingestion.progress import many, money
 from llama_pack_densex.llm.names import OPENAI_MODEL, named_llm
 from llama_pack_densex.llm.usage import RequestFigures
 from llama_pack_densex.models import NONE
 
-_MAIN_WITH_ANSWERS = ("recall@1", "recall@5", "answer_recall@100", "answer_recall@200", "answer_recall@500")
-_MAIN_WITHOUT = ("gold@1", "gold@5", "mrr@10", "ndcg@10")
-_OF_ANSWERS: tuple[Sequence[str], ...] = (
-    ("em@100", "f1@100", "em@500", "f1@500"),
-    ("str_em", "answered", "cited", "supported"),
-    ("context_relevance", "groundedness", "answer_relevance"),
-)
-_TITLES = {
-    "answer_recall": "AR",
-    "recall": "R",
-    "mrr": "MRR",
-    "ndcg": "nDCG",
-    "em": "EM",
-    "f1": "F1",
-    "context_relevance": "context",
-    "groundedness": "grounded",
-    "answer_relevance": "relevant",
+_WITH_ANSWERS = {
+    "recall@1": "R@1",
+    "recall@5": "R@5",
+    "answer_recall@100": "AR@100",
+    "answer_recall@200": "AR@200",
+    "answer_recall@500": "AR@500",
 }
+_WITHOUT_ANSWERS = {
+    "gold@1": "gold@1",
+    "gold@5": "gold@5",
+    "mrr@10": "MRR@10",
+    "ndcg@10": "nDCG@10",
+}
+_OF_ANSWERS = (
+    {
+        "em@100": "EM@100",
+        "f1@100": "F1@100",
+        "em@500": "EM@500",
+        "f1@500": "F1@500",
+    },
+    {
+        "str_em": "str_em",
+        "answered": "answered",
+        "cited": "cited",
+        "supported": "supported",
+    },
+    {
+        "context_relevance": "context",
+        "groundedness": "grounded",
+        "answer_relevance": "relevant",
+    },
+)
 _MEANINGS = {
     "recall@1": "R@k: an answer is in one of the first k distinct passages; not for units that reach over several.",
-    "answer_recall@100": "AR@l: an answer is in the first l {unit} that are read; context: {unit} read by default.",
+    "answer_recall@100": "AR@l: an answer is in the first l {unit} of the context; context: {unit} read by default.",
     "gold@1": "gold@k: the {gold} that it is about is among the first k; context: {unit} read by default.",
     "em@100": "EM@l, F1@l: the reader's answers from the first l {unit}.",
     "str_em": 'str_em: an accepted answer is in the answer; answered: it is no "not found"; cited, supported: its '
     "sentences with a footnote, and with a proposition that says them. Failed items are not counted.",
-    "groundedness": "By the judge: the context is relevant to the question, the answer grounded in it, and relevant to "
-    "the question. Failed items are not counted.",
+    "groundedness": "By the judge: the context is relevant to the question, the answer grounded in it, and relevant "
+    "to the question. Failed items are not counted.",
 }
 _SIGNIFICANT = 0.05
 
-# replies of the length that is reckoned with, by what an LLM is asked for
+# replies of the usual length, by what an LLM is asked for
 _VERDICT = 'YES {"criteria": "it", "supporting_evidence": "' + "word " * 60 + '", "score": 2} [RESULT] 2'
 _STAND_INS = {"answers": "word " * 60 + "[^1]", "reader": "word " * 5, "judge": _VERDICT}
 
@@ -67,13 +87,14 @@ def compare_strategies(options: CompareCommand) -> bool:
     if options.propositionizer == "llm":
         llm = llm or OPENAI_MODEL
     models = {"llm": llm, "reader_llm": options.reader_model, "judge_llm": options.judge_model}
-    llms: dict[str, Any] = {use: named_llm(name) for use, name in models.items() if name not in (None, NONE)}
-    propositionizer = None
+    arguments = options.chosen("embed_model", "trulens", "max_cost")
+    arguments |= {use: named_llm(name) for use, name in models.items() if name not in (None, NONE)}
     if options.propositionizer is not None:
-        propositionizer = make_propositionizer(options.propositionizer, llm, **options.chosen("max_cost"))
-    strategies = None
+        settings = options.chosen("max_cost")
+        arguments["propositionizer"] = make_propositionizer(options.propositionizer, llm, **settings)
     if options.strategies is not None:
-        strategies = [name.strip() for name in options.strategies.split(",") if name.strip()]
+        names = map(str.strip, options.strategies.split(","))
+        arguments["strategies"] = [name for name in names if name]
     failed: list[str] = []
     for language, folder in _languages(options, options.dataset):
         with waiting("Reading the dataset") as status:
@@ -85,18 +106,8 @@ def compare_strategies(options: CompareCommand) -> bool:
                 max_questions=options.limit,
                 leave_out=[options.out] if options.out else [],
             )
-            report = compare(
-                dataset,
-                strategies=strategies,
-                embed_model=options.embed_model,
-                propositionizer=propositionizer,
-                trulens=options.trulens,
-                cache_dir=options.out,
-                max_cost=options.max_cost,
-                progress=_progress_on(status),
-                **llms,
-            )
-        _write_and_print(report, folder)
+            report = compare(dataset, cache_dir=options.out, progress=_progress_on(status), **arguments)
+        _print_report(report, report.write(folder) if folder else [])
         failed += report.all_failed
     return not failed
 
@@ -123,23 +134,26 @@ def evaluate_index(options: EvaluateCommand) -> bool:
                 progress=_progress_on(status),
             )
         requests = {role: llm.figures for role, llm in llms.items()}
-        if language != options.language and not options.as_json:
-            print_heading(str(language))
-        if options.estimate:
-            results[language] = requests
-        else:
+        files: list[Path] = []
+        results[language] = requests
+        if not options.estimate:
             results[language] = _main_figures(report)
             failed += report.all_failed
-            _write_and_print(report, folder, is_printed=not options.as_json)
-        if not options.as_json:
-            _print_requests(requests, options.estimate)
+            files = report.write(folder) if folder else []
+        if options.as_json:
+            continue
+        if language != options.language:
+            print_heading(str(language))
+        if not options.estimate:
+            _print_report(report, files)
+        _print_requests(requests, options.estimate)
     if options.as_json:
         print_json(results.get(options.language, results))
     return not failed
 
 
 def _languages(options: Evaluating, questions: Path) -> Iterator[tuple[str | None, Path | None]]:
-    """The languages to ask in, and the folder of each one's report: of several, each has one of its own."""
+    """The languages to ask in, with the folders of their reports: each of several has one of its own."""
     languages = [] if options.language else languages_of(questions)
     if len(languages) < 2:
         yield options.language, options.out
@@ -160,6 +174,7 @@ def _llms(options: EvaluateCommand) -> dict[str, KeptLLM]:
         "reader": options.reader_model,
         "judge": options.judge_model,
     }
+    stand_ins = _STAND_INS if options.estimate else {}
     replies = options.out and options.out / REPLIES
     if replies and options.estimate and not replies.exists():
         replies = None
@@ -168,7 +183,7 @@ def _llms(options: EvaluateCommand) -> dict[str, KeptLLM]:
             named_llm(name, asked=not options.estimate),
             replies,
             options.max_cost,
-            _STAND_INS[role] if options.estimate else None,
+            stand_ins.get(role),
         )
         for role, name in names.items()
         if name not in (None, NONE)
@@ -178,37 +193,31 @@ def _llms(options: EvaluateCommand) -> dict[str, KeptLLM]:
 def _main_figures(report: Report) -> dict[str, Any]:
     """The metrics of a report with one strategy by their usual names, with how many items failed."""
     (strategy,) = report.strategies
-    metrics = {name: value for name, value in strategy.metrics.items() if value is not None}
     return {
-        **metrics,
+        **{metric: value for metric, value in strategy.metrics.items() if value is not None},
         "failed": strategy.failed,
         "questions": report.dataset.questions,
         "language": report.dataset.language,
     }
 
 
-def _write_and_print(report: Report, folder: Path | None, is_printed: bool = True) -> None:
-    """Write a report into a folder, and print its main figures and what was left out."""
-    files = [] if folder is None else report.write(folder)
-    if not is_printed:
-        return
+def _print_report(report: Report, files: Sequence[Path]) -> None:
+    """Print the main figures, what was left out, and where files were written."""
     dataset = report.dataset
     write(
         f"{one_line(dataset.name)}: {many(dataset.questions, 'question')} about "
         f"{many(dataset.documents, 'document')} in {many(dataset.passages, 'passage')}. Embedding model: "
         f"{report.settings.embed_model or 'none'}; propositions: {report.settings.propositionizer or 'none'}."
     )
-    if report.strategies:
-        main = _MAIN_WITH_ANSWERS if _is_measured(report, "answer_recall") else _MAIN_WITHOUT
-        lengths = [strategy.cost.context_words for strategy in report.strategies]
-        _print_metrics(report, main, "context", lengths)
-        if report.comparisons:
-            first = one_line(report.comparisons[0].first)
-            write(f"*: differs from {first}, p < {_SIGNIFICANT} (paired randomisation test).", "dim")
-    for metrics in _OF_ANSWERS:
-        if any(_is_measured(report, metric) for metric in metrics):
-            failed = [max(strategy.failed.get(metric, 0) for metric in metrics) for strategy in report.strategies]
-            _print_metrics(report, metrics, "failed", failed)
+    lengths = [strategy.cost.context_words for strategy in report.strategies]
+    has_answers = bool(_values(report, "answer_recall"))
+    _print_metrics(report, _WITH_ANSWERS if has_answers else _WITHOUT_ANSWERS, "context", lengths)
+    if report.comparisons:
+        first = one_line(report.comparisons[0].first)
+        write(f"*: differs from {first}, p < {_SIGNIFICANT} (paired randomisation test).", "dim")
+    for titles in _OF_ANSWERS:
+        failed = [max(strategy.failed.get(metric, 0) for metric in titles) for strategy in report.strategies]
+        _print_metrics(report, titles, "failed", failed)
     for reason in dict.fromkeys(skipped.reason for skipped in report.skipped):
         names = ", ".join(one_line(skipped.name) for skipped in report.skipped if skipped.reason == reason)
         write(f"Left out: {names}: {reason.removesuffix('.')}.")
@@ -218,42 +227,36 @@ def _write_and_print(report: Report, folder: Path | None, is_printed: bool = Tru
         write(f"Written: {', '.join(one_line(str(file)) for file in files)}.")
 
 
-def _is_measured(report: Report, metric: str) -> bool:
-    return any(strategy.metrics.get(metric) is not None for strategy in report.strategies)
+def _values(report: Report, metric: str) -> list[float]:
+    """The figures of the strategies for which a metric was measured."""
+    values = [strategy.metrics.get(metric) for strategy in report.strategies]
+    return [value for value in values if value is not None]
 
 
-def _print_metrics(report: Report, metrics: Sequence[str], last_title: str, last: Sequence[float]) -> None:
-    """Print those metrics that were measured, a row a strategy, with one more column, and what they mean."""
-    metrics = [metric for metric in metrics if _is_measured(report, metric)]
-    rows: list[list[str | Text]] = [
-        [
-            Text(one_line(strategy.name), "bold" if strategy.ours else ""),
-            *(_cell(report, strategy, metric) for metric in metrics),
-            f"{number:,.0f}",
-        ]
-        for strategy, number in zip(report.strategies, last, strict=True)
-    ]
-    print_table(["strategy", *map(figures, [*map(_title, metrics), last_title])], rows, gap=1)
+def _print_metrics(report: Report, titles: dict[str, str], last_title: str, last: Sequence[float]) -> None:
+    """Print those metrics that were measured, a row a strategy, with one more column, and what they mean.
+
+    The best figures are green, and those that differ from ours have an asterisk.
+    """
+    best = {metric: max(values) for metric in titles if (values := _values(report, metric))}
+    if not best:
+        return
+    differing = {(test.metric, test.second) for test in report.comparisons if test.p_value < _SIGNIFICANT}
+    rows: list[list[str | Text]] = []
+    for strategy, number in zip(report.strategies, last, strict=True):
+        rows.append([Text(one_line(strategy.name), "bold" if strategy.ours else "")])
+        for metric in best:
+            value = strategy.metrics.get(metric)
+            mark = "*" if (metric, strategy.name) in differing else " "
+            figure = "- " if value is None else f"{value:.3f}{mark}"
+            rows[-1].append(Text(figure, "bold green" if value == best[metric] else ""))
+        rows[-1].append(f"{number:,.0f}")
+    print_table(["strategy", *(titles[metric] for metric in best), last_title], rows, gap=1)
     write()
-    for metric in metrics:
-        if metric in _MEANINGS:
-            write(_MEANINGS[metric].format(unit=report.dataset.length_unit, gold=report.dataset.gold), "dim")
-
-
-def _title(metric: str) -> str:
-    kind, at, k = metric.partition("@")
-    return _TITLES.get(kind, kind) + at + k
-
-
-def _cell(report: Report, strategy: StrategyResult, metric: str) -> Text:
-    """A figure: the best is green, and one that differs from ours has an asterisk."""
-    value = strategy.metrics.get(metric)
-    if value is None:
-        return Text("- ", "dim")
-    differing = [(tested.metric, tested.second) for tested in report.comparisons if tested.p_value < _SIGNIFICANT]
-    mark = "*" if (metric, strategy.name) in differing else " "
-    best = max(other.metrics.get(metric) or 0.0 for other in report.strategies)
-    return Text(f"{value:.3f}{mark}", "bold green" if value == best else "")
+    for metric in best:
+        meaning = _MEANINGS.get(metric)
+        if meaning:
+            write(meaning.format(unit=report.dataset.length_unit, gold=report.dataset.gold), "dim")
 
 
 def _print_requests(requests: Mapping[str, RequestFigures], is_estimate: bool) -> None:
@@ -262,9 +265,9 @@ def _print_requests(requests: Mapping[str, RequestFigures], is_estimate: bool) -
     for role, of_role in requests.items():
         used = of_role.usage
         numbers = (used.requests, of_role.cache_hits, used.input_tokens, used.output_tokens)
-        rows.append([role, one_line(of_role.model), *(f"{number:,}" for number in numbers), money(of_role.cost)])
+        rows.append([role, of_role.model, *(f"{number:,}" for number in numbers), money(of_role.cost)])
+    titles = ("LLM of", "model", "requests", "kept", "tokens sent", "received", "cost")
     if rows:
-        titles = ("requests", "kept", "tokens sent", "received", "cost")
-        print_table(["LLM of", "model", *map(figures, titles)], rows)
+        print_table(titles, rows, texts=2)
     if is_estimate:
         write("Replies are taken to be of the usual length.", "dim")

@@ -5,20 +5,27 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import typer
-from rich.table import Column
-from rich.text import Text
 
+from llama_pack_densex import (
+    DenseXRetrievalPack,
+    LLMPropositionizer,
+    Propositionizer,
+    PropositionizerError,
+    RecordedPropositionizer,
+    SentencePropositionizer,
+    Seq2SeqPropositionizer,
+)
 from llama_pack_densex.cli.app import BatchExportCommand, EstimateCommand, IndexCommand
 from llama_pack_densex.cli.inspect import print_statuses
-from llama_pack_densex.cli.output import figures, one_line, print_table, warn, write
-from llama_pack_densex.cli.places import NOWHERE, IndexPlace, PathDocuments
+from llama_pack_densex.cli.output import one_line, print_figures, warn, write, write_list
+from llama_pack_densex.cli.places import IndexPlace, PathDocuments
 from llama_pack_densex.ingestion.estimate import Estimate, asked_llm, estimate
 from llama_pack_densex.ingestion.progress import duration, money
 from llama_pack_densex.ingestion.report import summary_rows
@@ -26,27 +33,12 @@ from llama_pack_densex.llm.names import OPENAI_MODEL, named_llm
 from llama_pack_densex.models import E5, NONE, cached_model, embed_model_identity, resolve_embed_model
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 from llama_pack_densex.options import PackOptions
-from llama_pack_densex.pack import DenseXRetrievalPack
-from llama_pack_densex.propositionizers.base import Propositionizer, PropositionizerError
-from llama_pack_densex.propositionizers.llm import LLMPropositionizer
-from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
-from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
-from llama_pack_densex.propositionizers.seq2seq import PROPOSITIONIZER, Seq2SeqPropositionizer
+from llama_pack_densex.propositionizers.seq2seq import PROPOSITIONIZER
 from llama_pack_densex.stores.folder import REPLIES_FILE
 from llama_pack_densex.stores.manifest import Manifest
-from llama_pack_densex.stores.node_store import DocumentRecord
 from llama_pack_densex.wiring import Given, make_node_parser
 
-_OF_REQUESTS = (
-    "questions",
-    "strictness",
-    "max_concurrency",
-    "requests_per_minute",
-    "tokens_per_minute",
-    "max_cost",
-    "max_tokens_total",
-    "prices",
-)
+_FILE_OPTIONS = ("include", "exclude", "strict")
 
 
 def index_paths(options: IndexCommand) -> bool:
@@ -61,13 +53,13 @@ def index_paths(options: IndexCommand) -> bool:
         PropositionizerError: No more propositions can be had; what the ingestion came to is printed on stderr.
     """
     index = IndexPlace.of(options.to)  # says so if the folder cannot be used, before anything is read or paid for
-    manifest = index.manifest()
-    arguments = _pack_arguments(options, manifest)
-    pack = None if manifest is None else index.open(**arguments)
+    opened = index.read()
+    arguments = _pack_arguments(options, opened[0] if opened else None)
+    pack = index.open(**arguments) if opened else None
     indexed = {} if pack is None else pack.documents()
-    files = dict(_file_of(document_id, record) for document_id, record in indexed.items() if record.file)
-    documents = PathDocuments(options.paths, index.folders, files, options.include, options.exclude, options.strict)
-    gone = _gone(indexed, options.paths, documents)
+    files = {document_id: _file_of(document_id, record.file) for document_id, record in indexed.items()}
+    documents = PathDocuments(options.paths, index.folders, dict(files.values()), **options.chosen(*_FILE_OPTIONS))
+    gone = _gone(files, options.paths, documents)
     if not documents and len(gone) in (0, len(indexed)):
         end = f"; to do away with the index, delete {index.name}" if gone else ""
         paths = ", ".join(map(str, options.paths))
@@ -80,12 +72,12 @@ def index_paths(options: IndexCommand) -> bool:
     except PropositionizerError as error:
         if error.ingestion is not None:
             with redirect_stdout(sys.stderr):
-                _print_rows(summary_rows(error.ingestion))
+                print_figures(summary_rows(error.ingestion))
         raise
     _print_documents(pack, documents)
     write(f"{one_line(index.name)} holds {pack.counts()}.")
-    print_statuses(pack.counts().statuses)
-    _print_models(pack, by_default=manifest is None and options.embed_model is None)
+    print_statuses(pack.counts())
+    _print_models(pack, by_default=opened is None and options.embed_model is None)
     return not pack.failed_documents
 
 
@@ -97,9 +89,9 @@ def _pack_arguments(options: IndexCommand, manifest: Manifest | None) -> dict[st
         ValueError: As `make_propositionizer`.
     """
     made_by = None if manifest is None else manifest.propositionizer
-    settings = options.chosen(*_OF_REQUESTS)
+    settings = options.chosen(*LLMPropositionizer.model_fields)
     propositionizer = make_propositionizer(options.propositionizer, options.llm, made_by, **settings)
-    unused = [name for name, value in options.chosen(*_OF_REQUESTS, "llm").items() if value != NONE]
+    unused = [name for name, value in options.chosen(*settings, "llm").items() if value != NONE]
     if unused and asked_llm(propositionizer) is None:  # who sets a budget should not believe that it is kept to
         name = unused[0].replace("_", "-")
         raise typer.BadParameter("it is for --propositionizer llm", param_hint=f"--{name}")
@@ -155,25 +147,23 @@ def _default_kind(llm: str | None, made_by: str | None) -> str:
     return "llm" if os.environ.get("OPENAI_API_KEY") and not by_sentences else "sentence"
 
 
-def _file_of(document_id: str, record: DocumentRecord) -> tuple[str, str]:
+def _file_of(document_id: str, file: str) -> tuple[str, str]:
     """The file of a document, and the document's id; of a PDF's page both without the page."""
-    file, _, _ = record.file.rpartition("#page=")
-    name, _, _ = document_id.rpartition("#page=")
-    return (file, name) if file and name else (record.file, document_id)
+    name, separator, _ = document_id.rpartition("#page=")
+    return (file.rpartition("#page=")[0], name) if separator and separator in file else (file, document_id)
 
 
-def _gone(indexed: Mapping[str, DocumentRecord], paths: Sequence[Path], documents: PathDocuments) -> list[str]:
+def _gone(files: Mapping[str, tuple[str, str]], paths: Sequence[Path], documents: PathDocuments) -> list[str]:
     """The indexed documents from below these paths that are no longer there or no longer have text."""
     skipped = [unreadable.path for unreadable in documents.unreadable]
     roots = [path.resolve() if path.is_dir() else path.parent.resolve() / path.name for path in paths]
-
-    def is_gone(document_id: str, record: DocumentRecord) -> bool:
-        if document_id in documents.ids:
-            return False
-        file = Path(_file_of(document_id, record)[0])
-        return any(map(file.is_relative_to, roots)) and not any(map(file.is_relative_to, skipped))
-
-    return [document_id for document_id, record in indexed.items() if is_gone(document_id, record)]
+    gone = []
+    for document_id, (name, _) in files.items():
+        file = Path(name)
+        is_below = any(map(file.is_relative_to, roots)) and not any(map(file.is_relative_to, skipped))
+        if is_below and document_id not in documents.ids:
+            gone.append(document_id)
+    return gone
 
 
 def _print_documents(pack: DenseXRetrievalPack, documents: PathDocuments) -> None:
@@ -192,12 +182,8 @@ def _print_documents(pack: DenseXRetrievalPack, documents: PathDocuments) -> Non
     write(f"Documents: {', '.join(parts)}.")
     if summary.requests.usage.requests or pack.failed_documents:
         write()
-        _print_rows(summary_rows(summary, pack.failed_documents))
+        print_figures(summary_rows(summary, pack.failed_documents))
         write()
-
-
-def _print_rows(rows: Iterable[tuple[str, str]]) -> None:
-    print_table([Column(no_wrap=True), ""], ([label, one_line(text)] for label, text in rows), header=False)
 
 
 def _print_models(pack: DenseXRetrievalPack, by_default: bool) -> None:
@@ -240,24 +226,28 @@ def plan_ingestion(options: EstimateCommand | BatchExportCommand, llm: str, asks
         ValueError: There is nothing to read, or a choice cannot be used.
         OSError: A path does not exist.
     """
-    index = NOWHERE if options.to is None else IndexPlace.of(options.to)
-    manifest = index.manifest()
+    index = None if options.to is None else IndexPlace.of(options.to)
+    folders = index.folders if index else []
     propositionizer: Propositionizer = SentencePropositionizer()
     if llm != NONE:
-        propositionizer = LLMPropositionizer(named_llm(llm, asked=asks), **options.chosen(*_OF_REQUESTS))
-        for replies in (folder / REPLIES_FILE for folder in index.folders):
+        propositionizer = LLMPropositionizer(
+            named_llm(llm, asked=asks), **options.chosen(*LLMPropositionizer.model_fields)
+        )
+        for replies in (folder / REPLIES_FILE for folder in folders):
             if asks or replies.exists():
                 propositionizer = propositionizer.keeping_replies(replies)
     recipe: dict[str, Any] = {}
     indexed = set[str]()
-    if manifest is not None:
+    manifest = None
+    if index and (opened := index.read()):
+        manifest, nodes = opened
         recipe = {"mode": manifest.mode, "granularity": manifest.granularity}
-        indexed = {record.hash for record in index.nodes()[1].documents().values()}
+        indexed = {record.hash for record in nodes.documents().values()}
         if manifest.propositionizer != propositionizer.fingerprint:
             warn(f"the propositions in {one_line(index.name)} were made otherwise, so that all documents count as new")
     pack_options = PackOptions(**recipe | options.chosen("mode", "granularity"))
     parser, _ = make_node_parser(pack_options, Given(propositionizer=propositionizer))
-    documents = PathDocuments(options.paths, index.folders, {}, options.include, options.exclude, options.strict)
+    documents = PathDocuments(options.paths, folders, **options.chosen(*_FILE_OPTIONS))
     if not documents:
         paths = ", ".join(map(str, options.paths))
         raise ValueError(f"{paths}: there is no file with any text that can be read")
@@ -289,38 +279,34 @@ def _embed_model_name(name: str | None, manifest: Manifest | None) -> str | None
 
 def print_estimate(report: Estimate) -> None:
     """Print an estimate, and what it rests upon."""
-    rows: list[list[str | Text]] = []
-    for name, figure, remark in _rows(report):
-        if figure:
-            text = figure if isinstance(figure, str) else f"{figure:,}"
-            style = "bold" if name == "cost" else ""
-            rows.append([Text(name, style), Text(text, style), one_line(remark)])
-    print_table([Column(no_wrap=True), figures(), Column(style="dim", overflow="fold")], rows, header=False)
+    print_figures(
+        (label, f"{figure} {remark}")
+        for label, figure, remark in _figures(report)
+        if figure not in ("", "0") or label in ("documents", "requests")
+    )
     write()
-    for note in report.notes:
-        write(one_line(note), style="dim", bullet="- ")
+    write_list(report.notes, "dim")
 
 
-def _rows(report: Estimate) -> list[tuple[str, str | int, str]]:
-    """Names, figures and remarks; a figure that is nothing or a bare 0 is not shown."""
+def _figures(report: Estimate) -> list[tuple[str, str, str]]:
+    """Labels, figures and remarks."""
     unchanged = f"and {report.unchanged_documents:,} unchanged in the index" if report.unchanged_documents else ""
-    repeated = report.passages - report.distinct_passages
-    batch = money(report.cost_batch) if report.cost_batch else ""
+    is_distinct = report.distinct_passages == report.passages
     embedding = money(report.embedding_cost) if report.embed_model else ""
     return [
         ("documents", f"{report.documents:,}", unchanged),
         ("passages", f"{report.passages:,}", ""),
-        ("distinct passages", report.distinct_passages if repeated else 0, "identical ones are asked for once"),
-        ("replies kept before", report.already_kept, "they are not asked for"),
+        ("distinct passages", "" if is_distinct else f"{report.distinct_passages:,}", "identical ones count once"),
+        ("replies kept before", f"{report.already_kept:,}", "they are not asked for"),
         ("requests", f"{report.requests:,}", f"to {report.model or 'no LLM'}"),
-        ("tokens sent", report.input_tokens, ""),
-        ("tokens received", report.output_tokens, ""),
+        ("tokens sent", f"{report.input_tokens:,}", ""),
+        ("tokens received", f"{report.output_tokens:,}", ""),
         ("cost", money(report.cost), ""),
-        ("cost as a batch", batch, "through the Batch API, within a day"),
+        ("cost as a batch", money(report.cost_batch or None, ""), "through the Batch API, within a day"),
         ("time", duration(report.seconds) if report.requests else "", ""),
         ("propositions", f"{report.propositions:,}", ""),
-        ("questions", report.questions, "that the passages answer"),
+        ("questions", f"{report.questions:,}", "that the passages answer"),
         ("nodes", f"{report.units:,}", "passages and sentences included"),
-        ("tokens embedded", report.embedding_tokens, f"by {report.embed_model}"),
+        ("tokens embedded", f"{report.embedding_tokens:,}", f"by {report.embed_model}"),
         ("cost of embedding", embedding, ""),
     ]

@@ -13,7 +13,7 @@ from rich.filesize import decimal
 
 from llama_pack_densex.answering.citations import placed
 from llama_pack_densex.cli.app import CheckCommand, CompactCommand, DeleteCommand, ExportCommand, InspectCommand
-from llama_pack_densex.cli.output import one_line, print_heading, print_json, waiting, write
+from llama_pack_densex.cli.output import one_line, print_heading, print_json, waiting, write, write_list
 from llama_pack_densex.cli.search import INDENT, Json, describe_node, print_text
 from llama_pack_densex.index import upkeep
 from llama_pack_densex.index.indexer import reading_order
@@ -21,12 +21,12 @@ from llama_pack_densex.ingestion.progress import many
 from llama_pack_densex.models import NONE
 from llama_pack_densex.node_parsers.metadata import REASON_KEY, STATUS_KEY, findings_of
 from llama_pack_densex.stores.index import NodeIndex
-from llama_pack_densex.stores.node_store import NodeRecord
+from llama_pack_densex.stores.node_store import IndexCounts, NodeRecord
 from llama_pack_densex.text.tokens import compared
 
 _STATUS_STYLES = {"ok": "green", "repaired": "yellow", "fallback": "red"}
-_UNITS = {"propositions": "propositions", "sentences": "further sentences", "questions": "questions"}
 _COUNTED = ("documents", "passages", "propositions", "questions", "statuses")
+_UNITS = {"propositions": "propositions", "sentences": "further sentences", "questions": "questions"}
 
 
 def inspect_index(options: InspectCommand) -> None:
@@ -49,7 +49,7 @@ def inspect_index(options: InspectCommand) -> None:
         "shown": shown,
         "more": len(chosen) - len(shown),
     }
-    options.show(inspection, print_inspection)
+    options.show(inspection, partial(_print_inspection, counts))
 
 
 def export_index(options: ExportCommand) -> None:
@@ -96,19 +96,17 @@ class _Outline:
         """
         known = {passage.document_id for passage in self.passages}
         documents = resolve_documents(options.documents, known) or known
-        start = options.passage
         chosen = [
             passage.id
             for passage in self.passages
             if passage.id in self.matching
             and passage.document_id in documents
             and options.status in (None, passage.status)
-            and passage.id.startswith(start or "")
+            and passage.id.startswith(options.passage or "")
         ]
-        if start is not None and len(chosen) != 1:
-            raise ValueError(
-                f"{len(chosen)} passages have an id that begins with {start!r}; `densex inspect` shows ids"
-            )
+        if options.passage is not None and len(chosen) != 1:
+            problem = f"{len(chosen)} passages have an id that begins with {options.passage!r}"
+            raise ValueError(f"{problem}; `densex inspect` shows ids")
         return self._with_findings(chosen) if options.findings else chosen
 
     def _with_findings(self, passage_ids: Sequence[str]) -> list[str]:
@@ -150,6 +148,55 @@ def _describe_passage(passage: BaseNode, units: Sequence[BaseNode]) -> Json:
     return description
 
 
+def _print_inspection(counts: IndexCounts, inspection: Json) -> None:
+    document = None
+    for passage in inspection["shown"]:
+        if passage["document"] != document:
+            document = passage["document"]
+            print_heading(one_line(document))
+        _print_passage(passage)
+    if inspection["more"]:
+        more = many(inspection["more"], "more passage")
+        write(f"{more}: --limit N shows more (0 all), --document, --status and --search choose.", "bold")
+    elif not inspection["shown"]:
+        write("No passage is like that.", "bold")
+    searched = ", ".join(inspection["granularity"])
+    write(f"{counts}; mode {inspection['mode']}; searched: {searched}; embedding model: {inspection['embed_model']}.")
+    print_statuses(counts)
+
+
+def _print_passage(passage: Json) -> None:
+    write(one_line(passage["section"] or passage["title"] or passage["document"]), "bold")
+    span = "" if passage["start"] is None else f", characters {passage['start']} to {passage['end']}"
+    write(f"passage {passage['id']}{span}", "dim")
+    if passage["status"]:
+        reason = f": {passage['reason']}" if passage["reason"] else ""
+        write(f"status {passage['status']}{reason}", _STATUS_STYLES.get(passage["status"], ""))
+    for finding in passage["findings"]:
+        write(finding, "yellow")
+    if passage["context"]:
+        write(f"below: {one_line(passage['context'])}", "dim")
+    print_text(passage["text"])
+    for kind, title in _UNITS.items():
+        if passage[kind]:
+            write()
+            write(title, "dim", INDENT)
+        for unit in passage[kind]:
+            place = "" if unit["start"] is None or kind == "questions" else f" ({unit['start']} to {unit['end']})"
+            place = " (unverified)" if unit["unverified"] else place
+            write(unit["text"] + place, indent=INDENT, bullet="- ")
+            for finding in unit["findings"]:
+                write(finding, "yellow", 2 * INDENT)
+    write()
+
+
+def print_statuses(counts: IndexCounts) -> None:
+    """Print how many passages have which status."""
+    if counts.statuses:
+        statuses = ", ".join(f"{number} {status}" for status, number in counts.statuses.items())
+        write(f"Passages by status: {statuses}")
+
+
 def resolve_documents(names: Sequence[str], known: Collection[str]) -> list[str]:
     """The ids of documents: by id, or of all pages of a file by the file's.
 
@@ -183,82 +230,21 @@ def delete_documents(options: DeleteCommand) -> None:
         deleted = resolve_documents(options.documents, indexed)
         if index.folder is not None:  # without any model
             upkeep.delete_documents(index.folder, deleted, options.purge)
+            erased = "Erased from its files and the replies kept there; recordings, exports and documents are yours."
         else:
             index.open(proposition_llm=NONE, query_llm=NONE).delete(deleted, options.purge)
+            erased = "The store erases its files in its own way (PostgreSQL: VACUUM). Recordings and exports are yours."
     deletion = {"deleted": deleted, "documents": len(indexed) - len(deleted)}
-    options.show(deletion, partial(_print_deletion, options))
+    options.show(deletion, partial(_print_deletion, erased if options.purge else ""))
 
 
-def _print_deletion(options: DeleteCommand, deletion: Json) -> None:
+def _print_deletion(erased: str, deletion: Json) -> None:
     deleted = deletion["deleted"]
-    for document in deleted:
-        write(one_line(document), bullet="- ")
+    write_list(deleted)
     left = many(deletion["documents"], "document")
     write(f"{many(len(deleted), 'document')} deleted; {left} left in the index.")
-    if options.purge and options.index.folder is None:
-        write("The store erases its own files in its own way (PostgreSQL: VACUUM). Recordings and exports are yours.")
-    elif options.purge:
-        write("Erased from its files and from the replies kept there; recordings, exports and the documents are yours.")
-
-
-def print_inspection(inspection: Json) -> None:
-    """Print an index's passages with their propositions and statuses."""
-    document = None
-    for passage in inspection["shown"]:
-        if passage["document"] != document:
-            document = passage["document"]
-            print_heading(one_line(document))
-        _print_passage(passage)
-    if inspection["more"]:
-        more = many(inspection["more"], "more passage")
-        write(f"{more}: --limit N shows more (0 all), --document, --status and --search choose.", "bold")
-    elif not inspection["shown"]:
-        write("No passage is like that.", "bold")
-    nouns = ["document", "passage", "proposition"]
-    if inspection["questions"]:
-        nouns.append("question")
-    held = ", ".join(many(inspection[f"{noun}s"], noun) for noun in nouns)
-    searched = ", ".join(inspection["granularity"])
-    write(f"{held}; mode {inspection['mode']}; searched: {searched}; embedding model: {inspection['embed_model']}.")
-    print_statuses(inspection["statuses"])
-
-
-def _print_passage(passage: Json) -> None:
-    write(one_line(passage["section"] or passage["title"] or passage["document"]), style="bold")
-    span = "" if passage["start"] is None else f", characters {passage['start']} to {passage['end']}"
-    write(f"passage {passage['id']}{span}", style="dim")
-    status = passage["status"]
-    if status:
-        reason = f": {passage['reason']}" if passage["reason"] else ""
-        write(f"status {status}{reason}", style=_STATUS_STYLES.get(status, ""))
-    for finding in passage["findings"]:
-        write(finding, style="yellow")
-    if passage["context"]:
-        write(f"below: {one_line(passage['context'])}", style="dim")
-    print_text(passage["text"])
-    for kind, label in _UNITS.items():
-        if passage[kind]:
-            write()
-            write(label, style="dim", indent=INDENT)
-        for unit in passage[kind]:
-            write(_with_place(unit, kind), indent=INDENT, bullet="- ")
-            for finding in unit["findings"]:
-                write(finding, style="yellow", indent=2 * INDENT)
-    write()
-
-
-def _with_place(unit: Json, kind: str) -> str:
-    if unit["unverified"]:
-        return f"{unit['text']} (unverified)"
-    if unit["start"] is None or kind == "questions":
-        return str(unit["text"])
-    return f"{unit['text']} ({unit['start']} to {unit['end']})"
-
-
-def print_statuses(statuses: dict[str, int]) -> None:
-    """Print how many passages have which status."""
-    if statuses:
-        write("Passages by status: " + ", ".join(f"{count} {status}" for status, count in statuses.items()))
+    if erased:
+        write(erased)
 
 
 def check(options: CheckCommand) -> bool:
@@ -271,14 +257,9 @@ def check(options: CheckCommand) -> bool:
 
 def _print_check(report: upkeep.CheckReport) -> None:
     write(f"{one_line(report.folder)}: {report.counts}.")
-    for fault in report.faults:
-        text = one_line(fault.text)
-        if fault.mended:
-            write(f"{text} (repaired)", "yellow", bullet="- ")
-        else:
-            write(text, "red", bullet="- ")
-    for document in report.removed:
-        write(f"{one_line(document)} was not complete, and is removed: index it again", bullet="- ")
+    write_list([f"{fault.text} (repaired)" for fault in report.faults if fault.mended], "yellow")
+    write_list([fault.text for fault in report.faults if not fault.mended], "red")
+    write_list(f"{document} was not complete, and is removed: index it again" for document in report.removed)
     if not report.faults:
         write("It is whole.", "green")
     elif not report.sound:

@@ -24,7 +24,7 @@ KINDS = "llm, sentence, recorded:FILE or seq2seq[:MODEL]"
 HELP_MODE = "How propositions lead to passages: recursive or auto_merging."
 HELP_EMBED = 'PROVIDER:NAME, a folder, "minilm" (English), "contriever", "ruri" (docs/search.md), or "none": by words.'
 DEFAULT_EMBED = "multilingual-e5-small if it is here, else none."
-_PROVIDERS = "an OpenAI model, or openai-like:NAME, ollama:NAME, anthropic:NAME, google:NAME, huggingface:NAME"
+HELP_LLM = "an OpenAI model, or openai-like:NAME, ollama:NAME, anthropic:NAME, google:NAME, huggingface:NAME"
 _UNITS = ("proposition", "sentence", "passage", "question")
 _MODELS = ("llm", "query_llm", "reader_model", "judge_model", "embed_model")
 
@@ -32,32 +32,25 @@ Mode = Literal["recursive", "auto_merging", "auto-merging"]
 C = TypeVar("C", bound="Command")
 
 
-def option(metavar: str | None, help: str, *names: str, default: Any = None, **more: Any) -> Any:
-    """Declare an option.
+def option(usage: str, default: Any = None, **more: Any) -> Any:
+    """Declare an option by its line in the help, "--names METAVAR  What it does.", where both may be left out.
 
     Args:
-        metavar: What stands for its value in the help; None shows its type.
-        help: What it does.
-        *names: Its names; by default made from the attribute's.
+        usage: Its names, by default made from the attribute's, what stands for its value, by default its type, and,
+            behind two spaces, what it does. A switch has a name alone.
         default: Its value where it is not given, or `REQUIRED`.
         **more: Further arguments of `typer.Option`.
     """
+    *head, help = usage.split("  ")
+    words = " ".join(head).split()
+    names = [word for word in words if word.startswith("--")]
+    metavar = next((word for word in words if word not in names), None)
     return typer.Option(default, *names, metavar=metavar, help=help, **more)
-
-
-def flag(name: str, help: str) -> Any:
-    """Declare an option without a value."""
-    return typer.Option(False, name, help=help)
 
 
 def argument(metavar: str | None, help: str, **more: Any) -> Any:
     """Declare an argument."""
     return typer.Argument(metavar=metavar, help=help, **more)
-
-
-def llm_option(help: str, *names: str) -> Any:
-    """Declare an option that names an LLM."""
-    return option("NAME", help.format(_PROVIDERS), *names, "--llm", "--llm-model")
 
 
 class Command:
@@ -115,7 +108,7 @@ def _with_addresses(values: dict[str, Any]) -> dict[str, Any]:
 
 
 class WithJson(Command):
-    as_json: bool = flag("--json", "Print JSON.")
+    as_json: bool = option("--json  Print JSON.", False)
 
     def show(self, result: Any, print_text: Callable[[Any], None]) -> None:
         """Print a result as JSON where that was asked for, else for people."""
@@ -137,42 +130,41 @@ class OfIndex(Command):
 
 
 class WithApiBase(Command):
-    api_base: str | None = option("URL", "Where openai-like: or ollama: models are served.")
+    api_base: str | None = option("URL  Where openai-like: or ollama: models are served.")
 
 
 class Answering(WithApiBase, OfIndex):
-    query_llm: str | None = llm_option('Answers: {}; "none" quotes. Default: gpt-4o-mini with a key.', "--query-llm")
+    query_llm: str | None = option(
+        f'--query-llm --llm --llm-model NAME  Answers: {HELP_LLM}; "none" quotes. Default: gpt-4o-mini with a key.'
+    )
 
 
 class WithTopK(Command):
-    top_k: int | None = option("N", "Passages to retrieve. Default: the index's, at first 4.", min=1)
+    top_k: int | None = option("N  Passages to retrieve. Default: the index's, at first 4.", min=1)
 
 
 class Searching(Answering, WithTopK):
-    filters: list[str] = option(
-        "K=V",
-        "Where it holds in the metadata; !=, >=, <=, >, < too.",
-        "--filter",
-        default=[],
-    )
+    filters: list[str] = option("--filter K=V  Where it holds in the metadata; !=, >=, <=, >, < too.", [])
 
 
 class WithPrices(Command):
     prices: Path | None = option(
-        "FILE", 'JSON of your own prices, in $ for a million tokens: {"gpt-4o-mini": {"input": 0.15, "output": 0.6}}.'
+        'FILE  JSON of your own prices, in $ for a million tokens: {"gpt-4o-mini": {"input": 0.15, "output": 0.6}}.'
     )
 
 
 class Ingesting(WithPrices):
     paths: list[Path] = argument("PATH", "Folders, files (text, HTML, PDF, ...), datasets.")
-    mode: Mode | None = option("MODE", f"{HELP_MODE} Default: the index's; at first recursive.")
-    llm: str | None = llm_option('Makes propositions: {}; "none": sentences. Default: gpt-4o-mini.')
-    questions: bool | None = option(
-        None, "Have the LLM write questions too, by which passages are found; for half the price again.", "--questions"
+    mode: Mode | None = option(f"MODE  {HELP_MODE} Default: the index's; at first recursive.")
+    llm: str | None = option(
+        f'--llm --llm-model NAME  Makes propositions: {HELP_LLM}; "none": sentences. Default: gpt-4o-mini.'
     )
-    include: list[str] = option("GLOB", "Read such files too, though they are code or data: '*.csv'.", default=[])
-    exclude: list[str] = option("GLOB", "Leave out such files and folders: 'drafts', 'notes/*.txt'.", default=[])
-    strict: bool = flag("--strict", "Refuse files that cannot be read. Default: name them, and go on.")
+    questions: bool | None = option(
+        "--questions  Have the LLM write questions too, by which passages are found; for half the price again."
+    )
+    include: list[str] = option("GLOB  Read such files too, though they are code or data: '*.csv'.", [])
+    exclude: list[str] = option("GLOB  Leave out such files and folders: 'drafts', 'notes/*.txt'.", [])
+    strict: bool = option("--strict  Refuse files that cannot be read. Default: name them, and go on.", False)
 
 
 def _unit(name: str) -> str:
@@ -182,25 +174,24 @@ def _unit(name: str) -> str:
 
 
 class IngestingByRequests(Ingesting, WithApiBase):
-    embed_model: str | None = option("MODEL", f"{HELP_EMBED} Default: the index's; at first {DEFAULT_EMBED}")
+    embed_model: str | None = option(f"MODEL  {HELP_EMBED} Default: the index's; at first {DEFAULT_EMBED}")
     granularity: list[str] | None = option(
-        "UNIT",
-        f"Units to search: {', '.join(_UNITS)}; any number of times. Default: the index's; at first all.",
+        f"UNIT  Units to search: {', '.join(_UNITS)}; any number of times. Default: the index's; at first all.",
         parser=_unit,
     )
-    max_concurrency: int | None = option("N", "Requests at a time. Default: 8, or what the rates take.", min=1)
-    requests_per_minute: float | None = option("N", "What the LLM's provider allows.", min=0.001)
-    tokens_per_minute: float | None = option("N", "What the LLM's provider allows.", min=1)
+    max_concurrency: int | None = option("N  Requests at a time. Default: 8, or what the rates take.", min=1)
+    requests_per_minute: float | None = option("N  What the LLM's provider allows.", min=0.001)
+    tokens_per_minute: float | None = option("N  What the LLM's provider allows.", min=1)
 
 
 class WithMaxCost(Command):
-    max_cost: float | None = option("N", "US dollars that each LLM stops at; what was paid for is kept.", min=0)
+    max_cost: float | None = option("N  US dollars that each LLM stops at; what was paid for is kept.", min=0)
 
 
 class Evaluating(WithMaxCost, WithApiBase):
-    reader_model: str | None = option("NAME", "Such a model that answers from each context, for EM and F1.")
-    judge_model: str | None = option("NAME", "Such a model that judges the answers by the RAG triad.")
-    trulens: Path | None = option("FILE", "Have TruLens judge, and record it in this SQLite file.")
-    out: Path | None = option("DIR", "For report.json, .csv and .html; embeddings and replies are kept there.")
-    language: str | None = option("CODE", 'Of the questions: "en", "ja", ... Default: detected.')
-    limit: int | None = option("N", "Take the first N questions.", min=1)
+    reader_model: str | None = option("NAME  Such a model that answers from each context, for EM and F1.")
+    judge_model: str | None = option("NAME  Such a model that judges the answers by the RAG triad.")
+    trulens: Path | None = option("FILE  Have TruLens judge, and record it in this SQLite file.")
+    out: Path | None = option("DIR  For report.json, .csv and .html; embeddings and replies are kept there.")
+    language: str | None = option('CODE  Of the questions: "en", "ja", ... Default: detected.')
+    limit: int | None = option("N  Take the first N questions.", min=1)

@@ -13,7 +13,7 @@ import signal
 import sys
 import textwrap
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from functools import partial
@@ -75,35 +75,40 @@ def write(text: str = "", style: str = "", indent: int = 0, bullet: str = "") ->
     console.print(Text(hang(plain(text), console.width, indent, bullet), style=style), soft_wrap=True)
 
 
+def write_list(items: Iterable[str], style: str = "", indent: int = 0) -> None:
+    """Print a line for each of some names or messages, with a bullet."""
+    for item in items:
+        write(one_line(item), style, indent, "- ")
+
+
 def print_heading(text: str) -> None:
     """Print a heading with a line below it."""
     write(text, style="bold cyan")
     stdout().rule(style="cyan")
 
 
-def print_table(
-    columns: Iterable[str | Column],
-    rows: Iterable[Iterable[str | Text]],
-    gap: int = 2,
-    header: bool = True,
-) -> None:
-    """Print a table without lines; one with a header stands below an empty line.
+def print_table(titles: Sequence[str], rows: Iterable[Sequence[str | Text]], texts: int = 1, gap: int = 2) -> None:
+    """Print a table without lines, whose first columns are texts and the others figures.
 
-    A column with nothing but a title holds texts, which are broken where there is no room for them.
+    Texts are broken where there is no room for them, figures never.
     """
-    if header:
-        write()
-    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), show_header=header)
-    for column in columns:
-        table.columns.append(Column(column, overflow="fold") if isinstance(column, str) else column)
+    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0))
+    for title in titles[:texts]:
+        table.add_column(title, overflow="fold")
+    for title in titles[texts:]:
+        table.add_column(title, justify="right", no_wrap=True)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(one_line(cell) if isinstance(cell, str) else cell for cell in row))
+    write()
     stdout().print(table)
 
 
-def figures(title: str = "", style: str = "") -> Column:
-    """A column of figures, which are never broken."""
-    return Column(title, justify="right", style=style, no_wrap=True)
+def print_figures(rows: Iterable[tuple[str, str]]) -> None:
+    """Print labels, and what belongs to each."""
+    table = Table.grid(Column(no_wrap=True), Column(overflow="fold"), padding=(0, 2, 0, 0))
+    for label, text in rows:
+        table.add_row(label, one_line(text))
+    stdout().print(table)
 
 
 def wrap(text: str, width: int) -> list[str]:

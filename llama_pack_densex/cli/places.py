@@ -69,30 +69,35 @@ class IndexPlace:
             raise ValueError(f"{self.name} is a store, not a folder: check, compact and batch are for folders")
         return self.folder
 
-    def manifest(self) -> Manifest | None:
-        """What the index says about itself; None where there is none yet."""
+    def read(self) -> tuple[Manifest, NodeIndex] | None:
+        """What the index says about itself, and its nodes; None where there is none yet. Needs no embedding model.
+
+        Raises:
+            InvalidIndexError: The index is damaged.
+        """
         if self.folder is not None:
-            return Manifest.read(self.folder) if is_index(self.folder) else None
+            if not is_index(self.folder):
+                return None
+            manifest = Manifest.read(self.folder)
+            folder = IndexFolder(self.folder)
+            return manifest, NodeIndex(folder.open(manifest), folder=folder, current=manifest)
         try:
-            return about(adapter_for(open_url(self.url, None))) if self.url else None
+            store = adapter_for(open_url(self.url, None))
         except MissingIndexError:
             return None
+        stored = about(store)
+        return None if stored is None else (stored, NodeIndex(store))
 
     def nodes(self) -> tuple[Manifest, NodeIndex]:
-        """What the index says about itself, and its nodes to read; needs no embedding model.
+        """The same of an index that has to be there.
 
         Raises:
             InvalidIndexError: There is no index, or it is damaged.
         """
-        if self.folder is not None:
-            manifest = Manifest.read(self.folder)
-            folder = IndexFolder(self.folder)
-            return manifest, NodeIndex(folder.open(manifest), folder=folder, current=manifest)
-        store = adapter_for(open_url(self.url, None))
-        manifest_of_store = about(store)
-        if manifest_of_store is None:
-            raise InvalidIndexError(f"there is no index at {self.name}: make one with `densex index PATH --to URL`")
-        return manifest_of_store, NodeIndex(store)
+        index = self.read()
+        if index is None:
+            raise InvalidIndexError(f"there is no index at {self.name}: make one with `densex index PATH --to ...`")
+        return index
 
     def open(self, **arguments: Any) -> DenseXRetrievalPack:
         """Open the index to search or change it, with further arguments of the pack.
@@ -127,10 +132,6 @@ class IndexPlace:
             dimension = len(model.get_text_embedding("dimension"))
             arguments |= {"vector_store": open_url(self.url, dimension), "embed_model": named or model}
         return DenseXRetrievalPack(documents, persist_dir=self.folder, **arguments)
-
-
-NOWHERE = IndexPlace("")
-"""No place for an index."""
 
 
 class PathDocuments:

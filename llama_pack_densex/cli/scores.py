@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
-from rich.table import Column
 
 from llama_pack_densex.cli.app import ScoreCommand, ScorePropositionsCommand
-from llama_pack_densex.cli.output import figures, one_line, print_table, waiting, write
+from llama_pack_densex.cli.output import one_line, print_table, waiting, write
 from llama_pack_densex.evaluation.runs import ScoreReport, score_runs
 from llama_pack_densex.ingestion.progress import many
 
@@ -27,25 +26,20 @@ def score(options: ScoreCommand) -> None:
 def _print_scores(report: ScoreReport) -> None:
     write(f"{many(report.questions, 'question')} with labels.")
     scores = [
-        [one_line(run.name), metric, f"{run.scores[metric]:.4f}", f"{bounds.low:.3f}-{bounds.high:.3f}"]
+        (run.name, metric, f"{run.scores[metric]:.4f}", f"{bounds.low:.3f}-{bounds.high:.3f}")
         for run in report.runs
         for metric, bounds in run.intervals.items()
     ]
-    print_table(["run", "metric", figures("score"), figures("95 %", "dim")], scores)
+    print_table(["run", "metric", "score", "95 %"], scores, texts=2)
     for run in report.runs:
         if run.unanswered:
             write(f"{one_line(run.name)} lacks {run.unanswered:,} of the questions; they count as 0.")
     if report.comparisons:
         differences = [
-            [
-                one_line(f"{tested.first} vs {tested.second}"),
-                tested.metric,
-                f"{tested.difference:+.4f}",
-                f"{tested.p_value:.3f}",
-            ]
-            for tested in report.comparisons
+            (f"{test.first} vs {test.second}", test.metric, f"{test.difference:+.4f}", f"{test.p_value:.3f}")
+            for test in report.comparisons
         ]
-        print_table(["runs", "metric", figures("difference"), figures("p")], differences)
+        print_table(["runs", "metric", "difference", "p"], differences, texts=2)
         write("First minus second, with p of the paired randomisation test.", "dim")
 
 
@@ -75,19 +69,18 @@ def _print_proposition_scores(report: PropositionReport) -> None:
     for metric, value in report.scores.items():
         bounds = report.intervals[metric]
         write(f"{metric:9} {value:.3f} ({bounds.low:.3f}-{bounds.high:.3f})")
-    predicted, reference = report.predicted, report.reference
-    titles = (f"predicted: {one_line(predicted.name)}", f"reference: {one_line(reference.name)}")
-    sides = (predicted, reference)
+    sides = (report.predicted, report.reference)
+    write(f"predicted: {one_line(report.predicted.name)}  reference: {one_line(report.reference.name)}")
     rows = [
         ["propositions", *(f"{side.propositions:,}" for side in sides)],
         ["a passage", *(f"{side.a_passage:.1f}" for side in sides)],
         [f"{report.length_unit} each", *(f"{side.length:.1f}" for side in sides)],
     ]
-    for kind in reference.failing:
+    for kind in report.reference.failing:
         unit = " (passages)" if kind == "coverage" else ""
         shares = (f"{100 * side.failing[kind]:.1f} %" for side in sides)
         rows.append([f"fails {kind.replace('_', '-')}{unit}", *shares])
-    print_table(["", *(Column(title, justify="right", overflow="fold") for title in titles)], rows)
+    print_table(["", "predicted", "reference"], rows)
     for passages, remark in (
         (report.missing, "missing, counted as 0"),
         (report.extra, "without a reference"),

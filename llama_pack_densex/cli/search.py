@@ -16,13 +16,12 @@ from llama_index.core.postprocessor import SentenceTransformerRerank
 from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 
+from llama_pack_densex import DenseXRetrievalPack, PropositionContextPostprocessor
 from llama_pack_densex.answering.citations import Source, name_of, placed
 from llama_pack_densex.cli.app import QueryCommand
-from llama_pack_densex.cli.output import one_line, waiting, warn, write
+from llama_pack_densex.cli.output import one_line, waiting, warn, write, write_list
 from llama_pack_densex.evaluation.runs import require
 from llama_pack_densex.node_parsers.metadata import BOOKKEEPING_KEYS, GRANULARITY_KEY
-from llama_pack_densex.pack import DenseXRetrievalPack
-from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
 from llama_pack_densex.retrieval.hits import matched_units
 
 INDENT = 3
@@ -176,38 +175,31 @@ def print_answer(answer: Json, advice: str = "") -> None:
         write("Nothing in the index matches the question.")
         return
     if answer["answer"]:
-        write("Answer" if answer["written"] else f"Answer, quoted{advice}", style="bold")
+        write("Answer" if answer["written"] else f"Answer, quoted{advice}", "bold")
         write(answer["answer"])
     else:
         write("The answer was not found in the documents. This comes nearest:")
     for number, result in enumerate(answer["results"], 1):
-        write()
         _print_result(number, result)
     if "context" in answer:
         write()
-        write("What an LLM reads", style="bold")
+        write("What an LLM reads", "bold")
         for text in answer["context"]:
             print_text(text)
 
 
 def _print_result(number: int, result: Json) -> None:
     score = "" if result["score"] is None else f" ({result['score']:.3f})"
-    name = one_line(f"{result['document']} | {name_of(result)}{score}")
-    write(name, style="bold cyan", bullet=f"{number}. ")
+    write()
+    write(one_line(f"{result['document']} | {name_of(result)}{score}"), "bold cyan", bullet=f"{number}. ")
     units = result["matched"]
     if units:
-        write(f"{result['granularity'] or 'node'} found by", style="dim", indent=INDENT)
+        write(f"{result['granularity'] or 'node'} found by", "dim", INDENT)
     for unit in units[:_UNITS_SHOWN]:
         write(_with_remarks(unit), indent=INDENT, bullet="- ")
     if len(units) > _UNITS_SHOWN:
-        write(f"and {len(units) - _UNITS_SHOWN} more", style="dim", indent=INDENT, bullet="- ")
+        write_list([f"and {len(units) - _UNITS_SHOWN} more"], "dim", INDENT)
     print_text(result["text"])
-
-
-def print_text(text: str) -> None:
-    """Print a passage's text below an empty line."""
-    write()
-    write(text.strip(), style="dim", indent=INDENT)
 
 
 def _with_remarks(unit: Json) -> str:
@@ -219,3 +211,9 @@ def _with_remarks(unit: Json) -> str:
     ]
     shown = ", ".join(remark for remark in remarks if remark not in ("proposition", "ok", ""))
     return f"{unit['text']} ({shown})" if shown else str(unit["text"])
+
+
+def print_text(text: str) -> None:
+    """Print a passage's text below an empty line."""
+    write()
+    write(text.strip(), "dim", INDENT)
