@@ -66,8 +66,8 @@ class IndexCommand(IngestingByRequests, WithMaxCost):
     """Index documents; of those indexed before, only changed ones are done again, and deleted ones removed.
 
     Replies of the LLM are kept in the index's folder, and what became of each document is in its
-    ingestion_report.json: after a stop, the same command goes on where it was. With a URL there is no such folder:
-    documents that were complete are in the store, the others are asked for again.
+    ingestion_report.json: after a stop, the same command goes on where it was. With a URL there is no such
+    folder: documents that were complete are in the store, the others are asked for again.
     """
 
     to: str = option(
@@ -109,7 +109,8 @@ class QueryCommand(WithJson, Searching):
 class ChatCommand(Searching):
     """Talk with an index: a question a line, in the terminal or from a pipe.
 
-    /sources shows what the last answer cites, /reset begins anew, Ctrl-C stops an answer, Ctrl-D or /quit ends.
+    /sources shows what the last answer cites, /reset begins anew, Ctrl-C stops an answer, Ctrl-D or /quit
+    ends.
     """
 
 
@@ -138,7 +139,9 @@ class InspectCommand(WithJson, OfIndex):
 
     passage: str | None = option("ID  Show this passage only; the beginning of its id will do.")
     documents: list[str] = option("--document ID  Show this document; any number of times.", [])
-    status: Literal["ok", "repaired", "fallback"] | None = option("STATUS  Of this status: ok, repaired, fallback.")
+    status: Literal["ok", "repaired", "fallback"] | None = option(
+        "STATUS  Of this status: ok, repaired, fallback.",
+    )
     search: str = option("TEXT  Where this is in the passage or its units.", "")
     findings: bool = option("--findings  Where checks found something wrong.", False)
     limit: int = option("N  Passages to show; 0 for all.", 10, min=0)
@@ -148,7 +151,8 @@ class InspectCommand(WithJson, OfIndex):
 class ExportCommand(OfIndex):
     """Print an index's passages and propositions as JSON lines.
 
-    densex index --propositionizer recorded:FILE makes the same propositions of the same documents, without an LLM.
+    densex index --propositionizer recorded:FILE makes the same propositions of the same documents, without an
+    LLM.
     """
 
 
@@ -162,7 +166,8 @@ class DeleteCommand(WithJson, OfIndex):
 
 @command(app, "demo", "demo:run_demo")
 class DemoCommand(Command):
-    """Index the repository's documents in memory, answer four questions, and count how many of 60 it can answer.
+    """Index the repository's documents in memory, answer four questions, and count how many of 60 it can
+    answer.
 
     Ends with exit code 1 where that is less than 80 %.
     """
@@ -193,7 +198,10 @@ class CompareCommand(Evaluating):
     Ends with exit code 1 where all of something failed that an LLM was asked for.
     """
 
-    dataset: Path = argument("DATASET", "SQuAD's JSON, a BEIR folder, ... (docs/evaluation.md), or questions.")
+    dataset: Path = argument(
+        "DATASET",
+        "SQuAD's JSON, a BEIR folder, ... (docs/evaluation.md), or questions.",
+    )
     documents: Path | None = option("PATH  A folder or TSV, if DATASET has questions alone.")
     strategies: str | None = option("NAMES  As densex,vector-256,bm25. Default: all.")
     embed_model: str | None = option(f"MODEL  {HELP_EMBED} Default: {DEFAULT_EMBED}")
@@ -219,14 +227,19 @@ class ScoreCommand(WithJson):
     """Score runs against relevance labels by nDCG@10 and MRR@10, and compare them pair by pair."""
 
     qrels: Path = option("FILE  Relevance labels: TREC text, BEIR's TSV, or ranx's JSON.", REQUIRED)
-    runs: list[Path] = option("--run FILE  A run: TREC text, or ranx's JSON or lz4. Give it once a run.", REQUIRED)
+    runs: list[Path] = option(
+        "--run FILE  A run: TREC text, or ranx's JSON or lz4. Give it once a run.",
+        REQUIRED,
+    )
 
 
 @command(app, "score-propositions", "scores:score_propositions")
 class ScorePropositionsCommand(WithJson):
-    """Score propositions against others of the same passages: precision, recall and F1 of two sets, as in the paper.
+    """Score propositions against others of the same passages: precision, recall and F1 of two sets, as in the
+    paper.
 
-    For each proposition the most similar one of the other side counts; passages that only the reference has count as 0.
+    For each proposition the most similar one of the other side counts; passages that only the reference has
+    count as 0.
     """
 
     predicted: str = option(
@@ -259,8 +272,8 @@ class BatchExportCommand(WithJson, Ingesting):
 class BatchImportCommand(WithJson, WithPrices):
     """Keep the replies in result files, for densex index to finish with.
 
-    Lines that cannot be used are counted; densex index asks for them directly. A file that is imported twice changes
-    nothing. Ends with exit code 1 where no line can be used.
+    Lines that cannot be used are counted; densex index asks for them directly. A file that is imported twice
+    changes nothing. Ends with exit code 1 where no line can be used.
     """
 
     files: list[Path] = argument(

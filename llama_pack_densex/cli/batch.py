@@ -24,20 +24,24 @@ from llama_pack_densex.stores.folder import REPLIES_FILE
 def export_requests(options: BatchExportCommand) -> None:
     """Write request files for the documents of some paths.
 
-    The JSON has `folder`, where the files are; `index`, the folder of the index that they are for; `estimate`, what was
-    made into requests and what they will take; and the `files`.
+    The JSON has `folder`, where the files are; `index`, the folder of the index that they are for;
+    `estimate`, what was made into requests and what they will take; and the `files`.
 
     Raises:
         ValueError: There is nothing to read, or a choice cannot be used.
         OSError: A path does not exist.
     """
     if options.out.resolve().is_relative_to(IndexPlace.of(options.to).own_folder().resolve()):
-        raise ValueError(f"{options.out} is in the index's folder, which is for the index alone: give another one")
+        raise ValueError(f"{options.out} is in the index's folder, which is the index's alone: give another")
     name = options.llm or OPENAI_MODEL
     if parse_name(name)[0] != "openai":
         raise ValueError(f"{name!r} is not of OpenAI, whose Batch API this is for")
     check_known(named_llm(name, asked=False), name)
-    with batch.request_files(options.out, force=options.force, max_requests=options.requests_per_file) as files:
+    with batch.request_files(
+        options.out,
+        force=options.force,
+        max_requests=options.requests_per_file,
+    ) as files:
         plan = plan_ingestion(options, name)
         estimate = batch.export_requests(
             plan.documents,
@@ -56,7 +60,7 @@ def _print_export(report: Json) -> None:
     files = report["files"]
     write_list(f"{file.path}: {many(file.requests, 'request')}, {decimal(file.bytes)}" for file in files)
     if files:
-        write("Upload them, have a batch made of each, and download what comes of it (docs/ingestion.md). Then:")
+        write("Upload them, have a batch made of each, and download the results (docs/ingestion.md). Then:")
         _print_command("batch", "import", "RESULTS...", "--to", report["index"])
     else:
         write("There is nothing to ask for.")
@@ -92,7 +96,7 @@ def _print_import(index: str, report: batch.ImportReport) -> None:
 
 
 def _print_last_step(index: str, model: str) -> None:
-    write("To finish, with the paths and options of the export (without its --questions or --mode, all is paid anew):")
+    write("To finish, with the export's paths and options (else all is paid again, as without --questions):")
     _print_command("index", "PATH...", "--to", index, "--propositionizer", "llm", "--llm", model)
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import typer
 from rich.status import Status
-from rich.text import Text
 
 from llama_pack_densex.cli.app import CompareCommand, EvaluateCommand
 from llama_pack_densex.cli.ingest import make_propositionizer
@@ -63,14 +62,14 @@ _OF_ANSWERS = (
     },
 )
 _MEANINGS = {
-    "recall@1": "R@k: an answer is in one of the first k distinct passages; not for units that reach over several.",
-    "answer_recall@100": "AR@l: an answer is in the first l {unit} of the context; context: {unit} read by default.",
+    "recall@1": "R@k: an answer is in one of the first k distinct passages; not for units that span several.",
+    "answer_recall@100": "AR@l: an answer is in the first l {unit} of the context; context: its {unit}.",
     "gold@1": "gold@k: the {gold} that it is about is among the first k; context: {unit} read by default.",
     "em@100": "EM@l, F1@l: the reader's answers from the first l {unit}.",
-    "str_em": 'str_em: an accepted answer is in the answer; answered: it is no "not found"; cited, supported: its '
-    "sentences with a footnote, and with a proposition that says them. Failed items are not counted.",
-    "groundedness": "By the judge: the context is relevant to the question, the answer grounded in it, and relevant "
-    "to the question. Failed items are not counted.",
+    "str_em": 'str_em: an accepted answer is in the answer; answered: it is no "not found"; cited: its share '
+    "of sentences with a footnote; supported: with a proposition that says them. Failed items do not count.",
+    "groundedness": "By the judge: the context is relevant to the question, the answer grounded in it, and "
+    "relevant to the question. Failed items are not counted.",
 }
 _SIGNIFICANT = 0.05
 
@@ -83,18 +82,7 @@ def compare_strategies(options: CompareCommand) -> bool:
     """Compare ways of retrieving, language by language; False where all of something failed."""
     if options.judge_model and not options.reader_model:
         raise typer.BadParameter("it needs --reader-model", param_hint="--judge-model")
-    llm = options.llm
-    if options.propositionizer == "llm":
-        llm = llm or OPENAI_MODEL
-    models = {"llm": llm, "reader_llm": options.reader_model, "judge_llm": options.judge_model}
-    arguments = options.chosen("embed_model", "trulens", "max_cost")
-    arguments |= {use: named_llm(name) for use, name in models.items() if name not in (None, NONE)}
-    if options.propositionizer is not None:
-        settings = options.chosen("max_cost")
-        arguments["propositionizer"] = make_propositionizer(options.propositionizer, llm, **settings)
-    if options.strategies is not None:
-        names = map(str.strip, options.strategies.split(","))
-        arguments["strategies"] = [name for name in names if name]
+    arguments = _arguments(options)
     failed: list[str] = []
     for language, folder in _languages(options, options.dataset):
         with waiting("Reading the dataset") as status:
@@ -110,6 +98,23 @@ def compare_strategies(options: CompareCommand) -> bool:
         _print_report(report, report.write(folder) if folder else [])
         failed += report.all_failed
     return not failed
+
+
+def _arguments(options: CompareCommand) -> dict[str, Any]:
+    """The arguments of `compare` that are the same for each language."""
+    llm = options.llm
+    if options.propositionizer == "llm":
+        llm = llm or OPENAI_MODEL
+    models = {"llm": llm, "reader_llm": options.reader_model, "judge_llm": options.judge_model}
+    arguments = options.chosen("embed_model", "trulens", "max_cost")
+    arguments |= {use: named_llm(name) for use, name in models.items() if name not in (None, NONE)}
+    if options.propositionizer is not None:
+        settings = options.chosen("max_cost")
+        arguments["propositionizer"] = make_propositionizer(options.propositionizer, llm, **settings)
+    if options.strategies is not None:
+        names = map(str.strip, options.strategies.split(","))
+        arguments["strategies"] = [name for name in names if name]
+    return arguments
 
 
 def evaluate_index(options: EvaluateCommand) -> bool:
@@ -210,53 +215,50 @@ def _print_report(report: Report, files: Sequence[Path]) -> None:
         f"{report.settings.embed_model or 'none'}; propositions: {report.settings.propositionizer or 'none'}."
     )
     lengths = [strategy.cost.context_words for strategy in report.strategies]
-    has_answers = bool(_values(report, "answer_recall"))
-    _print_metrics(report, _WITH_ANSWERS if has_answers else _WITHOUT_ANSWERS, "context", lengths)
+    main = _WITH_ANSWERS if _is_measured(report, "answer_recall") else _WITHOUT_ANSWERS
+    _print_metrics(report, main, "context", lengths)
     if report.comparisons:
         first = one_line(report.comparisons[0].first)
         write(f"*: differs from {first}, p < {_SIGNIFICANT} (paired randomisation test).", "dim")
     for titles in _OF_ANSWERS:
         failed = [max(strategy.failed.get(metric, 0) for metric in titles) for strategy in report.strategies]
         _print_metrics(report, titles, "failed", failed)
-    for reason in dict.fromkeys(skipped.reason for skipped in report.skipped):
-        names = ", ".join(one_line(skipped.name) for skipped in report.skipped if skipped.reason == reason)
-        write(f"Left out: {names}: {reason.removesuffix('.')}.")
+    _print_skipped(report)
     if report.all_failed:
         write(f"All failed for: {', '.join(report.all_failed)}.")
     if files:
         write(f"Written: {', '.join(one_line(str(file)) for file in files)}.")
 
 
-def _values(report: Report, metric: str) -> list[float]:
-    """The figures of the strategies for which a metric was measured."""
-    values = [strategy.metrics.get(metric) for strategy in report.strategies]
-    return [value for value in values if value is not None]
+def _print_skipped(report: Report) -> None:
+    for reason in dict.fromkeys(skipped.reason for skipped in report.skipped):
+        names = ", ".join(one_line(skipped.name) for skipped in report.skipped if skipped.reason == reason)
+        write(f"Left out: {names}: {reason.removesuffix('.')}.")
 
 
 def _print_metrics(report: Report, titles: dict[str, str], last_title: str, last: Sequence[float]) -> None:
-    """Print those metrics that were measured, a row a strategy, with one more column, and what they mean.
-
-    The best figures are green, and those that differ from ours have an asterisk.
-    """
-    best = {metric: max(values) for metric in titles if (values := _values(report, metric))}
-    if not best:
+    """Print those metrics that were measured, a row a strategy, with one more column, and what they mean."""
+    metrics = [metric for metric in titles if _is_measured(report, metric)]
+    if not metrics:
         return
     differing = {(test.metric, test.second) for test in report.comparisons if test.p_value < _SIGNIFICANT}
-    rows: list[list[str | Text]] = []
+    rows = []
     for strategy, number in zip(report.strategies, last, strict=True):
-        rows.append([Text(one_line(strategy.name), "bold" if strategy.ours else "")])
-        for metric in best:
+        row = [strategy.name]
+        for metric in metrics:
             value = strategy.metrics.get(metric)
             mark = "*" if (metric, strategy.name) in differing else " "
-            figure = "- " if value is None else f"{value:.3f}{mark}"
-            rows[-1].append(Text(figure, "bold green" if value == best[metric] else ""))
-        rows[-1].append(f"{number:,.0f}")
-    print_table(["strategy", *(titles[metric] for metric in best), last_title], rows, gap=1)
+            row.append("- " if value is None else f"{value:.3f}{mark}")
+        rows.append([*row, f"{number:,.0f}"])
+    print_table(["strategy", *(titles[metric] for metric in metrics), last_title], rows, gap=1)
     write()
-    for metric in best:
-        meaning = _MEANINGS.get(metric)
-        if meaning:
-            write(meaning.format(unit=report.dataset.length_unit, gold=report.dataset.gold), "dim")
+    for metric in metrics:
+        if metric in _MEANINGS:
+            write(_MEANINGS[metric].format(unit=report.dataset.length_unit, gold=report.dataset.gold), "dim")
+
+
+def _is_measured(report: Report, metric: str) -> bool:
+    return any(strategy.metrics.get(metric) is not None for strategy in report.strategies)
 
 
 def _print_requests(requests: Mapping[str, RequestFigures], is_estimate: bool) -> None:

@@ -1,4 +1,4 @@
-"""`densex demo`: the repository's documents, its recorded propositions, and 60 questions with their answers."""
+"""`densex demo`: the repository's documents, its recorded propositions, and 60 questions with answers."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def run_demo(options: DemoCommand) -> bool:
     file = data / "questions.jsonl"
     if not file.exists():
         raise FileNotFoundError(
-            f"the demonstration's data is not in {data}: it is in the repository and not in the installed package. "
-            "Clone the repository and run `densex demo` there, or pass --data FOLDER"
+            f"the demonstration's data is not in {data}: it is in the repository and not in the installed "
+            "package. Clone the repository and run `densex demo` there, or pass --data FOLDER"
         )
     questions = {language: read_questions(file, language=language).questions for language in _LENGTHS}
     with waiting("Indexing in memory"):
@@ -63,8 +63,8 @@ def run_demo(options: DemoCommand) -> bool:
     write()
     print_heading("Questions with an accepted answer in the context")
     write(
-        "Counted where it is in the first 200 words (Japanese: 400 characters) of what a reader gets: the found "
-        "propositions, then their passages."
+        "Counted where it is in the first 200 words (Japanese: 400 characters) of what a reader gets: the "
+        "found propositions, then their passages."
     )
     total = sum(map(len, questions.values()))
     write(f"English   {answered['en']} of {len(questions['en'])}", indent=2)

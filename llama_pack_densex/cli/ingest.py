@@ -24,6 +24,7 @@ from llama_pack_densex import (
 )
 from llama_pack_densex.cli.app import BatchExportCommand, EstimateCommand, IndexCommand
 from llama_pack_densex.cli.inspect import print_statuses
+from llama_pack_densex.cli.options import KINDS
 from llama_pack_densex.cli.output import one_line, print_figures, warn, write, write_list
 from llama_pack_densex.cli.places import IndexPlace, PathDocuments
 from llama_pack_densex.ingestion.estimate import Estimate, asked_llm, estimate
@@ -44,21 +45,24 @@ _FILE_OPTIONS = ("include", "exclude", "strict")
 def index_paths(options: IndexCommand) -> bool:
     """Index the files below some paths, and print what came of it; False where a document failed.
 
-    If there is an index already, changed documents are replaced in it, and those of files and pages that are gone from
-    the paths are removed; what it has of files that cannot be read stays.
+    If there is an index already, changed documents are replaced in it, and those of files and pages that are
+    gone from the paths are removed; what it has of files that cannot be read stays.
 
     Raises:
         ValueError: There is nothing to index, a file cannot be read, or the folder cannot be used.
         OSError: A path does not exist.
-        PropositionizerError: No more propositions can be had; what the ingestion came to is printed on stderr.
+        PropositionizerError: No more propositions can be had; what the ingestion came to is printed on
+            stderr.
     """
-    index = IndexPlace.of(options.to)  # says so if the folder cannot be used, before anything is read or paid for
+    # says so if the folder cannot be used, before anything is read or paid for
+    index = IndexPlace.of(options.to)
     opened = index.read()
     arguments = _pack_arguments(options, opened[0] if opened else None)
     pack = index.open(**arguments) if opened else None
     indexed = {} if pack is None else pack.documents()
     files = {document_id: _file_of(document_id, record.file) for document_id, record in indexed.items()}
-    documents = PathDocuments(options.paths, index.folders, dict(files.values()), **options.chosen(*_FILE_OPTIONS))
+    chosen = options.chosen(*_FILE_OPTIONS)
+    documents = PathDocuments(options.paths, index.folders, dict(files.values()), **chosen)
     gone = _gone(files, options.paths, documents)
     if not documents and len(gone) in (0, len(indexed)):
         end = f"; to do away with the index, delete {index.name}" if gone else ""
@@ -92,7 +96,8 @@ def _pack_arguments(options: IndexCommand, manifest: Manifest | None) -> dict[st
     settings = options.chosen(*LLMPropositionizer.model_fields)
     propositionizer = make_propositionizer(options.propositionizer, options.llm, made_by, **settings)
     unused = [name for name, value in options.chosen(*settings, "llm").items() if value != NONE]
-    if unused and asked_llm(propositionizer) is None:  # who sets a budget should not believe that it is kept to
+    # who sets a budget should not believe that it is kept to
+    if unused and asked_llm(propositionizer) is None:
         name = unused[0].replace("_", "-")
         raise typer.BadParameter("it is for --propositionizer llm", param_hint=f"--{name}")
     chosen = options.chosen("mode", "granularity", "embed_model")
@@ -115,29 +120,31 @@ def make_propositionizer(
 
     Raises:
         typer.BadParameter: There is no such propositionizer.
-        ValueError: Something is missing for the choice, or the index was made by a propositionizer that has to be
-            named.
+        ValueError: Something is missing for the choice, or the index was made by a propositionizer that has
+            to be named.
     """
-    base, _, name = (kind or _default_kind(llm, made_by)).partition(":")
-    propositionizer: Propositionizer
-    if base == "recorded" and name:
-        propositionizer = RecordedPropositionizer(Path(name))
-    elif base == "seq2seq":
-        otherwise = None if llm in (None, NONE) else LLMPropositionizer(llm=llm, **settings)
-        propositionizer = Seq2SeqPropositionizer(name or PROPOSITIONIZER, otherwise=otherwise)
-    elif base == "llm" and not name:
-        propositionizer = LLMPropositionizer(llm=llm or OPENAI_MODEL, **settings)
-    elif base == "sentence" and not name:
-        propositionizer = SentencePropositionizer()
-    else:
-        raise typer.BadParameter(f"{kind!r} is no file, and not llm, sentence, recorded:FILE or seq2seq[:MODEL]")
+    propositionizer = _named_propositionizer(kind or _default_kind(llm, made_by), llm, settings)
     if kind is None and llm is None and made_by not in (None, propositionizer.fingerprint):
         raise ValueError(
-            "the index's propositions were not made by what is the default here. Say with --propositionizer what "
-            "made them (llm, sentence, recorded:FILE or seq2seq; for an LLM also --llm and --questions), or what "
-            "is to make them from now on."
+            "the index's propositions were not made by what is the default here. Say with --propositionizer "
+            "what made them (llm, sentence, recorded:FILE or seq2seq; for an LLM also --llm and --questions) "
+            "or what is to make them from now on."
         )
     return propositionizer
+
+
+def _named_propositionizer(kind: str, llm: str | None, settings: dict[str, Any]) -> Propositionizer:
+    base, _, name = kind.partition(":")
+    if base == "recorded" and name:
+        return RecordedPropositionizer(Path(name))
+    if base == "seq2seq":
+        otherwise = None if llm in (None, NONE) else LLMPropositionizer(llm=llm, **settings)
+        return Seq2SeqPropositionizer(name or PROPOSITIONIZER, otherwise=otherwise)
+    if kind == "llm":
+        return LLMPropositionizer(llm=llm or OPENAI_MODEL, **settings)
+    if kind == "sentence":
+        return SentencePropositionizer()
+    raise typer.BadParameter(f"{kind!r} is no file, and not {KINDS}")
 
 
 def _default_kind(llm: str | None, made_by: str | None) -> str:
@@ -228,14 +235,7 @@ def plan_ingestion(options: EstimateCommand | BatchExportCommand, llm: str, asks
     """
     index = None if options.to is None else IndexPlace.of(options.to)
     folders = index.folders if index else []
-    propositionizer: Propositionizer = SentencePropositionizer()
-    if llm != NONE:
-        propositionizer = LLMPropositionizer(
-            named_llm(llm, asked=asks), **options.chosen(*LLMPropositionizer.model_fields)
-        )
-        for replies in (folder / REPLIES_FILE for folder in folders):
-            if asks or replies.exists():
-                propositionizer = propositionizer.keeping_replies(replies)
+    propositionizer = _planned_propositionizer(options, llm, asks, folders)
     recipe: dict[str, Any] = {}
     indexed = set[str]()
     manifest = None
@@ -244,7 +244,8 @@ def plan_ingestion(options: EstimateCommand | BatchExportCommand, llm: str, asks
         recipe = {"mode": manifest.mode, "granularity": manifest.granularity}
         indexed = {record.hash for record in nodes.documents().values()}
         if manifest.propositionizer != propositionizer.fingerprint:
-            warn(f"the propositions in {one_line(index.name)} were made otherwise, so that all documents count as new")
+            name = one_line(index.name)
+            warn(f"the propositions in {name} were made otherwise, so that all documents count as new")
     pack_options = PackOptions(**recipe | options.chosen("mode", "granularity"))
     parser, _ = make_node_parser(pack_options, Given(propositionizer=propositionizer))
     documents = PathDocuments(options.paths, folders, **options.chosen(*_FILE_OPTIONS))
@@ -252,6 +253,23 @@ def plan_ingestion(options: EstimateCommand | BatchExportCommand, llm: str, asks
         paths = ", ".join(map(str, options.paths))
         raise ValueError(f"{paths}: there is no file with any text that can be read")
     return Plan(documents, parser, manifest, indexed)
+
+
+def _planned_propositionizer(
+    options: EstimateCommand | BatchExportCommand,
+    llm: str,
+    asks: bool,
+    folders: Sequence[Path],
+) -> Propositionizer:
+    """What would make the propositions, with the replies that the index's folder has."""
+    if llm == NONE:
+        return SentencePropositionizer()
+    settings = options.chosen(*LLMPropositionizer.model_fields)
+    propositionizer = LLMPropositionizer(named_llm(llm, asked=asks), **settings)
+    for replies in (folder / REPLIES_FILE for folder in folders):
+        if asks or replies.exists():
+            propositionizer = propositionizer.keeping_replies(replies)
+    return propositionizer
 
 
 def estimate_paths(options: EstimateCommand) -> None:
@@ -290,13 +308,19 @@ def print_estimate(report: Estimate) -> None:
 
 def _figures(report: Estimate) -> list[tuple[str, str, str]]:
     """Labels, figures and remarks."""
-    unchanged = f"and {report.unchanged_documents:,} unchanged in the index" if report.unchanged_documents else ""
+    unchanged = ""
+    if report.unchanged_documents:
+        unchanged = f"and {report.unchanged_documents:,} unchanged in the index"
     is_distinct = report.distinct_passages == report.passages
     embedding = money(report.embedding_cost) if report.embed_model else ""
     return [
         ("documents", f"{report.documents:,}", unchanged),
         ("passages", f"{report.passages:,}", ""),
-        ("distinct passages", "" if is_distinct else f"{report.distinct_passages:,}", "identical ones count once"),
+        (
+            "distinct passages",
+            "" if is_distinct else f"{report.distinct_passages:,}",
+            "identical ones count once",
+        ),
         ("replies kept before", f"{report.already_kept:,}", "they are not asked for"),
         ("requests", f"{report.requests:,}", f"to {report.model or 'no LLM'}"),
         ("tokens sent", f"{report.input_tokens:,}", ""),

@@ -12,7 +12,13 @@ from llama_index.core.schema import BaseNode
 from rich.filesize import decimal
 
 from llama_pack_densex.answering.citations import placed
-from llama_pack_densex.cli.app import CheckCommand, CompactCommand, DeleteCommand, ExportCommand, InspectCommand
+from llama_pack_densex.cli.app import (
+    CheckCommand,
+    CompactCommand,
+    DeleteCommand,
+    ExportCommand,
+    InspectCommand,
+)
 from llama_pack_densex.cli.output import one_line, print_heading, print_json, waiting, write, write_list
 from llama_pack_densex.cli.search import INDENT, Json, describe_node, print_text
 from llama_pack_densex.index import upkeep
@@ -25,16 +31,15 @@ from llama_pack_densex.stores.node_store import IndexCounts, NodeRecord
 from llama_pack_densex.text.tokens import compared
 
 _STATUS_STYLES = {"ok": "green", "repaired": "yellow", "fallback": "red"}
-_COUNTED = ("documents", "passages", "propositions", "questions", "statuses")
 _UNITS = {"propositions": "propositions", "sentences": "further sentences", "questions": "questions"}
 
 
 def inspect_index(options: InspectCommand) -> None:
     """Show passages of an index with their units.
 
-    The JSON says how the index was made, how much is in it, and `shown`: passages in the order of their documents, as
-    nodes with `status`, `reason`, `findings`, `propositions`, `sentences` and `questions`; `more` is how many there are
-    beyond the limit.
+    The JSON says how the index was made, how much is in it, and `shown`: passages in the order of their
+    documents, as nodes with `status`, `reason`, `findings`, `propositions`, `sentences` and `questions`;
+    `more` is how many there are beyond the limit.
     """
     manifest, nodes = options.index.nodes()
     counts = nodes.counts()
@@ -45,7 +50,7 @@ def inspect_index(options: InspectCommand) -> None:
         "mode": manifest.mode,
         "granularity": list(manifest.granularity),
         "embed_model": manifest.embed_model,
-        **{name: getattr(counts, name) for name in _COUNTED},
+        **vars(counts),
         "shown": shown,
         "more": len(chosen) - len(shown),
     }
@@ -58,7 +63,11 @@ def export_index(options: ExportCommand) -> None:
     for passage in outline.describe([passage.id for passage in outline.passages]):
         for kind in ("propositions", "questions"):
             passage[kind] = [unit["text"] for unit in passage[kind]]
-        omitted = {key for key in ("questions", "context") if not passage[key]} | {"id", "sentences", "findings"}
+        omitted = {key for key in ("questions", "context") if not passage[key]} | {
+            "id",
+            "sentences",
+            "findings",
+        }
         print_json({key: value for key, value in passage.items() if key not in omitted}, indent=None)
 
 
@@ -94,8 +103,8 @@ class _Outline:
         Raises:
             ValueError: There is no such passage, or more than one, or no such document.
         """
-        known = {passage.document_id for passage in self.passages}
-        documents = resolve_documents(options.documents, known) or known
+        indexed = {passage.document_id for passage in self.passages}
+        documents = resolve_documents(options.documents, indexed) or indexed
         chosen = [
             passage.id
             for passage in self.passages
@@ -119,13 +128,15 @@ class _Outline:
         """The first passages in the order of their documents as JSON, with their units."""
         passages = sorted(self._nodes.fetch(passage_ids).values(), key=reading_order)[:limit]
         units = self._nodes.fetch([unit for passage in passages for unit in self.units[passage.node_id]])
-        return [
-            _describe_passage(passage, [units[unit] for unit in self.units[passage.node_id]]) for passage in passages
-        ]
+        descriptions = []
+        for passage in passages:
+            own_units = [units[unit] for unit in self.units[passage.node_id]]
+            descriptions.append(_describe_passage(passage, own_units))
+        return descriptions
 
 
 def _describe_passage(passage: BaseNode, units: Sequence[BaseNode]) -> Json:
-    """A passage as JSON: its propositions in the order in which they were made, its sentences in that of the text."""
+    """A passage as JSON; its propositions are as they were made, its sentences as in the text."""
     description = {
         **describe_node(passage),
         "status": str(passage.metadata.get(STATUS_KEY, "")),
@@ -161,7 +172,8 @@ def _print_inspection(counts: IndexCounts, inspection: Json) -> None:
     elif not inspection["shown"]:
         write("No passage is like that.", "bold")
     searched = ", ".join(inspection["granularity"])
-    write(f"{counts}; mode {inspection['mode']}; searched: {searched}; embedding model: {inspection['embed_model']}.")
+    model = inspection["embed_model"]
+    write(f"{counts}; mode {inspection['mode']}; searched: {searched}; embedding model: {model}.")
     print_statuses(counts)
 
 
@@ -182,12 +194,18 @@ def _print_passage(passage: Json) -> None:
             write()
             write(title, "dim", INDENT)
         for unit in passage[kind]:
-            place = "" if unit["start"] is None or kind == "questions" else f" ({unit['start']} to {unit['end']})"
-            place = " (unverified)" if unit["unverified"] else place
-            write(unit["text"] + place, indent=INDENT, bullet="- ")
+            write(_with_place(unit, kind), indent=INDENT, bullet="- ")
             for finding in unit["findings"]:
                 write(finding, "yellow", 2 * INDENT)
     write()
+
+
+def _with_place(unit: Json, kind: str) -> str:
+    if unit["unverified"]:
+        return f"{unit['text']} (unverified)"
+    if unit["start"] is None or kind == "questions":
+        return str(unit["text"])
+    return f"{unit['text']} ({unit['start']} to {unit['end']})"
 
 
 def print_statuses(counts: IndexCounts) -> None:
@@ -207,7 +225,7 @@ def resolve_documents(names: Sequence[str], known: Collection[str]) -> list[str]
     for name in names:
         wanted = name if name in known else unicodedata.normalize("NFC", name)
         pages = f"{wanted}#page="
-        matching = [document for document in sorted(known) if document == wanted or document.startswith(pages)]
+        matching = [name for name in sorted(known) if name == wanted or name.startswith(pages)]
         if not matching:
             similar = " or ".join(map(repr, difflib.get_close_matches(wanted, known, 3, 0.5)))
             hint = f"did you mean {similar}?" if similar else "densex inspect shows which there are"
@@ -217,7 +235,8 @@ def resolve_documents(names: Sequence[str], known: Collection[str]) -> list[str]
 
 
 def delete_documents(options: DeleteCommand) -> None:
-    """Delete documents, by their ids or those of the files whose pages they are, and erase their text if asked to.
+    """Delete documents, by their ids or those of the files whose pages they are, and erase their text if
+    asked to.
 
     The JSON has `deleted`, the documents' ids, and `documents`, how many are left.
 
@@ -230,10 +249,10 @@ def delete_documents(options: DeleteCommand) -> None:
         deleted = resolve_documents(options.documents, indexed)
         if index.folder is not None:  # without any model
             upkeep.delete_documents(index.folder, deleted, options.purge)
-            erased = "Erased from its files and the replies kept there; recordings, exports and documents are yours."
+            erased = "Erased from its files and cached replies; recordings, exports and files are yours."
         else:
             index.open(proposition_llm=NONE, query_llm=NONE).delete(deleted, options.purge)
-            erased = "The store erases its files in its own way (PostgreSQL: VACUUM). Recordings and exports are yours."
+            erased = "The store erases in its own way (PostgreSQL: VACUUM); recordings and exports are yours."
     deletion = {"deleted": deleted, "documents": len(indexed) - len(deleted)}
     options.show(deletion, partial(_print_deletion, erased if options.purge else ""))
 
@@ -248,7 +267,7 @@ def _print_deletion(erased: str, deletion: Json) -> None:
 
 
 def check(options: CheckCommand) -> bool:
-    """Check an index, and print what is in it and what is wrong with it; False where something is left to repair."""
+    """Check an index, and print what is wrong with it; False where something is left to repair."""
     with waiting("Checking"):
         report = upkeep.check_index(options.index.own_folder(), options.repair)
     options.show(report, _print_check)

@@ -1,7 +1,8 @@
 """How a command is declared, and the options that several commands share.
 
-A command is a class whose attributes are its arguments and options, and a function of another module that gets an
-instance of it. Options that several commands share belong to a base class, so that each is declared once.
+A command is a class whose attributes are its arguments and options, and a function of another module that
+gets an instance of it. Options that several commands share belong to a base class, so that each is declared
+once.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 REQUIRED: Any = ...
 KINDS = "llm, sentence, recorded:FILE or seq2seq[:MODEL]"
 HELP_MODE = "How propositions lead to passages: recursive or auto_merging."
-HELP_EMBED = 'PROVIDER:NAME, a folder, "minilm" (English), "contriever", "ruri" (docs/search.md), or "none": by words.'
+HELP_EMBED = 'PROVIDER:NAME, a folder, "minilm", "contriever", "ruri" (docs/search.md), or "none": by words.'
 DEFAULT_EMBED = "multilingual-e5-small if it is here, else none."
 HELP_LLM = "an OpenAI model, or openai-like:NAME, ollama:NAME, anthropic:NAME, google:NAME, huggingface:NAME"
 _UNITS = ("proposition", "sentence", "passage", "question")
@@ -33,11 +34,12 @@ C = TypeVar("C", bound="Command")
 
 
 def option(usage: str, default: Any = None, **more: Any) -> Any:
-    """Declare an option by its line in the help, "--names METAVAR  What it does.", where both may be left out.
+    """Declare an option by its line in the help, "--names METAVAR  What it does.", where both may be left
+    out.
 
     Args:
-        usage: Its names, by default made from the attribute's, what stands for its value, by default its type, and,
-            behind two spaces, what it does. A switch has a name alone.
+        usage: Its names, by default made from the attribute's, what stands for its value, by default its
+            type, and, behind two spaces, what it does. A switch has a name alone.
         default: Its value where it is not given, or `REQUIRED`.
         **more: Further arguments of `typer.Option`.
     """
@@ -71,8 +73,8 @@ def command(group: typer.Typer, name: str, function: str) -> Callable[[type[C]],
     Args:
         group: What the command belongs to.
         name: The command's name.
-        function: What it does, as in "ingest:index_paths": a function of a module beside this one, which is imported
-            when it is called. It gets an instance; False ends the command with exit code 1.
+        function: What it does, as in "ingest:index_paths": a function of a module beside this one, which is
+            imported when it is called. It gets an instance; False ends the command with exit code 1.
     """
 
     def register(kind: type[C]) -> type[C]:
@@ -95,7 +97,7 @@ def command(group: typer.Typer, name: str, function: str) -> Callable[[type[C]],
 
 
 def _with_addresses(values: dict[str, Any]) -> dict[str, Any]:
-    """The values of options, with the address of --api-base in the names of the models that are served there."""
+    """The values of options, with the address of --api-base in the names of the models served there."""
     address = values.get("api_base")
     if address is None:
         return values
@@ -135,7 +137,8 @@ class WithApiBase(Command):
 
 class Answering(WithApiBase, OfIndex):
     query_llm: str | None = option(
-        f'--query-llm --llm --llm-model NAME  Answers: {HELP_LLM}; "none" quotes. Default: gpt-4o-mini with a key.'
+        f'--query-llm --llm --llm-model NAME  Answers: {HELP_LLM}; "none" quotes passages. '
+        "Default: gpt-4o-mini if there is a key.",
     )
 
 
@@ -149,7 +152,8 @@ class Searching(Answering, WithTopK):
 
 class WithPrices(Command):
     prices: Path | None = option(
-        'FILE  JSON of your own prices, in $ for a million tokens: {"gpt-4o-mini": {"input": 0.15, "output": 0.6}}.'
+        "FILE  JSON of your own prices, in US dollars for a million tokens: "
+        '{"gpt-4o-mini": {"input": 0.15, "output": 0.6}}.',
     )
 
 
@@ -160,7 +164,7 @@ class Ingesting(WithPrices):
         f'--llm --llm-model NAME  Makes propositions: {HELP_LLM}; "none": sentences. Default: gpt-4o-mini.'
     )
     questions: bool | None = option(
-        "--questions  Have the LLM write questions too, by which passages are found; for half the price again."
+        "--questions  Have the LLM write questions too, by which passages are found: half the price again."
     )
     include: list[str] = option("GLOB  Read such files too, though they are code or data: '*.csv'.", [])
     exclude: list[str] = option("GLOB  Leave out such files and folders: 'drafts', 'notes/*.txt'.", [])
@@ -176,7 +180,7 @@ def _unit(name: str) -> str:
 class IngestingByRequests(Ingesting, WithApiBase):
     embed_model: str | None = option(f"MODEL  {HELP_EMBED} Default: the index's; at first {DEFAULT_EMBED}")
     granularity: list[str] | None = option(
-        f"UNIT  Units to search: {', '.join(_UNITS)}; any number of times. Default: the index's; at first all.",
+        f"UNIT  Units to search: {', '.join(_UNITS)}; any number of times. Default: the index's, or all.",
         parser=_unit,
     )
     max_concurrency: int | None = option("N  Requests at a time. Default: 8, or what the rates take.", min=1)

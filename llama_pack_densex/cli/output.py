@@ -27,7 +27,8 @@ from rich.table import Column, Table
 from rich.text import Text
 
 # What may not begin a line, and what may not end one (JIS X 4051, the common part).
-_NOT_FIRST = "、。，．・：；？！」』）］｝〉》】〕”’ーぁぃぅぇぉっゃゅょゎァィゥェォッャュョヮヵヶ々‐–〜%％,.:;?!)]}"
+_SMALL_KANA = "ぁぃぅぇぉっゃゅょゎァィゥェォッャュョヮヵヶ"
+_NOT_FIRST = "、。，．・：；？！」』）］｝〉》】〕”’ー々‐–〜%％,.:;?!)]}" + _SMALL_KANA
 _NOT_LAST = "「『（［｛〈《【〔“‘([{"
 _PIECE = re.compile(
     rf"\s+|[{re.escape(_NOT_LAST)}]*(?:[^\s\u1100-\uffdc]+|[\u1100-\uffdc])[{re.escape(_NOT_FIRST)}]*|\S"
@@ -87,7 +88,7 @@ def print_heading(text: str) -> None:
     stdout().rule(style="cyan")
 
 
-def print_table(titles: Sequence[str], rows: Iterable[Sequence[str | Text]], texts: int = 1, gap: int = 2) -> None:
+def print_table(titles: Sequence[str], rows: Iterable[Sequence[str]], texts: int = 1, gap: int = 2) -> None:
     """Print a table without lines, whose first columns are texts and the others figures.
 
     Texts are broken where there is no room for them, figures never.
@@ -98,7 +99,7 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[str | Text]], tex
     for title in titles[texts:]:
         table.add_column(title, justify="right", no_wrap=True)
     for row in rows:
-        table.add_row(*(one_line(cell) if isinstance(cell, str) else cell for cell in row))
+        table.add_row(*map(one_line, row))
     write()
     stdout().print(table)
 
@@ -114,8 +115,8 @@ def print_figures(rows: Iterable[tuple[str, str]]) -> None:
 def wrap(text: str, width: int) -> list[str]:
     """Break text into lines of at most `width` cells; a Chinese, Japanese or Korean character takes two.
 
-    Lines break at spaces and between such characters, but not before closing punctuation or after opening brackets.
-    What is longer than a line without any such place is broken anywhere.
+    Lines break at spaces and between such characters, but not before closing punctuation or after opening
+    brackets. What is longer than a line without any such place is broken anywhere.
     """
     lines = []
     for paragraph in text.expandtabs(4).splitlines() or [""]:
@@ -140,7 +141,7 @@ def hang(text: str, width: int, indent: int = 0, bullet: str = "") -> str:
 
 
 def print_json(result: object, indent: int | None = 2) -> None:
-    """Print a result, which may hold dataclasses, as JSON, and nothing else; without an indent on one line."""
+    """Print a result, which may hold dataclasses, as JSON; without an indent on one line."""
     encoding = str(sys.stdout.encoding).lower().replace("-", "")
     print(json.dumps(result, default=asdict, ensure_ascii=encoding != "utf8", indent=indent))
 
@@ -148,9 +149,11 @@ def print_json(result: object, indent: int | None = 2) -> None:
 @contextmanager
 def session() -> Iterator[None]:
     """Run a command: failures that a user can do something about end it with one message and exit code 1."""
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # transformers draws one each time it loads a model
+    # transformers draws one each time it loads a model
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # what it cannot encode (Japanese in ASCII) is shown as its code
+        # what it cannot encode (Japanese in ASCII) is shown as its code
+        if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     with ExitStack() as undo:
         _collect_less_garbage(undo)
@@ -166,8 +169,8 @@ def session() -> Iterator[None]:
 def _collect_less_garbage(undo: ExitStack) -> None:
     """Collect garbage less often than Python does, and not at the end of the process.
 
-    torch and LanceDB make millions of objects as they are imported; looking through them again and again took a third
-    of the time of a question.
+    torch and LanceDB make millions of objects as they are imported; looking through them again and again took
+    a third of the time of a question.
     """
     undo.callback(gc.set_threshold, *gc.get_threshold())
     gc.set_threshold(100_000, 20, 20)
@@ -177,8 +180,8 @@ def _collect_less_garbage(undo: ExitStack) -> None:
 def _end_on_signals(undo: ExitStack) -> None:
     """Have SIGTERM and SIGHUP end the command as Ctrl-C does, with exit code 143.
 
-    Docker, Kubernetes and systemd stop a program by SIGTERM; SIGHUP comes when a terminal or a connection is closed.
-    With `nohup` the command goes on.
+    Docker, Kubernetes and systemd stop a program by SIGTERM; SIGHUP comes when a terminal or a connection is
+    closed. With `nohup` the command goes on.
     """
     for stop in {signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}:
         if signal.getsignal(stop) is signal.SIG_DFL:
@@ -226,22 +229,27 @@ def message_of(error: Exception) -> str | None:
     is_ours = type(error).__module__.startswith("llama_pack_densex.")  # it says what can be done
     if is_ours or isinstance(error, (ValueError, OSError, ImportError)):
         return str(error)
-    is_of_the_store = str(error).startswith(("lance error", "Arrow error")) or type(error).__name__ == "RustPanic"
-    return _damage(error) if is_of_the_store else None
+    return _damage(error)
 
 
 def _is_of_a_model(error: Exception) -> bool:
     """Whether a model could not be asked."""
     if isinstance(error, (ValueError, OSError, ImportError)):
-        return isinstance(error, json.JSONDecodeError)  # what a server said: of files that is reported otherwise
+        # what a server said: of files that is reported otherwise
+        return isinstance(error, json.JSONDecodeError)
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    raised_by = str(frame.f_globals.get("__name__"))  # an IndexError in LlamaIndex, say, of a reply without choices
+    # an IndexError in LlamaIndex, say, of a reply without choices
+    raised_by = str(frame.f_globals.get("__name__"))
     return type(error).__module__.partition(".")[0] in _CLIENTS or raised_by.startswith(_ASKING)
 
 
-def _damage(error: Exception) -> str:
-    """What to tell the user of an error of the embedded store."""
+def _damage(error: Exception) -> str | None:
+    """What to tell the user of an error of the embedded store; None for any other."""
     message = str(error).partition("\n")[0]  # below that, where in Python
-    if "(os error " in message and "(os error 2)" not in message:  # no rights, say, and no file that is missing
-        return f"the system refuses to read or write the index; see to that, and do not build it anew. ({message})"
-    return f"the index is damaged and cannot be read; build it anew. ({message})"
+    if not message.startswith(("lance error", "Arrow error")) and type(error).__name__ != "RustPanic":
+        return None
+    advice = "the index is damaged and cannot be read; build it anew."
+    # no rights, say, and no file that is missing
+    if "(os error " in message and "(os error 2)" not in message:
+        advice = "the system refuses to read or write the index; see to that, and do not build it anew."
+    return f"{advice} ({message})"

@@ -66,11 +66,12 @@ class IndexPlace:
             ValueError: A store keeps everything itself.
         """
         if self.folder is None:
-            raise ValueError(f"{self.name} is a store, not a folder: check, compact and batch are for folders")
+            raise ValueError(f"{self.name} is a store; check, compact and batch are for folders")
         return self.folder
 
     def read(self) -> tuple[Manifest, NodeIndex] | None:
-        """What the index says about itself, and its nodes; None where there is none yet. Needs no embedding model.
+        """What the index says about itself, and its nodes; None where there is none yet. Needs no embedding
+        model.
 
         Raises:
             InvalidIndexError: The index is damaged.
@@ -96,7 +97,7 @@ class IndexPlace:
         """
         index = self.read()
         if index is None:
-            raise InvalidIndexError(f"there is no index at {self.name}: make one with `densex index PATH --to ...`")
+            raise InvalidIndexError(f"no index is at {self.name}: make one by `densex index PATH --to PLACE`")
         return index
 
     def open(self, **arguments: Any) -> DenseXRetrievalPack:
@@ -110,7 +111,7 @@ class IndexPlace:
         return DenseXRetrievalPack.from_vector_store(open_url(self.url, None), **arguments)
 
     def open_to_ask(self, **arguments: Any) -> DenseXRetrievalPack:
-        """Open the index for somebody who waits for answers: they soon hear of an embedding model that is not there."""
+        """Open the index for somebody who waits for answers, and soon hears of a model that is not there."""
         pack = self.open(proposition_llm=NONE, **arguments)
         model = pack.get_modules()["embed_model"]
         if getattr(model, "max_retries", 0) > 1:  # of core and, each time, of the client: more than a minute
@@ -154,7 +155,8 @@ class PathDocuments:
 
     Raises:
         OSError: A path does not exist.
-        ValueError: There are files that cannot be read, and they are not to be skipped; all of them are named.
+        ValueError: There are files that cannot be read, and they are not to be skipped; all of them are
+            named.
     """
 
     def __init__(
@@ -167,7 +169,8 @@ class PathDocuments:
         strict: bool = False,
     ) -> None:
         datasets = {path: _read_dataset(path) for path in paths}
-        files = find_files([path for path in paths if not datasets[path]], leave_out, include, exclude, indexed)
+        no_datasets = [path for path in paths if not datasets[path]]
+        files = find_files(no_datasets, leave_out, include, exclude, indexed)
         self.unreadable = files.unreadable
         self.ids: set[str] = set()
         self.blank: list[str] = []
@@ -179,7 +182,8 @@ class PathDocuments:
                     self._add(document)
         if strict and self.unreadable:
             names = "".join(f"\n- {one_line(str(file))}" for file in self.unreadable)
-            raise ValueError(f"nothing is done, since {len(self.unreadable)} cannot be read (--strict):{names}")
+            number = len(self.unreadable)
+            raise ValueError(f"nothing is done, since {number} cannot be read (--strict):{names}")
         self._warn(files.other_kinds)
 
     def _add(self, document: Document) -> None:
@@ -218,7 +222,8 @@ def _read_dataset(path: Path) -> list[Document]:
     """The documents of a dataset; none of anything else."""
     try:
         documents = read_dataset(path).documents
-    except (DatasetError, OSError, UnicodeDecodeError):  # what is wrong with it is reported when it is read as a file
+    # what is wrong with it is reported when it is read as a file
+    except (DatasetError, OSError, UnicodeDecodeError):
         return []
     warn(f"{one_line(str(path))} is a dataset: its {len(documents):,} documents are meant")
     return documents

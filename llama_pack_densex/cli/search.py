@@ -1,10 +1,10 @@
-"""`densex query`: an answer from an index, with the passages it comes from, and conditions on their metadata."""
+"""`densex query`: an answer from an index with the passages it comes from; conditions on their metadata."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from functools import partial
 from textwrap import shorten
@@ -14,7 +14,12 @@ import typer
 from llama_index.core.base.response.schema import RESPONSE_TYPE
 from llama_index.core.postprocessor import SentenceTransformerRerank
 from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore
-from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
+from llama_index.core.vector_stores.types import (
+    FilterCondition,
+    FilterOperator,
+    MetadataFilter,
+    MetadataFilters,
+)
 
 from llama_pack_densex import DenseXRetrievalPack, PropositionContextPostprocessor
 from llama_pack_densex.answering.citations import Source, name_of, placed
@@ -30,8 +35,8 @@ _ADVICE = " (for a written one name an LLM with --query-llm, or set OPENAI_API_K
 _CONDITION = re.compile(r"(.+?)\s*(>=|<=|!=|==|=|>|<)\s*(.*)", re.DOTALL)
 
 Json = dict[str, Any]
-"""A result as it is printed with --json. Of a node: `id`, `document` (an id), `title`, `section` (the headings above
-it), `start` and `end` (in its document's text, in characters; None where that is not known), `text`."""
+"""A result as it is printed with --json. Of a node: `id`, `document` (an id), `title`, `section` (headings
+above it), `start` and `end` (in its document's text, in characters; None where that is not known), `text`."""
 
 
 def query_index(options: QueryCommand) -> None:
@@ -59,9 +64,10 @@ def describe_answer(pack: DenseXRetrievalPack, question: str, response: RESPONSE
     """An answer as JSON.
 
     Returns:
-        `question`; `answer`, empty where it was not found; `outcome` and `citations`, as in the response's metadata;
-        `written`, whether an LLM wrote it, else it is quoted; and `results`, best first: nodes with `granularity`,
-        `score`, `matched` (the units that found it, best first) and `metadata` (the document's).
+        `question`; `answer`, empty where it was not found; `outcome` and `citations`, as in the response's
+        metadata; `written`, whether an LLM wrote it, else it is quoted; and `results`, best first: nodes with
+        `granularity`, `score`, `matched` (the units that found it, best first) and `metadata` (the
+        document's).
     """
     metadata = response.metadata or {}
     outcome = metadata.get("outcome")
@@ -88,7 +94,8 @@ def _describe_result(node: BaseNode, score: float | None) -> Json:
 def describe_node(node: BaseNode) -> Json:
     """What every node has as JSON."""
     source = Source.of(0, NodeWithScore(node=node))
-    texts = {name: getattr(source, name) for name in ("document", "title", "section", "page", "context", "text")}
+    names = ("document", "title", "section", "page", "context", "text")
+    texts = {name: getattr(source, name) for name in names}
     return {"id": source.node_id, **texts, **placed(source.span)}
 
 
@@ -98,7 +105,8 @@ def metadata_filters(pack: DenseXRetrievalPack, conditions: Sequence[str]) -> Me
     A value is taken for what the index has under its key: a number, a text, or an item of lists.
 
     Raises:
-        ValueError: It is no condition, no document has its key, or the key's values cannot be compared with its value.
+        ValueError: It is no condition, no document has its key, or the key's values cannot be compared with
+            its value.
     """
     if not conditions:
         return None
@@ -108,13 +116,7 @@ def metadata_filters(pack: DenseXRetrievalPack, conditions: Sequence[str]) -> Me
 
 
 def _filter(condition: str, values_by_key: dict[str, list[Any]]) -> MetadataFilter | MetadataFilters:
-    parts = _CONDITION.fullmatch(condition.strip())
-    if parts is None or parts[1] not in values_by_key:
-        raise ValueError(
-            f"--filter {condition!r}: write key=value, or with !=, >=, <=, > or < in quotes, which keep the shell from "
-            f"taking them for files; there are the keys {', '.join(values_by_key)}"
-        )
-    key, sign, wanted = parts.groups()
+    key, sign, wanted = _split(condition, values_by_key)
     values = [value for value in values_by_key[key] if value is not None]
     items = [item for value in values for item in (value if isinstance(value, list) else [value])]
     examples = shorten(", ".join(map(str, items)), 200, placeholder=" …")
@@ -124,8 +126,8 @@ def _filter(condition: str, values_by_key: dict[str, list[Any]]) -> MetadataFilt
         value = _known_value(wanted, items)
     except ValueError:
         raise ValueError(
-            f"--filter {condition!r}: of {key} there are {examples}. Texts, numbers and items of lists can be = and "
-            "!=; numbers have an order, and texts that do not look like some; lists have none"
+            f"--filter {condition!r}: of {key} there are {examples}. Texts, numbers and items of lists can "
+            "be = and !=; numbers have an order, and texts that do not look like some; lists have none"
         ) from None
     if value is None:
         warn(f"no document has {key} = {wanted}; there are: {examples}")
@@ -134,6 +136,17 @@ def _filter(condition: str, values_by_key: dict[str, list[Any]]) -> MetadataFilt
     if any(isinstance(value, list) for value in values):
         matching = _is_or_holds(key, value, values)
     return MetadataFilters(filters=[matching], condition=FilterCondition.NOT) if sign == "!=" else matching
+
+
+def _split(condition: str, keys: Collection[str]) -> tuple[str, str, str]:
+    """The key, the sign and the value of a condition."""
+    parts = _CONDITION.fullmatch(condition.strip())
+    if parts is None or parts[1] not in keys:
+        raise ValueError(
+            f"--filter {condition!r}: write key=value, or with !=, >=, <=, > or < in quotes, which keep "
+            f"the shell from taking them for files; there are the keys {', '.join(keys)}"
+        )
+    return parts[1], parts[2], parts[3]
 
 
 def _limit(wanted: str, values: Sequence[Any]) -> float | str:

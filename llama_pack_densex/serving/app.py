@@ -36,7 +36,7 @@ try:
 
     from llama_pack_densex.serving.guard import HEADERS, Guard
 except ImportError as error:
-    needed = 'the packages fastapi, from version 0.135 on, and uvicorn: pip install "llama-pack-densex[serve]"'
+    needed = 'fastapi, from version 0.135 on, and uvicorn: pip install "llama-pack-densex[serve]"'
     raise ImportError(f"this needs {needed} ({error})") from error
 
 logger = logging.getLogger(__name__)
@@ -81,7 +81,11 @@ class Message(BaseModel, extra="forbid"):
 class ChatRequest(QuestionRequest):
     """The newest message of a conversation. The server keeps none: its history comes with each."""
 
-    history: list[Message] = Field([], max_length=MAX_HISTORY, description="Earlier messages, the oldest first.")
+    history: list[Message] = Field(
+        [],
+        max_length=MAX_HISTORY,
+        description="Earlier messages, the oldest first.",
+    )
 
 
 class Proposition(BaseModel):
@@ -179,23 +183,23 @@ def make_app(
 
     Args:
         pack: The pack. Its LLM, if it has one, answers; without, answers are quotations.
-        token: What requests must bring as `Authorization: Bearer ...`; None asks for none. The page, its files,
-            `/healthz` and `/openapi.json` are for all.
+        token: What requests must bring as `Authorization: Bearer ...`; None asks for none. The page, its
+            files, `/healthz` and `/openapi.json` are for all.
         hosts: Names, or one, that the server may be called by, besides localhost and addresses.
-        requests_per_minute: Of one client, known by its address; a quarter of them may come at once. 0 means no limit;
-            None means 240 where there is a token, and no limit where there is none.
+        requests_per_minute: Of one client, known by its address; a quarter of them may come at once. 0 means
+            no limit; None means 240 where there is a token, and no limit where there is none.
         name: What the page calls the index.
 
     Raises:
-        ValueError: The token cannot be sent in a header, or is empty (no token is None); a host is no mere name; the
-            rate is negative or no number.
+        ValueError: The token cannot be sent in a header, or is empty (no token is None); a host is no mere
+            name; the rate is negative or no number.
     """
     if token is not None and not re.fullmatch(r"[!-~]([ -~]*[!-~])?", token):
         raise ValueError("the token must be of printable ASCII characters, without spaces around it")
     hosts = [hosts] if isinstance(hosts, str) else hosts
     for host in hosts:
         if not re.fullmatch(r"[\w.-]+", host, re.ASCII):
-            raise ValueError(f"hosts: {host!r} is no name, as search.example.org is, without scheme, port and path")
+            raise ValueError(f"hosts: {host!r} is no name, as search.example.org is, without scheme and port")
     rate = requests_per_minute
     if rate is None:
         rate = 0 if token is None else _RATE_WITH_TOKEN
@@ -259,8 +263,8 @@ def _answers_of(pack: DenseXRetrievalPack) -> APIRouter:
         "/chat",
         response_class=EventSourceResponse,
         summary="Answer in a conversation, as it is written.",
-        response_description="Events: `delta` with `text`, many times; then `answer`, as /query gives it, or `problem` "
-        "with `detail`.",
+        response_description="Events: `delta` with `text`, many times; then `answer`, as /query gives it, or "
+        "`problem` with `detail`.",
     )
     async def chat(request: ChatRequest) -> AsyncIterator[ServerSentEvent]:
         history = [ChatMessage(role=message.role, content=message.content) for message in request.history]
@@ -286,12 +290,14 @@ def _add_page(app: FastAPI, **settings: Any) -> None:
     template = Template((_PAGE / "page.html").read_text("utf-8"), autoescape=True, undefined=StrictUndefined)
     limits = {"question": MAX_QUESTION, "message": MAX_MESSAGE, "history": MAX_HISTORY}
     words = json.loads((_PAGE / "words.json").read_text("utf-8"))
-    pages = {code: template.render(settings, limits=limits, language=code, words=words[code]) for code in words}
+    settings["limits"] = limits
+    pages = {code: template.render(settings, language=code, words=words[code]) for code in words}
     app.mount("/page", StaticFiles(directory=_PAGE))
 
     @app.api_route("/", methods=["GET", "HEAD"], response_class=HTMLResponse, include_in_schema=False)
     async def page(lang: str = "", accept_language: Annotated[str, Header()] = "") -> HTMLResponse:
-        accepted = re.findall(r"\b[a-z]{2}\b", accept_language.lower())  # browsers name the most wanted one first
+        # browsers name the most wanted one first
+        accepted = re.findall(r"\b[a-z]{2}\b", accept_language.lower())
         code = next((code for code in (lang, *accepted) if code in pages), "en")
         return HTMLResponse(pages[code], headers={"Content-Language": code, "Vary": "Accept-Language"})
 
@@ -308,8 +314,8 @@ def listen(host: str, port: int, token: str | None) -> socket.socket:
         family, _, _, _, address = addresses[0]
         if token is None and not ip_address(str(address[0]).partition("%")[0]).is_loopback:
             raise ValueError(
-                f"{host} can be reached by others, and there is no token: set --token or DENSEX_TOKEN to a long random "
-                "text, for one of: python -c 'import secrets; print(secrets.token_urlsafe())'"
+                f"{host} can be reached by others, and there is no token: set --token or DENSEX_TOKEN to a "
+                "long random text, for one of: python -c 'import secrets; print(secrets.token_urlsafe())'"
             )
         return socket.create_server(address[:2], family=family)
     except OSError as error:
@@ -341,7 +347,8 @@ def _answering() -> Iterator[None]:
     """Report what goes wrong in answering without what it may quote of a document.
 
     Raises:
-        HTTPException: The model could not be asked (502), or the index or the code is at fault (500); the log says why.
+        HTTPException: The model could not be asked (502), or the index or the code is at fault (500); the log
+            says why.
     """
     try:
         yield
@@ -352,7 +359,10 @@ def _answering() -> Iterator[None]:
         reason = error if is_of_index else failure.summary
         logger.error("a question could not be answered: %s", reason, exc_info=is_broken)
         status = 500 if is_of_index or is_broken else 502
-        raise HTTPException(status, "The question could not be answered; the server's log says why.") from None
+        raise HTTPException(
+            status,
+            "The question could not be answered; the server's log says why.",
+        ) from None
 
 
 def _complaint(error: RequestValidationError) -> str:
