@@ -179,9 +179,9 @@ def _print_documents(pack: DenseXRetrievalPack, documents: PathDocuments) -> Non
     assert summary is not None
     states = Counter(summary.documents)
     numbers = {
+        "removed": states["deleted"],
         "without text": len(documents.blank),
         "unreadable, skipped": len(documents.unreadable),
-        "removed": states["deleted"],
         "failed": states["failed"],
     }
     parts = [f"{states['done'] + states['changed']} indexed", f"{states['unchanged']} unchanged"]
@@ -297,11 +297,13 @@ def _embed_model_name(name: str | None, manifest: Manifest | None) -> str | None
 
 def print_estimate(report: Estimate) -> None:
     """Print an estimate, and what it rests upon."""
-    print_figures(
-        (label, f"{figure} {remark}")
+    rows = [
+        (label, figure, remark)
         for label, figure, remark in _figures(report)
         if figure not in ("", "0") or label in ("documents", "requests")
-    )
+    ]
+    width = max(len(figure) for _, figure, _ in rows)
+    print_figures((label, f"{figure:>{width}}  {remark}") for label, figure, remark in rows)
     write()
     write_list(report.notes, "dim")
 
