@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -36,3 +37,15 @@ def test_a_line_that_is_no_question_is_an_error_that_names_it(tmp_path: Path) ->
     code, output = run("demo", "--data", tmp_path / "data")
     assert code == 1
     assert "line 61" in output
+
+
+def test_too_few_answers_end_it_with_exit_code_1(tmp_path: Path) -> None:
+    shutil.copytree(DATA, tmp_path / "data")
+    file = tmp_path / "data" / "questions.jsonl"
+    questions = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    for question in questions:
+        question["answers"] = ["xyzzy"]
+    file.write_text("\n".join(map(json.dumps, questions)), encoding="utf-8")
+    code, output = run("demo", "--data", tmp_path / "data")
+    assert code == 1
+    assert "in all    0 of 60" in output

@@ -1,189 +1,275 @@
-"""What `densex compare`, `evaluate`, `score` and `score-propositions` print; little is imported for that."""
+"""`densex compare` and `densex evaluate`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rich.table import Column
-from rich.text import Text
+import typer
+from rich.status import Status
 
-from llama_pack_densex.cli.output import figures, one_line, print_table, progress, write
-from llama_pack_densex.ingestion.progress import many, money
-
-if TYPE_CHECKING:
-    from llama_pack_densex.evaluation.propositions import PropositionReport
-    from llama_pack_densex.evaluation.report import Report
-    from llama_pack_densex.evaluation.runs import ScoreReport
-    from llama_pack_densex.llm.usage import RequestFigures
-
-_WITH_ANSWERS = ("recall@1", "recall@5", "answer_recall@100", "answer_recall@200", "answer_recall@500")
-_WITHOUT = ("gold@1", "gold@5", "mrr@10", "ndcg@10")
-_ANSWERS = (
-    ("em@100", "f1@100", "em@500", "f1@500"),
-    ("str_em", "answered", "cited", "supported"),
-    ("context_relevance", "groundedness", "answer_relevance"),
+from llama_pack_densex.cli.app import CompareCommand, EvaluateCommand
+from llama_pack_densex.cli.ingest import make_propositionizer
+from llama_pack_densex.cli.options import Evaluating
+from llama_pack_densex.cli.output import (
+    one_line,
+    print_heading,
+    print_json,
+    print_table,
+    waiting,
+    write,
 )
-_TITLES = {
-    "answer_recall": "AR", "recall": "R", "mrr": "MRR", "ndcg": "nDCG", "em": "EM", "f1": "F1",
-    "context_relevance": "context", "groundedness": "grounded", "answer_relevance": "relevant",
-}  # fmt: skip
+from llama_pack_densex.evaluation import KeptLLM, Report, read_dataset
+from llama_pack_densex.evaluation.compare import REPLIES, Progress, compare, evaluate
+from llama_pack_densex.evaluation.datasets import languages_of
+from llama_pack_densex.ingestion.progress import many, money
+from llama_pack_densex.llm.names import OPENAI_MODEL, named_llm
+from llama_pack_densex.llm.usage import RequestFigures
+from llama_pack_densex.models import NONE
+
+_WITH_ANSWERS = {
+    "recall@1": "R@1",
+    "recall@5": "R@5",
+    "answer_recall@100": "AR@100",
+    "answer_recall@200": "AR@200",
+    "answer_recall@500": "AR@500",
+}
+_WITHOUT_ANSWERS = {
+    "gold@1": "gold@1",
+    "gold@5": "gold@5",
+    "mrr@10": "MRR@10",
+    "ndcg@10": "nDCG@10",
+}
+_OF_ANSWERS = (
+    {
+        "em@100": "EM@100",
+        "f1@100": "F1@100",
+        "em@500": "EM@500",
+        "f1@500": "F1@500",
+    },
+    {
+        "str_em": "str_em",
+        "answered": "answered",
+        "cited": "cited",
+        "supported": "supported",
+    },
+    {
+        "context_relevance": "context",
+        "groundedness": "grounded",
+        "answer_relevance": "relevant",
+    },
+)
 _MEANINGS = {
-    "recall@1": "R@k: an answer is in one of the first k distinct passages; not for units that reach over several.",
-    "answer_recall@100": "AR@l: an answer is in the first l {unit} that are read; context: {unit} read by default.",
+    "recall@1": "R@k: an answer is in one of the first k distinct passages; not for units that span several.",
+    "answer_recall@100": "AR@l: an answer is in the first l {unit} of the context; context: its {unit}.",
     "gold@1": "gold@k: the {gold} that it is about is among the first k; context: {unit} read by default.",
     "em@100": "EM@l, F1@l: the reader's answers from the first l {unit}.",
-    "str_em": 'str_em: an accepted answer is in the answer; answered: it is no "not found"; cited, supported: its '
-    "sentences with a footnote, and with a proposition that says them. Failed items are not counted.",
-    "groundedness": "By the judge: the context is relevant to the question, the answer grounded in it, and relevant to "
-    "the question. Failed items are not counted.",
+    "str_em": 'str_em: an accepted answer is in the answer; answered: it is no "not found"; cited: its share '
+    "of sentences with a footnote; supported: with a proposition that says them. Failed items do not count.",
+    "groundedness": "By the judge: the context is relevant to the question, the answer grounded in it, and "
+    "relevant to the question. Failed items are not counted.",
 }
 _SIGNIFICANT = 0.05
 
+# replies of the usual length, by what an LLM is asked for
+_VERDICT = 'YES {"criteria": "it", "supporting_evidence": "' + "word " * 60 + '", "score": 2} [RESULT] 2'
+_STAND_INS = {"answers": "word " * 60 + "[^1]", "reader": "word " * 5, "judge": _VERDICT}
 
-def print_report(report: Report, written: Sequence[Path] = ()) -> None:
-    """Print the main figures, what was left out, and what was written."""
-    dataset, settings = report.dataset, report.settings
+
+def compare_strategies(options: CompareCommand) -> bool:
+    """Compare ways of retrieving, language by language; False where all of something failed."""
+    if options.judge_model and not options.reader_model:
+        raise typer.BadParameter("it needs --reader-model", param_hint="--judge-model")
+    arguments = _arguments(options)
+    failed: list[str] = []
+    for language, folder in _languages(options, options.dataset):
+        with waiting("Reading the dataset") as status:
+            dataset = read_dataset(
+                options.dataset,
+                options.documents,
+                name=None if language == options.language else f"{options.dataset.stem} ({language})",
+                language=language,
+                max_questions=options.limit,
+                leave_out=[options.out] if options.out else [],
+            )
+            report = compare(dataset, cache_dir=options.out, progress=_progress_on(status), **arguments)
+        _print_report(report, report.write(folder) if folder else [])
+        failed += report.all_failed
+    return not failed
+
+
+def _arguments(options: CompareCommand) -> dict[str, Any]:
+    """The arguments of `compare` that are the same for each language."""
+    llm = options.llm
+    if options.propositionizer == "llm":
+        llm = llm or OPENAI_MODEL
+    models = {"llm": llm, "reader_llm": options.reader_model, "judge_llm": options.judge_model}
+    arguments = options.chosen("embed_model", "trulens", "max_cost")
+    arguments |= {use: named_llm(name) for use, name in models.items() if name not in (None, NONE)}
+    if options.propositionizer is not None:
+        settings = options.chosen("max_cost")
+        arguments["propositionizer"] = make_propositionizer(options.propositionizer, llm, **settings)
+    if options.strategies is not None:
+        names = map(str.strip, options.strategies.split(","))
+        arguments["strategies"] = [name for name in names if name]
+    return arguments
+
+
+def evaluate_index(options: EvaluateCommand) -> bool:
+    """Ask an index questions, language by language; False where all of something failed."""
+    index = options.index
+    results: dict[str | None, Any] = {}
+    failed: list[str] = []
+    for language, folder in _languages(options, options.questions):
+        llms = _llms(options)
+        answers = llms.get("answers", NONE)
+        pack = index.open(proposition_llm=NONE, query_llm=answers, similarity_top_k=options.top_k)
+        with waiting("Reading the questions") as status:
+            report = evaluate(
+                pack,
+                options.questions,
+                name=index.name,
+                language=language,
+                max_questions=options.limit,
+                reader_llm=llms.get("reader"),
+                judge_llm=llms.get("judge"),
+                trulens=None if options.estimate else options.trulens,
+                progress=_progress_on(status),
+            )
+        requests = {role: llm.figures for role, llm in llms.items()}
+        files: list[Path] = []
+        results[language] = requests
+        if not options.estimate:
+            results[language] = _main_figures(report)
+            failed += report.all_failed
+            files = report.write(folder) if folder else []
+        if options.as_json:
+            continue
+        if language != options.language:
+            print_heading(str(language))
+        if not options.estimate:
+            _print_report(report, files)
+        _print_requests(requests, options.estimate)
+    if options.as_json:
+        print_json(results.get(options.language, results))
+    return not failed
+
+
+def _languages(options: Evaluating, questions: Path) -> Iterator[tuple[str | None, Path | None]]:
+    """The languages to ask in, with the folders of their reports: each of several has one of its own."""
+    languages = [] if options.language else languages_of(questions)
+    if len(languages) < 2:
+        yield options.language, options.out
+        return
+    for language in languages:
+        yield language, options.out and options.out / language
+
+
+def _progress_on(status: Status) -> Progress:
+    return lambda what, done, total: status.update(f"{what}: {done:,} of {total:,}")
+
+
+def _llms(options: EvaluateCommand) -> dict[str, KeptLLM]:
+    """The LLMs that are asked, by what for; for an estimate they only count what they would be asked."""
+    default = OPENAI_MODEL if os.environ.get("OPENAI_API_KEY") else None
+    names = {
+        "answers": options.query_llm or default,
+        "reader": options.reader_model,
+        "judge": options.judge_model,
+    }
+    stand_ins = _STAND_INS if options.estimate else {}
+    replies = options.out and options.out / REPLIES
+    if replies and options.estimate and not replies.exists():
+        replies = None
+    return {
+        role: KeptLLM(
+            named_llm(name, asked=not options.estimate),
+            replies,
+            options.max_cost,
+            stand_ins.get(role),
+        )
+        for role, name in names.items()
+        if name not in (None, NONE)
+    }
+
+
+def _main_figures(report: Report) -> dict[str, Any]:
+    """The metrics of a report with one strategy by their usual names, with how many items failed."""
+    (strategy,) = report.strategies
+    return {
+        **{metric: value for metric, value in strategy.metrics.items() if value is not None},
+        "failed": strategy.failed,
+        "questions": report.dataset.questions,
+        "language": report.dataset.language,
+    }
+
+
+def _print_report(report: Report, files: Sequence[Path]) -> None:
+    """Print the main figures, what was left out, and where files were written."""
+    dataset = report.dataset
     write(
         f"{one_line(dataset.name)}: {many(dataset.questions, 'question')} about "
         f"{many(dataset.documents, 'document')} in {many(dataset.passages, 'passage')}. Embedding model: "
-        f"{settings.embed_model or 'none'}; propositions: {settings.propositionizer or 'none'}.",
+        f"{report.settings.embed_model or 'none'}; propositions: {report.settings.propositionizer or 'none'}."
     )
-    if report.strategies:
-        metrics = _WITH_ANSWERS if _is_given(report, "answer_recall") else _WITHOUT
-        context = {strategy.name: strategy.cost.context_words for strategy in report.strategies}
-        _print_metrics(report, metrics, "context", context)
-        if report.comparisons:
-            first = one_line(report.comparisons[0].first)
-            write(f"*: differs from {first}, p < {_SIGNIFICANT} (paired randomisation test).", "dim")
-    for group in _ANSWERS:
-        if any(_is_given(report, name) for name in group):
-            failed = {one.name: max(one.failed.get(name, 0) for name in group) for one in report.strategies}
-            _print_metrics(report, group, "failed", failed)
-    for reason in dict.fromkeys(left.reason for left in report.skipped):
-        lacking = ", ".join(one_line(left.name) for left in report.skipped if left.reason == reason)
-        write(f"Left out: {lacking}: {reason.removesuffix('.')}.")
+    lengths = [strategy.cost.context_words for strategy in report.strategies]
+    main = _WITH_ANSWERS if _is_measured(report, "answer_recall") else _WITHOUT_ANSWERS
+    _print_metrics(report, main, "context", lengths)
+    if report.comparisons:
+        first = one_line(report.comparisons[0].first)
+        write(f"*: differs from {first}, p < {_SIGNIFICANT} (paired randomisation test).", "dim")
+    for titles in _OF_ANSWERS:
+        failed = [max(strategy.failed.get(metric, 0) for metric in titles) for strategy in report.strategies]
+        _print_metrics(report, titles, "failed", failed)
+    _print_skipped(report)
     if report.all_failed:
         write(f"All failed for: {', '.join(report.all_failed)}.")
-    if written:
-        write(f"Written: {', '.join(one_line(str(path)) for path in written)}.")
+    if files:
+        write(f"Written: {', '.join(one_line(str(file)) for file in files)}.")
 
 
-def _print_metrics(report: Report, metrics: Sequence[str], last: str, lasts: Mapping[str, float]) -> None:
-    """Print metrics that are given, a row a strategy, with one more column, and what they mean."""
-    shown = [name for name in metrics if _is_given(report, name)]
-    best = {name: max(strategy.metrics.get(name) or 0.0 for strategy in report.strategies) for name in shown}
-    differing = {(tested.metric, tested.second) for tested in report.comparisons if tested.p_value < _SIGNIFICANT}
-    titles = ["".join([_TITLES.get(kind, kind), at, k]) for kind, at, k in (name.partition("@") for name in shown)]
-    rows: list[list[str | Text]] = []
-    for strategy in report.strategies:
-        cells = [Text(one_line(strategy.name), style="bold" if strategy.ours else "")]
-        for name in shown:
-            value, mark = strategy.metrics.get(name), "*" if (name, strategy.name) in differing else " "
-            style = "dim" if value is None else "bold green" if value == best[name] else ""
-            cells.append(Text("- " if value is None else f"{value:.3f}{mark}", style=style))
-        rows.append([*cells, f"{lasts[strategy.name]:,.0f}"])
-    print_table(["strategy", *map(figures, [*titles, last])], rows, gap=1)
+def _print_skipped(report: Report) -> None:
+    for reason in dict.fromkeys(skipped.reason for skipped in report.skipped):
+        names = ", ".join(one_line(skipped.name) for skipped in report.skipped if skipped.reason == reason)
+        write(f"Left out: {names}: {reason.removesuffix('.')}.")
+
+
+def _print_metrics(report: Report, titles: dict[str, str], last_title: str, last: Sequence[float]) -> None:
+    """Print those metrics that were measured, a row a strategy, with one more column, and what they mean."""
+    metrics = [metric for metric in titles if _is_measured(report, metric)]
+    if not metrics:
+        return
+    differing = {(test.metric, test.second) for test in report.comparisons if test.p_value < _SIGNIFICANT}
+    rows = []
+    for strategy, number in zip(report.strategies, last, strict=True):
+        row = [strategy.name]
+        for metric in metrics:
+            value = strategy.metrics.get(metric)
+            mark = "*" if (metric, strategy.name) in differing else " "
+            row.append("- " if value is None else f"{value:.3f}{mark}")
+        rows.append([*row, f"{number:,.0f}"])
+    print_table(["strategy", *(titles[metric] for metric in metrics), last_title], rows, gap=1)
     write()
-    for name in shown:
-        if name in _MEANINGS:
-            write(_MEANINGS[name].format(unit=report.dataset.length_unit, gold=report.dataset.gold), "dim")
+    for metric in metrics:
+        if metric in _MEANINGS:
+            write(_MEANINGS[metric].format(unit=report.dataset.length_unit, gold=report.dataset.gold), "dim")
 
 
-def _is_given(report: Report, metric: str) -> bool:
+def _is_measured(report: Report, metric: str) -> bool:
     return any(strategy.metrics.get(metric) is not None for strategy in report.strategies)
 
 
-def by_language(questions: Path, language: str | None, out: Path | None) -> list[tuple[str | None, Path | None]]:
-    """The languages to ask in, each with the folder of its report.
-
-    Args:
-        questions: A file or dataset; where its questions are in several languages, each has a report below `out`.
-        language: The one to ask in.
-        out: Where reports go.
-    """
-    from llama_pack_densex.evaluation.datasets import languages_of
-
-    several = [] if language is not None else languages_of(questions)
-    return [(one, out and out / one) for one in several] if len(several) > 1 else [(language, out)]
-
-
-@contextmanager
-def shown_progress() -> Iterator[Callable[[str, int, int], None]]:
-    """What to call with what is being done, how much of it is done, and how much there is."""
-    with progress("{task.description}") as bar:
-        task = bar.add_task("Reading the dataset", total=None)
-        yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)
-
-
-def print_scores(report: ScoreReport) -> None:
-    """Print the scores and, for two runs and more, the comparisons."""
-    write(f"{many(report.questions, 'question')} with labels.")
-    scores = [
-        [one_line(run.name), metric, f"{run.scores[metric]:.4f}", f"{bounds.low:.3f}-{bounds.high:.3f}"]
-        for run in report.runs
-        for metric, bounds in run.intervals.items()
-    ]
-    print_table(["run", "metric", figures("score"), figures("95 %", "dim")], scores)
-    for run in report.runs:
-        if run.unanswered:
-            write(f"{one_line(run.name)} lacks {run.unanswered:,} of the questions; they count as 0.")
-    if report.comparisons:
-        differences = [
-            [one_line(f"{one.first} vs {one.second}"), one.metric, f"{one.difference:+.4f}", f"{one.p_value:.3f}"]
-            for one in report.comparisons
-        ]
-        print_table(["runs", "metric", figures("difference"), figures("p")], differences)
-        write("First minus second, with p of the paired randomisation test.", "dim")
-
-
-def print_proposition_scores(report: PropositionReport) -> None:
-    """Print the scores, what both sides are like, and how many passages only one of them has."""
-    write(f"{many(report.passages, 'passage')}. Similarity: {one_line(report.similarity)}.")
-    write()
-    for metric, value in report.scores.items():
-        bounds = report.intervals[metric]
-        write(f"{metric:9} {value:.3f} ({bounds.low:.3f}-{bounds.high:.3f})")
-    sides = (report.predicted, report.reference)
-    titles = (f"predicted: {one_line(report.predicted.name)}", f"reference: {one_line(report.reference.name)}")
-    rows = [
-        ["propositions", *(f"{side.propositions:,}" for side in sides)],
-        ["a passage", *(f"{side.a_passage:.1f}" for side in sides)],
-        [f"{report.length_unit} each", *(f"{side.length:.1f}" for side in sides)],
-    ]
-    for kind in report.reference.failing:
-        of = " (passages)" if kind == "coverage" else ""
-        rows.append([f"fails {kind.replace('_', '-')}{of}", *(f"{100 * side.failing[kind]:.1f} %" for side in sides)])
-    print_table(["", *(Column(title, justify="right", overflow="fold") for title in titles)], rows)
-    for passages, said in ((report.missing, "missing, counted as 0"), (report.extra, "without a reference")):
-        if passages:
-            write(f"{many(len(passages), 'passage')} {said} (--json names them).")
-
-
-# `densex evaluate`
-
-_VERDICT = 'YES {"criteria": "it", "supporting_evidence": "' + "word " * 60 + '", "score": 2} [RESULT] 2'
-STAND_INS = {"answers": "word " * 60 + "[^1]", "reader": "word " * 5, "judge": _VERDICT}
-"""By what an LLM is asked for, replies of the length that is reckoned with."""
-
-
-def flat(report: Report) -> dict[str, Any]:
-    """A report's metrics by their usual names, with how many items failed."""
-    found, dataset = report.strategies[0], report.dataset
-    metrics = {name: value for name, value in found.metrics.items() if value is not None}
-    return {**metrics, "failed": found.failed, "questions": dataset.questions, "language": dataset.language}
-
-
-def print_requests(asked: Mapping[str, RequestFigures], only_estimate: bool) -> None:
+def _print_requests(requests: Mapping[str, RequestFigures], is_estimate: bool) -> None:
     """Print what LLMs were, or would be, asked, and what that costs."""
     rows = []
-    for role, of_role in asked.items():
+    for role, of_role in requests.items():
         used = of_role.usage
         numbers = (used.requests, of_role.cache_hits, used.input_tokens, used.output_tokens)
-        rows.append([role, one_line(of_role.model), *(f"{number:,}" for number in numbers), money(of_role.cost)])
+        rows.append([role, of_role.model, *(f"{number:,}" for number in numbers), money(of_role.cost)])
+    titles = ("LLM of", "model", "requests", "kept", "tokens sent", "received", "cost")
     if rows:
-        print_table(["LLM of", "model", *map(figures, ("requests", "kept", "tokens sent", "received", "cost"))], rows)
-    if only_estimate:
+        print_table(titles, rows, texts=2)
+    if is_estimate:
         write("Replies are taken to be of the usual length.", "dim")

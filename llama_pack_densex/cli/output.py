@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
-import errno
 import gc
 import io
 import json
@@ -13,21 +11,24 @@ import os
 import re
 import signal
 import sys
+import textwrap
 import traceback
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
+from functools import partial
 
 import typer
 from pydantic import ValidationError
 from rich.cells import cell_len, chop_cells
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.status import Status
 from rich.table import Column, Table
 from rich.text import Text
 
 # What may not begin a line, and what may not end one (JIS X 4051, the common part).
-_NOT_FIRST = "、。，．・：；？！」』）］｝〉》】〕”’ーぁぃぅぇぉっゃゅょゎァィゥェォッャュョヮヵヶ々‐–〜%％,.:;?!)]}"
+_SMALL_KANA = "ぁぃぅぇぉっゃゅょゎァィゥェォッャュョヮヵヶ"
+_NOT_FIRST = "、。，．・：；？！」』）］｝〉》】〕”’ー々‐–〜%％,.:;?!)]}" + _SMALL_KANA
 _NOT_LAST = "「『（［｛〈《【〔“‘([{"
 _PIECE = re.compile(
     rf"\s+|[{re.escape(_NOT_LAST)}]*(?:[^\s\u1100-\uffdc]+|[\u1100-\uffdc])[{re.escape(_NOT_FIRST)}]*|\S"
@@ -35,14 +36,10 @@ _PIECE = re.compile(
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
-def stdout() -> Console:
-    """Where results go."""
-    return Console(highlight=False, emoji=False, markup=False)
-
-
-def stderr() -> Console:
-    """Where progress, warnings and errors go."""
-    return Console(stderr=True, highlight=False, emoji=False, markup=False)
+stdout = partial(Console, highlight=False, emoji=False, markup=False)
+"""Where results go."""
+stderr = partial(stdout, stderr=True)
+"""Where progress, warnings and errors go."""
 
 
 def plain(text: str) -> str:
@@ -55,17 +52,9 @@ def one_line(text: str) -> str:
     return plain(text.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t"))
 
 
-def progress(what: str) -> Progress:
-    """A progress bar, shown in a terminal only."""
-    console = stderr()
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn())
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-
-
-def waiting(what: str) -> AbstractContextManager[object]:
-    """Say what is being done while it lasts, in a terminal only."""
-    console = stderr()
-    return console.status(what) if console.is_terminal else contextlib.nullcontext()
+def waiting(what: str) -> Status:
+    """Show what is being done while it lasts, in a terminal only."""
+    return stderr().status(what)
 
 
 def warn(message: str, kind: str = "Warning", style: str = "yellow") -> None:
@@ -87,38 +76,47 @@ def write(text: str = "", style: str = "", indent: int = 0, bullet: str = "") ->
     console.print(Text(hang(plain(text), console.width, indent, bullet), style=style), soft_wrap=True)
 
 
+def write_list(items: Iterable[str], style: str = "", indent: int = 0) -> None:
+    """Print a line for each of some names or messages, with a bullet."""
+    for item in items:
+        write(one_line(item), style, indent, "- ")
+
+
 def print_heading(text: str) -> None:
     """Print a heading with a line below it."""
     write(text, style="bold cyan")
     stdout().rule(style="cyan")
 
 
-def print_table(
-    columns: Iterable[str | Column], rows: Iterable[Iterable[str | Text]], gap: int = 2, header: bool = True
-) -> None:
-    """Print a table without lines, where it has a header below an empty line.
+def print_table(titles: Sequence[str], rows: Iterable[Sequence[str]], texts: int = 1, gap: int = 2) -> None:
+    """Print a table without lines, whose first columns are texts and the others figures.
 
-    Columns with nothing but a title are of texts, which are broken for want of room.
+    Texts are broken where there is no room for them, figures never.
     """
-    if header:
-        write()
-    made = (Column(one, overflow="fold") if isinstance(one, str) else one for one in columns)
-    table = Table(*made, box=None, pad_edge=False, padding=(0, gap, 0, 0), show_header=header)
+    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0))
+    for title in titles[:texts]:
+        table.add_column(title, overflow="fold")
+    for title in titles[texts:]:
+        table.add_column(title, justify="right", no_wrap=True)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(one_line, row))
+    write()
     stdout().print(table)
 
 
-def figures(title: str = "", style: str = "") -> Column:
-    """A column of figures, which are never broken."""
-    return Column(title, justify="right", style=style, no_wrap=True)
+def print_figures(rows: Iterable[tuple[str, str]]) -> None:
+    """Print labels, and what belongs to each."""
+    table = Table.grid(Column(no_wrap=True), Column(overflow="fold"), padding=(0, 2, 0, 0))
+    for label, text in rows:
+        table.add_row(label, one_line(text))
+    stdout().print(table)
 
 
 def wrap(text: str, width: int) -> list[str]:
     """Break text into lines of at most `width` cells; a Chinese, Japanese or Korean character takes two.
 
-    Lines break at spaces and between such characters, but not before closing punctuation or after opening brackets.
-    What is longer than a line without any such place is broken anywhere.
+    Lines break at spaces and between such characters, but not before closing punctuation or after opening
+    brackets. What is longer than a line without any such place is broken anywhere.
     """
     lines = []
     for paragraph in text.expandtabs(4).splitlines() or [""]:
@@ -137,60 +135,76 @@ def wrap(text: str, width: int) -> list[str]:
 def hang(text: str, width: int, indent: int = 0, bullet: str = "") -> str:
     """Wrap text under an indentation; further lines begin below the first one's text."""
     first = " " * indent + bullet
-    lines = wrap(text, max(width - cell_len(first), 10))
     margin = " " * cell_len(first)
-    return "\n".join((first if i == 0 else margin if line else "") + line for i, line in enumerate(lines))
+    lines = wrap(text, max(width - len(margin), 10))
+    return first + textwrap.indent("\n".join(lines), margin).removeprefix(margin)
 
 
 def print_json(result: object, indent: int | None = 2) -> None:
-    """Print a result, which may hold dataclasses, as JSON, and nothing else; without an indent on one line."""
-    ascii_only = (getattr(sys.stdout, "encoding", None) or "ascii").lower().replace("-", "") != "utf8"
-    print(json.dumps(result, default=asdict, ensure_ascii=ascii_only, indent=indent))
+    """Print a result, which may hold dataclasses, as JSON; without an indent on one line."""
+    encoding = str(sys.stdout.encoding).lower().replace("-", "")
+    print(json.dumps(result, default=asdict, ensure_ascii=encoding != "utf8", indent=indent))
 
 
-@contextlib.contextmanager
+@contextmanager
 def session() -> Iterator[None]:
-    """Run a command: failures that a user can do something about end it with one message and exit code 1.
+    """Run a command: failures that a user can do something about end it with one message and exit code 1."""
+    # transformers draws one each time it loads a model
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    for stream in (sys.stdout, sys.stderr):
+        # what it cannot encode (Japanese in ASCII) is shown as its code
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    with ExitStack() as undo:
+        _collect_less_garbage(undo)
+        _end_on_signals(undo)
+        _warn_once(undo)
+        try:
+            yield
+        except Exception as error:
+            print_error(error)
+            raise typer.Exit(1) from None
 
-    SIGTERM, by which Docker, Kubernetes and systemd stop a program, and SIGHUP, which comes when a terminal or a
-    connection is closed, end it as Ctrl-C does, with exit code 143; with `nohup` it goes on.
 
-    Garbage is collected less often than Python does, and not at the end of the process: torch and LanceDB make millions
-    of objects as they are imported, and looking through them again and again took a third of the time of a question.
+def _collect_less_garbage(undo: ExitStack) -> None:
+    """Collect garbage less often than Python does, and not at the end of the process.
 
-    A warning is given once: each strategy of a comparison makes a pack, and all warn of the same model. Which models a
-    pack chose the commands say themselves.
+    torch and LanceDB make millions of objects as they are imported; looking through them again and again took
+    a third of the time of a question.
     """
-    often = gc.get_threshold()
+    undo.callback(gc.set_threshold, *gc.get_threshold())
     gc.set_threshold(100_000, 20, 20)
     atexit.register(gc.freeze)
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # transformers draws one each time it loads a model
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # what it cannot encode (Japanese in ASCII) is shown as its code
-            stream.reconfigure(errors="backslashreplace")
-    stops = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
-    ours = [stop for stop in stops if signal.getsignal(stop) is signal.SIG_DFL]
-    for stop in ours:
-        signal.signal(stop, lambda *_: sys.exit(128 + signal.SIGTERM))
-    said, warnings = set[str](), logging.lastResort or logging.NullHandler()
+
+
+def _end_on_signals(undo: ExitStack) -> None:
+    """Have SIGTERM and SIGHUP end the command as Ctrl-C does, with exit code 143.
+
+    Docker, Kubernetes and systemd stop a program by SIGTERM; SIGHUP comes when a terminal or a connection is
+    closed. With `nohup` the command goes on.
+    """
+    for stop in {signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}:
+        if signal.getsignal(stop) is signal.SIG_DFL:
+            signal.signal(stop, lambda *_: sys.exit(128 + signal.SIGTERM))
+            undo.callback(signal.signal, stop, signal.SIG_DFL)
+
+
+def _warn_once(undo: ExitStack) -> None:
+    """Log each warning once: every strategy of a comparison makes a pack, and all warn of the same model.
+
+    Which models a pack chose is left out: the commands say it themselves.
+    """
+    logged = set[str]()
+    handler = logging.lastResort or logging.NullHandler()
 
     def is_news(record: logging.LogRecord) -> bool:
         message = record.getMessage()
-        is_new = record.name != "llama_pack_densex.pack" and message not in said
-        said.add(message)
+        is_new = record.name != "llama_pack_densex.pack" and message not in logged
+        logged.add(message)
         return is_new
 
-    warnings.addFilter(is_news)
-    try:
-        yield
-    except Exception as error:
-        print_error(error)
-        raise typer.Exit(1) from None
-    finally:
-        gc.set_threshold(*often)
-        for stop in ours:
-            signal.signal(stop, signal.SIG_DFL)
-        warnings.removeFilter(is_news)
+    handler.addFilter(is_news)
+    undo.callback(handler.removeFilter, is_news)
 
 
 _CLIENTS = ("openai", "anthropic", "google", "ollama", "httpx")
@@ -199,30 +213,43 @@ _ASKING = ("llama_index.llms.", "llama_index.embeddings.")
 
 def message_of(error: Exception) -> str | None:
     """What to tell the user of an error; None for one that is not for them, such as a fault of ours."""
-    if isinstance(error, OSError) and error.errno == errno.EPIPE:
+    if isinstance(error, BrokenPipeError):
         return None  # typer ends quietly
-    if isinstance(error, OSError) and error.filename is not None and error.strerror:
-        return f"{error.filename}: {error.strerror}"
     if isinstance(error, ValidationError):  # of a parser's or a propositionizer's fields
         wrong = error.errors(include_url=False)[0]
         return ": ".join([*map(str, wrong["loc"]), wrong["msg"].removeprefix("Value error, ")])
-    # what a server said: files that are no JSON are told of otherwise
-    is_no_json = isinstance(error, json.JSONDecodeError)
-    if isinstance(error, (ValueError, OSError, ImportError)) and not is_no_json:
-        return str(error)
-    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    raised_by = str(frame.f_globals.get("__name__"))  # an IndexError in LlamaIndex, say, of a reply without choices
-    if is_no_json or type(error).__module__.partition(".")[0] in _CLIENTS or raised_by.startswith(_ASKING):
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    if _is_of_a_model(error):
         from llama_pack_densex.llm.errors import classify, secrets_in_environment
 
         failure = classify(error, secrets_in_environment())  # without what it may quote of a document
         advice = f"{failure.summary}. Try again later, or see whether the server's address is right."
         return f"the model could not be asked: {failure.message if failure.kind == 'fatal' else advice}"
-    if type(error).__module__.startswith("llama_pack_densex."):  # a kind of our own says what can be done
+    is_ours = type(error).__module__.startswith("llama_pack_densex.")  # it says what can be done
+    if is_ours or isinstance(error, (ValueError, OSError, ImportError)):
         return str(error)
-    if str(error).startswith(("lance error", "Arrow error")) or type(error).__name__ == "RustPanic":
-        said = str(error).partition("\n")[0]  # below that, where in Python
-        if "(os error " in said and "(os error 2)" not in said:  # no rights, say, and no file that is missing
-            return f"the system refuses to read or write the index; see to that, and do not build it anew. ({said})"
-        return f"the index is damaged and cannot be read; build it anew. ({said})"
-    return None
+    return _damage(error)
+
+
+def _is_of_a_model(error: Exception) -> bool:
+    """Whether a model could not be asked."""
+    if isinstance(error, (ValueError, OSError, ImportError)):
+        # what a server said: of files that is reported otherwise
+        return isinstance(error, json.JSONDecodeError)
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    # an IndexError in LlamaIndex, say, of a reply without choices
+    raised_by = str(frame.f_globals.get("__name__"))
+    return type(error).__module__.partition(".")[0] in _CLIENTS or raised_by.startswith(_ASKING)
+
+
+def _damage(error: Exception) -> str | None:
+    """What to tell the user of an error of the embedded store; None for any other."""
+    message = str(error).partition("\n")[0]  # below that, where in Python
+    if not message.startswith(("lance error", "Arrow error")) and type(error).__name__ != "RustPanic":
+        return None
+    advice = "the index is damaged and cannot be read; build it anew."
+    # no rights, say, and no file that is missing
+    if "(os error " in message and "(os error 2)" not in message:
+        advice = "the system refuses to read or write the index; see to that, and do not build it anew."
+    return f"{advice} ({message})"

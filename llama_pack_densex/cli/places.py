@@ -7,13 +7,12 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from llama_index.core.schema import Document
 
-from llama_pack_densex.cli.output import one_line, progress, warn
+from llama_pack_densex.cli.output import one_line, waiting, warn
 from llama_pack_densex.evaluation.datasets import DatasetError, read_dataset
 from llama_pack_densex.models import NONE, resolve_embed_model
 from llama_pack_densex.pack import DenseXRetrievalPack
@@ -39,20 +38,26 @@ class IndexPlace:
     """
 
     name: str
-    folder: Path | None
-    url: str
+    folder: Path | None = None
+    url: str = ""
 
     @classmethod
-    def of(cls, text: str | Path) -> IndexPlace:
-        """What a user wrote.
+    def of(cls, location: str | Path) -> IndexPlace:
+        """The place that a user wrote.
 
         Raises:
             InvalidIndexError: It is a folder that cannot be an index's.
         """
-        if isinstance(text, Path) or not is_store_url(text):
-            return cls(str(text), IndexFolder(Path(text)).path, "")
+        text = str(location)
+        if not is_store_url(text):
+            return cls(text, IndexFolder(Path(text)).path)
         folder = IndexFolder(Path(text[len(_FAISS) :])).path if text.startswith(_FAISS) else None
         return cls(redacted(text), folder, text)
+
+    @property
+    def folders(self) -> list[Path]:
+        """The folder, if there is one."""
+        return [] if self.folder is None else [self.folder]
 
     def own_folder(self) -> Path:
         """The folder, for what is done with its files.
@@ -61,23 +66,42 @@ class IndexPlace:
             ValueError: A store keeps everything itself.
         """
         if self.folder is None:
-            raise ValueError(f"{self.name} is a store, not a folder: check, compact and batch are for folders")
+            raise ValueError(f"{self.name} is a store; check, compact and batch are for folders")
         return self.folder
 
-    def manifest(self) -> Manifest | None:
-        """What the index says about itself; None where there is none yet."""
+    def read(self) -> tuple[Manifest, NodeIndex] | None:
+        """What the index says about itself, and its nodes; None where there is none yet. Needs no embedding
+        model.
+
+        Raises:
+            InvalidIndexError: The index is damaged.
+        """
         if self.folder is not None:
-            return Manifest.read(self.folder) if is_index(self.folder) else None
+            if not is_index(self.folder):
+                return None
+            manifest = Manifest.read(self.folder)
+            folder = IndexFolder(self.folder)
+            return manifest, NodeIndex(folder.open(manifest), folder=folder, current=manifest)
         try:
-            return about(adapter_for(open_url(self.url, None)))
+            store = adapter_for(open_url(self.url, None))
         except MissingIndexError:
             return None
+        stored = about(store)
+        return None if stored is None else (stored, NodeIndex(store))
+
+    def nodes(self) -> tuple[Manifest, NodeIndex]:
+        """The same of an index that has to be there.
+
+        Raises:
+            InvalidIndexError: There is no index, or it is damaged.
+        """
+        index = self.read()
+        if index is None:
+            raise InvalidIndexError(f"no index is at {self.name}: make one by `densex index PATH --to PLACE`")
+        return index
 
     def open(self, **arguments: Any) -> DenseXRetrievalPack:
-        """Open the index to search or change it.
-
-        Args:
-            **arguments: The pack's.
+        """Open the index to search or change it, with further arguments of the pack.
 
         Raises:
             InvalidIndexError: There is none, or it is damaged.
@@ -87,14 +111,7 @@ class IndexPlace:
         return DenseXRetrievalPack.from_vector_store(open_url(self.url, None), **arguments)
 
     def open_to_ask(self, **arguments: Any) -> DenseXRetrievalPack:
-        """Open the index for somebody who waits for answers: an embedding model that is not there is told of soon.
-
-        Args:
-            **arguments: The pack's.
-
-        Raises:
-            InvalidIndexError: As `open`.
-        """
+        """Open the index for somebody who waits for answers, and soon hears of a model that is not there."""
         pack = self.open(proposition_llm=NONE, **arguments)
         model = pack.get_modules()["embed_model"]
         if getattr(model, "max_retries", 0) > 1:  # of core and, each time, of the client: more than a minute
@@ -102,48 +119,26 @@ class IndexPlace:
         return pack
 
     def build(self, documents: Iterable[Document], **arguments: Any) -> DenseXRetrievalPack:
-        """Make the index.
-
-        Args:
-            documents: The documents.
-            **arguments: The pack's.
+        """Make the index of documents, with further arguments of the pack.
 
         Raises:
             ValueError: A vector store needs an embedding model, and there is none.
         """
-        if not self.url:
-            return DenseXRetrievalPack(documents, persist_dir=self.folder, **arguments)
-        named = arguments.pop("embed_model", None)
-        model, why = resolve_embed_model(named)
-        if model is None:
-            raise ValueError(
-                f"{self.name} holds embeddings, and there is no embedding model ({why}): name one with --embed-model"
-            )
-        store = open_url(self.url, len(model.get_text_embedding("dimension")))
-        return DenseXRetrievalPack(
-            documents, vector_store=store, persist_dir=self.folder, embed_model=named or model, **arguments
-        )
-
-    def nodes(self) -> tuple[Manifest, NodeIndex]:
-        """What the index says about itself, and its nodes to read; needs no embedding model.
-
-        Raises:
-            InvalidIndexError: There is no index, or it is damaged.
-        """
-        if self.folder is not None:
-            manifest, folder = Manifest.read(self.folder), IndexFolder(self.folder)
-            return manifest, NodeIndex(folder.open(manifest), folder=folder, current=manifest)
-        store = adapter_for(open_url(self.url, None))
-        found = about(store)
-        if found is None:
-            raise InvalidIndexError(f"there is no index at {self.name}: make one with `densex index PATH --to URL`")
-        return found, NodeIndex(store)
+        if self.url:
+            named = arguments.pop("embed_model", None)
+            model, reason = resolve_embed_model(named)
+            if model is None:
+                lack = f"{self.name} holds embeddings, and there is no embedding model ({reason})"
+                raise ValueError(f"{lack}: name one with --embed-model")
+            dimension = len(model.get_text_embedding("dimension"))
+            arguments |= {"vector_store": open_url(self.url, dimension), "embed_model": named or model}
+        return DenseXRetrievalPack(documents, persist_dir=self.folder, **arguments)
 
 
 class PathDocuments:
     """The documents with text of folders, files and datasets, one after the other.
 
-    All of them are read at once: what cannot be read is said, and skipped, before anything is paid for.
+    All of them are read at once: what cannot be read is named, and skipped, before anything is paid for.
 
     Args:
         paths: Folders, files and datasets.
@@ -151,7 +146,7 @@ class PathDocuments:
         indexed: The files that are in the index by path, with their ids.
         include: Globs of files to read though they are code or data by their names.
         exclude: Globs of files not to read.
-        strict: Whether files that cannot be read are refused, in place of being skipped.
+        strict: Whether files that cannot be read are refused instead of skipped.
 
     Attributes:
         ids: The ids of the documents with text.
@@ -160,7 +155,8 @@ class PathDocuments:
 
     Raises:
         OSError: A path does not exist.
-        ValueError: There are files that cannot be read, and they are not to be skipped; all of them are named.
+        ValueError: There are files that cannot be read, and they are not to be skipped; all of them are
+            named.
     """
 
     def __init__(
@@ -172,53 +168,62 @@ class PathDocuments:
         exclude: Sequence[str] = (),
         strict: bool = False,
     ) -> None:
-        datasets = {path: documents for path in paths if (documents := _dataset(path)) is not None}
-        others = [path for path in paths if path not in datasets]
-        found = find_files(others, leave_out, include, exclude, indexed)
-        self.unreadable = found.unreadable
+        datasets = {path: _read_dataset(path) for path in paths}
+        no_datasets = [path for path in paths if not datasets[path]]
+        files = find_files(no_datasets, leave_out, include, exclude, indexed)
+        self.unreadable = files.unreadable
         self.ids: set[str] = set()
         self.blank: list[str] = []
-        self._number = 0
-        self._read = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 (it lasts as long as this object)
-        with progress("Reading files") as bar:
-            for document in chain(*datasets.values(), read_files(found, bar.track)):
-                if document.text.strip():
-                    self.ids.add(document.id_)
-                    self._number += 1
-                    pickle.dump(document, self._read)
-                else:
-                    self.blank.append(document.id_)
+        self._count = 0
+        self._file = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 (it lasts as long as this object)
+        with waiting("Reading files"):
+            for documents in (*datasets.values(), read_files(files)):
+                for document in documents:
+                    self._add(document)
         if strict and self.unreadable:
-            named = "".join(f"\n- {one_line(str(one))}" for one in self.unreadable)
-            raise ValueError(f"nothing is done, since {len(self.unreadable)} cannot be read (--strict):{named}")
-        for unreadable in self.unreadable:
-            warn(f"skipped: {one_line(str(unreadable))}")
-        if found.other_kinds:
-            kinds = Counter(path.suffix or path.name for path in found.other_kinds)
-            counted = ", ".join(f"{number:,} {one_line(kind)}" for kind, number in kinds.most_common())
+            names = "".join(f"\n- {one_line(str(file))}" for file in self.unreadable)
+            number = len(self.unreadable)
+            raise ValueError(f"nothing is done, since {number} cannot be read (--strict):{names}")
+        self._warn(files.other_kinds)
+
+    def _add(self, document: Document) -> None:
+        if document.text.strip():
+            self.ids.add(document.id_)
+            self._count += 1
+            pickle.dump(document, self._file)
+        else:
+            self.blank.append(document.id_)
+
+    def _warn(self, other_kinds: Sequence[Path]) -> None:
+        """Name what is skipped."""
+        for file in self.unreadable:
+            warn(f"skipped: {one_line(str(file))}")
+        if other_kinds:
+            kinds = Counter(path.suffix or path.name for path in other_kinds)
+            counts = ", ".join(f"{number:,} {one_line(kind)}" for kind, number in kinds.most_common())
             advice = f"--include '*{one_line(next(iter(kinds)))}' reads such files too"
-            warn(f"left out as code or data, not prose: {counted} ({advice})")
+            warn(f"left out as code or data, not prose: {counts} ({advice})")
         for document_id in self.blank:
             warn(f"no text in {one_line(document_id)}")
 
     def __len__(self) -> int:
-        """How many there are."""
-        return self._number
+        return self._count
 
     def __iter__(self) -> Iterator[Document]:
         place = 0
-        for _ in range(self._number):
-            self._read.seek(place)  # somebody else may go through them too
-            document = pickle.load(self._read)
-            place = self._read.tell()
+        for _ in range(self._count):
+            self._file.seek(place)  # somebody else may go through them too
+            document = pickle.load(self._file)
+            place = self._file.tell()
             yield document
 
 
-def _dataset(path: Path) -> list[Document] | None:
-    """The documents of a dataset that has some; None for anything else."""
+def _read_dataset(path: Path) -> list[Document]:
+    """The documents of a dataset; none of anything else."""
     try:
-        found = read_dataset(path).documents
-    except (DatasetError, OSError, UnicodeDecodeError):  # what is wrong with it is said when it is read as a file
-        return None
-    warn(f"{one_line(str(path))} is a dataset: its {len(found):,} documents are meant")
-    return found
+        documents = read_dataset(path).documents
+    # what is wrong with it is reported when it is read as a file
+    except (DatasetError, OSError, UnicodeDecodeError):
+        return []
+    warn(f"{one_line(str(path))} is a dataset: its {len(documents):,} documents are meant")
+    return documents

@@ -9,7 +9,6 @@ import re
 import socket
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import aclosing, contextmanager
-from functools import partial
 from importlib.metadata import version
 from ipaddress import ip_address
 from pathlib import Path
@@ -19,16 +18,15 @@ from jinja2 import StrictUndefined, Template
 from llama_index.core.base.response.schema import AsyncStreamingResponse
 from llama_index.core.llms import ChatMessage
 from llama_index.core.schema import NodeWithScore
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, Field, StringConstraints
 
+from llama_pack_densex import DenseXRetrievalPack, InvalidIndexError
 from llama_pack_densex.answering.citations import Outcome, Source, placed
 from llama_pack_densex.llm.errors import classify, secrets_in_environment
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
-from llama_pack_densex.pack import DenseXRetrievalPack
-from llama_pack_densex.stores.manifest import InvalidIndexError
 
 try:
-    from fastapi import FastAPI, Header, HTTPException, Request, Security
+    from fastapi import APIRouter, FastAPI, Header, HTTPException, Request, Security
     from fastapi.exceptions import RequestValidationError
     from fastapi.responses import HTMLResponse, JSONResponse, Response
     from fastapi.security import HTTPBearer
@@ -38,7 +36,7 @@ try:
 
     from llama_pack_densex.serving.guard import HEADERS, Guard
 except ImportError as error:
-    needed = 'the packages fastapi, from version 0.135 on, and uvicorn: pip install "llama-pack-densex[serve]"'
+    needed = 'fastapi, from version 0.135 on, and uvicorn: pip install "llama-pack-densex[serve]"'
     raise ImportError(f"this needs {needed} ({error})") from error
 
 logger = logging.getLogger(__name__)
@@ -47,37 +45,47 @@ MAX_QUESTION = 2_000  # characters
 MAX_MESSAGE = 4_000  # characters of an earlier message
 MAX_HISTORY = 20  # messages
 MAX_TOP_K = 50
+_RATE_WITH_TOKEN = 240  # requests a minute, unless something else is asked for
 
 _PAGE = Path(__file__).parent / "page"
 
 
-class Asked(BaseModel):
+def _whole(number: Any) -> Any:
+    """A number as JSON has it, to which 4.0 is an integer; strict validation then refuses true and "4"."""
+    return int(number) if isinstance(number, float) and number.is_integer() else number
+
+
+class QuestionRequest(BaseModel, extra="forbid"):
     """A question, and how many passages to look for."""
 
-    model_config = ConfigDict(extra="forbid")
-
     question: Annotated[str, StringConstraints(min_length=1, max_length=MAX_QUESTION, pattern=r"\S")] = Field(
-        description="The question, in the language of the documents.", examples=["When was the tower finished?"]
+        description="The question, in the language of the documents.",
+        examples=["When was the tower finished?"],
     )
-    # 4.0 is an integer to JSON, 4 to us; true and "4" are none to either
-    top_k: Annotated[
-        int | None, BeforeValidator(lambda k: int(k) if isinstance(k, float) and k.is_integer() else k)
-    ] = Field(None, ge=1, le=MAX_TOP_K, strict=True, description="Passages to retrieve; by default the index's number.")
+    top_k: Annotated[int | None, BeforeValidator(_whole)] = Field(
+        None,
+        ge=1,
+        le=MAX_TOP_K,
+        strict=True,
+        description="Passages to retrieve; by default the index's number.",
+    )
 
 
-class Message(BaseModel):
+class Message(BaseModel, extra="forbid"):
     """An earlier message of a conversation."""
-
-    model_config = ConfigDict(extra="forbid")
 
     role: Literal["user", "assistant"]
     content: str = Field(max_length=MAX_MESSAGE)
 
 
-class Said(Asked):
+class ChatRequest(QuestionRequest):
     """The newest message of a conversation. The server keeps none: its history comes with each."""
 
-    history: list[Message] = Field([], max_length=MAX_HISTORY, description="Earlier messages, the oldest first.")
+    history: list[Message] = Field(
+        [],
+        max_length=MAX_HISTORY,
+        description="Earlier messages, the oldest first.",
+    )
 
 
 class Proposition(BaseModel):
@@ -89,7 +97,7 @@ class Proposition(BaseModel):
     end: int | None = None
 
 
-class Matched(Proposition):
+class MatchedUnit(Proposition):
     """A proposition or sentence by which a passage was found."""
 
     score: float
@@ -98,29 +106,29 @@ class Matched(Proposition):
     unverified: bool = Field(False, description="No sentence of the passage says it.")
 
 
-class Place(BaseModel):
+class SourceText(BaseModel):
     """A text of a document and its place there, in characters."""
 
     node_id: str
     document: str
     title: str = ""
     section: str = Field("", description="The headings above it.")
-    context: str = Field("", description="What has to be read before it: what leads its list in, its table's header.")
+    context: str = Field("", description="What has to be read before it: a list's lead-in, a table's header.")
     page: str = ""
     start: int | None = None
     end: int | None = None
     text: str
 
 
-class Passage(Place):
+class Passage(SourceText):
     """What was found."""
 
     granularity: str
     score: float | None
-    propositions: list[Matched] = Field(description="Those that found it, the best first.")
+    propositions: list[MatchedUnit] = Field(description="Those that found it, the best first.")
 
 
-class Citation(Place):
+class Citation(SourceText):
     """A source of an answer."""
 
     number: int = Field(description="Its footnote: `[^1]` in the answer is number 1.")
@@ -136,7 +144,13 @@ class Sentence(BaseModel):
     supported: bool = Field(description="Whether its sources hold at least half of its words.")
 
 
-class Answer(BaseModel):
+class Passages(BaseModel):
+    """What was retrieved for a question."""
+
+    passages: list[Passage] = Field(description="The best first.")
+
+
+class Answer(Passages):
     """An answer and its sources."""
 
     answer: str = Field(description="The answer, with footnotes.")
@@ -145,19 +159,16 @@ class Answer(BaseModel):
     cut_off: bool = Field(description="Whether the LLM's limit of tokens ended it.")
     sentences: list[Sentence]
     citations: list[Citation]
-    passages: list[Passage] = Field(description="What was retrieved, the best first.")
 
 
-class Found(BaseModel):
-    """What was found for a question, the best first."""
-
-    passages: list[Passage]
-
-
-class Problem(BaseModel):
-    """Why there is no answer."""
-
-    detail: str
+_DETAIL = {"type": "object", "properties": {"detail": {"type": "string"}}, "required": ["detail"]}
+# FastAPI would describe a model as events where the answer is
+_PROBLEMS: dict[int | str, dict[str, Any]] = {
+    "default": {
+        "description": "Why there is no answer.",
+        "content": {"application/json": {"schema": _DETAIL}},
+    }
+}
 
 
 def make_app(
@@ -172,24 +183,26 @@ def make_app(
 
     Args:
         pack: The pack. Its LLM, if it has one, answers; without, answers are quotations.
-        token: What requests must bring as `Authorization: Bearer ...`; None asks for none. The page, its files,
-            `/healthz` and `/openapi.json` are for all.
+        token: What requests must bring as `Authorization: Bearer ...`; None asks for none. The page, its
+            files, `/healthz` and `/openapi.json` are for all.
         hosts: Names, or one, that the server may be called by, besides localhost and addresses.
-        requests_per_minute: Of one client, told by its address; a quarter of them may come at once. 0 means no limit;
-            None means 240 where there is a token, and no limit where there is none.
+        requests_per_minute: Of one client, known by its address; a quarter of them may come at once. 0 means
+            no limit; None means 240 where there is a token, and no limit where there is none.
         name: What the page calls the index.
 
     Raises:
-        ValueError: The token cannot be sent in a header, or is empty (no token is None); a host is no mere name; the
-            rate is negative or no number.
+        ValueError: The token cannot be sent in a header, or is empty (no token is None); a host is no mere
+            name; the rate is negative or no number.
     """
-    if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
+    if token is not None and not re.fullmatch(r"[!-~]([ -~]*[!-~])?", token):
         raise ValueError("the token must be of printable ASCII characters, without spaces around it")
-    hosts = (hosts,) if isinstance(hosts, str) else hosts
+    hosts = [hosts] if isinstance(hosts, str) else hosts
     for host in hosts:
         if not re.fullmatch(r"[\w.-]+", host, re.ASCII):
-            raise ValueError(f"hosts: {host!r} is no name, as search.example.org is, without scheme, port and path")
-    rate = requests_per_minute if requests_per_minute is not None else 240 if token is not None else 0
+            raise ValueError(f"hosts: {host!r} is no name, as search.example.org is, without scheme and port")
+    rate = requests_per_minute
+    if rate is None:
+        rate = 0 if token is None else _RATE_WITH_TOKEN
     if not rate >= 0:  # nan is not
         raise ValueError(f"requests_per_minute is {rate}: it must be at least 0")
     app = FastAPI(
@@ -202,80 +215,91 @@ def make_app(
         separate_input_output_schemas=False,
     )
     app.add_middleware(Guard, token=token, hosts=hosts, rate=rate)
-    # given as what it is, since FastAPI would have it as events where the answer is
-    problem = {"content": {"application/json": {"schema": Problem.model_json_schema()}}}
-    problems: dict[int | str, dict[str, Any]] = {"default": {"description": "Why there is no answer.", **problem}}
-
-    needs = [] if token is None else [Security(HTTPBearer(auto_error=False))]  # said in the OpenAPI; the guard looks
-    post = partial(app.post, responses=problems, dependencies=needs)
+    # the guard looks at the token; this says so in the OpenAPI
+    security = [] if token is None else [Security(HTTPBearer(auto_error=False))]
+    app.include_router(_answers_of(pack), responses=_PROBLEMS, dependencies=security)
+    _add_page(
+        app,
+        name=name,
+        written=pack.get_modules()["query_llm"] is not None,
+        asks_token=token is not None,
+    )
 
     @app.exception_handler(RequestValidationError)
-    async def malformed(_: Request, error: RequestValidationError) -> Response:
+    async def refuse(_: Request, error: RequestValidationError) -> Response:
         return JSONResponse({"detail": _complaint(error)}, 422)
 
     @app.exception_handler(Exception)
-    async def failed(_: Request, error: Exception) -> Response:
+    async def fail(_: Request, error: Exception) -> Response:
         return JSONResponse({"detail": "The server has failed; its log says how."}, 500, HEADERS)
 
-    @post("/query", summary="Answer a question, with the sources of each sentence.")
-    async def query(asked: Asked) -> Answer:
+    @app.head("/healthz", include_in_schema=False)
+    @app.get("/healthz", responses=_PROBLEMS, summary="Say that the server answers.")
+    async def healthz() -> dict[str, str]:
+        return {"status": "ok"}
+
+    return app
+
+
+def _answers_of(pack: DenseXRetrievalPack) -> APIRouter:
+    """What can be asked of a pack."""
+    router = APIRouter()
+
+    @router.post("/query", summary="Answer a question, with the sources of each sentence.")
+    async def query(request: QuestionRequest) -> Answer:
         with _answering():
-            response = await pack.arun(asked.question, asked.top_k)
+            response = await pack.arun(request.question, request.top_k)
             if isinstance(response, AsyncStreamingResponse):  # of a pack that streams
                 response = await response.get_response()
             return _answer(str(response), response.metadata or {}, response.source_nodes)
 
-    @post("/retrieve", summary="Find passages, and the propositions that led to them.")
-    async def retrieve(asked: Asked) -> Found:
+    @router.post("/retrieve", summary="Find passages, and the propositions that led to them.")
+    async def retrieve(request: QuestionRequest) -> Passages:
         with _answering():
-            found = await pack.aretrieve(asked.question, asked.top_k)
-            return Found(passages=[_passage(node) for node in found])
+            hits = await pack.aretrieve(request.question, request.top_k)
+            return Passages(passages=[_passage(hit) for hit in hits])
 
-    @post(
+    @router.post(
         "/chat",
         response_class=EventSourceResponse,
         summary="Answer in a conversation, as it is written.",
-        response_description="Events: `delta` with `text`, many times; then `answer`, as /query gives it, or `problem` "
-        "with `detail`.",
+        response_description="Events: `delta` with `text`, many times; then `answer`, as /query gives it, or "
+        "`problem` with `detail`.",
     )
-    async def chat(said: Said) -> AsyncIterator[ServerSentEvent]:
-        history = [ChatMessage(role=message.role, content=message.content) for message in said.history]
+    async def chat(request: ChatRequest) -> AsyncIterator[ServerSentEvent]:
+        history = [ChatMessage(role=message.role, content=message.content) for message in request.history]
         try:
             with _answering():
-                engine = pack.as_chat_engine(said.top_k, chat_history=history)
-                response = await engine.astream_chat(said.question)
+                engine = pack.as_chat_engine(request.top_k, chat_history=history)
+                response = await engine.astream_chat(request.question)
                 text = ""
                 async with aclosing(response.async_response_gen()) as deltas:
                     async for delta in deltas:
                         text += delta
                         yield ServerSentEvent(event="delta", data={"text": delta})
-                yield ServerSentEvent(event="answer", data=_answer(text, response.metadata, response.source_nodes))
+                answer = _answer(text, response.metadata, response.source_nodes)
+                yield ServerSentEvent(event="answer", data=answer)
         except HTTPException as problem:  # the status is sent
-            yield ServerSentEvent(event="problem", data=Problem(detail=problem.detail))
+            yield ServerSentEvent(event="problem", data={"detail": problem.detail})
 
-    @app.head("/healthz", include_in_schema=False)
-    @app.get("/healthz", responses=problems, summary="Say that the server answers.")
-    async def healthz() -> dict[str, str]:
-        return {"status": "ok"}
+    return router
 
+
+def _add_page(app: FastAPI, **settings: Any) -> None:
+    """Add the page in each of its languages."""
     template = Template((_PAGE / "page.html").read_text("utf-8"), autoescape=True, undefined=StrictUndefined)
-    about = {
-        "name": name,
-        "written": pack.get_modules()["query_llm"] is not None,
-        "asks_token": token is not None,
-        "limits": {"question": MAX_QUESTION, "message": MAX_MESSAGE, "history": MAX_HISTORY},
-    }
+    limits = {"question": MAX_QUESTION, "message": MAX_MESSAGE, "history": MAX_HISTORY}
     words = json.loads((_PAGE / "words.json").read_text("utf-8"))
-    pages = {code: template.render(about, language=code, words=words[code]) for code in words}
+    settings["limits"] = limits
+    pages = {code: template.render(settings, language=code, words=words[code]) for code in words}
     app.mount("/page", StaticFiles(directory=_PAGE))
 
     @app.api_route("/", methods=["GET", "HEAD"], response_class=HTMLResponse, include_in_schema=False)
     async def page(lang: str = "", accept_language: Annotated[str, Header()] = "") -> HTMLResponse:
-        asked = re.findall(r"\b[a-z]{2}\b", accept_language.lower())  # browsers name the most wanted one first
-        code = next((one for one in (lang, *asked) if one in pages), "en")
+        # browsers name the most wanted one first
+        accepted = re.findall(r"\b[a-z]{2}\b", accept_language.lower())
+        code = next((code for code in (lang, *accepted) if code in pages), "en")
         return HTMLResponse(pages[code], headers={"Content-Language": code, "Vary": "Accept-Language"})
-
-    return app
 
 
 def listen(host: str, port: int, token: str | None) -> socket.socket:
@@ -286,11 +310,12 @@ def listen(host: str, port: int, token: str | None) -> socket.socket:
         OSError: The address cannot be listened on.
     """
     try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, address = addresses[0]
         if token is None and not ip_address(str(address[0]).partition("%")[0]).is_loopback:
             raise ValueError(
-                f"{host} can be reached by others, and there is no token: set --token or DENSEX_TOKEN to a long random "
-                "text, for one of: python -c 'import secrets; print(secrets.token_urlsafe())'"
+                f"{host} can be reached by others, and there is no token: set --token or DENSEX_TOKEN to a "
+                "long random text, for one of: python -c 'import secrets; print(secrets.token_urlsafe())'"
             )
         return socket.create_server(address[:2], family=family)
     except OSError as error:
@@ -322,38 +347,42 @@ def _answering() -> Iterator[None]:
     """Report what goes wrong in answering without what it may quote of a document.
 
     Raises:
-        HTTPException: The model could not be asked (502), or the index or the code is at fault (500); the log says why.
+        HTTPException: The model could not be asked (502), or the index or the code is at fault (500); the log
+            says why.
     """
     try:
         yield
     except Exception as error:
         failure = classify(error, secrets_in_environment())
-        of_index, broken = isinstance(error, InvalidIndexError), failure.kind == "broken"
-        logger.error("a question could not be answered: %s", error if of_index else failure.summary, exc_info=broken)
-        status = 500 if of_index or broken else 502
-        raise HTTPException(status, "The question could not be answered; the server's log says why.") from None
+        is_broken = failure.kind == "broken"
+        is_of_index = isinstance(error, InvalidIndexError)
+        reason = error if is_of_index else failure.summary
+        logger.error("a question could not be answered: %s", reason, exc_info=is_broken)
+        status = 500 if is_of_index or is_broken else 502
+        raise HTTPException(
+            status,
+            "The question could not be answered; the server's log says why.",
+        ) from None
 
 
 def _complaint(error: RequestValidationError) -> str:
     """What is wrong with a request, without repeating what it holds."""
     first = error.errors()[0]
     path = () if first["type"] == "json_invalid" else first["loc"][1:]  # there it is a place in the text
-    where = ".".join(str(part) for part in path if isinstance(part, int) or part in _FIELDS)
+    fields = {*ChatRequest.model_fields, *Message.model_fields}
+    where = ".".join(str(part) for part in path if isinstance(part, int) or part in fields)
     return f"{where}: {first['msg']}" if where else str(first["msg"])
-
-
-_FIELDS = {*Said.model_fields, *Message.model_fields}
 
 
 def _answer(text: str, metadata: Mapping[str, Any], nodes: list[NodeWithScore]) -> Answer:
     return Answer(**{**metadata, "answer": text, "passages": [_passage(node) for node in nodes]})
 
 
-def _passage(found: NodeWithScore) -> Passage:
-    source = Source.of(0, found)
+def _passage(hit: NodeWithScore) -> Passage:
+    source = Source.of(0, hit)
     return Passage(
-        **{**vars(source), **placed(source.span)},
-        granularity=str(found.node.metadata.get(GRANULARITY_KEY) or ""),
-        score=found.score,
-        propositions=[Matched(**{**vars(unit), **placed(unit.span)}) for unit in source.units],
+        **vars(source) | placed(source.span),
+        granularity=str(hit.node.metadata.get(GRANULARITY_KEY) or ""),
+        score=hit.score,
+        propositions=[MatchedUnit(**vars(unit) | placed(unit.span)) for unit in source.units],
     )

@@ -6,6 +6,7 @@ import hmac
 import re
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 
 import anyio
 from starlette.datastructures import Headers, MutableHeaders
@@ -14,14 +15,17 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MAX_BODY = 2**20  # bytes: the longest question with the longest history, however they are encoded
-_AT_ONCE = 200  # requests that are answered or wait for a thread; further ones are told to come back
+_MOST_ACTIVE = 200  # requests that are answered or wait for a thread; further ones have to come back
 _MAX_READ = 16 * MAX_BODY  # of a body that is too large, so that its sender gets to read why it is refused
 _BODY_SECONDS = 30.0  # in which a body has to arrive
 _DRAIN_SECONDS = 2.0  # the same where the request is refused
 _CLIENTS = 10_000  # that are remembered, before those that owe nothing are forgotten
 _BURST_SECONDS = 15.0  # of a client's rate that it may use up at once
 _PUBLIC = re.compile(r"/|/healthz|/openapi\.json|/page/.*")  # what needs no token
-_HOST = re.compile(r"(?:(?P<address>\[[0-9a-f:.]+\]|\d{1,3}(?:\.\d{1,3}){3})|(?P<name>[\w.-]+))(?::\d{1,5})?", re.ASCII)
+_HOST = re.compile(
+    r"(?:(?P<address>\[[0-9a-f:.]+\]|\d{1,3}(?:\.\d{1,3}){3})|(?P<name>[\w.-]+))(?::\d{1,5})?",
+    re.ASCII,
+)
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -46,37 +50,41 @@ class RateLimit:
 
     def __init__(self, per_minute: float, now: Callable[[], float] = time.monotonic) -> None:
         self._interval = 60 / per_minute if per_minute else 0.0
-        self._room, self._now = max(_BURST_SECONDS, self._interval), now
+        self._burst = max(_BURST_SECONDS, self._interval)
+        self._now = now
         self._full_at: dict[str, float] = {}
 
     def wait(self, client: str) -> float:
         """Count a request: 0 where it may pass, else the seconds after which one will."""
         now = self._now()
         full_at = max(self._full_at.get(client, now), now) + self._interval
-        if full_at - now > self._room + 1e-9:
-            return full_at - now - self._room
+        excess = full_at - now - self._burst
+        if excess > 1e-9:
+            return excess
         if len(self._full_at) >= _CLIENTS:
-            self._full_at = {one: time for one, time in self._full_at.items() if time > now}
+            self._full_at = {client: time for client, time in self._full_at.items() if time > now}
         self._full_at[client] = full_at
         return 0.0
 
 
 class Guard:
-    """Lets those requests pass that are for this server, from somebody who may ask, not too large and not too many.
+    """Lets those requests pass that are for this server, from somebody who may ask, not too large and not too
+    many.
 
-    Host header, origin, rate, token and size are checked before anything of a body is looked at; where the client goes
-    away, the work for it ends. Refusals are JSON with a `detail`.
+    Host header, origin, rate, token and size are checked before anything of a body is looked at; where the
+    client goes away, the work for it ends. Refusals are JSON with a `detail`.
 
     Args:
         app: The application.
         token: What requests must bring (`Authorization: Bearer ...`); None asks for none.
-        hosts: Names that the server may be called by, besides localhost and addresses: only a name can be made to lead
-            here by somebody else (DNS rebinding).
+        hosts: Names that the server may be called by, besides localhost and addresses: only a name can be
+            made to lead here by somebody else (DNS rebinding).
         rate: Requests a minute of one client; 0 means no limit.
     """
 
     def __init__(self, app: ASGIApp, token: str | None, hosts: Collection[str], rate: float) -> None:
-        self._app, self._token = app, token
+        self._app = app
+        self._token = token
         self._hosts = {"localhost", *(host.lower() for host in hosts)}
         self._rate = RateLimit(rate)
         self._active = 0
@@ -92,48 +100,66 @@ class Guard:
             await send(message)
 
         refusal = self._refusal(scope, Headers(scope=scope))
-        is_admitted = refusal is None
-        self._active += is_admitted
-        # a connection that is closed before all was sent is reset, and nobody reads why
-        most, seconds = (MAX_BODY, _BODY_SECONDS) if is_admitted else (0, _DRAIN_SECONDS)
-        try:
-            body = await _read_body(receive, most, seconds)
-            if refusal is not None:
-                raise refusal
-            if body is not None:
-                await self._answer(scope, body, receive, send_guarded)
-        except HTTPException as unread:
-            why = refusal or unread
+        if refusal is None:
+            refusal = await self._admit(scope, receive, send_guarded)
+        else:
+            # a connection that is closed before all was sent is reset, and nobody reads why
+            with suppress(HTTPException):
+                await _read_body(receive, 0, _DRAIN_SECONDS)
+        if refusal is not None:
             # the rest of a body that was not read would be taken for the next request
-            refused = {**(why.headers or {}), "Connection": "close"}
-            await JSONResponse({"detail": why.detail}, why.status_code, refused)(scope, receive, send_guarded)
-        finally:
-            self._active -= is_admitted
+            headers = {**(refusal.headers or {}), "Connection": "close"}
+            response = JSONResponse({"detail": refusal.detail}, refusal.status_code, headers)
+            await response(scope, receive, send_guarded)
 
     def _refusal(self, scope: Scope, headers: Headers) -> HTTPException | None:
-        host, origin = headers.get("host", ""), headers.get("origin")
-        ours = _HOST.fullmatch(host.lower())
-        if ours is None or not (ours["address"] or ours["name"] in self._hosts):
+        """Why a request may not pass, as far as that can be told without its body."""
+        host = headers.get("host", "").lower()
+        parts = _HOST.fullmatch(host)
+        if parts is None or not (parts["address"] or parts["name"] in self._hosts):
             return HTTPException(421, "The server is not known by this Host; name it with --allow-host.")
-        if origin is not None and origin.partition("://")[2].lower() != host.lower():
+        origin = headers.get("origin")
+        if origin is not None and origin.partition("://")[2].lower() != host:
             return HTTPException(403, "Requests from other sites' pages are refused.")
-        if wait := self._rate.wait(str((scope.get("client") or ("",))[0])):
+        address, _ = scope.get("client") or ("", 0)
+        wait = self._rate.wait(address)
+        if wait:
             return HTTPException(429, "Too many requests.", {"Retry-After": str(int(wait) + 1)})
-        if self._token is not None and not _PUBLIC.fullmatch(scope["path"]):
-            kind, _, given = headers.get("authorization", "").partition(" ")
-            if kind.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), self._token.encode()):
-                return HTTPException(401, "The request needs the server's token.", {"WWW-Authenticate": "Bearer"})
-        if self._active >= _AT_ONCE:
+        if not (_PUBLIC.fullmatch(scope["path"]) or self._has_token(headers.get("authorization", ""))):
+            scheme = {"WWW-Authenticate": "Bearer"}
+            return HTTPException(401, "The request needs the server's token.", scheme)
+        if self._active >= _MOST_ACTIVE:
             return HTTPException(503, "The server is busy.", {"Retry-After": "5"})
         return None
 
+    def _has_token(self, authorization: str) -> bool:
+        if self._token is None:
+            return True
+        scheme, _, token = authorization.partition(" ")
+        is_equal = hmac.compare_digest(token.strip().encode(), self._token.encode())
+        return scheme.lower() == "bearer" and is_equal
+
+    async def _admit(self, scope: Scope, receive: Receive, send: Send) -> HTTPException | None:
+        """Have a request answered; if its body cannot be read, return why."""
+        self._active += 1
+        try:
+            body = await _read_body(receive, MAX_BODY, _BODY_SECONDS)
+            if body is not None:
+                await self._answer(scope, body, receive, send)
+        except HTTPException as error:
+            return error
+        finally:
+            self._active -= 1
+        return None
+
     async def _answer(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
-        whole: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+        """Have the application answer, until the client goes away."""
+        messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def receive_body() -> Message:
-            if not whole:
+            if not messages:
                 await anyio.sleep_forever()
-            return whole.pop()
+            return messages.pop()
 
         async def end_with_client(work: anyio.CancelScope) -> None:
             while (await receive())["type"] != "http.disconnect":
@@ -152,7 +178,9 @@ async def _read_body(receive: Receive, most: int, seconds: float) -> bytes | Non
     Raises:
         HTTPException: It is too large, or takes too long.
     """
-    body, size, more = bytearray(), 0, True
+    body = bytearray()
+    size = 0
+    more = True
     with anyio.move_on_after(seconds):
         while more:
             message = await receive()

@@ -1,0 +1,104 @@
+"""`densex batch`: propositions through OpenAI's Batch API."""
+
+from __future__ import annotations
+
+import shlex
+from functools import partial
+
+from rich.filesize import decimal
+from rich.text import Text
+
+from llama_pack_densex.cli.app import BatchExportCommand, BatchImportCommand
+from llama_pack_densex.cli.ingest import plan_ingestion, print_estimate
+from llama_pack_densex.cli.output import one_line, stdout, waiting, write, write_list
+from llama_pack_densex.cli.places import IndexPlace
+from llama_pack_densex.cli.search import Json
+from llama_pack_densex.ingestion import batch
+from llama_pack_densex.ingestion.progress import many, money
+from llama_pack_densex.llm.cache import ReplyCache
+from llama_pack_densex.llm.names import OPENAI_MODEL, check_known, named_llm, parse_name
+from llama_pack_densex.llm.usage import read_prices
+from llama_pack_densex.stores.folder import REPLIES_FILE
+
+
+def export_requests(options: BatchExportCommand) -> None:
+    """Write request files for the documents of some paths.
+
+    The JSON has `folder`, where the files are; `index`, the folder of the index that they are for;
+    `estimate`, what was made into requests and what they will take; and the `files`.
+
+    Raises:
+        ValueError: There is nothing to read, or a choice cannot be used.
+        OSError: A path does not exist.
+    """
+    if options.out.resolve().is_relative_to(IndexPlace.of(options.to).own_folder().resolve()):
+        raise ValueError(f"{options.out} is in the index's folder, which is the index's alone: give another")
+    name = options.llm or OPENAI_MODEL
+    if parse_name(name)[0] != "openai":
+        raise ValueError(f"{name!r} is not of OpenAI, whose Batch API this is for")
+    check_known(named_llm(name, asked=False), name)
+    with batch.request_files(
+        options.out,
+        force=options.force,
+        max_requests=options.requests_per_file,
+    ) as files:
+        plan = plan_ingestion(options, name)
+        estimate = batch.export_requests(
+            plan.documents,
+            plan.parser,
+            files,
+            prices=options.prices,
+            indexed=plan.indexed,
+        )
+    report = {"folder": str(options.out), "index": options.to, "estimate": estimate, "files": files.written}
+    options.show(report, _print_export)
+
+
+def _print_export(report: Json) -> None:
+    print_estimate(report["estimate"])
+    write()
+    files = report["files"]
+    write_list(f"{file.path}: {many(file.requests, 'request')}, {decimal(file.bytes)}" for file in files)
+    if files:
+        write("Upload them, have a batch made of each, and download the results (docs/ingestion.md). Then:")
+        _print_command("batch", "import", "RESULTS...", "--to", report["index"])
+    else:
+        write("There is nothing to ask for.")
+    _print_last_step(report["index"], report["estimate"].model)
+
+
+def import_results(options: BatchImportCommand) -> bool:
+    """Keep the replies in result files, for `densex index` to find them; False where no line can be used.
+
+    Raises:
+        ValueError: The folder or the prices cannot be used.
+    """
+    prices = read_prices(options.prices)
+    replies = IndexPlace.of(options.to).own_folder() / REPLIES_FILE
+    with waiting("Importing"):
+        report = batch.import_results(options.files, ReplyCache(replies), prices)
+    options.show(report, partial(_print_import, options.to))
+    return bool(report.imported or report.already_there)
+
+
+def _print_import(index: str, report: batch.ImportReport) -> None:
+    kept = f", {report.already_there:,} there already" if report.already_there else ""
+    write(f"Results: {report.lines:,}. Imported: {report.imported:,}{kept}.")
+    if report.unusable:
+        number = sum(report.unusable.values())
+        write(f"Not usable: {number:,}. densex index asks for them directly; another export has them again.")
+    write_list(f"{number:,}: {problem}" for problem, number in report.unusable.items())
+    if report.usage.requests:
+        tokens = f"{report.usage.input_tokens:,} tokens sent and {report.usage.output_tokens:,} received"
+        write(f"The imported ones used {tokens}: {money(report.cost)} by the Batch API.")
+    if report.imported or report.already_there:
+        _print_last_step(index, "NAME")
+
+
+def _print_last_step(index: str, model: str) -> None:
+    write("To finish, with the export's paths and options (else all is paid again, as without --questions):")
+    _print_command("index", "PATH...", "--to", index, "--propositionizer", "llm", "--llm", model)
+
+
+def _print_command(*arguments: str) -> None:
+    stdout().print(Text(f"   densex {one_line(shlex.join(arguments))}", style="bold"), soft_wrap=True)

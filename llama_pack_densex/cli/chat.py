@@ -1,0 +1,83 @@
+"""`densex chat`: a conversation in the terminal, or over a pipe."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import closing, suppress
+
+from llama_pack_densex.answering.chat import PropositionChatEngine
+from llama_pack_densex.answering.citations import name_of
+from llama_pack_densex.cli.app import ChatCommand
+from llama_pack_densex.cli.output import plain, print_error, waiting, write, write_list
+from llama_pack_densex.cli.search import Json, metadata_filters
+
+_HELP = "/sources shows what the last answer cites, /reset begins a new conversation, /quit ends."
+
+
+def talk(options: ChatCommand) -> bool:
+    """Answer the lines of standard input until they end; False where a question could not be asked."""
+    with waiting("Opening"):
+        pack = options.index.open_to_ask(query_llm=options.query_llm)
+        engine = pack.as_chat_engine(options.top_k, metadata_filters(pack, options.filters))
+    citations: list[Json] = []
+    could_ask = True
+    for line in _lines():
+        if line in ("/quit", "/exit"):
+            break
+        if line == "/reset":
+            engine.reset()
+            citations = []
+            write("A new conversation.", "dim")
+        elif line == "/sources":
+            _print_sources(citations)
+        elif line.startswith("/"):
+            write(_HELP, "dim")
+        elif line:
+            try:
+                citations = _answer(engine, line)
+            except Exception as error:
+                print_error(error)
+                could_ask = False
+    return could_ask
+
+
+def _lines() -> Iterator[str]:
+    """The lines of standard input, in a terminal with a prompt, a history and an editor."""
+    prompt = ""
+    if sys.stdin.isatty():
+        prompt = "\n> "
+        with suppress(ImportError):
+            import readline  # noqa: F401 (`input` uses it)
+        write(f"Ask about the documents. {_HELP}", "dim")
+    while True:
+        try:
+            yield input(prompt).strip()
+        except EOFError:
+            return
+        except KeyboardInterrupt:
+            write("\n(Ctrl-D ends)", "dim")
+
+
+def _answer(engine: PropositionChatEngine, question: str) -> list[Json]:
+    """Print an answer as it comes, and return what it cites; Ctrl-C stops it."""
+    metadata: Json = {}
+    ending = ""
+    try:
+        response = engine.stream_chat(question)
+        metadata = response.metadata
+        with closing(response.response_gen) as pieces:
+            for piece in pieces:
+                print(plain(piece), end="", flush=True)
+    except KeyboardInterrupt:
+        ending = " (stopped)"
+    print(ending, flush=True)
+    return list(metadata.get("citations", []))
+
+
+def _print_sources(citations: list[Json]) -> None:
+    if not citations:
+        write("The last answer cites nothing.", "dim")
+    for citation in citations:
+        write(f"{name_of(citation)} ({citation['document']})", bullet=f"[^{citation['number']}] ")
+        write_list((proposition["text"] for proposition in citation["propositions"]), indent=5)

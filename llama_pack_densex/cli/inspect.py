@@ -1,0 +1,292 @@
+"""`densex inspect`, `export`, `delete`, `check` and `compact`: what is in an index, and its upkeep."""
+
+from __future__ import annotations
+
+import difflib
+import unicodedata
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from functools import partial
+
+from llama_index.core.schema import BaseNode
+from rich.filesize import decimal
+
+from llama_pack_densex.answering.citations import placed
+from llama_pack_densex.cli.app import (
+    CheckCommand,
+    CompactCommand,
+    DeleteCommand,
+    ExportCommand,
+    InspectCommand,
+)
+from llama_pack_densex.cli.output import one_line, print_heading, print_json, waiting, write, write_list
+from llama_pack_densex.cli.search import INDENT, Json, describe_node, print_text
+from llama_pack_densex.index import upkeep
+from llama_pack_densex.index.indexer import reading_order
+from llama_pack_densex.ingestion.progress import many
+from llama_pack_densex.models import NONE
+from llama_pack_densex.node_parsers.metadata import REASON_KEY, STATUS_KEY, findings_of
+from llama_pack_densex.stores.index import NodeIndex
+from llama_pack_densex.stores.node_store import IndexCounts, NodeRecord
+from llama_pack_densex.text.tokens import compared
+
+_STATUS_STYLES = {"ok": "green", "repaired": "yellow", "fallback": "red"}
+_UNITS = {"propositions": "propositions", "sentences": "further sentences", "questions": "questions"}
+
+
+def inspect_index(options: InspectCommand) -> None:
+    """Show passages of an index with their units.
+
+    The JSON says how the index was made, how much is in it, and `shown`: passages in the order of their
+    documents, as nodes with `status`, `reason`, `findings`, `propositions`, `sentences` and `questions`;
+    `more` is how many there are beyond the limit.
+    """
+    manifest, nodes = options.index.nodes()
+    counts = nodes.counts()
+    outline = _Outline(nodes, options.search)
+    chosen = outline.choose(options)
+    shown = outline.describe(chosen, options.limit or None)
+    inspection = {
+        "mode": manifest.mode,
+        "granularity": list(manifest.granularity),
+        "embed_model": manifest.embed_model,
+        **vars(counts),
+        "shown": shown,
+        "more": len(chosen) - len(shown),
+    }
+    options.show(inspection, partial(_print_inspection, counts))
+
+
+def export_index(options: ExportCommand) -> None:
+    """Print the passages and propositions of an index as `RecordedPropositionizer` reads them."""
+    outline = _Outline(options.index.nodes()[1])
+    for passage in outline.describe([passage.id for passage in outline.passages]):
+        for kind in ("propositions", "questions"):
+            passage[kind] = [unit["text"] for unit in passage[kind]]
+        omitted = {key for key in ("questions", "context") if not passage[key]} | {
+            "id",
+            "sentences",
+            "findings",
+        }
+        print_json({key: value for key, value in passage.items() if key not in omitted}, indent=None)
+
+
+class _Outline:
+    """The passages of an index in short, and the ids of their units.
+
+    Args:
+        nodes: The index.
+        search: A text; case and Unicode's normal form (NFKC) do not matter.
+
+    Attributes:
+        passages: The passages.
+        units: The ids of the units by passage.
+        matching: The ids of the passages that hold the text, or whose units do.
+    """
+
+    def __init__(self, nodes: NodeIndex, search: str = "") -> None:
+        self._nodes = nodes
+        self.passages: list[NodeRecord] = []
+        self.units: defaultdict[str, list[str]] = defaultdict(list)
+        self.matching: set[str] = set()
+        text = compared(search).casefold()
+        for record in nodes.records():
+            if record.granularity == "passage":
+                self.passages.append(record)
+            self.units[record.passage_id].append(record.id)
+            if text in compared(record.text).casefold():
+                self.matching.add(record.passage_id or record.id)
+
+    def choose(self, options: InspectCommand) -> list[str]:
+        """The ids of the passages to show.
+
+        Raises:
+            ValueError: There is no such passage, or more than one, or no such document.
+        """
+        indexed = {passage.document_id for passage in self.passages}
+        documents = resolve_documents(options.documents, indexed) or indexed
+        chosen = [
+            passage.id
+            for passage in self.passages
+            if passage.id in self.matching
+            and passage.document_id in documents
+            and options.status in (None, passage.status)
+            and passage.id.startswith(options.passage or "")
+        ]
+        if options.passage is not None and len(chosen) != 1:
+            problem = f"{len(chosen)} passages have an id that begins with {options.passage!r}"
+            raise ValueError(f"{problem}; `densex inspect` shows ids")
+        return self._with_findings(chosen) if options.findings else chosen
+
+    def _with_findings(self, passage_ids: Sequence[str]) -> list[str]:
+        """Those passages that checks found something wrong with, or with their propositions."""
+        passage_of = {unit: passage for passage in passage_ids for unit in (passage, *self.units[passage])}
+        nodes = self._nodes.fetch(list(passage_of)).values()
+        return list(dict.fromkeys(passage_of[node.node_id] for node in nodes if findings_of(node)))
+
+    def describe(self, passage_ids: Sequence[str], limit: int | None = None) -> list[Json]:
+        """The first passages in the order of their documents as JSON, with their units."""
+        passages = sorted(self._nodes.fetch(passage_ids).values(), key=reading_order)[:limit]
+        units = self._nodes.fetch([unit for passage in passages for unit in self.units[passage.node_id]])
+        descriptions = []
+        for passage in passages:
+            own_units = [units[unit] for unit in self.units[passage.node_id]]
+            descriptions.append(_describe_passage(passage, own_units))
+        return descriptions
+
+
+def _describe_passage(passage: BaseNode, units: Sequence[BaseNode]) -> Json:
+    """A passage as JSON; its propositions are as they were made, its sentences as in the text."""
+    description = {
+        **describe_node(passage),
+        "status": str(passage.metadata.get(STATUS_KEY, "")),
+        "reason": str(passage.metadata.get(REASON_KEY, "")),
+        "findings": findings_of(passage),
+        **{kind: [] for kind in _UNITS},
+    }
+    order = {child.node_id: place for place, child in enumerate(passage.child_nodes or [])}
+    for unit in sorted(units, key=lambda unit: (order.get(unit.node_id, len(order)), reading_order(unit))):
+        record = NodeRecord.of(unit)
+        description[f"{record.granularity}s"].append(
+            {
+                "id": record.id,
+                **placed(record.span),
+                "text": record.text,
+                "unverified": record.unverified,
+                "findings": findings_of(unit),
+            }
+        )
+    return description
+
+
+def _print_inspection(counts: IndexCounts, inspection: Json) -> None:
+    document = None
+    for passage in inspection["shown"]:
+        if passage["document"] != document:
+            document = passage["document"]
+            print_heading(one_line(document))
+        _print_passage(passage)
+    if inspection["more"]:
+        more = many(inspection["more"], "more passage")
+        write(f"{more}: --limit N shows more (0 all), --document, --status and --search choose.", "bold")
+    elif not inspection["shown"]:
+        write("No passage is like that.", "bold")
+    searched = ", ".join(inspection["granularity"])
+    model = inspection["embed_model"]
+    write(f"{counts}; mode {inspection['mode']}; searched: {searched}; embedding model: {model}.")
+    print_statuses(counts)
+
+
+def _print_passage(passage: Json) -> None:
+    write(one_line(passage["section"] or passage["title"] or passage["document"]), "bold")
+    span = "" if passage["start"] is None else f", characters {passage['start']} to {passage['end']}"
+    write(f"passage {passage['id']}{span}", "dim")
+    if passage["status"]:
+        reason = f": {passage['reason']}" if passage["reason"] else ""
+        write(f"status {passage['status']}{reason}", _STATUS_STYLES.get(passage["status"], ""))
+    for finding in passage["findings"]:
+        write(finding, "yellow")
+    if passage["context"]:
+        write(f"below: {one_line(passage['context'])}", "dim")
+    print_text(passage["text"])
+    for kind, title in _UNITS.items():
+        if passage[kind]:
+            write()
+            write(title, "dim", INDENT)
+        for unit in passage[kind]:
+            write(_with_place(unit, kind), indent=INDENT, bullet="- ")
+            for finding in unit["findings"]:
+                write(finding, "yellow", 2 * INDENT)
+    write()
+
+
+def _with_place(unit: Json, kind: str) -> str:
+    if unit["unverified"]:
+        return f"{unit['text']} (unverified)"
+    if unit["start"] is None or kind == "questions":
+        return str(unit["text"])
+    return f"{unit['text']} ({unit['start']} to {unit['end']})"
+
+
+def print_statuses(counts: IndexCounts) -> None:
+    """Print how many passages have which status."""
+    if counts.statuses:
+        statuses = ", ".join(f"{number} {status}" for status, number in counts.statuses.items())
+        write(f"Passages by status: {statuses}")
+
+
+def resolve_documents(names: Sequence[str], known: Collection[str]) -> list[str]:
+    """The ids of documents: by id, or of all pages of a file by the file's.
+
+    Raises:
+        ValueError: There is none of a name; the message has similar ones.
+    """
+    chosen: dict[str, None] = {}
+    for name in names:
+        wanted = name if name in known else unicodedata.normalize("NFC", name)
+        pages = f"{wanted}#page="
+        matching = [name for name in sorted(known) if name == wanted or name.startswith(pages)]
+        if not matching:
+            similar = " or ".join(map(repr, difflib.get_close_matches(wanted, known, 3, 0.5)))
+            hint = f"did you mean {similar}?" if similar else "densex inspect shows which there are"
+            raise ValueError(f"there is no document {wanted!r} in the index: {hint}")
+        chosen |= dict.fromkeys(matching)
+    return list(chosen)
+
+
+def delete_documents(options: DeleteCommand) -> None:
+    """Delete documents, by their ids or those of the files whose pages they are, and erase their text if
+    asked to.
+
+    The JSON has `deleted`, the documents' ids, and `documents`, how many are left.
+
+    Raises:
+        ValueError: There is none of a name; then nothing was deleted.
+    """
+    index = options.index
+    with waiting("Deleting"):
+        indexed = index.nodes()[1].documents()
+        deleted = resolve_documents(options.documents, indexed)
+        if index.folder is not None:  # without any model
+            upkeep.delete_documents(index.folder, deleted, options.purge)
+            erased = "Erased from its files and cached replies; recordings, exports and files are yours."
+        else:
+            index.open(proposition_llm=NONE, query_llm=NONE).delete(deleted, options.purge)
+            erased = "The store erases in its own way (PostgreSQL: VACUUM); recordings and exports are yours."
+    deletion = {"deleted": deleted, "documents": len(indexed) - len(deleted)}
+    options.show(deletion, partial(_print_deletion, erased if options.purge else ""))
+
+
+def _print_deletion(erased: str, deletion: Json) -> None:
+    deleted = deletion["deleted"]
+    write_list(deleted)
+    left = many(deletion["documents"], "document")
+    write(f"{many(len(deleted), 'document')} deleted; {left} left in the index.")
+    if erased:
+        write(erased)
+
+
+def check(options: CheckCommand) -> bool:
+    """Check an index, and print what is wrong with it; False where something is left to repair."""
+    with waiting("Checking"):
+        report = upkeep.check_index(options.index.own_folder(), options.repair)
+    options.show(report, _print_check)
+    return report.sound
+
+
+def _print_check(report: upkeep.CheckReport) -> None:
+    write(f"{one_line(report.folder)}: {report.counts}.")
+    write_list([f"{fault.text} (repaired)" for fault in report.faults if fault.mended], "yellow")
+    write_list([fault.text for fault in report.faults if not fault.mended], "red")
+    write_list(f"{document} was not complete, and is removed: index it again" for document in report.removed)
+    if not report.faults:
+        write("It is whole.", "green")
+    elif not report.sound:
+        write(f"Repair it with: densex check {one_line(report.folder)} --repair")
+
+
+def compact(options: CompactCommand) -> None:
+    """Give back the space of what was deleted and replaced."""
+    with waiting("Compacting"):
+        done = upkeep.compact_index(options.index.own_folder())
+    write(f"{one_line(done.folder)}: {decimal(done.bytes_after)}, {decimal(done.bytes_before)} before.")

@@ -1,0 +1,89 @@
+"""`densex score` and `densex score-propositions`, for which little is imported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from llama_pack_densex.cli.app import ScoreCommand, ScorePropositionsCommand
+from llama_pack_densex.cli.output import one_line, print_table, waiting, write
+from llama_pack_densex.evaluation.runs import ScoreReport, score_runs
+from llama_pack_densex.ingestion.progress import many
+
+if TYPE_CHECKING:
+    from llama_pack_densex.evaluation.propositions import PropositionReport
+
+
+def score(options: ScoreCommand) -> None:
+    """Score runs, and compare them."""
+    with waiting("Scoring"):
+        report = score_runs(options.qrels, options.runs)
+    options.show(report, _print_scores)
+
+
+def _print_scores(report: ScoreReport) -> None:
+    write(f"{many(report.questions, 'question')} with labels.")
+    scores = [
+        (run.name, metric, f"{run.scores[metric]:.4f}", f"{bounds.low:.3f}-{bounds.high:.3f}")
+        for run in report.runs
+        for metric, bounds in run.intervals.items()
+    ]
+    print_table(["run", "metric", "score", "95 %"], scores, texts=2)
+    for run in report.runs:
+        if run.unanswered:
+            write(f"{one_line(run.name)} lacks {run.unanswered:,} of the questions; they count as 0.")
+    if report.comparisons:
+        differences = [
+            (f"{test.first} vs {test.second}", test.metric, f"{test.difference:+.4f}", f"{test.p_value:.3f}")
+            for test in report.comparisons
+        ]
+        print_table(["runs", "metric", "difference", "p"], differences, texts=2)
+        write("First minus second, with p of the paired randomisation test.", "dim")
+
+
+def score_propositions(options: ScorePropositionsCommand) -> None:
+    """Score propositions against those of a reference."""
+    if options.bert_score is not None and options.embed_model is not None:
+        raise typer.BadParameter("give one of --embed-model and --bert-score", param_hint="--bert-score")
+    from llama_pack_densex import evaluation
+    from llama_pack_densex.cli.ingest import make_propositionizer
+
+    predicted = Path(options.predicted)
+    source = predicted if predicted.exists() else make_propositionizer(options.predicted)
+    with waiting("Scoring"):
+        similarity = (
+            evaluation.EmbeddingSimilarity(options.embed_model)
+            if options.bert_score is None
+            else evaluation.BertScoreSimilarity(options.bert_score, options.num_layers)
+        )
+        report = evaluation.score_propositions(source, options.reference, similarity)
+    options.show(report, _print_proposition_scores)
+
+
+def _print_proposition_scores(report: PropositionReport) -> None:
+    """Print the scores, what both sides are like, and how many passages only one of them has."""
+    write(f"{many(report.passages, 'passage')}. Similarity: {one_line(report.similarity)}.")
+    write()
+    for metric, value in report.scores.items():
+        bounds = report.intervals[metric]
+        write(f"{metric:9} {value:.3f} ({bounds.low:.3f}-{bounds.high:.3f})")
+    sides = (report.predicted, report.reference)
+    write(f"predicted: {one_line(report.predicted.name)}  reference: {one_line(report.reference.name)}")
+    rows = [
+        ["propositions", *(f"{side.propositions:,}" for side in sides)],
+        ["a passage", *(f"{side.a_passage:.1f}" for side in sides)],
+        [f"{report.length_unit} each", *(f"{side.length:.1f}" for side in sides)],
+    ]
+    for kind in report.reference.failing:
+        unit = " (passages)" if kind == "coverage" else ""
+        shares = (f"{100 * side.failing[kind]:.1f} %" for side in sides)
+        rows.append([f"fails {kind.replace('_', '-')}{unit}", *shares])
+    print_table(["", "predicted", "reference"], rows)
+    for passages, remark in (
+        (report.missing, "missing, counted as 0"),
+        (report.extra, "without a reference"),
+    ):
+        if passages:
+            write(f"{many(len(passages), 'passage')} {remark} (--json names them).")

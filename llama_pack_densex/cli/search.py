@@ -1,0 +1,232 @@
+"""`densex query`: an answer from an index with the passages it comes from; conditions on their metadata."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import asdict
+from functools import partial
+from textwrap import shorten
+from typing import Any
+
+import typer
+from llama_index.core.base.response.schema import RESPONSE_TYPE
+from llama_index.core.postprocessor import SentenceTransformerRerank
+from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore
+from llama_index.core.vector_stores.types import (
+    FilterCondition,
+    FilterOperator,
+    MetadataFilter,
+    MetadataFilters,
+)
+
+from llama_pack_densex import DenseXRetrievalPack, PropositionContextPostprocessor
+from llama_pack_densex.answering.citations import Source, name_of, placed
+from llama_pack_densex.cli.app import QueryCommand
+from llama_pack_densex.cli.output import one_line, waiting, warn, write, write_list
+from llama_pack_densex.evaluation.runs import require
+from llama_pack_densex.node_parsers.metadata import BOOKKEEPING_KEYS, GRANULARITY_KEY
+from llama_pack_densex.retrieval.hits import matched_units
+
+INDENT = 3
+_UNITS_SHOWN = 3  # of those that found a node
+_ADVICE = " (for a written one name an LLM with --query-llm, or set OPENAI_API_KEY)"
+_CONDITION = re.compile(r"(.+?)\s*(>=|<=|!=|==|=|>|<)\s*(.*)", re.DOTALL)
+
+Json = dict[str, Any]
+"""A result as it is printed with --json. Of a node: `id`, `document` (an id), `title`, `section` (headings
+above it), `start` and `end` (in its document's text, in characters; None where that is not known), `text`."""
+
+
+def query_index(options: QueryCommand) -> None:
+    """Answer a question from an index."""
+    if not options.question.strip():
+        raise typer.BadParameter("it is blank", param_hint="QUESTION")
+    reranker = None
+    with waiting("Searching"):
+        if options.rerank is not None:
+            require("sentence_transformers", "sentence-transformers", "--rerank", "huggingface")
+            reranker = SentenceTransformerRerank(model=options.rerank, trust_remote_code=False)
+        models = {"query_llm": options.query_llm, "reranker": reranker}
+        pack = options.index.open_to_ask(**models, **options.chosen("mode", "context"))
+        filters = metadata_filters(pack, options.filters)
+        response = pack.run(options.question, options.top_k, filters)
+    answer = describe_answer(pack, options.question, response)
+    if options.context is not None:
+        postprocessor = PropositionContextPostprocessor(mode=options.context)
+        context = postprocessor.postprocess_nodes(response.source_nodes)
+        answer["context"] = [node.get_content(MetadataMode.LLM) for node in context]
+    options.show(answer, partial(print_answer, advice=_ADVICE if options.query_llm is None else ""))
+
+
+def describe_answer(pack: DenseXRetrievalPack, question: str, response: RESPONSE_TYPE) -> Json:
+    """An answer as JSON.
+
+    Returns:
+        `question`; `answer`, empty where it was not found; `outcome` and `citations`, as in the response's
+        metadata; `written`, whether an LLM wrote it, else it is quoted; and `results`, best first: nodes with
+        `granularity`, `score`, `matched` (the units that found it, best first) and `metadata` (the
+        document's).
+    """
+    metadata = response.metadata or {}
+    outcome = metadata.get("outcome")
+    return {
+        "question": question,
+        "answer": "" if outcome == "not_found" else str(response).strip(),
+        "outcome": outcome,
+        "citations": metadata.get("citations", []),
+        "written": pack.get_modules()["query_llm"] is not None,
+        "results": [_describe_result(hit.node, hit.score) for hit in response.source_nodes],
+    }
+
+
+def _describe_result(node: BaseNode, score: float | None) -> Json:
+    return {
+        **describe_node(node),
+        "granularity": str(node.metadata.get(GRANULARITY_KEY, "")),
+        "score": score,
+        "matched": [asdict(unit) for unit in matched_units(node)],
+        "metadata": {key: value for key, value in node.metadata.items() if key not in BOOKKEEPING_KEYS},
+    }
+
+
+def describe_node(node: BaseNode) -> Json:
+    """What every node has as JSON."""
+    source = Source.of(0, NodeWithScore(node=node))
+    names = ("document", "title", "section", "page", "context", "text")
+    texts = {name: getattr(source, name) for name in names}
+    return {"id": source.node_id, **texts, **placed(source.span)}
+
+
+def metadata_filters(pack: DenseXRetrievalPack, conditions: Sequence[str]) -> MetadataFilters | None:
+    """Filters for conditions such as "year>=2020", all of which have to hold; None where there are none.
+
+    A value is taken for what the index has under its key: a number, a text, or an item of lists.
+
+    Raises:
+        ValueError: It is no condition, no document has its key, or the key's values cannot be compared with
+            its value.
+    """
+    if not conditions:
+        return None
+    values = pack.metadata_values()
+    filters = [_filter(condition, values) for condition in conditions]
+    return MetadataFilters(filters=[*filters])
+
+
+def _filter(condition: str, values_by_key: dict[str, list[Any]]) -> MetadataFilter | MetadataFilters:
+    key, sign, wanted = _split(condition, values_by_key)
+    values = [value for value in values_by_key[key] if value is not None]
+    items = [item for value in values for item in (value if isinstance(value, list) else [value])]
+    examples = shorten(", ".join(map(str, items)), 200, placeholder=" …")
+    try:
+        if sign in (">", ">=", "<", "<="):
+            return MetadataFilter(key=key, value=_limit(wanted, values), operator=FilterOperator(sign))
+        value = _known_value(wanted, items)
+    except ValueError:
+        raise ValueError(
+            f"--filter {condition!r}: of {key} there are {examples}. Texts, numbers and items of lists can "
+            "be = and !=; numbers have an order, and texts that do not look like some; lists have none"
+        ) from None
+    if value is None:
+        warn(f"no document has {key} = {wanted}; there are: {examples}")
+        value = wanted
+    matching: MetadataFilter | MetadataFilters = MetadataFilter(key=key, value=value)
+    if any(isinstance(value, list) for value in values):
+        matching = _is_or_holds(key, value, values)
+    return MetadataFilters(filters=[matching], condition=FilterCondition.NOT) if sign == "!=" else matching
+
+
+def _split(condition: str, keys: Collection[str]) -> tuple[str, str, str]:
+    """The key, the sign and the value of a condition."""
+    parts = _CONDITION.fullmatch(condition.strip())
+    if parts is None or parts[1] not in keys:
+        raise ValueError(
+            f"--filter {condition!r}: write key=value, or with !=, >=, <=, > or < in quotes, which keep "
+            f"the shell from taking them for files; there are the keys {', '.join(keys)}"
+        )
+    return parts[1], parts[2], parts[3]
+
+
+def _limit(wanted: str, values: Sequence[Any]) -> float | str:
+    """What values are compared with: a number where they are numbers, a text where they are other texts."""
+    if all(type(value) in (int, float) for value in values):
+        return float(wanted)
+    if all(isinstance(value, str) and not value.isdecimal() for value in values):
+        return wanted
+    raise ValueError
+
+
+def _known_value(wanted: str, items: Sequence[Any]) -> Any:
+    """The value that a text stands for; None if no document has it."""
+    value = next((item for item in items if wanted in (str(item), json.dumps(item))), None)
+    if isinstance(value, (dict, list)):
+        raise ValueError
+    return int(value) if isinstance(value, bool) else value  # filters take no bool; True equals 1
+
+
+def _is_or_holds(key: str, value: Any, values: Sequence[Any]) -> MetadataFilters:
+    """A filter for a value alone and in lists."""
+    longer = [text for text in values if isinstance(text, str) and str(value) in text and text != value]
+    holds: list[MetadataFilter | MetadataFilters] = [
+        MetadataFilter(key=key, value=value, operator=FilterOperator.CONTAINS),  # so do longer texts
+        MetadataFilter(key=key, value=longer, operator=FilterOperator.NIN),
+    ]
+    equal = MetadataFilter(key=key, value=value)
+    return MetadataFilters(filters=[equal, MetadataFilters(filters=holds)], condition=FilterCondition.OR)
+
+
+def print_answer(answer: Json, advice: str = "") -> None:
+    """Print an answer, and the passages with the units that found them.
+
+    Args:
+        answer: The answer.
+        advice: How to get a written answer, to print above a quoted one.
+    """
+    if not answer["results"]:
+        write("Nothing in the index matches the question.")
+        return
+    if answer["answer"]:
+        write("Answer" if answer["written"] else f"Answer, quoted{advice}", "bold")
+        write(answer["answer"])
+    else:
+        write("The answer was not found in the documents. This comes nearest:")
+    for number, result in enumerate(answer["results"], 1):
+        _print_result(number, result)
+    if "context" in answer:
+        write()
+        write("What an LLM reads", "bold")
+        for text in answer["context"]:
+            print_text(text)
+
+
+def _print_result(number: int, result: Json) -> None:
+    score = "" if result["score"] is None else f" ({result['score']:.3f})"
+    write()
+    write(one_line(f"{result['document']} | {name_of(result)}{score}"), "bold cyan", bullet=f"{number}. ")
+    units = result["matched"]
+    if units:
+        write(f"{result['granularity'] or 'node'} found by", "dim", INDENT)
+    for unit in units[:_UNITS_SHOWN]:
+        write(_with_remarks(unit), indent=INDENT, bullet="- ")
+    if len(units) > _UNITS_SHOWN:
+        write_list([f"and {len(units) - _UNITS_SHOWN} more"], "dim", INDENT)
+    print_text(result["text"])
+
+
+def _with_remarks(unit: Json) -> str:
+    remarks = [
+        unit["granularity"],
+        unit["status"],
+        unit["question"] and f"answers: {unit['question']}",
+        "unverified" if unit["unverified"] else "",
+    ]
+    shown = ", ".join(remark for remark in remarks if remark not in ("proposition", "ok", ""))
+    return f"{unit['text']} ({shown})" if shown else str(unit["text"])
+
+
+def print_text(text: str) -> None:
+    """Print a passage's text below an empty line."""
+    write()
+    write(text.strip(), "dim", INDENT)

@@ -1,0 +1,43 @@
+"""`densex serve` and `densex mcp`: an index for people's browsers and for agents."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import typer
+
+from llama_pack_densex.cli.app import McpCommand, ServeCommand
+from llama_pack_densex.cli.output import one_line, waiting, write
+
+
+def serve_pages(options: ServeCommand) -> None:
+    """Serve an index over HTTP until it is stopped."""
+    from llama_pack_densex.serving.app import listen, make_app, serve_app
+
+    index = options.index
+    with listen(options.host, options.port, options.token) as listening:
+        with waiting("Opening the index"):
+            web = make_app(
+                index.open_to_ask(query_llm=options.query_llm),
+                options.token,
+                hosts=options.allow_host,
+                requests_per_minute=options.rate,
+                name=Path(index.name).resolve().name,
+            )
+        serve_app(web, listening, lambda url: typer.echo(f"Serving {index.name} on {url} (Ctrl-C stops)"))
+
+
+def serve_agents(options: McpCommand) -> None:
+    """Serve an index by the Model Context Protocol over standard input and output."""
+    from llama_pack_densex.serving.mcp import make_mcp_server
+
+    with redirect_stdout(sys.stderr):  # standard output is the protocol's
+        index = options.index
+        server = make_mcp_server(index.open_to_ask(query_llm="none"))
+        write(f"{one_line(index.name)} is served over standard input and output; Ctrl-C ends it.")
+    for stop in (signal.SIGINT, signal.SIGTERM):  # the thread that waits for a line would have them wait too
+        signal.signal(stop, signal.SIG_DFL)
+    server.run("stdio")
