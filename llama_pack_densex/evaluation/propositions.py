@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain, islice, product
 from pathlib import Path
-from statistics import fmean, mode
+from statistics import mode
 from typing import get_args
 
 import numpy as np
@@ -18,8 +19,9 @@ from llama_index.core.utils import iter_batch
 from llama_pack_densex.evaluation.judging import context_length
 from llama_pack_densex.evaluation.records import read_records
 from llama_pack_densex.evaluation.runs import require
-from llama_pack_densex.evaluation.significance import Interval, bootstrap_interval
+from llama_pack_densex.evaluation.significance import Interval, bootstrap_intervals
 from llama_pack_densex.models import embed_model_identity, resolve_embed_model
+from llama_pack_densex.node_parsers.topics import of_length_one
 from llama_pack_densex.propositionizers.base import FindingKind, Passage, Propositionizer, checked_sets
 from llama_pack_densex.propositionizers.checks import check_propositions
 from llama_pack_densex.text.language import WITHOUT_SPACES, detect_language
@@ -27,6 +29,9 @@ from llama_pack_densex.text.tokens import compared
 
 Matrix = npt.NDArray[np.float64]
 Texts = Sequence[str]
+Pairs = Sequence[tuple[Texts, Texts]]
+"""Predicted propositions and those of the reference, a pair a passage."""
+Recorded = tuple[Passage, Texts]
 
 _SHOWN = 60  # characters of a passage that is named
 _AT_ONCE = 16  # passages whose pairs of propositions are compared together
@@ -110,29 +115,33 @@ def score_propositions(
     """
     expected = _read(reference)
     if isinstance(predicted, Path):
-        name, made = predicted.name, _read(predicted)
+        name = predicted.name
+        made = _read(predicted)
     else:
-        name, passages = predicted.class_name(), [passage for passage, _ in expected.values()]
+        name = predicted.class_name()
+        passages = [passage for passage, _ in expected.values()]
         sets = checked_sets(predicted, passages, predicted.propositionize(passages))
-        made = {key: (passage, one.texts) for key, passage, one in zip(expected, passages, sets, strict=True)}
-    both = [key for key in expected if key in made]
-    if not both:
+        made = {key: (passage, item.texts) for key, passage, item in zip(expected, passages, sets, strict=True)}
+    shared = [key for key in expected if key in made]
+    if not shared:
         raise ValueError(f"{name} and {reference} have no passage in common: were the documents split alike?")
-    found = similarity.matrices([(made[key][1], expected[key][1]) for key in both])
-    scored = {key: set_score(matrix) for key, matrix in zip(both, found, strict=True)}
-    scores = [vars(scored.get(key, SetScore())) for key in expected]
-    values = {metric: [score[metric] for score in scores] for metric in vars(SetScore())}
+    matrices = similarity.matrices([(made[key][1], expected[key][1]) for key in shared])
+    scored = dict.fromkeys(expected, SetScore())
+    scored |= zip(shared, map(set_score, matrices), strict=True)
+    intervals = bootstrap_intervals(
+        {metric: {key: vars(score)[metric] for key, score in scored.items()} for metric in vars(SetScore())}
+    )
     language = mode(detect_language(passage.text, passage.title) for passage, _ in expected.values())
     return PropositionReport(
         passages=len(expected),
         similarity=similarity.name,
-        scores={metric: fmean(each) for metric, each in values.items()},
-        intervals={metric: bootstrap_interval(each) for metric, each in values.items()},
+        scores={metric: interval.mean for metric, interval in intervals.items()},
+        intervals=intervals,
         length_unit="characters" if language in WITHOUT_SPACES else "words",
-        predicted=_shape(name, [made[key] for key in both], language),
+        predicted=_shape(name, [made[key] for key in shared], language),
         reference=_shape(reference.name, list(expected.values()), language),
-        missing=[_named(passage) for key, (passage, _) in expected.items() if key not in made],
-        extra=[_named(passage) for key, (passage, _) in made.items() if key not in expected],
+        missing=[_label(passage) for key, (passage, _) in expected.items() if key not in made],
+        extra=[_label(passage) for key, (passage, _) in made.items() if key not in expected],
     )
 
 
@@ -148,7 +157,8 @@ def set_score(similarities: Matrix) -> SetScore:
     """
     if not similarities.size:
         return SetScore()
-    precision, recall = float(similarities.max(axis=1).mean()), float(similarities.max(axis=0).mean())
+    precision = float(similarities.max(axis=1).mean())
+    recall = float(similarities.max(axis=0).mean())
     total = precision + recall
     return SetScore(precision, recall, 2 * precision * recall / total if total > 0 else 0.0)
 
@@ -165,20 +175,19 @@ class EmbeddingSimilarity:
     """
 
     def __init__(self, model: BaseEmbedding | str | None = None) -> None:
-        resolved, said = resolve_embed_model(model)
-        if resolved is None:
-            raise ValueError(f"the embedding model is {said}: name one (--embed-model), or give --bert-score")
-        self._model, self.name = resolved, f"cosine of {embed_model_identity(resolved)}"
+        resolved, phrase = resolve_embed_model(model)
+        if not resolved:
+            raise ValueError(f"the embedding model is {phrase}: name one (--embed-model), or give --bert-score")
+        self._model = resolved
+        self.name = f"cosine of {embed_model_identity(resolved)}"
 
-    def matrices(self, pairs: Sequence[tuple[Texts, Texts]]) -> Iterator[Matrix]:
+    def matrices(self, pairs: Pairs) -> Iterator[Matrix]:
         """For each pair of lists, how alike each text of the first (a row) and of the second (a column) are."""
         texts = sorted(dict.fromkeys(chain(*chain(*pairs))), key=len)  # a batch is padded
         vectors = np.asarray(self._model.get_text_embedding_batch(texts), dtype=np.float64)
-        vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-        rows = {text: row for row, text in enumerate(texts)}
+        by_text = dict(zip(texts, of_length_one(vectors), strict=True))
         for predicted, reference in pairs:
-            ours, theirs = ([rows[text] for text in some] for some in (predicted, reference))
-            yield vectors[ours] @ vectors[theirs].T
+            yield np.array([[by_text[ours] @ by_text[theirs] for theirs in reference] for ours in predicted])
 
 
 class BertScoreSimilarity:
@@ -204,38 +213,44 @@ class BertScoreSimilarity:
             raise ValueError(f"BERTScore cannot be had of {model!r}, layer {layer}: {error}") from error
         self.name = f"BERTScore by {model}, layer {layer}, not rescaled"
 
-    def matrices(self, pairs: Sequence[tuple[Texts, Texts]]) -> Iterator[Matrix]:
+    def matrices(self, pairs: Pairs) -> Iterator[Matrix]:
         """For each pair of lists, how alike each text of the first (a row) and of the second (a column) are."""
-        for some in iter_batch(pairs, _AT_ONCE):
-            compared = [(ours, theirs) for predicted, reference in some for ours in predicted for theirs in reference]
-            scores = iter(self._scorer.score(*map(list, zip(*compared, strict=True)))[2].tolist())
-            for predicted, reference in some:
-                size = (len(predicted), len(reference))
-                yield np.fromiter(islice(scores, size[0] * size[1]), np.float64).reshape(size)
+        for batch in iter_batch(pairs, _AT_ONCE):
+            compared_texts = chain.from_iterable(product(predicted, reference) for predicted, reference in batch)
+            scores = iter(self._scorer.score(*map(list, zip(*compared_texts, strict=True)))[2].tolist())
+            for predicted, reference in batch:
+                shape = (len(predicted), len(reference))
+                yield np.reshape(list(islice(scores, math.prod(shape))), shape)
 
 
-def _read(path: Path) -> dict[str, tuple[Passage, Texts]]:
+def _read(path: Path) -> dict[str, Recorded]:
     """The passages of a recorded file that have propositions, by their keys; the last line of a passage counts."""
-    read: dict[str, tuple[Passage, Texts]] = {}
+    recorded: dict[str, Recorded] = {}
     for record in read_records(path):
         passage = Passage(record.text("text"), record.text("title", default=""), record.text("section", default=""))
         if texts := record.texts("propositions"):
-            read[compared(passage.text)] = passage, texts
-    if not read:
+            recorded[compared(passage.text)] = passage, texts
+    if not recorded:
         raise ValueError(f"{path}: no line has a passage with propositions")
-    return read
+    return recorded
 
 
-def _shape(name: str, sets: Sequence[tuple[Passage, Texts]], language: str) -> SetShape:
-    texts = [text for _, some in sets for text in some]
-    found = [{(one.kind, one.proposition) for one in check_propositions(passage, some)} for passage, some in sets]
-    wrong = Counter(kind for each in found for kind, _ in each)
-    of = dict.fromkeys(get_args(FindingKind), len(texts)) | {"coverage": len(sets)}
-    failing = {kind: wrong[kind] / count for kind, count in of.items()}
-    length = context_length(texts, language) / max(len(texts), 1)
-    return SetShape(name, len(texts), len(texts) / len(sets), length, failing)
+def _shape(name: str, recorded: Sequence[Recorded], language: str) -> SetShape:
+    texts = [text for _, propositions in recorded for text in propositions]
+    faults: Counter[str] = Counter()
+    for passage, propositions in recorded:
+        findings = check_propositions(passage, propositions)
+        faults.update(kind for kind, _ in {(finding.kind, finding.proposition) for finding in findings})
+    totals = dict.fromkeys(get_args(FindingKind), len(texts)) | {"coverage": len(recorded)}
+    return SetShape(
+        name,
+        propositions=len(texts),
+        a_passage=len(texts) / len(recorded),
+        length=context_length(texts, language) / len(texts),
+        failing={kind: faults[kind] / total for kind, total in totals.items()},
+    )
 
 
-def _named(passage: Passage) -> str:
+def _label(passage: Passage) -> str:
     text = " ".join(passage.text.split())
     return f"{passage.title or 'untitled'}: {text if len(text) <= _SHOWN else text[:_SHOWN] + '…'}"

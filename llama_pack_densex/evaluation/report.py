@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from html import escape
 from pathlib import Path
@@ -199,7 +200,7 @@ class Report:
     @property
     def all_failed(self) -> list[str]:
         """The metrics of which a strategy has none, since all answers or verdicts failed."""
-        lost = (name for one in self.strategies for name in one.failed if one.metrics.get(name) is None)
+        lost = (metric for result in self.strategies for metric in result.failed if result.metrics.get(metric) is None)
         return list(dict.fromkeys(lost))
 
     def to_dict(self) -> dict[str, Any]:
@@ -217,15 +218,16 @@ class Report:
     def to_csv(self) -> str:
         """The strategies' figures as CSV: a row each; columns for metrics with intervals, and for costs."""
         rows: list[dict[str, object]] = []
-        for strategy in self.strategies:
-            row: dict[str, object] = {"strategy": strategy.name}
-            for name, value in strategy.metrics.items():
-                low, high = strategy.intervals.get(name, ("", ""))
-                row |= {name: "" if value is None else value, f"{name} low": low, f"{name} high": high}
-                row |= {f"{name} failed": strategy.failed[name]} if name in strategy.failed else {}
-            rows.append(row | asdict(strategy.cost))
+        for result in self.strategies:
+            row: dict[str, object] = {"strategy": result.name}
+            for name, value in result.metrics.items():
+                row[name] = "" if value is None else value
+                row[f"{name} low"], row[f"{name} high"] = result.intervals.get(name, ("", ""))
+                if name in result.failed:
+                    row[f"{name} failed"] = result.failed[name]
+            rows.append(row | asdict(result.cost))
         out = io.StringIO()
-        writer = csv.DictWriter(out, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
+        writer = csv.DictWriter(out, dict.fromkeys(name for row in rows for name in row), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
         return out.getvalue()
@@ -240,7 +242,7 @@ class Report:
         """Write report.json, report.csv and report.html.
 
         Args:
-            folder: Where to; made if it is not there.
+            folder: Where to; created if it is missing.
 
         Returns:
             The files.
@@ -248,39 +250,47 @@ class Report:
         Raises:
             OSError: One cannot be written.
         """
-        target = Path(folder)
-        target.mkdir(parents=True, exist_ok=True)
-        # the mark tells spreadsheets that it is UTF-8
         contents = {
-            "report.json": self.to_json(), "report.csv": f"\ufeff{self.to_csv()}", "report.html": self.to_html()
-        }  # fmt: skip
+            "report.json": self.to_json(),
+            "report.csv": f"\ufeff{self.to_csv()}",  # the mark says to spreadsheets that it is UTF-8
+            "report.html": self.to_html(),
+        }
+        Path(folder).mkdir(parents=True, exist_ok=True)
         for name, content in contents.items():
             # a lone surrogate of a document becomes its escape, which JSON reads back
-            (target / name).write_bytes(content.encode("utf-8", "backslashreplace"))
-        return [target / name for name in contents]
+            Path(folder, name).write_bytes(content.encode("utf-8", "backslashreplace"))
+        return [Path(folder, name) for name in contents]
 
     def table(self) -> list[dict[str, str]]:
         """The main figures as text, a row a strategy; "" for what cannot be given."""
-        shown = [name for name in MAIN if any(each.metrics.get(name) is not None for each in self.strategies)]
+        shown = [name for name in MAIN if any(result.metrics.get(name) is not None for result in self.strategies)]
         rows = []
-        for strategy in self.strategies:
-            row, cost = {"strategy": strategy.name}, strategy.cost
-            for name in shown:
-                value = strategy.metrics.get(name)
-                row[name] = "" if value is None else f"{value:.3f}"
-            row |= {"context": f"{cost.context_words:,.0f}", "units": f"{cost.units:,}"}
-            row |= {"tokens": "-" if cost.tokens is None else f"{cost.tokens:,}"}
-            row |= {"index s": f"{cost.index_seconds:.1f}", "query ms": f"{cost.query_ms:.1f}"}
-            rows.append(row)
+        for result in self.strategies:
+            values = {name: result.metrics.get(name) for name in shown}
+            cost = result.cost
+            rows.append(
+                {
+                    "strategy": result.name,
+                    **{name: "" if value is None else f"{value:.3f}" for name, value in values.items()},
+                    "context": f"{cost.context_words:,.0f}",
+                    "units": f"{cost.units:,}",
+                    "tokens": "-" if cost.tokens is None else f"{cost.tokens:,}",
+                    "index s": f"{cost.index_seconds:.1f}",
+                    "query ms": f"{cost.query_ms:.1f}",
+                }
+            )
         return rows
 
     def __repr__(self) -> str:
-        names = ", ".join(strategy.name for strategy in self.strategies)
+        names = ", ".join(result.name for result in self.strategies)
         return f"Report({self.dataset.name!r}: {names}; {len(self.questions)} questions)"
 
     def _repr_html_(self) -> str:
-        table = self.table()
-        lines = [("th", [*table[0]]), *(("td", [*row.values()]) for row in table)] if table else []
-        rows = "".join(f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in row)}</tr>" for tag, row in lines)
+        rows = [_html_row("th", row) for row in self.table()[:1]]
+        rows += [_html_row("td", row.values()) for row in self.table()]
         skipped = "".join(f"<li>{escape(f'{left.name}: {left.reason}')}</li>" for left in self.skipped)
-        return f"<table>{rows}</table><ul>{skipped}</ul>"
+        return f"<table>{''.join(rows)}</table><ul>{skipped}</ul>"
+
+
+def _html_row(tag: str, cells: Iterable[str]) -> str:
+    return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"

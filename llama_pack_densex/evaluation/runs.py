@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from importlib import import_module
 from itertools import combinations
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
-from llama_pack_densex.evaluation.significance import Comparison, Interval, bootstrap_interval, randomisation_test
+from llama_pack_densex.evaluation.significance import Comparison, Interval, bootstrap_intervals, randomisation_test
 
 _PACKED = {b"\x1f\x8b": "gzip", b'\x04"M\x18': "lz4"}
 
@@ -77,31 +76,28 @@ def score_runs(qrels: Path, runs: Sequence[Path]) -> ScoreReport:
         ImportError: ir-measures is not installed, or cbor2 for an lz4 file.
     """
     labels = read_qrels(qrels)
-    stems = [path.stem for path in runs]
-    names = stems if len({*stems}) == len(runs) else [str(path) for path in runs]
+    names = [path.stem for path in runs]
+    if len({*names}) < len(runs):
+        names = [str(path) for path in runs]
     if len({*names}) < len(runs):
         raise ValueError(f"one of these runs is given twice: {', '.join(names)}")
-    scored: list[RunScore] = []
-    values: dict[str, Scores] = {}
+    results: list[RunScore] = []
+    scores: dict[str, Scores] = {}
     for name, path in zip(names, runs, strict=True):
         run = read_run(path)
         rankings = {key: sorted(run[key], key=run[key].__getitem__, reverse=True) for key in labels if key in run}
         if not rankings:
             raise ValueError(f"{path}: it has none of the questions that have labels; is it a run of another dataset?")
-        values[name] = rank_metrics(labels, rankings)
-        bounds = {metric: bootstrap_interval(list(given.values())) for metric, given in values[name].items()}
-        means = {metric: fmean(given.values()) for metric, given in values[name].items()}
-        scored.append(RunScore(name, means, bounds, unanswered=len(labels) - len(rankings)))
-    return ScoreReport(
-        qrels=str(qrels),
-        questions=len(labels),
-        runs=scored,
-        comparisons=[
-            Comparison(metric, first, second, *randomisation_test(ours[metric], theirs[metric]))
-            for metric in ("ndcg@10", "mrr@10")
-            for (first, ours), (second, theirs) in combinations(values.items(), 2)
-        ],
-    )
+        scores[name] = rank_metrics(labels, rankings)
+        intervals = bootstrap_intervals(scores[name])
+        means = {metric: interval.mean for metric, interval in intervals.items()}
+        results.append(RunScore(name, means, intervals, len(labels) - len(rankings)))
+    comparisons = [
+        Comparison(metric, first, second, *randomisation_test(scores[first][metric], scores[second][metric]))
+        for metric in ("ndcg@10", "mrr@10")
+        for first, second in combinations(scores, 2)
+    ]
+    return ScoreReport(str(qrels), len(labels), results, comparisons)
 
 
 def rank_metrics(
@@ -120,16 +116,16 @@ def rank_metrics(
     """
     library = require("ir_measures", "ir-measures", "scoring rankings")
     names = {library.nDCG @ k: f"ndcg@{k}", library.RR @ k: f"mrr@{k}"}
-    labels = {question: dict(labelled) for question, labelled in relevance.items() if labelled}
-    found = {
+    scores: Scores = {name: dict.fromkeys(relevance, 0.0) for name in names.values()}
+    labels = {question: labelled for question, labelled in relevance.items() if labelled}
+    runs = {
         question: {item: float(-rank) for rank, item in enumerate(dict.fromkeys(rankings[question]))}
         for question in labels
         if rankings.get(question)
     }
-    values: Scores = {name: dict.fromkeys(relevance, 0.0) for name in names.values()}
-    for result in library.iter_calc([*names], labels, found) if labels else ():
-        values[names[result.measure]][result.query_id] = float(result.value)
-    return values
+    for result in library.iter_calc([*names], labels, runs) if labels else ():
+        scores[names[result.measure]][result.query_id] = float(result.value)
+    return scores
 
 
 def read_run(path: Path) -> Run:
@@ -180,42 +176,43 @@ def _entries(path: Path, value: str, line: str) -> Iterator[tuple[str, str, str,
     """
     data, is_cbor = _unpack(path)
     if is_cbor or data.lstrip()[:1] == b"{":
-        entries: Iterator[tuple[str, str, str, Any]] = _mapping_entries(path, data, is_cbor)
+        entries = _mapping_entries(path, data, is_cbor)
     else:
         entries = _line_entries(path, data, value, line)
-    for where, question, document, given in entries:
+    for where, question, document, raw in entries:
         try:
-            number = float(given)
+            number = float(raw)
         except (ValueError, TypeError):
             number = math.nan
         if not math.isfinite(number):
-            raise ValueError(f"{where}: the {value} {given!r} is no number")
+            raise ValueError(f"{where}: the {value} {raw!r} is no number")
         yield where, question, document, number
 
 
 def _unpack(path: Path) -> tuple[bytes, bool]:
-    """A file's content, and whether it is ranx's CBOR: what it packs with lz4, twice, itself and as it writes."""
-    data, is_cbor = path.read_bytes(), False
-    while packed := next((kind for mark, kind in _PACKED.items() if data.startswith(mark)), ""):
+    """A file's content, and whether it is ranx's CBOR, which ranx packs with lz4 once or twice."""
+    data = path.read_bytes()
+    is_cbor = False
+    while compression := next((name for mark, name in _PACKED.items() if data.startswith(mark)), ""):
         import pyarrow
 
         try:
-            data = pyarrow.input_stream(pyarrow.BufferReader(data), compression=packed).read()
+            data = pyarrow.input_stream(pyarrow.BufferReader(data), compression=compression).read()
         except OSError as error:
-            raise ValueError(f"{path}: the {packed} data is damaged ({error})") from error
-        is_cbor = packed == "lz4"
+            raise ValueError(f"{path}: the {compression} data is damaged ({error})") from error
+        is_cbor = compression == "lz4"
     return data, is_cbor
 
 
 def _mapping_entries(path: Path, data: bytes, is_cbor: bool) -> Iterator[tuple[str, str, str, Any]]:
     loads = require("cbor2", "cbor2", f"reading {path}").loads if is_cbor else json.loads
     try:
-        content = loads(data)
+        questions = loads(data)
     except Exception as error:  # cbor2's errors have no common class that is public in all its versions
         raise ValueError(f"{path}: it cannot be decoded ({error}); {_MAPPING}") from error
-    if not isinstance(content, dict):
+    if not isinstance(questions, dict):
         raise ValueError(f"{path}: {_MAPPING}")
-    for question, documents in content.items():
+    for question, documents in questions.items():
         where = f"{path}, question {question}"
         if not isinstance(documents, dict):
             raise ValueError(f"{where}: {_MAPPING}")
@@ -223,24 +220,26 @@ def _mapping_entries(path: Path, data: bytes, is_cbor: bool) -> Iterator[tuple[s
             yield where, str(question), str(document), value
 
 
-def _line_entries(path: Path, data: bytes, value: str, line: str) -> Iterator[tuple[str, str, str, str]]:
+def _line_entries(path: Path, data: bytes, value: str, line: str) -> Iterator[tuple[str, str, str, Any]]:
     try:
         lines = data.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
-        what = f'neither UTF-8 text nor a file that ranx wrote; expected lines of "{line}"'
-        raise ValueError(f"{path}: it is {what}") from error
+        expected = f'neither UTF-8 text nor a file that ranx wrote; expected lines of "{line}"'
+        raise ValueError(f"{path}: it is {expected}") from error
     separator = None
     if lines and lines[0].split() == ["query-id", "corpus-id", "score"]:  # BEIR's, whose ids may have spaces
-        lines[0], separator, line = "", "\t", f"question document {value}"
+        lines[0] = ""
+        separator = "\t"
+        line = f"question document {value}"
     names = line.split()
     for number, text in enumerate(lines, 1):
-        fields = text.split(separator)
         if not text.strip():
             continue
+        fields = text.split(separator)
         if len(fields) != len(names):
             raise ValueError(f'{path}, line {number}: {len(fields)} columns; expected the {len(names)} of "{line}"')
-        found = dict(zip(names, fields, strict=True))
-        yield f"{path}, line {number}", found["question"], found["document"], found[value]
+        question, document, raw = (fields[names.index(name)] for name in ("question", "document", value))
+        yield f"{path}, line {number}", question, document, raw
 
 
 def require(module: str, package: str, purpose: str, extra: str = "evaluation") -> Any:

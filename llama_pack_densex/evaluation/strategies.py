@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import bm25s
 import numpy as np
@@ -14,7 +14,7 @@ from llama_index.core import StorageContext, VectorStoreIndex
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.bridge.pydantic import Field, SerializeAsAny
 from llama_index.core.callbacks import CallbackManager
-from llama_index.core.constants import DEFAULT_SIMILARITY_TOP_K
+from llama_index.core.constants import DEFAULT_SIMILARITY_TOP_K as TOP_K
 from llama_index.core.extractors import DocumentContextExtractor
 from llama_index.core.llms import ChatMessage, MockLLM
 from llama_index.core.node_parser import (
@@ -28,7 +28,7 @@ from llama_index.core.node_parser.text.sentence_window import DEFAULT_WINDOW_MET
 from llama_index.core.postprocessor import MetadataReplacementPostProcessor
 from llama_index.core.retrievers import AutoMergingRetriever, QueryFusionRetriever, RecursiveRetriever
 from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
-from llama_index.core.schema import BaseNode, Document, IndexNode, MetadataMode, NodeWithScore, QueryBundle, TextNode
+from llama_index.core.schema import BaseNode, IndexNode, MetadataMode, NodeWithScore, QueryBundle, TextNode
 from llama_index.core.vector_stores import SimpleVectorStore
 
 from llama_pack_densex.evaluation.datasets import Span
@@ -56,15 +56,15 @@ from llama_pack_densex.text.tokens import content_words, tokenize
 
 logger = logging.getLogger(__name__)
 
-_TOP_K = DEFAULT_SIMILARITY_TOP_K
-_SMALL_CHUNK, _SMALL_OVERLAP = 256, 20
-"""Tokens. SentenceSplitter's own overlap is 200 whatever the size: of chunks of 256, nearly the whole chunk."""
+_CHUNK = 256  # tokens
+_OVERLAP = 20  # SentenceSplitter's own is 200 whatever the size: of chunks of 256, nearly the whole chunk
 _SENTENCES = 5  # fetched for each passage that rankings look at: several sentences lead to the same passage
 _DENSE_X_TOP_K = 4
 _DENSE_X_UNITS = 10  # fetched for each chunk that rankings look at: a chunk has many propositions
 _HEADER_KEY = "context"
 _MAX_WORDS = 100  # of the paper's passages
 _CHARACTERS_A_WORD = 2  # 200 Japanese characters say about as much as 100 English words
+_ID = "{:06}-{:06}"  # of equal hits the store returns the one with the greatest id: so they are the same in every run
 
 
 def built_in_strategies() -> dict[str, Strategy]:
@@ -82,13 +82,15 @@ def resolve_strategies(strategies: Sequence[str | Strategy] | None, ranking: boo
     Raises:
         ValueError: There is none of a name, none at all, or two have the same name.
     """
-    known = built_in_strategies()
+    if strategies is None:
+        return list(_RANKING) if ranking else [*_OURS, *_OTHERS]
+    built_in = built_in_strategies()
     chosen: dict[str, Strategy] = {}
-    for given in (_RANKING if ranking else (*_OURS, *_OTHERS)) if strategies is None else strategies:
-        # as modes of the pack are called
-        strategy = known.get(given.replace("_", "-")) if isinstance(given, str) else given
+    for requested in strategies:
+        # named as modes of the pack are, too
+        strategy = built_in.get(requested.replace("_", "-")) if isinstance(requested, str) else requested
         if strategy is None:
-            raise ValueError(f"there is no strategy {given!r}: use any of {', '.join(known)}")
+            raise ValueError(f"there is no strategy {requested!r}: use any of {', '.join(built_in)}")
         if strategy.name in chosen:
             raise ValueError(f"there are two strategies named {strategy.name!r}")
         chosen[strategy.name] = strategy
@@ -97,9 +99,184 @@ def resolve_strategies(strategies: Sequence[str | Strategy] | None, ranking: boo
     return list(chosen.values())
 
 
+# The pack itself
+
+
+@dataclass(frozen=True)
+class Variant:
+    """The pack as a strategy, with something changed about it.
+
+    Args:
+        name: "densex", and what is changed.
+        sentences: Whether sentences stand in for propositions.
+        auto_merging: Whether found propositions merge upwards.
+        dense: Whether the embeddings search alone, without BM25.
+        articles: Whole articles in place of the dataset's passages: "split" by the pack's own splitter, or where the
+            topic changes ("topics").
+        passage_words: Whether passages are found by their own words alone, and not by those of their propositions.
+        without_questions: Whether questions that come with the propositions are left out.
+    """
+
+    name: str
+    sentences: bool = False
+    auto_merging: bool = False
+    dense: bool = False
+    articles: Literal["", "split", "topics"] = ""
+    passage_words: bool = False
+    without_questions: bool = False
+
+    def strategy(self) -> Strategy:
+        """The variant as `compare` runs it."""
+        over = {
+            "": "the dataset's passages",
+            "split": "whole articles in passages of up to 256 tokens",
+            "topics": "whole articles in passages of up to 256 tokens, cut where the topic changes",
+        }
+        units = "sentences, no LLM" if self.sentences else "propositions and sentences"
+        search = "dense search alone" if self.dense else "dense search and BM25 fused"
+        changes = {
+            ", which has the passages' own words alone": self.passage_words,
+            ", without the questions that passages answer": self.without_questions,
+            ", found units merge into their passage": self.auto_merging,
+        }
+        search += "".join(change for change, applies in changes.items() if applies)
+        description = f"This pack over {over[self.articles]}: {units}; {search}."
+        description += " The best units are read first, then passages."
+        return Strategy(self.name, self._build, description, None, (PropositionContextPostprocessor(),))
+
+    def _build(self, corpus: Corpus) -> Built:
+        if self.sentences and corpus.has_sentences_only:
+            raise StrategyUnavailable("propositions are sentences here: it is the strategy without 'sentences'")
+        embed_model = corpus.embed_model if self.dense else corpus.embed_model_or_none
+        propositionizer: Propositionizer = SentencePropositionizer()
+        if not self.sentences:
+            propositionizer = corpus.chunk_propositionizer if self.articles else corpus.propositionizer
+        if self.without_questions:
+            propositionizer = _WithoutQuestions(made_by=propositionizer)
+        whole = WholeDocumentNodeParser()  # each document is a passage
+        parsing: dict[str, Any] = {"propositionizer": propositionizer, "text_splitter": whole}
+        if self.auto_merging:
+            parser = HierarchicalPropositionNodeParser(
+                levels=[whole], propositionizer=propositionizer, granularity=("proposition", "sentence")
+            )
+            parsing = {"node_parser": parser, "mode": "auto_merging"}
+        elif self.articles:
+            topics = self.articles == "topics"
+            parsing["text_splitter"] = TopicNodeParser(embed_model=corpus.embed_model) if topics else None
+        parsing["tokenizer"] = Words.by("bigrams", propositions=not self.passage_words)
+        pack = DenseXRetrievalPack(
+            corpus.documents if self.articles else corpus.passages,
+            query_llm=NONE,
+            embed_model=embed_model or NONE,
+            hybrid=not self.dense,
+            **parsing,
+        )
+        if isinstance(propositionizer, _WithoutQuestions) and not propositionizer.had_any:
+            raise StrategyUnavailable("the propositions come without questions: it is the same as 'densex'")
+        texts = [node.get_content() for node in pack.nodes() if node.metadata[GRANULARITY_KEY] in DEFAULT_GRANULARITY]
+        return Built(pack.as_retriever(corpus.depth), pack.as_retriever(PackOptions().similarity_top_k), texts)
+
+
+class _WithoutQuestions(Propositionizer):
+    """Leaves out the questions of another propositionizer."""
+
+    made_by: SerializeAsAny[Propositionizer] = Field(description="The other propositionizer.")
+    had_any: bool = Field(default=False, description="Whether there were any questions.")
+
+    async def apropositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
+        sets = await self.made_by.apropositionize(passages)
+        self.had_any |= any(propositions.questions for propositions in sets)
+        return [replace(propositions, questions=()) for propositions in sets]
+
+    def fingerprint_data(self) -> dict[str, Any]:
+        return {"made_by": self.made_by.fingerprint}
+
+
+_OURS = [
+    variant.strategy()
+    for variant in (
+        Variant("densex"),
+        Variant("densex-dense", dense=True),
+        Variant("densex-sentences", sentences=True),
+        Variant("densex-sentences-dense", sentences=True, dense=True),
+        Variant("densex-auto-merging", auto_merging=True),
+        Variant("densex-auto-merging-dense", auto_merging=True, dense=True),
+        Variant("densex-sentences-auto-merging", sentences=True, auto_merging=True),
+        Variant("densex-sentences-auto-merging-dense", sentences=True, auto_merging=True, dense=True),
+        Variant("densex-passage-words", passage_words=True),
+        Variant("densex-without-questions", without_questions=True),
+        Variant("densex-chunked", articles="split"),
+        Variant("densex-sentences-chunked", sentences=True, articles="split"),
+        Variant("densex-topics", articles="topics"),
+        Variant("densex-sentences-topics", sentences=True, articles="topics"),
+    )
+]
+
+
+class _Ranker(BaseRetriever):
+    """Ranks all of a corpus's documents as the pack ranks passages.
+
+    Args:
+        corpus: The corpus.
+        dense_weight: The embeddings' share, as the pack's.
+    """
+
+    def __init__(self, corpus: Corpus, dense_weight: float | None) -> None:
+        super().__init__(callback_manager=CallbackManager())
+        self._corpus = corpus
+        self._dense_weight = dense_weight
+        self._embed_model = None if dense_weight == 0 else corpus.embed_model
+        self.texts = [document.get_content(MetadataMode.EMBED) for document in corpus.documents]
+        self._tokens = [tokenize(text) for text in self.texts]
+        self._bm25 = bm25s.BM25(k1=1.2, b=0.75)
+        self._bm25.index(self._tokens, show_progress=False)
+        self._vectors = self._embed_model and of_length_one(
+            np.array(self._embed_model.get_text_embedding_batch(self.texts))
+        )
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        query = query_bundle.query_str
+        tokens = tokenize(query)
+        scores = self._bm25.get_scores(tokens)
+        lexical = [hit for hit in self._hits(scores) if hit.score > 0]
+        weight = self._dense_weight
+        if weight is None:
+            words = content_words(tokens)
+            weight = 1 / (1 + len(words.intersection(self._tokens[int(np.argmax(scores))])) / max(len(words), 1))
+        dense: list[PassageHit] = []
+        if self._embed_model:
+            vector = of_length_one(np.array([self._embed_model.get_query_embedding(query)]))[0]
+            dense = self._hits(self._vectors @ vector)
+        ranked = fuse(dense, lexical, weight)[: self._corpus.depth]
+        return [NodeWithScore(node=self._corpus.by_id[hit.passage_id], score=hit.score) for hit in ranked]
+
+    def _hits(self, scores: Iterable[float]) -> list[PassageHit]:
+        hits = [PassageHit(key, float(score), ()) for key, score in zip(self._corpus.by_id, scores, strict=True)]
+        return sorted(hits, key=lambda hit: hit.score, reverse=True)
+
+
+def _ranking(name: str, how: str, dense_weight: float | None) -> Strategy:
+    def build(corpus: Corpus) -> Built:
+        ranker = _Ranker(corpus, dense_weight)
+        return Built(ranker, units=ranker.texts)
+
+    description = f"The documents that a question comes with, or all, ranked without an index by {how}."
+    return Strategy(name, build, description, PackOptions().similarity_top_k)
+
+
+_RANKING = (
+    _ranking("densex-rank", "embeddings and BM25 over this pack's tokens, fused as this pack does", None),
+    _ranking("densex-rank-dense", "embeddings alone", 1.0),
+    _ranking("densex-rank-words", "BM25 over this pack's tokens alone", 0.0),
+)
+
+
+# LlamaIndex's own ways of retrieving
+
+
 Cut = Callable[[Corpus], Sequence[BaseNode]]
 """Makes the nodes that a strategy searches."""
-Build = Callable[[Corpus], BaseRetriever | Built]
+Build = Callable[[Corpus], BaseRetriever]
 
 
 def _large_chunks(corpus: Corpus) -> list[BaseNode]:
@@ -107,8 +284,11 @@ def _large_chunks(corpus: Corpus) -> list[BaseNode]:
 
 
 def _small_chunks(corpus: Corpus) -> list[BaseNode]:
-    splitter = SentenceSplitter(chunk_size=_SMALL_CHUNK, chunk_overlap=_SMALL_OVERLAP)
-    return splitter.get_nodes_from_documents(corpus.documents)
+    return SentenceSplitter(chunk_size=_CHUNK, chunk_overlap=_OVERLAP).get_nodes_from_documents(corpus.documents)
+
+
+def _sentence_windows(corpus: Corpus) -> list[BaseNode]:
+    return SentenceWindowNodeParser().get_nodes_from_documents(corpus.documents)
 
 
 def _passages(corpus: Corpus) -> list[BaseNode]:
@@ -117,7 +297,7 @@ def _passages(corpus: Corpus) -> list[BaseNode]:
 
 
 class _ArrayStore(SimpleVectorStore):
-    """Core's store with vectors as arrays, which it makes of the lists anew for each question."""
+    """Core's store with vectors as arrays: of lists, it would make arrays again for each question."""
 
     def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
         ids = super().add(nodes, **kwargs)
@@ -147,8 +327,8 @@ def _auto_merging(corpus: Corpus, leaves: int, ratio: float) -> BaseRetriever:
     nodes = HierarchicalNodeParser.from_defaults().get_nodes_from_documents(corpus.documents)
     storage = StorageContext.from_defaults()
     storage.docstore.add_documents(nodes)
-    found: Any = _index(get_leaf_nodes(nodes), corpus).as_retriever(similarity_top_k=leaves)  # typed too broadly
-    return AutoMergingRetriever(found, storage, ratio, callback_manager=CallbackManager())
+    leaf_retriever: Any = _index(get_leaf_nodes(nodes), corpus).as_retriever(similarity_top_k=leaves)
+    return AutoMergingRetriever(leaf_retriever, storage, ratio, callback_manager=CallbackManager())
 
 
 def _bm25_retriever(nodes: Sequence[BaseNode], depth: int) -> BaseRetriever:
@@ -163,55 +343,61 @@ def _bm25(corpus: Corpus) -> Built:
     return Built(_bm25_retriever(nodes, corpus.depth), units=texts)
 
 
-def _fused(corpus: Corpus, nodes: Sequence[BaseNode]) -> BaseRetriever:
-    """A vector index and BM25 over the same nodes, fused by reciprocal rank (core's QueryFusionRetriever)."""
-    return QueryFusionRetriever(
-        [_index(nodes, corpus).as_retriever(similarity_top_k=corpus.depth), _bm25_retriever(nodes, corpus.depth)],
-        llm=MockLLM(),  # it asks for one even where it makes no further queries
-        mode=FUSION_MODES.RECIPROCAL_RANK,
-        similarity_top_k=corpus.depth,
-        num_queries=1,
-        use_async=False,
-        callback_manager=CallbackManager(),
-    )
-
-
 def _hybrid(cut: Cut) -> Build:
-    return lambda corpus: _fused(corpus, cut(corpus))
+    """A vector index and BM25 over the same nodes, fused by reciprocal rank (core's QueryFusionRetriever)."""
+
+    def build(corpus: Corpus) -> BaseRetriever:
+        nodes = cut(corpus)
+        return QueryFusionRetriever(
+            [_index(nodes, corpus).as_retriever(similarity_top_k=corpus.depth), _bm25_retriever(nodes, corpus.depth)],
+            llm=MockLLM(),  # it requires one even where it makes no further queries
+            mode=FUSION_MODES.RECIPROCAL_RANK,
+            similarity_top_k=corpus.depth,
+            num_queries=1,
+            use_async=False,
+            callback_manager=CallbackManager(),
+        )
+
+    return build
 
 
 def _contextual(cut: Cut) -> Build:
     """Contextual retrieval: each chunk with a header that says where in the document it stands."""
 
-    def build(corpus: Corpus) -> BaseRetriever:
-        chunks, locator = cut(corpus), Locator(corpus.dataset)
+    def with_headers(corpus: Corpus) -> Sequence[BaseNode]:
+        chunks = cut(corpus)
+        locator = Locator(corpus.dataset)
         outlines = {key: Outline(article.text) for key, article in corpus.by_id.items()}
         places = [cast("Place", locator.place(chunk)) for chunk in chunks]  # all are of these articles
         written = [""] * len(chunks)
-        if corpus.header_llm is not None:
-            written = _headers(chunks, [corpus.by_id[place.document_id] for place in places], corpus.header_llm)
+        if corpus.header_llm:
+            articles = [corpus.by_id[place.document_id].text for place in places]
+            written = _headers([chunk.get_content() for chunk in chunks], articles, corpus.header_llm)
         for chunk, place, header in zip(chunks, places, written, strict=True):
-            section = "" if place.span is None else outlines[place.document_id].section_of(*place.span)
-            known = (title_of(corpus.by_id[place.document_id]), section)
-            chunk.metadata[_HEADER_KEY] = header or ", ".join(filter(None, known))
-        return _fused(corpus, chunks)
+            section = outlines[place.document_id].section_of(*place.span) if place.span else ""
+            headings = (title_of(corpus.by_id[place.document_id]), section)
+            chunk.metadata[_HEADER_KEY] = header or ", ".join(filter(None, headings))
+        return chunks
 
-    return build
+    return _hybrid(with_headers)
 
 
-def _headers(nodes: Sequence[BaseNode], articles: Sequence[Document], llm: KeptLLM) -> list[str]:
-    """What DocumentContextExtractor asks for, "" where that failed; but it can be asked in one event loop only, and
-    keeps nothing."""
+def _headers(chunks: Sequence[str], articles: Sequence[str], llm: KeptLLM) -> list[str]:
+    """The headers that DocumentContextExtractor would ask for, "" where that failed.
+
+    The extractor itself works in one event loop only, and caches nothing.
+    """
     prompts = []
-    for node, article in zip(nodes, articles, strict=True):
-        said = "Here is the chunk we want to situate within the whole document:"
-        asked = f"{said}\n<chunk>{node.get_content()}</chunk>\n{DocumentContextExtractor.ORIGINAL_CONTEXT_PROMPT}"
-        prompts.append([ChatMessage(f"<document>{article.text}</document>"), ChatMessage(asked)])
+    for chunk, article in zip(chunks, articles, strict=True):
+        task = f"Here is the chunk we want to situate within the whole document:\n<chunk>{chunk}</chunk>"
+        task += f"\n{DocumentContextExtractor.ORIGINAL_CONTEXT_PROMPT}"
+        prompts.append([ChatMessage(f"<document>{article}</document>"), ChatMessage(task)])
     headers = [reply if isinstance(reply, str) else "" for reply in at_once(llm.ask, prompts)]
-    if llm.stopped is not None:
+    if llm.stopped:
         raise llm.stopped
     if lacking := headers.count(""):
-        logger.warning("The LLM wrote no header for %d of %d chunks; title and headings stand in.", lacking, len(nodes))
+        message = "The LLM wrote no header for %d of %d chunks; title and headings stand in."
+        logger.warning(message, lacking, len(chunks))
     return headers
 
 
@@ -220,22 +406,21 @@ def _dense_x(corpus: Corpus) -> Built:
     propositionizer = corpus.chunk_propositionizer
     chunks = _large_chunks(corpus)
     passages = [Passage(chunk.get_content(), title_of(corpus.by_id[chunk.ref_doc_id or ""])) for chunk in chunks]
-    sets = propositionizer.propositionize(passages)
-    # of equal hits the store returns the one with the greatest id: chosen, the same run gives the same report
-    units = [
-        IndexNode(id_=f"{place:06}-{number:06}", text=text, index_id=chunk.node_id)
-        for place, (chunk, made) in enumerate(zip(chunks, sets, strict=True))
-        for number, text in enumerate(made.texts)
-    ]
-    nodes: list[BaseNode] = [*chunks, *units]
+    nodes = list(chunks)
+    for place, propositions in enumerate(propositionizer.propositionize(passages)):
+        for number, text in enumerate(propositions.texts):
+            nodes.append(IndexNode(id_=_ID.format(place, number), text=text, index_id=chunks[place].node_id))
     index = _index(nodes, corpus)
     by_id = {node.node_id: node for node in nodes}
 
     def retriever(units: int) -> RecursiveRetriever:
-        found = {"vector": index.as_retriever(similarity_top_k=units)}
-        return RecursiveRetriever("vector", found, node_dict=by_id, callback_manager=CallbackManager())
+        vector: Any = index.as_retriever(similarity_top_k=units)
+        return RecursiveRetriever("vector", {"vector": vector}, node_dict=by_id, callback_manager=CallbackManager())
 
-    return Built(retriever(_DENSE_X_UNITS * corpus.depth), context_retriever=retriever(_DENSE_X_TOP_K))
+    return Built(retriever(_DENSE_X_UNITS * corpus.depth), retriever(_DENSE_X_TOP_K))
+
+
+# The paper's units
 
 
 class PaperPassageNodeParser(TextSplitter):
@@ -280,21 +465,21 @@ class PaperPassageNodeParser(TextSplitter):
 
 
 def count_words(text: str) -> float:
-    """Count what spaces divide; of Chinese and Japanese, half the characters."""
+    """Count the words between spaces; of Chinese and Japanese, half the characters."""
     return len(CJK.sub(" ", text).split()) + len(CJK.findall(text)) / _CHARACTERS_A_WORD
 
 
 def _paper_units(corpus: Corpus, unit: str) -> list[BaseNode]:
     """The paper's units of a corpus's articles: "passages", "sentences", or the "propositions" of passages."""
     cut = sentence_spans if unit == "sentences" else PaperPassageNodeParser().passage_spans
-    found = [(document, span) for document in corpus.documents for span in cut(document.text)]
-    units = [[document.text[slice(*span)]] for document, span in found]
+    spans = [(document, span) for document in corpus.documents for span in cut(document.text)]
+    texts: list[Sequence[str]] = [[document.text[slice(*span)]] for document, span in spans]
     if unit == "propositions":
-        passages = [Passage(text, title_of(document)) for (document, _), (text,) in zip(found, units, strict=True)]
-        units = [list(made.texts) for made in corpus.chunk_propositionizer.propositionize(passages)]
+        passages = [Passage(text, title_of(document)) for (document, _), (text,) in zip(spans, texts, strict=True)]
+        texts = [made.texts for made in corpus.chunk_propositionizer.propositionize(passages)]
     return [
         TextNode(
-            id_=f"{place:06}-{number:06}",  # as above
+            id_=_ID.format(place, number),
             text=text,
             start_char_idx=start,
             end_char_idx=end,
@@ -303,139 +488,13 @@ def _paper_units(corpus: Corpus, unit: str) -> list[BaseNode]:
             excluded_embed_metadata_keys=[*document.excluded_embed_metadata_keys, DOCUMENT_ID_KEY],
             excluded_llm_metadata_keys=[*document.excluded_llm_metadata_keys, DOCUMENT_ID_KEY],
         )
-        for place, ((document, (start, end)), texts) in enumerate(zip(found, units, strict=True))
-        for number, text in enumerate(texts)
+        for place, (document, (start, end)) in enumerate(spans)
+        for number, text in enumerate(texts[place])
     ]
 
 
-def _ours(name: str) -> Strategy:
-    """The pack as a strategy, which is named for what is changed about it.
-
-    Args:
-        name: "densex", with any of these behind it. -sentences: they stand in for propositions. -auto-merging: found
-            propositions merge upwards. -chunked: whole articles are cut by the pack's own splitter, in place of the
-            dataset's passages; -topics: where the topic changes. -passage-words: passages are found by their own words
-            alone, and not by those of their propositions. -dense: BM25 is not fused in. -without-questions: questions
-            that come with the propositions are left out.
-    """
-    sentences, auto_merging, dense = "-sentences" in name, "-auto-merging" in name, "-dense" in name
-    topics, passage_words, without_questions = "-topics" in name, "-passage-words" in name, "-without-questions" in name
-    articles = topics or "-chunked" in name
-
-    def build(corpus: Corpus) -> Built:
-        embed_model = corpus.embed_model if dense else corpus.embed_model_or_none
-        if sentences and corpus.has_sentences_only:
-            raise StrategyUnavailable("propositions are sentences here: it is the strategy without 'sentences'")
-        made_by: Propositionizer = SentencePropositionizer()
-        if not sentences:
-            made_by = corpus.chunk_propositionizer if articles else corpus.propositionizer
-        if without_questions:
-            made_by = _WithoutQuestions(made_by=made_by)
-        models: dict[str, Any] = {"query_llm": NONE, "embed_model": embed_model or NONE}
-        whole = WholeDocumentNodeParser()  # each document is a passage
-        parsing: dict[str, Any] = {"text_splitter": whole, "propositionizer": made_by}
-        if articles:
-            parsing["text_splitter"] = TopicNodeParser(embed_model=corpus.embed_model) if topics else None
-        elif auto_merging:
-            units: Any = ("proposition", "sentence")
-            parser = HierarchicalPropositionNodeParser(levels=[whole], propositionizer=made_by, granularity=units)
-            parsing = {"node_parser": parser, "mode": "auto_merging"}
-
-        parsing["tokenizer"] = Words.by("bigrams", propositions=not passage_words)
-
-        documents = corpus.documents if articles else corpus.passages
-        pack = DenseXRetrievalPack(documents, hybrid=not dense, **parsing, **models)
-        if isinstance(made_by, _WithoutQuestions) and not made_by.had_any:
-            raise StrategyUnavailable("the propositions come without questions: it is the same as 'densex'")
-        texts = [node.get_content() for node in pack.nodes() if node.metadata[GRANULARITY_KEY] in DEFAULT_GRANULARITY]
-        return Built(pack.as_retriever(corpus.depth), pack.as_retriever(PackOptions().similarity_top_k), texts)
-
-    base = "whole articles in passages of up to 256 tokens" if articles else "the dataset's passages"
-    base += ", cut where the topic changes" if topics else ""
-    units = "sentences, no LLM" if sentences else "propositions and sentences"
-    search = "dense search alone" if dense else "dense search and BM25 fused"
-    search += ", which has the passages' own words alone" if passage_words else ""
-    search += ", without the questions that passages answer" if without_questions else ""
-    search += ", found units merge into their passage" if auto_merging else ""
-    said = f"This pack over {base}: {units}; {search}. The best units are read first, then passages."
-    return Strategy(name, build, said, node_postprocessors=(PropositionContextPostprocessor(),))
-
-
-class _WithoutQuestions(Propositionizer):
-    """Leaves out the questions of another propositionizer."""
-
-    made_by: SerializeAsAny[Propositionizer] = Field(description="The other propositionizer.")
-    had_any: bool = Field(default=False, description="Whether there were any questions.")
-
-    async def apropositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
-        sets = await self.made_by.apropositionize(passages)
-        self.had_any = self.had_any or any(one.questions for one in sets)
-        return [replace(one, questions=()) for one in sets]
-
-    def fingerprint_data(self) -> dict[str, Any]:
-        return {"made_by": self.made_by.fingerprint}
-
-
-class _Ranker(BaseRetriever):
-    """Ranks all of a corpus's documents as the pack ranks passages.
-
-    Args:
-        corpus: The corpus.
-        dense_weight: The embeddings' share, as the pack's.
-    """
-
-    def __init__(self, corpus: Corpus, dense_weight: float | None) -> None:
-        self._documents, self._depth, self._dense_weight = corpus.by_id, corpus.depth, dense_weight
-        self._embed_model = None if dense_weight == 0 else corpus.embed_model
-        self.texts = [document.get_content(MetadataMode.EMBED) for document in corpus.documents]
-        super().__init__(callback_manager=CallbackManager())
-
-    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        tokens, wanted = [tokenize(text) for text in self.texts], tokenize(query_bundle.query_str)
-        index, telling = bm25s.BM25(k1=1.2, b=0.75), content_words(wanted)
-        index.index(tokens, show_progress=False)
-        scores = index.get_scores(wanted)
-        words = [hit for hit in self._hits(scores) if hit.score > 0]
-        share = len(telling.intersection(tokens[int(np.argmax(scores))])) / max(len(telling), 1)
-        weight, dense = 1 / (1 + share) if self._dense_weight is None else self._dense_weight, []
-        if (model := self._embed_model) is not None:  # it keeps the embeddings of the texts
-            embedded = [model.get_query_embedding(query_bundle.query_str), *model.get_text_embedding_batch(self.texts)]
-            vectors = of_length_one(np.array(embedded))
-            dense = self._hits(vectors[1:] @ vectors[0])
-        ranked = fuse(dense, words, weight)[: self._depth]
-        return [NodeWithScore(node=self._documents[hit.passage_id], score=hit.score) for hit in ranked]
-
-    def _hits(self, scores: Iterable[float]) -> list[PassageHit]:
-        hits = [PassageHit(key, float(score), ()) for key, score in zip(self._documents, scores, strict=True)]
-        return sorted(hits, key=lambda hit: hit.score, reverse=True)
-
-
-def _ranking(name: str, how: str, dense_weight: float | None) -> Strategy:
-    def build(corpus: Corpus) -> Built:
-        ranker = _Ranker(corpus, dense_weight)
-        return Built(ranker, units=ranker.texts)
-
-    said = f"The documents that a question comes with, or all, ranked without an index by {how}."
-    return Strategy(name, build, said, PackOptions().similarity_top_k)
-
-
-_RANKING = (
-    _ranking("densex-rank", "embeddings and BM25 over this pack's tokens, fused as this pack does", None),
-    _ranking("densex-rank-dense", "embeddings alone", 1.0),
-    _ranking("densex-rank-words", "BM25 over this pack's tokens alone", 0.0),
-)
-_OURS = (
-    *(
-        _ours(f"densex{units}{merging}{search}")
-        for merging in ("", "-auto-merging")
-        for units in ("", "-sentences")
-        for search in ("", "-dense")
-    ),
-    *(_ours(f"densex-{change}") for change in ("passage-words", "without-questions")),
-    *(_ours(f"densex{units}-{cut}") for cut in ("chunked", "topics") for units in ("", "-sentences")),
-)
 _PASSAGES = "the dataset's passages"
-_CHUNKS = f"whole articles in chunks of {_SMALL_CHUNK} tokens"
+_CHUNKS = f"whole articles in chunks of {_CHUNK} tokens"
 _HYBRID = "VectorStoreIndex and BM25Retriever over {}, fused by reciprocal rank."
 _CONTEXTUAL = (
     "Contextual retrieval over {}: each is embedded and indexed for BM25 with a header, written by the LLM (to "
@@ -448,28 +507,28 @@ _MERGED = (
 )
 _PAPER = f"The {{}} of Dense X Retrieval (passages: {_MAX_WORDS} words) in a VectorStoreIndex: what is found is read."
 _OTHERS = (
-    Strategy("vector", _vectors(_large_chunks), "LlamaIndex's VectorStoreIndex over chunks of 1,024 tokens.", _TOP_K),
+    Strategy("vector", _vectors(_large_chunks), "LlamaIndex's VectorStoreIndex over chunks of 1,024 tokens.", TOP_K),
     Strategy(
         "vector-256",
         _vectors(_small_chunks),
-        f"The same with chunks of {_SMALL_CHUNK} tokens and an overlap of {_SMALL_OVERLAP}.",
-        _TOP_K,
+        f"The same with chunks of {_CHUNK} tokens and an overlap of {_OVERLAP}.",
+        TOP_K,
     ),
     Strategy(
         "sentence-window",
-        _vectors(lambda corpus: SentenceWindowNodeParser().get_nodes_from_documents(corpus.documents), _SENTENCES),
+        _vectors(_sentence_windows, _SENTENCES),
         "LlamaIndex's SentenceWindowNodeParser with its defaults over whole articles; each found sentence is replaced "
         "by itself and the three on either side (MetadataReplacementPostProcessor).",
-        _TOP_K,
+        TOP_K,
         (MetadataReplacementPostProcessor(target_metadata_key=DEFAULT_WINDOW_METADATA_KEY),),
     ),
     Strategy("auto-merging", partial(_auto_merging, leaves=6, ratio=0.5), _MERGED.format(6, 0.5)),  # as in its guide
     Strategy("auto-merging-k12", partial(_auto_merging, leaves=12, ratio=0.3), _MERGED.format(12, 0.3)),
-    Strategy("bm25", _bm25, "LlamaIndex's BM25Retriever as it comes, over the dataset's passages.", _TOP_K),
-    Strategy("hybrid", _hybrid(_passages), _HYBRID.format(_PASSAGES), _TOP_K),
-    Strategy("hybrid-256", _hybrid(_small_chunks), _HYBRID.format(_CHUNKS), _TOP_K),
-    Strategy("contextual", _contextual(_passages), _CONTEXTUAL.format(_PASSAGES), _TOP_K),
-    Strategy("contextual-256", _contextual(_small_chunks), _CONTEXTUAL.format(_CHUNKS), _TOP_K),
+    Strategy("bm25", _bm25, "LlamaIndex's BM25Retriever as it comes, over the dataset's passages.", TOP_K),
+    Strategy("hybrid", _hybrid(_passages), _HYBRID.format(_PASSAGES), TOP_K),
+    Strategy("hybrid-256", _hybrid(_small_chunks), _HYBRID.format(_CHUNKS), TOP_K),
+    Strategy("contextual", _contextual(_passages), _CONTEXTUAL.format(_PASSAGES), TOP_K),
+    Strategy("contextual-256", _contextual(_small_chunks), _CONTEXTUAL.format(_CHUNKS), TOP_K),
     Strategy(
         "dense-x",
         _dense_x,

@@ -24,8 +24,9 @@ from llama_index.core.callbacks import CallbackManager
 from llama_index.core.llms import ChatMessage
 from llama_index.core.query_engine import CustomQueryEngine
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
+from llama_index.core.utils import iter_batch
 
-from llama_pack_densex.evaluation.answers import TRIAD, Answer, Verdict, Wanted
+from llama_pack_densex.evaluation.answers import TRIAD, Answer, Verdict
 from llama_pack_densex.evaluation.models import AskingFailed, KeptLLM, Step
 from llama_pack_densex.evaluation.runs import require
 from llama_pack_densex.text.segments import passage_sentences
@@ -56,13 +57,14 @@ class Recorder:
     """
 
     def __init__(self, database: str | Path, judge: KeptLLM) -> None:
-        self._database, self._judge = Path(database).absolute(), judge
+        self._database = Path(database).absolute()
+        self._judge = judge
         with _contained():
             self._core = _trulens("core")
             self._app = _trulens("apps.llamaindex").TruLlama
             self._metrics = _metrics(self._core, judge)
 
-    def verdicts_of(self, wanted: Sequence[Wanted], step: Step, name: str) -> list[Verdict]:
+    def verdicts_of(self, answers: Sequence[Answer], step: Step, name: str) -> list[Verdict]:
         """Record a strategy's answers as a version of the app, and judge them (see `answers.Verdicts`).
 
         Raises:
@@ -75,25 +77,25 @@ class Recorder:
             engine = _Answered(retriever=retriever)
             app = self._app(engine, app_name=APP, app_version=name, start_evaluator=False)
             app._evaluator = None  # its metrics are computed here; it would warn that it was never started
-            for start in range(0, len(wanted), _AT_ONCE):
-                records = {}
-                for question, retriever.answer, metrics in wanted[start : start + _AT_ONCE]:
+            for batch in iter_batch(answers, _AT_ONCE):
+                records = []
+                for retriever.answer in batch:
                     with app as recording:
-                        engine.query(question.text)
-                    records[recording.records[0].record_id] = metrics
+                        engine.query(retriever.answer.question.text)
+                    records.append(recording.records[0].record_id)
                 session.force_flush()
-                events = session.get_events(app_name=APP, app_version=name, record_ids=[*records])
+                events = session.get_events(app_name=APP, app_version=name, record_ids=records)
                 session.compute_feedbacks_on_events(events, self._metrics)
                 session.force_flush()
-                if self._judge.stopped is not None:
+                if self._judge.stopped:
                     why = AskingFailed(f"the LLM stopped: {self._judge.stopped}")
-                    return [dict.fromkeys(metrics, why) for _, _, metrics in wanted]
-                found, _ = session.get_records_and_feedback(record_ids=[*records])
-                rows = {row["record_id"]: row for row in found.to_dict(orient="records")}
-                for record, metrics in records.items():
-                    scores = {metric: rows.get(record, {}).get(metric) for metric in metrics}
-                    verdicts.append({metric: _value(score) for metric, score in scores.items()})
-                step(start + len(records), len(wanted))
+                    return [dict.fromkeys(answer.metrics, why) for answer in answers]
+                frame, _ = session.get_records_and_feedback(record_ids=records)
+                rows = {row["record_id"]: row for row in frame.to_dict(orient="records")}
+                for record, answer in zip(records, batch, strict=True):
+                    row = rows.get(record, {})
+                    verdicts.append({metric: _value(row.get(metric)) for metric in answer.metrics})
+                step(len(verdicts), len(answers))
         return verdicts
 
     @contextmanager
@@ -130,40 +132,47 @@ class _Answered(CustomQueryEngine):
 
 def _metrics(core: Any, judge: KeptLLM) -> list[Any]:
     """The RAG triad as TruLens' documentation has it, over `judge`."""
-    select, provider = core.Selector, _provider(judge)
+    provider = _provider(judge)
+    select = core.Selector
+    question = select.select_record_input()
+    answer = select.select_record_output()
+    context = select.select_context(collect_list=False)
+    contexts = select.select_context(collect_list=True)
     configs = _trulens("core.feedback.feedback").GroundednessConfigs
-    asked, answered = select.select_record_input(), select.select_record_output()
-    one, all_ = (select.select_context(collect_list=together) for together in (False, True))
-    how = {"groundedness_configs": configs(use_sent_tokenize=False, filter_trivial_statements=False)}
-    context, grounded, relevant = TRIAD
-    work: Any = (
-        (context, provider.context_relevance_with_cot_reasons, {"question": asked, "context": one}, {}),
-        (grounded, provider.groundedness_measure_with_cot_reasons, {"source": all_, "statement": answered}, how),
-        (relevant, provider.relevance_with_cot_reasons, {"prompt": asked, "response": answered}, {}),
+    metrics: Any = (
+        (provider.context_relevance_with_cot_reasons, {"question": question, "context": context}, {}),
+        (
+            provider.groundedness_measure_with_cot_reasons,
+            {"source": contexts, "statement": answer},
+            {"groundedness_configs": configs(use_sent_tokenize=False, filter_trivial_statements=False)},
+        ),
+        (provider.relevance_with_cot_reasons, {"prompt": question, "response": answer}, {}),
     )
-    return [core.Metric(name=name, implementation=of, selectors=what, **more) for name, of, what, more in work]
+    return [
+        core.Metric(name=name, implementation=measure, selectors=selectors, **options)
+        for name, (measure, selectors, options) in zip(TRIAD, metrics, strict=True)
+    ]
 
 
 def _provider(judge: KeptLLM) -> Any:
-    """What TruLens' metrics ask; its class can be made once TruLens is imported."""
+    """What TruLens' metrics ask; its class can be defined only once TruLens is imported."""
     base = _trulens("feedback.llm_provider").LLMProvider
-    splits = _trulens("feedback.templates.rag").Groundedness.sentences_splitter_prompt
+    split_prompt = _trulens("feedback.templates.rag").Groundedness.sentences_splitter_prompt
 
     class KeptLLMProvider(base):  # type: ignore[misc, valid-type]
         def _create_chat_completion(
             self, prompt: str | None = None, messages: Any = None, response_format: Any = None, **kwargs: Any
         ) -> str:
-            given = messages or [{"role": "user", "content": prompt}]
-            asked = [ChatMessage(each["content"], role=each["role"]) for each in given]
-            text = asked[-1].content or ""
-            if asked[0].content == splits:  # told here, for nothing, and in any language
-                return "\n".join(" ".join(each.split()) for each in passage_sentences(text))
+            messages = messages or [{"role": "user", "content": prompt}]
+            *earlier, last = [ChatMessage(message["content"], role=message["role"]) for message in messages]
+            text = last.content or ""
+            if messages[0]["content"] == split_prompt:  # done here, for nothing, and in any language
+                return "\n".join(" ".join(sentence.split()) for sentence in passage_sentences(text))
             if response_format is None:
-                return judge.ask(asked)
-            asked[-1] = ChatMessage(f"{text}{_AS_JSON}", role=asked[-1].role)
-            return json.dumps(_read_verdict(judge.ask(asked)))
+                return judge.ask([*earlier, last])
+            return json.dumps(_read_verdict(judge.ask([*earlier, ChatMessage(f"{text}{_AS_JSON}", role=last.role)])))
 
-    # paced, paid for and tried again by the judge
+    # the judge paces, pays and tries again
     endpoint = _trulens("core.feedback.endpoint").Endpoint(name=APP, rpm=1e9, retries=0)
     return KeptLLMProvider(model_engine=judge.metadata.model_name, endpoint=endpoint)
 
