@@ -18,7 +18,7 @@ from statistics import fmean, median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.embeddings import BaseEmbedding
 from llama_index.core.llms import LLM, ChatMessage
 from llama_index.core.schema import Document, MetadataMode, NodeWithScore, QueryBundle
 

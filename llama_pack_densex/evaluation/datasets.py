@@ -13,14 +13,13 @@ from typing import Any
 
 from llama_index.core.schema import Document, MediaResource
 
-from llama_pack_densex.evaluation.records import DatasetError, Record, object_record, read_records
+from llama_pack_densex.evaluation.records import DatasetError as DatasetError
+from llama_pack_densex.evaluation.records import Record, object_record, read_records
 from llama_pack_densex.evaluation.runs import Qrels, read_qrels
 from llama_pack_densex.node_parsers.parsers import default_base_parser
 from llama_pack_densex.node_parsers.splitting import split, title_of
 from llama_pack_densex.reading import find_files, read_file, read_files
 from llama_pack_densex.text.language import WITHOUT_SPACES, detect_language
-
-__all__ = ["DatasetError", "EvaluationSet", "Question", "Span", "read_dataset", "read_questions", "to_dataset"]
 
 logger = logging.getLogger(__name__)
 
@@ -111,14 +110,17 @@ class EvaluationSet:
 
         Its id is `articleid/n`, where `n` counts an article's passages from 0.
         """
-        passages = []
-        for document in self.documents:
-            for number, (start, end) in enumerate(self.passages_of(document)):
-                passage = document.model_copy(update={"id_": f"{document.id_}/{number}"})
-                passage.metadata = dict(document.metadata)
-                passage.text_resource = MediaResource(text=document.text[start:end])
-                passages.append(passage)
-        return passages
+        return [
+            document.model_copy(
+                update={
+                    "id_": f"{document.id_}/{number}",
+                    "metadata": dict(document.metadata),
+                    "text_resource": MediaResource(text=document.text[start:end]),
+                }
+            )
+            for document in self.documents
+            for number, (start, end) in enumerate(self.passages_of(document))
+        ]
 
 
 def read_dataset(
@@ -156,12 +158,12 @@ def read_dataset(
             is expected.
         OSError: A file cannot be read.
     """
-    folder = Path(documents) if documents else None
-    source = _Source(Path(path), folder, split, language or "", leave_out)
-    for file in (source.path, source.documents):
-        if file is not None and not file.exists():
+    path = Path(path)
+    folder = None if documents is None else Path(documents)
+    for file in (path, folder):
+        if file and not file.exists():
             raise FileNotFoundError(f"{file}: there is no such file or folder")
-    dataset = _checked(_read(source), source.path, name, language)
+    dataset = _checked(_read(path, folder, split, language, leave_out), path, name, language)
     return replace(dataset, questions=dataset.questions[:max_questions])
 
 
@@ -181,12 +183,11 @@ def read_questions(
     Raises:
         DatasetError: They cannot be read, or there are none.
     """
-    path = Path("questions")
     if isinstance(questions, _PATH):
-        path = Path(questions)
-        dataset = _read(_Source(path, language=language or "", needs_documents=False))
+        dataset = _read(Path(questions), language=language, needs_documents=False)
     else:
         dataset = EvaluationSet(questions=_as_questions(questions))
+    path = Path(questions) if isinstance(questions, _PATH) else Path("questions")
     dataset = _checked(dataset, path, None, language)
     kept = dataset.questions[:max_questions]
     bare = [replace(question, document_id="", span=None, candidates=()) for question in kept]
@@ -315,22 +316,16 @@ def _base_language(code: str) -> str:
     return code.replace("_", "-").partition("-")[0].lower()
 
 
-@dataclass(frozen=True)
-class _Source:
-    """What to read; see `read_dataset`. Questions alone, to ask an index, need no documents."""
-
-    path: Path
-    documents: Path | None = None
-    split: str = "test"
-    language: str = ""
-    leave_out: Sequence[Path] = ()
-    needs_documents: bool = True
-
-
-def _read(source: _Source) -> EvaluationSet:
-    path = source.path
+def _read(
+    path: Path,
+    documents: Path | None = None,
+    split: str = "test",
+    language: str | None = None,
+    leave_out: Sequence[Path] = (),
+    needs_documents: bool = True,
+) -> EvaluationSet:
     if _file(path, "corpus.jsonl").exists() and _file(path, "queries.jsonl").exists():
-        dataset = _read_beir(path, source.split)
+        dataset = _read_beir(path, split)
     else:
         files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
         records = [record for file in files for record in read_records(file)]
@@ -338,11 +333,21 @@ def _read(source: _Source) -> EvaluationSet:
             folder = "BEIR's corpus.jsonl and queries.jsonl in it, or JQaRA's Parquet files"
             raise DatasetError(f"{path}: expected {folder if path.is_dir() else 'questions, and it is empty'}")
         read = next((read for fields, read in _FORMATS if records[0].fields.keys() >= fields), None)
-        if read is None:
-            return _read_questions(source, records)
+        if not read:
+            language, numbered = _in_one_language(path, records, language)
+            if documents and documents.is_file():
+                dataset = _read_dpr(numbered, documents)
+            else:
+                questions = [_own_question(record, number) for number, record in numbered]
+                dataset = EvaluationSet(questions=questions)
+                if documents:
+                    dataset = _with_folder(questions, path, documents, leave_out)
+                elif needs_documents:
+                    dataset.documents.extend(_read_named(path, records))
+            return replace(dataset, language=language)
         dataset = read(records)
-    if source.documents is not None:
-        raise DatasetError(f"{path}: this dataset has documents of its own, and {source.documents} would be ignored")
+    if documents:
+        raise DatasetError(f"{path}: this dataset has documents of its own, and {documents} would be ignored")
     return dataset
 
 
@@ -399,25 +404,51 @@ def _read_jqara(records: Sequence[Record]) -> EvaluationSet:
     A candidate passage is a document; one that several questions share is there once.
     """
     documents: dict[str, Document] = {}
-    questions: dict[str, dict[str, Record]] = {}
+    rows_of: dict[str, list[Record]] = {}
     for record in records:
-        label = record.fields["label"]
-        if label not in (0, 1):
-            raise record.error(f"label is {label!r}, and 0 or 1 is expected")
+        if record.fields["label"] not in (0, 1):
+            raise record.error(f"label is {record.fields['label']!r}, and 0 or 1 is expected")
         passage = record.text("passage_row_id")
         if passage not in documents:
             documents[passage] = _document(passage, record.text("title", default=""), record.text("text"))
-        questions.setdefault(record.text("q_id"), {})[passage] = record
+        rows_of.setdefault(record.text("q_id"), []).append(record)
     dataset = EvaluationSet(language="ja", documents=list(documents.values()))
-    for question_id, candidates in questions.items():
-        relevant = {passage: 1 for passage, record in candidates.items() if record.fields["label"]}
-        if relevant:
-            dataset.relevance[question_id] = relevant
-        first = next(iter(candidates.values()))
-        question = Question(question_id, first.text("question"), first.texts("answers", "answer"))
-        gold = next(iter(relevant), "")
-        dataset.questions.append(replace(question, document_id=gold, candidates=tuple(candidates)))
+    for question, rows in rows_of.items():
+        labels = {row.text("passage_row_id"): row.fields["label"] for row in rows}
+        if any(labels.values()):
+            dataset.relevance[question] = {passage: 1 for passage, label in labels.items() if label}
+        dataset.questions.append(_labelled_question(question, rows[0], labels, tuple(labels)))
     return dataset
+
+
+def _read_beir(folder: Path, split: str) -> EvaluationSet:
+    """A BEIR folder: a document is a passage; the questions are those that the split has labels for."""
+    labels_of = {file.stem: file for file in sorted((folder / "qrels").glob("*.tsv"))}
+    if split not in labels_of:
+        splits = ", ".join(labels_of) or "none"
+        expected = f"expected the labels of the split {split!r} here; the splits that are there: {splits}"
+        raise DatasetError(f"{folder / 'qrels'}: {expected}")
+    relevance = read_qrels(labels_of[split])
+    documents = [_document(*_corpus_passage(record)) for record in read_records(_file(folder, "corpus.jsonl"))]
+    ids = {document.id_ for document in documents}
+    queries = {record.text("_id", "id"): record for record in read_records(_file(folder, "queries.jsonl"))}
+    for question, labels in relevance.items():
+        if lost := sorted(labels.keys() - ids):
+            raise DatasetError(f"{folder}: there are labels for the document {lost[0]}, which corpus.jsonl lacks")
+        if question not in queries:
+            raise DatasetError(f"{folder}: there are labels for the question {question}, which queries.jsonl lacks")
+    questions = [_labelled_question(key, queries[key], labels) for key, labels in relevance.items()]
+    return EvaluationSet(documents=documents, questions=questions, relevance=relevance)
+
+
+def _labelled_question(
+    question: str, record: Record, labels: Mapping[str, int], candidates: tuple[str, ...] = ()
+) -> Question:
+    """A question whose document is the first of those with the highest label, if that is above 0."""
+    best = max(labels, key=labels.__getitem__)
+    answers = record.texts("answers", "answer")
+    gold = best if labels[best] > 0 else ""
+    return Question(question, record.text("question", "text"), answers, gold, candidates=candidates)
 
 
 _JQARA_FIELDS = {"q_id", "question", "passage_row_id", "text", "label"}
@@ -429,68 +460,35 @@ _FORMATS: Sequence[tuple[set[str], Callable[[Sequence[Record]], EvaluationSet]]]
 """The fields by which a format is recognised."""
 
 
-def _read_beir(folder: Path, split: str) -> EvaluationSet:
-    """A BEIR folder: a document is a passage; the questions are those that the split has labels for."""
-    labels_of = {file.stem: file for file in sorted((folder / "qrels").glob("*.tsv"))}
-    if split not in labels_of:
-        splits = ", ".join(labels_of) or "none"
-        expected = f"expected the labels of the split {split!r} here; the splits that are there: {splits}"
-        raise DatasetError(f"{folder / 'qrels'}: {expected}")
-    dataset = EvaluationSet(relevance=read_qrels(labels_of[split]))
-    for record in read_records(_file(folder, "corpus.jsonl")):
-        dataset.documents.append(_document(*_corpus_passage(record)))
-    documents = {document.id_ for document in dataset.documents}
-    queries = {record.text("_id", "id"): record for record in read_records(_file(folder, "queries.jsonl"))}
-    for question, labels in dataset.relevance.items():
-        if lost := sorted(labels.keys() - documents):
-            raise DatasetError(f"{folder}: there are labels for the document {lost[0]}, which corpus.jsonl lacks")
-        if question not in queries:
-            raise DatasetError(f"{folder}: there are labels for the question {question}, which queries.jsonl lacks")
-        query = queries[question]
-        best = max(labels, key=labels.__getitem__)
-        gold = best if labels[best] > 0 else ""
-        dataset.questions.append(Question(question, query.text("text"), query.texts("answers", "answer"), gold))
-    return dataset
+def _with_folder(questions: Sequence[Question], path: Path, folder: Path, leave_out: Sequence[Path]) -> EvaluationSet:
+    """Questions with a folder of documents: they name them below the folder, or from their own file."""
+    names = {question.document_id: question.document_id for question in questions}
+    from_file = {name: Path(os.path.relpath(path.parent / name, folder)).as_posix() for name in names}
+    documents = _read_folder(folder, [*from_file, *from_file.values()], leave_out)
+    ids = {document.id_ for document in documents}
+    names |= {name: other for name, other in from_file.items() if name not in ids and other in ids}
+    renamed = [replace(question, document_id=names[question.document_id]) for question in questions]
+    return EvaluationSet(documents=documents, questions=renamed)
 
 
-def _read_questions(source: _Source, records: Sequence[Record]) -> EvaluationSet:
-    """Questions alone: over a corpus, over the user's own documents, or to ask an index."""
+def _in_one_language(
+    path: Path, records: Sequence[Record], language: str | None
+) -> tuple[str, list[tuple[int, Record]]]:
+    """The language to measure in, and the questions in it, numbered as in the file."""
     if records[0].fields.keys().isdisjoint(("question", "query")):
         expected = "'question'; 'data', as in SQuAD's format; 'text' with 'questions' (a list); or JQaRA's fields"
         raise records[0].error(f"expected {expected}")
-    language, numbered = _in_one_language(source, records)
-    folder = source.documents
-    if folder is not None and folder.is_file():
-        return replace(_read_dpr(numbered, folder), language=language)
-    questions = [_own_question(record, number) for number, record in numbered]
-    documents: list[Document] = []
-    if folder is not None:
-        # a document is named below the folder, or from the questions' file
-        named = {question.document_id: question.document_id for question in questions}
-        besides = {name: Path(os.path.relpath(source.path.parent / name, folder)).as_posix() for name in named}
-        documents = _read_folder(folder, [*besides, *besides.values()], source.leave_out)
-        ids = {document.id_ for document in documents}
-        named |= {name: beside for name, beside in besides.items() if name not in ids and beside in ids}
-        questions = [replace(question, document_id=named[question.document_id]) for question in questions]
-    elif source.needs_documents:
-        documents = _read_named(source.path, records)
-    return EvaluationSet(language=language, documents=documents, questions=questions)
-
-
-def _in_one_language(source: _Source, records: Sequence[Record]) -> tuple[str, list[tuple[int, Record]]]:
-    """The language to measure in, and the questions in it, numbered as in the file."""
     stated = sorted({_stated_language(record) for record in records} - {""})
-    language = _base_language(source.language)
     if len(stated) > 1 and not language:
         several = " and ".join(stated)
-        raise DatasetError(f"{source.path}: its questions are in {several}: say which (language=, --language)")
-    language = language or "".join(stated)
+        raise DatasetError(f"{path}: its questions are in {several}: say which (language=, --language)")
+    language = _base_language(language or "".join(stated))
     numbered = list(enumerate(records, 1))
     languages = _question_languages(records)
     chosen = [item for item, spoken in zip(numbered, languages, strict=True) if spoken in ("", language)]
     if stated and not chosen:
         there = ", ".join(stated)
-        raise DatasetError(f"{source.path}: there are no questions in {language!r}; there are some in {there}")
+        raise DatasetError(f"{path}: there are no questions in {language!r}; there are some in {there}")
     return language, chosen or numbered
 
 

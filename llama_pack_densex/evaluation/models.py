@@ -14,11 +14,19 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.base.llms.types import ChatResponseGen, CompletionResponseGen
-from llama_index.core.bridge.pydantic import Field
-from llama_index.core.llms import LLM, ChatMessage, ChatResponse, CompletionResponse, CustomLLM, LLMMetadata
+from llama_index.core.embeddings import BaseEmbedding
+from llama_index.core.llms import (
+    LLM,
+    ChatMessage,
+    ChatResponse,
+    ChatResponseGen,
+    CompletionResponse,
+    CompletionResponseGen,
+    CustomLLM,
+    LLMMetadata,
+)
 from llama_index.core.utils import iter_batch
+from pydantic import Field
 
 from llama_pack_densex.llm.errors import Failure, LLMError
 from llama_pack_densex.llm.reference import without_retries

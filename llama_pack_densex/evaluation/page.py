@@ -23,6 +23,8 @@ from llama_pack_densex.evaluation.strategies import built_in_strategies
 from llama_pack_densex.ingestion.progress import money
 from llama_pack_densex.text.language import LANGUAGE_NAMES
 
+Json = Mapping[str, Any]
+
 NOT_GIVEN = "–"
 
 _GROUPS = {
@@ -49,7 +51,7 @@ _SHOWN_FIRST = 8  # strategies; a click shows the others
 _NOT_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
-def render(report: Mapping[str, Any]) -> str:
+def render(report: Json) -> str:
     """Write the page.
 
     Args:
@@ -148,7 +150,7 @@ def _digest(source: str) -> str:
     return base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()
 
 
-def _for_script(report: Mapping[str, Any], bars: Mapping[str, list[str]], first: Sequence[str]) -> dict[str, Any]:
+def _for_script(report: Json, bars: Mapping[str, list[str]], first: Sequence[str]) -> Json:
     """The report as the page's script reads it: each text that was found is there once, however many strategies did."""
     texts: dict[tuple[str, str, str], int] = {}
     strategies = []
@@ -165,7 +167,7 @@ def _for_script(report: Mapping[str, Any], bars: Mapping[str, list[str]], first:
     return {**report, "bars": bars, "strategies": strategies, "questions": questions, "texts": list(texts)}
 
 
-def _shown_first(strategies: Sequence[Mapping[str, Any]], headline: Sequence[Mapping[str, Any]]) -> list[str]:
+def _shown_first(strategies: Sequence[Json], headline: Sequence[Json]) -> list[str]:
     """The strategies that are shown at first: those that the verdict names, the user's own, and the first others."""
     names = [strategy["name"] for strategy in strategies]
     named = [pair[which] for which in ("first", "second") for pair in headline]
@@ -173,7 +175,7 @@ def _shown_first(strategies: Sequence[Mapping[str, Any]], headline: Sequence[Map
     return list(dict.fromkeys([*named, *own, *names]))[:_SHOWN_FIRST]
 
 
-def _columns(report: Mapping[str, Any]) -> list[str]:
+def _columns(report: Json) -> list[str]:
     """The metrics in the table, those of one group together."""
     plotted = {f"answer_recall@{length}" for length in report["settings"]["lengths"] if length not in _IN_TABLE}
     keys = dict.fromkeys(key for strategy in report["strategies"] for key in strategy["metrics"])
@@ -192,7 +194,7 @@ def _label(key: str) -> str:
     return _LABELS.get(key, key)
 
 
-def _best(strategies: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def _best(strategies: Sequence[Json]) -> dict[str, str]:
     """Metric to its best value as it is written: what looks equal is equally good. None where all look equal."""
     values = defaultdict(list)
     for strategy in strategies:
@@ -202,10 +204,10 @@ def _best(strategies: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     return {key: share(max(given)) for key, given in values.items() if share(max(given)) != share(min(given))}
 
 
-def _headline(report: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _headline(report: Json) -> list[Json]:
     """The strategy that is compared with all others against the best alternative, metric by metric."""
     by_name = {strategy["name"]: strategy for strategy in report["strategies"]}
-    best: dict[str, dict[str, Any]] = {}
+    best: dict[str, Json] = {}
     for pair in report["comparisons"]:
         metric = pair["metric"]
         first = by_name[pair["first"]]

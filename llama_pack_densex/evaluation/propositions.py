@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, islice, product
+from itertools import product
 from pathlib import Path
 from statistics import mode
-from typing import get_args
+from typing import cast, get_args
 
 import numpy as np
 import numpy.typing as npt
-from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.utils import iter_batch
+from llama_index.core.embeddings import BaseEmbedding
 
 from llama_pack_densex.evaluation.judging import context_length
 from llama_pack_densex.evaluation.records import read_records
@@ -29,12 +27,9 @@ from llama_pack_densex.text.tokens import compared
 
 Matrix = npt.NDArray[np.float64]
 Texts = Sequence[str]
-Pairs = Sequence[tuple[Texts, Texts]]
-"""Predicted propositions and those of the reference, a pair a passage."""
 Recorded = tuple[Passage, Texts]
 
 _SHOWN = 60  # characters of a passage that is named
-_AT_ONCE = 16  # passages whose pairs of propositions are compared together
 
 
 @dataclass(frozen=True)
@@ -125,9 +120,9 @@ def score_propositions(
     shared = [key for key in expected if key in made]
     if not shared:
         raise ValueError(f"{name} and {reference} have no passage in common: were the documents split alike?")
-    matrices = similarity.matrices([(made[key][1], expected[key][1]) for key in shared])
     scored = dict.fromkeys(expected, SetScore())
-    scored |= zip(shared, map(set_score, matrices), strict=True)
+    for key in shared:
+        scored[key] = set_score(similarity.matrix(made[key][1], expected[key][1]))
     intervals = bootstrap_intervals(
         {metric: {key: vars(score)[metric] for key, score in scored.items()} for metric in vars(SetScore())}
     )
@@ -181,13 +176,11 @@ class EmbeddingSimilarity:
         self._model = resolved
         self.name = f"cosine of {embed_model_identity(resolved)}"
 
-    def matrices(self, pairs: Pairs) -> Iterator[Matrix]:
-        """For each pair of lists, how alike each text of the first (a row) and of the second (a column) are."""
-        texts = sorted(dict.fromkeys(chain(*chain(*pairs))), key=len)  # a batch is padded
-        vectors = np.asarray(self._model.get_text_embedding_batch(texts), dtype=np.float64)
-        by_text = dict(zip(texts, of_length_one(vectors), strict=True))
-        for predicted, reference in pairs:
-            yield np.array([[by_text[ours] @ by_text[theirs] for theirs in reference] for ours in predicted])
+    def matrix(self, predicted: Texts, reference: Texts) -> Matrix:
+        """How alike each text of the first (a row) and of the second (a column) are."""
+        vectors = np.asarray(self._model.get_text_embedding_batch([*predicted, *reference]), dtype=np.float64)
+        rows, columns = np.split(of_length_one(vectors), [len(predicted)])
+        return cast("Matrix", rows @ columns.T)
 
 
 class BertScoreSimilarity:
@@ -213,14 +206,11 @@ class BertScoreSimilarity:
             raise ValueError(f"BERTScore cannot be had of {model!r}, layer {layer}: {error}") from error
         self.name = f"BERTScore by {model}, layer {layer}, not rescaled"
 
-    def matrices(self, pairs: Pairs) -> Iterator[Matrix]:
-        """For each pair of lists, how alike each text of the first (a row) and of the second (a column) are."""
-        for batch in iter_batch(pairs, _AT_ONCE):
-            compared_texts = chain.from_iterable(product(predicted, reference) for predicted, reference in batch)
-            scores = iter(self._scorer.score(*map(list, zip(*compared_texts, strict=True)))[2].tolist())
-            for predicted, reference in batch:
-                shape = (len(predicted), len(reference))
-                yield np.reshape(list(islice(scores, math.prod(shape))), shape)
+    def matrix(self, predicted: Texts, reference: Texts) -> Matrix:
+        """How alike each text of the first (a row) and of the second (a column) are."""
+        rows, columns = zip(*product(predicted, reference), strict=True)
+        f1 = self._scorer.score(list(rows), list(columns))[2]
+        return np.asarray(f1, dtype=np.float64).reshape(len(predicted), len(reference))
 
 
 def _read(path: Path) -> dict[str, Recorded]:
@@ -246,7 +236,7 @@ def _shape(name: str, recorded: Sequence[Recorded], language: str) -> SetShape:
         name,
         propositions=len(texts),
         a_passage=len(texts) / len(recorded),
-        length=context_length(texts, language) / len(texts),
+        length=context_length(texts, language) / max(len(texts), 1),
         failing={kind: faults[kind] / total for kind, total in totals.items()},
     )
 

@@ -11,10 +11,7 @@ from typing import Any, Literal, cast
 import bm25s
 import numpy as np
 from llama_index.core import StorageContext, VectorStoreIndex
-from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.bridge.pydantic import Field, SerializeAsAny
 from llama_index.core.callbacks import CallbackManager
-from llama_index.core.constants import DEFAULT_SIMILARITY_TOP_K as TOP_K
 from llama_index.core.extractors import DocumentContextExtractor
 from llama_index.core.llms import ChatMessage, MockLLM
 from llama_index.core.node_parser import (
@@ -24,12 +21,17 @@ from llama_index.core.node_parser import (
     TextSplitter,
     get_leaf_nodes,
 )
-from llama_index.core.node_parser.text.sentence_window import DEFAULT_WINDOW_METADATA_KEY
 from llama_index.core.postprocessor import MetadataReplacementPostProcessor
-from llama_index.core.retrievers import AutoMergingRetriever, QueryFusionRetriever, RecursiveRetriever
+from llama_index.core.retrievers import (
+    AutoMergingRetriever,
+    BaseRetriever,
+    QueryFusionRetriever,
+    RecursiveRetriever,
+)
 from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
 from llama_index.core.schema import BaseNode, IndexNode, MetadataMode, NodeWithScore, QueryBundle, TextNode
 from llama_index.core.vector_stores import SimpleVectorStore
+from pydantic import Field, SerializeAsAny
 
 from llama_pack_densex.evaluation.datasets import Span
 from llama_pack_densex.evaluation.judging import Locator, Place
@@ -56,12 +58,17 @@ from llama_pack_densex.text.tokens import content_words, tokenize
 
 logger = logging.getLogger(__name__)
 
+_TOP_K = 2  # what LlamaIndex's retrievers return by default
 _CHUNK = 256  # tokens
 _OVERLAP = 20  # SentenceSplitter's own is 200 whatever the size: of chunks of 256, nearly the whole chunk
 _SENTENCES = 5  # fetched for each passage that rankings look at: several sentences lead to the same passage
 _DENSE_X_TOP_K = 4
 _DENSE_X_UNITS = 10  # fetched for each chunk that rankings look at: a chunk has many propositions
 _HEADER_KEY = "context"
+_HEADER_TASK = (
+    "Here is the chunk we want to situate within the whole document:\n<chunk>{chunk}</chunk>\n"
+    + DocumentContextExtractor.ORIGINAL_CONTEXT_PROMPT
+)
 _MAX_WORDS = 100  # of the paper's passages
 _CHARACTERS_A_WORD = 2  # 200 Japanese characters say about as much as 100 English words
 _ID = "{:06}-{:06}"  # of equal hits the store returns the one with the greatest id: so they are the same in every run
@@ -108,6 +115,7 @@ class Variant:
 
     Args:
         name: "densex", and what is changed.
+        description: What it searches, and how.
         sentences: Whether sentences stand in for propositions.
         auto_merging: Whether found propositions merge upwards.
         dense: Whether the embeddings search alone, without BM25.
@@ -118,6 +126,7 @@ class Variant:
     """
 
     name: str
+    description: str
     sentences: bool = False
     auto_merging: bool = False
     dense: bool = False
@@ -127,21 +136,7 @@ class Variant:
 
     def strategy(self) -> Strategy:
         """The variant as `compare` runs it."""
-        over = {
-            "": "the dataset's passages",
-            "split": "whole articles in passages of up to 256 tokens",
-            "topics": "whole articles in passages of up to 256 tokens, cut where the topic changes",
-        }
-        units = "sentences, no LLM" if self.sentences else "propositions and sentences"
-        search = "dense search alone" if self.dense else "dense search and BM25 fused"
-        changes = {
-            ", which has the passages' own words alone": self.passage_words,
-            ", without the questions that passages answer": self.without_questions,
-            ", found units merge into their passage": self.auto_merging,
-        }
-        search += "".join(change for change, applies in changes.items() if applies)
-        description = f"This pack over {over[self.articles]}: {units}; {search}."
-        description += " The best units are read first, then passages."
+        description = f"This pack over {self.description}. The best units are read first, then passages."
         return Strategy(self.name, self._build, description, None, (PropositionContextPostprocessor(),))
 
     def _build(self, corpus: Corpus) -> Built:
@@ -192,25 +187,90 @@ class _WithoutQuestions(Propositionizer):
         return {"made_by": self.made_by.fingerprint}
 
 
-_OURS = [
-    variant.strategy()
-    for variant in (
-        Variant("densex"),
-        Variant("densex-dense", dense=True),
-        Variant("densex-sentences", sentences=True),
-        Variant("densex-sentences-dense", sentences=True, dense=True),
-        Variant("densex-auto-merging", auto_merging=True),
-        Variant("densex-auto-merging-dense", auto_merging=True, dense=True),
-        Variant("densex-sentences-auto-merging", sentences=True, auto_merging=True),
-        Variant("densex-sentences-auto-merging-dense", sentences=True, auto_merging=True, dense=True),
-        Variant("densex-passage-words", passage_words=True),
-        Variant("densex-without-questions", without_questions=True),
-        Variant("densex-chunked", articles="split"),
-        Variant("densex-sentences-chunked", sentences=True, articles="split"),
-        Variant("densex-topics", articles="topics"),
-        Variant("densex-sentences-topics", sentences=True, articles="topics"),
-    )
-]
+_VARIANTS = (
+    Variant(
+        "densex",
+        "the dataset's passages: propositions and sentences; dense search and BM25 fused",
+    ),
+    Variant(
+        "densex-dense",
+        "the dataset's passages: propositions and sentences; dense search alone",
+        dense=True,
+    ),
+    Variant(
+        "densex-sentences",
+        "the dataset's passages: sentences, no LLM; dense search and BM25 fused",
+        sentences=True,
+    ),
+    Variant(
+        "densex-sentences-dense",
+        "the dataset's passages: sentences, no LLM; dense search alone",
+        sentences=True,
+        dense=True,
+    ),
+    Variant(
+        "densex-auto-merging",
+        "the dataset's passages: propositions and sentences; dense search and BM25 fused, found "
+        "units merge into their passage",
+        auto_merging=True,
+    ),
+    Variant(
+        "densex-auto-merging-dense",
+        "the dataset's passages: propositions and sentences; dense search alone, found units merge into their passage",
+        auto_merging=True,
+        dense=True,
+    ),
+    Variant(
+        "densex-sentences-auto-merging",
+        "the dataset's passages: sentences, no LLM; dense search and BM25 fused, found units merge into their passage",
+        sentences=True,
+        auto_merging=True,
+    ),
+    Variant(
+        "densex-sentences-auto-merging-dense",
+        "the dataset's passages: sentences, no LLM; dense search alone, found units merge into their passage",
+        sentences=True,
+        auto_merging=True,
+        dense=True,
+    ),
+    Variant(
+        "densex-passage-words",
+        "the dataset's passages: propositions and sentences; dense search and BM25 fused, which "
+        "has the passages' own words alone",
+        passage_words=True,
+    ),
+    Variant(
+        "densex-without-questions",
+        "the dataset's passages: propositions and sentences; dense search and BM25 fused, without "
+        "the questions that passages answer",
+        without_questions=True,
+    ),
+    Variant(
+        "densex-chunked",
+        "whole articles in passages of up to 256 tokens: propositions and sentences; dense search and BM25 fused",
+        articles="split",
+    ),
+    Variant(
+        "densex-sentences-chunked",
+        "whole articles in passages of up to 256 tokens: sentences, no LLM; dense search and BM25 fused",
+        sentences=True,
+        articles="split",
+    ),
+    Variant(
+        "densex-topics",
+        "whole articles in passages of up to 256 tokens, cut where the topic changes: propositions "
+        "and sentences; dense search and BM25 fused",
+        articles="topics",
+    ),
+    Variant(
+        "densex-sentences-topics",
+        "whole articles in passages of up to 256 tokens, cut where the topic changes: sentences, "
+        "no LLM; dense search and BM25 fused",
+        sentences=True,
+        articles="topics",
+    ),
+)
+_OURS = [variant.strategy() for variant in _VARIANTS]
 
 
 class _Ranker(BaseRetriever):
@@ -365,40 +425,35 @@ def _contextual(cut: Cut) -> Build:
     """Contextual retrieval: each chunk with a header that says where in the document it stands."""
 
     def with_headers(corpus: Corpus) -> Sequence[BaseNode]:
-        chunks = cut(corpus)
         locator = Locator(corpus.dataset)
         outlines = {key: Outline(article.text) for key, article in corpus.by_id.items()}
-        places = [cast("Place", locator.place(chunk)) for chunk in chunks]  # all are of these articles
-        written = [""] * len(chunks)
-        if corpus.header_llm:
-            articles = [corpus.by_id[place.document_id].text for place in places]
-            written = _headers([chunk.get_content() for chunk in chunks], articles, corpus.header_llm)
-        for chunk, place, header in zip(chunks, places, written, strict=True):
+        chunks = cut(corpus)
+        prompts = []
+        for chunk in chunks:
+            place = cast("Place", locator.place(chunk))  # chunks are of these articles
+            article = corpus.by_id[place.document_id]
             section = outlines[place.document_id].section_of(*place.span) if place.span else ""
-            headings = (title_of(corpus.by_id[place.document_id]), section)
-            chunk.metadata[_HEADER_KEY] = header or ", ".join(filter(None, headings))
+            chunk.metadata[_HEADER_KEY] = ", ".join(filter(None, (title_of(article), section)))
+            task = _HEADER_TASK.format(chunk=chunk.get_content())
+            prompts.append([ChatMessage(f"<document>{article.text}</document>"), ChatMessage(task)])
+        if corpus.header_llm:
+            _write_headers(chunks, prompts, corpus.header_llm)
         return chunks
 
     return _hybrid(with_headers)
 
 
-def _headers(chunks: Sequence[str], articles: Sequence[str], llm: KeptLLM) -> list[str]:
-    """The headers that DocumentContextExtractor would ask for, "" where that failed.
-
-    The extractor itself works in one event loop only, and caches nothing.
-    """
-    prompts = []
-    for chunk, article in zip(chunks, articles, strict=True):
-        task = f"Here is the chunk we want to situate within the whole document:\n<chunk>{chunk}</chunk>"
-        task += f"\n{DocumentContextExtractor.ORIGINAL_CONTEXT_PROMPT}"
-        prompts.append([ChatMessage(f"<document>{article}</document>"), ChatMessage(task)])
-    headers = [reply if isinstance(reply, str) else "" for reply in at_once(llm.ask, prompts)]
+def _write_headers(chunks: Sequence[BaseNode], prompts: Sequence[list[ChatMessage]], llm: KeptLLM) -> None:
+    """Have an LLM write what DocumentContextExtractor would, which works in one event loop only and caches nothing."""
+    replies = at_once(llm.ask, prompts)
     if llm.stopped:
         raise llm.stopped
-    if lacking := headers.count(""):
+    headers = {chunk.node_id: reply for chunk, reply in zip(chunks, replies, strict=True) if isinstance(reply, str)}
+    for chunk in chunks:
+        chunk.metadata[_HEADER_KEY] = headers.get(chunk.node_id) or chunk.metadata[_HEADER_KEY]
+    if lacking := len(chunks) - len(headers):
         message = "The LLM wrote no header for %d of %d chunks; title and headings stand in."
         logger.warning(message, lacking, len(chunks))
-    return headers
 
 
 def _dense_x(corpus: Corpus) -> Built:
@@ -507,28 +562,28 @@ _MERGED = (
 )
 _PAPER = f"The {{}} of Dense X Retrieval (passages: {_MAX_WORDS} words) in a VectorStoreIndex: what is found is read."
 _OTHERS = (
-    Strategy("vector", _vectors(_large_chunks), "LlamaIndex's VectorStoreIndex over chunks of 1,024 tokens.", TOP_K),
+    Strategy("vector", _vectors(_large_chunks), "LlamaIndex's VectorStoreIndex over chunks of 1,024 tokens.", _TOP_K),
     Strategy(
         "vector-256",
         _vectors(_small_chunks),
         f"The same with chunks of {_CHUNK} tokens and an overlap of {_OVERLAP}.",
-        TOP_K,
+        _TOP_K,
     ),
     Strategy(
         "sentence-window",
         _vectors(_sentence_windows, _SENTENCES),
         "LlamaIndex's SentenceWindowNodeParser with its defaults over whole articles; each found sentence is replaced "
         "by itself and the three on either side (MetadataReplacementPostProcessor).",
-        TOP_K,
-        (MetadataReplacementPostProcessor(target_metadata_key=DEFAULT_WINDOW_METADATA_KEY),),
+        _TOP_K,
+        (MetadataReplacementPostProcessor(target_metadata_key="window"),),
     ),
     Strategy("auto-merging", partial(_auto_merging, leaves=6, ratio=0.5), _MERGED.format(6, 0.5)),  # as in its guide
     Strategy("auto-merging-k12", partial(_auto_merging, leaves=12, ratio=0.3), _MERGED.format(12, 0.3)),
-    Strategy("bm25", _bm25, "LlamaIndex's BM25Retriever as it comes, over the dataset's passages.", TOP_K),
-    Strategy("hybrid", _hybrid(_passages), _HYBRID.format(_PASSAGES), TOP_K),
-    Strategy("hybrid-256", _hybrid(_small_chunks), _HYBRID.format(_CHUNKS), TOP_K),
-    Strategy("contextual", _contextual(_passages), _CONTEXTUAL.format(_PASSAGES), TOP_K),
-    Strategy("contextual-256", _contextual(_small_chunks), _CONTEXTUAL.format(_CHUNKS), TOP_K),
+    Strategy("bm25", _bm25, "LlamaIndex's BM25Retriever as it comes, over the dataset's passages.", _TOP_K),
+    Strategy("hybrid", _hybrid(_passages), _HYBRID.format(_PASSAGES), _TOP_K),
+    Strategy("hybrid-256", _hybrid(_small_chunks), _HYBRID.format(_CHUNKS), _TOP_K),
+    Strategy("contextual", _contextual(_passages), _CONTEXTUAL.format(_PASSAGES), _TOP_K),
+    Strategy("contextual-256", _contextual(_small_chunks), _CONTEXTUAL.format(_CHUNKS), _TOP_K),
     Strategy(
         "dense-x",
         _dense_x,
