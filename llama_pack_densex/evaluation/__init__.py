@@ -11,13 +11,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from llama_pack_densex.evaluation.baselines import PaperPassageNodeParser
     from llama_pack_densex.evaluation.compare import evaluate
     from llama_pack_densex.evaluation.datasets import DatasetError, EvaluationSet, Question, read_dataset
     from llama_pack_densex.evaluation.models import KeptLLM
     from llama_pack_densex.evaluation.propositions import BertScoreSimilarity, EmbeddingSimilarity, score_propositions
     from llama_pack_densex.evaluation.report import Report
     from llama_pack_densex.evaluation.runs import score_runs
-    from llama_pack_densex.evaluation.strategies import PaperPassageNodeParser
     from llama_pack_densex.evaluation.strategy import Built, Corpus, Strategy, StrategyUnavailable
 
 __all__ = [
@@ -26,13 +26,13 @@ __all__ = [
     "score_propositions", "score_runs",
 ]  # fmt: skip
 _NAMES = {
+    "baselines": ("PaperPassageNodeParser",),
     "compare": ("evaluate",),
     "datasets": ("DatasetError", "EvaluationSet", "Question", "read_dataset"),
     "models": ("KeptLLM",),
     "propositions": ("BertScoreSimilarity", "EmbeddingSimilarity", "score_propositions"),
     "report": ("Report",),
     "runs": ("score_runs",),
-    "strategies": ("PaperPassageNodeParser",),
     "strategy": ("Built", "Corpus", "Strategy", "StrategyUnavailable"),
 }
 

@@ -23,7 +23,7 @@ from llama_index.core.response_synthesizers import BaseSynthesizer, get_response
 from llama_index.core.schema import Document, MetadataMode, NodeWithScore
 
 from llama_pack_densex.answering.citations import plain_answer
-from llama_pack_densex.evaluation.datasets import Question
+from llama_pack_densex.evaluation.evaluation_set import Question
 from llama_pack_densex.evaluation.judging import contains_answer
 from llama_pack_densex.evaluation.models import AskingFailed, KeptLLM, Step, at_once
 from llama_pack_densex.evaluation.runs import Scores

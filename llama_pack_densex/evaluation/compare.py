@@ -23,7 +23,8 @@ from llama_index.core.llms import LLM, ChatMessage
 from llama_index.core.schema import Document, MetadataMode, NodeWithScore, QueryBundle
 
 from llama_pack_densex.evaluation import answers, judging, report
-from llama_pack_densex.evaluation.datasets import EvaluationSet, Question, Questions, read_questions, to_dataset
+from llama_pack_densex.evaluation.datasets import Questions, read_questions, to_dataset
+from llama_pack_densex.evaluation.evaluation_set import EvaluationSet, Question
 from llama_pack_densex.evaluation.models import CachedEmbedding, KeptLLM, at_once
 from llama_pack_densex.evaluation.report import COMPARED, Report
 from llama_pack_densex.evaluation.runs import Scores
@@ -149,8 +150,8 @@ def compare(
             stack.callback(embeddings.close)
             embeddings.embed_queries([question.text for question in dataset.questions])
         corpus = Corpus(dataset, depth, embeddings, propositionizer, header_llm)
-        asked = [asked for asked in (propositionizer, header_llm, reader, judge) if asked]
-        observed, skipped = _Run(corpus, reader, verdicts, asked, show).observe_all(chosen)
+        metered = [metered for metered in (propositionizer, header_llm, reader, judge) if metered]
+        observed, skipped = _Run(corpus, reader, verdicts, metered, show).observe_all(chosen)
     show("Testing differences", 0, 1)
     metrics = dict.fromkeys(metric for observation in observed for metric in observation.scores)
     results = [observation.result for observation in observed]
@@ -269,7 +270,7 @@ class _Run:
     corpus: Corpus
     reader: KeptLLM | None
     verdicts: answers.Verdicts | None
-    asked: Sequence[Propositionizer | KeptLLM]
+    metered: Sequence[Propositionizer | KeptLLM]
     show: Progress
 
     def observe_all(self, strategies: Sequence[Strategy]) -> tuple[list[_Observation], list[report.Skipped]]:
@@ -297,7 +298,7 @@ class _Run:
             StrategyUnavailable: It cannot be run here.
         """
         name = strategy.name
-        figures = [asked.figures for asked in self.asked]
+        figures = [metered.figures for metered in self.metered]
         searches, units, index_seconds = self._search(strategy, task)
         findings = {search.question.id: search.finding for search in searches}
         unlocated = sum(finding.unlocated for finding in findings.values())
@@ -314,7 +315,7 @@ class _Run:
         for answer in self._answer(measured, searches, name):
             findings[answer.question.id] = replace(findings[answer.question.id], answer=answer.text)
         measured.warn(name)
-        spent = [asked.figures.since(earlier) for asked, earlier in zip(self.asked, figures, strict=True)]
+        spent = [metered.figures.since(earlier) for metered, earlier in zip(self.metered, figures, strict=True)]
         dollars = [spent.cost for spent in spent if spent.usage.requests]
         cost = report.Cost(
             units=len(units),

@@ -20,7 +20,7 @@ from typing import Any
 
 from llama_index.core.schema import BaseNode
 
-from llama_pack_densex.evaluation.datasets import EvaluationSet, Question, Span
+from llama_pack_densex.evaluation.evaluation_set import EvaluationSet, Question, Span
 from llama_pack_densex.evaluation.runs import Scores, rank_metrics
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_ID_KEY
 from llama_pack_densex.retrieval.hits import matched_units

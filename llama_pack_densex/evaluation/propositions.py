@@ -111,18 +111,18 @@ def score_propositions(
     expected = _read(reference)
     if isinstance(predicted, Path):
         name = predicted.name
-        made = _read(predicted)
+        predictions = _read(predicted)
     else:
         name = predicted.class_name()
         passages = [passage for passage, _ in expected.values()]
         sets = checked_sets(predicted, passages, predicted.propositionize(passages))
-        made = {key: (passage, item.texts) for key, passage, item in zip(expected, passages, sets, strict=True)}
-    shared = [key for key in expected if key in made]
+        predictions = {key: (passage, item.texts) for key, passage, item in zip(expected, passages, sets, strict=True)}
+    shared = [key for key in expected if key in predictions]
     if not shared:
         raise ValueError(f"{name} and {reference} have no passage in common: were the documents split alike?")
     scored = dict.fromkeys(expected, SetScore())
     for key in shared:
-        scored[key] = set_score(similarity.matrix(made[key][1], expected[key][1]))
+        scored[key] = set_score(similarity.matrix(predictions[key][1], expected[key][1]))
     intervals = bootstrap_intervals(
         {metric: {key: vars(score)[metric] for key, score in scored.items()} for metric in vars(SetScore())}
     )
@@ -133,10 +133,10 @@ def score_propositions(
         scores={metric: interval.mean for metric, interval in intervals.items()},
         intervals=intervals,
         length_unit="characters" if language in WITHOUT_SPACES else "words",
-        predicted=_shape(name, [made[key] for key in shared], language),
+        predicted=_shape(name, [predictions[key] for key in shared], language),
         reference=_shape(reference.name, list(expected.values()), language),
-        missing=[_label(passage) for key, (passage, _) in expected.items() if key not in made],
-        extra=[_label(passage) for key, (passage, _) in made.items() if key not in expected],
+        missing=[_label(passage) for key, (passage, _) in expected.items() if key not in predictions],
+        extra=[_label(passage) for key, (passage, _) in predictions.items() if key not in expected],
     )
 
 

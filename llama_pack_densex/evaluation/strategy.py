@@ -15,7 +15,7 @@ from llama_index.core.query_engine import BaseQueryEngine
 from llama_index.core.retrievers import BaseRetriever
 from llama_index.core.schema import Document
 
-from llama_pack_densex.evaluation.datasets import EvaluationSet, Span
+from llama_pack_densex.evaluation.evaluation_set import EvaluationSet, Span
 from llama_pack_densex.evaluation.models import KeptLLM
 from llama_pack_densex.node_parsers.splitting import title_of
 from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
