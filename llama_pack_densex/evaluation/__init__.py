@@ -1,8 +1,8 @@
 """The evaluation room: datasets with known answers, metrics, strategies to compare, reports.
 
-It sits on top of the other rooms, and nothing but the command line imports it; `compare` is a name of the package
-itself. Scoring rankings needs the extra `evaluation` (`pip install "llama-pack-densex[evaluation]"`); reading datasets
-does not.
+It sits on top of the other rooms, and nothing but the command line imports it; `compare` is a name of the
+package itself. Scoring rankings needs the extra `evaluation` (`pip install "llama-pack-densex[evaluation]"`);
+reading datasets does not.
 """
 
 from __future__ import annotations
@@ -13,18 +13,45 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from llama_pack_densex.evaluation.baselines import PaperPassageNodeParser
     from llama_pack_densex.evaluation.compare import evaluate
-    from llama_pack_densex.evaluation.datasets import DatasetError, EvaluationSet, Question, read_dataset
+    from llama_pack_densex.evaluation.datasets import (
+        DatasetError,
+        EvaluationSet,
+        Question,
+        read_dataset,
+    )
     from llama_pack_densex.evaluation.models import KeptLLM
-    from llama_pack_densex.evaluation.propositions import BertScoreSimilarity, EmbeddingSimilarity, score_propositions
+    from llama_pack_densex.evaluation.propositions import (
+        BertScoreSimilarity,
+        EmbeddingSimilarity,
+        score_propositions,
+    )
     from llama_pack_densex.evaluation.report import Report
     from llama_pack_densex.evaluation.runs import score_runs
-    from llama_pack_densex.evaluation.strategy import Built, Corpus, Strategy, StrategyUnavailable
+    from llama_pack_densex.evaluation.strategy import (
+        Built,
+        Corpus,
+        Strategy,
+        StrategyUnavailable,
+    )
 
 __all__ = [
-    "BertScoreSimilarity", "Built", "Corpus", "DatasetError", "EmbeddingSimilarity", "EvaluationSet", "KeptLLM",
-    "PaperPassageNodeParser", "Question", "Report", "Strategy", "StrategyUnavailable", "evaluate", "read_dataset",
-    "score_propositions", "score_runs",
-]  # fmt: skip
+    "BertScoreSimilarity",
+    "Built",
+    "Corpus",
+    "DatasetError",
+    "EmbeddingSimilarity",
+    "EvaluationSet",
+    "KeptLLM",
+    "PaperPassageNodeParser",
+    "Question",
+    "Report",
+    "Strategy",
+    "StrategyUnavailable",
+    "evaluate",
+    "read_dataset",
+    "score_propositions",
+    "score_runs",
+]
 _NAMES = {
     "baselines": ("PaperPassageNodeParser",),
     "compare": ("evaluate",),

@@ -1,7 +1,7 @@
-"""Answers, and how good they are: the RAG triad by LlamaIndex's evaluators, and what supports their sentences.
+"""Answers, and how good they are: the RAG triad by LlamaIndex's prompts, and what supports their sentences.
 
-A failure of the LLM is data: an answer or a verdict that did not come, or cannot be read, is counted as failed, with
-the reason, and never as a 0 or a success.
+A failure of the LLM is data: an answer or a verdict that did not come, or cannot be read, is counted as
+failed, with the reason, and never as a 0 or a success.
 """
 
 from __future__ import annotations
@@ -17,7 +17,11 @@ from typing import Any
 
 from llama_index.core.base.response.schema import RESPONSE_TYPE
 from llama_index.core.callbacks import CallbackManager
-from llama_index.core.evaluation import ContextRelevancyEvaluator, FaithfulnessEvaluator, answer_relevancy
+from llama_index.core.evaluation import (
+    ContextRelevancyEvaluator,
+    FaithfulnessEvaluator,
+    answer_relevancy,
+)
 from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.response_synthesizers import BaseSynthesizer, get_response_synthesizer
 from llama_index.core.schema import Document, MetadataMode, NodeWithScore
@@ -48,8 +52,8 @@ class Answer:
         text: The answer, without footnotes and marks.
         contexts: The texts that it was made from.
         outcome: "answered", "not_found", "small_talk" or "vague"; "" if the engine does not say.
-        sentences: Its sentences, each with `footnotes` and `propositions` (the ids of those that support it); empty
-            if the engine does not say.
+        sentences: Its sentences, each with `footnotes` and `propositions` (the ids of those that support it);
+            empty if the engine does not say.
         failure: Why there is no answer.
     """
 
@@ -88,7 +92,9 @@ class Measured:
     """
 
     scores: Scores
-    failed: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    failed: defaultdict[str, Counter[str]] = field(
+        default_factory=lambda: defaultdict(Counter),
+    )
 
     def add(self, question: str, verdict: Verdict) -> None:
         """Add what was measured for a question."""
@@ -120,7 +126,10 @@ def reading(llm: KeptLLM, nodes: list[NodeWithScore]) -> AnswerQuestion:
     return lambda question: _synthesizer(llm).synthesize(question, nodes)
 
 
-def answer_questions(questions: Sequence[tuple[Question, AnswerQuestion]], step: Step) -> list[Answer]:
+def answer_questions(
+    questions: Sequence[tuple[Question, AnswerQuestion]],
+    step: Step,
+) -> list[Answer]:
     """Have questions answered.
 
     Args:
@@ -151,7 +160,11 @@ def answer_questions(questions: Sequence[tuple[Question, AnswerQuestion]], step:
 
     return [
         Answer(question, failure=answer) if isinstance(answer, AskingFailed) else answer
-        for (question, _), answer in zip(questions, at_once(ask, questions, step), strict=True)
+        for (question, _), answer in zip(
+            questions,
+            at_once(ask, questions, step),
+            strict=True,
+        )
     ]
 
 
@@ -160,7 +173,8 @@ def score_answers(measured: Measured, answers: Sequence[Answer], language: str) 
 
     - `str_em`: whether an accepted answer is in the answer, as ALCE (Gao et al., 2023) calls it.
     - `answered`: whether there was an answer in place of a "not found", a greeting or advice.
-    - `cited`, `supported`: the share of an answer's sentences that have a footnote, and a proposition that says them.
+    - `cited`, `supported`: the share of an answer's sentences that have a footnote, and a proposition that
+      says them.
 
     Args:
         measured: What to add it to.
@@ -182,7 +196,13 @@ def score_answers(measured: Measured, answers: Sequence[Answer], language: str) 
         measured.add(answer.question.id, values)
 
 
-def judge_answers(measured: Measured, judge: Verdicts, answers: Sequence[Answer], step: Step, name: str) -> None:
+def judge_answers(
+    measured: Measured,
+    judge: Verdicts,
+    answers: Sequence[Answer],
+    step: Step,
+    name: str,
+) -> None:
     """Have answers judged by the RAG triad: a value from 0 to 1 for each metric.
 
     Nothing is judged of an answer that failed, and of a "not found" only what was retrieved.
@@ -200,7 +220,12 @@ def judge_answers(measured: Measured, judge: Verdicts, answers: Sequence[Answer]
         measured.add(answer.question.id, failed if answer.failure else next(verdicts))
 
 
-def verdicts_of(llm: KeptLLM, answers: Sequence[Answer], step: Step, name: str) -> Sequence[Verdict]:
+def verdicts_of(
+    llm: KeptLLM,
+    answers: Sequence[Answer],
+    step: Step,
+    name: str,
+) -> Sequence[Verdict]:
     """Have an LLM judge by the prompts of LlamaIndex's evaluators (see `Verdicts`).
 
     The evaluators themselves write to core's `Settings`, and misread some replies.
@@ -218,7 +243,10 @@ def verdicts_of(llm: KeptLLM, answers: Sequence[Answer], step: Step, name: str) 
             score = _read_yes_or_no(_reply(llm, groundedness, answer.text, nodes))
         else:
             template = answer_relevancy.DEFAULT_EVAL_TEMPLATE
-            score = _read_score(llm.predict(template, query=answer.question.text, response=answer.text), 2.0)
+            score = _read_score(
+                llm.predict(template, query=answer.question.text, response=answer.text),
+                2.0,
+            )
         if score is None:
             raise AskingFailed("the verdict cannot be read")
         return score
@@ -229,7 +257,10 @@ def verdicts_of(llm: KeptLLM, answers: Sequence[Answer], step: Step, name: str) 
 
 
 def _reply(llm: KeptLLM, prompts: Any, query: str, nodes: list[NodeWithScore]) -> str:
-    templates = {"text_qa_template": prompts["eval_template"], "refine_template": prompts["refine_template"]}
+    templates = {
+        "text_qa_template": prompts["eval_template"],
+        "refine_template": prompts["refine_template"],
+    }
     return str(_synthesizer(llm, **templates).synthesize(query, nodes))
 
 
@@ -239,9 +270,10 @@ def _synthesizer(llm: KeptLLM, **templates: Any) -> BaseSynthesizer:
 
 
 def _read_score(reply: str, most: float) -> float | None:
-    """The number after the last "[RESULT]", or alone, as core's refine prompt has it; None unless it is 0 to `most`.
+    """The number after the last "[RESULT]", or alone, as core's refine prompt has it, as a share of `most`.
 
-    LlamaIndex's own reading crashes at "[RESULT] 4.0.", takes the 1 of "10" and of "1.5", and no number alone.
+    LlamaIndex's own reading crashes at "[RESULT] 4.0.", takes the 1 of "10" and of "1.5", and no number
+    alone.
     """
     reply = unicodedata.normalize("NFKC", reply).strip()
     if re.fullmatch(r"[\d.]+", reply):
@@ -251,7 +283,10 @@ def _read_score(reply: str, most: float) -> float | None:
 
 
 def _read_yes_or_no(reply: str) -> float | None:
-    """1.0 or 0.0 if a reply begins with yes or no, or says only one; LlamaIndex takes all without a yes for a no."""
+    """1.0 or 0.0 if a reply begins with yes or no, or contains only one of them.
+
+    LlamaIndex takes every reply without a yes for a no.
+    """
     reply = unicodedata.normalize("NFKC", reply).lower().lstrip("*#\"'「 \n").removeprefix("answer:").lstrip()
     first = _YES_OR_NO.match(reply)
     words = {first[1]} if first else set(_YES_OR_NO.findall(reply))

@@ -58,7 +58,7 @@ _HEADER_TASK = (
 )
 _MAX_WORDS = 100  # of the paper's passages
 _CHARACTERS_A_WORD = 2  # 200 Japanese characters say about as much as 100 English words
-_ID = "{:06}-{:06}"  # of equal hits the store returns the one with the greatest id: so they are the same in every run
+_ID = "{:06}-{:06}"  # the store breaks ties by id: hits are the same in every run
 
 
 # LlamaIndex's own ways of retrieving
@@ -74,7 +74,10 @@ def _large_chunks(corpus: Corpus) -> list[BaseNode]:
 
 
 def _small_chunks(corpus: Corpus) -> list[BaseNode]:
-    return SentenceSplitter(chunk_size=_CHUNK, chunk_overlap=_OVERLAP).get_nodes_from_documents(corpus.documents)
+    return SentenceSplitter(
+        chunk_size=_CHUNK,
+        chunk_overlap=_OVERLAP,
+    ).get_nodes_from_documents(corpus.documents)
 
 
 def _sentence_windows(corpus: Corpus) -> list[BaseNode]:
@@ -102,7 +105,9 @@ def _index(nodes: Sequence[BaseNode], corpus: Corpus) -> VectorStoreIndex:
         nodes,
         storage_context=StorageContext.from_defaults(vector_store=_ArrayStore()),
         embed_model=corpus.embed_model,
-        transformations=[SentenceSplitter()],  # not run over nodes, but core would make the global one
+        transformations=[
+            SentenceSplitter(),
+        ],  # not run over nodes, but core would make the global one
         callback_manager=CallbackManager(),
         insert_batch_size=max(len(nodes), 1),
     )
@@ -110,21 +115,33 @@ def _index(nodes: Sequence[BaseNode], corpus: Corpus) -> VectorStoreIndex:
 
 def _vectors(cut: Cut, fetched: int = 1) -> Build:
     """A vector index over nodes, of which several may be fetched for each result that rankings look at."""
-    return lambda corpus: _index(cut(corpus), corpus).as_retriever(similarity_top_k=fetched * corpus.depth)
+    return lambda corpus: _index(cut(corpus), corpus).as_retriever(
+        similarity_top_k=fetched * corpus.depth,
+    )
 
 
 def _auto_merging(corpus: Corpus, leaves: int, ratio: float) -> BaseRetriever:
     nodes = HierarchicalNodeParser.from_defaults().get_nodes_from_documents(corpus.documents)
     storage = StorageContext.from_defaults()
     storage.docstore.add_documents(nodes)
-    leaf_retriever: Any = _index(get_leaf_nodes(nodes), corpus).as_retriever(similarity_top_k=leaves)
-    return AutoMergingRetriever(leaf_retriever, storage, ratio, callback_manager=CallbackManager())
+    leaf_retriever: Any = _index(get_leaf_nodes(nodes), corpus).as_retriever(
+        similarity_top_k=leaves,
+    )
+    return AutoMergingRetriever(
+        leaf_retriever,
+        storage,
+        ratio,
+        callback_manager=CallbackManager(),
+    )
 
 
 def _bm25_retriever(nodes: Sequence[BaseNode], depth: int) -> BaseRetriever:
     library = require("llama_index.retrievers.bm25", "llama-index-retrievers-bm25", "it")
     top_k = min(depth, len(nodes))
-    return cast("BaseRetriever", library.BM25Retriever.from_defaults(nodes=list(nodes), similarity_top_k=top_k))
+    return cast(
+        "BaseRetriever",
+        library.BM25Retriever.from_defaults(nodes=list(nodes), similarity_top_k=top_k),
+    )
 
 
 def _bm25(corpus: Corpus) -> Built:
@@ -139,7 +156,10 @@ def _hybrid(cut: Cut) -> Build:
     def build(corpus: Corpus) -> BaseRetriever:
         nodes = cut(corpus)
         return QueryFusionRetriever(
-            [_index(nodes, corpus).as_retriever(similarity_top_k=corpus.depth), _bm25_retriever(nodes, corpus.depth)],
+            [
+                _index(nodes, corpus).as_retriever(similarity_top_k=corpus.depth),
+                _bm25_retriever(nodes, corpus.depth),
+            ],
             llm=MockLLM(),  # it requires one even where it makes no further queries
             mode=FUSION_MODES.RECIPROCAL_RANK,
             similarity_top_k=corpus.depth,
@@ -173,8 +193,15 @@ def _contextual(cut: Cut) -> Build:
     return _hybrid(with_headers)
 
 
-def _write_headers(chunks: Sequence[BaseNode], prompts: Sequence[list[ChatMessage]], llm: KeptLLM) -> None:
-    """Have an LLM write what DocumentContextExtractor would, which works in one event loop only and caches nothing."""
+def _write_headers(
+    chunks: Sequence[BaseNode],
+    prompts: Sequence[list[ChatMessage]],
+    llm: KeptLLM,
+) -> None:
+    """Have an LLM write the headers, as DocumentContextExtractor would.
+
+    The extractor itself works in one event loop only, and caches nothing.
+    """
     replies = at_once(llm.ask, prompts)
     if llm.stopped:
         raise llm.stopped
@@ -194,13 +221,24 @@ def _dense_x(corpus: Corpus) -> Built:
     nodes = list(chunks)
     for place, propositions in enumerate(propositionizer.propositionize(passages)):
         for number, text in enumerate(propositions.texts):
-            nodes.append(IndexNode(id_=_ID.format(place, number), text=text, index_id=chunks[place].node_id))
+            nodes.append(
+                IndexNode(
+                    id_=_ID.format(place, number),
+                    text=text,
+                    index_id=chunks[place].node_id,
+                )
+            )
     index = _index(nodes, corpus)
     by_id = {node.node_id: node for node in nodes}
 
     def retriever(units: int) -> RecursiveRetriever:
         vector: Any = index.as_retriever(similarity_top_k=units)
-        return RecursiveRetriever("vector", {"vector": vector}, node_dict=by_id, callback_manager=CallbackManager())
+        return RecursiveRetriever(
+            "vector",
+            {"vector": vector},
+            node_dict=by_id,
+            callback_manager=CallbackManager(),
+        )
 
     return Built(retriever(_DENSE_X_UNITS * corpus.depth), retriever(_DENSE_X_TOP_K))
 
@@ -209,11 +247,11 @@ def _dense_x(corpus: Corpus) -> Built:
 
 
 class PaperPassageNodeParser(TextSplitter):
-    """Cuts documents into the passages of Dense X Retrieval (Chen et al., 2023, appendix A): 100 words at sentences.
+    """Cuts documents into the passages of Dense X Retrieval (Chen et al., 2023, appendix A): 100 words.
 
-    Sentences are added to a passage while it has at most `max_words`; one sentence that is longer is a passage. A last
-    passage of fewer than `min_last_words` joins the one before, which may then have more than `max_words`. Two Chinese
-    or Japanese characters count as a word.
+    Sentences are added to a passage while it has at most `max_words`; one sentence that is longer is a
+    passage. A last passage of fewer than `min_last_words` joins the one before, which may then have more than
+    `max_words`. Two Chinese or Japanese characters count as a word.
 
     Examples:
         ```python
@@ -221,8 +259,16 @@ class PaperPassageNodeParser(TextSplitter):
         ```
     """
 
-    max_words: int = Field(default=_MAX_WORDS, ge=1, description="The most words of a passage.")
-    min_last_words: int = Field(default=50, ge=0, description="The fewest words of the last passage.")
+    max_words: int = Field(
+        default=_MAX_WORDS,
+        ge=1,
+        description="The most words of a passage.",
+    )
+    min_last_words: int = Field(
+        default=50,
+        ge=0,
+        description="The fewest words of the last passage.",
+    )
 
     @classmethod
     def class_name(cls) -> str:
@@ -255,7 +301,7 @@ def count_words(text: str) -> float:
 
 
 def _paper_units(corpus: Corpus, unit: str) -> list[BaseNode]:
-    """The paper's units of a corpus's articles: "passages", "sentences", or the "propositions" of passages."""
+    """The paper's units of a corpus: its "passages", "sentences", or the "propositions" of passages."""
     cut = sentence_spans if unit == "sentences" else PaperPassageNodeParser().passage_spans
     spans = [(document, span) for document in corpus.documents for span in cut(document.text)]
     texts: list[Sequence[str]] = [[document.text[slice(*span)]] for document, span in spans]
@@ -268,10 +314,16 @@ def _paper_units(corpus: Corpus, unit: str) -> list[BaseNode]:
             text=text,
             start_char_idx=start,
             end_char_idx=end,
-            # the document's id as metadata says that the span is to be believed, whatever the text
+            # the document's id as metadata marks the span as right, whatever the text
             metadata={**document.metadata, DOCUMENT_ID_KEY: document.id_},
-            excluded_embed_metadata_keys=[*document.excluded_embed_metadata_keys, DOCUMENT_ID_KEY],
-            excluded_llm_metadata_keys=[*document.excluded_llm_metadata_keys, DOCUMENT_ID_KEY],
+            excluded_embed_metadata_keys=[
+                *document.excluded_embed_metadata_keys,
+                DOCUMENT_ID_KEY,
+            ],
+            excluded_llm_metadata_keys=[
+                *document.excluded_llm_metadata_keys,
+                DOCUMENT_ID_KEY,
+            ],
         )
         for place, (document, (start, end)) in enumerate(spans)
         for number, text in enumerate(texts[place])
@@ -282,17 +334,22 @@ _PASSAGES = "the dataset's passages"
 _CHUNKS = f"whole articles in chunks of {_CHUNK} tokens"
 _HYBRID = "VectorStoreIndex and BM25Retriever over {}, fused by reciprocal rank."
 _CONTEXTUAL = (
-    "Contextual retrieval over {}: each is embedded and indexed for BM25 with a header, written by the LLM (to "
-    "DocumentContextExtractor's prompt) where there is one, else made of title and headings; both are fused by "
-    "reciprocal rank."
+    "Contextual retrieval over {}: each is embedded and indexed for BM25 with a header, written by the LLM "
+    "(to DocumentContextExtractor's prompt) where there is one, else made of title and headings; both are "
+    "fused by reciprocal rank."
 )
 _MERGED = (
-    "LlamaIndex's HierarchicalNodeParser with its defaults (2,048, 512 and 128 tokens) over whole articles, and its "
-    "AutoMergingRetriever: {} leaves, merged above a ratio of {}. All that it returns is read."
+    "LlamaIndex's HierarchicalNodeParser with its defaults (2,048, 512 and 128 tokens) over whole articles, "
+    "and its AutoMergingRetriever: {} leaves, merged above a ratio of {}. All that it returns is read."
 )
-_PAPER = f"The {{}} of Dense X Retrieval (passages: {_MAX_WORDS} words) in a VectorStoreIndex: what is found is read."
+_PAPER = "The {} of Dense X Retrieval (passages: 100 words) in a VectorStoreIndex: what is found is read."
 BASELINES = (
-    Strategy("vector", _vectors(_large_chunks), "LlamaIndex's VectorStoreIndex over chunks of 1,024 tokens.", _TOP_K),
+    Strategy(
+        "vector",
+        _vectors(_large_chunks),
+        "LlamaIndex's VectorStoreIndex over chunks of 1,024 tokens.",
+        _TOP_K,
+    ),
     Strategy(
         "vector-256",
         _vectors(_small_chunks),
@@ -302,28 +359,51 @@ BASELINES = (
     Strategy(
         "sentence-window",
         _vectors(_sentence_windows, _SENTENCES),
-        "LlamaIndex's SentenceWindowNodeParser with its defaults over whole articles; each found sentence is replaced "
-        "by itself and the three on either side (MetadataReplacementPostProcessor).",
+        "LlamaIndex's SentenceWindowNodeParser with its defaults over whole articles; each found sentence is "
+        "replaced by itself and the three on either side (MetadataReplacementPostProcessor).",
         _TOP_K,
         (MetadataReplacementPostProcessor(target_metadata_key="window"),),
     ),
-    Strategy("auto-merging", partial(_auto_merging, leaves=6, ratio=0.5), _MERGED.format(6, 0.5)),  # as in its guide
-    Strategy("auto-merging-k12", partial(_auto_merging, leaves=12, ratio=0.3), _MERGED.format(12, 0.3)),
-    Strategy("bm25", _bm25, "LlamaIndex's BM25Retriever as it comes, over the dataset's passages.", _TOP_K),
+    Strategy(
+        "auto-merging",
+        partial(_auto_merging, leaves=6, ratio=0.5),
+        _MERGED.format(6, 0.5),
+    ),  # as in its guide
+    Strategy(
+        "auto-merging-k12",
+        partial(_auto_merging, leaves=12, ratio=0.3),
+        _MERGED.format(12, 0.3),
+    ),
+    Strategy(
+        "bm25",
+        _bm25,
+        "LlamaIndex's BM25Retriever as it comes, over the dataset's passages.",
+        _TOP_K,
+    ),
     Strategy("hybrid", _hybrid(_passages), _HYBRID.format(_PASSAGES), _TOP_K),
     Strategy("hybrid-256", _hybrid(_small_chunks), _HYBRID.format(_CHUNKS), _TOP_K),
     Strategy("contextual", _contextual(_passages), _CONTEXTUAL.format(_PASSAGES), _TOP_K),
-    Strategy("contextual-256", _contextual(_small_chunks), _CONTEXTUAL.format(_CHUNKS), _TOP_K),
+    Strategy(
+        "contextual-256",
+        _contextual(_small_chunks),
+        _CONTEXTUAL.format(_CHUNKS),
+        _TOP_K,
+    ),
     Strategy(
         "dense-x",
         _dense_x,
-        "What LlamaIndex's DenseXRetrievalPack did: chunks of 1,024 tokens and their propositions in one index; a "
-        f"found proposition leads to its chunk (RecursiveRetriever), and what the best {_DENSE_X_TOP_K} of both lead "
+        "What LlamaIndex's DenseXRetrievalPack did: chunks of 1,024 tokens and their propositions in one "
+        "index; a found proposition leads to its chunk (RecursiveRetriever), and what the best 4 of both lead "
         "to is read. Recorded propositions of passages are shared out to the chunks that hold them.",
     ),
     # of each of the paper's units, about 500 words are read, as its figures go up to
     *(
-        Strategy(f"paper-{unit}", _vectors(partial(_paper_units, unit=unit), fetched), _PAPER.format(unit), read)
+        Strategy(
+            f"paper-{unit}",
+            _vectors(partial(_paper_units, unit=unit), fetched),
+            _PAPER.format(unit),
+            read,
+        )
         for unit, fetched, read in (
             ("passages", 1, 5),
             ("sentences", _SENTENCES, 25),

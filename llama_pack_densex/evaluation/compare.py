@@ -28,7 +28,11 @@ from llama_pack_densex.evaluation.evaluation_set import EvaluationSet, Question
 from llama_pack_densex.evaluation.models import CachedEmbedding, KeptLLM, at_once
 from llama_pack_densex.evaluation.report import COMPARED, Report
 from llama_pack_densex.evaluation.runs import Scores
-from llama_pack_densex.evaluation.significance import Comparison, bootstrap_intervals, randomisation_test
+from llama_pack_densex.evaluation.significance import (
+    Comparison,
+    bootstrap_intervals,
+    randomisation_test,
+)
 from llama_pack_densex.evaluation.strategies import resolve_strategies
 from llama_pack_densex.evaluation.strategy import Built, Corpus, Strategy, StrategyUnavailable
 from llama_pack_densex.ingestion.report import describe
@@ -52,12 +56,20 @@ REPLIES = "replies.sqlite"
 _EMBEDDINGS = "embeddings.sqlite"
 _RESAMPLES = 1_000  # of a metric's questions, of which there are many
 _PACKAGES = (
-    "llama-pack-densex", "llama-index-core", "llama-index-retrievers-bm25", "bm25s", "lancedb", "ir-measures", "numpy",
+    "llama-pack-densex",
+    "llama-index-core",
+    "llama-index-retrievers-bm25",
+    "bm25s",
+    "lancedb",
+    "ir-measures",
+    "numpy",
     "trulens-core",
-)  # fmt: skip
+)
+_UNLOCATED = "%s: %d of its %d results are nowhere in the documents; they count as not from the gold passage."
 _PROMPT = (
-    "Answer the question from the context below, in as few words as possible: a name, a date, a number, a phrase. Give "
-    "the answer alone, in the words and the language of the context, without a sentence around it.\n\n"
+    "Answer the question from the context below, in as few words as possible: a name, a date, a number, "
+    "a phrase. Give the answer alone, in the words and the language of the context, without a sentence "
+    "around it.\n\n"
     "Context:\n{context}\n\nQuestion: {question}\nAnswer:"
 )
 
@@ -79,33 +91,37 @@ def compare(
     max_cost: float | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """Run strategies over the same documents and questions, and say which finds more.
+    """Run strategies over the same documents and questions, and report which finds more.
 
-    Relevance is judged by answer strings and by where in the documents a unit stands, never by node ids, so that
-    strategies that cut documents differently can be compared. A strategy that fails is left out, and the report says
-    with what; where none is left, its error is raised.
+    Relevance is judged by answer strings and by where in the documents a unit stands, never by node ids, so
+    that strategies that cut documents differently can be compared. A strategy that fails is left out, and the report
+    gives its error; if none is left, the first error is raised.
 
     Args:
-        documents: A dataset (an `EvaluationSet`, or the path of one in a format that `read_dataset` knows); or
-            documents, or their folder, with `questions` about them.
-        questions: Questions about the documents: a file; or `Question`s; or mappings with "question", "answers" (a
-            list; several in a text are divided by "|") and, where it is known, "document" (an id). None where
-            `documents` is a dataset.
-        strategies: Names of those that come with the pack, and `Strategy` objects of your own; None means all that
-            come with the pack and suit the dataset.
-        embed_model: What `DenseXRetrievalPack` takes; "none" to compare without one. Each text is embedded once.
-        propositionizer: Where LLM propositions come from (`RecordedPropositionizer`, `LLMPropositionizer`). Without it
-            those strategies are left out that need them. Nothing is asked of an LLM that was not passed.
+        documents: A dataset (an `EvaluationSet`, or the path of one in a format that `read_dataset` knows);
+            or documents, or their folder, with `questions` about them.
+        questions: Questions about the documents: a file; or `Question`s; or mappings with "question",
+            "answers" (a list; several in a text are divided by "|") and, where it is known, "document" (an
+            id). None where `documents` is a dataset.
+        strategies: Names of those that come with the pack, and `Strategy` objects of your own; None means all
+            that come with the pack and suit the dataset.
+        embed_model: What `DenseXRetrievalPack` takes; "none" to compare without one. Each text is embedded
+            once.
+        propositionizer: Where LLM propositions come from (`RecordedPropositionizer`, `LLMPropositionizer`).
+            Without it those strategies are left out that need them. Nothing is asked of an LLM that was not
+            passed.
         llm: Writes the headers of contextual retrieval; None means that they are made of title and headings.
-        reader_llm: Answers from the first 100, 200 and 500 words of each strategy's context, for exact match and F1;
-            None means that these are not measured.
-        judge_llm: Judges answers by the RAG triad, through LlamaIndex's evaluators: `context_relevance`, `groundedness`
-            and `answer_relevance`. The answers are those of a strategy's own query engine, else `reader_llm`'s from the
-            default context, by LlamaIndex's own prompt. None means that nothing is judged.
-        trulens: An SQLite file, made if it is not there: TruLens judges in place of LlamaIndex's evaluators, asking
-            `judge_llm`, and keeps answers and verdicts there, each strategy a version of the app "densex".
+        reader_llm: Answers from the first 100, 200 and 500 words of each strategy's context, for exact match
+            and F1; None means that these are not measured.
+        judge_llm: Judges answers by the RAG triad, through LlamaIndex's evaluators: `context_relevance`,
+            `groundedness` and `answer_relevance`. The answers are those of a strategy's own query engine,
+            else `reader_llm`'s from the default context, by LlamaIndex's own prompt. None means that nothing
+            is judged.
+        trulens: An SQLite file, created if missing: TruLens judges in place of LlamaIndex's evaluators,
+            asking `judge_llm`, and keeps answers and verdicts there, each strategy a version of the app
+            "densex".
         depth: How many distinct results the metrics of rankings look at; metrics of more are not given.
-        language: "en", "ja", ... Default: what the dataset says, or the questions tell.
+        language: "en", "ja", ... Default: the dataset's, else detected from the questions.
         cache_dir: A folder to keep embeddings and the replies of all LLMs in for the next comparison.
         max_cost: US dollars that each of the LLMs may use before it stops; None means no limit.
         progress: Called while it runs.
@@ -117,8 +133,8 @@ def compare(
 
     Examples:
         ```python
-        report = compare("squad.json", strategies=["densex-sentences", "sentence-window"], embed_model="minilm")
-        report.write("comparison")  # report.json, report.csv, report.html
+        report = compare("squad.json", strategies=["densex-sentences", "sentence-window"],
+        embed_model="minilm") report.write("comparison")  # report.json, report.csv, report.html
         ```
     """
     if depth < 1:
@@ -126,7 +142,10 @@ def compare(
     if trulens is not None and judge_llm is None:
         raise ValueError("TruLens needs a judge: pass judge_llm (--judge-model)")
     dataset = to_dataset(documents, questions, language)
-    chosen = resolve_strategies(strategies, ranking=any(question.candidates for question in dataset.questions))
+    chosen = resolve_strategies(
+        strategies,
+        ranking=any(question.candidates for question in dataset.questions),
+    )
     show = progress or (lambda task, done, total: None)
     show("Loading the embedding model", 0, 1)
     model, _ = resolve_embed_model(embed_model)
@@ -143,10 +162,14 @@ def compare(
         if judge and trulens is not None:
             from llama_pack_densex.evaluation.trulens import Recorder
 
-            verdicts = Recorder(trulens, judge).verdicts_of  # says now what is missing
+            verdicts = Recorder(trulens, judge).verdicts_of  # fails now if TruLens is missing
         embeddings = None
         if model:
-            embeddings = CachedEmbedding(model, folder / _EMBEDDINGS, partial(show, "Embedding"))
+            embeddings = CachedEmbedding(
+                model,
+                folder / _EMBEDDINGS,
+                partial(show, "Embedding"),
+            )
             stack.callback(embeddings.close)
             embeddings.embed_queries([question.text for question in dataset.questions])
         corpus = Corpus(dataset, depth, embeddings, propositionizer, header_llm)
@@ -194,16 +217,16 @@ def evaluate(
     max_questions: int | None = None,
     **options: Any,
 ) -> Report:
-    """Ask an index questions, and measure what is read and what is answered.
+    """Ask an index questions, and measure what a reader gets and what is answered.
 
-    Metrics of rankings need the documents, and are `compare`'s. What the pack's own `query_llm` is asked is its own
-    affair; a `KeptLLM` keeps it.
+    Metrics of rankings need the documents, and are `compare`'s. Replies of
+    the pack's own `query_llm` are not cached, unless it is a `KeptLLM`.
 
     Args:
         pack: The index, with what answers.
-        questions: Questions, as `compare` takes them; the documents of a dataset are not looked at.
+        questions: Questions, as `compare` takes them; the documents of a dataset are ignored.
         name: What the report calls the index.
-        language: "en", "ja", ... Default: what the questions say, or tell.
+        language: "en", "ja", ... Default: the one that they state, else detected.
         max_questions: Ask the first so many.
         **options: Of `compare`: `reader_llm`, `judge_llm`, `trulens`, `cache_dir`, `max_cost` and `progress`.
 
@@ -220,7 +243,12 @@ def evaluate(
     def build(corpus: Corpus) -> Built:
         return Built(pack.as_retriever(corpus.depth), pack.retriever, (), pack.query_engine)
 
-    strategy = Strategy(name, build, str(pack), node_postprocessors=(PropositionContextPostprocessor(),))
+    strategy = Strategy(
+        name,
+        build,
+        str(pack),
+        node_postprocessors=(PropositionContextPostprocessor(),),
+    )
     compared = compare(dataset, None, [strategy], embed_model=NONE, **options)
     (result,) = compared.strategies
     counts = pack.counts()
@@ -229,8 +257,16 @@ def evaluate(
     identity = embed_model_identity(model) if model else None
     return replace(
         compared,
-        dataset=replace(compared.dataset, documents=counts.documents, passages=counts.passages),
-        settings=replace(compared.settings, embed_model=identity, propositionizer="as the index has them"),
+        dataset=replace(
+            compared.dataset,
+            documents=counts.documents,
+            passages=counts.passages,
+        ),
+        settings=replace(
+            compared.settings,
+            embed_model=identity,
+            propositionizer="as the index has them",
+        ),
         strategies=[replace(result, cost=cost)],
     )
 
@@ -273,18 +309,30 @@ class _Run:
     metered: Sequence[Propositionizer | KeptLLM]
     show: Progress
 
-    def observe_all(self, strategies: Sequence[Strategy]) -> tuple[list[_Observation], list[report.Skipped]]:
+    def observe_all(
+        self,
+        strategies: Sequence[Strategy],
+    ) -> tuple[list[_Observation], list[report.Skipped]]:
         """Run each; one that fails is left out, so that what the others found is kept."""
         observed: list[_Observation] = []
         skipped: list[report.Skipped] = []
         failures: list[Exception] = []
         for number, strategy in enumerate(strategies, 1):
             try:
-                observed.append(self._observe(strategy, f"{strategy.name} ({number} of {len(strategies)})"))
+                observed.append(
+                    self._observe(
+                        strategy,
+                        f"{strategy.name} ({number} of {len(strategies)})",
+                    )
+                )
             except StrategyUnavailable as reason:
                 skipped.append(report.Skipped(strategy.name, str(reason)))
             except Exception as error:  # whatever a retriever or a server raises is logged and reported
-                logger.warning("%s failed (%s); it is left out.", strategy.name, type(error).__name__)
+                logger.warning(
+                    "%s failed (%s); it is left out.",
+                    strategy.name,
+                    type(error).__name__,
+                )
                 skipped.append(report.Skipped(strategy.name, f"it failed: {describe(error)}"))
                 failures.append(error)
         if failures and not observed:
@@ -303,8 +351,8 @@ class _Run:
         findings = {search.question.id: search.finding for search in searches}
         unlocated = sum(finding.unlocated for finding in findings.values())
         if unlocated and self.corpus.documents:
-            message = "%s: %d of its %d results are nowhere in the documents; they count as not from the gold passage."
-            logger.warning(message, name, unlocated, sum(finding.results for finding in findings.values()))
+            results = sum(finding.results for finding in findings.values())
+            logger.warning(_UNLOCATED, name, unlocated, results)
         # an index that is asked questions has no documents here
         in_passages = bool(self.corpus.documents) and judging.within_passages(findings)
         if not in_passages:
@@ -313,7 +361,10 @@ class _Run:
         if self.reader:
             self._read(measured, searches, self.reader, f"{name}: reading")
         for answer in self._answer(measured, searches, name):
-            findings[answer.question.id] = replace(findings[answer.question.id], answer=answer.text)
+            findings[answer.question.id] = replace(
+                findings[answer.question.id],
+                answer=answer.text,
+            )
         measured.warn(name)
         spent = [metered.figures.since(earlier) for metered, earlier in zip(self.metered, figures, strict=True)]
         dollars = [spent.cost for spent in spent if spent.usage.requests]
@@ -340,8 +391,16 @@ class _Run:
         )
         return _Observation(result, measured.scores, findings)
 
-    def _search(self, strategy: Strategy, task: str) -> tuple[list[_Search], list[str], float]:
-        """Search for each question; the searches, the texts that are searched, and the seconds that indexing took."""
+    def _search(
+        self,
+        strategy: Strategy,
+        task: str,
+    ) -> tuple[list[_Search], list[str], float]:
+        """Search for each question.
+
+        Returns:
+            The searches, the texts that are searched, and the seconds that indexing took.
+        """
         corpus = self.corpus
         questions = corpus.dataset.questions
         judge = judging.Judge(corpus.dataset)
@@ -364,7 +423,12 @@ class _Run:
                     default = built.context_retriever.retrieve(question.text)
                 read = _context(strategy, question, default)
                 context = _texts(_context(strategy, question, results[: corpus.depth]))
-                finding = judge.finding(question, [result.node for result in results], context, _texts(read))
+                finding = judge.finding(
+                    question,
+                    [result.node for result in results],
+                    context,
+                    _texts(read),
+                )
                 answer: answers.AnswerQuestion | None = None
                 if built.query_engine:
                     answer = built.query_engine.query
@@ -374,8 +438,14 @@ class _Run:
                 self.show(task, len(searches), len(questions))
         return searches, units, index_seconds
 
-    def _read(self, measured: answers.Measured, searches: Sequence[_Search], reader: KeptLLM, task: str) -> None:
-        """Have an LLM answer from the beginning of each context, and score it: `em@100`, `f1@100` and so on."""
+    def _read(
+        self,
+        measured: answers.Measured,
+        searches: Sequence[_Search],
+        reader: KeptLLM,
+        task: str,
+    ) -> None:
+        """Have an LLM answer from the beginning of each context, and score that: `em@100`, `f1@100`, ..."""
         language = self.corpus.language
         work = [(length, search) for length in READER_LENGTHS for search in searches if search.question.answers]
         prompts = []
@@ -388,24 +458,45 @@ class _Run:
                 value = measure(reply, search.question.answers, language) if isinstance(reply, str) else reply
                 measured.add(search.question.id, {f"{metric}@{length}": value})
 
-    def _answer(self, measured: answers.Measured, searches: Sequence[_Search], name: str) -> list[answers.Answer]:
+    def _answer(
+        self,
+        measured: answers.Measured,
+        searches: Sequence[_Search],
+        name: str,
+    ) -> list[answers.Answer]:
         """Have questions answered, and the answers judged."""
         questions = [(search.question, search.answer) for search in searches if search.answer]
-        answered = answers.answer_questions(questions, partial(self.show, f"{name}: answering"))
+        answered = answers.answer_questions(
+            questions,
+            partial(self.show, f"{name}: answering"),
+        )
         answers.score_answers(measured, answered, self.corpus.language)
         if self.verdicts and answered:
-            answers.judge_answers(measured, self.verdicts, answered, partial(self.show, f"{name}: judging"), name)
+            answers.judge_answers(
+                measured,
+                self.verdicts,
+                answered,
+                partial(self.show, f"{name}: judging"),
+                name,
+            )
         return answered
 
 
 _count_tokens = cache(count_tokens)  # strategies share most of their texts
 
 
-def _context(strategy: Strategy, question: Question, results: Sequence[NodeWithScore]) -> list[NodeWithScore]:
+def _context(
+    strategy: Strategy,
+    question: Question,
+    results: Sequence[NodeWithScore],
+) -> list[NodeWithScore]:
     """What a reader gets of results; they stay as they are."""
     nodes = [NodeWithScore(node=result.node.model_copy(), score=result.score) for result in results]
     for postprocessor in strategy.node_postprocessors:
-        nodes = postprocessor.postprocess_nodes(nodes, query_bundle=QueryBundle(question.text))
+        nodes = postprocessor.postprocess_nodes(
+            nodes,
+            query_bundle=QueryBundle(question.text),
+        )
     return nodes
 
 
@@ -414,9 +505,12 @@ def _texts(nodes: Sequence[NodeWithScore]) -> list[str]:
 
 
 def _comparisons(observed: Sequence[_Observation]) -> Iterator[Comparison]:
-    """The first of ours against every other strategy, or the first of all where none of ours was run."""
+    """The first of ours against every other strategy; if none of ours was run, the first of all."""
     scores = {observation.result.name: observation.scores for observation in observed}
-    first = next((name for name in ("densex", *filter(_is_ours, scores), *scores) if name in scores), "")
+    first = next(
+        (name for name in ("densex", *filter(_is_ours, scores), *scores) if name in scores),
+        "",
+    )
     for metric, second in product(COMPARED, scores):
         if second != first and metric in scores[first] and metric in scores[second]:
             tested = randomisation_test(scores[first][metric], scores[second][metric])
@@ -424,7 +518,7 @@ def _comparisons(observed: Sequence[_Observation]) -> Iterator[Comparison]:
 
 
 def _equal_contexts(observed: Sequence[_Observation]) -> Iterator[report.EqualContext]:
-    """Each of ours against each other strategy, whose default context says how much of ours is read."""
+    """Each of ours against each other strategy, cut to the length of the other's default context."""
     for ours, other in product(observed, observed):
         recall = other.scores.get("answer_recall")
         if recall and ours.result.ours and not other.result.ours:
@@ -433,7 +527,14 @@ def _equal_contexts(observed: Sequence[_Observation]) -> Iterator[report.EqualCo
             mean = fmean(within.values())
             other_mean = fmean(recall.values())
             tested = randomisation_test(within, recall)
-            yield report.EqualContext(ours.result.name, other.result.name, words, mean, other_mean, *tested)
+            yield report.EqualContext(
+                ours.result.name,
+                other.result.name,
+                words,
+                mean,
+                other_mean,
+                *tested,
+            )
 
 
 def _is_ours(name: str) -> bool:

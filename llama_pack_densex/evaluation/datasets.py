@@ -1,4 +1,4 @@
-"""Documents with questions about them: read from the formats that datasets are published in, or given by the user."""
+"""Datasets: read from published formats, or made of the user's own questions and documents."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ from llama_index.core.schema import Document
 
 from llama_pack_densex.evaluation.evaluation_set import EvaluationSet as EvaluationSet
 from llama_pack_densex.evaluation.evaluation_set import Question as Question
-from llama_pack_densex.evaluation.formats import FORMATS, JQARA_FIELDS, is_beir, read_beir, read_dpr
+from llama_pack_densex.evaluation.formats import (
+    FORMATS,
+    JQARA_FIELDS,
+    is_beir,
+    read_beir,
+    read_dpr,
+)
 from llama_pack_densex.evaluation.records import DatasetError as DatasetError
 from llama_pack_densex.evaluation.records import Record, object_record, read_records
 from llama_pack_densex.node_parsers.parsers import default_base_parser
@@ -42,7 +48,7 @@ def read_dataset(
     max_questions: int | None = None,
     leave_out: Sequence[Path] = (),
 ) -> EvaluationSet:
-    """Read a dataset; its format is seen from its content.
+    """Read a dataset; its format is detected from its content.
 
     | format | path | documents |
     |---|---|---|
@@ -50,21 +56,24 @@ def read_dataset(
     | BEIR | the folder with corpus.jsonl, queries.jsonl and qrels | |
     | passages, each with the questions that it answers | JSONL of `title`, `text` and `questions` | |
     | JQaRA | its Hugging Face rows, Parquet or JSONL (or a folder of Parquet files) | |
-    | DPR, NQ-open, EntityQuestions | questions in JSON, JSONL, CSV or TSV | psgs_w100.tsv, or FACTOIDWIKI's JSONL |
-    | the user's own | questions in JSON, JSONL, CSV or TSV | their folder; else the files that questions name |
+    | DPR, NQ-open, EntityQuestions | questions in JSON, JSONL, CSV or TSV | psgs_w100.tsv, or FACTOIDWIKI's
+    JSONL |
+    | the user's own | questions in JSON, JSONL, CSV or TSV | their folder; else the files that questions name
+    |
 
     Args:
         path: The dataset, or its questions.
-        documents: What the questions are about, where it is not in the dataset.
+        documents: What the questions are about, if it is not in the dataset.
         name: What reports call the set. Default: the file's or folder's name.
-        language: "en", "ja", ... Default: told from the questions. Of questions that say theirs, only those are asked.
+        language: "en", "ja", ... Default: detected from the questions. If questions state theirs, only
+            those in this one are kept.
         split: Of a BEIR folder: "test", "dev" or "train".
         max_questions: Keep the first so many.
         leave_out: Folders below the user's own documents that are not read, as that of an earlier report.
 
     Raises:
-        DatasetError: It is in none of these formats, or damaged; the message names the file, the line or item, and what
-            is expected.
+        DatasetError: It is in none of these formats, or damaged; the message names the file, the line or
+            item, and what is expected.
         OSError: A file cannot be read.
     """
     path = Path(path)
@@ -111,7 +120,7 @@ def read_questions(
 
 
 def languages_of(path: str | Path) -> list[str]:
-    """The languages of a file's questions: those that they state or, where scripts differ, those that are detected.
+    """The languages of a file's questions: those that they state or, if scripts differ, those detected.
 
     Raises:
         DatasetError: As `read_dataset`.
@@ -148,15 +157,23 @@ def to_dataset(
     else:
         own_questions = _as_questions(questions or ())
         if isinstance(documents, _PATH):
-            documents = _read_folder(Path(documents), [question.document_id for question in own_questions])
-        dataset = _checked(EvaluationSet(documents=list(documents), questions=own_questions), own, None, language)
+            documents = _read_folder(
+                Path(documents),
+                [question.document_id for question in own_questions],
+            )
+        dataset = _checked(
+            EvaluationSet(documents=list(documents), questions=own_questions),
+            own,
+            None,
+            language,
+        )
     if not dataset.documents:
         raise ValueError("there are no documents to search")
     return _with_passages(dataset)
 
 
 def _with_passages(dataset: EvaluationSet) -> EvaluationSet:
-    """Where no question has a gold passage, passages are what the pack's own splitter makes of the documents."""
+    """Unless questions have gold passages, documents are cut into passages by the pack's own splitter."""
     if any(question.span is not None for question in dataset.questions):
         return dataset
     parser = default_base_parser()
@@ -168,7 +185,12 @@ def _with_passages(dataset: EvaluationSet) -> EvaluationSet:
     return replace(dataset, passages=passages)
 
 
-def _checked(dataset: EvaluationSet, path: Path, name: str | None, language: str | None) -> EvaluationSet:
+def _checked(
+    dataset: EvaluationSet,
+    path: Path,
+    name: str | None,
+    language: str | None,
+) -> EvaluationSet:
     """A set with its name and its language, after a check of its ids and references."""
     documents = Counter(document.id_ for document in dataset.documents)
     questions = Counter(question.id for question in dataset.questions)
@@ -186,7 +208,11 @@ def _checked(dataset: EvaluationSet, path: Path, name: str | None, language: str
             raise DatasetError(f"{where}: expected 'answers', 'document', or both")
     if not name:
         name = path.name if path.is_dir() else Path(path.name.removesuffix(".gz")).stem
-    return replace(dataset, name=name, language=_dataset_language(dataset, language or dataset.language))
+    return replace(
+        dataset,
+        name=name,
+        language=_dataset_language(dataset, language or dataset.language),
+    )
 
 
 def _dataset_language(dataset: EvaluationSet, stated: str) -> str:
@@ -203,15 +229,15 @@ def _dataset_language(dataset: EvaluationSet, stated: str) -> str:
     foreign = sum((detect_language(text, context) in _MEASURED_APART) != is_apart for text in texts)
     if foreign:
         logger.warning(
-            "The first %d questions are measured as %r, and %d of them are in another language: ask those apart, or "
-            'state the language of each in their file ("language": "ja").',
+            "The first %d questions are measured as %r, and %d of them are in another language: ask those "
+            'apart, or state the language of each in their file ("language": "ja").',
             len(texts), language, foreign,
         )  # fmt: skip
     return language
 
 
 def _question_languages(records: Sequence[Record]) -> list[str]:
-    """The language that each question states; if none states any and they need different measures, the detected one."""
+    """The language that each question states, or if none does and scripts differ, the one detected."""
     stated = [_stated_language(record) for record in records]
     if any(stated) or any(record.fields.keys() >= JQARA_FIELDS for record in records[:1]):
         return stated
@@ -232,7 +258,10 @@ def _base_language(code: str) -> str:
     return code.replace("_", "-").partition("-")[0].lower()
 
 
-def _read_published(path: Path, split: str = "test") -> tuple[EvaluationSet | None, list[Record]]:
+def _read_published(
+    path: Path,
+    split: str = "test",
+) -> tuple[EvaluationSet | None, list[Record]]:
     """A dataset in a published format; None if these are questions alone, and then their records."""
     if is_beir(path):
         return read_beir(path, split), []
@@ -264,7 +293,11 @@ def _read_own(
     return replace(dataset, documents=_read_named(path, records))
 
 
-def _own_questions(path: Path, records: Sequence[Record], language: str | None) -> EvaluationSet:
+def _own_questions(
+    path: Path,
+    records: Sequence[Record],
+    language: str | None,
+) -> EvaluationSet:
     language, numbered = _in_one_language(path, records, language)
     return EvaluationSet(
         language=language,
@@ -289,7 +322,9 @@ def _with_folder(
 
 
 def _in_one_language(
-    path: Path, records: Sequence[Record], language: str | None
+    path: Path,
+    records: Sequence[Record],
+    language: str | None,
 ) -> tuple[str, list[tuple[int, Record]]]:
     """The language to measure in, and the questions in it, numbered as in the file."""
     if records[0].fields.keys().isdisjoint(("question", "query")):
@@ -325,8 +360,12 @@ def _read_named(path: Path, records: Sequence[Record]) -> list[Document]:
     return _without_folders(document for name in sorted(documents) for document in documents[name])
 
 
-def _read_folder(folder: Path, named: Iterable[str], leave_out: Sequence[Path] = ()) -> list[Document]:
-    """The documents of a folder; their ids are their paths below it. Data files, as CSV, are read if they are named."""
+def _read_folder(
+    folder: Path,
+    named: Iterable[str],
+    leave_out: Sequence[Path] = (),
+) -> list[Document]:
+    """The documents of a folder, whose ids are their paths below it. Data files (CSV) are read if named."""
     root = folder.resolve()
     below = [path for path in leave_out if path.resolve() != root]
     files = find_files([folder], below, indexed={str(root / name): name for name in named})
@@ -339,7 +378,7 @@ def _read_folder(folder: Path, named: Iterable[str], leave_out: Sequence[Path] =
 
 
 def _without_folders(documents: Iterable[Document]) -> list[Document]:
-    """The same documents wherever their files are: LlamaIndex's strategies embed a file's whole path, and read it."""
+    """Documents without their files' folder: LlamaIndex's strategies embed and read a file's whole path."""
     moved = list(documents)
     for document in moved:
         document.metadata["file_path"] = document.id_.partition("#page=")[0]
@@ -361,7 +400,12 @@ def _own_question(record: Record, number: int) -> Question:
     The id of a folder's file is the path below it (a page of a PDF: `path#page=N`).
     """
     text = record.text("question", "query")
-    return Question(record.text("id", default=str(number)), text, record.answers(), _named_document(record))
+    return Question(
+        record.text("id", default=str(number)),
+        text,
+        record.answers(),
+        _named_document(record),
+    )
 
 
 def _named_document(record: Record) -> str:

@@ -20,10 +20,10 @@ class Question:
     Attributes:
         id: Unique within its set.
         text: The question.
-        answers: Strings of which any one is a right answer; empty where the dataset has relevance labels only.
-        document_id: The document that holds the answer, "" where the dataset does not say.
-        span: The gold passage in that document's text, in characters, None where the dataset does not say.
-        candidates: Ids of the documents to search for it, where the dataset gives them; else all are searched.
+        answers: Strings of which any one is a right answer; empty if the dataset has only relevance labels.
+        document_id: The document that holds the answer; "" if unknown.
+        span: The gold passage in that document's text, in characters; None if unknown.
+        candidates: Ids of the documents to search for it; if empty, all are searched.
     """
 
     id: str
@@ -44,8 +44,8 @@ class EvaluationSet:
         documents: Whole articles, each with an id of its own and, where it has one, its `title` as metadata.
         questions: In the dataset's order.
         passages: Document id to the spans of the dataset's own passages in the document's text, in order.
-        relevance: Question id to the labels of documents, above 0 for relevant ones; for the questions of datasets that
-            have such labels.
+        relevance: Question id to the labels of documents, above 0 for relevant ones; for the questions of
+            datasets that have such labels.
     """
 
     name: str = ""
@@ -55,7 +55,13 @@ class EvaluationSet:
     passages: dict[str, list[Span]] = field(default_factory=dict)
     relevance: Qrels = field(default_factory=dict)
 
-    def add_article(self, name: str, title: str, texts: Sequence[str], gap: str = "\n\n") -> list[tuple[str, Span]]:
+    def add_article(
+        self,
+        name: str,
+        title: str,
+        texts: Sequence[str],
+        gap: str = "\n\n",
+    ) -> list[tuple[str, Span]]:
         """Add a document that is made of passages; if its name is taken, it gets a number.
 
         Returns:
@@ -77,7 +83,7 @@ class EvaluationSet:
 
     @property
     def titles(self) -> dict[str, str]:
-        """Document id to title, or to the id where there is none."""
+        """Document id to title, or to the id if it has none."""
         return {document.id_: title_of(document) or document.id_ for document in self.documents}
 
     def passages_of(self, document: Document) -> list[Span]:
@@ -95,7 +101,7 @@ class EvaluationSet:
                     "id_": f"{document.id_}/{number}",
                     "metadata": dict(document.metadata),
                     "text_resource": MediaResource(text=document.text[start:end]),
-                }
+                },
             )
             for document in self.documents
             for number, (start, end) in enumerate(self.passages_of(document))

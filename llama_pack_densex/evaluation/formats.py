@@ -1,4 +1,4 @@
-"""The formats that datasets are published in, a function each. Names, and most languages, are `read_dataset`'s."""
+"""The formats that datasets are published in, a function each; `read_dataset` adds names and languages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from pathlib import Path
 
 from llama_index.core.schema import Document
 
-from llama_pack_densex.evaluation.evaluation_set import EvaluationSet, Question, Span, make_document
+from llama_pack_densex.evaluation.evaluation_set import (
+    EvaluationSet,
+    Question,
+    Span,
+    make_document,
+)
 from llama_pack_densex.evaluation.records import DatasetError, Record, read_records
 from llama_pack_densex.evaluation.runs import read_qrels
 
@@ -16,8 +21,8 @@ from llama_pack_densex.evaluation.runs import read_qrels
 def read_squad(records: Sequence[Record]) -> EvaluationSet:
     """SQuAD or JSQuAD: an article is its paragraphs joined by a blank line; these are the passages.
 
-    Questions that are marked as impossible, or have no answer, are left out. Whether an answer is where `answer_start`
-    says is not checked: JSQuAD has answers that are not in the text word for word, with -1.
+    Questions that are marked as impossible, or have no answer, are left out. Whether an answer is where
+    `answer_start` says is not checked: JSQuAD has answers that are not in the text word for word, with -1.
     """
     dataset = EvaluationSet()
     for article in records[0].records("data"):
@@ -25,7 +30,11 @@ def read_squad(records: Sequence[Record]) -> EvaluationSet:
         paragraphs = article.records("paragraphs")
         # JSQuAD puts the title before the text
         texts = [paragraph.text("context").removeprefix(f"{title} [SEP] ") for paragraph in paragraphs]
-        places = dataset.add_article(title or f"article {len(dataset.documents) + 1}", title, texts)
+        places = dataset.add_article(
+            title or f"article {len(dataset.documents) + 1}",
+            title,
+            texts,
+        )
         for paragraph, (document_id, span) in zip(paragraphs, places, strict=True):
             for number, item in enumerate(paragraph.records("qas")):
                 if item.fields.get("is_impossible"):
@@ -33,16 +42,25 @@ def read_squad(records: Sequence[Record]) -> EvaluationSet:
                 answers = tuple(dict.fromkeys(answer.text("text") for answer in item.records("answers")))
                 if answers:
                     question_id = item.text("id", default=f"{document_id}/{span[0]}/{number}")
-                    dataset.questions.append(Question(question_id, item.text("question"), answers, document_id, span))
+                    dataset.questions.append(
+                        Question(
+                            question_id,
+                            item.text("question"),
+                            answers,
+                            document_id,
+                            span,
+                        )
+                    )
     return dataset
 
 
 def read_passages(records: Sequence[Record]) -> EvaluationSet:
     """Passages, each with the questions that it answers: `text`, `questions` and, where it has one, `title`.
 
-    A question's gold passage is the one that it was written for. The passages of one title, in the order of the file,
-    make one document, as a SQuAD article's paragraphs do: figures can so be compared with those on a SQuAD file of the
-    same passages. A passage without a title is a document. There are no answers, and no metrics of answers.
+    A question's gold passage is the one that it was written for. The passages of one title, in the order of
+    the file, make one document, as a SQuAD article's paragraphs do: figures can so be compared with those on
+    a SQuAD file of the same passages. A passage without a title is a document. There are no answers, and no
+    metrics of answers.
     """
     articles: dict[tuple[str, str], list[Record]] = {}
     for number, record in enumerate(records, 1):
@@ -50,7 +68,11 @@ def read_passages(records: Sequence[Record]) -> EvaluationSet:
         articles.setdefault((title or f"passage {number}", title), []).append(record)
     dataset = EvaluationSet()
     for (name, title), passages in articles.items():
-        places = dataset.add_article(name, title, [passage.text("text") for passage in passages])
+        places = dataset.add_article(
+            name,
+            title,
+            [passage.text("text") for passage in passages],
+        )
         for number, (passage, place) in enumerate(zip(passages, places, strict=True)):
             for position, text in enumerate(passage.texts("questions")):
                 dataset.questions.append(Question(f"{name}/{number}/{position}", text, (), *place))
@@ -58,7 +80,7 @@ def read_passages(records: Sequence[Record]) -> EvaluationSet:
 
 
 def read_jqara(records: Sequence[Record]) -> EvaluationSet:
-    """JQaRA's rows as Hugging Face has them (hotchpotch/JQaRA): a question with one of its 100 candidates a row.
+    """JQaRA's rows as on Hugging Face (hotchpotch/JQaRA): a question with one of its 100 candidates a row.
 
     A candidate passage is a document; one that several questions share is there once.
     """
@@ -69,7 +91,11 @@ def read_jqara(records: Sequence[Record]) -> EvaluationSet:
             raise record.error(f"label is {record.fields['label']!r}, and 0 or 1 is expected")
         passage = record.text("passage_row_id")
         if passage not in documents:
-            documents[passage] = make_document(passage, record.text("title", default=""), record.text("text"))
+            documents[passage] = make_document(
+                passage,
+                record.text("title", default=""),
+                record.text("text"),
+            )
         rows_of.setdefault(record.text("q_id"), []).append(record)
     dataset = EvaluationSet(language="ja", documents=list(documents.values()))
     for question, rows in rows_of.items():
@@ -106,13 +132,22 @@ def read_beir(folder: Path, split: str) -> EvaluationSet:
 
 
 def _labelled_question(
-    question: str, record: Record, labels: Mapping[str, int], candidates: tuple[str, ...] = ()
+    question: str,
+    record: Record,
+    labels: Mapping[str, int],
+    candidates: tuple[str, ...] = (),
 ) -> Question:
     """A question whose document is the first of those with the highest label, if that is above 0."""
     best = max(labels, key=labels.__getitem__)
     answers = record.texts("answers", "answer")
     gold = best if labels[best] > 0 else ""
-    return Question(question, record.text("question", "text"), answers, gold, candidates=candidates)
+    return Question(
+        question,
+        record.text("question", "text"),
+        answers,
+        gold,
+        candidates=candidates,
+    )
 
 
 JQARA_FIELDS = {"q_id", "question", "passage_row_id", "text", "label"}
@@ -127,10 +162,11 @@ FORMATS: Sequence[tuple[set[str], Callable[[Sequence[Record]], EvaluationSet]]] 
 def read_dpr(numbered: Iterable[tuple[int, Record]], corpus: Path) -> EvaluationSet:
     """Questions over a corpus, as DPR, NQ-open and EntityQuestions have them.
 
-    The corpus is a TSV file such as DPR's psgs_w100.tsv, with the columns `id`, `text` and `title`; JSONL with these
-    fields; or JSONL as FACTOIDWIKI has it (Chen et al., 2023, and pyserini), with `contents` and, in `metadata`, where
-    in it title, section and text stand. Consecutive passages of one title are an article. A question's gold passage is
-    the first of its `positive_ctxs`, where the file has them and the corpus has the passage.
+    The corpus is a TSV file such as DPR's psgs_w100.tsv, with the columns `id`, `text` and `title`; JSONL
+    with these fields; or JSONL as FACTOIDWIKI has it (Chen et al., 2023, and pyserini), with `contents` and,
+    in `metadata`, where in it title, section and text stand. Consecutive passages of one title are an
+    article. A question's gold passage is the first of its `positive_ctxs`, where the file has them and the
+    corpus has the passage.
     """
     dataset = EvaluationSet()
     places: dict[str, tuple[str, Span]] = {}

@@ -1,7 +1,7 @@
-"""What a strategy found for a question, judged: whether a text holds an answer, and where in the documents it stands.
+"""What a strategy found for a question: whether it holds an answer, and where in the documents it stands.
 
-Relevance never goes by node ids: strategies that cut documents differently are judged alike. From the findings come
-the metrics of a comparison, each a value a question. Pure.
+Relevance never goes by node ids: strategies that cut documents differently are judged alike. From the
+findings come the metrics of a comparison, each a value a question. Pure.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LENGTHS = tuple(range(0, 501, 50))
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _WORD = re.compile(r"[^\W_]+|[^\w\s]|_")  # the words and marks of DPR's tokeniser
-_MOSTLY = 0.9  # of a unit's characters lie in the passage that it is from; of a strategy's results lie in passages
+_MOSTLY = 0.9  # of a unit's characters lie in its passage, and of a strategy's results lie in passages
 _SHOWN = 300  # characters of a result in a report
 _RANKED = 10  # the k of MRR and nDCG
 
@@ -42,7 +42,7 @@ Texts = Sequence[str]
 
 @dataclass(frozen=True)
 class Place:
-    """Where a retrieved unit stands: a document's id and, where it is known, a span of its text in characters."""
+    """Where a retrieved unit stands: a document's id and, if known, a span of its text in characters."""
 
     document_id: str
     span: Span | None = None
@@ -53,13 +53,16 @@ class Finding:
     """What a strategy found for a question.
 
     Args:
-        rank: The place of the first result that holds an answer, from 1; None: none does. Results are distinct
-            passages of the dataset where the strategy's units lie within those (see `ranked`), else distinct units.
+        rank: The place of the first result that holds an answer, from 1; None: none does. Results are
+            distinct passages of the dataset where the strategy's units lie within those (see `ranked`), else
+            distinct units.
         gold_rank: The same for the gold passage.
-        words: The length of context that is read until an answer is complete (see `context_length`); None: never.
+        words: The length of context that is read until an answer is complete (see `context_length`); None:
+            never.
         text: The beginning of the first result, or what is around its answer.
         source: Where that stands.
-        unit: The proposition or sentence that found the first result; "" where it was found itself, or it is not known.
+        unit: The proposition or sentence that found the first result; "" where it was found itself, or it is
+            not known.
         unit_ranks: `rank` and `gold_rank` among the results as they are.
         documents: The distinct documents of the results, in order.
         results: How many results there were.
@@ -106,19 +109,28 @@ def within_passages(findings: Findings) -> bool:
     return sum(finding.in_passage for finding in findings.values()) >= _MOSTLY * results
 
 
-def score(dataset: EvaluationSet, findings: Findings, in_passages: bool, depth: int) -> Scores:
+def score(
+    dataset: EvaluationSet,
+    findings: Findings,
+    in_passages: bool,
+    depth: int,
+) -> Scores:
     """All metrics of a strategy that can be given.
 
     Args:
         dataset: The questions, with what is known about their answers.
         findings: What was found for each.
-        in_passages: Whether the strategy's results are passages of the dataset: only then are passages counted.
-        depth: How many results were looked at; metrics of more are not given.
+        in_passages: Whether the strategy's results are passages of the dataset: only then are passages
+            counted.
+        depth: How many results were retrieved; metrics of more are not given.
     """
     answered = {question.id: findings[question.id] for question in dataset.questions if question.answers}
     placed = {question.id: findings[question.id] for question in dataset.questions if question.document_id}
     scores: Scores = {}
-    for metric, field, counted in (("recall", "rank", answered), ("gold", "gold_rank", placed)):
+    for metric, field, counted in (
+        ("recall", "rank", answered),
+        ("gold", "gold_rank", placed),
+    ):
         for k in CUTS if in_passages else ():
             if k <= depth:
                 scores[f"{metric}@{k}"] = _within(counted, field, k)
@@ -158,7 +170,11 @@ class Judge:
         self._locator = Locator(dataset)
 
     def finding(
-        self, question: Question, results: Sequence[BaseNode], context: Texts, default_context: Texts
+        self,
+        question: Question,
+        results: Sequence[BaseNode],
+        context: Texts,
+        default_context: Texts,
     ) -> Finding:
         """Judge one search.
 
@@ -174,7 +190,10 @@ class Judge:
         passages = [self._locator.passage(place) for place in places if place is not None and place.span is not None]
         distinct = dict.fromkeys(passage for passage, _ in passages)
         units = {place or node.node_id: (text, place) for place, node, text in zip(places, results, texts, strict=True)}
-        rank, gold_rank = self._ranks(question, [(self._locator.text(passage), passage) for passage in distinct])
+        rank, gold_rank = self._ranks(
+            question,
+            [(self._locator.text(passage), passage) for passage in distinct],
+        )
         text = texts[0].strip() if texts else ""
         unit = next((unit.text for node in results[:1] for unit in matched_units(node)), "")
         return Finding(
@@ -193,11 +212,19 @@ class Judge:
             in_context=any(contains_answer(text, question.answers, language) for text in default_context),
         )
 
-    def _ranks(self, question: Question, results: Iterable[tuple[str, Place | None]]) -> tuple[int | None, int | None]:
-        """The rank of the first result that holds an answer, and of the first that is from the gold passage."""
+    def _ranks(
+        self,
+        question: Question,
+        results: Iterable[tuple[str, Place | None]],
+    ) -> tuple[int | None, int | None]:
+        """The ranks of the first result that holds an answer, and of the first from the gold passage."""
         rank = gold_rank = None
         for number, (text, place) in enumerate(results, 1):
-            if rank is None and contains_answer(text, question.answers, self._dataset.language):
+            if rank is None and contains_answer(
+                text,
+                question.answers,
+                self._dataset.language,
+            ):
                 rank = number
             if gold_rank is None and place is not None and self._is_gold(question, place):
                 gold_rank = number
@@ -221,8 +248,8 @@ class Judge:
 def is_gold(question: Question, place: Place) -> bool:
     """Say whether a unit comes from a question's gold passage.
 
-    Units of any size can be compared: one counts when at least half of it, or half of the gold passage, is in both.
-    Where the question has no span or the unit has none, the document decides.
+    Units of any size can be compared: one counts when at least half of it, or half of the gold passage, is in
+    both. Where the question has no span or the unit has none, the document decides.
     """
     if place.document_id != question.document_id or not question.document_id:
         return False
@@ -235,8 +262,8 @@ def is_gold(question: Question, place: Place) -> bool:
 class Locator:
     """Finds the source span of a node, and the passage of the dataset that a span is from.
 
-    A node's own span is believed where the document has the node's text there; else the text is searched for. Core's
-    hierarchical parser counts from the parent, and core finds a repeated text at its first place only.
+    A node's own span is believed where the document has the node's text there; else the text is searched for.
+    Core's hierarchical parser counts from the parent, and core finds a repeated text at its first place only.
 
     Args:
         dataset: The documents and their passages.
@@ -257,14 +284,21 @@ class Locator:
         names = (node.metadata.get(DOCUMENT_ID_KEY), node.ref_doc_id, node.node_id)
         starts = list(dict.fromkeys(self._starts[name] for name in names if name in self._starts))
         for document_id, offset in starts:
-            span = self._own_span(node, document_id, offset) or self._find(text, document_id, offset)
+            span = self._own_span(node, document_id, offset) or self._find(
+                text,
+                document_id,
+                offset,
+            )
             if span is not None:
                 return Place(document_id, span)
         if starts:
             return Place(starts[0][0])
         # it names no document: its retriever was built over copies of them
         spans = ((document_id, self._find(text, document_id)) for document_id in self._texts)
-        return next((Place(document_id, span) for document_id, span in spans if span is not None), None)
+        return next(
+            (Place(document_id, span) for document_id, span in spans if span is not None),
+            None,
+        )
 
     def passage(self, place: Place) -> tuple[Place, bool]:
         """The passage that has most of a unit with a known span; and whether it has nearly all of it."""
@@ -277,7 +311,10 @@ class Locator:
         first = max(bisect_right(spans, start, key=lambda span: span[0]) - 1, 0)
         near = [spans[first], *takewhile(lambda span: span[0] < end, spans[first + 1 :])]
         best = max(near, key=lambda span: _shared(span, (start, end)))
-        return Place(place.document_id, best), _shared(best, (start, end)) >= _MOSTLY * max(end - start, 1)
+        return Place(place.document_id, best), _shared(best, (start, end)) >= _MOSTLY * max(
+            end - start,
+            1,
+        )
 
     def text(self, place: Place) -> str:
         """What stands at a place."""
@@ -307,11 +344,11 @@ def _shared(first: Span, second: Span) -> int:
 
 
 def contains_answer(text: str, answers: Texts, language: str = "en") -> bool:
-    """Say whether a text holds one of the answers, whatever the case, the width of characters and the spacing.
+    """Whether a text holds one of the answers, whatever the case, the width of characters and the spacing.
 
-    An answer has to begin and end where a word does, as in DPR's evaluation (Karpukhin et al., 2020): "3" is not in
-    "1993". Where words have no spaces between them, and in Korean, whose particles are written onto words, it may stand
-    anywhere.
+    An answer has to begin and end where a word does, as in DPR's evaluation (Karpukhin et al., 2020): "3" is
+    not in "1993". Where words have no spaces between them, and in Korean, whose particles are written onto
+    words, it may stand anywhere.
 
     Args:
         text: A passage, or any other unit.
@@ -335,14 +372,18 @@ def length_until_answer(texts: Texts, answers: Texts, language: str = "en") -> i
         ends = _word_ends(text, language)
         if contains_answer(text, answers, language):
             # the more is read, the more answers are in it: a binary search
-            lacking = bisect_right(ends, False, key=lambda end: contains_answer(text[:end], answers, language))
+            lacking = bisect_right(
+                ends,
+                False,
+                key=lambda end: contains_answer(text[:end], answers, language),
+            )
             return length + lacking + 1
         length += len(ends)
     return None
 
 
 def _excerpt(text: str, answers: Texts, language: str) -> str:
-    """As much of a text as a report shows: its beginning or, if its first answer comes later, what is around that."""
+    """As much of a text as a report shows: its beginning, or what surrounds an answer that comes later."""
     if len(text) <= _SHOWN:
         return text
     start = 0
@@ -402,10 +443,10 @@ def _folded(text: str, language: str) -> str:
 def normalise_answer(text: str, language: str = "en") -> str:
     """An answer as exact match compares it.
 
-    English is treated as SQuAD's evaluation script does (Rajpurkar et al., 2016): lower case, no ASCII punctuation, no
-    articles, single spaces. Other languages keep their articles and lose all that Unicode calls punctuation, and
-    variants of width become one (NFKC); where words have no spaces between them, spaces go as well, so that
-    "「２０２３ 年」" and "2023年" are equal.
+    English is treated as SQuAD's evaluation script does (Rajpurkar et al., 2016): lower case, no ASCII
+    punctuation, no articles, single spaces. Other languages keep their articles and lose all that Unicode
+    calls punctuation, and variants of width become one (NFKC); where words have no spaces between them,
+    spaces go as well, so that "「２０２３ 年」" and "2023年" are equal.
 
     Args:
         text: The answer.
@@ -426,7 +467,7 @@ def exact_match(answer: str, answers: Texts, language: str = "en") -> float:
 
 
 def f1(answer: str, answers: Texts, language: str = "en") -> float:
-    """The F1 of a reader's answer and the right one that is nearest to it, over words (in Japanese over characters).
+    """The F1 of a reader's answer and the nearest right one, over words (in Japanese over characters).
 
     As in SQuAD's script, an answer of which nothing is left once normalised equals only another such one.
     """

@@ -1,4 +1,4 @@
-"""The models of an evaluation: each text is embedded once, each prompt of an LLM asked once, in later runs too."""
+"""The models of an evaluation: each text is embedded once, and each prompt sent once, in later runs too."""
 
 from __future__ import annotations
 
@@ -30,9 +30,24 @@ from pydantic import Field
 
 from llama_pack_densex.llm.errors import Failure, LLMError
 from llama_pack_densex.llm.reference import without_retries
-from llama_pack_densex.llm.requests import Budget, Client, Limits, Meter, Sender, Stop, background_loop
+from llama_pack_densex.llm.requests import (
+    Budget,
+    Client,
+    Limits,
+    Meter,
+    Sender,
+    Stop,
+    background_loop,
+)
 from llama_pack_densex.llm.requests import Question as LLMQuestion
-from llama_pack_densex.llm.usage import Reply, RequestFigures, Usage, count_messages, count_tokens, price_of
+from llama_pack_densex.llm.usage import (
+    Reply,
+    RequestFigures,
+    Usage,
+    count_messages,
+    count_tokens,
+    price_of,
+)
 from llama_pack_densex.models import embed_model_identity
 from llama_pack_densex.propositionizers.prompts import REASONS
 
@@ -42,7 +57,15 @@ Step = Callable[[int, int], None]
 """Called with how much is done, and how much there is to do."""
 
 _BATCH = 512  # texts between two writes, and keys in one query: SQLite allows 999 in old versions
-_SETTINGS = ("query_instruction", "text_instruction", "normalize", "max_length", "pooling", "dimensions", "api_base")
+_SETTINGS = (
+    "query_instruction",
+    "text_instruction",
+    "normalize",
+    "max_length",
+    "pooling",
+    "dimensions",
+    "api_base",
+)
 _AT_ONCE = 8  # requests to an LLM, and threads that wait for them
 _FLOAT = np.dtype(np.float32)
 
@@ -52,10 +75,14 @@ def _no_step(done: int, total: int) -> None:
 
 
 class AskingFailed(Exception):  # not an error: the item is counted as failed
-    """An LLM gave no reply to one prompt, and may to others; the message says why."""
+    """An LLM gave no reply to one prompt, and may reply to others; the message says why."""
 
 
-def at_once(work: Callable[[T], R], items: Sequence[T], step: Step = _no_step) -> list[R | AskingFailed]:
+def at_once(
+    work: Callable[[T], R],
+    items: Sequence[T],
+    step: Step = _no_step,
+) -> list[R | AskingFailed]:
     """Do something with each of the items, some at a time.
 
     Returns:
@@ -100,7 +127,12 @@ class CachedEmbedding(BaseEmbedding):
     _requested: list[str]
     _salt: str
 
-    def __init__(self, inner: BaseEmbedding, file: Path | None = None, step: Step = _no_step) -> None:
+    def __init__(
+        self,
+        inner: BaseEmbedding,
+        file: Path | None = None,
+        step: Step = _no_step,
+    ) -> None:
         super().__init__(model_name=inner.model_name, embed_batch_size=2048)
         self._inner = inner
         self._step = step
@@ -146,14 +178,22 @@ class CachedEmbedding(BaseEmbedding):
         return self._vectors("text", texts, self._inner.get_text_embedding_batch)
 
     def _vectors(
-        self, kind: str, texts: Sequence[str], embed: Callable[[list[str]], list[list[float]]]
+        self,
+        kind: str,
+        texts: Sequence[str],
+        embed: Callable[[list[str]], list[list[float]]],
     ) -> list[list[float]]:
         salted = (f"{self._salt}\n{kind}\n{text}".encode("utf-8", "surrogatepass") for text in texts)
         keys = [hashlib.sha256(text).digest() for text in salted]
         vectors: dict[bytes, bytes] = {}
         for batch in iter_batch(dict.fromkeys(keys), _BATCH):
             marks = ",".join("?" * len(batch))
-            vectors |= dict(self._database.execute(f"SELECT key, vector FROM vectors WHERE key IN ({marks})", batch))
+            vectors |= dict(
+                self._database.execute(
+                    f"SELECT key, vector FROM vectors WHERE key IN ({marks})",
+                    batch,
+                )
+            )
         missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in vectors}
         # texts of like length together: a model pads a batch to its longest text
         ordered = sorted(missing, key=lambda key: len(missing[key]))
@@ -164,16 +204,19 @@ class CachedEmbedding(BaseEmbedding):
             self.seconds += time.perf_counter() - started
             rows = {key: np.asarray(vector, _FLOAT).tobytes() for key, vector in zip(batch, embedded, strict=True)}
             with self._database:
-                self._database.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?)", rows.items())
+                self._database.executemany(
+                    "INSERT OR REPLACE INTO vectors VALUES (?, ?)",
+                    rows.items(),
+                )
             vectors |= rows
         return [np.frombuffer(vectors[key], _FLOAT).tolist() for key in keys]
 
 
 class KeptLLM(CustomLLM):
-    """An LLM that is asked each thing once, as for propositions: within its limits, with retries, within a budget.
+    """An LLM that is sent each prompt once, within its rate limits, with retries, within a budget.
 
-    For query engines, evaluators and TruLens it is an LLM like any other, which may be asked in any thread. What
-    stopped it once, such as the budget, stops all that comes after.
+    For query engines, evaluators and TruLens it is an LLM like any other, which may be asked in any thread.
+    What stopped it once, such as the budget, stops all that comes after.
 
     Args:
         llm: The LLM.
@@ -194,7 +237,11 @@ class KeptLLM(CustomLLM):
     _stop: Stop
 
     def __init__(
-        self, llm: LLM, file: Path | None = None, max_cost: float | None = None, stand_in: str | None = None
+        self,
+        llm: LLM,
+        file: Path | None = None,
+        max_cost: float | None = None,
+        stand_in: str | None = None,
     ) -> None:
         super().__init__()
         price = price_of(llm.metadata.model_name, {}, llm, is_needed=max_cost is not None)
@@ -213,7 +260,9 @@ class KeptLLM(CustomLLM):
 
     @property
     def metadata(self) -> LLMMetadata:
-        return self._llm.metadata.model_copy(update={"is_chat_model": True, "is_function_calling_model": False})
+        return self._llm.metadata.model_copy(
+            update={"is_chat_model": True, "is_function_calling_model": False},
+        )
 
     @property
     def stopped(self) -> LLMError | None:
@@ -230,13 +279,16 @@ class KeptLLM(CustomLLM):
 
         Raises:
             AskingFailed: There is no reply to this prompt.
-            LLMError: There will be none to others either: the budget is used up, or the provider refuses the key or the
-                settings, or does not answer.
+            LLMError: There will be none to others either: the budget is used up, or the provider refuses the
+                key or the settings, or does not answer.
         """
         text = "\n\n".join(message.content or "" for message in prompt)
         # as "part", from which a reply's length is estimated, nothing: replies are short
         request = LLMQuestion(text, "", prompt)
-        with self._locks.setdefault(text, threading.Lock()):  # so that nothing is sent twice at a time
+        with self._locks.setdefault(
+            text,
+            threading.Lock(),
+        ):  # so that nothing is sent twice at a time
             if text not in self._replies:
                 self._replies[text] = self._send(request) if self._stand_in is None else self._expected(request)
             return self._replies[text]
@@ -259,7 +311,14 @@ class KeptLLM(CustomLLM):
         if cached:
             meter.count("cache_hits")
         else:
-            meter.settle(None, Usage(1, count_messages(request.messages), count_tokens(self._stand_in or "")))
+            meter.settle(
+                None,
+                Usage(
+                    1,
+                    count_messages(request.messages),
+                    count_tokens(self._stand_in or ""),
+                ),
+            )
         return cached.text.strip() if isinstance(cached, Reply) else self._stand_in or ""
 
     def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
@@ -269,9 +328,19 @@ class KeptLLM(CustomLLM):
         response = self.chat(messages)
         yield response.model_copy(update={"delta": response.message.content})
 
-    def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
+    def complete(
+        self,
+        prompt: str,
+        formatted: bool = False,
+        **kwargs: Any,
+    ) -> CompletionResponse:
         return CompletionResponse(text=self.ask([ChatMessage(prompt)]))
 
-    def stream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponseGen:
+    def stream_complete(
+        self,
+        prompt: str,
+        formatted: bool = False,
+        **kwargs: Any,
+    ) -> CompletionResponseGen:
         response = self.complete(prompt)
         yield response.model_copy(update={"delta": response.text})

@@ -1,8 +1,9 @@
 """The report as one HTML file that needs nothing else: no server, no network, no fonts.
 
-`page/` holds the page's markup (Jinja2), style and script; this module puts the figures in. Whatever comes from
-documents, questions or strategies is text: escaped where it becomes markup, and never markup in the script, which gets
-it as JSON. The page's security policy forbids all other scripts and styles by their hashes, and every request.
+`page/` holds the page's markup (Jinja2), style and script; this module puts the figures in. Whatever comes
+from documents, questions or strategies is text: escaped where it becomes markup, and never markup in the
+script, which gets it as JSON. The page's security policy forbids all other scripts and styles by their
+hashes, and every request.
 """
 
 from __future__ import annotations
@@ -36,9 +37,16 @@ _GROUPS = {
     "em": "Reader, first l {unit}",
     "f1": "Reader, first l {unit}",
     **dict.fromkeys(("str_em", "answered", "cited", "supported"), "Answers"),
-    **dict.fromkeys(("context_relevance", "groundedness", "answer_relevance"), "Judged answers"),
+    **dict.fromkeys(
+        ("context_relevance", "groundedness", "answer_relevance"),
+        "Judged answers",
+    ),
 }
-_LABELS = {"context_relevance": "context", "groundedness": "grounded", "answer_relevance": "relevant"}
+_LABELS = {
+    "context_relevance": "context",
+    "groundedness": "grounded",
+    "answer_relevance": "relevant",
+}
 _BARS = {"recall": "Answer string", "gold": "{gold}"}
 _IN_TABLE = (50, 100, 200, 500)  # lengths of context; plots show more
 _GOLD = {"passage": "Gold passage", "document": "Passage of the right document"}
@@ -70,7 +78,12 @@ def render(report: Json) -> str:
     bars = {kind: [key for key in shown if key.startswith(f"{kind}@")] for kind in _BARS}
     headline = _headline(report)
     first = _shown_first(strategies, headline)
-    data = json.dumps(_for_script(report, bars, first), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    data = json.dumps(
+        _for_script(report, bars, first),
+        ensure_ascii=False,
+        separators=(",", ":"),
+        allow_nan=False,
+    )
     page = _ENVIRONMENT.get_template(
         "page.html"
     ).render(
@@ -95,7 +108,8 @@ def render(report: Json) -> str:
         },
         bars={kind: title.format(gold=gold) for kind, title in _BARS.items() if bars[kind]},
     )
-    return page.encode("utf-8", "backslashreplace").decode("utf-8")  # half a character in the JSON is its escape
+    # half a character in the JSON becomes its escape
+    return page.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def share(value: float | None) -> str:
@@ -151,7 +165,7 @@ def _digest(source: str) -> str:
 
 
 def _for_script(report: Json, bars: Mapping[str, list[str]], first: Sequence[str]) -> Json:
-    """The report as the page's script reads it: each text that was found is there once, however many strategies did."""
+    """The report as the page's script reads it: each text is there once, however many strategies found it."""
     texts: dict[tuple[str, str, str], int] = {}
     strategies = []
     for strategy in report["strategies"]:
@@ -160,15 +174,25 @@ def _for_script(report: Json, bars: Mapping[str, list[str]], first: Sequence[str
             name: [finding.get(name, "") for finding in findings] for name in ("rank", "gold_rank", "words", "answer")
         }
         found["text"] = [
-            texts.setdefault((finding["text"], finding["source"], finding["unit"]), len(texts)) for finding in findings
+            texts.setdefault(
+                (finding["text"], finding["source"], finding["unit"]),
+                len(texts),
+            )
+            for finding in findings
         ]
         strategies.append({**strategy, "other": strategy["name"] not in first, "found": found})
     questions = [{**question, "found": None} for question in report["questions"]]
-    return {**report, "bars": bars, "strategies": strategies, "questions": questions, "texts": list(texts)}
+    return {
+        **report,
+        "bars": bars,
+        "strategies": strategies,
+        "questions": questions,
+        "texts": list(texts),
+    }
 
 
 def _shown_first(strategies: Sequence[Json], headline: Sequence[Json]) -> list[str]:
-    """The strategies that are shown at first: those that the verdict names, the user's own, and the first others."""
+    """The strategies shown at first: those that the verdict names, the user's own, and the first others."""
     names = [strategy["name"] for strategy in strategies]
     named = [pair[which] for which in ("first", "second") for pair in headline]
     own = [name for name in names if name not in built_in_strategies()]
@@ -180,7 +204,10 @@ def _columns(report: Json) -> list[str]:
     plotted = {f"answer_recall@{length}" for length in report["settings"]["lengths"] if length not in _IN_TABLE}
     keys = dict.fromkeys(key for strategy in report["strategies"] for key in strategy["metrics"])
     order = [*_GROUPS, *map(_kind, keys)]  # others come last
-    return sorted((key for key in keys if key not in plotted), key=lambda key: order.index(_kind(key)))
+    return sorted(
+        (key for key in keys if key not in plotted),
+        key=lambda key: order.index(_kind(key)),
+    )
 
 
 def _kind(key: str) -> str:
@@ -195,7 +222,7 @@ def _label(key: str) -> str:
 
 
 def _best(strategies: Sequence[Json]) -> dict[str, str]:
-    """Metric to its best value as it is written: what looks equal is equally good. None where all look equal."""
+    """Metric to its best value as written: what looks equal is equally good. Absent if all look equal."""
     values = defaultdict(list)
     for strategy in strategies:
         for key, value in strategy["metrics"].items():
@@ -215,6 +242,9 @@ def _headline(report: Json) -> list[Json]:
         if first["ours"] and second["ours"]:
             continue
         if metric not in best or pair["difference"] < best[metric]["difference"]:
-            values = {"first_value": first["metrics"].get(metric), "second_value": second["metrics"].get(metric)}
+            values = {
+                "first_value": first["metrics"].get(metric),
+                "second_value": second["metrics"].get(metric),
+            }
             best[metric] = {**pair, **values}
     return list(best.values())

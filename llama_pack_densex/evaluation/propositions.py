@@ -1,4 +1,4 @@
-"""How near propositions come to others of the same passages: the F1 of two sets (Dense X Retrieval, appendix B)."""
+"""How near propositions come to others of the same passages: F1 of sets (Dense X Retrieval, appendix B)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,12 @@ from llama_pack_densex.evaluation.runs import require
 from llama_pack_densex.evaluation.significance import Interval, bootstrap_intervals
 from llama_pack_densex.models import embed_model_identity, resolve_embed_model
 from llama_pack_densex.node_parsers.topics import of_length_one
-from llama_pack_densex.propositionizers.base import FindingKind, Passage, Propositionizer, checked_sets
+from llama_pack_densex.propositionizers.base import (
+    FindingKind,
+    Passage,
+    Propositionizer,
+    checked_sets,
+)
 from llama_pack_densex.propositionizers.checks import check_propositions
 from llama_pack_densex.text.language import WITHOUT_SPACES, detect_language
 from llama_pack_densex.text.tokens import compared
@@ -50,8 +55,8 @@ class SetShape:
         propositions: How many there are.
         a_passage: How many a passage, on average.
         length: The words of one (in languages without spaces the characters), on average.
-        failing: By check, the share of propositions that it finds fault with (see `check_propositions`); for coverage,
-            the share of passages that say what no proposition does.
+        failing: By check, the share of propositions that it finds fault with (see `check_propositions`); for
+            coverage, the share of passages that say what no proposition does.
     """
 
     name: str
@@ -67,7 +72,7 @@ class PropositionReport:
 
     Args:
         passages: How many passages of the reference were scored.
-        similarity: What says how alike two propositions are.
+        similarity: What measures the similarity of two propositions.
         scores: "precision", "recall" and "f1", each the mean over the reference's passages.
         intervals: Their 95 % confidence intervals.
         length_unit: "words" or "characters".
@@ -89,19 +94,22 @@ class PropositionReport:
 
 
 def score_propositions(
-    predicted: Path | Propositionizer, reference: Path, similarity: EmbeddingSimilarity | BertScoreSimilarity
+    predicted: Path | Propositionizer,
+    reference: Path,
+    similarity: EmbeddingSimilarity | BertScoreSimilarity,
 ) -> PropositionReport:
-    """Score propositions against others of the same passages, as Dense X Retrieval scores its Propositionizer.
+    """Score propositions against others of the same passages, as Dense X Retrieval does.
 
-    Precision and recall are those of `set_score`, passage by passage, and so is F1; each is then averaged over the
-    reference's passages. The paper defines them for one passage and gives one number for 1,000 of them, which we take
-    for that mean. Its similarity is BERTScore with roberta-large; whether rescaled by a baseline it does not say, so
-    that its 0.822 can only be set beside figures of the same model by a guess.
+    Precision and recall are those of `set_score`, passage by passage, and so is F1; each is then averaged
+    over the reference's passages. The paper defines them for one passage and gives one number for 1,000 of
+    them, which we take for that mean. Its similarity is BERTScore with roberta-large; whether rescaled by a
+    baseline it does not say, so that its 0.822 can only be set beside figures of the same model by a guess.
 
     Args:
-        predicted: A recorded file (JSONL with title, text and propositions), or what is to make propositions of the
-            reference's passages.
-        reference: A recorded file. Passages are matched by their text, without regard to white space and width.
+        predicted: A recorded file (JSONL with title, text and propositions), or what is to make propositions
+            of the reference's passages.
+        reference: A recorded file. Passages are matched by their text, without regard to white space and
+            width.
         similarity: `EmbeddingSimilarity` or `BertScoreSimilarity`.
 
     Raises:
@@ -147,7 +155,8 @@ def set_score(similarities: Matrix) -> SetScore:
         similarities: How alike each predicted proposition (a row) and each of the reference (a column) are.
 
     Returns:
-        Precision: over the predicted propositions, the mean similarity to the one of the reference that is most alike.
+        Precision: over the predicted propositions, the mean similarity to the one of the reference that is
+            most alike.
         Recall: the same over the reference's. F1: their harmonic mean.
     """
     if not similarities.size:
@@ -178,7 +187,10 @@ class EmbeddingSimilarity:
 
     def matrix(self, predicted: Texts, reference: Texts) -> Matrix:
         """How alike each text of the first (a row) and of the second (a column) are."""
-        vectors = np.asarray(self._model.get_text_embedding_batch([*predicted, *reference]), dtype=np.float64)
+        vectors = np.asarray(
+            self._model.get_text_embedding_batch([*predicted, *reference]),
+            dtype=np.float64,
+        )
         rows, columns = np.split(of_length_one(vectors), [len(predicted)])
         return cast("Matrix", rows @ columns.T)
 
@@ -214,10 +226,14 @@ class BertScoreSimilarity:
 
 
 def _read(path: Path) -> dict[str, Recorded]:
-    """The passages of a recorded file that have propositions, by their keys; the last line of a passage counts."""
+    """The passages of a recorded file that have propositions, by key; a passage's last line counts."""
     recorded: dict[str, Recorded] = {}
     for record in read_records(path):
-        passage = Passage(record.text("text"), record.text("title", default=""), record.text("section", default=""))
+        passage = Passage(
+            record.text("text"),
+            record.text("title", default=""),
+            record.text("section", default=""),
+        )
         if texts := record.texts("propositions"):
             recorded[compared(passage.text)] = passage, texts
     if not recorded:

@@ -15,7 +15,7 @@ from typing import Any
 
 
 class DatasetError(ValueError):
-    """A dataset is not what it should be; the message names the file, the place in it, and what is expected."""
+    """A dataset is malformed; the message names the file, the place in it, and what is expected."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,8 @@ class Record:
 
         Args:
             *names: The fields.
-            is_cell: Whether a single text is the cell of a table, which may hold a list or texts separated by "|".
+            is_cell: Whether a single text is the cell of a table, which may hold a list or texts separated by
+                "|".
 
         Raises:
             DatasetError: It is neither a text nor a list of texts.
@@ -134,7 +135,7 @@ def _json_objects(path: Path) -> Iterator[Record]:
 
 
 def _table_rows(path: Path) -> Iterator[Record]:
-    """The rows of a CSV or TSV file, separated by tabs, as in DPR's question files, by commas or by semicolons.
+    """The rows of a CSV or TSV file, delimited by tabs (as DPR's question files are), commas or semicolons.
 
     Without a header, as in DPR's *.qa.csv, a row is a question and its list of answers as Python writes it.
     """
@@ -162,7 +163,10 @@ def _table_rows(path: Path) -> Iterator[Record]:
             raise DatasetError(f"{where}: expected {expected}, or in the first line a header with 'question'")
         if len(row) != len(header):
             raise DatasetError(f"{where}: {len(row)} columns; expected the header's {len(header)}")
-        yield Record({name: cell for name, cell in zip(header, row, strict=True) if cell}, where)
+        yield Record(
+            {name: cell for name, cell in zip(header, row, strict=True) if cell},
+            where,
+        )
 
 
 def _is_question(row: Sequence[str]) -> bool:

@@ -16,7 +16,14 @@ from llama_pack_densex.evaluation.significance import Comparison
 
 FORMAT = 1
 """Of report.json; a number more where a reader of the old one would not understand it."""
-COMPARED = ("recall@1", "recall@5", "gold@1", "answer_recall@100", "answer_recall@200", "answer_recall@500")
+COMPARED = (
+    "recall@1",
+    "recall@5",
+    "gold@1",
+    "answer_recall@100",
+    "answer_recall@200",
+    "answer_recall@500",
+)
 """The metrics whose differences are tested."""
 MAIN = (*COMPARED, "answer_recall", "ndcg@10")
 """Those of a table that has little room."""
@@ -34,8 +41,8 @@ class DatasetInfo:
         questions: How many.
         length_unit: "words" or "characters": what lengths of context count.
         hash: SHA-256 of documents, passages, questions and answers.
-        gold: What questions name, and gold@k, MRR and nDCG count: the "passage" that holds the answer, or only the
-            "document".
+        gold: What questions name, and gold@k, MRR and nDCG count: the "passage" that holds the answer, or
+            only the "document".
     """
 
     name: str
@@ -83,8 +90,9 @@ class Cost:
         index_seconds: Parsing and indexing, without the embedding model.
         query_ms: The median search, without embedding the question.
         context_words: The mean length of the default context.
-        context_k: How many nodes that is made of; None where the retriever says.
-        llm_calls: Replies of LLMs that its index and its reader use, those included that were kept from earlier runs.
+        context_k: How many nodes it consists of; None if the retriever decides.
+        llm_calls: Replies of LLMs that its index and its reader use, those included that were kept from
+            earlier runs.
         llm_tokens: Tokens that were sent for them and came back in this run.
         llm_dollars: What these cost in US dollars; None where a price is not known.
     """
@@ -164,7 +172,7 @@ class QuestionResult:
         id: Its id.
         question: Its text.
         answers: The right answers.
-        document: The title of the document that holds the answer; "" where the dataset does not say.
+        document: The title of the document that holds the answer; "" if unknown.
         found: Strategy to what it found.
     """
 
@@ -206,10 +214,17 @@ class Report:
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON values: what report.json holds."""
         questions = [
-            {**vars(question), "found": {name: finding.to_dict() for name, finding in question.found.items()}}
+            {
+                **vars(question),
+                "found": {name: finding.to_dict() for name, finding in question.found.items()},
+            }
             for question in self.questions
         ]
-        return {"format": FORMAT, **asdict(replace(self, questions=[])), "questions": questions}
+        return {
+            "format": FORMAT,
+            **asdict(replace(self, questions=[])),
+            "questions": questions,
+        }
 
     def to_json(self) -> str:
         """The report as JSON."""
@@ -227,7 +242,11 @@ class Report:
                     row[f"{name} failed"] = result.failed[name]
             rows.append(row | asdict(result.cost))
         out = io.StringIO()
-        writer = csv.DictWriter(out, dict.fromkeys(name for row in rows for name in row), lineterminator="\n")
+        writer = csv.DictWriter(
+            out,
+            dict.fromkeys(name for row in rows for name in row),
+            lineterminator="\n",
+        )
         writer.writeheader()
         writer.writerows(rows)
         return out.getvalue()

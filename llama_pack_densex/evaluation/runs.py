@@ -14,7 +14,12 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from llama_pack_densex.evaluation.significance import Comparison, Interval, bootstrap_intervals, randomisation_test
+from llama_pack_densex.evaluation.significance import (
+    Comparison,
+    Interval,
+    bootstrap_intervals,
+    randomisation_test,
+)
 
 _PACKED = {b"\x1f\x8b": "gzip", b'\x04"M\x18': "lz4"}
 
@@ -25,8 +30,8 @@ Qrels = dict[str, dict[str, int]]
 
 
 Scores = dict[str, dict[str, float]]
-"""Metric name to question id to value. A question that has no value for a metric, because its reader failed, is not
-there: it counts neither as a zero nor as a success."""
+"""Metric name to question id to value. A question without a value for a metric, because its reader failed, is
+missing: it counts neither as a zero nor as a success."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +98,12 @@ def score_runs(qrels: Path, runs: Sequence[Path]) -> ScoreReport:
         means = {metric: interval.mean for metric, interval in intervals.items()}
         results.append(RunScore(name, means, intervals, len(labels) - len(rankings)))
     comparisons = [
-        Comparison(metric, first, second, *randomisation_test(scores[first][metric], scores[second][metric]))
+        Comparison(
+            metric,
+            first,
+            second,
+            *randomisation_test(scores[first][metric], scores[second][metric]),
+        )
         for metric in ("ndcg@10", "mrr@10")
         for first, second in combinations(scores, 2)
     ]
@@ -101,15 +111,18 @@ def score_runs(qrels: Path, runs: Sequence[Path]) -> ScoreReport:
 
 
 def rank_metrics(
-    relevance: Mapping[str, Mapping[str, int]], rankings: Mapping[str, Sequence[str]], k: int = 10
+    relevance: Mapping[str, Mapping[str, int]],
+    rankings: Mapping[str, Sequence[str]],
+    k: int = 10,
 ) -> Scores:
-    """Score rankings of ids against relevance labels by `ndcg@k` and `mrr@k`, with ir-measures (TREC's code behind it).
+    """Score rankings of ids against relevance labels by `ndcg@k` and `mrr@k`, with ir-measures.
 
     Args:
-        relevance: Question id to id to label, above 0 for what is relevant. All of these questions are scored.
-        rankings: Question id to ids, best first. An id counts once, where it first stands; a question without a
-            ranking, or with an empty one, scores 0.
-        k: How many of the first ids are looked at.
+        relevance: Question id to id to label, above 0 for what is relevant. All of these questions are
+            scored.
+        rankings: Question id to ids, best first. An id counts once, where it first stands; a question without
+            a ranking, or with an empty one, scores 0.
+        k: How many of the first ids count.
 
     Raises:
         ImportError: ir-measures is not installed.
@@ -131,15 +144,19 @@ def rank_metrics(
 def read_run(path: Path) -> Run:
     """Read a run: TREC text (question, "Q0", document, rank, score, tag), or ranx's JSON or lz4.
 
-    The kind is seen from the content, and gzip is unpacked. As in trec_eval and ranx the score decides, not TREC's
-    rank.
+    The kind is seen from the content, and gzip is unpacked. As in trec_eval and ranx the score decides, not
+    TREC's rank.
 
     Raises:
         ValueError: The file is no run; the message names the line.
         OSError: It cannot be read.
     """
     run: Run = {}
-    for where, question, document, score in _entries(path, "score", "question Q0 document rank score tag"):
+    for where, question, document, score in _entries(
+        path,
+        "score",
+        "question Q0 document rank score tag",
+    ):
         if document in run.setdefault(question, {}):
             raise ValueError(f"{where}: the document {document} occurs twice for the question {question}")
         run[question][document] = score
@@ -147,14 +164,18 @@ def read_run(path: Path) -> Run:
 
 
 def read_qrels(path: Path) -> Qrels:
-    """Read relevance labels: TREC text (question, iteration, document, label), BEIR's TSV, or ranx's JSON or lz4.
+    """Read relevance labels: TREC text (question, iteration, document, label), BEIR's TSV, ranx's JSON, lz4.
 
     Raises:
         ValueError: The file holds no labels; the message names the line.
         OSError: It cannot be read.
     """
     qrels: Qrels = {}
-    for where, question, document, label in _entries(path, "label", "question 0 document label"):
+    for where, question, document, label in _entries(
+        path,
+        "label",
+        "question 0 document label",
+    ):
         if not label.is_integer():
             raise ValueError(f"{where}: the label {label} is no whole number")
         qrels.setdefault(question, {})[document] = int(label)
@@ -163,7 +184,7 @@ def read_qrels(path: Path) -> Qrels:
     return qrels
 
 
-_MAPPING = "expected an object of questions, each with an object of documents and their values, as ranx writes it"
+_MAPPING = "expected an object of questions, each with an object of documents and values, as ranx writes it"
 
 
 def _entries(path: Path, value: str, line: str) -> Iterator[tuple[str, str, str, float]]:
@@ -193,18 +214,28 @@ def _unpack(path: Path) -> tuple[bytes, bool]:
     """A file's content, and whether it is ranx's CBOR, which ranx packs with lz4 once or twice."""
     data = path.read_bytes()
     is_cbor = False
-    while compression := next((name for mark, name in _PACKED.items() if data.startswith(mark)), ""):
+    while compression := next(
+        (name for mark, name in _PACKED.items() if data.startswith(mark)),
+        "",
+    ):
         import pyarrow
 
         try:
-            data = pyarrow.input_stream(pyarrow.BufferReader(data), compression=compression).read()
+            data = pyarrow.input_stream(
+                pyarrow.BufferReader(data),
+                compression=compression,
+            ).read()
         except OSError as error:
             raise ValueError(f"{path}: the {compression} data is damaged ({error})") from error
         is_cbor = compression == "lz4"
     return data, is_cbor
 
 
-def _mapping_entries(path: Path, data: bytes, is_cbor: bool) -> Iterator[tuple[str, str, str, Any]]:
+def _mapping_entries(
+    path: Path,
+    data: bytes,
+    is_cbor: bool,
+) -> Iterator[tuple[str, str, str, Any]]:
     loads = require("cbor2", "cbor2", f"reading {path}").loads if is_cbor else json.loads
     try:
         questions = loads(data)
@@ -220,14 +251,23 @@ def _mapping_entries(path: Path, data: bytes, is_cbor: bool) -> Iterator[tuple[s
             yield where, str(question), str(document), value
 
 
-def _line_entries(path: Path, data: bytes, value: str, line: str) -> Iterator[tuple[str, str, str, Any]]:
+def _line_entries(
+    path: Path,
+    data: bytes,
+    value: str,
+    line: str,
+) -> Iterator[tuple[str, str, str, Any]]:
     try:
         lines = data.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
         expected = f'neither UTF-8 text nor a file that ranx wrote; expected lines of "{line}"'
         raise ValueError(f"{path}: it is {expected}") from error
     separator = None
-    if lines and lines[0].split() == ["query-id", "corpus-id", "score"]:  # BEIR's, whose ids may have spaces
+    if lines and lines[0].split() == [
+        "query-id",
+        "corpus-id",
+        "score",
+    ]:  # BEIR's, whose ids may have spaces
         lines[0] = ""
         separator = "\t"
         line = f"question document {value}"

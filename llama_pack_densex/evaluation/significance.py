@@ -36,7 +36,8 @@ class Difference(NamedTuple):
 
     Args:
         mean: The first system's mean minus the second's.
-        p_value: How likely a difference at least as large, in either direction, would be if both were equally good.
+        p_value: How likely a difference at least as large, in either direction, would be if both were equally
+            good.
         questions: The number of questions that both have a value for.
     """
 
@@ -66,12 +67,16 @@ class Comparison:
     questions: int
 
 
-def randomisation_test(first: Values, second: Values, permutations: int = 10_000) -> Difference:
+def randomisation_test(
+    first: Values,
+    second: Values,
+    permutations: int = 10_000,
+) -> Difference:
     """Compare two systems by Fisher's paired randomisation test, two-sided (Smucker et al., 2007).
 
-    If both systems were equally good, it would be chance which of them got which of a question's two values: they
-    are swapped at random many times, and p is (b + 1) / (m + 1), where b of m swaps give a difference at least as large
-    as the one seen.
+    If both systems were equally good, it would be chance which of them got which of a question's two values:
+    they are swapped at random many times, and p is (b + 1) / (m + 1), where b of m swaps give a difference at
+    least as large as the one seen.
 
     Args:
         first: A system's values.
@@ -90,11 +95,15 @@ def randomisation_test(first: Values, second: Values, permutations: int = 10_000
     for swaps in _draws(permutations, moving.size, 2, np.uint8):
         swapped = moving.sum() - 2 * (swaps.astype(np.float64) @ moving)
         as_large += int(np.count_nonzero(np.abs(swapped) >= seen))
-    return Difference(float(differences.mean()), (as_large + 1) / (permutations + 1), differences.size)
+    return Difference(
+        float(differences.mean()),
+        (as_large + 1) / (permutations + 1),
+        differences.size,
+    )
 
 
 def bootstrap_interval(values: Sequence[float], resamples: int = 10_000) -> Interval:
-    """Bound a mean, with 95 % confidence, by the percentiles of the means of questions resampled with replacement.
+    """Bound a mean, with 95 % confidence, by the percentile bootstrap over questions.
 
     Args:
         values: A system's values, one a question.
@@ -111,7 +120,10 @@ def bootstrap_interval(values: Sequence[float], resamples: int = 10_000) -> Inte
     return Interval(float(sample.mean()), float(low), float(high))
 
 
-def bootstrap_intervals(scores: Mapping[str, Values], resamples: int = 10_000) -> dict[str, Interval]:
+def bootstrap_intervals(
+    scores: Mapping[str, Values],
+    resamples: int = 10_000,
+) -> dict[str, Interval]:
     """Bound the mean of each metric; see `bootstrap_interval`."""
     return {metric: bootstrap_interval(list(values.values()), resamples) for metric, values in scores.items()}
 
@@ -121,4 +133,9 @@ def _draws(number: int, size: int, bound: int, dtype: type) -> Iterator[npt.NDAr
     generator = np.random.default_rng(0)
     rows = min(_ROWS, _VALUES // max(1, size)) or 1
     for start in range(0, number, rows):
-        yield generator.integers(0, bound, size=(min(rows, number - start), size), dtype=dtype)
+        yield generator.integers(
+            0,
+            bound,
+            size=(min(rows, number - start), size),
+            dtype=dtype,
+        )

@@ -1,4 +1,4 @@
-"""The strategies that come with the pack: LlamaIndex's own ways of retrieving, the paper's units, and ours."""
+"""The strategies that come with the pack, by name; and ours: the pack's variants, and its ranking alone."""
 
 from __future__ import annotations
 
@@ -36,7 +36,10 @@ def built_in_strategies() -> dict[str, Strategy]:
     return {strategy.name: strategy for strategy in (*_OURS, *_RANKING, *BASELINES)}
 
 
-def resolve_strategies(strategies: Sequence[str | Strategy] | None, ranking: bool = False) -> list[Strategy]:
+def resolve_strategies(
+    strategies: Sequence[str | Strategy] | None,
+    ranking: bool = False,
+) -> list[Strategy]:
     """Strategies by name, or as they are.
 
     Args:
@@ -66,19 +69,23 @@ def resolve_strategies(strategies: Sequence[str | Strategy] | None, ranking: boo
 # The pack itself
 
 
+_ARTICLES = "whole articles in passages of up to 256 tokens"
+
+
 @dataclass(frozen=True)
 class Variant:
     """The pack as a strategy, with something changed about it.
 
     Args:
         name: "densex", and what is changed.
-        description: What it searches, and how.
+        description: Which units it searches, and how.
         sentences: Whether sentences stand in for propositions.
         auto_merging: Whether found propositions merge upwards.
         dense: Whether the embeddings search alone, without BM25.
-        articles: Whole articles in place of the dataset's passages: "split" by the pack's own splitter, or where the
-            topic changes ("topics").
-        passage_words: Whether passages are found by their own words alone, and not by those of their propositions.
+        articles: Whole articles in place of passages: "split" by the pack's own splitter, or at
+            changes of topic ("topics").
+        passage_words: Whether passages are found by their own words alone, and not by those of their
+            propositions.
         without_questions: Whether questions that come with the propositions are left out.
     """
 
@@ -93,8 +100,17 @@ class Variant:
 
     def strategy(self) -> Strategy:
         """The variant as `compare` runs it."""
-        description = f"This pack over {self.description}. The best units are read first, then passages."
-        return Strategy(self.name, self._build, description, None, (PropositionContextPostprocessor(),))
+        over = _ARTICLES if self.articles else "the dataset's passages"
+        if self.articles == "topics":
+            over += ", cut where the topic changes"
+        description = f"This pack over {over}: {self.description}. The best units are read first, then passages."
+        return Strategy(
+            self.name,
+            self._build,
+            description,
+            None,
+            (PropositionContextPostprocessor(),),
+        )
 
     def _build(self, corpus: Corpus) -> Built:
         if self.sentences and corpus.has_sentences_only:
@@ -109,7 +125,9 @@ class Variant:
         parsing: dict[str, Any] = {"propositionizer": propositionizer, "text_splitter": whole}
         if self.auto_merging:
             parser = HierarchicalPropositionNodeParser(
-                levels=[whole], propositionizer=propositionizer, granularity=("proposition", "sentence")
+                levels=[whole],
+                propositionizer=propositionizer,
+                granularity=("proposition", "sentence"),
             )
             parsing = {"node_parser": parser, "mode": "auto_merging"}
         elif self.articles:
@@ -126,7 +144,11 @@ class Variant:
         if isinstance(propositionizer, _WithoutQuestions) and not propositionizer.had_any:
             raise StrategyUnavailable("the propositions come without questions: it is the same as 'densex'")
         texts = [node.get_content() for node in pack.nodes() if node.metadata[GRANULARITY_KEY] in DEFAULT_GRANULARITY]
-        return Built(pack.as_retriever(corpus.depth), pack.as_retriever(PackOptions().similarity_top_k), texts)
+        return Built(
+            pack.as_retriever(corpus.depth),
+            pack.as_retriever(PackOptions().similarity_top_k),
+            texts,
+        )
 
 
 class _WithoutQuestions(Propositionizer):
@@ -147,82 +169,77 @@ class _WithoutQuestions(Propositionizer):
 _VARIANTS = (
     Variant(
         "densex",
-        "the dataset's passages: propositions and sentences; dense search and BM25 fused",
+        "propositions and sentences; dense search and BM25 fused",
     ),
     Variant(
         "densex-dense",
-        "the dataset's passages: propositions and sentences; dense search alone",
+        "propositions and sentences; dense search alone",
         dense=True,
     ),
     Variant(
         "densex-sentences",
-        "the dataset's passages: sentences, no LLM; dense search and BM25 fused",
+        "sentences, no LLM; dense search and BM25 fused",
         sentences=True,
     ),
     Variant(
         "densex-sentences-dense",
-        "the dataset's passages: sentences, no LLM; dense search alone",
+        "sentences, no LLM; dense search alone",
         sentences=True,
         dense=True,
     ),
     Variant(
         "densex-auto-merging",
-        "the dataset's passages: propositions and sentences; dense search and BM25 fused, found "
-        "units merge into their passage",
+        "propositions and sentences; dense search and BM25 fused, found units merge into their passage",
         auto_merging=True,
     ),
     Variant(
         "densex-auto-merging-dense",
-        "the dataset's passages: propositions and sentences; dense search alone, found units merge into their passage",
+        "propositions and sentences; dense search alone, found units merge into their passage",
         auto_merging=True,
         dense=True,
     ),
     Variant(
         "densex-sentences-auto-merging",
-        "the dataset's passages: sentences, no LLM; dense search and BM25 fused, found units merge into their passage",
+        "sentences, no LLM; dense search and BM25 fused, found units merge into their passage",
         sentences=True,
         auto_merging=True,
     ),
     Variant(
         "densex-sentences-auto-merging-dense",
-        "the dataset's passages: sentences, no LLM; dense search alone, found units merge into their passage",
+        "sentences, no LLM; dense search alone, found units merge into their passage",
         sentences=True,
         auto_merging=True,
         dense=True,
     ),
     Variant(
         "densex-passage-words",
-        "the dataset's passages: propositions and sentences; dense search and BM25 fused, which "
-        "has the passages' own words alone",
+        "propositions and sentences; dense search and BM25 fused, which has the passages' own words alone",
         passage_words=True,
     ),
     Variant(
         "densex-without-questions",
-        "the dataset's passages: propositions and sentences; dense search and BM25 fused, without "
-        "the questions that passages answer",
+        "propositions and sentences; dense search and BM25 fused, without the questions that passages answer",
         without_questions=True,
     ),
     Variant(
         "densex-chunked",
-        "whole articles in passages of up to 256 tokens: propositions and sentences; dense search and BM25 fused",
+        "propositions and sentences; dense search and BM25 fused",
         articles="split",
     ),
     Variant(
         "densex-sentences-chunked",
-        "whole articles in passages of up to 256 tokens: sentences, no LLM; dense search and BM25 fused",
+        "sentences, no LLM; dense search and BM25 fused",
         sentences=True,
         articles="split",
     ),
     Variant(
         "densex-topics",
-        "whole articles in passages of up to 256 tokens, cut where the topic changes: propositions "
-        "and sentences; dense search and BM25 fused",
+        "propositions and sentences; dense search and BM25 fused",
         articles="topics",
     ),
     Variant(
         "densex-sentences-topics",
-        "whole articles in passages of up to 256 tokens, cut where the topic changes: sentences, "
-        "no LLM; dense search and BM25 fused",
+        "sentences, no LLM; dense search and BM25 fused",
         sentences=True,
         articles="topics",
     ),
@@ -282,7 +299,11 @@ def _ranking(name: str, how: str, dense_weight: float | None) -> Strategy:
 
 
 _RANKING = (
-    _ranking("densex-rank", "embeddings and BM25 over this pack's tokens, fused as this pack does", None),
+    _ranking(
+        "densex-rank",
+        "embeddings and BM25 over this pack's tokens, fused as this pack does",
+        None,
+    ),
     _ranking("densex-rank-dense", "embeddings alone", 1.0),
     _ranking("densex-rank-words", "BM25 over this pack's tokens alone", 0.0),
 )

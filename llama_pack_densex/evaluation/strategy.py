@@ -1,4 +1,4 @@
-"""A way of retrieving, as `compare` runs it: the seam for a user's own retriever, and what that may build from."""
+"""A way of retrieving, as `compare` runs it: the seam for a user's own retriever, and what it builds from."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from llama_pack_densex.text.tokens import tokenize
 
 
 class StrategyUnavailable(Exception):  # not an error: the report lists it
-    """A strategy needs something that this comparison does not have; the message says what."""
+    """A strategy needs something that this comparison lacks; the message says what."""
 
 
 class Corpus:
@@ -69,11 +69,17 @@ class Corpus:
         self.header_llm = header_llm
 
     def among(self, candidates: Sequence[str]) -> Corpus:
-        """The corpus of questions that come with the documents to rank, which are these; of others it is this one."""
+        """The corpus of the documents that a question comes with; without any, it is this one."""
         if not candidates:
             return self
         ranked = replace(self.dataset, documents=[self.by_id[key] for key in candidates])
-        return Corpus(ranked, self.depth, self.embed_model_or_none, self._propositionizer, self.header_llm)
+        return Corpus(
+            ranked,
+            self.depth,
+            self.embed_model_or_none,
+            self._propositionizer,
+            self.header_llm,
+        )
 
     @cached_property
     def passages(self) -> list[Document]:
@@ -114,7 +120,8 @@ class Corpus:
     def chunk_propositionizer(self) -> Propositionizer:
         """Makes the propositions of chunks that were cut otherwise than the dataset's passages.
 
-        Recorded propositions are those of the dataset's passages: a chunk gets those of the passages that stand in it.
+        Recorded propositions are those of the dataset's passages: a chunk gets those of the passages that
+        stand in it.
 
         Raises:
             StrategyUnavailable: There is no propositionizer.
@@ -125,14 +132,15 @@ class Corpus:
 
 @dataclass(frozen=True)
 class Built:
-    """A retriever over a corpus, where `Strategy.build` has more to say than the retriever itself.
+    """A retriever over a corpus, with more than the retriever itself.
 
     Args:
         retriever: Returns nodes, best first; `Corpus.depth` distinct passages, or as many as it can.
-        context_retriever: Returns the nodes of the context that a reader gets by default, where these are not the
-            first ones of what `retriever` returns.
+        context_retriever: Returns the nodes of the context that a reader gets by default, where these are not
+            the first ones of what `retriever` returns.
         units: The texts that are searched, to be counted; None means those that were embedded.
-        query_engine: Answers questions; None means LlamaIndex's own over the default context, where answers are wanted.
+        query_engine: Answers questions; None means LlamaIndex's own over the default context, where answers
+            are wanted.
     """
 
     retriever: BaseRetriever
@@ -147,11 +155,13 @@ class Strategy:
 
     Args:
         name: What the report calls it; those that begin with "densex" are taken for ours.
-        build: Makes the retriever for a corpus; or a retriever that is ready. The embedding model of the corpus keeps
-            what it embeds, for all strategies. `StrategyUnavailable` raised in it leaves the strategy out.
+        build: Makes the retriever for a corpus; or a retriever that is ready. The embedding model of the
+            corpus keeps what it embeds, for all strategies. `StrategyUnavailable` raised in it leaves the
+            strategy out.
         description: How it is set up, in a sentence or two.
         context_k: How many of the retrieved nodes a reader gets by default; None means all.
-        node_postprocessors: What makes the context of the nodes, one after the other; none means the nodes' texts.
+        node_postprocessors: What makes the context of the nodes, one after the other; none means the nodes'
+            texts.
 
     Raises:
         ValueError: The name is blank, or `context_k` is not positive.
@@ -160,7 +170,8 @@ class Strategy:
         ```python
         def sentences(corpus: Corpus) -> BaseRetriever:
             index = VectorStoreIndex.from_documents(
-                corpus.documents, transformations=[SentenceSplitter(chunk_size=64)], embed_model=corpus.embed_model
+                corpus.documents, transformations=[SentenceSplitter(chunk_size=64)],
+                embed_model=corpus.embed_model
             )
             return index.as_retriever(similarity_top_k=corpus.depth)
 
@@ -184,7 +195,7 @@ class Strategy:
         """The retriever for a corpus.
 
         Raises:
-            StrategyUnavailable: Something that it needs is not there.
+            StrategyUnavailable: Something that it needs is missing.
             TypeError: `build` returned something else than a retriever.
         """
         built = self.build if isinstance(self.build, BaseRetriever) else self.build(corpus)
@@ -198,9 +209,9 @@ class Strategy:
 class ChunkPropositionizer(Propositionizer):
     """Gives a chunk the propositions of the passages in it, as if an LLM had read the chunk.
 
-    A passage that was cut in two shares its propositions out: each goes where most of the sentence is with which it
-    shares the most words. Chunks that overlap can both have it. A chunk that gets none has its sentences, with the
-    status "fallback".
+    A passage that was cut in two shares its propositions out: each goes where most of the sentence is with
+    which it shares the most words. Chunks that overlap can both have it. A chunk that gets none has its
+    sentences, with the status "fallback".
 
     Args:
         recorded: Makes the propositions of the passages.
@@ -211,7 +222,7 @@ class ChunkPropositionizer(Propositionizer):
     """
 
     _recorded: Propositionizer
-    # of each article the text without white space, and the propositions with the places of their sentences in that
+    # of each article the text without white space, and propositions with the place of their sentence in that
     _articles: list[tuple[str, list[tuple[int, int, str]]]]
 
     def __init__(self, recorded: Propositionizer, dataset: EvaluationSet) -> None:
@@ -226,7 +237,10 @@ class ChunkPropositionizer(Propositionizer):
             for start, end in dataset.passages_of(document):
                 for proposition in next(sets).texts:
                     first, last = _closest_sentence(proposition, text[start:end])
-                    places = (_bare_length(text[: start + first]), _bare_length(text[: start + last]))
+                    places = (
+                        _bare_length(text[: start + first]),
+                        _bare_length(text[: start + last]),
+                    )
                     placed.append((*places, proposition))
             self._articles.append(("".join(text.split()), placed))
 
@@ -247,14 +261,21 @@ class ChunkPropositionizer(Propositionizer):
             texts = [text for first, last, text in placed if 2 * (min(end, last) - max(start, first)) >= last - first]
             if texts and start >= 0:
                 return PropositionSet(tuple(texts))
-        return PropositionSet(passage_sentences(chunk), "fallback", "no recorded proposition is about this chunk")
+        return PropositionSet(
+            passage_sentences(chunk),
+            "fallback",
+            "no recorded proposition is about this chunk",
+        )
 
 
 def _closest_sentence(proposition: str, passage: str) -> Span:
     """The first of the sentences with which a proposition shares the most words."""
     words = Counter(tokenize(proposition))
     spans = sentence_spans(passage) or [(0, len(passage))]
-    return max(spans, key=lambda span: (words & Counter(tokenize(passage[slice(*span)]))).total())
+    return max(
+        spans,
+        key=lambda span: (words & Counter(tokenize(passage[slice(*span)]))).total(),
+    )
 
 
 def _bare_length(text: str) -> int:

@@ -1,8 +1,9 @@
 """Answers recorded and judged by TruLens, in an SQLite database that its dashboard opens.
 
-TruLens writes to stdout, changes loggers, environment variables and warning filters, keeps one session for a process,
-and instruments the classes of the engines that it records. None of that happens before a `Recorder` is made, and what
-can be taken back is. What its metrics ask goes through a `KeptLLM`; nothing else leaves the machine.
+TruLens writes to stdout, changes loggers, environment variables and warning filters, keeps one session for a
+process, and instruments the classes of the engines that it records. None of that happens before a `Recorder`
+is made, and what can be taken back is. What its metrics ask goes through a `KeptLLM`; nothing else leaves the
+machine.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ APP = "densex"
 """What the database calls the application; strategies are its versions."""
 
 _AS_JSON = (
-    '\n\nReply with a JSON object alone: {"criteria": "...", "supporting_evidence": "...", "score": N}, where N is a '
-    "number on the scale above."
+    "\n\nReply with a JSON object alone: "
+    '{"criteria": "...", "supporting_evidence": "...", "score": N}, where N is a number on the scale above.'
 )
 _AT_ONCE = 8  # records that are judged together: TruLens takes a thread for each
 
@@ -44,12 +45,13 @@ _AT_ONCE = 8  # records that are judged together: TruLens takes a thread for eac
 class Recorder:
     """Records what query engines answered, and judges it by TruLens' RAG triad.
 
-    A record has the question, what was retrieved, and the answer; the engine is not run again, and its latency unknown.
+    A record has the question, what was retrieved, and the answer; the engine is not run again, and its
+    latency unknown.
 
     One at a time, and not beside a TruLens session of the user's own: TruLens has one session for a process.
 
     Args:
-        database: An SQLite file, made if it is not there; what is in it stays.
+        database: An SQLite file, created if missing; its content is kept.
         judge: Judges.
 
     Raises:
@@ -84,7 +86,11 @@ class Recorder:
                         engine.query(retriever.answer.question.text)
                     records.append(recording.records[0].record_id)
                 session.force_flush()
-                events = session.get_events(app_name=APP, app_version=name, record_ids=records)
+                events = session.get_events(
+                    app_name=APP,
+                    app_version=name,
+                    record_ids=records,
+                )
                 session.compute_feedbacks_on_events(events, self._metrics)
                 session.force_flush()
                 if self._judge.stopped:
@@ -108,7 +114,7 @@ class Recorder:
             yield session
         finally:
             session.force_flush()
-            session._experimental_otel_span_processor.shutdown()  # else the next session's records come here too
+            session._experimental_otel_span_processor.shutdown()  # or it gets the next session's records
             self._core.TruSession.delete_singleton(self._core.TruSession)
 
 
@@ -140,11 +146,20 @@ def _metrics(core: Any, judge: KeptLLM) -> list[Any]:
     contexts = select.select_context(collect_list=True)
     configs = _trulens("core.feedback.feedback").GroundednessConfigs
     metrics: Any = (
-        (provider.context_relevance_with_cot_reasons, {"question": question, "context": context}, {}),
+        (
+            provider.context_relevance_with_cot_reasons,
+            {"question": question, "context": context},
+            {},
+        ),
         (
             provider.groundedness_measure_with_cot_reasons,
             {"source": contexts, "statement": answer},
-            {"groundedness_configs": configs(use_sent_tokenize=False, filter_trivial_statements=False)},
+            {
+                "groundedness_configs": configs(
+                    use_sent_tokenize=False,
+                    filter_trivial_statements=False,
+                ),
+            },
         ),
         (provider.relevance_with_cot_reasons, {"prompt": question, "response": answer}, {}),
     )
@@ -161,7 +176,11 @@ def _provider(judge: KeptLLM) -> Any:
 
     class KeptLLMProvider(base):  # type: ignore[misc, valid-type]
         def _create_chat_completion(
-            self, prompt: str | None = None, messages: Any = None, response_format: Any = None, **kwargs: Any
+            self,
+            prompt: str | None = None,
+            messages: Any = None,
+            response_format: Any = None,
+            **kwargs: Any,
         ) -> str:
             messages = messages or [{"role": "user", "content": prompt}]
             *earlier, last = [ChatMessage(message["content"], role=message["role"]) for message in messages]
@@ -183,7 +202,7 @@ def _read_verdict(reply: str) -> dict[str, Any]:
     Raises:
         ValueError: There is none. TruLens would guess at a score from any number in the text.
     """
-    verdict = json.loads(reply[reply.find("{") : reply.rfind("}") + 1])  # an object, since it begins with a brace
+    verdict = json.loads(reply[reply.find("{") : reply.rfind("}") + 1])  # begins with a brace
     score = verdict.get("score")
     if isinstance(score, bool) or not isinstance(score, (int, float, str)):
         raise ValueError("the verdict has no score")
@@ -191,7 +210,7 @@ def _read_verdict(reply: str) -> dict[str, Any]:
 
 
 def _value(score: Any) -> float | AskingFailed:
-    """A score, which may be -1 or NaN where there is none."""
+    """A score; TruLens has -1 or NaN for a missing one."""
     return score if isinstance(score, (int, float)) and 0 <= score <= 1 else AskingFailed("no verdict")
 
 
@@ -202,7 +221,12 @@ def _trulens(module: str) -> Any:
 @contextmanager
 def _contained() -> Iterator[None]:
     """Keep what TruLens prints, logs (it quotes documents) and sets from the process."""
-    with ExitStack() as stack, warnings.catch_warnings(), redirect_stdout(io.StringIO()), patch.dict(os.environ):
+    with (
+        ExitStack() as stack,
+        warnings.catch_warnings(),
+        redirect_stdout(io.StringIO()),
+        patch.dict(os.environ),
+    ):
         warnings.simplefilter("ignore")
         for logger in map(logging.getLogger, ("trulens", "opentelemetry", "dotenv.main")):
             stack.callback(logger.setLevel, logger.level)
