@@ -12,6 +12,8 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -218,6 +220,21 @@ def judge_answers(
     for answer in answers:
         failed = dict.fromkeys(TRIAD, AskingFailed(f"no answer ({answer.failure})"))
         measured.add(answer.question.id, failed if answer.failure else next(verdicts))
+
+
+def judged_by(judge: KeptLLM | None, trulens: str | Path | None) -> Verdicts | None:
+    """What judges: TruLens if there is a database for it, else LlamaIndex's prompts; None without a judge.
+
+    Raises:
+        ImportError: TruLens is not installed.
+    """
+    if judge is None:
+        return None
+    if trulens is None:
+        return partial(verdicts_of, judge)
+    from llama_pack_densex.evaluation.trulens import Recorder
+
+    return Recorder(trulens, judge).verdicts_of
 
 
 def verdicts_of(

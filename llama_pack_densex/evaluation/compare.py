@@ -36,7 +36,7 @@ from llama_pack_densex.evaluation.significance import (
 from llama_pack_densex.evaluation.strategies import resolve_strategies
 from llama_pack_densex.evaluation.strategy import Built, Corpus, Strategy, StrategyUnavailable
 from llama_pack_densex.ingestion.report import describe
-from llama_pack_densex.llm.usage import count_tokens
+from llama_pack_densex.llm.usage import RequestFigures, count_tokens
 from llama_pack_densex.models import NONE, embed_model_identity, resolve_embed_model
 from llama_pack_densex.pack import DenseXRetrievalPack
 from llama_pack_densex.propositionizers.base import Propositionizer
@@ -158,54 +158,17 @@ def compare(
         header_llm = KeptLLM.of(llm, replies, max_cost)
         reader = KeptLLM.of(reader_llm, replies, max_cost)
         judge = KeptLLM.of(judge_llm, replies, max_cost)
-        verdicts: answers.Verdicts | None = partial(answers.verdicts_of, judge) if judge else None
-        if judge and trulens is not None:
-            from llama_pack_densex.evaluation.trulens import Recorder
-
-            verdicts = Recorder(trulens, judge).verdicts_of  # fails now if TruLens is missing
+        verdicts = answers.judged_by(judge, trulens)
         embeddings = None
         if model:
-            embeddings = CachedEmbedding(
-                model,
-                folder / _EMBEDDINGS,
-                partial(show, "Embedding"),
-            )
+            embeddings = CachedEmbedding(model, folder / _EMBEDDINGS, partial(show, "Embedding"))
             stack.callback(embeddings.close)
             embeddings.embed_queries([question.text for question in dataset.questions])
         corpus = Corpus(dataset, depth, embeddings, propositionizer, header_llm)
-        metered = [metered for metered in (propositionizer, header_llm, reader, judge) if metered]
-        observed, skipped = _Run(corpus, reader, verdicts, metered, show).observe_all(chosen)
+        run = _Run(corpus, reader, judge, verdicts, show)
+        observed, skipped = run.observe_all(chosen)
     show("Testing differences", 0, 1)
-    metrics = dict.fromkeys(metric for observation in observed for metric in observation.scores)
-    results = [observation.result for observation in observed]
-    titles = dataset.titles
-    return Report(
-        _describe(dataset),
-        report.Settings(
-            embed_model=embed_model_identity(model) if model else None,
-            propositionizer=propositionizer.class_name() if propositionizer else None,
-            llm=header_llm.metadata.model_name if header_llm else None,
-            reader_llm=reader.metadata.model_name if reader else None,
-            judge_llm=judge.metadata.model_name if judge else None,
-            depth=depth,
-            lengths=list(judging.LENGTHS),
-            versions=_versions(),
-        ),
-        [replace(result, metrics={**metrics, **result.metrics}) for result in results],
-        skipped,
-        list(_comparisons(observed)),
-        list(_equal_contexts(observed)),
-        [
-            report.QuestionResult(
-                question.id,
-                question.text,
-                list(question.answers),
-                titles.get(question.document_id, ""),
-                {observation.result.name: observation.findings[question.id] for observation in observed},
-            )
-            for question in dataset.questions
-        ],
-    )
+    return _report(run, observed, skipped)
 
 
 def evaluate(
@@ -299,15 +262,31 @@ class _Search:
     seconds: float
 
 
+@dataclass
+class _Index:
+    """The texts that a strategy searches, and how long indexing them took."""
+
+    units: list[str]
+    seconds: float = 0.0
+
+
 @dataclass(frozen=True)
 class _Run:
     """What all strategies of a comparison are run with; see `compare`."""
 
     corpus: Corpus
     reader: KeptLLM | None
+    judge: KeptLLM | None
     verdicts: answers.Verdicts | None
-    metered: Sequence[Propositionizer | KeptLLM]
     show: Progress
+
+    @property
+    def metered(self) -> list[Propositionizer | KeptLLM]:
+        """What may send requests to an LLM."""
+        corpus = self.corpus
+        return [
+            sender for sender in (corpus.propositionizer_or_none, corpus.header_llm, self.reader, self.judge) if sender
+        ]
 
     def observe_all(
         self,
@@ -346,15 +325,10 @@ class _Run:
             StrategyUnavailable: It cannot be run here.
         """
         name = strategy.name
-        figures = [metered.figures for metered in self.metered]
-        searches, units, index_seconds = self._search(strategy, task)
+        figures = [sender.figures for sender in self.metered]
+        searches, index = self._search(strategy, task)
         findings = {search.question.id: search.finding for search in searches}
-        unlocated = sum(finding.unlocated for finding in findings.values())
-        if unlocated and self.corpus.documents:
-            results = sum(finding.results for finding in findings.values())
-            logger.warning(_UNLOCATED, name, unlocated, results)
-        # an index that is asked questions has no documents here
-        in_passages = bool(self.corpus.documents) and judging.within_passages(findings)
+        in_passages = self._in_passages(name, findings)
         if not in_passages:
             findings = {key: finding.of_units() for key, finding in findings.items()}
         measured = answers.Measured(judging.score(self.corpus.dataset, findings, in_passages, self.corpus.depth))
@@ -366,19 +340,6 @@ class _Run:
                 answer=answer.text,
             )
         measured.warn(name)
-        spent = [metered.figures.since(earlier) for metered, earlier in zip(self.metered, figures, strict=True)]
-        dollars = [spent.cost for spent in spent if spent.usage.requests]
-        cost = report.Cost(
-            units=len(units),
-            tokens=sum(map(_count_tokens, units)),
-            index_seconds=index_seconds,
-            query_ms=1000 * median(search.seconds for search in searches),
-            context_words=fmean(finding.context_words for finding in findings.values()),
-            context_k=strategy.context_k,
-            llm_calls=sum(spent.usage.requests + spent.cache_hits for spent in spent),
-            llm_tokens=sum(spent.usage.total_tokens for spent in spent),
-            llm_dollars=None if None in dollars else sum(filter(None, dollars), 0.0),
-        )
         intervals = bootstrap_intervals(measured.scores, _RESAMPLES)
         result = report.StrategyResult(
             name,
@@ -386,34 +347,39 @@ class _Run:
             _is_ours(name),
             {metric: interval.mean for metric, interval in intervals.items()},
             {metric: (interval.low, interval.high) for metric, interval in intervals.items()},
-            cost,
+            _cost(strategy, searches, index, self._spent(figures)),
             {metric: reasons.total() for metric, reasons in measured.failed.items()},
         )
         return _Observation(result, measured.scores, findings)
+
+    def _in_passages(self, name: str, findings: judging.Findings) -> bool:
+        """Whether results are counted as passages of the dataset; for an index, there are no documents here."""
+        if not self.corpus.documents:
+            return False
+        unlocated = sum(finding.unlocated for finding in findings.values())
+        if unlocated:
+            results = sum(finding.results for finding in findings.values())
+            logger.warning(_UNLOCATED, name, unlocated, results)
+        return judging.within_passages(findings)
 
     def _search(
         self,
         strategy: Strategy,
         task: str,
-    ) -> tuple[list[_Search], list[str], float]:
-        """Search for each question.
-
-        Returns:
-            The searches, the texts that are searched, and the seconds that indexing took.
-        """
+    ) -> tuple[list[_Search], _Index]:
+        """Index the documents, and search for each question."""
         corpus = self.corpus
         questions = corpus.dataset.questions
         judge = judging.Judge(corpus.dataset)
         searches: list[_Search] = []
-        units: list[str] = []
-        index_seconds = 0.0
+        index = _Index([])
         self.show(f"{task}: indexing", 0, len(questions))
         corpus.take_embedded()  # by strategies before this one
         for candidates, group in groupby(questions, key=lambda question: question.candidates):
             started = corpus.clock()
             built = strategy.on(corpus.among(candidates))
-            index_seconds += corpus.clock() - started
-            units += corpus.take_embedded() if built.units is None else built.units
+            index.seconds += corpus.clock() - started
+            index.units += corpus.take_embedded() if built.units is None else built.units
             for question in group:
                 started = time.perf_counter()
                 results = built.retriever.retrieve(question.text)
@@ -436,7 +402,10 @@ class _Run:
                     answer = answers.reading(self.reader, read)
                 searches.append(_Search(question, finding, context, answer, seconds))
                 self.show(task, len(searches), len(questions))
-        return searches, units, index_seconds
+        return searches, index
+
+    def _spent(self, figures: Sequence[RequestFigures]) -> list[RequestFigures]:
+        return [sender.figures.since(earlier) for sender, earlier in zip(self.metered, figures, strict=True)]
 
     def _read(
         self,
@@ -482,6 +451,26 @@ class _Run:
         return answered
 
 
+def _cost(
+    strategy: Strategy,
+    searches: Sequence[_Search],
+    index: _Index,
+    spent: Sequence[RequestFigures],
+) -> report.Cost:
+    dollars = [figures.cost for figures in spent if figures.usage.requests]
+    return report.Cost(
+        units=len(index.units),
+        tokens=sum(map(_count_tokens, index.units)),
+        index_seconds=index.seconds,
+        query_ms=1000 * median(search.seconds for search in searches),
+        context_words=fmean(search.finding.context_words for search in searches),
+        context_k=strategy.context_k,
+        llm_calls=sum(figures.usage.requests + figures.cache_hits for figures in spent),
+        llm_tokens=sum(figures.usage.total_tokens for figures in spent),
+        llm_dollars=None if None in dollars else sum(filter(None, dollars), 0.0),
+    )
+
+
 _count_tokens = cache(count_tokens)  # strategies share most of their texts
 
 
@@ -502,6 +491,49 @@ def _context(
 
 def _texts(nodes: Sequence[NodeWithScore]) -> list[str]:
     return [result.node.get_content(metadata_mode=MetadataMode.NONE) for result in nodes]
+
+
+def _report(
+    run: _Run,
+    observed: Sequence[_Observation],
+    skipped: list[report.Skipped],
+) -> Report:
+    corpus = run.corpus
+    titles = corpus.dataset.titles
+    metrics = dict.fromkeys(metric for observation in observed for metric in observation.scores)
+    embeddings = corpus.embed_model_or_none
+    propositionizer = corpus.propositionizer_or_none
+    return Report(
+        _describe(corpus.dataset),
+        report.Settings(
+            embed_model=embeddings.identity if embeddings else None,
+            propositionizer=propositionizer.class_name() if propositionizer else None,
+            llm=_model_name(corpus.header_llm),
+            reader_llm=_model_name(run.reader),
+            judge_llm=_model_name(run.judge),
+            depth=corpus.depth,
+            lengths=list(judging.LENGTHS),
+            versions=_versions(),
+        ),
+        [replace(observation.result, metrics={**metrics, **observation.result.metrics}) for observation in observed],
+        skipped,
+        list(_comparisons(observed)),
+        list(_equal_contexts(observed)),
+        [
+            report.QuestionResult(
+                question.id,
+                question.text,
+                list(question.answers),
+                titles.get(question.document_id, ""),
+                {observation.result.name: observation.findings[question.id] for observation in observed},
+            )
+            for question in corpus.dataset.questions
+        ],
+    )
+
+
+def _model_name(llm: KeptLLM | None) -> str | None:
+    return llm.metadata.model_name if llm else None
 
 
 def _comparisons(observed: Sequence[_Observation]) -> Iterator[Comparison]:

@@ -192,17 +192,11 @@ def _checked(
     language: str | None,
 ) -> EvaluationSet:
     """A set with its name and its language, after a check of its ids and references."""
-    documents = Counter(document.id_ for document in dataset.documents)
-    questions = Counter(question.id for question in dataset.questions)
-    for kind, ids in (("document", documents), ("question", questions)):
-        for item, number in ids.items():
-            if number > 1:
-                raise DatasetError(f"{path}: the {kind} id {item!r} occurs twice")
-    if not questions:
-        raise DatasetError(f"{path}: expected questions with answers, and there are none")
-    for question in dataset.questions if documents else ():
+    _check_ids(dataset, path)
+    ids = {document.id_ for document in dataset.documents}
+    for question in dataset.questions if ids else ():
         where = f"{path}, question {question.id}"
-        if question.document_id and question.document_id not in documents:
+        if question.document_id and question.document_id not in ids:
             raise DatasetError(f"{where}: there is no document {question.document_id!r}")
         if not (question.answers or question.document_id or question.id in dataset.relevance):
             raise DatasetError(f"{where}: expected 'answers', 'document', or both")
@@ -213,6 +207,17 @@ def _checked(
         name=name,
         language=_dataset_language(dataset, language or dataset.language),
     )
+
+
+def _check_ids(dataset: EvaluationSet, path: Path) -> None:
+    documents = Counter(document.id_ for document in dataset.documents)
+    questions = Counter(question.id for question in dataset.questions)
+    for kind, ids in (("document", documents), ("question", questions)):
+        for item, number in ids.items():
+            if number > 1:
+                raise DatasetError(f"{path}: the {kind} id {item!r} occurs twice")
+    if not questions:
+        raise DatasetError(f"{path}: expected questions with answers, and there are none")
 
 
 def _dataset_language(dataset: EvaluationSet, stated: str) -> str:

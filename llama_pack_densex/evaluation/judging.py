@@ -127,25 +127,27 @@ def score(
     answered = {question.id: findings[question.id] for question in dataset.questions if question.answers}
     placed = {question.id: findings[question.id] for question in dataset.questions if question.document_id}
     scores: Scores = {}
-    for metric, field, counted in (
-        ("recall", "rank", answered),
-        ("gold", "gold_rank", placed),
-    ):
-        for k in CUTS if in_passages else ():
-            if k <= depth:
-                scores[f"{metric}@{k}"] = _within(counted, field, k)
+    cuts = [k for k in CUTS if k <= depth and in_passages]
+    scores |= {f"recall@{k}": _within(answered, "rank", k) for k in cuts}
+    scores |= {f"gold@{k}": _within(placed, "gold_rank", k) for k in cuts}
     for length in LENGTHS:
         scores[f"answer_recall@{length}"] = recall_within(answered, length)
     scores["answer_recall"] = {key: float(finding.in_context) for key, finding in answered.items()}
-    k = min(_RANKED, depth)
+    scores |= _rank_scores(dataset, findings, min(_RANKED, depth))
+    return {metric: values for metric, values in scores.items() if values}
+
+
+def _rank_scores(dataset: EvaluationSet, findings: Findings, k: int) -> Scores:
+    """MRR and nDCG: of labelled documents, or of the gold passage as the only right result."""
     if dataset.relevance:
         labels = {key: labelled for key, labelled in dataset.relevance.items() if key in findings}
-        scores |= rank_metrics(labels, {key: findings[key].documents for key in labels}, k)
-    else:  # the gold passage is the only right result
-        ranks = {key: finding.gold_rank or math.inf for key, finding in placed.items()}
-        scores[f"mrr@{k}"] = {key: 1 / rank if rank <= k else 0.0 for key, rank in ranks.items()}
-        scores[f"ndcg@{k}"] = {key: 1 / math.log2(rank + 1) if rank <= k else 0.0 for key, rank in ranks.items()}
-    return {metric: values for metric, values in scores.items() if values}
+        return rank_metrics(labels, {key: findings[key].documents for key in labels}, k)
+    placed = [question.id for question in dataset.questions if question.document_id]
+    ranks = {key: findings[key].gold_rank or math.inf for key in placed}
+    return {
+        f"mrr@{k}": {key: 1 / rank if rank <= k else 0.0 for key, rank in ranks.items()},
+        f"ndcg@{k}": {key: 1 / math.log2(rank + 1) if rank <= k else 0.0 for key, rank in ranks.items()},
+    }
 
 
 def recall_within(findings: Findings, length: float) -> dict[str, float]:
@@ -184,33 +186,46 @@ class Judge:
             context: What is read of as many of them as rankings look at.
             default_context: What is read by default.
         """
+        answers = question.answers
         language = self._dataset.language
-        texts = [node.get_content() for node in results]
         places = [self._locator.place(node) for node in results]
-        passages = [self._locator.passage(place) for place in places if place is not None and place.span is not None]
-        distinct = dict.fromkeys(passage for passage, _ in passages)
-        units = {place or node.node_id: (text, place) for place, node, text in zip(places, results, texts, strict=True)}
+        located = [self._locator.passage(place) for place in places if place and place.span]
+        passages = dict.fromkeys(passage for passage, _ in located)
         rank, gold_rank = self._ranks(
             question,
-            [(self._locator.text(passage), passage) for passage in distinct],
+            [(self._locator.text(passage), passage) for passage in passages],
         )
-        text = texts[0].strip() if texts else ""
-        unit = next((unit.text for node in results[:1] for unit in matched_units(node)), "")
+        units = {
+            place or node.node_id: (node.get_content(), place) for place, node in zip(places, results, strict=True)
+        }
+        text, source, unit = self._shown(question, results[0], places[0]) if results else ("", "", "")
         return Finding(
             rank=rank,
             gold_rank=gold_rank,
-            words=length_until_answer(context, question.answers, language),
-            text=_excerpt(text, question.answers, language),
-            source=self._source(places[0]) if places else "",
-            unit="" if unit.strip() == text else _excerpt(unit, question.answers, language),
+            words=length_until_answer(context, answers, language),
+            text=text,
+            source=source,
+            unit=unit,
             unit_ranks=self._ranks(question, units.values()),
-            documents=tuple(dict.fromkeys(place.document_id for place in places if place is not None)),
+            documents=tuple(dict.fromkeys(place.document_id for place in places if place)),
             results=len(results),
-            in_passage=sum(lies_within for _, lies_within in passages),
-            unlocated=len(results) - len(passages),
+            in_passage=sum(lies_within for _, lies_within in located),
+            unlocated=len(results) - len(located),
             context_words=context_length(default_context, language),
-            in_context=any(contains_answer(text, question.answers, language) for text in default_context),
+            in_context=length_until_answer(default_context, answers, language) is not None,
         )
+
+    def _shown(self, question: Question, node: BaseNode, place: Place | None) -> tuple[str, str, str]:
+        """What a report shows of the first result: its text, its source, and the unit that found it."""
+        language = self._dataset.language
+        text = node.get_content().strip()
+        unit = next((unit.text for unit in matched_units(node)), "")
+        source = self._titles[place.document_id] if place else ""
+        if place and place.span:
+            source += f", characters {place.span[0]}-{place.span[1]}"
+        if unit.strip() == text:
+            unit = ""
+        return _excerpt(text, question.answers, language), source, _excerpt(unit, question.answers, language)
 
     def _ranks(
         self,
@@ -220,13 +235,9 @@ class Judge:
         """The ranks of the first result that holds an answer, and of the first from the gold passage."""
         rank = gold_rank = None
         for number, (text, place) in enumerate(results, 1):
-            if rank is None and contains_answer(
-                text,
-                question.answers,
-                self._dataset.language,
-            ):
+            if not rank and contains_answer(text, question.answers, self._dataset.language):
                 rank = number
-            if gold_rank is None and place is not None and self._is_gold(question, place):
+            if not gold_rank and place and self._is_gold(question, place):
                 gold_rank = number
         return rank, gold_rank
 
@@ -237,12 +248,6 @@ class Judge:
         if labels is None:
             return is_gold(question, place)
         return labels.get(place.document_id, 0) > 0  # several documents may be labelled as relevant
-
-    def _source(self, place: Place | None) -> str:
-        if place is None:
-            return ""
-        title = self._titles[place.document_id]
-        return title if place.span is None else f"{title}, characters {place.span[0]}-{place.span[1]}"
 
 
 def is_gold(question: Question, place: Place) -> bool:

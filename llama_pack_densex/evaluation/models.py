@@ -133,7 +133,10 @@ class CachedEmbedding(BaseEmbedding):
         file: Path | None = None,
         step: Step = _no_step,
     ) -> None:
-        super().__init__(model_name=inner.model_name, embed_batch_size=2048)
+        super().__init__(
+            model_name=inner.model_name,
+            embed_batch_size=2048,
+        )
         self._inner = inner
         self._step = step
         self._requested = []
@@ -145,6 +148,11 @@ class CachedEmbedding(BaseEmbedding):
             self._database.execute("CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB NOT NULL)")
         except sqlite3.Error as error:
             raise OSError(f"{file}: no embeddings can be kept ({error}): delete it, or use another folder") from error
+
+    @property
+    def identity(self) -> str:
+        """Which model it is."""
+        return embed_model_identity(self._inner)
 
     def close(self) -> None:
         """Close the file."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -122,9 +122,7 @@ def score_propositions(
         predictions = _read(predicted)
     else:
         name = predicted.class_name()
-        passages = [passage for passage, _ in expected.values()]
-        sets = checked_sets(predicted, passages, predicted.propositionize(passages))
-        predictions = {key: (passage, item.texts) for key, passage, item in zip(expected, passages, sets, strict=True)}
+        predictions = _predict(predicted, expected)
     shared = [key for key in expected if key in predictions]
     if not shared:
         raise ValueError(f"{name} and {reference} have no passage in common: were the documents split alike?")
@@ -143,9 +141,27 @@ def score_propositions(
         length_unit="characters" if language in WITHOUT_SPACES else "words",
         predicted=_shape(name, [predictions[key] for key in shared], language),
         reference=_shape(reference.name, list(expected.values()), language),
-        missing=[_label(passage) for key, (passage, _) in expected.items() if key not in predictions],
-        extra=[_label(passage) for key, (passage, _) in predictions.items() if key not in expected],
+        missing=_only_in(expected, predictions),
+        extra=_only_in(predictions, expected),
     )
+
+
+def _predict(propositionizer: Propositionizer, expected: Mapping[str, Recorded]) -> dict[str, Recorded]:
+    passages = [passage for passage, _ in expected.values()]
+    sets = checked_sets(propositionizer, passages, propositionizer.propositionize(passages))
+    recorded = [(passage, item.texts) for passage, item in zip(passages, sets, strict=True)]
+    return dict(zip(expected, recorded, strict=True))
+
+
+def _only_in(recorded: Mapping[str, Recorded], other: Mapping[str, Recorded]) -> list[str]:
+    """Names of the passages that the other has nothing of."""
+    names = []
+    for key, (passage, _) in recorded.items():
+        if key not in other:
+            text = " ".join(passage.text.split())
+            shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+            names.append(f"{passage.title or 'untitled'}: {shown}")
+    return names
 
 
 def set_score(similarities: Matrix) -> SetScore:
@@ -255,8 +271,3 @@ def _shape(name: str, recorded: Sequence[Recorded], language: str) -> SetShape:
         length=context_length(texts, language) / max(len(texts), 1),
         failing={kind: faults[kind] / total for kind, total in totals.items()},
     )
-
-
-def _label(passage: Passage) -> str:
-    text = " ".join(passage.text.split())
-    return f"{passage.title or 'untitled'}: {text if len(text) <= _SHOWN else text[:_SHOWN] + '…'}"

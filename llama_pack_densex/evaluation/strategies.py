@@ -113,14 +113,8 @@ class Variant:
         )
 
     def _build(self, corpus: Corpus) -> Built:
-        if self.sentences and corpus.has_sentences_only:
-            raise StrategyUnavailable("propositions are sentences here: it is the strategy without 'sentences'")
         embed_model = corpus.embed_model if self.dense else corpus.embed_model_or_none
-        propositionizer: Propositionizer = SentencePropositionizer()
-        if not self.sentences:
-            propositionizer = corpus.chunk_propositionizer if self.articles else corpus.propositionizer
-        if self.without_questions:
-            propositionizer = _WithoutQuestions(made_by=propositionizer)
+        propositionizer = self._propositionizer(corpus)
         whole = WholeDocumentNodeParser()  # each document is a passage
         parsing: dict[str, Any] = {"propositionizer": propositionizer, "text_splitter": whole}
         if self.auto_merging:
@@ -149,6 +143,14 @@ class Variant:
             pack.as_retriever(PackOptions().similarity_top_k),
             texts,
         )
+
+    def _propositionizer(self, corpus: Corpus) -> Propositionizer:
+        if self.sentences and corpus.has_sentences_only:
+            raise StrategyUnavailable("propositions are sentences here: it is the strategy without 'sentences'")
+        if self.sentences:
+            return SentencePropositionizer()
+        propositionizer = corpus.chunk_propositionizer if self.articles else corpus.propositionizer
+        return _WithoutQuestions(made_by=propositionizer) if self.without_questions else propositionizer
 
 
 class _WithoutQuestions(Propositionizer):

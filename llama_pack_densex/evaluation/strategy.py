@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 from llama_index.core.embeddings import BaseEmbedding
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
@@ -16,7 +16,7 @@ from llama_index.core.retrievers import BaseRetriever
 from llama_index.core.schema import Document
 
 from llama_pack_densex.evaluation.evaluation_set import EvaluationSet, Span
-from llama_pack_densex.evaluation.models import KeptLLM
+from llama_pack_densex.evaluation.models import CachedEmbedding, KeptLLM
 from llama_pack_densex.node_parsers.splitting import title_of
 from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
 from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
@@ -46,6 +46,7 @@ class Corpus:
         language: "en", "ja", ...
         depth: How many distinct results the metrics of rankings look at.
         embed_model_or_none: The embedding model, if there is one.
+        propositionizer_or_none: What makes propositions, if there is such a thing.
         has_sentences_only: Whether sentences stand in for all propositions.
         header_llm: What writes contextual headers, if there is such an LLM.
     """
@@ -54,7 +55,7 @@ class Corpus:
         self,
         dataset: EvaluationSet,
         depth: int,
-        embed_model: BaseEmbedding | None = None,
+        embed_model: CachedEmbedding | None = None,
         propositionizer: Propositionizer | None = None,
         header_llm: KeptLLM | None = None,
     ) -> None:
@@ -64,7 +65,7 @@ class Corpus:
         self.language = dataset.language
         self.depth = depth
         self.embed_model_or_none = embed_model
-        self._propositionizer = propositionizer
+        self.propositionizer_or_none = propositionizer
         self.has_sentences_only = isinstance(propositionizer, SentencePropositionizer)
         self.header_llm = header_llm
 
@@ -77,7 +78,7 @@ class Corpus:
             ranked,
             self.depth,
             self.embed_model_or_none,
-            self._propositionizer,
+            self.propositionizer_or_none,
             self.header_llm,
         )
 
@@ -88,11 +89,11 @@ class Corpus:
 
     def clock(self) -> float:
         """The time in seconds, which stands still while the embedding model works."""
-        return time.perf_counter() - getattr(self.embed_model_or_none, "seconds", 0.0)
+        return time.perf_counter() - (self.embed_model_or_none.seconds if self.embed_model_or_none else 0.0)
 
     def take_embedded(self) -> list[str]:
-        """The texts that were embedded since the last call, if the embedding model keeps a record of them."""
-        return cast("list[str]", getattr(self.embed_model_or_none, "take_requested", list)())
+        """The texts that were embedded since the last call."""
+        return self.embed_model_or_none.take_requested() if self.embed_model_or_none else []
 
     @property
     def embed_model(self) -> BaseEmbedding:
@@ -112,9 +113,9 @@ class Corpus:
         Raises:
             StrategyUnavailable: There is none.
         """
-        if not self._propositionizer:
+        if not self.propositionizer_or_none:
             raise StrategyUnavailable("it needs propositions: say where from (propositionizer=, --propositionizer)")
-        return self._propositionizer
+        return self.propositionizer_or_none
 
     @cached_property
     def chunk_propositionizer(self) -> Propositionizer:
