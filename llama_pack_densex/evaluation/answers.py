@@ -20,6 +20,7 @@ from typing import Any
 from llama_index.core.base.response.schema import RESPONSE_TYPE
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.evaluation import (
+    BaseEvaluator,
     ContextRelevancyEvaluator,
     FaithfulnessEvaluator,
     answer_relevancy,
@@ -247,23 +248,20 @@ def verdicts_of(
 
     The evaluators themselves write to core's `Settings`, and misread some replies.
     """
-    relevance = ContextRelevancyEvaluator(llm).get_prompts()
-    groundedness = FaithfulnessEvaluator(llm).get_prompts()
 
     def judge(request: tuple[str, Answer]) -> float:
         metric, answer = request
-        documents = [Document(text=context) for context in answer.contexts]
-        nodes = [NodeWithScore(node=node) for node in SentenceSplitter().get_nodes_from_documents(documents)]
+        question = answer.question.text
         if metric == "context_relevance":
-            score = _read_score(_reply(llm, relevance, answer.question.text, nodes), 4.0)
+            reply = _reply(llm, ContextRelevancyEvaluator(llm), question, answer.contexts)
+            score = _read_score(reply, 4.0)
         elif metric == "groundedness":
-            score = _read_yes_or_no(_reply(llm, groundedness, answer.text, nodes))
+            reply = _reply(llm, FaithfulnessEvaluator(llm), answer.text, answer.contexts)
+            score = _read_yes_or_no(reply)
         else:
             template = answer_relevancy.DEFAULT_EVAL_TEMPLATE
-            score = _read_score(
-                llm.predict(template, query=answer.question.text, response=answer.text),
-                2.0,
-            )
+            reply = llm.predict(template, query=question, response=answer.text)
+            score = _read_score(reply, 2.0)
         if score is None:
             raise AskingFailed("the verdict cannot be read")
         return score
@@ -273,12 +271,17 @@ def verdicts_of(
     return [{metric: next(scores) for metric in answer.metrics} for answer in answers]
 
 
-def _reply(llm: KeptLLM, prompts: Any, query: str, nodes: list[NodeWithScore]) -> str:
-    templates = {
-        "text_qa_template": prompts["eval_template"],
-        "refine_template": prompts["refine_template"],
-    }
-    return str(_synthesizer(llm, **templates).synthesize(query, nodes))
+def _reply(llm: KeptLLM, evaluator: BaseEvaluator, query: str, contexts: Sequence[str]) -> str:
+    """What an evaluator would ask for: the reply to its prompts over some contexts."""
+    prompts: Any = evaluator.get_prompts()
+    documents = [Document(text=context) for context in contexts]
+    nodes = [NodeWithScore(node=node) for node in SentenceSplitter().get_nodes_from_documents(documents)]
+    synthesizer = _synthesizer(
+        llm,
+        text_qa_template=prompts["eval_template"],
+        refine_template=prompts["refine_template"],
+    )
+    return str(synthesizer.synthesize(query, nodes))
 
 
 def _synthesizer(llm: KeptLLM, **templates: Any) -> BaseSynthesizer:

@@ -347,7 +347,7 @@ class _Run:
             _is_ours(name),
             {metric: interval.mean for metric, interval in intervals.items()},
             {metric: (interval.low, interval.high) for metric, interval in intervals.items()},
-            _cost(strategy, searches, index, self._spent(figures)),
+            self._cost(strategy, searches, index, figures),
             {metric: reasons.total() for metric, reasons in measured.failed.items()},
         )
         return _Observation(result, measured.scores, findings)
@@ -404,8 +404,26 @@ class _Run:
                 self.show(task, len(searches), len(questions))
         return searches, index
 
-    def _spent(self, figures: Sequence[RequestFigures]) -> list[RequestFigures]:
-        return [sender.figures.since(earlier) for sender, earlier in zip(self.metered, figures, strict=True)]
+    def _cost(
+        self,
+        strategy: Strategy,
+        searches: Sequence[_Search],
+        index: _Index,
+        figures: Sequence[RequestFigures],
+    ) -> report.Cost:
+        spent = [sender.figures.since(earlier) for sender, earlier in zip(self.metered, figures, strict=True)]
+        dollars = [figures.cost for figures in spent if figures.usage.requests]
+        return report.Cost(
+            units=len(index.units),
+            tokens=sum(map(_count_tokens, index.units)),
+            index_seconds=index.seconds,
+            query_ms=1000 * median(search.seconds for search in searches),
+            context_words=fmean(search.finding.context_words for search in searches),
+            context_k=strategy.context_k,
+            llm_calls=sum(figures.usage.requests + figures.cache_hits for figures in spent),
+            llm_tokens=sum(figures.usage.total_tokens for figures in spent),
+            llm_dollars=None if None in dollars else sum(filter(None, dollars), 0.0),
+        )
 
     def _read(
         self,
@@ -449,26 +467,6 @@ class _Run:
                 name,
             )
         return answered
-
-
-def _cost(
-    strategy: Strategy,
-    searches: Sequence[_Search],
-    index: _Index,
-    spent: Sequence[RequestFigures],
-) -> report.Cost:
-    dollars = [figures.cost for figures in spent if figures.usage.requests]
-    return report.Cost(
-        units=len(index.units),
-        tokens=sum(map(_count_tokens, index.units)),
-        index_seconds=index.seconds,
-        query_ms=1000 * median(search.seconds for search in searches),
-        context_words=fmean(search.finding.context_words for search in searches),
-        context_k=strategy.context_k,
-        llm_calls=sum(figures.usage.requests + figures.cache_hits for figures in spent),
-        llm_tokens=sum(figures.usage.total_tokens for figures in spent),
-        llm_dollars=None if None in dollars else sum(filter(None, dollars), 0.0),
-    )
 
 
 _count_tokens = cache(count_tokens)  # strategies share most of their texts

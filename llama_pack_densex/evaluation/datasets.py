@@ -213,9 +213,8 @@ def _check_ids(dataset: EvaluationSet, path: Path) -> None:
     documents = Counter(document.id_ for document in dataset.documents)
     questions = Counter(question.id for question in dataset.questions)
     for kind, ids in (("document", documents), ("question", questions)):
-        for item, number in ids.items():
-            if number > 1:
-                raise DatasetError(f"{path}: the {kind} id {item!r} occurs twice")
+        if twice := [item for item, number in ids.items() if number > 1]:
+            raise DatasetError(f"{path}: the {kind} id {twice[0]!r} occurs twice")
     if not questions:
         raise DatasetError(f"{path}: expected questions with answers, and there are none")
 

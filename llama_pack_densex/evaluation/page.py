@@ -228,7 +228,7 @@ def _best(strategies: Sequence[Json]) -> dict[str, str]:
         for key, value in strategy["metrics"].items():
             if value is not None:
                 values[key].append(value)
-    return {key: share(max(given)) for key, given in values.items() if share(max(given)) != share(min(given))}
+    return {key: share(max(row)) for key, row in values.items() if share(max(row)) != share(min(row))}
 
 
 def _headline(report: Json) -> list[Json]:
