@@ -503,7 +503,7 @@ def _report(
     propositionizer = corpus.propositionizer_or_none
     return Report(
         _describe(corpus.dataset),
-        report.Settings(
+        report.RunSettings(
             embed_model=embeddings.identity if embeddings else None,
             propositionizer=propositionizer.class_name() if propositionizer else None,
             llm=_model_name(corpus.header_llm),

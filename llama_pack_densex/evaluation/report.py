@@ -56,7 +56,7 @@ class DatasetInfo:
 
 
 @dataclass(frozen=True)
-class Settings:
+class RunSettings:
     """How the comparison was run.
 
     Args:
@@ -198,7 +198,7 @@ class Report:
     """
 
     dataset: DatasetInfo
-    settings: Settings
+    settings: RunSettings
     strategies: list[StrategyResult]
     skipped: list[Skipped]
     comparisons: list[Comparison]
