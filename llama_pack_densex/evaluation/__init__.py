@@ -1,13 +1,13 @@
 """The evaluation room: datasets with known answers, metrics, strategies to compare, reports.
 
-It sits on top of the other rooms. Only the command line imports it; `compare` is a name of the package itself.
-Scoring rankings needs the extra `evaluation` (`pip install "llama-pack-densex[evaluation]"`); reading datasets
-does not. From the bottom to the top:
+It sits on top of the other rooms. Only the command line imports it; `compare` is a name of the package.
+Scoring rankings needs the extra `evaluation` (`pip install "llama-pack-densex[evaluation]"`); reading
+datasets does not. From the bottom to the top:
 
 - `records`: rows of JSON, JSONL, CSV and Parquet files. `runs`: TREC's and ranx's files, scored and compared.
   `significance`: confidence intervals and the randomisation test.
-- `evaluation_set`: what a dataset is. `formats`: a function for each published format. `datasets`: the entrance,
-  and users' own questions.
+- `evaluation_set`: what a dataset is. `formats`: a function for each published format. `datasets`: the
+  entrance, and users' own questions.
 - `judging`: what was found, and its metrics (another metric: `score`). `answers`: answers, and the RAG triad;
   `trulens`: the same by TruLens. `models`: the cached embedding model and LLMs. `propositions`: sets of
   propositions scored against others.

@@ -393,8 +393,8 @@ BASELINES = (
         "dense-x",
         _dense_x,
         "What LlamaIndex's DenseXRetrievalPack did: chunks of 1,024 tokens and their propositions in one "
-        "index; a found proposition leads to its chunk (RecursiveRetriever), and what the best 4 of both lead "
-        "to is read. Recorded propositions of passages are shared out to the chunks that hold them.",
+        "index; a found proposition leads to its chunk (RecursiveRetriever), and what the best 4 of both "
+        "lead to is read. Recorded propositions of passages are shared out to the chunks that hold them.",
     ),
     # of each of the paper's units, about 500 words are read, as its figures go up to
     *(

@@ -94,8 +94,8 @@ def compare(
     """Run strategies over the same documents and questions, and report which finds more.
 
     Relevance is judged by answer strings and by where in the documents a unit stands, never by node ids, so
-    that strategies that cut documents differently can be compared. A strategy that fails is left out, and the report
-    gives its error; if none is left, the first error is raised.
+    that strategies that cut documents differently can be compared. A strategy that fails is left out, and
+    the report gives its error; if none is left, the first error is raised.
 
     Args:
         documents: A dataset (an `EvaluationSet`, or the path of one in a format that `read_dataset` knows);
@@ -353,7 +353,7 @@ class _Run:
         return _Observation(result, measured.scores, findings)
 
     def _in_passages(self, name: str, findings: judging.Findings) -> bool:
-        """Whether results are counted as passages of the dataset; for an index, there are no documents here."""
+        """Whether results are counted as the dataset's passages; an index comes without documents here."""
         if not self.corpus.documents:
             return False
         unlocated = sum(finding.unlocated for finding in findings.values())
