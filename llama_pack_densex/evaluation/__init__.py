@@ -1,8 +1,19 @@
 """The evaluation room: datasets with known answers, metrics, strategies to compare, reports.
 
-It sits on top of the other rooms, and nothing but the command line imports it; `compare` is a name of the package
-itself. Scoring rankings needs the extra `evaluation` (`pip install "llama-pack-densex[evaluation]"`); reading datasets
-does not.
+It sits on top of the other rooms. Only the command line imports it; `compare` is a name of the package.
+Scoring rankings needs the extra `evaluation` (`pip install "llama-pack-densex[evaluation]"`); reading
+datasets does not. From the bottom to the top:
+
+- `records`: rows of JSON, JSONL, CSV and Parquet files. `runs`: TREC's and ranx's files, scored and compared.
+  `significance`: confidence intervals and the randomisation test.
+- `evaluation_set`: what a dataset is. `formats`: a function for each published format. `datasets`: the
+  entrance, and users' own questions.
+- `judging`: what was found, and its metrics (another metric: `score`). `answers`: answers, and the RAG triad;
+  `trulens`: the same by TruLens. `models`: the cached embedding model and LLMs. `propositions`: sets of
+  propositions scored against others.
+- `strategy`: what a strategy is. `baselines`: those of others (another one: a function and a row there).
+  `strategies`: the pack's variants, a row each.
+- `compare`: runs strategies. `report`: what comes out, as JSON and CSV. `page`: as an HTML page.
 """
 
 from __future__ import annotations
@@ -11,28 +22,55 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from llama_pack_densex.evaluation.baselines import PaperPassageNodeParser
     from llama_pack_densex.evaluation.compare import evaluate
-    from llama_pack_densex.evaluation.datasets import DatasetError, EvaluationSet, Question, read_dataset
+    from llama_pack_densex.evaluation.datasets import (
+        DatasetError,
+        EvaluationSet,
+        Question,
+        read_dataset,
+    )
     from llama_pack_densex.evaluation.models import KeptLLM
-    from llama_pack_densex.evaluation.propositions import BertScoreSimilarity, EmbeddingSimilarity, score_propositions
+    from llama_pack_densex.evaluation.propositions import (
+        BertScoreSimilarity,
+        EmbeddingSimilarity,
+        score_propositions,
+    )
     from llama_pack_densex.evaluation.report import Report
     from llama_pack_densex.evaluation.runs import score_runs
-    from llama_pack_densex.evaluation.strategies import PaperPassageNodeParser
-    from llama_pack_densex.evaluation.strategy import Built, Corpus, Strategy, StrategyUnavailable
+    from llama_pack_densex.evaluation.strategy import (
+        Built,
+        Corpus,
+        Strategy,
+        StrategyUnavailable,
+    )
 
 __all__ = [
-    "BertScoreSimilarity", "Built", "Corpus", "DatasetError", "EmbeddingSimilarity", "EvaluationSet", "KeptLLM",
-    "PaperPassageNodeParser", "Question", "Report", "Strategy", "StrategyUnavailable", "evaluate", "read_dataset",
-    "score_propositions", "score_runs",
-]  # fmt: skip
+    "BertScoreSimilarity",
+    "Built",
+    "Corpus",
+    "DatasetError",
+    "EmbeddingSimilarity",
+    "EvaluationSet",
+    "KeptLLM",
+    "PaperPassageNodeParser",
+    "Question",
+    "Report",
+    "Strategy",
+    "StrategyUnavailable",
+    "evaluate",
+    "read_dataset",
+    "score_propositions",
+    "score_runs",
+]
 _NAMES = {
+    "baselines": ("PaperPassageNodeParser",),
     "compare": ("evaluate",),
     "datasets": ("DatasetError", "EvaluationSet", "Question", "read_dataset"),
     "models": ("KeptLLM",),
     "propositions": ("BertScoreSimilarity", "EmbeddingSimilarity", "score_propositions"),
     "report": ("Report",),
     "runs": ("score_runs",),
-    "strategies": ("PaperPassageNodeParser",),
     "strategy": ("Built", "Corpus", "Strategy", "StrategyUnavailable"),
 }
 

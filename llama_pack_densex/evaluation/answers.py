@@ -1,30 +1,36 @@
-"""Answers, and how good they are: the RAG triad by LlamaIndex's evaluators, and what supports their sentences.
+"""Answers, and how good they are: the RAG triad by LlamaIndex's prompts, and what supports their sentences.
 
-What an LLM fails at is data: an answer or a verdict that did not come, or cannot be read, is counted as failed, with
-the reason, and never as a 0 or a success.
+A failure of the LLM is data: an answer or a verdict that did not come, or cannot be read, is counted as
+failed, with the reason, and never as a 0 or a success.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 import unicodedata
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from llama_index.core import Settings, evaluation
 from llama_index.core.base.response.schema import RESPONSE_TYPE
 from llama_index.core.callbacks import CallbackManager
-from llama_index.core.response_synthesizers import get_response_synthesizer
-from llama_index.core.schema import MetadataMode, NodeWithScore
+from llama_index.core.evaluation import (
+    BaseEvaluator,
+    ContextRelevancyEvaluator,
+    FaithfulnessEvaluator,
+    answer_relevancy,
+)
+from llama_index.core.node_parser import SentenceSplitter
+from llama_index.core.response_synthesizers import BaseSynthesizer, get_response_synthesizer
+from llama_index.core.schema import Document, MetadataMode, NodeWithScore
 
 from llama_pack_densex.answering.citations import plain_answer
-from llama_pack_densex.evaluation.datasets import Question
+from llama_pack_densex.evaluation.evaluation_set import Question
 from llama_pack_densex.evaluation.judging import contains_answer
 from llama_pack_densex.evaluation.models import AskingFailed, KeptLLM, Step, at_once
 from llama_pack_densex.evaluation.runs import Scores
@@ -45,26 +51,43 @@ class Answer:
     """What a query engine answered.
 
     Args:
+        question: The question, without halves of surrogate pairs.
         text: The answer, without footnotes and marks.
         contexts: The texts that it was made from.
-        outcome: "answered", "not_found", "small_talk" or "vague"; "" where the engine does not say.
-        sentences: Its sentences, each with `footnotes` and `propositions` (the ids of those that support it); empty
-            where the engine does not say.
+        outcome: "answered", "not_found", "small_talk" or "vague"; "" if the engine does not say.
+        sentences: Its sentences, each with `footnotes` and `propositions` (the ids of those that support it);
+            empty if the engine does not say.
+        failure: Why there is no answer.
     """
 
-    text: str
-    contexts: list[str]
+    question: Question
+    text: str = ""
+    contexts: Sequence[str] = ()
     outcome: str = ""
     sentences: Sequence[Mapping[str, Any]] = ()
+    failure: AskingFailed | None = None
+
+    @property
+    def metrics(self) -> Sequence[str]:
+        """The metrics of the triad that apply to it: a "not found" is neither grounded nor relevant."""
+        context = TRIAD[:1] if self.contexts else ()
+        if not self.text or self.outcome not in ("", "answered"):
+            return context
+        return (*context, *TRIAD[1:]) if context else TRIAD[2:]
 
 
 Verdict = Mapping[str, float | AskingFailed]
 """Metric to a value, or to why there is none."""
 
+Verdicts = Callable[[Sequence[Answer], Step, str], Sequence[Verdict]]
+"""A judge: gets answers, what to call while it judges, and the name of what answered."""
+
+AnswerQuestion = Callable[[str], RESPONSE_TYPE]
+
 
 @dataclass
-class Judged:
-    """What was found out, question by question.
+class Measured:
+    """What was measured, question by question.
 
     Args:
         scores: Metric to question to value; of what failed there is none.
@@ -72,179 +95,219 @@ class Judged:
     """
 
     scores: Scores
-    failed: dict[str, Counter[str]] = field(default_factory=dict)
+    failed: defaultdict[str, Counter[str]] = field(
+        default_factory=lambda: defaultdict(Counter),
+    )
 
     def add(self, question: str, verdict: Verdict) -> None:
-        """Add what was found out about a question."""
+        """Add what was measured for a question."""
         for metric, value in verdict.items():
             if isinstance(value, AskingFailed):
-                self.failed.setdefault(metric, Counter())[str(value)] += 1
+                self.failed[metric][str(value)] += 1
             else:
                 self.scores.setdefault(metric, {})[question] = value
 
     def warn(self, name: str) -> None:
-        """Say what failed."""
-        if self.failed:
-            lost = {metric: reasons.total() for metric, reasons in self.failed.items()}
-            given = {metric: lost[metric] + len(self.scores.get(metric, ())) for metric in lost}
-            counts = ", ".join(f"{lost[metric]} of {given[metric]} items of {metric}" for metric in lost)
-            reasons = "; ".join(sorted({reason for each in self.failed.values() for reason in each}))
-            logger.warning("%s: not counted, since they failed: %s (%s).", name, counts, reasons)
+        """Log what failed."""
+        counts = []
+        for metric, reasons in self.failed.items():
+            failed = reasons.total()
+            counts.append(f"{failed} of {failed + len(self.scores.get(metric, ()))} items of {metric}")
+        if counts:
+            distinct = sorted({reason for reasons in self.failed.values() for reason in reasons})
+            message = "%s: not counted, since they failed: %s (%s)."
+            logger.warning(message, name, ", ".join(counts), "; ".join(distinct))
 
 
-Wanted = tuple[Question, Answer, list[str]]
-"""What is to be judged: a question, its answer, and the metrics of the triad."""
-
-Verdicts = Callable[[Sequence[Wanted], Step, str], Sequence[Verdict]]
-"""A judge: gets what is to be judged, what to call while it judges, and what answered."""
-
-Asked = Callable[[Question], RESPONSE_TYPE]
-"""Answers a question."""
-
-Answers = Sequence[tuple[Question, Answer | AskingFailed]]
-"""Questions, each with its answer, or with why there is none."""
-
-
-def reading(read: Mapping[str, list[NodeWithScore]], llm: KeptLLM) -> Asked:
+def reading(llm: KeptLLM, nodes: list[NodeWithScore]) -> AnswerQuestion:
     """What answers as LlamaIndex's own query engine does, with its own prompts.
 
     Args:
-        read: What a reader gets for each question, by its id: others of a dataset may have its text.
         llm: Answers.
+        nodes: What it reads.
     """
-    synthesizer = get_response_synthesizer(llm=llm, callback_manager=CallbackManager())
-    return lambda question: synthesizer.synthesize(question.text, read[question.id])
+    return lambda question: _synthesizer(llm).synthesize(question, nodes)
 
 
-def answer_questions(asked: Asked, questions: Sequence[Question], step: Step) -> Answers:
+def answer_questions(
+    questions: Sequence[tuple[Question, AnswerQuestion]],
+    step: Step,
+) -> list[Answer]:
     """Have questions answered.
 
     Args:
-        asked: Answers.
-        questions: The questions.
+        questions: The questions, each with what answers it.
         step: Called while it answers.
 
     Returns:
-        The questions with their answers. Where an LLM stops, there is none to any.
+        Their answers. If an LLM stops, all of them are failures.
     """
 
-    def ask(question: Question) -> Answer:
+    def ask(item: tuple[Question, AnswerQuestion]) -> Answer:
+        question, answer = item
         try:
-            return _answer(asked(question))
+            response: Any = answer(question.text)
         except (AskingFailed, LLMError):
             raise
-        except Exception as error:  # whatever a user's engine raises costs one answer, and is told
+        except Exception as error:  # whatever a user's engine raises costs one answer, and is reported
             raise AskingFailed(type(error).__name__) from error
+        metadata = response.metadata or {}
+        contexts = [strip_surrogates(node.node.get_content(MetadataMode.NONE)) for node in response.source_nodes]
+        return Answer(
+            replace(question, text=strip_surrogates(question.text)),
+            strip_surrogates(plain_answer(str(response))),
+            [context for context in contexts if context.strip()],
+            str(metadata.get("outcome", "")),
+            metadata.get("sentences", ()),
+        )
 
-    return list(zip(questions, at_once(ask, questions, step), strict=True))
+    return [
+        Answer(question, failure=answer) if isinstance(answer, AskingFailed) else answer
+        for (question, _), answer in zip(
+            questions,
+            at_once(ask, questions, step),
+            strict=True,
+        )
+    ]
 
 
-def _answer(response: Any) -> Answer:
-    said = response.metadata or {}
-    texts = [strip_surrogates(node.node.get_content(MetadataMode.NONE)) for node in response.source_nodes]
-    return Answer(
-        strip_surrogates(plain_answer(str(response))),
-        [text for text in texts if text.strip()],
-        str(said.get("outcome", "")),
-        said.get("sentences", ()),
-    )
-
-
-def score_answers(judged: Judged, answers: Answers, language: str) -> None:
+def score_answers(measured: Measured, answers: Sequence[Answer], language: str) -> None:
     """What can be said of answers without a judge.
 
     - `str_em`: whether an accepted answer is in the answer, as ALCE (Gao et al., 2023) calls it.
     - `answered`: whether there was an answer in place of a "not found", a greeting or advice.
-    - `cited`, `supported`: the share of an answer's sentences that have a footnote, and a proposition that says them.
+    - `cited`, `supported`: the share of an answer's sentences that have a footnote, and a proposition that
+      says them.
 
     Args:
-        judged: What to add it to.
-        answers: What `answer_questions` returned.
+        measured: What to add it to.
+        answers: The answers.
         language: "en", "ja", ...
     """
-    for question, answer in answers:
-        if isinstance(answer, AskingFailed):
-            judged.add(question.id, {"str_em" if question.answers else "answered": answer})
-            continue
-        found: dict[str, float] = {}
-        if question.answers:
-            found["str_em"] = float(contains_answer(answer.text, question.answers, language))
+    for answer in answers:
+        accepted = answer.question.answers
+        values: dict[str, float | AskingFailed] = {}
+        if answer.failure:
+            values["str_em" if accepted else "answered"] = answer.failure
+        elif accepted:
+            values["str_em"] = float(contains_answer(answer.text, accepted, language))
         if answer.outcome:
-            found["answered"] = float(answer.outcome == "answered")
+            values["answered"] = float(answer.outcome == "answered")
         if answer.sentences and answer.outcome in ("", "answered"):
-            for metric, key in (("cited", "footnotes"), ("supported", "propositions")):
-                found[metric] = fmean(bool(sentence.get(key)) for sentence in answer.sentences)
-        judged.add(question.id, found)
+            values["cited"] = fmean(bool(sentence.get("footnotes")) for sentence in answer.sentences)
+            values["supported"] = fmean(bool(sentence.get("propositions")) for sentence in answer.sentences)
+        measured.add(answer.question.id, values)
 
 
-def judge_answers(judged: Judged, judge: Verdicts, answers: Answers, step: Step, name: str) -> None:
+def judge_answers(
+    measured: Measured,
+    judge: Verdicts,
+    answers: Sequence[Answer],
+    step: Step,
+    name: str,
+) -> None:
     """Have answers judged by the RAG triad: a value from 0 to 1 for each metric.
 
-    Of an answer that failed nothing is judged, and of a "not found" nothing but what was retrieved.
+    Nothing is judged of an answer that failed, and of a "not found" only what was retrieved.
 
     Args:
-        judged: What to add it to.
+        measured: What to add it to.
         judge: Judges.
-        answers: What `answer_questions` returned.
+        answers: The answers.
         step: Called while it judges.
         name: What answered.
     """
-    wanted: list[Wanted] = []
-    for question, answer in answers:
-        if isinstance(answer, AskingFailed):
-            judged.add(question.id, dict.fromkeys(TRIAD, AskingFailed(f"no answer ({answer})")))
-            continue
-        metrics = ["context_relevance"] if answer.contexts else []
-        if answer.outcome in ("", "answered") and answer.text:  # a "not found" is neither grounded nor relevant
-            metrics += TRIAD[1:] if answer.contexts else TRIAD[2:]
-        wanted.append((replace(question, text=strip_surrogates(question.text)), answer, metrics))
-    for (question, _, _), verdict in zip(wanted, judge(wanted, step, name), strict=True):
-        judged.add(question.id, verdict)
+    verdicts = iter(judge([answer for answer in answers if not answer.failure], step, name))
+    for answer in answers:
+        failed = dict.fromkeys(TRIAD, AskingFailed(f"no answer ({answer.failure})"))
+        measured.add(answer.question.id, failed if answer.failure else next(verdicts))
 
 
-def verdicts_of(llm: KeptLLM, wanted: Sequence[Wanted], step: Step, name: str) -> Sequence[Verdict]:
-    """Have LlamaIndex's evaluators judge (see `Verdicts`)."""
-    evaluators: dict[str, evaluation.BaseEvaluator] = {
-        "context_relevance": evaluation.ContextRelevancyEvaluator(
-            llm, parser_function=partial(_read_verdict, most=4.0)
-        ),
-        "groundedness": evaluation.FaithfulnessEvaluator(llm),
-        "answer_relevance": evaluation.AnswerRelevancyEvaluator(llm, parser_function=partial(_read_verdict, most=2.0)),
-    }
+def judged_by(judge: KeptLLM | None, trulens: str | Path | None) -> Verdicts | None:
+    """What judges: TruLens if there is a database for it, else LlamaIndex's prompts; None without a judge.
 
-    def judge(one: tuple[str, Question, Answer]) -> float:
-        metric, question, answer = one
-        result = asyncio.run(evaluators[metric].aevaluate(question.text, answer.text, answer.contexts))
-        score = _read_yes_or_no(result.feedback or "") if metric == "groundedness" else result.score
+    Raises:
+        ImportError: TruLens is not installed.
+    """
+    if judge is None:
+        return None
+    if trulens is None:
+        return partial(verdicts_of, judge)
+    from llama_pack_densex.evaluation.trulens import Recorder
+
+    return Recorder(trulens, judge).verdicts_of
+
+
+def verdicts_of(
+    llm: KeptLLM,
+    answers: Sequence[Answer],
+    step: Step,
+    name: str,
+) -> Sequence[Verdict]:
+    """Have an LLM judge by the prompts of LlamaIndex's evaluators (see `Verdicts`).
+
+    The evaluators themselves write to core's `Settings`, and misread some replies.
+    """
+
+    def judge(request: tuple[str, Answer]) -> float:
+        metric, answer = request
+        question = answer.question.text
+        if metric == "context_relevance":
+            reply = _reply(llm, ContextRelevancyEvaluator(llm), question, answer.contexts)
+            score = _read_score(reply, 4.0)
+        elif metric == "groundedness":
+            reply = _reply(llm, FaithfulnessEvaluator(llm), answer.text, answer.contexts)
+            score = _read_yes_or_no(reply)
+        else:
+            template = answer_relevancy.DEFAULT_EVAL_TEMPLATE
+            reply = llm.predict(template, query=question, response=answer.text)
+            score = _read_score(reply, 2.0)
         if score is None:
             raise AskingFailed("the verdict cannot be read")
         return score
 
-    asked = [(metric, question, answer) for question, answer, metrics in wanted for metric in metrics]
-    # core writes defaults into its Settings where the evaluators read them; the models are not among them
-    unset = [each for each, value in vars(Settings).items() if value is None and each not in ("_llm", "_embed_model")]
-    try:
-        scores = iter(at_once(judge, asked, step))
-    finally:
-        for each in unset:
-            setattr(Settings, each, None)
-    return [{metric: next(scores) for metric in metrics} for _, _, metrics in wanted]
+    requests = [(metric, answer) for answer in answers for metric in answer.metrics]
+    scores = iter(at_once(judge, requests, step))
+    return [{metric: next(scores) for metric in answer.metrics} for answer in answers]
 
 
-def _read_verdict(reply: str, most: float) -> tuple[float | None, str | None]:
-    """The number after the last "[RESULT]", or alone, as core's refine prompt has it; None if it is not 0 to `most`.
+def _reply(llm: KeptLLM, evaluator: BaseEvaluator, query: str, contexts: Sequence[str]) -> str:
+    """What an evaluator would ask for: the reply to its prompts over some contexts."""
+    prompts: Any = evaluator.get_prompts()
+    documents = [Document(text=context) for context in contexts]
+    nodes = [NodeWithScore(node=node) for node in SentenceSplitter().get_nodes_from_documents(documents)]
+    synthesizer = _synthesizer(
+        llm,
+        text_qa_template=prompts["eval_template"],
+        refine_template=prompts["refine_template"],
+    )
+    return str(synthesizer.synthesize(query, nodes))
 
-    LlamaIndex's own reading crashes at "[RESULT] 4.0.", takes the 1 of "10" and of "1.5", and no number alone.
+
+def _synthesizer(llm: KeptLLM, **templates: Any) -> BaseSynthesizer:
+    """LlamaIndex's default one, which reads nothing from `Settings`."""
+    return get_response_synthesizer(llm=llm, callback_manager=CallbackManager(), **templates)
+
+
+def _read_score(reply: str, most: float) -> float | None:
+    """The number after the last "[RESULT]", or alone, as core's refine prompt has it, as a share of `most`.
+
+    LlamaIndex's own reading crashes at "[RESULT] 4.0.", takes the 1 of "10" and of "1.5", and no number
+    alone.
     """
-    said = unicodedata.normalize("NFKC", reply).strip()
-    found = _VERDICT.findall(f"[RESULT]{said}" if re.fullmatch(r"[\d.]+", said) else said)
-    score, of = found[-1] if found else ("-1", "")
-    return (float(score), reply) if 0 <= float(score) <= most == float(of or most) else (None, None)
+    reply = unicodedata.normalize("NFKC", reply).strip()
+    if re.fullmatch(r"[\d.]+", reply):
+        reply = f"[RESULT]{reply}"
+    score, out_of = [("-1", ""), *_VERDICT.findall(reply)][-1]
+    return float(score) / most if 0 <= float(score) <= most == float(out_of or most) else None
 
 
 def _read_yes_or_no(reply: str) -> float | None:
-    """1.0 or 0.0 where a reply begins with one of both, or says only one; LlamaIndex takes any other reply for a no."""
+    """1.0 or 0.0 if a reply begins with yes or no, or contains only one of them.
+
+    LlamaIndex takes every reply without a yes for a no.
+    """
     reply = unicodedata.normalize("NFKC", reply).lower().lstrip("*#\"'「 \n").removeprefix("answer:").lstrip()
     first = _YES_OR_NO.match(reply)
-    said = {first[1]} if first else set(_YES_OR_NO.findall(reply))
-    return float(said == {"yes"}) if len(said) == 1 else None
+    words = {first[1]} if first else set(_YES_OR_NO.findall(reply))
+    return float(words == {"yes"}) if len(words) == 1 else None

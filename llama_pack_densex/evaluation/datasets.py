@@ -1,4 +1,4 @@
-"""Documents with questions about them: read from the formats that datasets are published in, or given by the user."""
+"""Datasets: read from published formats, or made of the user's own questions and documents."""
 
 from __future__ import annotations
 
@@ -6,105 +6,36 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import accumulate, chain, count, groupby
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from llama_index.core.schema import Document, MediaResource
+from llama_index.core.schema import Document
 
-from llama_pack_densex.evaluation.records import DatasetError, Record, object_record, read_records
-from llama_pack_densex.evaluation.runs import Qrels, read_qrels
+from llama_pack_densex.evaluation.evaluation_set import EvaluationSet as EvaluationSet
+from llama_pack_densex.evaluation.evaluation_set import Question as Question
+from llama_pack_densex.evaluation.formats import (
+    FORMATS,
+    JQARA_FIELDS,
+    is_beir,
+    read_beir,
+    read_dpr,
+)
+from llama_pack_densex.evaluation.records import DatasetError as DatasetError
+from llama_pack_densex.evaluation.records import Record, object_record, read_records
 from llama_pack_densex.node_parsers.parsers import default_base_parser
-from llama_pack_densex.node_parsers.splitting import split as cut
+from llama_pack_densex.node_parsers.splitting import split
 from llama_pack_densex.reading import find_files, read_file, read_files
 from llama_pack_densex.text.language import WITHOUT_SPACES, detect_language
 
-__all__ = ["DatasetError", "EvaluationSet", "Question", "Span", "read_dataset", "read_questions", "to_dataset"]
-
 logger = logging.getLogger(__name__)
 
-Span = tuple[int, int]
+Questions = str | Path | Sequence[Question | Mapping[str, Any]]
+"""A dataset or a file of questions; or `Question`s; or mappings with "question", "answers" and "document"."""
 
-_GAP = "\n\n"
-_LOOKED_AT = 50  # questions, to tell the language
+_PATH = (str, Path)
+_SAMPLE = 50  # questions from which the language is detected
 _MEASURED_APART = WITHOUT_SPACES | {"ko"}  # in them an answer may stand within a word
-_JQARA_FIELDS = {"q_id", "question", "passage_row_id", "text", "label"}
-
-
-@dataclass(frozen=True)
-class Question:
-    """A question and what is known about its answer.
-
-    Attributes:
-        id: Unique within its set.
-        text: The question.
-        answers: Strings of which any one is a right answer; empty where the dataset has relevance labels only.
-        document_id: The document that holds the answer, "" where the dataset does not say.
-        span: The gold passage in that document's text, in characters, None where the dataset does not say.
-        candidates: Ids of the documents to search for it, where the dataset gives them; else all are searched.
-    """
-
-    id: str
-    text: str
-    answers: tuple[str, ...]
-    document_id: str = ""
-    span: Span | None = None
-    candidates: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class EvaluationSet:
-    """A dataset as every strategy sees it.
-
-    Attributes:
-        name: What a report calls it.
-        language: "en", "ja", ...
-        documents: Whole articles, each with an id of its own and, where it has one, its `title` as metadata.
-        questions: In the dataset's order.
-        passages: Document id to the spans of the dataset's own passages in the document's text, in order.
-        relevance: Question id to the labels of documents, above 0 for relevant ones; for the questions of datasets that
-            have such labels.
-    """
-
-    name: str = ""
-    language: str = ""
-    documents: list[Document] = field(default_factory=list)
-    questions: list[Question] = field(default_factory=list)
-    passages: dict[str, list[Span]] = field(default_factory=dict)
-    relevance: Qrels = field(default_factory=dict)
-
-    def add_article(self, name: str, title: str, texts: Sequence[str], gap: str = _GAP) -> list[tuple[str, Span]]:
-        """Add a document that is made of passages; another one of its name gets a number.
-
-        Returns:
-            The document's id, and where in it each passage stands.
-        """
-        names = chain([name], (f"{name} ({number})" for number in count(2)))
-        document_id = next(each for each in names if each not in self.passages)
-        ends = accumulate((len(text) + len(gap) for text in texts), initial=0)
-        spans = [(start, start + len(text)) for start, text in zip(ends, texts, strict=False)]
-        self.documents.append(_document(document_id, title, gap.join(texts)))
-        self.passages[document_id] = spans
-        return [(document_id, span) for span in spans]
-
-    def passages_of(self, document: Document) -> list[Span]:
-        """Where a document's passages stand; one of which none are known is a passage itself."""
-        return self.passages.get(document.id_, [(0, len(document.text))])
-
-    def passage_documents(self) -> list[Document]:
-        """Each of the dataset's passages as a document of its own, with the article's metadata.
-
-        Its id is `articleid/n`, where `n` counts an article's passages from 0.
-        """
-        passages = []
-        for document in self.documents:
-            for number, (start, end) in enumerate(self.passages_of(document)):
-                passage = document.model_copy(update={"id_": f"{document.id_}/{number}"})
-                passage.metadata = dict(document.metadata)
-                passage.text_resource = MediaResource(text=document.text[start:end])
-                passages.append(passage)
-        return passages
 
 
 def read_dataset(
@@ -117,7 +48,7 @@ def read_dataset(
     max_questions: int | None = None,
     leave_out: Sequence[Path] = (),
 ) -> EvaluationSet:
-    """Read a dataset; its format is seen from its content.
+    """Read a dataset; its format is detected from its content.
 
     | format | path | documents |
     |---|---|---|
@@ -125,70 +56,85 @@ def read_dataset(
     | BEIR | the folder with corpus.jsonl, queries.jsonl and qrels | |
     | passages, each with the questions that it answers | JSONL of `title`, `text` and `questions` | |
     | JQaRA | its Hugging Face rows, Parquet or JSONL (or a folder of Parquet files) | |
-    | DPR, NQ-open, EntityQuestions | questions in JSON, JSONL, CSV or TSV | psgs_w100.tsv, or FACTOIDWIKI's JSONL |
-    | the user's own | questions in JSON, JSONL, CSV or TSV | their folder; else the files that questions name |
+    | DPR, NQ-open, EntityQuestions | questions in JSON, JSONL, CSV or TSV | psgs_w100.tsv, or FACTOIDWIKI's
+    JSONL |
+    | the user's own | questions in JSON, JSONL, CSV or TSV | their folder; else the files that questions name
+    |
 
     Args:
         path: The dataset, or its questions.
-        documents: What the questions are about, where it is not in the dataset.
+        documents: What the questions are about, if it is not in the dataset.
         name: What reports call the set. Default: the file's or folder's name.
-        language: "en", "ja", ... Default: told from the questions. Of questions that say theirs, only those are asked.
+        language: "en", "ja", ... Default: detected from the questions. If questions state theirs, only
+            those in this one are kept.
         split: Of a BEIR folder: "test", "dev" or "train".
         max_questions: Keep the first so many.
         leave_out: Folders below the user's own documents that are not read, as that of an earlier report.
 
     Raises:
-        DatasetError: It is in none of these formats, or damaged; the message names the file, the line or item, and what
-            is expected.
+        DatasetError: It is in none of these formats, or damaged; the message names the file, the line or
+            item, and what is expected.
         OSError: A file cannot be read.
     """
-    path, given = Path(path), None if documents is None else Path(documents)
-    for each in (path, given):
-        if each is not None and not each.exists():
-            raise FileNotFoundError(f"{each}: there is no such file or folder")
-    found = _checked(_read(path, given, split, language or "", leave_out), path, name, language)
-    return replace(found, questions=found.questions[:max_questions])
+    path = Path(path)
+    folder = None if documents is None else Path(documents)
+    for file in (path, folder):
+        if file and not file.exists():
+            raise FileNotFoundError(f"{file}: there is no such file or folder")
+    dataset, records = _read_published(path, split)
+    if dataset is None:
+        dataset = _read_own(path, records, folder, language, leave_out)
+    elif folder:
+        raise DatasetError(f"{path}: this dataset has documents of its own, and {folder} would be ignored")
+    dataset = _checked(dataset, path, name, language)
+    return replace(dataset, questions=dataset.questions[:max_questions])
 
 
 def read_questions(
-    questions: str | Path | Sequence[Question | Mapping[str, Any]],
+    questions: Questions,
     *,
     language: str | None = None,
     max_questions: int | None = None,
 ) -> EvaluationSet:
-    """Questions without what they are about, to ask an index: of a dataset, of a file of questions, or given.
+    """Questions without their documents, to ask an index: of a dataset, of a file of questions, or given.
 
     Args:
-        questions: What `read_dataset` reads, of which the documents are left alone; or `Question`s, or mappings.
-        language: "en", "ja", ... Default: what they say, or tell.
+        questions: What `read_dataset` reads, without its documents; or `Question`s, or mappings.
+        language: "en", "ja", ... Default: the one stated, else the one detected.
         max_questions: Keep the first so many.
 
     Raises:
         DatasetError: They cannot be read, or there are none.
     """
-    if isinstance(questions, (str, Path)):
-        found, name = _read(Path(questions), None, "test", language or "", alone=True), Path(questions)
+    path = Path("questions")
+    if isinstance(questions, _PATH):
+        path = Path(questions)
+        published, records = _read_published(path)
+        dataset = published or _own_questions(path, records, language)
     else:
-        found, name = EvaluationSet(questions=_given(questions)), Path("questions")
-    found = _checked(found, name, None, language)
-    kept = [replace(one, document_id="", span=None, candidates=()) for one in found.questions[:max_questions]]
-    return EvaluationSet(found.name, found.language, questions=kept)
+        dataset = EvaluationSet(questions=_as_questions(questions))
+    dataset = _checked(dataset, path, None, language)
+    kept = dataset.questions[:max_questions]
+    bare = [replace(question, document_id="", span=None, candidates=()) for question in kept]
+    return EvaluationSet(dataset.name, dataset.language, questions=bare)
 
 
 def languages_of(path: str | Path) -> list[str]:
-    """The languages that a file's questions are in: those that they say, or that their scripts tell, where they differ.
+    """The languages of a file's questions: those that they state or, if scripts differ, those detected.
 
     Raises:
         DatasetError: As `read_dataset`.
         OSError: The file cannot be read.
     """
     path = Path(path)
-    return [] if path.is_dir() else sorted({*_languages(list(read_records(path)))} - {""})
+    if path.is_dir():
+        return []
+    return sorted({*_question_languages(list(read_records(path)))} - {""})
 
 
 def to_dataset(
     documents: EvaluationSet | str | Path | Sequence[Document],
-    questions: str | Path | Sequence[Question | Mapping[str, Any]] | None,
+    questions: Questions | None,
     language: str | None = None,
 ) -> EvaluationSet:
     """A dataset of what `compare` takes; long documents whose passages are not known are cut into some.
@@ -197,304 +143,258 @@ def to_dataset(
         DatasetError: A file cannot be read as a dataset, or a question lacks something.
         ValueError: Something is missing or given twice; the message says what.
     """
+    own = Path("own documents")
     if isinstance(documents, EvaluationSet):
         if questions is not None:
             raise ValueError("the dataset has its own questions: pass questions=None, or documents in its place")
-        return _with_passages(_checked(documents, Path("own documents"), documents.name, language))
-    if isinstance(questions, (str, Path)) or (questions is None and isinstance(documents, (str, Path))):
-        if not isinstance(documents, (str, Path)):
+        return _with_passages(_checked(documents, own, documents.name, language))
+    if isinstance(documents, _PATH) and questions is None:
+        dataset = read_dataset(documents, language=language)
+    elif isinstance(questions, _PATH):
+        if not isinstance(documents, _PATH):
             raise ValueError("pass the questions about these documents: Question objects or mappings")
-        files = (documents,) if questions is None else (questions, documents)
-        dataset = read_dataset(*files, language=language)
+        dataset = read_dataset(questions, documents, language=language)
     else:
-        asked = _given(questions or ())
-        named = [question.document_id for question in asked]
-        texts = _documents_in(Path(documents), named) if isinstance(documents, (str, Path)) else list(documents)
-        own = EvaluationSet(documents=texts, questions=asked)
-        dataset = _checked(own, Path("own documents"), None, language)
+        own_questions = _as_questions(questions or ())
+        if isinstance(documents, _PATH):
+            documents = _read_folder(
+                Path(documents),
+                [question.document_id for question in own_questions],
+            )
+        dataset = _checked(
+            EvaluationSet(documents=list(documents), questions=own_questions),
+            own,
+            None,
+            language,
+        )
     if not dataset.documents:
         raise ValueError("there are no documents to search")
     return _with_passages(dataset)
 
 
 def _with_passages(dataset: EvaluationSet) -> EvaluationSet:
-    """Where no question has a gold passage, passages are what the pack's own splitter makes of the documents."""
+    """Unless questions have gold passages, documents are cut into passages by the pack's own splitter."""
     if any(question.span is not None for question in dataset.questions):
         return dataset
-    passages: dict[str, list[Span]] = {}
     parser = default_base_parser()
+    passages = dict(dataset.passages)
     for document in dataset.documents:
-        cut_here = [] if document.id_ in dataset.passages else cut(document, [parser])
-        pieces = [piece.span for piece in cut_here if piece.span is not None]
-        passages[document.id_] = pieces or dataset.passages_of(document)
+        if document.id_ not in passages:
+            spans = [piece.span for piece in split(document, [parser]) if piece.span is not None]
+            passages[document.id_] = spans or dataset.passages_of(document)
     return replace(dataset, passages=passages)
 
 
-def _language(found: EvaluationSet, said: str) -> str:
-    """The language of a set's questions, which may say it; its documents may be in others.
+def _checked(
+    dataset: EvaluationSet,
+    path: Path,
+    name: str | None,
+    language: str | None,
+) -> EvaluationSet:
+    """A set with its name and its language, after a check of its ids and references."""
+    _check_ids(dataset, path)
+    ids = {document.id_ for document in dataset.documents}
+    for question in dataset.questions if ids else ():
+        where = f"{path}, question {question.id}"
+        if question.document_id and question.document_id not in ids:
+            raise DatasetError(f"{where}: there is no document {question.document_id!r}")
+        if not (question.answers or question.document_id or question.id in dataset.relevance):
+            raise DatasetError(f"{where}: expected 'answers', 'document', or both")
+    if not name:
+        name = path.name if path.is_dir() else Path(path.name.removesuffix(".gz")).stem
+    return replace(
+        dataset,
+        name=name,
+        language=_dataset_language(dataset, language or dataset.language),
+    )
 
-    Few words in Latin script are taken for English; another such language has to be said.
+
+def _check_ids(dataset: EvaluationSet, path: Path) -> None:
+    documents = Counter(document.id_ for document in dataset.documents)
+    questions = Counter(question.id for question in dataset.questions)
+    for kind, ids in (("document", documents), ("question", questions)):
+        if twice := [item for item, number in ids.items() if number > 1]:
+            raise DatasetError(f"{path}: the {kind} id {twice[0]!r} occurs twice")
+    if not questions:
+        raise DatasetError(f"{path}: expected questions with answers, and there are none")
+
+
+def _dataset_language(dataset: EvaluationSet, stated: str) -> str:
+    """The language of a set's questions, stated or detected; its documents may be in others.
+
+    A few words in Latin script are taken for English; another such language has to be stated.
     """
-    texts = [question.text for question in found.questions[:_LOOKED_AT]]
-    around = "\n".join(document.text[:2_000] for document in found.documents[:1])
-    told = detect_language("\n".join(texts), around)
-    language = _code(said) or ("en" if told in ("latin", "") else told)
-    others = sum((detect_language(text, around) in _MEASURED_APART) != (language in _MEASURED_APART) for text in texts)
-    if others:
+    texts = [question.text for question in dataset.questions[:_SAMPLE]]
+    context = "\n".join(document.text[:2_000] for document in dataset.documents[:1])
+    language = _base_language(stated) or detect_language("\n".join(texts), context)
+    if language in ("latin", ""):
+        language = "en"
+    is_apart = language in _MEASURED_APART
+    foreign = sum((detect_language(text, context) in _MEASURED_APART) != is_apart for text in texts)
+    if foreign:
         logger.warning(
-            "The first %d questions are measured as %r, and %d of them are in another language: ask those apart, or "
-            'have their file say which is in what ("language": "ja").',
-            len(texts), language, others,
+            "The first %d questions are measured as %r, and %d of them are in another language: ask those "
+            'apart, or state the language of each in their file ("language": "ja").',
+            len(texts), language, foreign,
         )  # fmt: skip
     return language
 
 
-def _checked(found: EvaluationSet, path: Path, name: str | None, language: str | None) -> EvaluationSet:
-    """A set with its name and its language, whose ids are told apart."""
-    documents = Counter(document.id_ for document in found.documents)
-    for what, ids in (("document", documents), ("question", Counter(question.id for question in found.questions))):
-        twice = next((item for item, number in ids.items() if number > 1), None)
-        if twice is not None:
-            raise DatasetError(f"{path}: the {what} id {twice!r} occurs twice")
-    if not found.questions:
-        raise DatasetError(f"{path}: expected questions with answers, and there are none")
-    for question in found.questions if documents else ():
-        where = f"{path}, question {question.id}"
-        if question.document_id and question.document_id not in documents:
-            raise DatasetError(f"{where}: there is no document {question.document_id!r}")
-        if not question.answers and not question.document_id and question.id not in found.relevance:
-            raise DatasetError(f"{where}: expected 'answers', 'document', or both")
-    stem = path.name if path.is_dir() else Path(path.name.removesuffix(".gz")).stem
-    return replace(found, name=name or stem, language=_language(found, language or found.language))
+def _question_languages(records: Sequence[Record]) -> list[str]:
+    """The language that each question states, or if none does and scripts differ, the one detected."""
+    stated = [_stated_language(record) for record in records]
+    if any(stated) or any(record.fields.keys() >= JQARA_FIELDS for record in records[:1]):
+        return stated
+    texts = [record.text("question", "query", default="") for record in records]
+    context = "\n".join(texts[:_SAMPLE])
+    detected = [detect_language(text, context) for text in texts]
+    languages = [language if language in _MEASURED_APART else "en" for language in detected]
+    is_mixed = len({language in _MEASURED_APART for language in detected}) > 1
+    return languages if is_mixed else stated
 
 
-def _read(
-    path: Path, documents: Path | None, split: str, language: str, leave_out: Sequence[Path] = (), alone: bool = False
-) -> EvaluationSet:
-    """Read what is there; where questions alone are wanted, those of the user's own are not asked for documents."""
-
-    def with_its_own(found: EvaluationSet) -> EvaluationSet:
-        if documents is not None:
-            raise DatasetError(f"{path}: this dataset has documents of its own, and {documents} would be left alone")
-        return found
-
-    if not path.is_dir():
-        records = read_records(path)
-    elif _file(path, "corpus.jsonl").exists() and _file(path, "queries.jsonl").exists():
-        return with_its_own(_read_beir(path, split))
-    else:
-        records = chain.from_iterable(map(read_records, sorted(path.glob("*.parquet"))))
-    first = next(records, None)
-    if first is None:
-        in_folder = "BEIR's corpus.jsonl and queries.jsonl in it, or JQaRA's Parquet files"
-        raise DatasetError(f"{path}: expected {in_folder if path.is_dir() else 'questions, and it is empty'}")
-    fields, records = first.fields.keys(), chain([first], records)
-    if "data" in fields:
-        return with_its_own(_read_squad(first))
-    if fields >= _JQARA_FIELDS:
-        return with_its_own(_read_jqara(records))
-    if fields >= {"text", "questions"}:
-        return with_its_own(_read_passages(records))
-    if fields.isdisjoint(("question", "query")):
-        expected = "'question'; 'data', as in SQuAD's format; 'text' with 'questions' (a list); or JQaRA's fields"
-        raise first.error(f"expected {expected}")
-    asked = list(records)
-    said, language = sorted({_said(record) for record in asked} - {""}), _code(language)
-    if len(said) > 1 and not language:
-        raise DatasetError(f"{path}: its questions are in {' and '.join(said)}: say which (language=, --language)")
-    language = language or "".join(said)
-    numbered = list(enumerate(asked, 1))  # in the file, whatever is left out of it
-    meant = [each for each, one in zip(numbered, _languages(asked), strict=True) if one in ("", language)]
-    if said and not meant:
-        raise DatasetError(f"{path}: there are no questions in {language!r}; there are some in {', '.join(said)}")
-    meant = meant or numbered
-    if documents is not None and documents.is_file():
-        return replace(_read_dpr(meant, documents), language=language)
-    questions = [_own_question(record, number) for number, record in meant]
-    if alone:
-        return EvaluationSet(language=language, questions=questions)
-    if documents is None:
-        return EvaluationSet(language=language, documents=_documents_named(path, asked), questions=questions)
-    # a document is named below the folder, or from the questions' file
-    besides = [Path(os.path.relpath(path.parent / one.document_id, documents)).as_posix() for one in questions]
-    texts = _documents_in(documents, [*besides, *(one.document_id for one in questions)], leave_out)
-    known = {document.id_ for document in texts}
-    questions = [
-        replace(one, document_id=beside) if beside in known and one.document_id not in known else one
-        for one, beside in zip(questions, besides, strict=True)
-    ]
-    return EvaluationSet(language=language, documents=texts, questions=questions)
+def _stated_language(record: Record) -> str:
+    return _base_language(record.text("language", default=""))
 
 
-def _languages(asked: Sequence[Record]) -> list[str]:
-    """What each of a file's questions says that it is in; where none does and scripts are measured otherwise, that."""
-    said = [_said(record) for record in asked]
-    if any(said) or any(record.fields.keys() >= _JQARA_FIELDS for record in asked[:1]):
-        return said
-    texts = [record.text("question", "query", default="") for record in asked]
-    around = "\n".join(texts[:_LOOKED_AT])
-    told = [detect_language(text, around) for text in texts]
-    are_two = len({one in _MEASURED_APART for one in told}) > 1
-    return [one if one in _MEASURED_APART else "en" for one in told] if are_two else said
-
-
-def _said(record: Record) -> str:
-    return _code(record.text("language", default=""))
-
-
-def _code(language: str) -> str:
+def _base_language(code: str) -> str:
     """The "ja" of "ja-JP", "ja_JP" and "JA", by which it is measured."""
-    return language.replace("_", "-").partition("-")[0].lower()
+    return code.replace("_", "-").partition("-")[0].lower()
 
 
-# The formats, a function each. Names, and languages that a format does not imply, are `read_dataset`'s.
+def _read_published(
+    path: Path,
+    split: str = "test",
+) -> tuple[EvaluationSet | None, list[Record]]:
+    """A dataset in a published format; None if these are questions alone, and then their records."""
+    if is_beir(path):
+        return read_beir(path, split), []
+    files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+    records = [record for file in files for record in read_records(file)]
+    if not records:
+        folder = "BEIR's corpus.jsonl and queries.jsonl in it, or JQaRA's Parquet files"
+        raise DatasetError(f"{path}: expected {folder if path.is_dir() else 'questions, and it is empty'}")
+    for fields, read in FORMATS:
+        if records[0].fields.keys() >= fields:
+            return read(records), []
+    return None, records
 
 
-def _read_squad(file: Record) -> EvaluationSet:
-    """SQuAD or JSQuAD: an article is its paragraphs joined by a blank line; these are the passages.
-
-    Questions that are marked as impossible, or have no answer, are left out. Whether an answer is where `answer_start`
-    says is not looked at: JSQuAD has answers that are not in the text word for word, with -1.
-    """
-    found = EvaluationSet()
-    for article in file.records("data"):
-        title, paragraphs = article.text("title", default=""), article.records("paragraphs")
-        # JSQuAD puts the title before the text
-        texts = [paragraph.text("context").removeprefix(f"{title} [SEP] ") for paragraph in paragraphs]
-        places = found.add_article(title or f"article {len(found.documents) + 1}", title, texts)
-        for paragraph, (document_id, span) in zip(paragraphs, places, strict=True):
-            for number, asked in enumerate(paragraph.records("qas")):
-                given = [] if asked.fields.get("is_impossible") else asked.records("answers")
-                if answers := tuple(dict.fromkeys(answer.text("text") for answer in given)):
-                    question_id = asked.text("id", default=f"{document_id}/{span[0]}/{number}")
-                    found.questions.append(Question(question_id, asked.text("question"), answers, document_id, span))
-    return found
+def _read_own(
+    path: Path,
+    records: Sequence[Record],
+    folder: Path | None,
+    language: str | None,
+    leave_out: Sequence[Path],
+) -> EvaluationSet:
+    """Questions over a corpus, over a folder of documents, or over the files that they name."""
+    if folder and folder.is_file():
+        language, numbered = _in_one_language(path, records, language)
+        return replace(read_dpr(numbered, folder), language=language)
+    dataset = _own_questions(path, records, language)
+    if folder:
+        return _with_folder(dataset, path, folder, leave_out)
+    return replace(dataset, documents=_read_named(path, records))
 
 
-def _read_passages(records: Iterable[Record]) -> EvaluationSet:
-    """Passages, each with the questions that it answers: `text`, `questions` and, where it has one, `title`.
-
-    A question's gold passage is the one that it was written for. The passages of one title, in the order of the file,
-    make one document, as a SQuAD article's paragraphs do: figures can so be compared with those on a SQuAD file of the
-    same passages. A passage without a title is a document. There are no answers, and no metrics of answers.
-    """
-    articles: dict[tuple[str, str], list[Record]] = {}
-    for number, record in enumerate(records, 1):
-        title = record.text("title", default="")
-        articles.setdefault((title or f"passage {number}", title), []).append(record)
-    found = EvaluationSet()
-    for (name, title), passages in articles.items():
-        places = found.add_article(name, title, [passage.text("text") for passage in passages])
-        for number, (passage, place) in enumerate(zip(passages, places, strict=True)):
-            found.questions.extend(
-                Question(f"{name}/{number}/{asked}", text, (), *place)
-                for asked, text in enumerate(passage.texts("questions"))
-            )
-    return found
+def _own_questions(
+    path: Path,
+    records: Sequence[Record],
+    language: str | None,
+) -> EvaluationSet:
+    language, numbered = _in_one_language(path, records, language)
+    return EvaluationSet(
+        language=language,
+        questions=[_own_question(record, number) for number, record in numbered],
+    )
 
 
-def _read_beir(folder: Path, split: str) -> EvaluationSet:
-    """A BEIR folder: a document is a passage; the questions are those that the split has labels for."""
-    labels_of = {file.stem: file for file in sorted((folder / "qrels").glob("*.tsv"))}
-    if split not in labels_of:
-        there = f"the splits that are there: {', '.join(labels_of) or 'none'}"
-        raise DatasetError(f"{folder / 'qrels'}: expected the labels of the split {split!r} here; {there}")
-    found = EvaluationSet(relevance=read_qrels(labels_of[split]))
-    for record in read_records(_file(folder, "corpus.jsonl")):
-        found.documents.append(_document(*_passage(record)))
-    labelled = {document for labels in found.relevance.values() for document in labels}
-    if lost := sorted(labelled - {document.id_ for document in found.documents}):
-        raise DatasetError(f"{folder}: there are labels for the document {lost[0]}, which corpus.jsonl lacks")
-    asked = {record.text("_id", "id"): record for record in read_records(_file(folder, "queries.jsonl"))}
-    for question, labels in found.relevance.items():
-        if question not in asked:
-            raise DatasetError(f"{folder}: there are labels for the question {question}, which queries.jsonl lacks")
-        best = max(labels, key=labels.__getitem__)
-        text, answers = asked[question].text("text"), asked[question].texts("answers", "answer")
-        found.questions.append(Question(question, text, answers, best if labels[best] > 0 else ""))
-    return found
+def _with_folder(
+    dataset: EvaluationSet,
+    path: Path,
+    folder: Path,
+    leave_out: Sequence[Path],
+) -> EvaluationSet:
+    """Questions with a folder of documents: they name them below the folder, or from their own file."""
+    names = {question.document_id: question.document_id for question in dataset.questions}
+    from_file = {name: Path(os.path.relpath(path.parent / name, folder)).as_posix() for name in names}
+    documents = _read_folder(folder, [*from_file, *from_file.values()], leave_out)
+    ids = {document.id_ for document in documents}
+    names |= {name: other for name, other in from_file.items() if name not in ids and other in ids}
+    renamed = [replace(question, document_id=names[question.document_id]) for question in dataset.questions]
+    return replace(dataset, documents=documents, questions=renamed)
 
 
-def _read_jqara(records: Iterable[Record]) -> EvaluationSet:
-    """JQaRA's rows as Hugging Face has them (hotchpotch/JQaRA): a question with one of its 100 candidates a row.
-
-    A candidate passage is a document; one that several questions share is there once.
-    """
-    documents: dict[str, Document] = {}
-    rows: dict[str, dict[str, Record]] = {}
-    for record in records:
-        passage = record.text("passage_row_id")
-        if passage not in documents:
-            documents[passage] = _document(passage, record.text("title", default=""), record.text("text"))
-        rows.setdefault(record.text("q_id"), {})[passage] = record
-        if record.fields.get("label") not in (0, 1):
-            raise record.error(f"label is {record.fields.get('label')!r}, and 0 or 1 is expected")
-    found = EvaluationSet(language="ja", documents=list(documents.values()))
-    for question, candidates in rows.items():
-        relevant = {passage: 1 for passage, record in candidates.items() if record.fields["label"]}
-        if relevant:
-            found.relevance[question] = relevant
-        first, gold = next(iter(candidates.values())), next(iter(relevant), "")
-        asked, answers = first.text("question"), first.texts("answers", "answer")
-        found.questions.append(Question(question, asked, answers, gold, candidates=tuple(candidates)))
-    return found
+def _in_one_language(
+    path: Path,
+    records: Sequence[Record],
+    language: str | None,
+) -> tuple[str, list[tuple[int, Record]]]:
+    """The language to measure in, and the questions in it, numbered as in the file."""
+    if records[0].fields.keys().isdisjoint(("question", "query")):
+        expected = "'question'; 'data', as in SQuAD's format; 'text' with 'questions' (a list); or JQaRA's fields"
+        raise records[0].error(f"expected {expected}")
+    stated = sorted({_stated_language(record) for record in records} - {""})
+    if len(stated) > 1 and not language:
+        several = " and ".join(stated)
+        raise DatasetError(f"{path}: its questions are in {several}: say which (language=, --language)")
+    language = _base_language(language or "".join(stated))
+    numbered = list(enumerate(records, 1))
+    languages = _question_languages(records)
+    chosen = [item for item, spoken in zip(numbered, languages, strict=True) if spoken in ("", language)]
+    if stated and not chosen:
+        languages_stated = ", ".join(stated)
+        raise DatasetError(f"{path}: there are no questions in {language!r}; there are some in {languages_stated}")
+    return language, chosen or numbered
 
 
-def _read_dpr(numbered: Iterable[tuple[int, Record]], corpus: Path) -> EvaluationSet:
-    """Questions over a corpus, as DPR, NQ-open and EntityQuestions have them.
-
-    The corpus is a TSV file such as DPR's psgs_w100.tsv, with the columns `id`, `text` and `title`; JSONL with these
-    fields; or JSONL as FACTOIDWIKI has it (Chen et al., 2023, and pyserini), with `contents` and, in `metadata`, where
-    in it title, section and text stand. Consecutive passages of one title are an article. A question's gold passage is
-    the first of its `positive_ctxs`, where the file has them and the corpus has the passage.
-    """
-    found = EvaluationSet()
-    places: dict[str, tuple[str, Span]] = {}
-    passages = map(_passage, read_records(corpus))
-    for name, article in groupby(passages, key=lambda passage: passage[1] or passage[0]):
-        ids, titles, texts = zip(*article, strict=True)
-        places |= zip(ids, found.add_article(name, titles[0], texts, " "), strict=True)
-    for number, record in numbered:
-        answers = record.answers()
-        if not answers:
-            raise record.error("'answers' is missing or has no text in it")
-        contexts = record.records("positive_ctxs") if record.fields.get("positive_ctxs") else []
-        gold = contexts[0].text("passage_id", "psg_id", default="") if contexts else ""
-        question_id = record.text("id", "qid", default=str(number))
-        place = places.get(gold, ("", None))
-        found.questions.append(Question(question_id, record.text("question", "query"), answers, *place))
-    return found
-
-
-def _passage(record: Record) -> tuple[str, str, str]:
-    """The id, title and text of a corpus's passage."""
-    text, spans = record.text("text", "contents"), record.fields.get("metadata")
-    if not isinstance(spans, dict) or "content_span" not in spans:
-        return record.text("id", "_id", "passage_id"), record.text("title", default=""), text
-    title, content = (text[slice(*spans.get(name, (0, 0)))] for name in ("title_span", "content_span"))
-    return record.text("id"), title, content
-
-
-def _documents_named(path: Path, asked: Sequence[Record]) -> list[Document]:
-    """The files that questions in any language name, beside the questions' own file."""
+def _read_named(path: Path, records: Sequence[Record]) -> list[Document]:
+    """The files that questions in any language name, next to the questions' own file."""
     documents: dict[str, list[Document]] = {}
-    for record in asked:
-        name = _named(record).partition("#page=")[0]
+    for record in records:
+        name = _named_document(record).partition("#page=")[0]
         if name and name not in documents:
             if not (path.parent / name).is_file():
                 missing = f"there is no document {name!r} in {path.parent}"
                 raise record.error(f"{missing}: say where the documents are (documents=, --documents)")
             documents[name] = read_file(path.parent / name, name)
     if not documents:
-        what = "`documents`, their folder or a corpus; or let the questions name their files ('document')"
-        raise DatasetError(f"{path}: these are questions alone: pass {what}")
-    return _anywhere(document for name in sorted(documents) for document in documents[name])
+        expected = "`documents`, their folder or a corpus; or let the questions name their files ('document')"
+        raise DatasetError(f"{path}: these are questions alone: pass {expected}")
+    return _without_folders(document for name in sorted(documents) for document in documents[name])
 
 
-def _given(questions: Iterable[Question | Mapping[str, Any]]) -> list[Question]:
+def _read_folder(
+    folder: Path,
+    named: Iterable[str],
+    leave_out: Sequence[Path] = (),
+) -> list[Document]:
+    """The documents of a folder, whose ids are their paths below it. Data files (CSV) are read if named."""
+    root = folder.resolve()
+    below = [path for path in leave_out if path.resolve() != root]
+    files = find_files([folder], below, indexed={str(root / name): name for name in named})
+    documents = _without_folders(read_files(files))
+    for error in files.unreadable:
+        logger.warning("skipped: %s", error)
+    if not documents:
+        raise DatasetError(f"{folder}: expected documents in it (text, Markdown, HTML, PDF), and there are none")
+    return documents
+
+
+def _without_folders(documents: Iterable[Document]) -> list[Document]:
+    """Documents without their files' folder: LlamaIndex's strategies embed and read a file's whole path."""
+    moved = list(documents)
+    for document in moved:
+        document.metadata["file_path"] = document.id_.partition("#page=")[0]
+    return moved
+
+
+def _as_questions(questions: Iterable[Question | Mapping[str, Any]]) -> list[Question]:
     return [
-        one if isinstance(one, Question) else _own_question(object_record(one, f"question {number}"), number)
-        for number, one in enumerate(questions, 1)
+        question
+        if isinstance(question, Question)
+        else _own_question(object_record(question, f"question {number}"), number)
+        for number, question in enumerate(questions, 1)
     ]
 
 
@@ -504,38 +404,13 @@ def _own_question(record: Record, number: int) -> Question:
     The id of a folder's file is the path below it (a page of a PDF: `path#page=N`).
     """
     text = record.text("question", "query")
-    return Question(record.text("id", default=str(number)), text, record.answers(), _named(record))
+    return Question(
+        record.text("id", default=str(number)),
+        text,
+        record.answers(),
+        _named_document(record),
+    )
 
 
-def _named(record: Record) -> str:
+def _named_document(record: Record) -> str:
     return record.text("document", "document_id", default="")
-
-
-def _documents_in(folder: Path, named: Iterable[str], leave_out: Sequence[Path] = ()) -> list[Document]:
-    """The documents of a folder; their ids are their paths below it. Data, as CSV, are read where they are named."""
-    root = folder.resolve()
-    below = [one for one in leave_out if one.resolve() != root]
-    found = find_files([folder], below, indexed={str(root / name): name for name in named})
-    documents = _anywhere(read_files(found))
-    for wrong in found.unreadable:
-        logger.warning("skipped: %s", wrong)
-    if not documents:
-        raise DatasetError(f"{folder}: expected documents in it (text, Markdown, HTML, PDF), and there are none")
-    return documents
-
-
-def _anywhere(documents: Iterable[Document]) -> list[Document]:
-    """The same documents wherever their files are: LlamaIndex's strategies embed a file's whole path, and read it."""
-    made = list(documents)
-    for document in made:
-        document.metadata["file_path"] = document.id_.partition("#page=")[0]
-    return made
-
-
-def _document(document_id: str, title: str, text: str) -> Document:
-    return Document(id_=document_id, text=text, metadata={"title": title} if title else {})
-
-
-def _file(folder: Path, name: str) -> Path:
-    """A file of a folder, packed or not; where there is neither, the name of the one that is not packed."""
-    return next((file for file in (folder / name, folder / f"{name}.gz") if file.is_file()), folder / name)

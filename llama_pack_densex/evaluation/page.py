@@ -1,8 +1,9 @@
 """The report as one HTML file that needs nothing else: no server, no network, no fonts.
 
-`page/` holds the page's markup (Jinja2), style and script; this module puts the figures in. Whatever comes from
-documents, questions or strategies is text: escaped where it becomes markup, and never markup in the script, which gets
-it as JSON. The page's security policy forbids all other scripts and styles by their hashes, and every request.
+`page/` holds the page's markup (Jinja2), style and script; this module puts the figures in. Whatever comes
+from documents, questions or strategies is text: escaped where it becomes markup, and never markup in the
+script, which gets it as JSON. The page's security policy forbids all other scripts and styles by their
+hashes, and every request.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import base64
 import hashlib
 import json
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
@@ -22,6 +23,8 @@ from markupsafe import Markup  # what jinja2 escapes with
 from llama_pack_densex.evaluation.strategies import built_in_strategies
 from llama_pack_densex.ingestion.progress import money
 from llama_pack_densex.text.language import LANGUAGE_NAMES
+
+Json = Mapping[str, Any]
 
 NOT_GIVEN = "–"
 
@@ -34,18 +37,29 @@ _GROUPS = {
     "em": "Reader, first l {unit}",
     "f1": "Reader, first l {unit}",
     **dict.fromkeys(("str_em", "answered", "cited", "supported"), "Answers"),
-    **dict.fromkeys(("context_relevance", "groundedness", "answer_relevance"), "Judged answers"),
+    **dict.fromkeys(
+        ("context_relevance", "groundedness", "answer_relevance"),
+        "Judged answers",
+    ),
 }
-_LABELS = {"context_relevance": "context", "groundedness": "grounded", "answer_relevance": "relevant"}
+_LABELS = {
+    "context_relevance": "context",
+    "groundedness": "grounded",
+    "answer_relevance": "relevant",
+}
 _BARS = {"recall": "Answer string", "gold": "{gold}"}
 _IN_TABLE = (50, 100, 200, 500)  # lengths of context; plots show more
 _GOLD = {"passage": "Gold passage", "document": "Passage of the right document"}
+_POLICY = (
+    "default-src 'none'; script-src 'sha256-{script}'; style-src 'sha256-{style}'; img-src data:; "
+    "base-uri 'none'; form-action 'none'"
+)
 _SHOWN_FIRST = 8  # strategies; a click shows the others
 # What XML 1.0 has no way to write: control characters and halves of surrogate pairs.
 _NOT_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
-def render(report: Mapping[str, Any]) -> str:
+def render(report: Json) -> str:
     """Write the page.
 
     Args:
@@ -54,19 +68,29 @@ def render(report: Mapping[str, Any]) -> str:
     Returns:
         The HTML document, to be saved as UTF-8.
     """
-    style, script = _page_file("page.css"), _page_file("page.js") + _page_file("questions.js")
-    shown, unit = _columns(report), report["dataset"]["length_unit"]
+    dataset = report["dataset"]
+    strategies = report["strategies"]
+    unit = dataset["length_unit"]
+    gold = _GOLD[dataset["gold"]]
+    style = _page_file("page.css")
+    script = _page_file("page.js") + _page_file("questions.js")
+    shown = _columns(report)
     bars = {kind: [key for key in shown if key.startswith(f"{kind}@")] for kind in _BARS}
-    headline, gold = _headline(report), _GOLD[report["dataset"]["gold"]]
-    first = _shown_first(report, headline)
-    costs = [strategy["cost"] for strategy in report["strategies"]]
-    read = _for_script(report, bars, first)
-    data = json.dumps(read, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    page = _ENVIRONMENT.get_template("page.html").render(
+    headline = _headline(report)
+    first = _shown_first(strategies, headline)
+    data = json.dumps(
+        _for_script(report, bars, first),
+        ensure_ascii=False,
+        separators=(",", ":"),
+        allow_nan=False,
+    )
+    page = _ENVIRONMENT.get_template(
+        "page.html"
+    ).render(
         report,
         unit=unit,
-        language=LANGUAGE_NAMES.get(report["dataset"]["language"], report["dataset"]["language"]),
-        policy=_policy(style, script),
+        language=LANGUAGE_NAMES.get(dataset["language"], dataset["language"]),
+        policy=_POLICY.format(script=_digest(script), style=_digest(style)),
         style=Markup(style),
         script=Markup(script),
         data=Markup(data.replace("<", "\\u003c")),  # no text in it can end it: neither `</script>` nor `<!--`
@@ -74,13 +98,18 @@ def render(report: Mapping[str, Any]) -> str:
         first=first,
         gold=gold,
         shown=[{"key": key, "label": _label(key)} for key in shown],
-        groups=Counter(_GROUPS.get(key.partition("@")[0], "Other").format(unit=unit, gold=gold) for key in shown),
+        groups=Counter(_GROUPS.get(_kind(key), "Other").format(unit=unit, gold=gold) for key in shown),
         curve=[{"key": f"answer_recall@{length}", "label": count(length)} for length in report["settings"]["lengths"]],
-        best=_best(report),
-        largest={name: max(each[name] or 0 for each in costs) for name in next(iter(costs), ())},
+        best=_best(strategies),
+        largest={
+            name: max(strategy["cost"][name] or 0 for strategy in strategies)
+            for strategy in strategies[:1]
+            for name in strategy["cost"]
+        },
         bars={kind: title.format(gold=gold) for kind, title in _BARS.items() if bars[kind]},
     )
-    return page.encode("utf-8", "backslashreplace").decode("utf-8")  # half a character in the JSON is its escape
+    # half a character in the JSON becomes its escape
+    return page.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def share(value: float | None) -> str:
@@ -128,72 +157,94 @@ _ENVIRONMENT = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_ENVIRONMENT.filters |= {each.__name__: each for each in (share, difference, p_value, count, amount, money)}
+_ENVIRONMENT.filters |= {write.__name__: write for write in (share, difference, p_value, count, amount, money)}
 
 
-def _policy(style: str, script: str) -> str:
-    hashed = [base64.b64encode(hashlib.sha256(source.encode()).digest()).decode() for source in (script, style)]
-    return (
-        f"default-src 'none'; script-src 'sha256-{hashed[0]}'; style-src 'sha256-{hashed[1]}'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
-    )
+def _digest(source: str) -> str:
+    return base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()
 
 
-def _for_script(report: Mapping[str, Any], bars: Mapping[str, list[str]], first: Sequence[str]) -> dict[str, Any]:
-    """The report as the page's script reads it: each found text is there once, however many strategies found it."""
+def _for_script(report: Json, bars: Mapping[str, list[str]], first: Sequence[str]) -> Json:
+    """The report as the page's script reads it: each text is there once, however many strategies found it."""
     texts: dict[tuple[str, str, str], int] = {}
     strategies = []
     for strategy in report["strategies"]:
-        found = [question["found"][strategy["name"]] for question in report["questions"]]
-        columns = {field: [each.get(field, "") for each in found] for field in ("rank", "gold_rank", "words", "answer")}
-        columns["text"] = [texts.setdefault((each["text"], each["source"], each["unit"]), len(texts)) for each in found]
-        strategies.append({**strategy, "other": strategy["name"] not in first, "found": columns})
+        findings = [question["found"][strategy["name"]] for question in report["questions"]]
+        found: dict[str, list[Any]] = {
+            name: [finding.get(name, "") for finding in findings] for name in ("rank", "gold_rank", "words", "answer")
+        }
+        found["text"] = [
+            texts.setdefault(
+                (finding["text"], finding["source"], finding["unit"]),
+                len(texts),
+            )
+            for finding in findings
+        ]
+        strategies.append({**strategy, "other": strategy["name"] not in first, "found": found})
     questions = [{**question, "found": None} for question in report["questions"]]
-    return {**report, "bars": bars, "strategies": strategies, "questions": questions, "texts": list(texts)}
+    return {
+        **report,
+        "bars": bars,
+        "strategies": strategies,
+        "questions": questions,
+        "texts": list(texts),
+    }
 
 
-def _shown_first(report: Mapping[str, Any], headline: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The strategies that are shown at first: those that the verdict names, the user's own, and the first others."""
-    names, known = [strategy["name"] for strategy in report["strategies"]], built_in_strategies()
+def _shown_first(strategies: Sequence[Json], headline: Sequence[Json]) -> list[str]:
+    """The strategies shown at first: those that the verdict names, the user's own, and the first others."""
+    names = [strategy["name"] for strategy in strategies]
     named = [pair[which] for which in ("first", "second") for pair in headline]
-    own = [name for name in names if name not in known]
+    own = [name for name in names if name not in built_in_strategies()]
     return list(dict.fromkeys([*named, *own, *names]))[:_SHOWN_FIRST]
 
 
-def _columns(report: Mapping[str, Any]) -> list[str]:
+def _columns(report: Json) -> list[str]:
     """The metrics in the table, those of one group together."""
     plotted = {f"answer_recall@{length}" for length in report["settings"]["lengths"] if length not in _IN_TABLE}
-    found = dict.fromkeys(key for strategy in report["strategies"] for key in strategy["metrics"])
-    order = {kind: place for place, kind in enumerate(_GROUPS)}
-    shown = (key for key in found if key not in plotted)
-    return sorted(shown, key=lambda key: order.get(key.partition("@")[0], len(order)))
+    keys = dict.fromkeys(key for strategy in report["strategies"] for key in strategy["metrics"])
+    order = [*_GROUPS, *map(_kind, keys)]  # others come last
+    return sorted(
+        (key for key in keys if key not in plotted),
+        key=lambda key: order.index(_kind(key)),
+    )
+
+
+def _kind(key: str) -> str:
+    return key.partition("@")[0]
 
 
 def _label(key: str) -> str:
-    kind, _, at = key.partition("@")
+    kind, _, number = key.partition("@")
     if kind in ("recall", "gold", "answer_recall"):
-        return f"@{at}" if at else "all"
+        return f"@{number}" if number else "all"
     return _LABELS.get(key, key)
 
 
-def _best(report: Mapping[str, Any]) -> dict[str, str]:
-    """Metric to its best value as it is written: what looks equal is equally good. None where all look equal."""
-    best: dict[str, str] = {}
-    for key in {key for strategy in report["strategies"] for key in strategy["metrics"]}:
-        given = [value for strategy in report["strategies"] if (value := strategy["metrics"].get(key)) is not None]
-        if given and share(max(given)) != share(min(given)):
-            best[key] = share(max(given))
-    return best
+def _best(strategies: Sequence[Json]) -> dict[str, str]:
+    """Metric to its best value as written: what looks equal is equally good. Absent if all look equal."""
+    values = defaultdict(list)
+    for strategy in strategies:
+        for key, value in strategy["metrics"].items():
+            if value is not None:
+                values[key].append(value)
+    return {key: share(max(row)) for key, row in values.items() if share(max(row)) != share(min(row))}
 
 
-def _headline(report: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _headline(report: Json) -> list[Json]:
     """The strategy that is compared with all others against the best alternative, metric by metric."""
     by_name = {strategy["name"]: strategy for strategy in report["strategies"]}
-    best: dict[str, dict[str, Any]] = {}
+    best: dict[str, Json] = {}
     for pair in report["comparisons"]:
-        first, second, metric = by_name[pair["first"]], by_name[pair["second"]], pair["metric"]
-        is_rival = not (first["ours"] and second["ours"])
-        if is_rival and (metric not in best or pair["difference"] < best[metric]["difference"]):
-            values = {"first_value": first["metrics"].get(metric), "second_value": second["metrics"].get(metric)}
+        metric = pair["metric"]
+        first = by_name[pair["first"]]
+        second = by_name[pair["second"]]
+        if first["ours"] and second["ours"]:
+            continue
+        if metric not in best or pair["difference"] < best[metric]["difference"]:
+            values = {
+                "first_value": first["metrics"].get(metric),
+                "second_value": second["metrics"].get(metric),
+            }
             best[metric] = {**pair, **values}
     return list(best.values())

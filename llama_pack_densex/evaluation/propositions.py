@@ -1,35 +1,40 @@
-"""How near propositions come to others of the same passages: the F1 of two sets (Dense X Retrieval, appendix B)."""
+"""How near propositions come to others of the same passages: F1 of sets (Dense X Retrieval, appendix B)."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import product
 from pathlib import Path
-from statistics import fmean, mode
-from typing import get_args
+from statistics import mode
+from typing import cast, get_args
 
 import numpy as np
 import numpy.typing as npt
-from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.utils import iter_batch
+from llama_index.core.embeddings import BaseEmbedding
 
 from llama_pack_densex.evaluation.judging import context_length
 from llama_pack_densex.evaluation.records import read_records
 from llama_pack_densex.evaluation.runs import require
-from llama_pack_densex.evaluation.significance import Interval, bootstrap_interval
+from llama_pack_densex.evaluation.significance import Interval, bootstrap_intervals
 from llama_pack_densex.models import embed_model_identity, resolve_embed_model
-from llama_pack_densex.propositionizers.base import FindingKind, Passage, Propositionizer, checked_sets
+from llama_pack_densex.node_parsers.topics import of_length_one
+from llama_pack_densex.propositionizers.base import (
+    FindingKind,
+    Passage,
+    Propositionizer,
+    checked_sets,
+)
 from llama_pack_densex.propositionizers.checks import check_propositions
 from llama_pack_densex.text.language import WITHOUT_SPACES, detect_language
 from llama_pack_densex.text.tokens import compared
 
 Matrix = npt.NDArray[np.float64]
 Texts = Sequence[str]
+Recorded = tuple[Passage, Texts]
 
 _SHOWN = 60  # characters of a passage that is named
-_AT_ONCE = 16  # passages whose pairs of propositions are compared together
 
 
 @dataclass(frozen=True)
@@ -50,8 +55,8 @@ class SetShape:
         propositions: How many there are.
         a_passage: How many a passage, on average.
         length: The words of one (in languages without spaces the characters), on average.
-        failing: By check, the share of propositions that it finds fault with (see `check_propositions`); for coverage,
-            the share of passages that say what no proposition does.
+        failing: By check, the share of propositions that it finds fault with (see `check_propositions`); for
+            coverage, the share of passages that say what no proposition does.
     """
 
     name: str
@@ -67,7 +72,7 @@ class PropositionReport:
 
     Args:
         passages: How many passages of the reference were scored.
-        similarity: What says how alike two propositions are.
+        similarity: What measures the similarity of two propositions.
         scores: "precision", "recall" and "f1", each the mean over the reference's passages.
         intervals: Their 95 % confidence intervals.
         length_unit: "words" or "characters".
@@ -89,19 +94,22 @@ class PropositionReport:
 
 
 def score_propositions(
-    predicted: Path | Propositionizer, reference: Path, similarity: EmbeddingSimilarity | BertScoreSimilarity
+    predicted: Path | Propositionizer,
+    reference: Path,
+    similarity: EmbeddingSimilarity | BertScoreSimilarity,
 ) -> PropositionReport:
-    """Score propositions against others of the same passages, as Dense X Retrieval scores its Propositionizer.
+    """Score propositions against others of the same passages, as Dense X Retrieval does.
 
-    Precision and recall are those of `set_score`, passage by passage, and so is F1; each is then averaged over the
-    reference's passages. The paper defines them for one passage and gives one number for 1,000 of them, which we take
-    for that mean. Its similarity is BERTScore with roberta-large; whether rescaled by a baseline it does not say, so
-    that its 0.822 can only be set beside figures of the same model by a guess.
+    Precision and recall are those of `set_score`, passage by passage, and so is F1; each is then averaged
+    over the reference's passages. The paper defines them for one passage and gives one number for 1,000 of
+    them, which we take for that mean. Its similarity is BERTScore with roberta-large; whether rescaled by a
+    baseline it does not say, so that its 0.822 can only be set beside figures of the same model by a guess.
 
     Args:
-        predicted: A recorded file (JSONL with title, text and propositions), or what is to make propositions of the
-            reference's passages.
-        reference: A recorded file. Passages are matched by their text, without regard to white space and width.
+        predicted: A recorded file (JSONL with title, text and propositions), or what is to make propositions
+            of the reference's passages.
+        reference: A recorded file. Passages are matched by their text, without regard to white space and
+            width.
         similarity: `EmbeddingSimilarity` or `BertScoreSimilarity`.
 
     Raises:
@@ -110,30 +118,50 @@ def score_propositions(
     """
     expected = _read(reference)
     if isinstance(predicted, Path):
-        name, made = predicted.name, _read(predicted)
+        name = predicted.name
+        predictions = _read(predicted)
     else:
-        name, passages = predicted.class_name(), [passage for passage, _ in expected.values()]
-        sets = checked_sets(predicted, passages, predicted.propositionize(passages))
-        made = {key: (passage, one.texts) for key, passage, one in zip(expected, passages, sets, strict=True)}
-    both = [key for key in expected if key in made]
-    if not both:
+        name = predicted.class_name()
+        predictions = _predict(predicted, expected)
+    shared = [key for key in expected if key in predictions]
+    if not shared:
         raise ValueError(f"{name} and {reference} have no passage in common: were the documents split alike?")
-    found = similarity.matrices([(made[key][1], expected[key][1]) for key in both])
-    scored = {key: set_score(matrix) for key, matrix in zip(both, found, strict=True)}
-    scores = [vars(scored.get(key, SetScore())) for key in expected]
-    values = {metric: [score[metric] for score in scores] for metric in vars(SetScore())}
+    scored = dict.fromkeys(expected, SetScore())
+    for key in shared:
+        scored[key] = set_score(similarity.matrix(predictions[key][1], expected[key][1]))
+    intervals = bootstrap_intervals(
+        {metric: {key: vars(score)[metric] for key, score in scored.items()} for metric in vars(SetScore())}
+    )
     language = mode(detect_language(passage.text, passage.title) for passage, _ in expected.values())
     return PropositionReport(
         passages=len(expected),
         similarity=similarity.name,
-        scores={metric: fmean(each) for metric, each in values.items()},
-        intervals={metric: bootstrap_interval(each) for metric, each in values.items()},
+        scores={metric: interval.mean for metric, interval in intervals.items()},
+        intervals=intervals,
         length_unit="characters" if language in WITHOUT_SPACES else "words",
-        predicted=_shape(name, [made[key] for key in both], language),
+        predicted=_shape(name, [predictions[key] for key in shared], language),
         reference=_shape(reference.name, list(expected.values()), language),
-        missing=[_named(passage) for key, (passage, _) in expected.items() if key not in made],
-        extra=[_named(passage) for key, (passage, _) in made.items() if key not in expected],
+        missing=_only_in(expected, predictions),
+        extra=_only_in(predictions, expected),
     )
+
+
+def _predict(propositionizer: Propositionizer, expected: Mapping[str, Recorded]) -> dict[str, Recorded]:
+    passages = [passage for passage, _ in expected.values()]
+    sets = checked_sets(propositionizer, passages, propositionizer.propositionize(passages))
+    recorded = [(passage, item.texts) for passage, item in zip(passages, sets, strict=True)]
+    return dict(zip(expected, recorded, strict=True))
+
+
+def _only_in(recorded: Mapping[str, Recorded], other: Mapping[str, Recorded]) -> list[str]:
+    """Names of the passages that the other has nothing of."""
+    names = []
+    for key, (passage, _) in recorded.items():
+        if key not in other:
+            text = " ".join(passage.text.split())
+            shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+            names.append(f"{passage.title or 'untitled'}: {shown}")
+    return names
 
 
 def set_score(similarities: Matrix) -> SetScore:
@@ -143,12 +171,14 @@ def set_score(similarities: Matrix) -> SetScore:
         similarities: How alike each predicted proposition (a row) and each of the reference (a column) are.
 
     Returns:
-        Precision: over the predicted propositions, the mean similarity to the one of the reference that is most alike.
+        Precision: over the predicted propositions, the mean similarity to the one of the reference that is
+            most alike.
         Recall: the same over the reference's. F1: their harmonic mean.
     """
     if not similarities.size:
         return SetScore()
-    precision, recall = float(similarities.max(axis=1).mean()), float(similarities.max(axis=0).mean())
+    precision = float(similarities.max(axis=1).mean())
+    recall = float(similarities.max(axis=0).mean())
     total = precision + recall
     return SetScore(precision, recall, 2 * precision * recall / total if total > 0 else 0.0)
 
@@ -165,20 +195,20 @@ class EmbeddingSimilarity:
     """
 
     def __init__(self, model: BaseEmbedding | str | None = None) -> None:
-        resolved, said = resolve_embed_model(model)
-        if resolved is None:
-            raise ValueError(f"the embedding model is {said}: name one (--embed-model), or give --bert-score")
-        self._model, self.name = resolved, f"cosine of {embed_model_identity(resolved)}"
+        resolved, phrase = resolve_embed_model(model)
+        if not resolved:
+            raise ValueError(f"the embedding model is {phrase}: name one (--embed-model), or give --bert-score")
+        self._model = resolved
+        self.name = f"cosine of {embed_model_identity(resolved)}"
 
-    def matrices(self, pairs: Sequence[tuple[Texts, Texts]]) -> Iterator[Matrix]:
-        """For each pair of lists, how alike each text of the first (a row) and of the second (a column) are."""
-        texts = sorted(dict.fromkeys(chain(*chain(*pairs))), key=len)  # a batch is padded
-        vectors = np.asarray(self._model.get_text_embedding_batch(texts), dtype=np.float64)
-        vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-        rows = {text: row for row, text in enumerate(texts)}
-        for predicted, reference in pairs:
-            ours, theirs = ([rows[text] for text in some] for some in (predicted, reference))
-            yield vectors[ours] @ vectors[theirs].T
+    def matrix(self, predicted: Texts, reference: Texts) -> Matrix:
+        """How alike each text of the first (a row) and of the second (a column) are."""
+        vectors = np.asarray(
+            self._model.get_text_embedding_batch([*predicted, *reference]),
+            dtype=np.float64,
+        )
+        rows, columns = np.split(of_length_one(vectors), [len(predicted)])
+        return cast("Matrix", rows @ columns.T)
 
 
 class BertScoreSimilarity:
@@ -204,38 +234,40 @@ class BertScoreSimilarity:
             raise ValueError(f"BERTScore cannot be had of {model!r}, layer {layer}: {error}") from error
         self.name = f"BERTScore by {model}, layer {layer}, not rescaled"
 
-    def matrices(self, pairs: Sequence[tuple[Texts, Texts]]) -> Iterator[Matrix]:
-        """For each pair of lists, how alike each text of the first (a row) and of the second (a column) are."""
-        for some in iter_batch(pairs, _AT_ONCE):
-            compared = [(ours, theirs) for predicted, reference in some for ours in predicted for theirs in reference]
-            scores = iter(self._scorer.score(*map(list, zip(*compared, strict=True)))[2].tolist())
-            for predicted, reference in some:
-                size = (len(predicted), len(reference))
-                yield np.fromiter(islice(scores, size[0] * size[1]), np.float64).reshape(size)
+    def matrix(self, predicted: Texts, reference: Texts) -> Matrix:
+        """How alike each text of the first (a row) and of the second (a column) are."""
+        rows, columns = zip(*product(predicted, reference), strict=True)
+        f1 = self._scorer.score(list(rows), list(columns))[2]
+        return np.asarray(f1, dtype=np.float64).reshape(len(predicted), len(reference))
 
 
-def _read(path: Path) -> dict[str, tuple[Passage, Texts]]:
-    """The passages of a recorded file that have propositions, by their keys; the last line of a passage counts."""
-    read: dict[str, tuple[Passage, Texts]] = {}
+def _read(path: Path) -> dict[str, Recorded]:
+    """The passages of a recorded file that have propositions, by key; a passage's last line counts."""
+    recorded: dict[str, Recorded] = {}
     for record in read_records(path):
-        passage = Passage(record.text("text"), record.text("title", default=""), record.text("section", default=""))
+        passage = Passage(
+            record.text("text"),
+            record.text("title", default=""),
+            record.text("section", default=""),
+        )
         if texts := record.texts("propositions"):
-            read[compared(passage.text)] = passage, texts
-    if not read:
+            recorded[compared(passage.text)] = passage, texts
+    if not recorded:
         raise ValueError(f"{path}: no line has a passage with propositions")
-    return read
+    return recorded
 
 
-def _shape(name: str, sets: Sequence[tuple[Passage, Texts]], language: str) -> SetShape:
-    texts = [text for _, some in sets for text in some]
-    found = [{(one.kind, one.proposition) for one in check_propositions(passage, some)} for passage, some in sets]
-    wrong = Counter(kind for each in found for kind, _ in each)
-    of = dict.fromkeys(get_args(FindingKind), len(texts)) | {"coverage": len(sets)}
-    failing = {kind: wrong[kind] / count for kind, count in of.items()}
-    length = context_length(texts, language) / max(len(texts), 1)
-    return SetShape(name, len(texts), len(texts) / len(sets), length, failing)
-
-
-def _named(passage: Passage) -> str:
-    text = " ".join(passage.text.split())
-    return f"{passage.title or 'untitled'}: {text if len(text) <= _SHOWN else text[:_SHOWN] + '…'}"
+def _shape(name: str, recorded: Sequence[Recorded], language: str) -> SetShape:
+    texts = [text for _, propositions in recorded for text in propositions]
+    faults: Counter[str] = Counter()
+    for passage, propositions in recorded:
+        findings = check_propositions(passage, propositions)
+        faults.update(kind for kind, _ in {(finding.kind, finding.proposition) for finding in findings})
+    totals = dict.fromkeys(get_args(FindingKind), len(texts)) | {"coverage": len(recorded)}
+    return SetShape(
+        name,
+        propositions=len(texts),
+        a_passage=len(texts) / len(recorded),
+        length=context_length(texts, language) / max(len(texts), 1),
+        failing={kind: faults[kind] / total for kind, total in totals.items()},
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from html import escape
 from pathlib import Path
@@ -15,7 +16,14 @@ from llama_pack_densex.evaluation.significance import Comparison
 
 FORMAT = 1
 """Of report.json; a number more where a reader of the old one would not understand it."""
-COMPARED = ("recall@1", "recall@5", "gold@1", "answer_recall@100", "answer_recall@200", "answer_recall@500")
+COMPARED = (
+    "recall@1",
+    "recall@5",
+    "gold@1",
+    "answer_recall@100",
+    "answer_recall@200",
+    "answer_recall@500",
+)
 """The metrics whose differences are tested."""
 MAIN = (*COMPARED, "answer_recall", "ndcg@10")
 """Those of a table that has little room."""
@@ -33,8 +41,8 @@ class DatasetInfo:
         questions: How many.
         length_unit: "words" or "characters": what lengths of context count.
         hash: SHA-256 of documents, passages, questions and answers.
-        gold: What questions name, and gold@k, MRR and nDCG count: the "passage" that holds the answer, or only the
-            "document".
+        gold: What questions name, and gold@k, MRR and nDCG count: the "passage" that holds the answer, or
+            only the "document".
     """
 
     name: str
@@ -48,7 +56,7 @@ class DatasetInfo:
 
 
 @dataclass(frozen=True)
-class Settings:
+class RunSettings:
     """How the comparison was run.
 
     Args:
@@ -82,8 +90,9 @@ class Cost:
         index_seconds: Parsing and indexing, without the embedding model.
         query_ms: The median search, without embedding the question.
         context_words: The mean length of the default context.
-        context_k: How many nodes that is made of; None where the retriever says.
-        llm_calls: Replies of LLMs that its index and its reader use, those included that were kept from earlier runs.
+        context_k: How many nodes it consists of; None if the retriever decides.
+        llm_calls: Replies of LLMs that its index and its reader use, those included that were kept from
+            earlier runs.
         llm_tokens: Tokens that were sent for them and came back in this run.
         llm_dollars: What these cost in US dollars; None where a price is not known.
     """
@@ -163,7 +172,7 @@ class QuestionResult:
         id: Its id.
         question: Its text.
         answers: The right answers.
-        document: The title of the document that holds the answer; "" where the dataset does not say.
+        document: The title of the document that holds the answer; "" if unknown.
         found: Strategy to what it found.
     """
 
@@ -189,7 +198,7 @@ class Report:
     """
 
     dataset: DatasetInfo
-    settings: Settings
+    settings: RunSettings
     strategies: list[StrategyResult]
     skipped: list[Skipped]
     comparisons: list[Comparison]
@@ -199,16 +208,23 @@ class Report:
     @property
     def all_failed(self) -> list[str]:
         """The metrics of which a strategy has none, since all answers or verdicts failed."""
-        lost = (name for one in self.strategies for name in one.failed if one.metrics.get(name) is None)
+        lost = (metric for result in self.strategies for metric in result.failed if result.metrics.get(metric) is None)
         return list(dict.fromkeys(lost))
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON values: what report.json holds."""
         questions = [
-            {**vars(question), "found": {name: finding.to_dict() for name, finding in question.found.items()}}
+            {
+                **vars(question),
+                "found": {name: finding.to_dict() for name, finding in question.found.items()},
+            }
             for question in self.questions
         ]
-        return {"format": FORMAT, **asdict(replace(self, questions=[])), "questions": questions}
+        return {
+            "format": FORMAT,
+            **asdict(replace(self, questions=[])),
+            "questions": questions,
+        }
 
     def to_json(self) -> str:
         """The report as JSON."""
@@ -217,15 +233,20 @@ class Report:
     def to_csv(self) -> str:
         """The strategies' figures as CSV: a row each; columns for metrics with intervals, and for costs."""
         rows: list[dict[str, object]] = []
-        for strategy in self.strategies:
-            row: dict[str, object] = {"strategy": strategy.name}
-            for name, value in strategy.metrics.items():
-                low, high = strategy.intervals.get(name, ("", ""))
-                row |= {name: "" if value is None else value, f"{name} low": low, f"{name} high": high}
-                row |= {f"{name} failed": strategy.failed[name]} if name in strategy.failed else {}
-            rows.append(row | asdict(strategy.cost))
+        for result in self.strategies:
+            row: dict[str, object] = {"strategy": result.name}
+            for name, value in result.metrics.items():
+                row[name] = "" if value is None else value
+                row[f"{name} low"], row[f"{name} high"] = result.intervals.get(name, ("", ""))
+                if name in result.failed:
+                    row[f"{name} failed"] = result.failed[name]
+            rows.append(row | asdict(result.cost))
         out = io.StringIO()
-        writer = csv.DictWriter(out, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
+        writer = csv.DictWriter(
+            out,
+            dict.fromkeys(name for row in rows for name in row),
+            lineterminator="\n",
+        )
         writer.writeheader()
         writer.writerows(rows)
         return out.getvalue()
@@ -240,7 +261,7 @@ class Report:
         """Write report.json, report.csv and report.html.
 
         Args:
-            folder: Where to; made if it is not there.
+            folder: Where to; created if it is missing.
 
         Returns:
             The files.
@@ -248,39 +269,47 @@ class Report:
         Raises:
             OSError: One cannot be written.
         """
-        target = Path(folder)
-        target.mkdir(parents=True, exist_ok=True)
-        # the mark tells spreadsheets that it is UTF-8
         contents = {
-            "report.json": self.to_json(), "report.csv": f"\ufeff{self.to_csv()}", "report.html": self.to_html()
-        }  # fmt: skip
+            "report.json": self.to_json(),
+            "report.csv": f"\ufeff{self.to_csv()}",  # the mark says to spreadsheets that it is UTF-8
+            "report.html": self.to_html(),
+        }
+        Path(folder).mkdir(parents=True, exist_ok=True)
         for name, content in contents.items():
             # a lone surrogate of a document becomes its escape, which JSON reads back
-            (target / name).write_bytes(content.encode("utf-8", "backslashreplace"))
-        return [target / name for name in contents]
+            Path(folder, name).write_bytes(content.encode("utf-8", "backslashreplace"))
+        return [Path(folder, name) for name in contents]
 
     def table(self) -> list[dict[str, str]]:
         """The main figures as text, a row a strategy; "" for what cannot be given."""
-        shown = [name for name in MAIN if any(each.metrics.get(name) is not None for each in self.strategies)]
+        shown = [name for name in MAIN if any(result.metrics.get(name) is not None for result in self.strategies)]
         rows = []
-        for strategy in self.strategies:
-            row, cost = {"strategy": strategy.name}, strategy.cost
-            for name in shown:
-                value = strategy.metrics.get(name)
-                row[name] = "" if value is None else f"{value:.3f}"
-            row |= {"context": f"{cost.context_words:,.0f}", "units": f"{cost.units:,}"}
-            row |= {"tokens": "-" if cost.tokens is None else f"{cost.tokens:,}"}
-            row |= {"index s": f"{cost.index_seconds:.1f}", "query ms": f"{cost.query_ms:.1f}"}
-            rows.append(row)
+        for result in self.strategies:
+            values = {name: result.metrics.get(name) for name in shown}
+            cost = result.cost
+            rows.append(
+                {
+                    "strategy": result.name,
+                    **{name: "" if value is None else f"{value:.3f}" for name, value in values.items()},
+                    "context": f"{cost.context_words:,.0f}",
+                    "units": f"{cost.units:,}",
+                    "tokens": "-" if cost.tokens is None else f"{cost.tokens:,}",
+                    "index s": f"{cost.index_seconds:.1f}",
+                    "query ms": f"{cost.query_ms:.1f}",
+                }
+            )
         return rows
 
     def __repr__(self) -> str:
-        names = ", ".join(strategy.name for strategy in self.strategies)
+        names = ", ".join(result.name for result in self.strategies)
         return f"Report({self.dataset.name!r}: {names}; {len(self.questions)} questions)"
 
     def _repr_html_(self) -> str:
-        table = self.table()
-        lines = [("th", [*table[0]]), *(("td", [*row.values()]) for row in table)] if table else []
-        rows = "".join(f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in row)}</tr>" for tag, row in lines)
+        rows = [_html_row("th", row) for row in self.table()[:1]]
+        rows += [_html_row("td", row.values()) for row in self.table()]
         skipped = "".join(f"<li>{escape(f'{left.name}: {left.reason}')}</li>" for left in self.skipped)
-        return f"<table>{rows}</table><ul>{skipped}</ul>"
+        return f"<table>{''.join(rows)}</table><ul>{skipped}</ul>"
+
+
+def _html_row(tag: str, cells: Iterable[str]) -> str:
+    return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"

@@ -12,10 +12,14 @@ from dataclasses import dataclass
 from importlib import import_module
 from itertools import combinations
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
-from llama_pack_densex.evaluation.significance import Comparison, Interval, bootstrap_interval, randomisation_test
+from llama_pack_densex.evaluation.significance import (
+    Comparison,
+    Interval,
+    bootstrap_intervals,
+    randomisation_test,
+)
 
 _PACKED = {b"\x1f\x8b": "gzip", b'\x04"M\x18': "lz4"}
 
@@ -26,8 +30,8 @@ Qrels = dict[str, dict[str, int]]
 
 
 Scores = dict[str, dict[str, float]]
-"""Metric name to question id to value. A question that has no value for a metric, because its reader failed, is not
-there: it counts neither as a zero nor as a success."""
+"""Metric name to question id to value. A question without a value for a metric, because its reader failed, is
+missing: it counts neither as a zero nor as a success."""
 
 
 @dataclass(frozen=True)
@@ -77,73 +81,82 @@ def score_runs(qrels: Path, runs: Sequence[Path]) -> ScoreReport:
         ImportError: ir-measures is not installed, or cbor2 for an lz4 file.
     """
     labels = read_qrels(qrels)
-    stems = [path.stem for path in runs]
-    names = stems if len({*stems}) == len(runs) else [str(path) for path in runs]
+    names = [path.stem for path in runs]
+    if len({*names}) < len(runs):
+        names = [str(path) for path in runs]
     if len({*names}) < len(runs):
         raise ValueError(f"one of these runs is given twice: {', '.join(names)}")
-    scored: list[RunScore] = []
-    values: dict[str, Scores] = {}
+    results: list[RunScore] = []
+    scores: dict[str, Scores] = {}
     for name, path in zip(names, runs, strict=True):
         run = read_run(path)
         rankings = {key: sorted(run[key], key=run[key].__getitem__, reverse=True) for key in labels if key in run}
         if not rankings:
             raise ValueError(f"{path}: it has none of the questions that have labels; is it a run of another dataset?")
-        values[name] = rank_metrics(labels, rankings)
-        bounds = {metric: bootstrap_interval(list(given.values())) for metric, given in values[name].items()}
-        means = {metric: fmean(given.values()) for metric, given in values[name].items()}
-        scored.append(RunScore(name, means, bounds, unanswered=len(labels) - len(rankings)))
-    return ScoreReport(
-        qrels=str(qrels),
-        questions=len(labels),
-        runs=scored,
-        comparisons=[
-            Comparison(metric, first, second, *randomisation_test(ours[metric], theirs[metric]))
-            for metric in ("ndcg@10", "mrr@10")
-            for (first, ours), (second, theirs) in combinations(values.items(), 2)
-        ],
-    )
+        scores[name] = rank_metrics(labels, rankings)
+        intervals = bootstrap_intervals(scores[name])
+        means = {metric: interval.mean for metric, interval in intervals.items()}
+        results.append(RunScore(name, means, intervals, len(labels) - len(rankings)))
+    comparisons = [
+        Comparison(
+            metric,
+            first,
+            second,
+            *randomisation_test(scores[first][metric], scores[second][metric]),
+        )
+        for metric in ("ndcg@10", "mrr@10")
+        for first, second in combinations(scores, 2)
+    ]
+    return ScoreReport(str(qrels), len(labels), results, comparisons)
 
 
 def rank_metrics(
-    relevance: Mapping[str, Mapping[str, int]], rankings: Mapping[str, Sequence[str]], k: int = 10
+    relevance: Mapping[str, Mapping[str, int]],
+    rankings: Mapping[str, Sequence[str]],
+    k: int = 10,
 ) -> Scores:
-    """Score rankings of ids against relevance labels by `ndcg@k` and `mrr@k`, with ir-measures (TREC's code behind it).
+    """Score rankings of ids against relevance labels by `ndcg@k` and `mrr@k`, with ir-measures.
 
     Args:
-        relevance: Question id to id to label, above 0 for what is relevant. All of these questions are scored.
-        rankings: Question id to ids, best first. An id counts once, where it first stands; a question without a
-            ranking, or with an empty one, scores 0.
-        k: How many of the first ids are looked at.
+        relevance: Question id to id to label, above 0 for what is relevant. All of these questions are
+            scored.
+        rankings: Question id to ids, best first. An id counts once, where it first stands; a question without
+            a ranking, or with an empty one, scores 0.
+        k: How many of the first ids count.
 
     Raises:
         ImportError: ir-measures is not installed.
     """
     library = require("ir_measures", "ir-measures", "scoring rankings")
     names = {library.nDCG @ k: f"ndcg@{k}", library.RR @ k: f"mrr@{k}"}
-    labels = {question: dict(labelled) for question, labelled in relevance.items() if labelled}
-    found = {
+    scores: Scores = {name: dict.fromkeys(relevance, 0.0) for name in names.values()}
+    labels = {question: labelled for question, labelled in relevance.items() if labelled}
+    runs = {
         question: {item: float(-rank) for rank, item in enumerate(dict.fromkeys(rankings[question]))}
         for question in labels
         if rankings.get(question)
     }
-    values: Scores = {name: dict.fromkeys(relevance, 0.0) for name in names.values()}
-    for result in library.iter_calc([*names], labels, found) if labels else ():
-        values[names[result.measure]][result.query_id] = float(result.value)
-    return values
+    for result in library.iter_calc([*names], labels, runs) if labels else ():
+        scores[names[result.measure]][result.query_id] = float(result.value)
+    return scores
 
 
 def read_run(path: Path) -> Run:
     """Read a run: TREC text (question, "Q0", document, rank, score, tag), or ranx's JSON or lz4.
 
-    The kind is seen from the content, and gzip is unpacked. As in trec_eval and ranx the score decides, not TREC's
-    rank.
+    The kind is seen from the content, and gzip is unpacked. As in trec_eval and ranx the score decides, not
+    TREC's rank.
 
     Raises:
         ValueError: The file is no run; the message names the line.
         OSError: It cannot be read.
     """
     run: Run = {}
-    for where, question, document, score in _entries(path, "score", "question Q0 document rank score tag"):
+    for where, question, document, score in _entries(
+        path,
+        "score",
+        "question Q0 document rank score tag",
+    ):
         if document in run.setdefault(question, {}):
             raise ValueError(f"{where}: the document {document} occurs twice for the question {question}")
         run[question][document] = score
@@ -151,14 +164,18 @@ def read_run(path: Path) -> Run:
 
 
 def read_qrels(path: Path) -> Qrels:
-    """Read relevance labels: TREC text (question, iteration, document, label), BEIR's TSV, or ranx's JSON or lz4.
+    """Read relevance labels: TREC text (question, iteration, document, label), BEIR's TSV, ranx's JSON, lz4.
 
     Raises:
         ValueError: The file holds no labels; the message names the line.
         OSError: It cannot be read.
     """
     qrels: Qrels = {}
-    for where, question, document, label in _entries(path, "label", "question 0 document label"):
+    for where, question, document, label in _entries(
+        path,
+        "label",
+        "question 0 document label",
+    ):
         if not label.is_integer():
             raise ValueError(f"{where}: the label {label} is no whole number")
         qrels.setdefault(question, {})[document] = int(label)
@@ -167,7 +184,7 @@ def read_qrels(path: Path) -> Qrels:
     return qrels
 
 
-_MAPPING = "expected an object of questions, each with an object of documents and their values, as ranx writes it"
+_MAPPING = "expected an object of questions, each with an object of documents and values, as ranx writes it"
 
 
 def _entries(path: Path, value: str, line: str) -> Iterator[tuple[str, str, str, float]]:
@@ -180,42 +197,53 @@ def _entries(path: Path, value: str, line: str) -> Iterator[tuple[str, str, str,
     """
     data, is_cbor = _unpack(path)
     if is_cbor or data.lstrip()[:1] == b"{":
-        entries: Iterator[tuple[str, str, str, Any]] = _mapping_entries(path, data, is_cbor)
+        entries = _mapping_entries(path, data, is_cbor)
     else:
         entries = _line_entries(path, data, value, line)
-    for where, question, document, given in entries:
+    for where, question, document, raw in entries:
         try:
-            number = float(given)
+            number = float(raw)
         except (ValueError, TypeError):
             number = math.nan
         if not math.isfinite(number):
-            raise ValueError(f"{where}: the {value} {given!r} is no number")
+            raise ValueError(f"{where}: the {value} {raw!r} is no number")
         yield where, question, document, number
 
 
 def _unpack(path: Path) -> tuple[bytes, bool]:
-    """A file's content, and whether it is ranx's CBOR: what it packs with lz4, twice, itself and as it writes."""
-    data, is_cbor = path.read_bytes(), False
-    while packed := next((kind for mark, kind in _PACKED.items() if data.startswith(mark)), ""):
+    """A file's content, and whether it is ranx's CBOR, which ranx packs with lz4 once or twice."""
+    data = path.read_bytes()
+    is_cbor = False
+    while compression := next(
+        (name for mark, name in _PACKED.items() if data.startswith(mark)),
+        "",
+    ):
         import pyarrow
 
         try:
-            data = pyarrow.input_stream(pyarrow.BufferReader(data), compression=packed).read()
+            data = pyarrow.input_stream(
+                pyarrow.BufferReader(data),
+                compression=compression,
+            ).read()
         except OSError as error:
-            raise ValueError(f"{path}: the {packed} data is damaged ({error})") from error
-        is_cbor = packed == "lz4"
+            raise ValueError(f"{path}: the {compression} data is damaged ({error})") from error
+        is_cbor = compression == "lz4"
     return data, is_cbor
 
 
-def _mapping_entries(path: Path, data: bytes, is_cbor: bool) -> Iterator[tuple[str, str, str, Any]]:
+def _mapping_entries(
+    path: Path,
+    data: bytes,
+    is_cbor: bool,
+) -> Iterator[tuple[str, str, str, Any]]:
     loads = require("cbor2", "cbor2", f"reading {path}").loads if is_cbor else json.loads
     try:
-        content = loads(data)
+        questions = loads(data)
     except Exception as error:  # cbor2's errors have no common class that is public in all its versions
         raise ValueError(f"{path}: it cannot be decoded ({error}); {_MAPPING}") from error
-    if not isinstance(content, dict):
+    if not isinstance(questions, dict):
         raise ValueError(f"{path}: {_MAPPING}")
-    for question, documents in content.items():
+    for question, documents in questions.items():
         where = f"{path}, question {question}"
         if not isinstance(documents, dict):
             raise ValueError(f"{where}: {_MAPPING}")
@@ -223,24 +251,35 @@ def _mapping_entries(path: Path, data: bytes, is_cbor: bool) -> Iterator[tuple[s
             yield where, str(question), str(document), value
 
 
-def _line_entries(path: Path, data: bytes, value: str, line: str) -> Iterator[tuple[str, str, str, str]]:
+def _line_entries(
+    path: Path,
+    data: bytes,
+    value: str,
+    line: str,
+) -> Iterator[tuple[str, str, str, Any]]:
     try:
         lines = data.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
-        what = f'neither UTF-8 text nor a file that ranx wrote; expected lines of "{line}"'
-        raise ValueError(f"{path}: it is {what}") from error
+        expected = f'neither UTF-8 text nor a file that ranx wrote; expected lines of "{line}"'
+        raise ValueError(f"{path}: it is {expected}") from error
     separator = None
-    if lines and lines[0].split() == ["query-id", "corpus-id", "score"]:  # BEIR's, whose ids may have spaces
-        lines[0], separator, line = "", "\t", f"question document {value}"
+    if lines and lines[0].split() == [
+        "query-id",
+        "corpus-id",
+        "score",
+    ]:  # BEIR's, whose ids may have spaces
+        lines[0] = ""
+        separator = "\t"
+        line = f"question document {value}"
     names = line.split()
     for number, text in enumerate(lines, 1):
-        fields = text.split(separator)
         if not text.strip():
             continue
+        fields = text.split(separator)
         if len(fields) != len(names):
             raise ValueError(f'{path}, line {number}: {len(fields)} columns; expected the {len(names)} of "{line}"')
-        found = dict(zip(names, fields, strict=True))
-        yield f"{path}, line {number}", found["question"], found["document"], found[value]
+        question, document, raw = (fields[names.index(name)] for name in ("question", "document", value))
+        yield f"{path}, line {number}", question, document, raw
 
 
 def require(module: str, package: str, purpose: str, extra: str = "evaluation") -> Any:

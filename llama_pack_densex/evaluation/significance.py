@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-_AT_ONCE = 1_000  # resamples in memory together, of so many questions that they stay within _VALUES
+_ROWS = 1_000  # resamples in memory at a time, fewer if these would have more than _VALUES values
 _VALUES = 1 << 24
+
+Values = Mapping[str, float]
+"""Question id to value."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,8 @@ class Difference(NamedTuple):
 
     Args:
         mean: The first system's mean minus the second's.
-        p_value: How likely a difference at least as large, in either direction, would be if both were equally good.
+        p_value: How likely a difference at least as large, in either direction, would be if both were equally
+            good.
         questions: The number of questions that both have a value for.
     """
 
@@ -64,38 +68,42 @@ class Comparison:
 
 
 def randomisation_test(
-    first: Mapping[str, float], second: Mapping[str, float], permutations: int = 10_000
+    first: Values,
+    second: Values,
+    permutations: int = 10_000,
 ) -> Difference:
     """Compare two systems by Fisher's paired randomisation test, two-sided (Smucker et al., 2007).
 
-    If both systems were equally good, it would be chance which of them got which of a question's two values: they
-    are swapped at random many times, and p is (b + 1) / (m + 1), where b of m swaps give a difference at least as large
-    as the one seen.
+    If both systems were equally good, it would be chance which of them got which of a question's two values:
+    they are swapped at random many times, and p is (b + 1) / (m + 1), where b of m swaps give a difference at
+    least as large as the one seen.
 
     Args:
-        first: A system's values by question id.
+        first: A system's values.
         second: Another's. Questions that only one of them has are left out.
         permutations: How many swaps.
 
     Raises:
         ValueError: The systems have no question in common.
     """
-    shared = [question for question in first if question in second]
-    if not shared:
+    differences = np.array([first[question] - second[question] for question in first if question in second])
+    if not differences.size:
         raise ValueError("the two systems have no question in common")
-    differences = np.array([first[question] - second[question] for question in shared], dtype=np.float64)
     moving = differences[differences != 0]  # swapping two equal values changes nothing
     seen = abs(moving.sum()) - 1e-9  # sums in another order differ in their last digits
-    generator = np.random.default_rng(0)
     as_large = 0
-    for size in _batches(permutations, moving.size):
-        swapped = generator.integers(0, 2, size=(size, moving.size), dtype=np.uint8).astype(np.float64)
-        as_large += int(np.count_nonzero(np.abs(moving.sum() - 2 * (swapped @ moving)) >= seen))
-    return Difference(float(differences.mean()), (as_large + 1) / (permutations + 1), len(shared))
+    for swaps in _draws(permutations, moving.size, 2, np.uint8):
+        swapped = moving.sum() - 2 * (swaps.astype(np.float64) @ moving)
+        as_large += int(np.count_nonzero(np.abs(swapped) >= seen))
+    return Difference(
+        float(differences.mean()),
+        (as_large + 1) / (permutations + 1),
+        differences.size,
+    )
 
 
 def bootstrap_interval(values: Sequence[float], resamples: int = 10_000) -> Interval:
-    """Bound a mean, with 95 % confidence, by the percentiles of the means of questions drawn anew, with replacement.
+    """Bound a mean, with 95 % confidence, by the percentile bootstrap over questions.
 
     Args:
         values: A system's values, one a question.
@@ -106,17 +114,28 @@ def bootstrap_interval(values: Sequence[float], resamples: int = 10_000) -> Inte
     """
     if not values:
         raise ValueError("there are no values to bound the mean of")
-    drawn = np.asarray(values, dtype=np.float64)
-    generator = np.random.default_rng(0)
-    means: list[npt.NDArray[np.float64]] = [
-        drawn[generator.integers(0, drawn.size, size=(size, drawn.size))].mean(axis=1)
-        for size in _batches(resamples, drawn.size)
-    ]
+    sample = np.asarray(values, dtype=np.float64)
+    means = [sample[draws].mean(axis=1) for draws in _draws(resamples, sample.size, sample.size, np.int64)]
     low, high = np.quantile(np.concatenate(means), [0.025, 0.975])
-    return Interval(float(drawn.mean()), float(low), float(high))
+    return Interval(float(sample.mean()), float(low), float(high))
 
 
-def _batches(number: int, questions: int) -> list[int]:
-    at_once = max(1, min(_AT_ONCE, _VALUES // max(1, questions)))
-    full, rest = divmod(number, at_once)
-    return [at_once] * full + [rest] * (rest > 0)
+def bootstrap_intervals(
+    scores: Mapping[str, Values],
+    resamples: int = 10_000,
+) -> dict[str, Interval]:
+    """Bound the mean of each metric; see `bootstrap_interval`."""
+    return {metric: bootstrap_interval(list(values.values()), resamples) for metric, values in scores.items()}
+
+
+def _draws(number: int, size: int, bound: int, dtype: type) -> Iterator[npt.NDArray[Any]]:
+    """So many rows of `size` random integers below a bound, the same ones each time, some rows at a time."""
+    generator = np.random.default_rng(0)
+    rows = min(_ROWS, _VALUES // max(1, size)) or 1
+    for start in range(0, number, rows):
+        yield generator.integers(
+            0,
+            bound,
+            size=(min(rows, number - start), size),
+            dtype=dtype,
+        )

@@ -1,8 +1,9 @@
 """Answers recorded and judged by TruLens, in an SQLite database that its dashboard opens.
 
-TruLens writes to stdout, changes loggers, environment variables and warning filters, keeps one session for a process,
-and instruments the classes of the engines that it records. None of that happens before a `Recorder` is made, and what
-can be taken back is. What its metrics ask goes through a `KeptLLM`; nothing else leaves the machine.
+TruLens writes to stdout, changes loggers, environment variables and warning filters, keeps one session for a
+process, and instruments the classes of the engines that it records. None of that happens before a `Recorder`
+is made, and what can be taken back is. What its metrics ask goes through a `KeptLLM`; nothing else leaves the
+machine.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.response.schema import Response
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.llms import ChatMessage
 from llama_index.core.query_engine import CustomQueryEngine
+from llama_index.core.retrievers import BaseRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
+from llama_index.core.utils import iter_batch
 
-from llama_pack_densex.evaluation.answers import TRIAD, Answer, Verdict, Wanted
+from llama_pack_densex.evaluation.answers import TRIAD, Answer, Verdict
 from llama_pack_densex.evaluation.models import AskingFailed, KeptLLM, Step
 from llama_pack_densex.evaluation.runs import require
 from llama_pack_densex.text.segments import passage_sentences
@@ -34,8 +36,8 @@ APP = "densex"
 """What the database calls the application; strategies are its versions."""
 
 _AS_JSON = (
-    '\n\nReply with a JSON object alone: {"criteria": "...", "supporting_evidence": "...", "score": N}, where N is a '
-    "number on the scale above."
+    "\n\nReply with a JSON object alone: "
+    '{"criteria": "...", "supporting_evidence": "...", "score": N}, where N is a number on the scale above.'
 )
 _AT_ONCE = 8  # records that are judged together: TruLens takes a thread for each
 
@@ -43,12 +45,13 @@ _AT_ONCE = 8  # records that are judged together: TruLens takes a thread for eac
 class Recorder:
     """Records what query engines answered, and judges it by TruLens' RAG triad.
 
-    A record has the question, what was retrieved, and the answer; the engine is not run again, and its latency unknown.
+    A record has the question, what was retrieved, and the answer; the engine is not run again, and its
+    latency unknown.
 
     One at a time, and not beside a TruLens session of the user's own: TruLens has one session for a process.
 
     Args:
-        database: An SQLite file, made if it is not there; what is in it stays.
+        database: An SQLite file, created if missing; its content is kept.
         judge: Judges.
 
     Raises:
@@ -56,13 +59,14 @@ class Recorder:
     """
 
     def __init__(self, database: str | Path, judge: KeptLLM) -> None:
-        self._database, self._judge = Path(database).absolute(), judge
+        self._database = Path(database).absolute()
+        self._judge = judge
         with _contained():
             self._core = _trulens("core")
             self._app = _trulens("apps.llamaindex").TruLlama
             self._metrics = _metrics(self._core, judge)
 
-    def verdicts_of(self, wanted: Sequence[Wanted], step: Step, name: str) -> list[Verdict]:
+    def verdicts_of(self, answers: Sequence[Answer], step: Step, name: str) -> list[Verdict]:
         """Record a strategy's answers as a version of the app, and judge them (see `answers.Verdicts`).
 
         Raises:
@@ -75,25 +79,29 @@ class Recorder:
             engine = _Answered(retriever=retriever)
             app = self._app(engine, app_name=APP, app_version=name, start_evaluator=False)
             app._evaluator = None  # its metrics are computed here; it would warn that it was never started
-            for start in range(0, len(wanted), _AT_ONCE):
-                records = {}
-                for question, retriever.answer, metrics in wanted[start : start + _AT_ONCE]:
+            for batch in iter_batch(answers, _AT_ONCE):
+                records = []
+                for retriever.answer in batch:
                     with app as recording:
-                        engine.query(question.text)
-                    records[recording.records[0].record_id] = metrics
+                        engine.query(retriever.answer.question.text)
+                    records.append(recording.records[0].record_id)
                 session.force_flush()
-                events = session.get_events(app_name=APP, app_version=name, record_ids=[*records])
+                events = session.get_events(
+                    app_name=APP,
+                    app_version=name,
+                    record_ids=records,
+                )
                 session.compute_feedbacks_on_events(events, self._metrics)
                 session.force_flush()
-                if self._judge.stopped is not None:
+                if self._judge.stopped:
                     why = AskingFailed(f"the LLM stopped: {self._judge.stopped}")
-                    return [dict.fromkeys(metrics, why) for _, _, metrics in wanted]
-                found, _ = session.get_records_and_feedback(record_ids=[*records])
-                rows = {row["record_id"]: row for row in found.to_dict(orient="records")}
-                for record, metrics in records.items():
-                    scores = {metric: rows.get(record, {}).get(metric) for metric in metrics}
-                    verdicts.append({metric: _value(score) for metric, score in scores.items()})
-                step(start + len(records), len(wanted))
+                    return [dict.fromkeys(answer.metrics, why) for answer in answers]
+                frame, _ = session.get_records_and_feedback(record_ids=records)
+                rows = {row["record_id"]: row for row in frame.to_dict(orient="records")}
+                for record, answer in zip(records, batch, strict=True):
+                    row = rows.get(record, {})
+                    verdicts.append({metric: _value(row.get(metric)) for metric in answer.metrics})
+                step(len(verdicts), len(answers))
         return verdicts
 
     @contextmanager
@@ -106,7 +114,7 @@ class Recorder:
             yield session
         finally:
             session.force_flush()
-            session._experimental_otel_span_processor.shutdown()  # else the next session's records come here too
+            session._experimental_otel_span_processor.shutdown()  # or it gets the next session's records
             self._core.TruSession.delete_singleton(self._core.TruSession)
 
 
@@ -130,40 +138,60 @@ class _Answered(CustomQueryEngine):
 
 def _metrics(core: Any, judge: KeptLLM) -> list[Any]:
     """The RAG triad as TruLens' documentation has it, over `judge`."""
-    select, provider = core.Selector, _provider(judge)
+    provider = _provider(judge)
+    select = core.Selector
+    question = select.select_record_input()
+    answer = select.select_record_output()
+    context = select.select_context(collect_list=False)
+    contexts = select.select_context(collect_list=True)
     configs = _trulens("core.feedback.feedback").GroundednessConfigs
-    asked, answered = select.select_record_input(), select.select_record_output()
-    one, all_ = (select.select_context(collect_list=together) for together in (False, True))
-    how = {"groundedness_configs": configs(use_sent_tokenize=False, filter_trivial_statements=False)}
-    context, grounded, relevant = TRIAD
-    work: Any = (
-        (context, provider.context_relevance_with_cot_reasons, {"question": asked, "context": one}, {}),
-        (grounded, provider.groundedness_measure_with_cot_reasons, {"source": all_, "statement": answered}, how),
-        (relevant, provider.relevance_with_cot_reasons, {"prompt": asked, "response": answered}, {}),
+    metrics: Any = (
+        (
+            provider.context_relevance_with_cot_reasons,
+            {"question": question, "context": context},
+            {},
+        ),
+        (
+            provider.groundedness_measure_with_cot_reasons,
+            {"source": contexts, "statement": answer},
+            {
+                "groundedness_configs": configs(
+                    use_sent_tokenize=False,
+                    filter_trivial_statements=False,
+                ),
+            },
+        ),
+        (provider.relevance_with_cot_reasons, {"prompt": question, "response": answer}, {}),
     )
-    return [core.Metric(name=name, implementation=of, selectors=what, **more) for name, of, what, more in work]
+    return [
+        core.Metric(name=name, implementation=measure, selectors=selectors, **options)
+        for name, (measure, selectors, options) in zip(TRIAD, metrics, strict=True)
+    ]
 
 
 def _provider(judge: KeptLLM) -> Any:
-    """What TruLens' metrics ask; its class can be made once TruLens is imported."""
+    """What TruLens' metrics ask; its class can be defined only once TruLens is imported."""
     base = _trulens("feedback.llm_provider").LLMProvider
-    splits = _trulens("feedback.templates.rag").Groundedness.sentences_splitter_prompt
+    split_prompt = _trulens("feedback.templates.rag").Groundedness.sentences_splitter_prompt
 
     class KeptLLMProvider(base):  # type: ignore[misc, valid-type]
         def _create_chat_completion(
-            self, prompt: str | None = None, messages: Any = None, response_format: Any = None, **kwargs: Any
+            self,
+            prompt: str | None = None,
+            messages: Any = None,
+            response_format: Any = None,
+            **kwargs: Any,
         ) -> str:
-            given = messages or [{"role": "user", "content": prompt}]
-            asked = [ChatMessage(each["content"], role=each["role"]) for each in given]
-            text = asked[-1].content or ""
-            if asked[0].content == splits:  # told here, for nothing, and in any language
-                return "\n".join(" ".join(each.split()) for each in passage_sentences(text))
+            messages = messages or [{"role": "user", "content": prompt}]
+            *earlier, last = [ChatMessage(message["content"], role=message["role"]) for message in messages]
+            text = last.content or ""
+            if messages[0]["content"] == split_prompt:  # done here, for nothing, and in any language
+                return "\n".join(" ".join(sentence.split()) for sentence in passage_sentences(text))
             if response_format is None:
-                return judge.ask(asked)
-            asked[-1] = ChatMessage(f"{text}{_AS_JSON}", role=asked[-1].role)
-            return json.dumps(_read_verdict(judge.ask(asked)))
+                return judge.ask([*earlier, last])
+            return json.dumps(_read_verdict(judge.ask([*earlier, ChatMessage(f"{text}{_AS_JSON}", role=last.role)])))
 
-    # paced, paid for and tried again by the judge
+    # the judge paces, pays and tries again
     endpoint = _trulens("core.feedback.endpoint").Endpoint(name=APP, rpm=1e9, retries=0)
     return KeptLLMProvider(model_engine=judge.metadata.model_name, endpoint=endpoint)
 
@@ -174,7 +202,7 @@ def _read_verdict(reply: str) -> dict[str, Any]:
     Raises:
         ValueError: There is none. TruLens would guess at a score from any number in the text.
     """
-    verdict = json.loads(reply[reply.find("{") : reply.rfind("}") + 1])  # an object, since it begins with a brace
+    verdict = json.loads(reply[reply.find("{") : reply.rfind("}") + 1])  # begins with a brace
     score = verdict.get("score")
     if isinstance(score, bool) or not isinstance(score, (int, float, str)):
         raise ValueError("the verdict has no score")
@@ -182,7 +210,7 @@ def _read_verdict(reply: str) -> dict[str, Any]:
 
 
 def _value(score: Any) -> float | AskingFailed:
-    """A score, which may be -1 or NaN where there is none."""
+    """A score; TruLens has -1 or NaN for a missing one."""
     return score if isinstance(score, (int, float)) and 0 <= score <= 1 else AskingFailed("no verdict")
 
 
@@ -193,7 +221,12 @@ def _trulens(module: str) -> Any:
 @contextmanager
 def _contained() -> Iterator[None]:
     """Keep what TruLens prints, logs (it quotes documents) and sets from the process."""
-    with ExitStack() as stack, warnings.catch_warnings(), redirect_stdout(io.StringIO()), patch.dict(os.environ):
+    with (
+        ExitStack() as stack,
+        warnings.catch_warnings(),
+        redirect_stdout(io.StringIO()),
+        patch.dict(os.environ),
+    ):
         warnings.simplefilter("ignore")
         for logger in map(logging.getLogger, ("trulens", "opentelemetry", "dotenv.main")):
             stack.callback(logger.setLevel, logger.level)

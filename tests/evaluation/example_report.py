@@ -12,7 +12,7 @@ from llama_pack_densex.evaluation.report import (
     EqualContext,
     QuestionResult,
     Report,
-    Settings,
+    RunSettings,
     Skipped,
     StrategyResult,
 )
@@ -70,7 +70,7 @@ def report(
         dataset=DatasetInfo(
             name, language, 3, 40, len(questions), "characters" if language == "ja" else "words", "0f" * 32
         ),
-        settings=Settings("MiniLM", "recorded", None, None, 20, LENGTHS, {"python": "3.11.9"}),
+        settings=RunSettings("MiniLM", "recorded", None, None, 20, LENGTHS, {"python": "3.11.9"}),
         strategies=list(strategies),
         skipped=list(skipped),
         comparisons=[

@@ -168,6 +168,19 @@ def test_the_settings_of_llamaindex_stay_as_they_were() -> None:
     assert vars(Settings) == before
 
 
+def test_judging_writes_nothing_to_the_settings_of_llamaindex_not_even_for_a_while() -> None:
+    before = dict(vars(Settings))
+    changed: list[bool] = []
+
+    def grounded(body: Any) -> str:
+        changed.append(vars(Settings) != before)
+        return "YES"
+
+    with OpenAIServer(judging(groundedness=grounded)) as server:
+        run(server)
+    assert set(changed) == {False}
+
+
 def test_what_judges_needs_what_answers() -> None:
     with pytest.raises(ValueError, match="judge_llm"):
         compare(small_set(), None, ["bm25"], embed_model="none", trulens="x.sqlite")

@@ -14,7 +14,7 @@ from llama_index.core.schema import Document
 
 from llama_pack_densex import DenseXRetrievalPack, SentencePropositionizer, compare
 from llama_pack_densex.evaluation import DatasetError, PaperPassageNodeParser, read_dataset
-from llama_pack_densex.evaluation.strategies import count_words
+from llama_pack_densex.evaluation.baselines import count_words
 from llama_pack_densex.text.segments import sentence_spans
 from tests.embedding import TrigramEmbedding
 from tests.evaluation.comparing import small_set

@@ -82,6 +82,14 @@ def test_ours_return_the_datasets_passages() -> None:
     assert nodes[0].node.metadata[MATCHED_KEY]
 
 
+def test_a_ranking_embeds_its_documents_once_for_all_questions() -> None:
+    model = TrigramEmbedding()
+    built = built_in_strategies()["densex-rank"].on(corpus(embed_model=model))
+    for question in small_set().questions:
+        assert built.retriever.retrieve(question.text)
+    assert model.embedded == len(small_set().documents)
+
+
 def test_chunked_ours_cut_the_articles_themselves() -> None:
     nodes = retrieved("densex-chunked", "Who opened the Humber Bridge?")
     assert texts(nodes)[0] == next(document.text for document in corpus().documents if document.id_ == "Bridges")

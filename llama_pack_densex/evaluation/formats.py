@@ -1,0 +1,202 @@
+"""The formats that datasets are published in, a function each; `read_dataset` adds names and languages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+
+from llama_index.core.schema import Document
+
+from llama_pack_densex.evaluation.evaluation_set import (
+    EvaluationSet,
+    Question,
+    Span,
+    make_document,
+)
+from llama_pack_densex.evaluation.records import DatasetError, Record, read_records
+from llama_pack_densex.evaluation.runs import read_qrels
+
+
+def read_squad(records: Sequence[Record]) -> EvaluationSet:
+    """SQuAD or JSQuAD: an article is its paragraphs joined by a blank line; these are the passages.
+
+    Questions that are marked as impossible, or have no answer, are left out. Whether an answer is where
+    `answer_start` says is not checked: JSQuAD has answers that are not in the text word for word, with -1.
+    """
+    dataset = EvaluationSet()
+    for article in records[0].records("data"):
+        title = article.text("title", default="")
+        paragraphs = article.records("paragraphs")
+        # JSQuAD puts the title before the text
+        texts = [paragraph.text("context").removeprefix(f"{title} [SEP] ") for paragraph in paragraphs]
+        places = dataset.add_article(
+            title or f"article {len(dataset.documents) + 1}",
+            title,
+            texts,
+        )
+        for paragraph, (document_id, span) in zip(paragraphs, places, strict=True):
+            for number, item in enumerate(paragraph.records("qas")):
+                if item.fields.get("is_impossible"):
+                    continue
+                answers = tuple(dict.fromkeys(answer.text("text") for answer in item.records("answers")))
+                if answers:
+                    question_id = item.text("id", default=f"{document_id}/{span[0]}/{number}")
+                    dataset.questions.append(
+                        Question(
+                            question_id,
+                            item.text("question"),
+                            answers,
+                            document_id,
+                            span,
+                        )
+                    )
+    return dataset
+
+
+def read_passages(records: Sequence[Record]) -> EvaluationSet:
+    """Passages, each with the questions that it answers: `text`, `questions` and, where it has one, `title`.
+
+    A question's gold passage is the one that it was written for. The passages of one title, in the order of
+    the file, make one document, as a SQuAD article's paragraphs do: figures can so be compared with those on
+    a SQuAD file of the same passages. A passage without a title is a document. There are no answers, and no
+    metrics of answers.
+    """
+    articles: dict[tuple[str, str], list[Record]] = {}
+    for number, record in enumerate(records, 1):
+        title = record.text("title", default="")
+        articles.setdefault((title or f"passage {number}", title), []).append(record)
+    dataset = EvaluationSet()
+    for (name, title), passages in articles.items():
+        places = dataset.add_article(
+            name,
+            title,
+            [passage.text("text") for passage in passages],
+        )
+        for number, (passage, place) in enumerate(zip(passages, places, strict=True)):
+            for position, text in enumerate(passage.texts("questions")):
+                dataset.questions.append(Question(f"{name}/{number}/{position}", text, (), *place))
+    return dataset
+
+
+def read_jqara(records: Sequence[Record]) -> EvaluationSet:
+    """JQaRA's rows as on Hugging Face (hotchpotch/JQaRA): a question with one of its 100 candidates a row.
+
+    A candidate passage is a document; one that several questions share is there once.
+    """
+    documents: dict[str, Document] = {}
+    rows_of: dict[str, list[Record]] = {}
+    for record in records:
+        if record.fields["label"] not in (0, 1):
+            raise record.error(f"label is {record.fields['label']!r}, and 0 or 1 is expected")
+        passage = record.text("passage_row_id")
+        if passage not in documents:
+            documents[passage] = make_document(
+                passage,
+                record.text("title", default=""),
+                record.text("text"),
+            )
+        rows_of.setdefault(record.text("q_id"), []).append(record)
+    dataset = EvaluationSet(language="ja", documents=list(documents.values()))
+    for question, rows in rows_of.items():
+        labels = {row.text("passage_row_id"): row.fields["label"] for row in rows}
+        if any(labels.values()):
+            dataset.relevance[question] = {passage: 1 for passage, label in labels.items() if label}
+        dataset.questions.append(_labelled_question(question, rows[0], labels, tuple(labels)))
+    return dataset
+
+
+def is_beir(folder: Path) -> bool:
+    """Whether a folder is in BEIR's format."""
+    return all(_file(folder, name).exists() for name in ("corpus.jsonl", "queries.jsonl"))
+
+
+def read_beir(folder: Path, split: str) -> EvaluationSet:
+    """A BEIR folder: a document is a passage; the questions are those that the split has labels for."""
+    labels_of = {file.stem: file for file in sorted((folder / "qrels").glob("*.tsv"))}
+    if split not in labels_of:
+        splits = ", ".join(labels_of) or "none"
+        expected = f"expected the labels of the split {split!r} here; the splits that are there: {splits}"
+        raise DatasetError(f"{folder / 'qrels'}: {expected}")
+    relevance = read_qrels(labels_of[split])
+    documents = [make_document(*_corpus_passage(record)) for record in read_records(_file(folder, "corpus.jsonl"))]
+    ids = {document.id_ for document in documents}
+    queries = {record.text("_id", "id"): record for record in read_records(_file(folder, "queries.jsonl"))}
+    for question, labels in relevance.items():
+        if lost := sorted(labels.keys() - ids):
+            raise DatasetError(f"{folder}: there are labels for the document {lost[0]}, which corpus.jsonl lacks")
+        if question not in queries:
+            raise DatasetError(f"{folder}: there are labels for the question {question}, which queries.jsonl lacks")
+    questions = [_labelled_question(key, queries[key], labels) for key, labels in relevance.items()]
+    return EvaluationSet(documents=documents, questions=questions, relevance=relevance)
+
+
+def _labelled_question(
+    question: str,
+    record: Record,
+    labels: Mapping[str, int],
+    candidates: tuple[str, ...] = (),
+) -> Question:
+    """A question whose document is the first of those with the highest label, if that is above 0."""
+    best = max(labels, key=labels.__getitem__)
+    answers = record.texts("answers", "answer")
+    gold = best if labels[best] > 0 else ""
+    return Question(
+        question,
+        record.text("question", "text"),
+        answers,
+        gold,
+        candidates=candidates,
+    )
+
+
+JQARA_FIELDS = {"q_id", "question", "passage_row_id", "text", "label"}
+FORMATS: Sequence[tuple[set[str], Callable[[Sequence[Record]], EvaluationSet]]] = (
+    ({"data"}, read_squad),
+    (JQARA_FIELDS, read_jqara),
+    ({"text", "questions"}, read_passages),
+)
+"""The fields by which a format is recognised."""
+
+
+def read_dpr(numbered: Iterable[tuple[int, Record]], corpus: Path) -> EvaluationSet:
+    """Questions over a corpus, as DPR, NQ-open and EntityQuestions have them.
+
+    The corpus is a TSV file such as DPR's psgs_w100.tsv, with the columns `id`, `text` and `title`; JSONL
+    with these fields; or JSONL as FACTOIDWIKI has it (Chen et al., 2023, and pyserini), with `contents` and,
+    in `metadata`, where in it title, section and text stand. Consecutive passages of one title are an
+    article. A question's gold passage is the first of its `positive_ctxs`, where the file has them and the
+    corpus has the passage.
+    """
+    dataset = EvaluationSet()
+    places: dict[str, tuple[str, Span]] = {}
+    passages = map(_corpus_passage, read_records(corpus))
+    for name, article in groupby(passages, key=lambda passage: passage[1] or passage[0]):
+        ids, titles, texts = zip(*article, strict=True)
+        places |= zip(ids, dataset.add_article(name, titles[0], texts, " "), strict=True)
+    for number, record in numbered:
+        answers = record.answers()
+        if not answers:
+            raise record.error("'answers' is missing or has no text in it")
+        contexts = record.records("positive_ctxs") if record.fields.get("positive_ctxs") else []
+        gold = contexts[0].text("passage_id", "psg_id", default="") if contexts else ""
+        question_id = record.text("id", "qid", default=str(number))
+        place = places.get(gold, ("", None))
+        dataset.questions.append(Question(question_id, record.text("question", "query"), answers, *place))
+    return dataset
+
+
+def _corpus_passage(record: Record) -> tuple[str, str, str]:
+    """The id, title and text of a corpus's passage."""
+    text = record.text("text", "contents")
+    spans = record.fields.get("metadata")
+    if not isinstance(spans, dict) or "content_span" not in spans:
+        return record.text("id", "_id", "passage_id"), record.text("title", default=""), text
+    title = text[slice(*spans.get("title_span", (0, 0)))]
+    return record.text("id"), title, text[slice(*spans["content_span"])]
+
+
+def _file(folder: Path, name: str) -> Path:
+    """A file of a folder, plain or gzipped; if there is neither, the plain name."""
+    packed = folder / f"{name}.gz"
+    return packed if packed.is_file() and not (folder / name).is_file() else folder / name
