@@ -20,10 +20,12 @@ from llama_index.core.bridge.pydantic import Field, PrivateAttr
 from llama_index.core.llms import LLM, ChatMessage, ChatResponse, CompletionResponse, CustomLLM, LLMMetadata
 from llama_index.core.utils import iter_batch
 
+from llama_pack_densex.llm.budget import Budget, Meter
+from llama_pack_densex.llm.client import Client, background_loop
 from llama_pack_densex.llm.errors import Failure, LLMError
+from llama_pack_densex.llm.limits import Limits
 from llama_pack_densex.llm.reference import without_retries
-from llama_pack_densex.llm.requests import Budget, Client, Limits, Meter, Sender, Stop, background_loop
-from llama_pack_densex.llm.requests import Question as LLMQuestion
+from llama_pack_densex.llm.requests import LLMRequest, Sender, Stop
 from llama_pack_densex.llm.usage import Reply, RequestFigures, Usage, count_messages, count_tokens, price_of
 from llama_pack_densex.models import embed_model_identity
 from llama_pack_densex.propositionizers.prompts import REASONS
@@ -217,7 +219,7 @@ class KeptLLM(CustomLLM):
                 self._known[text] = self._expected(text, prompt, self._stand_in)
             elif text not in self._known:
                 # as "part", of which a reply's length is expected to follow, nothing: replies are short
-                asking = self._sender.ask(LLMQuestion(text, "", prompt), self._client.send, self._stop)
+                asking = self._sender.ask(LLMRequest(text, "", prompt), self._client.send, self._stop)
                 outcome = asyncio.run_coroutine_threadsafe(asking, background_loop()).result()
                 if isinstance(outcome, Failure):
                     raise AskingFailed(outcome.summary)
@@ -229,7 +231,7 @@ class KeptLLM(CustomLLM):
     def _expected(self, text: str, prompt: Sequence[ChatMessage], stand_in: str) -> str:
         """The reply that is kept, or what stands in for it, counted as if it had been asked for."""
         cache, meter = self._sender.cache, self._sender.meter
-        kept = cache and cache.get(self._sender.key(LLMQuestion(text, "", prompt)))
+        kept = cache and cache.get(self._sender.key(LLMRequest(text, "", prompt)))
         if kept:
             meter.count("cache_hits")
         else:

@@ -23,7 +23,7 @@ from llama_index.llms.openai.utils import to_openai_message_dicts
 from llama_pack_densex.ingestion.estimate import Estimate, asked_llm, estimate
 from llama_pack_densex.llm.cache import KEPT_FAILURES, ReplyCache, open_private
 from llama_pack_densex.llm.errors import Failure, classify
-from llama_pack_densex.llm.requests import Question
+from llama_pack_densex.llm.requests import LLMRequest
 from llama_pack_densex.llm.usage import NOTHING, Messages, PriceTable, Reply, Usage, price_of
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 
@@ -69,7 +69,7 @@ def export_requests(
         raise ValueError(f"{parser.propositionizer.class_name()} asks no LLM: there is nothing to export")
     body, key = body_maker(propositionizer.llm, propositionizer.form), propositionizer.key
 
-    def write(question: Question) -> None:
+    def write(question: LLMRequest) -> None:
         files.add(request_line(key(question), body(question.messages)))
 
     return estimate(documents, parser, prices=prices, indexed=indexed, on_question=write)

@@ -15,7 +15,7 @@ from llama_index.core.schema import BaseNode
 
 from llama_pack_densex.llm.cache import passage_digest
 from llama_pack_densex.llm.names import parse_name
-from llama_pack_densex.llm.requests import Question
+from llama_pack_densex.llm.requests import LLMRequest
 from llama_pack_densex.llm.usage import NOTHING, Price, Usage, count_messages, count_tokens, price_of, read_prices
 from llama_pack_densex.models import E5, RETRIEVERS
 from llama_pack_densex.node_parsers.metadata import CONTEXT_KEY, GRANULARITY_KEY, SECTION_KEY, TITLE_KEY
@@ -113,7 +113,7 @@ def estimate(
     embed_model_name: str | None = None,
     sample: int = 0,
     indexed: Collection[str] = (),
-    on_question: Callable[[Question], None] = lambda question: None,
+    on_question: Callable[[LLMRequest], None] = lambda question: None,
 ) -> Estimate:
     """Estimate what the propositions of documents will take.
 
@@ -184,7 +184,7 @@ class _Survey:
     parser: BasePropositionNodeParser
     asker: LLMPropositionizer | None
     sample: int
-    on_question: Callable[[Question], None]
+    on_question: Callable[[LLMRequest], None]
     found: Estimate = field(default_factory=Estimate)
     expected: _Figures = _Figures()
     known: _Figures = _Figures()
@@ -270,7 +270,7 @@ class _Survey:
             question = None
         self.expected += self._expected(passage, question)
 
-    def _expected(self, passage: Passage, question: Question | None) -> _Figures:
+    def _expected(self, passage: Passage, question: LLMRequest | None) -> _Figures:
         """What a model is expected to make of a passage, and what that takes; None where it is not asked for."""
         tokens, ratios = count_tokens(passage.text), _LATIN if passage.language in ("en", "latin", "") else _OTHERS
         reply, questions = tokens * ratios.reply, 0.0

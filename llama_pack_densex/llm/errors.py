@@ -18,7 +18,8 @@ Kind = Literal["fatal", "too_long", "filtered", "rejected", "refused", "broken",
 
 
 class LLMError(RuntimeError):
-    """The run cannot go on: the key, the model, a setting or the quota is at fault, and every request would fail.
+    """The run cannot go on: the key, the model, a setting or the quota is at fault, and every request would
+    fail.
 
     Attributes:
         is_silence: Whether the requests failed because nothing answered them at all.
@@ -34,10 +35,12 @@ class Failure:
     """An error of a provider.
 
     Args:
-        kind: "fatal" (stops the run), "too_long" and "filtered" (due to the text; its parts may pass), "rejected"
-            (due to the text, where other requests pass), "refused" (by the server's limits: to be sent again),
-            "broken" (a bug in the client's code, not the provider) or "transient" (worth another try).
-        summary: The error's type, status and code. It never holds the provider's message, which may quote the text.
+        kind: "fatal" (stops the run), "too_long" and "filtered" (due to the text; its parts may pass),
+            "rejected" (due to the text, where other requests pass), "refused" (by the server's limits: to be
+            sent again), "broken" (a bug in the client's code, not the provider) or "transient" (worth another
+            try).
+        summary: The error's type, status and code. It never holds the provider's message, which may quote the
+            text.
         message: The error's type and message, without keys; for a fatal error, also what to do next.
         wait: Seconds the server says to wait before the next try; 0 where it does not say.
     """
@@ -48,17 +51,16 @@ class Failure:
     wait: float = field(default=0.0, compare=False)
 
 
-def classify(
-    error: BaseException, secrets: Iterable[str] = (), *, sent: str = "", proven: bool = False
-) -> Failure:
+def classify(error: BaseException, secrets: Iterable[str] = (), *, sent: str = "", proven: bool = False) -> Failure:
     """Work out what an error means for the run.
 
     Args:
         error: Whatever the LLM raised.
         secrets: Texts that must not appear in the message, such as the API key.
-        sent: The text that was sent. What the provider quotes from it is no evidence about keys, quotas or models.
-        proven: Whether requests with the same settings were answered before: a status of 403 then has nothing to do
-            with the key; a gateway objects to the text.
+        sent: The text that was sent. What the provider quotes from it is no evidence about keys, quotas or
+            models.
+        proven: Whether requests with the same settings were answered before: a status of 403 then has nothing
+            to do with the key; a gateway objects to the text.
     """
     status = _status(error)
     codes = _codes(error)
@@ -80,8 +82,8 @@ def refuses_schema(error: BaseException, *, proven: bool) -> bool:
 
     Args:
         error: What such a request raised.
-        proven: Whether others were answered. Before that, any rejected request may be rejected for the schema: servers
-            rarely say so in the same words.
+        proven: Whether others were answered. Before that, any rejected request may be rejected for the
+            schema: servers rarely say so in the same words.
     """
     kind = classify(error).kind
     is_named = _status(error) is not None and _SCHEMA.search(str(error)) is not None
@@ -90,7 +92,7 @@ def refuses_schema(error: BaseException, *, proven: bool) -> bool:
 
 def retry_after(error: BaseException) -> float:
     """How many seconds a server says to wait before the next try; 0 where it does not say."""
-    headers = next(_values(error, "headers", "HTTPHeaders"), {})
+    headers: Any = next(_values(error, "headers", "HTTPHeaders"), {})
     for name, divisor in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         value = str(headers.get(name, ""))
         try:
@@ -180,7 +182,8 @@ _SCHEMA = re.compile(r"(?i)response[_ ]format|json[_ ]?schema|guided_|grammar|st
 
 @dataclass(frozen=True)
 class _Rule:
-    """How one kind of failure is recognised: by a code, by a status, or by words where the status is ambiguous.
+    """How one kind of failure is recognised: by a code, by a status, or by words where the status is
+    ambiguous.
 
     Args:
         kind: The kind.
