@@ -20,6 +20,7 @@ from llama_pack_densex.llm.usage import Messages, Response
 logger = logging.getLogger(__name__)
 
 Receive = Callable[[Response], None]
+_NO_SCHEMA = "The server takes no JSON schema for replies (response_format), and is asked without."
 _LOOPS: dict[int, asyncio.AbstractEventLoop] = {}
 
 
@@ -75,7 +76,7 @@ class Client:
             if not form or not refuses_schema(error, proven=self._form_works):
                 raise
             if self._form.pop("response_format", None) is not None:  # the first of those under way
-                logger.warning("The server takes no JSON schema for replies (response_format), and is asked without.")
+                logger.warning(_NO_SCHEMA)
             return self._llm.chat(messages)
         self._form_works = self._form_works or bool(form)
         return response
