@@ -19,7 +19,7 @@ from llama_pack_densex.cli.output import figures, one_line, print_table, stdout,
 from llama_pack_densex.cli.places import IndexPlace, PathDocuments
 from llama_pack_densex.cli.results import print_statuses
 from llama_pack_densex.ingestion.batch import ImportReport, RequestFiles, export_requests, import_results, request_files
-from llama_pack_densex.ingestion.estimate import Estimate, asked_llm, estimate
+from llama_pack_densex.ingestion.estimate import Estimate, estimate, llm_behind
 from llama_pack_densex.ingestion.progress import duration, many, money
 from llama_pack_densex.ingestion.report import DocumentOutcome, IngestionSummary, summary_rows
 from llama_pack_densex.llm.cache import ReplyCache
@@ -66,7 +66,7 @@ def pack_arguments(options: Options, manifest: Manifest | None) -> dict[str, Any
     """
     propositionizer = make_propositionizer(options, manifest)
     for_llm = [*_given(options, _LIMITS), *([] if options.get("llm") in (None, NONE) else ["llm"])]
-    if for_llm and asked_llm(propositionizer) is None:  # who sets a budget should not believe that it is kept to
+    if for_llm and llm_behind(propositionizer) is None:  # who sets a budget should not believe that it is kept to
         raise typer.BadParameter("it is for --propositionizer llm", param_hint=f"--{for_llm[0].replace('_', '-')}")
     given = _given(options, ("mode", "granularity", "embed_model"))
     return {"propositionizer": propositionizer, "query_llm": NONE, **given}

@@ -20,7 +20,7 @@ from llama_index.core.schema import BaseNode
 from llama_index.llms.openai import OpenAI
 from llama_index.llms.openai.utils import to_openai_message_dicts
 
-from llama_pack_densex.ingestion.estimate import Estimate, asked_llm, estimate
+from llama_pack_densex.ingestion.estimate import Estimate, estimate, llm_behind
 from llama_pack_densex.llm.cache import KEPT_FAILURES, ReplyCache, open_private
 from llama_pack_densex.llm.errors import Failure, classify
 from llama_pack_densex.llm.requests import LLMRequest
@@ -64,7 +64,7 @@ def export_requests(
     Raises:
         ValueError: The LLM has no requests for the Batch API.
     """
-    propositionizer = asked_llm(parser.propositionizer)
+    propositionizer = llm_behind(parser.propositionizer)
     if propositionizer is None:
         raise ValueError(f"{parser.propositionizer.class_name()} asks no LLM: there is nothing to export")
     body, key = body_maker(propositionizer.llm, propositionizer.form), propositionizer.key
@@ -72,7 +72,7 @@ def export_requests(
     def write(question: LLMRequest) -> None:
         files.add(request_line(key(question), body(question.messages)))
 
-    return estimate(documents, parser, prices=prices, indexed=indexed, on_question=write)
+    return estimate(documents, parser, prices=prices, indexed=indexed, on_request=write)
 
 
 def body_maker(llm: LLM, form: Mapping[str, Any]) -> Callable[[Messages], dict[str, Any]]:
