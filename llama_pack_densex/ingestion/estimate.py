@@ -29,7 +29,12 @@ from llama_pack_densex.llm.usage import (
 from llama_pack_densex.models import E5, RETRIEVERS
 from llama_pack_densex.node_parsers.metadata import CONTEXT_KEY, GRANULARITY_KEY, SECTION_KEY, TITLE_KEY
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
-from llama_pack_densex.propositionizers.base import DelegatingPropositionizer, Passage, Propositionizer, PropositionSet
+from llama_pack_densex.propositionizers.base import (
+    DelegatingPropositionizer,
+    Passage,
+    Propositionizer,
+    PropositionSet,
+)
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
@@ -40,7 +45,9 @@ TOKENS_PER_SECOND = 80.0
 SECONDS_TO_START = 0.5
 """How fast a model is assumed to reply."""
 
-_THINKS = re.compile(r"(?:^|/)(?:o\d|gpt-[5-9]|gemini-(?:2\.5|[3-9])|magistral|deepseek-(?:reasoner|r\d|v4))|thinking")
+_THINKS = re.compile(
+    r"(?:^|/)(?:o\d|gpt-[5-9]|gemini-(?:2\.5|[3-9])|magistral|deepseek-(?:reasoner|r\d|v4))|thinking",
+)
 
 
 @dataclass(frozen=True)
@@ -62,9 +69,9 @@ class _Ratios:
     questions: float
 
 
-# Measured with a large model's propositions of Wikipedia passages, in tokens of cl100k_base: 12.1 propositions of
-# 171 tokens in English, 6.3 of 193 in Japanese. On another 301 and 198 such passages the replies were 1.51 and 1.54,
-# and questions written for them 7.4 and 5.5 a passage.
+# Measured with a large model's propositions of Wikipedia passages, cl100k_base tokens: 12.1 propositions
+# of 171 tokens in English, 6.3 of 193 in Japanese. On another 301 and 198 such passages replies were 1.51 and
+# 1.54, and questions written for them 7.4 and 5.5 a passage.
 _LATIN = _Ratios(1.45, 12.1 / 171, 0.90, 0.60, 0.044)
 _OTHERS = _Ratios(1.59, 6.3 / 193, 0.95, 0.86, 0.029)
 
@@ -287,7 +294,7 @@ class _Survey:
             self._expect(passage, key, is_first, request)
 
     def _expect(self, passage: Passage, key: str, is_first: bool, request: LLMRequest | None) -> None:
-        """Count a passage for which a model is asked, unless the same is asked elsewhere or its reply is cached."""
+        """Count a passage that a model is asked about; not its request if that is sent or cached already."""
         if is_first and self.sample:  # the lowest keys, which are hashes, are a random sample
             self._drawn = sorted([*self._drawn, (key, passage)])[: self.sample]
         cache = None if self.llm is None or request is None else self.llm.cache
@@ -359,23 +366,24 @@ def _notes(result: Estimate, llm: LLMPropositionizer | None) -> Iterator[str]:
     if llm is not None and result.requests:
         if result.sampled:
             used = f"{result.sample_usage.total_tokens:,} tokens were used for them"
-            yield f"Corrected by {result.sampled:,} passages that were really asked for, which count too; {used}."
+            passages = f"{result.sampled:,} passages that were really asked for"
+            yield f"Corrected by {passages}, which count too; {used}."
         else:
             yield "Replies are taken to be as long as those that were measured; a sample shows this model's."
             if _THINKS.search(result.model):
-                yield f"{result.model} may think before it replies; thoughts cost like output and are not included."
+                yield f"{result.model} may think before it replies; thoughts cost like output, and are extra."
         price = result.price
         if price is None:
             yield unknown.format(result.model)
         else:
             source = f"list prices of {price.as_of}" if price.as_of else "prices of your own"
             yield (
-                f"Money is by {source}: ${price.input:g} for a million tokens sent and ${price.output:g} for a "
-                "million received, without taxes and discounts."
+                f"Money is by {source}: ${price.input:g} for a million tokens sent and ${price.output:g} for "
+                "a million received, without taxes and discounts."
             )
         yield (
-            f"The time is that of the requests alone, {llm.concurrency:,} at a time and within the stated limits; "
-            f"{TOKENS_PER_SECOND:g} tokens a second are assumed."
+            f"The time is that of the requests alone, {llm.concurrency:,} at a time and within the stated "
+            f"limits; {TOKENS_PER_SECOND:g} tokens a second are assumed."
         )
     if result.embedding_cost is None:
         yield unknown.format(result.embed_model)
@@ -390,8 +398,9 @@ def llm_behind(propositionizer: Propositionizer) -> LLMPropositionizer | None:
 
 def _maker_of(passage: Passage, maker: Propositionizer) -> Propositionizer:
     """Which propositionizer makes the propositions of a passage: this one, or another behind it."""
-    if isinstance(maker, DelegatingPropositionizer) and maker.otherwise is not None and not maker.takes(passage):
-        return _maker_of(passage, maker.otherwise)
+    match maker:
+        case DelegatingPropositionizer(otherwise=Propositionizer() as behind) if not maker.takes(passage):
+            return _maker_of(passage, behind)
     if isinstance(maker, LLMPropositionizer) and not has_letters(passage.text):
         return SentencePropositionizer()
     return maker

@@ -1,4 +1,4 @@
-"""What became of each document of an ingestion, and of all: `ingestion_report.json`, and a summary for people."""
+"""What became of each document of an ingestion: `ingestion_report.json`, and a summary for people."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ _REASONS = 10
 _SHOWN_FAILURES = 5
 _SHOWN_REASONS = 3
 
+Row = tuple[str, str]
 DocumentState = Literal["done", "changed", "unchanged", "failed", "deleted", "blank"]
 
 
@@ -194,13 +195,13 @@ class Watch:
         self._started = _now()
         self._began = clock()
         self._rate_from = _Mark(self._began)
-        self._ready = Counter[str]()  # passages, propositions and fallbacks, also of documents that are not done
+        self._ready = Counter[str]()  # units and fallbacks, also of documents that are not done
         self._states = Counter[str]()
         self._units = Counter[str]()
         self._statuses = Counter[str]()
         self._reasons = Counter[str]()
         self._findings = Counter[str]()
-        self._doubtful_fallback: PropositionSet | None = None  # the last one that its text may not be to blame for
+        self._doubtful_fallback: PropositionSet | None = None  # the last that may not be due to its text
         self._has_propositions = False
         self._first_error: Exception | None = None
         self._over = threading.Event()
@@ -260,7 +261,7 @@ class Watch:
 
     @property
     def unanswered(self) -> str:
-        """Why fallbacks do not count as done: no request was answered so far, or no answer was of use; else ""."""
+        """Why fallbacks do not count as done: no request was answered, or no answer was of use; else ""."""
         requests = self._figures()
         last = self._doubtful_fallback
         if last is None or not (requests.usage.requests or requests.failed):
@@ -270,8 +271,8 @@ class Watch:
             return ""
         problem = "The provider never answered" if is_silent else "None of the passages came to propositions"
         return (
-            f"{problem}; the last passage: {last.reason}. See whether the provider is up, and its address, the model "
-            "and the settings are right, and run again: sentences do not stand in, and all is asked anew."
+            f"{problem}; the last passage: {last.reason}. See whether the provider is up, and its address, "
+            "the model and the settings are right, and run again: no sentences stand in; all is asked anew."
         )
 
     def done(self, parsed: ParsedDocument, replaced: bool) -> None:
@@ -420,7 +421,8 @@ def _now() -> str:
 
 def describe(error: BaseException, text: str = "") -> str:
     """Say what an exception is, on one line, without keys and without what it quotes of a text."""
-    message = _plain(without_quotes(message_of(error)[: 10 * _MESSAGE_CHARACTERS], text))[:_MESSAGE_CHARACTERS]
+    message = message_of(error)[: 10 * _MESSAGE_CHARACTERS]
+    message = _plain(without_quotes(message, text))[:_MESSAGE_CHARACTERS]
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
@@ -433,7 +435,7 @@ def _is_due_to_text(propositions: PropositionSet) -> bool:
     return REASONS["filtered"] in propositions.reason or REASONS["refused"] in propositions.reason
 
 
-def summary_rows(summary: IngestionSummary, failed: Sequence[DocumentOutcome] = ()) -> Iterator[tuple[str, str]]:
+def summary_rows(summary: IngestionSummary, failed: Sequence[DocumentOutcome] = ()) -> Iterator[Row]:
     """Sum up an ingestion in rows: a label, or "" under the same label, and a text.
 
     Args:
@@ -454,7 +456,7 @@ def summary_rows(summary: IngestionSummary, failed: Sequence[DocumentOutcome] = 
         yield "Report", summary.report
 
 
-def _passage_rows(summary: IngestionSummary) -> Iterator[tuple[str, str]]:
+def _passage_rows(summary: IngestionSummary) -> Iterator[Row]:
     statuses = _counts(summary.statuses, ("ok", "repaired", "fallback"))
     yield "Passages", f"{summary.passages:,}" + (f": {statuses}" if statuses else "")
     for reason, times in list(summary.fallback_reasons.items())[:_SHOWN_REASONS]:
@@ -465,7 +467,7 @@ def _passage_rows(summary: IngestionSummary) -> Iterator[tuple[str, str]]:
         yield "Findings", f"{kinds} (densex inspect DIR --findings)"
 
 
-def _request_rows(requests: RequestFigures) -> Iterator[tuple[str, str]]:
+def _request_rows(requests: RequestFigures) -> Iterator[Row]:
     usage = requests.usage
     numbers = {
         "answered": usage.requests,

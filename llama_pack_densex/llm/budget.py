@@ -12,8 +12,8 @@ from llama_pack_densex.llm.usage import NOTHING, Price, RequestFigures, Usage
 
 _MARGIN = 1.5
 _FIRST_MARGIN = 20.0
-"""Several requests at a time may together exceed a budget by the errors of all their estimates, so near its
-end they go one by one, and it is the error of one. How much a model thinks is unknown before its first reply."""
+"""Several requests at a time may together exceed a budget by the errors of all their estimates: near its end
+they go one by one, and it is the error of one. How much a model thinks is unknown before its first reply."""
 
 
 class BudgetError(LLMError):

@@ -61,10 +61,10 @@ def reply_key(text: str, payload: str) -> str:
 class ReplyCache:
     """Replies that are kept as they arrive, in an SQLite file, for many threads and processes at once.
 
-    A reply is safe when `put` returns (WAL): a process that is killed at any moment then loses nothing. Only its
-    owner can read the file; missing folders above it are made. A file that turns out to be damaged is renamed to
-    end in ".damaged", with a warning, and replaced by a new one; a file of something else is refused. Nothing is
-    opened before the first use. Pickled or copied, it is a cache of the same file.
+    A reply is safe when `put` returns (WAL): a process that is killed at any moment then loses nothing. Only
+    its owner can read the file; missing folders above it are made. A file that turns out to be damaged is
+    renamed to end in ".damaged", with a warning, and replaced by a new one; a file of something else is
+    refused. Nothing is opened before the first use. Pickled or copied, it is a cache of the same file.
 
     Args:
         path: The file.
@@ -118,7 +118,7 @@ class ReplyCache:
         self._run("INSERT OR REPLACE INTO replies VALUES (?, ?, ?)", key, _now(), _encode(outcome))
 
     def claim(self, key: str, owner: str) -> bool:
-        """Announce for the next few seconds that a key is being asked for; False if somebody else already has."""
+        """Announce for a few seconds that a key is being asked for; False if somebody else already has."""
         now = _now()
         return bool(self._run(_CLAIM, key, owner, now + _CLAIM_MILLISECONDS, now))
 
@@ -129,8 +129,8 @@ class ReplyCache:
     def purge(self, texts: Iterable[str]) -> int:
         """Delete all that was ever kept for texts: for every prompt, every model and every part of a retry.
 
-        The texts are erased: they are overwritten, in the -wal file too, and a damaged file that was set aside is
-        deleted.
+        The texts are erased: they are overwritten, in the -wal file too, and a damaged file that was set
+        aside is deleted.
 
         Returns:
             How many entries were deleted.
@@ -139,11 +139,11 @@ class ReplyCache:
         digests = {passage_digest(text) for text in texts}
         removed = sum(len(self._run(between, f"{digest}-", f"{digest}.")) for digest in digests)
         Path(f"{self.path}.damaged").unlink(missing_ok=True)
-        # The -wal file holds the texts until it is emptied into the database, where secure_delete wrote zeroes.
+        # The -wal file holds the texts until it is emptied into the database, where zeroes are written.
         if self._run("PRAGMA wal_checkpoint(TRUNCATE)")[0][0]:
             raise OSError(
-                f"{removed} entries were deleted from the reply cache {self.path}, but their text is still in its "
-                "-wal file, as another process keeps reading: call purge again when it is done"
+                f"{removed} entries were deleted from the reply cache {self.path}, but their text is still "
+                "in its -wal file, as another process keeps reading: call purge again when it is done"
             )
         return removed
 
@@ -175,9 +175,9 @@ class ReplyCache:
                     reason = str(error)
                     self._set_aside()
         raise OSError(
-            f"The reply cache {self.path} cannot be used ({reason}). See whether that is the path of a file, the "
-            "file and its folder are writable, the disk has room and no other process keeps it locked; or give "
-            "another path."
+            f"The reply cache {self.path} cannot be used ({reason}). See whether that is the path of a file, "
+            "the file and its folder are writable, the disk has room and no other process keeps it locked; "
+            "or give another path."
         )
 
     def _open(self) -> sqlite3.Connection:
@@ -188,7 +188,8 @@ class ReplyCache:
         connection.close()
         for folder in reversed([folder for folder in self.path.parents if not folder.exists()]):
             folder.mkdir(mode=0o700, exist_ok=True)
-        if self.path.exists() and not os.path.exists(self._file_lock.lock_file):  # a cache of ours has its lock
+        is_ours = os.path.exists(self._file_lock.lock_file)
+        if self.path.exists() and not is_ours:
             with self.path.open("rb") as stream:
                 if stream.read(len(_SQLITE_HEADER)) not in (b"", _SQLITE_HEADER):
                     raise OSError(_NOT_OURS)
@@ -224,8 +225,8 @@ class ReplyCache:
                 return
             self.path.replace(f"{self.path}.damaged")
         logger.warning(
-            "The reply cache %s was damaged: it was renamed to %s.damaged and replaced by a new one. What it held "
-            "is asked for again.",
+            "The reply cache %s was damaged: it was renamed to %s.damaged and replaced by a new one. What it "
+            "held is asked for again.",
             self.path,
             self.path,
         )

@@ -51,7 +51,13 @@ class Failure:
     wait: float = field(default=0.0, compare=False)
 
 
-def classify(error: BaseException, secrets: Iterable[str] = (), *, sent: str = "", proven: bool = False) -> Failure:
+def classify(
+    error: BaseException,
+    secrets: Iterable[str] = (),
+    *,
+    sent: str = "",
+    proven: bool = False,
+) -> Failure:
     """Work out what an error means for the run.
 
     Args:
@@ -66,7 +72,8 @@ def classify(error: BaseException, secrets: Iterable[str] = (), *, sent: str = "
     codes = _codes(error)
     wait = retry_after(error)
     message = _message(error)
-    unquoted = without_quotes("\n".join((message, *_causes(error))), sent)
+    # clients wrap what httpx says of a header that it cannot send
+    unquoted = without_quotes(f"{message}\n{error.__cause__}", sent)
     summary = " ".join(map(str, filter(None, (type(error).__name__, status, *sorted(codes)[:2]))))
     if status == 503 and wait:  # a server that says when to come back is there, and at its limit
         status = 429
@@ -86,8 +93,10 @@ def refuses_schema(error: BaseException, *, proven: bool) -> bool:
             schema: servers rarely say so in the same words.
     """
     kind = classify(error).kind
+    if kind in ("refused", "too_long", "filtered"):
+        return False
     is_named = _status(error) is not None and _SCHEMA.search(str(error)) is not None
-    return kind not in ("refused", "too_long", "filtered") and (is_named or (kind == "rejected" and not proven))
+    return is_named or (kind == "rejected" and not proven)
 
 
 def retry_after(error: BaseException) -> float:
@@ -150,12 +159,13 @@ def message_of(error: BaseException) -> str:
     """The message of an error, without the wrong value that pydantic quotes: it may be a document's text."""
     if not isinstance(error, ValidationError):
         return str(error)
-    problems = [f"{'.'.join(map(str, item['loc']))}: {item['type']}" for item in error.errors(include_input=False)]
+    items = error.errors(include_input=False)
+    problems = [f"{'.'.join(map(str, item['loc']))}: {item['type']}" for item in items]
     return f"{error.title} is not valid ({'; '.join(problems)})"
 
 
 SETTING_ADVICE = "The provider does not take such requests: check the LLM's settings, then run again."
-_KEY_ADVICE = "The provider does not accept the API key; check the key (for OpenAI, OPENAI_API_KEY) and its rights."
+_BAD_KEY = "The provider does not accept the API key; check the key (OpenAI: OPENAI_API_KEY) and its rights."
 
 _QUOTE_BYTES = 16  # as many letters, or six kanji; or all of a shorter text
 _PROGRAMMING_ERRORS = (
@@ -173,8 +183,8 @@ _KEY = re.compile(
     r"\b(?:sk|pk|rk|gsk|xai|hf|AIza|r8|nvapi|pplx|ghp)[-_][\w*.…-]{4,}|\bAIza[\w*-]{8,}|\beyJ[\w-]{8,}\.[\w.-]+"
 )
 _NAMED_KEY = re.compile(
-    r"(?i)((?:bearer|basic|token|api[-_ ]?key(?: provided)?|key|secret|password|authorization)[\"']?\s*[:=]\s*[\"']?"
-    r"(?:bearer |basic )?|\bbearer |\bbasic )[^\s\"',;&)\[\]}]{4,}"
+    r"(?i)((?:bearer|basic|token|api[-_ ]?key(?: provided)?|key|secret|password|authorization)[\"']?\s*[:=]"
+    r"\s*[\"']?(?:bearer |basic )?|\bbearer |\bbasic )[^\s\"',;&)\[\]}]{4,}"
 )
 _CREDENTIALS_IN_URL = re.compile(r"(?i)(\b[a-z][a-z0-9+.-]*://)[^\s/]+@")
 _SCHEMA = re.compile(r"(?i)response[_ ]format|json[_ ]?schema|guided_|grammar|structured[_ ]?outputs?")
@@ -204,7 +214,7 @@ class _Rule:
     only_unproven: bool = False
 
     def matches(self, status: int | None, codes: set[str], message: str, unquoted: str) -> bool:
-        """Whether an error is of this kind; a text that talks about keys or quotas is no evidence of a fatal one."""
+        """Whether an error is of this kind; a quoted text about keys is no evidence of a fatal one."""
         evidence = unquoted if self.kind == "fatal" else message
         is_named = status in self.statuses or not codes.isdisjoint(self.codes.split())
         return is_named or (status in self.ambiguous and bool(re.search(self.words, evidence, re.IGNORECASE)))
@@ -216,18 +226,19 @@ _RULES = (  # the first that matches wins
         "The provider's quota is used up: check the plan and the billing, then run again.",
         "insufficient_quota billing_hard_limit_reached billing_not_active insufficient_balance",
         (402,),
-        r"credit balance is too low|insufficient (?:balance|credits?|quota)|(?:key limit|budget has been) exceeded"
-        r"|reached your specified api usage limits",
+        r"credit balance is too low|insufficient (?:balance|credits?|quota)"
+        r"|(?:key limit|budget has been) exceeded|reached your specified api usage limits",
         (400, 403, 429),
     ),
     _Rule(
         "fatal",
-        _KEY_ADVICE,
+        _BAD_KEY,
         "invalid_api_key authentication_error permission_error account_deactivated accessdeniedexception"
         " unrecognizedclientexception invalidsignatureexception expiredtokenexception",
         (401,),
-        r"api key (?:not valid|expired)|invalid api key|incorrect api key|missing credentials|illegal header value"
-        r"|no api[- _]?key|api[_ ]key[^.]{0,40} (?:must be set|reported as leaked)|been denied access"
+        r"api key (?:not valid|expired)|invalid api key|incorrect api key|missing credentials"
+        r"|illegal header value|no api[- _]?key|api[_ ]key[^.]{0,40} (?:must be set|reported as leaked)"
+        r"|been denied access"
         r"|(?:account|organization|consumer)\b[^.]{0,80} (?:suspended|disabled|restricted|deactivated)"
         r"|'ascii' codec can't encode",  # a header, such as a key in kanji
         (None, 400, 403),
@@ -237,7 +248,7 @@ _RULES = (  # the first that matches wins
         "The provider does not know the model or the address: check the LLM's model name and its base URL.",
         "model_not_found deploymentnotfound model_not_available invalid_model",
         (404, 410),
-        r"unknown model|invalid model|no such model|model[^.]{0,80}(?:does not exist|not found|not supported)",
+        r"(?:unknown|invalid|no such) model|model[^.]{0,80}(?:does not exist|not found|not supported)",
         (None, 400),
     ),
     _Rule("fatal", SETTING_ADVICE, "unsupported_value unsupported_parameter unknown_parameter"),
@@ -247,18 +258,19 @@ _RULES = (  # the first that matches wins
         words=r"content[_ ](?:filter|policy|management)|moderation|flagged|safety (?:system|filter)",
         ambiguous=(400, 403),
     ),
-    _Rule("fatal", _KEY_ADVICE, statuses=(403,), only_unproven=True),
+    _Rule("fatal", _BAD_KEY, statuses=(403,), only_unproven=True),
     _Rule(
         "too_long",
         codes="context_length_exceeded string_above_max_length request_too_large",
-        words=r"context[_ ](?:length|window|size)|maximum context|too many (?:input )?tokens|reduce the length"
-        r"|(?:prompt|input|request)\b[^.]{0,60}\btoo (?:long|large)",
+        words=r"context[_ ](?:length|window|size)|maximum context|too many (?:input )?tokens"
+        r"|reduce the length|(?:prompt|input|request)\b[^.]{0,60}\btoo (?:long|large)",
         ambiguous=(None, 400, 413, 422, 429),
     ),
     _Rule(
         "refused",
-        codes="throttlingexception throttling throttledexception toomanyrequestsexception requestlimitexceeded"
-        " limitexceededexception provisionedthroughputexceededexception slowdown overloaded_error",
+        codes="throttlingexception throttling throttledexception toomanyrequestsexception"
+        " requestlimitexceeded limitexceededexception provisionedthroughputexceededexception slowdown"
+        " overloaded_error",
         statuses=(429, 529),
     ),
     _Rule("transient", statuses=(408, 409, 425)),
@@ -283,8 +295,8 @@ def _status(error: BaseException) -> int | None:
 
 def _codes(error: BaseException) -> set[str]:
     """The machine-readable names of an error."""
-    values = _values(error, "code", "type", "Code")
-    return {value.lower() for value in values if isinstance(value, str) and re.fullmatch(r"[\w.-]{1,60}", value)}
+    names = [value for value in _values(error, "code", "type", "Code") if isinstance(value, str)]
+    return {name.lower() for name in names if re.fullmatch(r"[\w.-]{1,60}", name)}
 
 
 def _message(error: BaseException) -> str:
@@ -295,13 +307,3 @@ def _message(error: BaseException) -> str:
         if isinstance(message, str) and message:
             return message
     return str(getattr(error, "message", "") or message_of(error))
-
-
-def _causes(error: BaseException) -> Iterator[str]:
-    """The messages of the errors behind an error: clients wrap what httpx says of a header it cannot send."""
-    cause = error.__cause__
-    for _ in range(5):
-        if cause is None:
-            return
-        yield str(cause)
-        cause = cause.__cause__

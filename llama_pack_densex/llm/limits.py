@@ -91,8 +91,8 @@ class Limits:
         if wait > MOST_WAIT:
             reason = f"says to wait for {wait / 60:.0f}"
         return (
-            f"The provider's limit is used up: it {reason} minutes. Run again after that; with a reply cache, "
-            "what it answered before is not asked again."
+            f"The provider's limit is used up: it {reason} minutes. Run again after that; with a reply "
+            "cache, what it answered before is not asked again."
         )
 
     def next_turn(self) -> int:

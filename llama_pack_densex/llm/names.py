@@ -17,7 +17,7 @@ from llama_index.core.llms import LLM
 from llama_pack_densex.llm.errors import scrub, shown
 
 OPENAI_MODEL = "gpt-4o-mini"
-"""The LLM where there is nothing but an OpenAI key: cheap, and good enough at propositions in both languages."""
+"""The LLM if there is nothing but an OpenAI key: cheap, and good enough at propositions in both languages."""
 
 HUGGINGFACE_ADVICE = 'install it with: pip install "llama-pack-densex[huggingface]"'
 
@@ -51,10 +51,13 @@ PROVIDERS = {
         settings={"is_chat_model": True, "context_window": 8192, "timeout": 300.0},
     ),
     "ollama": Provider(
-        "ollama", "Ollama", "OllamaEmbedding", "base_url", (), {"context_window": 8192, "request_timeout": 300.0}
+        "ollama", "Ollama", "OllamaEmbedding", "base_url",
+        settings={"context_window": 8192, "request_timeout": 300.0},
     ),
     "anthropic": Provider(
-        "anthropic", "Anthropic", "", "base_url", ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"), {"max_tokens": 4096}
+        "anthropic", "Anthropic", "", "base_url",
+        ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
+        {"max_tokens": 4096},
     ),
     "google": Provider(
         "google_genai", "GoogleGenAI", "GoogleGenAIEmbedding", "",
@@ -85,12 +88,12 @@ def parse_name(name: str) -> tuple[str, str, str]:
     provider, model, address = parts.groups(default="") if parts else ("", "", "")
     if not model or (provider and provider not in PROVIDERS):
         raise ValueError(
-            f"{shown(name)} names no model: there is no provider {name.partition(':')[0]!r}, or no model after it. "
-            f"Write PROVIDER:MODEL, where PROVIDER is {', '.join(PROVIDERS)}, as in ollama:qwen3:8b"
+            f"{shown(name)} names no model: there is no provider {name.partition(':')[0]!r}, or no model "
+            f"after it. Write PROVIDER:MODEL, where PROVIDER is {', '.join(PROVIDERS)}, as in ollama:qwen3:8b"
         )
     provider = provider or "openai"
     if urlsplit(address).username is not None or urlsplit(address).query:
-        raise ValueError(f"the address of {model!r} holds a user or a key: keys are taken from the environment")
+        raise ValueError(f"the address of {model!r} holds a key: keys are taken from the environment")
     if address and not PROVIDERS[provider].address:
         raise ValueError(f"{shown(name)}: models of {provider} take no address")
     return provider, model, address
@@ -122,8 +125,8 @@ def with_address(names: Iterable[str | None], address: str) -> list[str | None]:
     users = {name: provider for name, provider in users.items() if not provider.keys} or users
     if not users or not address.startswith(("http://", "https://")):
         raise ValueError(
-            "an address is http://... or https://..., for models as openai-like:qwen3:8b (also ollama:, openai: "
-            f"and anthropic:); not {shown(address)} for {', '.join(filter(None, names)) or 'none'}"
+            "an address is http://... or https://..., for models as openai-like:qwen3:8b (also ollama:, "
+            f"openai: and anthropic:); not {shown(address)} for {', '.join(filter(None, names)) or 'none'}"
         )
     return [f"{name}@{address}" if name in users else name for name in names]
 
@@ -165,7 +168,8 @@ def check_known(llm: LLM, name: str) -> None:
         provider, model, _ = parse_name(name)
         package = _package(_module("llms", provider))
         way_out = f", or write openai-like:{model}@https://api.openai.com/v1" if provider == "openai" else ""
-        raise ValueError(f"{shown(name)} is no model that {package} knows: upgrade that package{way_out}") from None
+        problem = f"{shown(name)} is no model that {package} knows"
+        raise ValueError(f"{problem}: upgrade that package{way_out}") from None
 
 
 def make_named(kind: str, name: str, settings: dict[str, Any], asked: bool = True) -> Any:
@@ -193,7 +197,8 @@ def make_named(kind: str, name: str, settings: dict[str, Any], asked: bool = Tru
     try:
         return model_class(**settings)
     except Exception as error:  # whatever a provider's client raises if its model is not there
-        raise ValueError(f"{shown(name)} cannot be made: {scrub(f'{type(error).__name__}: {error}')}") from None
+        reason = scrub(f"{type(error).__name__}: {error}")
+        raise ValueError(f"{shown(name)} cannot be made: {reason}") from None
 
 
 def _key(name: str, provider: str, address: str, asked: bool) -> dict[str, str]:
@@ -201,8 +206,8 @@ def _key(name: str, provider: str, address: str, asked: bool) -> dict[str, str]:
     if provider == "openai-like":
         if asked and not address and not os.environ.get("OPENAI_API_BASE"):
             raise ValueError(
-                f"{shown(name)} needs its server's address: {name}@http://localhost:8000/v1, --api-base at the "
-                "command line, or the environment variable OPENAI_API_BASE"
+                f"{shown(name)} needs its server's address: {name}@http://localhost:8000/v1, --api-base at "
+                "the command line, or the environment variable OPENAI_API_BASE"
             )
         return {"api_key": next(filter(None, map(os.environ.get, _OPENAI_LIKE_KEYS)), "none")}
     keys = PROVIDERS[provider].keys

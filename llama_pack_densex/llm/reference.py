@@ -21,18 +21,21 @@ MODEL_FIELDS = ("model", "model_name", "model_id")
 """What LlamaIndex's classes call a model's name."""
 # What an LLM's output depends on, together with its address and its `additional_kwargs`.
 _OUTPUT_SETTINGS = (
-    *MODEL_FIELDS, "deployment_name", "engine", "azure_deployment", "temperature", "top_p", "top_k",
-    "max_tokens", "max_new_tokens", "num_predict", "num_output", "seed", "reasoning_effort", "thinking", "json_mode",
-    "system_prompt", "context_window",
+    *MODEL_FIELDS, "deployment_name", "engine", "azure_deployment",
+    "temperature", "top_p", "top_k", "seed", "reasoning_effort", "thinking", "json_mode", "system_prompt",
+    "max_tokens", "max_new_tokens", "num_predict", "num_output", "context_window",
 )  # fmt: skip
 _ADDRESSES = ("api_base", "base_url", "azure_endpoint", "endpoint", "endpoint_url", "region_name")
 # Strings, and lists of them, that are known to hold no secrets; numbers never do.
 _HARMLESS = (
-    *_OUTPUT_SETTINGS, *_ADDRESSES, "api_version", "api_type", "keep_alive", "modalities", "pydantic_program_mode",
+    *_OUTPUT_SETTINGS, *_ADDRESSES,
+    "api_version", "api_type", "keep_alive", "modalities", "pydantic_program_mode",
 )  # fmt: skip
 # Neither the output nor the access depends on these.
 _UNIMPORTANT = ("callback_manager", "rate_limiter", "class_name", "query_wrapper_prompt")
-SECRET = re.compile(r"(?i)(^|[-_])(api[-_]?key|key|key_id|secret|password|token|credentials?|authorization|headers?)$")
+SECRET = re.compile(
+    r"(?i)(^|[-_])(api[-_]?key|key|key_id|secret|password|token|credentials?|authorization|headers?)$",
+)
 # Of `additional_kwargs`, what the output does not depend on; a query may hold a key.
 _NOT_OF_THE_OUTPUT = ("timeout", "user", "metadata", "extra_query")
 # How a client that the user passed may differ from the one LlamaIndex makes.
@@ -49,8 +52,8 @@ class LLMReference(BaseModel):
         settings: Those of its settings that hold no secrets, as JSON values.
         key_fields: Its fields that held a key.
         lost: Its other settings that differed from their defaults; they may hold secrets and are not kept.
-        factory: What makes it: an importable function without arguments, as "module:name", or a model's name with
-            its provider, as "ollama:qwen3:8b"; empty if there is none.
+        factory: What makes it: an importable function without arguments, as "module:name", or a model's name
+            with its provider, as "ollama:qwen3:8b"; empty if there is none.
     """
 
     path: str
@@ -66,14 +69,15 @@ class LLMReference(BaseModel):
             trusted: Whether the factory is the user's own, and not a name in a dictionary.
 
         Raises:
-            ValueError: Something is missing, or what is named makes no LLM, and is not run; the message says so.
+            ValueError: Something is missing, or what is named makes no LLM, and is not run; the message says
+                so.
         """
         if self.factory:
             return call_factory(self.factory, trusted=trusted)
         if self.lost:
             raise ValueError(
-                f"The LLM {self.path} cannot be made again from its description: {', '.join(self.lost)} may hold "
-                f"secrets or code and is not stored. {_FACTORY_ADVICE}"
+                f"The LLM {self.path} cannot be made again from its description: {', '.join(self.lost)} may "
+                f"hold secrets or code and is not stored. {_FACTORY_ADVICE}"
             )
         llm_class = _import(self.path)
         if not _is_llm_class(llm_class):
@@ -114,7 +118,13 @@ def describe_llm(llm: LLM, factory: str = "") -> LLMReference:
     if _has_own_client(llm) or _private(llm, "_http_client") is not None:
         lost.append("a client that was given")
     path = f"{type(llm).__module__}:{type(llm).__qualname__}"
-    return LLMReference(path=path, settings=settings, key_fields=tuple(keys), lost=tuple(lost), factory=factory)
+    return LLMReference(
+        path=path,
+        settings=settings,
+        key_fields=tuple(keys),
+        lost=tuple(lost),
+        factory=factory,
+    )
 
 
 def output_settings(llm: LLM) -> dict[str, Any]:
@@ -167,8 +177,8 @@ def call_factory(name: str, *, trusted: bool = True) -> LLM:
 
     Args:
         name: The factory's.
-        trusted: Whether the user gave it here. One from a dictionary might be any function: it is called only if
-            its signature says that it returns an LLM, or if it is a class of LLMs.
+        trusted: Whether the user gave it here. One from a dictionary might be any function: it is called only
+            if its signature says that it returns an LLM, or if it is a class of LLMs.
 
     Raises:
         ValueError: The factory cannot be imported, must not be called, fails, or makes something else.
@@ -185,7 +195,8 @@ def call_factory(name: str, *, trusted: bool = True) -> LLM:
     try:
         llm = factory()
     except Exception as error:
-        raise ValueError(f"llm_factory {name!r} failed: {scrub(f'{type(error).__name__}: {error}')}") from None
+        reason = scrub(f"{type(error).__name__}: {error}")
+        raise ValueError(f"llm_factory {name!r} failed: {reason}") from None
     if not isinstance(llm, LLM):
         raise ValueError(f"llm_factory {name!r} made a {type(llm).__name__}, not a LlamaIndex LLM")
     return llm
@@ -194,9 +205,9 @@ def call_factory(name: str, *, trusted: bool = True) -> LLM:
 def without_retries(llm: LLM) -> LLM:
     """A copy of an LLM whose client does not retry.
 
-    LlamaIndex's OpenAI tries three times, and its client three times again at each of these; together with our own
-    retries one request could be sent dozens of times, and a rate limit would be met by more requests. A client that
-    the user passed stays in use, with its address and its ways to authenticate.
+    LlamaIndex's OpenAI tries three times, and its client three times again at each of these; together with
+    our own retries one request could be sent dozens of times, and a rate limit would be met by more requests.
+    A client that the user passed stays in use, with its address and its ways to authenticate.
     """
     changes = {"max_retries": 0} if isinstance(getattr(llm, "max_retries", None), int) else {}
     copy: LLM = llm.model_copy(update=changes)
@@ -207,8 +218,8 @@ def without_retries(llm: LLM) -> LLM:
 
 
 _FACTORY_ADVICE = (
-    "Set what is missing, or give LLMPropositionizer(llm_factory=...): a function without arguments in a module, "
-    "which makes the LLM wherever it is needed."
+    "Set what is missing, or give LLMPropositionizer(llm_factory=...): a function without arguments in a "
+    "module, which makes the LLM wherever it is needed."
 )
 
 
@@ -259,7 +270,7 @@ def _without_credentials(value: Any) -> Any:
 
 
 def _without_secrets(value: Any) -> Any:
-    """A value as JSON, without what may be a key; objects by their class, since their text need not stay the same."""
+    """A value as JSON, without what may be a key; objects by their class, as their text may vary."""
     if isinstance(value, dict):
         items = sorted(value.items(), key=str)
         return {str(key): _without_secrets(item) for key, item in items if not SECRET.search(str(key))}
@@ -287,7 +298,7 @@ def _private(llm: LLM, name: str) -> Any:
 
 
 def _has_own_client(llm: LLM) -> bool:
-    """Whether the user passed an LLM its client, and LlamaIndex would make another one from the LLM's settings."""
+    """Whether the user passed an LLM a client other than the one LlamaIndex would make from its settings."""
     client = _private(llm, "_client")
     if client is None or "reuse_client" not in type(llm).model_fields:  # other classes make theirs themselves
         return False

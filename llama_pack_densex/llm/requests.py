@@ -228,7 +228,8 @@ class _Exchange:
             return self.reply
         is_refused = failure.kind == "refused"
         sender.meter.count("refused" if is_refused else "failed")
-        sender.limits.leave(ticket, used_tokens=0 if is_refused else None, refused=is_refused, wait=failure.wait)
+        used_tokens = 0 if is_refused else None
+        sender.limits.leave(ticket, used_tokens=used_tokens, refused=is_refused, wait=failure.wait)
         if sender.cache is not None and failure.kind in KEPT_FAILURES:
             sender.cache.put(self.key, failure)
         return failure
@@ -263,8 +264,6 @@ class _Exchange:
         """Seconds until the next try; a refused request is also held back by the limits."""
         if failure.kind == "refused":
             return failure.wait
-        if failure.kind == "broken" and not self.sender.is_proven:
-            return 0.0
         if failure.wait:
             return failure.wait * random.uniform(1.0, 1.1)
         return min(_LONGEST_BACKOFF, self.sender.retry_wait * 2.0**self.failed) * random.random()
@@ -275,8 +274,8 @@ class _Exchange:
         if sender.given_up >= _IN_A_ROW:
             raise LLMError(
                 f"The provider did not answer {_IN_A_ROW} requests in a row, each tried again "
-                f"{sender.max_retries} times ({failure.summary}): see whether it is up, and run again. With a "
-                "reply cache, what it answered before is not asked again.",
+                f"{sender.max_retries} times ({failure.summary}): see whether it is up, and run again. With "
+                "a reply cache, what it answered before is not asked again.",
                 is_silence=True,
             )
         return replace(failure, kind="transient")

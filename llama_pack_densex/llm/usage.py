@@ -186,8 +186,8 @@ def finish_reason(response: Any) -> Finish:
         response: A LlamaIndex `ChatResponse` or `CompletionResponse`; what the provider sent is in its `raw`.
 
     Returns:
-        "stop", "length", "filtered" (a content filter), "refused" or "failed" (an error of the provider's on the
-        way); "" if the response does not say.
+        "stop", "length", "filtered" (a content filter), "refused" or "failed" (an error of the provider's on
+        the way); "" if the response does not say.
     """
     raw = attribute(response, "raw")
     lists = [attribute(raw, name) for name in ("choices", "candidates", "generations")]
@@ -281,7 +281,11 @@ PriceTable = Mapping[str, Price]
 
 _PRICE_TABLE = TypeAdapter(dict[str, Price])
 _DATE = re.compile(r"[-@](?:20\d\d-\d\d-\d\d|20\d{6})$")
-_EMBEDDING_PRICES = {"text-embedding-3-small": 0.02, "text-embedding-3-large": 0.13, "text-embedding-ada-002": 0.1}
+_EMBEDDING_PRICES = {
+    "text-embedding-3-small": 0.02,
+    "text-embedding-3-large": 0.13,
+    "text-embedding-ada-002": 0.1,
+}
 """OpenAI's embedding models, which genai-prices lacks."""
 _LOCAL_LLMS = ("llama_index.llms.ollama.", "llama_index.llms.huggingface.", "llama_index.llms.llama_cpp.")
 _WITH_BATCHES = ("openai", "anthropic", "google", "mistral")  # at half the price
@@ -291,8 +295,8 @@ def read_prices(source: str | Path | Mapping[str, Any] | None = None) -> dict[st
     """Read prices that complement, or override, the list prices.
 
     Args:
-        source: None for none; a JSON file, or a mapping, of model names to `Price` or `{"input": ..., "output": ...,
-            "cached_input": ..., "batch_factor": ...}`, of which only "input" is required.
+        source: None for none; a JSON file, or a mapping, of model names to `Price` or `{"input": ...,
+            "output": ..., "cached_input": ..., "batch_factor": ...}`, of which only "input" is required.
 
     Raises:
         ValueError: The file or the mapping is not of this form; the message says where.
@@ -307,9 +311,10 @@ def read_prices(source: str | Path | Mapping[str, Any] | None = None) -> dict[st
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         place = "".join(f"[{part!r}]" for part in problem["loc"])
+        example = '{"gpt-4o-mini": {"input": 0.15, "output": 0.6}}'
         raise ValueError(
-            f'{where}{place}: {problem["msg"]}; expected {{"gpt-4o-mini": {{"input": 0.15, "output": 0.6}}}}, in US '
-            'dollars for a million tokens, where "cached_input" and "batch_factor" may be added'
+            f"{where}{place}: {problem['msg']}; expected {example}, in US dollars for a million tokens, "
+            'where "cached_input" and "batch_factor" may be added'
         ) from None
 
 
@@ -317,10 +322,11 @@ def price_of(model: str, prices: PriceTable, llm: Any = None, *, is_needed: bool
     """Look a model's price up.
 
     Args:
-        model: The name that the provider calls it by; a date after it (gpt-4o-mini-2024-07-18) is ignored if that
-            version has no price of its own.
+        model: The name that the provider calls it by; a date after it (gpt-4o-mini-2024-07-18) is ignored if
+            that version has no price of its own.
         prices: What `read_prices` returned; they override the list prices.
-        llm: The LLM that is asked, if it is at hand: list prices do not apply to one on the user's own machine.
+        llm: The LLM that is asked, if it is at hand: list prices do not apply to one on the user's own
+            machine.
         is_needed: Whether there is a `max_cost`.
 
     Returns:
