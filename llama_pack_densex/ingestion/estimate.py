@@ -320,12 +320,14 @@ class _Survey:
             return amounts
         return amounts + _Amounts(1, count_messages(request.messages), reply)
 
-    def _actual(self, passage: Passage, made: PropositionSet) -> _Amounts:
+    def _actual(self, passage: Passage, propositions: PropositionSet) -> _Amounts:
         """What was made of a passage."""
+        texts = propositions.texts
+        questions = propositions.questions
         sentences = passage_sentences(passage.text, passage.context)
-        new_sentences = sum(sentence not in made.texts for sentence in sentences) / max(len(sentences), 1)
-        tokens = sum(map(count_tokens, (*made.texts, *made.questions)))
-        return self._amounts(passage, len(made.texts), len(made.questions), tokens, new_sentences)
+        new_sentences = sum(sentence not in texts for sentence in sentences) / max(len(sentences), 1)
+        tokens = sum(map(count_tokens, (*texts, *questions)))
+        return self._amounts(passage, len(texts), len(questions), tokens, new_sentences)
 
     def _amounts(
         self, passage: Passage, propositions: float, questions: float, tokens: float, new_sentences: float

@@ -95,18 +95,13 @@ class DocumentOutcome:
         passages = [node for node in nodes if node.metadata[GRANULARITY_KEY] == "passage"]
         statuses = Counter(node.metadata[STATUS_KEY] for node in passages if STATUS_KEY in node.metadata)
         state: DocumentState = "changed" if replaced else "done"
-        fallbacks = [
-            PassageFallback(number, node.start_char_idx, node.end_char_idx, _plain(node.metadata[REASON_KEY]))
-            for number, node in enumerate(passages, 1)
-            if node.metadata.get(STATUS_KEY) == "fallback"
-        ]
         return cls(
             document_id=parsed.document.id_,
             state=state if parsed.nodes else "blank",
             passages=units["passage"],
             propositions=units["proposition"],
             statuses=dict(statuses),
-            fallbacks=tuple(fallbacks),
+            fallbacks=tuple(_fallbacks(passages)),
             findings=dict(Counter(text.partition(":")[0] for node in nodes for text in findings_of(node))),
         )
 
@@ -429,6 +424,13 @@ def describe(error: BaseException, text: str = "") -> str:
 def _plain(text: str) -> str:
     """A message on one line, without keys: those that look like one, and those of the environment."""
     return scrub(" ".join(text.split()), secrets_in_environment())
+
+
+def _fallbacks(passages: Sequence[TextNode]) -> Iterator[PassageFallback]:
+    for number, node in enumerate(passages, 1):
+        if node.metadata.get(STATUS_KEY) == "fallback":
+            reason = _plain(node.metadata[REASON_KEY])
+            yield PassageFallback(number, node.start_char_idx, node.end_char_idx, reason)
 
 
 def _is_due_to_text(propositions: PropositionSet) -> bool:

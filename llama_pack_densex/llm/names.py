@@ -116,19 +116,21 @@ def with_address(names: Iterable[str | None], address: str) -> list[str | None]:
         ValueError: It is no address of a server, or none of the models has a use for it.
     """
     names = list(names)
-    users: dict[str | None, Provider] = {}
-    for name in filter(None, names):
-        if is_model_name(name):
-            provider, _, own_address = parse_name(name)
-            if PROVIDERS[provider].address and not own_address:
-                users[name] = PROVIDERS[provider]
-    users = {name: provider for name, provider in users.items() if not provider.keys} or users
+    users = [name for name in names if name and _takes_address(name)]
+    users = [name for name in users if not PROVIDERS[parse_name(name)[0]].keys] or users
     if not users or not address.startswith(("http://", "https://")):
         raise ValueError(
             "an address is http://... or https://..., for models as openai-like:qwen3:8b (also ollama:, "
             f"openai: and anthropic:); not {shown(address)} for {', '.join(filter(None, names)) or 'none'}"
         )
     return [f"{name}@{address}" if name in users else name for name in names]
+
+
+def _takes_address(name: str) -> bool:
+    if not is_model_name(name):
+        return False
+    provider, _, own_address = parse_name(name)
+    return bool(PROVIDERS[provider].address) and not own_address
 
 
 def named_llm(name: str, *, asked: bool = True) -> LLM:

@@ -133,16 +133,21 @@ def output_settings(llm: LLM) -> dict[str, Any]:
     if not any(values.get(name) for name in MODEL_FIELDS):
         values["model"] = llm.metadata.model_name
     settings = {name: value for name, value in values.items() if value is not None and _is_plain(value)}
-    addresses = [getattr(llm, name, None) for name in _ADDRESSES]
-    if _has_own_client(llm):
-        addresses.insert(0, str(_private(llm, "_client").base_url))
-    address = next(filter(None, map(_without_credentials, addresses)), None)
+    address = _address_of(llm)
     if address:
-        settings["address"] = str(address).rstrip("/")
+        settings["address"] = address
     kwargs = _without_secrets(getattr(llm, "additional_kwargs", None) or {})
     if kwargs:
         settings["additional_kwargs"] = {k: v for k, v in kwargs.items() if k not in _NOT_OF_THE_OUTPUT}
     return settings
+
+
+def _address_of(llm: LLM) -> str:
+    """Where an LLM is served; "" if its class's provider has one address only."""
+    addresses = [getattr(llm, name, None) for name in _ADDRESSES]
+    if _has_own_client(llm):
+        addresses.insert(0, str(_private(llm, "_client").base_url))
+    return str(next(filter(None, map(_without_credentials, addresses)), "")).rstrip("/")
 
 
 def secrets_of(llm: LLM) -> list[str]:

@@ -171,7 +171,8 @@ class _Exchange:
 
     async def _send(self) -> Reply | Failure:
         """Send the request once, when its turn has come."""
-        sender, request = self.sender, self.request
+        sender = self.sender
+        request = self.request
         is_counted = sender.meter.budget != Budget() or sender.limits.counts_tokens
         expected = expected_usage(request.messages, request.part) if is_counted else Usage(1)
         self.stop.check()
