@@ -27,7 +27,7 @@ sys.path.insert(0, str(ROOT))
 from llama_index.core import Document  # noqa: E402
 
 from llama_pack_densex import DenseXRetrievalPack, LLMPropositionizer, Passage  # noqa: E402
-from llama_pack_densex.llm.requests import background_loop  # noqa: E402
+from llama_pack_densex.llm.client import background_loop  # noqa: E402
 from tests.embedding import TrigramEmbedding  # noqa: E402
 from tests.made_up_passages import InstantLLM  # noqa: E402
 

@@ -27,7 +27,7 @@ from llama_pack_densex.cli.inspect import print_statuses
 from llama_pack_densex.cli.options import KINDS
 from llama_pack_densex.cli.output import one_line, print_figures, warn, write, write_list
 from llama_pack_densex.cli.places import IndexPlace, PathDocuments
-from llama_pack_densex.ingestion.estimate import Estimate, asked_llm, estimate
+from llama_pack_densex.ingestion.estimate import Estimate, estimate, llm_behind
 from llama_pack_densex.ingestion.progress import duration, money
 from llama_pack_densex.ingestion.report import summary_rows
 from llama_pack_densex.llm.names import OPENAI_MODEL, named_llm
@@ -97,7 +97,7 @@ def _pack_arguments(options: IndexCommand, manifest: Manifest | None) -> dict[st
     propositionizer = make_propositionizer(options.propositionizer, options.llm, made_by, **settings)
     unused = [name for name, value in options.chosen(*settings, "llm").items() if value != NONE]
     # who sets a budget should not believe that it is kept to
-    if unused and asked_llm(propositionizer) is None:
+    if unused and llm_behind(propositionizer) is None:
         name = unused[0].replace("_", "-")
         raise typer.BadParameter("it is for --propositionizer llm", param_hint=f"--{name}")
     chosen = options.chosen("mode", "granularity", "embed_model")

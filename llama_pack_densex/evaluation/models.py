@@ -28,18 +28,12 @@ from llama_index.core.llms import (
 from llama_index.core.utils import iter_batch
 from pydantic import Field
 
+from llama_pack_densex.llm.budget import Budget, Meter
+from llama_pack_densex.llm.client import Client, background_loop
 from llama_pack_densex.llm.errors import Failure, LLMError
+from llama_pack_densex.llm.limits import Limits
 from llama_pack_densex.llm.reference import without_retries
-from llama_pack_densex.llm.requests import (
-    Budget,
-    Client,
-    Limits,
-    Meter,
-    Sender,
-    Stop,
-    background_loop,
-)
-from llama_pack_densex.llm.requests import Question as LLMQuestion
+from llama_pack_densex.llm.requests import LLMRequest, Sender, Stop
 from llama_pack_densex.llm.usage import (
     Reply,
     RequestFigures,
@@ -292,7 +286,7 @@ class KeptLLM(CustomLLM):
         """
         text = "\n\n".join(message.content or "" for message in prompt)
         # as "part", from which a reply's length is estimated, nothing: replies are short
-        request = LLMQuestion(text, "", prompt)
+        request = LLMRequest(text, "", prompt)
         with self._locks.setdefault(
             text,
             threading.Lock(),
@@ -301,7 +295,7 @@ class KeptLLM(CustomLLM):
                 self._replies[text] = self._send(request) if self._stand_in is None else self._expected(request)
             return self._replies[text]
 
-    def _send(self, request: LLMQuestion) -> str:
+    def _send(self, request: LLMRequest) -> str:
         asking = self._sender.ask(request, self._client.send, self._stop)
         outcome = asyncio.run_coroutine_threadsafe(asking, background_loop()).result()
         if isinstance(outcome, Failure):
@@ -311,7 +305,7 @@ class KeptLLM(CustomLLM):
             raise AskingFailed(REASONS.get(outcome.finish, REASONS["empty"]))
         return reply
 
-    def _expected(self, request: LLMQuestion) -> str:
+    def _expected(self, request: LLMRequest) -> str:
         """The cached reply, or what stands in for it, counted as if it had been sent for."""
         cache = self._sender.cache
         meter = self._sender.meter

@@ -1,4 +1,4 @@
-"""The propositions of documents by OpenAI's Batch API: documents to request files, result files to kept replies."""
+"""Propositions by OpenAI's Batch API: documents to request files, result files to cached replies."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from llama_index.core.schema import BaseNode
 from llama_index.llms.openai import OpenAI
 from llama_index.llms.openai.utils import to_openai_message_dicts
 
-from llama_pack_densex.ingestion.estimate import Estimate, asked_llm, estimate
+from llama_pack_densex.ingestion.estimate import Estimate, estimate, llm_behind
 from llama_pack_densex.llm.cache import KEPT_FAILURES, ReplyCache, open_private
 from llama_pack_densex.llm.errors import Failure, classify
-from llama_pack_densex.llm.requests import Question
+from llama_pack_densex.llm.requests import LLMRequest
 from llama_pack_densex.llm.usage import NOTHING, Messages, PriceTable, Reply, Usage, price_of
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 
@@ -33,8 +33,8 @@ MAX_REQUESTS = 50_000
 MAX_BYTES = 190_000_000
 """The service takes 200 MB."""
 _KEY = re.compile(r"[0-9a-f]{24}-[0-9a-f]{32}")  # what `reply_key` returns
-_LINE_ENDS = re.compile("[\x85\u2028\u2029]")  # to JSON they are none, to some who split lines they are
-_NOT_IN_THE_BODY = ("extra_headers", "extra_query", "timeout")  # the client's, though they come with the settings
+_LINE_ENDS = re.compile("[\x85\u2028\u2029]")  # not to JSON, but to some programs that split lines
+_CLIENT_SETTINGS = ("extra_headers", "extra_query", "timeout")  # which are not part of the body
 _UNFINISHED = ".requests-"
 
 
@@ -46,58 +46,60 @@ def export_requests(
     prices: str | Path | Mapping[str, Any] | None = None,
     indexed: Collection[str] = (),
 ) -> Estimate:
-    """Write a request for each passage whose reply is not kept.
+    """Write a request for each passage whose reply is not cached.
 
-    A request is what the live path sends first for a passage, under the key that its reply is kept by: once the result
-    is imported, the live path reads it in place of asking.
+    A request is what the live path sends first for a passage, under the key of its reply: once the result is
+    imported, the live path finds it in the cache.
 
     Args:
         documents: The documents, read one after the other.
-        parser: What will make nodes of them, with an `LLMPropositionizer`, or one behind another; its cache counts.
+        parser: What will make nodes of them, with an `LLMPropositionizer`, or one behind another; its cache
+            counts.
         files: Where to.
         prices: As in `estimate`.
         indexed: Hashes of documents (`parser.document_hash`) that need not be done again.
 
     Returns:
-        What was made into requests, and what they will take.
+        What the requests are for, and what they will take.
 
     Raises:
         ValueError: The LLM has no requests for the Batch API.
     """
-    propositionizer = asked_llm(parser.propositionizer)
+    propositionizer = llm_behind(parser.propositionizer)
     if propositionizer is None:
         raise ValueError(f"{parser.propositionizer.class_name()} asks no LLM: there is nothing to export")
-    body, key = body_maker(propositionizer.llm, propositionizer.form), propositionizer.key
+    body = body_maker(propositionizer.llm, propositionizer.form)
+    key = propositionizer.key
 
-    def write(question: Question) -> None:
-        files.add(request_line(key(question), body(question.messages)))
+    def write(request: LLMRequest) -> None:
+        files.add(request_line(key(request), body(request.messages)))
 
-    return estimate(documents, parser, prices=prices, indexed=indexed, on_question=write)
+    return estimate(documents, parser, prices=prices, indexed=indexed, on_request=write)
 
 
 def body_maker(llm: LLM, form: Mapping[str, Any]) -> Callable[[Messages], dict[str, Any]]:
-    """What makes the body of a request, as LlamaIndex's OpenAI does for `chat`.
+    """A function that makes the body of a request, as LlamaIndex's OpenAI does for `chat`.
 
     Args:
         llm: The LLM.
         form: What `chat` gets besides the messages.
 
     Raises:
-        ValueError: The LLM is none of llama-index-llms-openai, or it does not chat.
+        ValueError: The LLM is not from llama-index-llms-openai, or it does not chat.
     """
     if not isinstance(llm, OpenAI):
         raise ValueError(
-            "the Batch API takes the requests of llama-index-llms-openai's OpenAI and of what is built on it, not of "
-            f"{type(llm).__name__}: let it be asked directly"
+            "the Batch API takes the requests of llama-index-llms-openai's OpenAI and of what is built on "
+            f"it, not of {type(llm).__name__}: let it be asked directly"
         )
     if not llm.metadata.is_chat_model:
-        raise ValueError(f"{llm.model} completes texts, and the requests are for models that chat: choose another")
+        raise ValueError(f"{llm.model} completes texts, and the requests are for chat models: choose another")
     settings = llm._get_model_kwargs(**form)
-    further = settings.pop("extra_body", None) or {}
-    settings = {name: value for name, value in settings.items() if name not in _NOT_IN_THE_BODY}
+    extra_body = settings.pop("extra_body", None) or {}
+    settings = {name: value for name, value in settings.items() if name not in _CLIENT_SETTINGS}
 
     def body(messages: Messages) -> dict[str, Any]:
-        return {**settings, "messages": to_openai_message_dicts(messages, model=llm.model), **further}
+        return {**settings, "messages": to_openai_message_dicts(messages, model=llm.model), **extra_body}
 
     return body
 
@@ -157,10 +159,10 @@ class RequestFiles:
 def request_files(
     folder: Path, *, force: bool = False, max_requests: int = MAX_REQUESTS, max_bytes: int = MAX_BYTES
 ) -> Iterator[RequestFiles]:
-    """Have requests written to numbered files in a folder.
+    """Collect requests in numbered files in a folder.
 
-    From `with` to the end of it, they lie in a hidden folder there; an error removes them, and earlier files stay as
-    they are. Files and folders are private to the user, since they hold documents' text.
+    Until the end of the `with` block they lie in a hidden folder there; an error removes them, and earlier
+    files stay as they are. Files and folders are private to the user, since they hold documents' text.
 
     Args:
         folder: The folder, made if it is not there.
@@ -177,20 +179,21 @@ def request_files(
         >>> [(Path(file.path).name, file.requests) for file in files.written]
         [('requests-0001.jsonl', 1)]
     """
-    is_new, earlier = not folder.exists(), sorted(folder.glob("requests-*.jsonl"))
+    is_new = not folder.exists()
+    earlier = sorted(folder.glob("requests-*.jsonl"))
     if earlier and not force:
         raise ValueError(
-            f"{folder} holds request files of an earlier export ({earlier[0].name}): give another folder, or --force "
-            "(force=True) to replace them"
+            f"{folder} holds request files of an earlier export ({earlier[0].name}): give another folder, or "
+            "--force (force=True) to replace them"
         )
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for left in folder.glob(f"{_UNFINISHED}*"):  # of an export that was killed
-        shutil.rmtree(left, ignore_errors=True)
+    for leftover in folder.glob(f"{_UNFINISHED}*"):  # of an export that was killed
+        shutil.rmtree(leftover, ignore_errors=True)
     try:
         with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=folder) as unfinished:
             files = RequestFiles(folder, Path(unfinished), max_requests, max_bytes)
             yield files
-            for path in earlier:  # what stayed would be uploaded with the new ones
+            for path in earlier:  # any that stayed would be uploaded with the new ones
                 path.unlink(missing_ok=True)
             for file in files.unfinished.iterdir():
                 file.replace(folder / file.name)
@@ -206,11 +209,11 @@ class ImportReport:
 
     Args:
         lines: Results in the files.
-        imported: Those that are kept from now on.
-        already_there: Those for which something had been kept before; that stays.
-        unusable: The others, by reason; what they were to be the replies to is asked for directly.
+        imported: Those that are cached from now on.
+        already_there: Those for which something was cached before; that stays.
+        unusable: The others, by reason; their requests will be sent directly.
         usage: What the imported ones used.
-        cost: What they cost by the Batch API; None where a model's price is not known.
+        cost: What they cost by the Batch API; None if a model's price is not known.
     """
 
     lines: int
@@ -222,20 +225,22 @@ class ImportReport:
 
 
 def import_results(files: Sequence[Path], cache: ReplyCache, prices: PriceTable) -> ImportReport:
-    """Keep the replies in output files of the Batch API, where there is none yet; error files may be among them.
+    """Cache the replies in output files of the Batch API; error files may be among them.
 
     Lines are read one after the other, in any order; those that cannot be used are counted.
 
     Args:
         files: The files.
-        cache: Where to keep them.
+        cache: Where replies go, unless there is one already.
         prices: What `read_prices` returned.
 
     Raises:
-        OSError: A file cannot be read, or the cache cannot be written. What was kept until then stays.
+        OSError: A file cannot be read, or the cache cannot be written. What was cached until then stays.
     """
-    unusable, usage = Counter[str](), dict[str, Usage]()
-    imported = already_there = 0
+    unusable = Counter[str]()
+    usage_by_model: dict[str, Usage] = {}
+    imported = 0
+    already_there = 0
     with FileInput(files, mode="rb") as lines:
         for result in map(read_result, filter(bytes.strip, lines)):
             if result.outcome is None:
@@ -248,16 +253,26 @@ def import_results(files: Sequence[Path], cache: ReplyCache, prices: PriceTable)
                 cache.put(result.custom_id, result.outcome)
                 imported += 1
                 if isinstance(result.outcome, Reply):
-                    usage[result.model] = usage.get(result.model, NOTHING) + result.outcome.usage
-    costs = [price.of(used, batch=True) for model, used in usage.items() if (price := price_of(model, prices))]
+                    usage = usage_by_model.get(result.model, NOTHING)
+                    usage_by_model[result.model] = usage + result.outcome.usage
     return ImportReport(
         lines=imported + already_there + unusable.total(),
         imported=imported,
         already_there=already_there,
         unusable=dict(unusable.most_common()),
-        usage=sum(usage.values(), NOTHING),
-        cost=sum(costs) if len(costs) == len(usage) else None,
+        usage=sum(usage_by_model.values(), NOTHING),
+        cost=_batch_cost(usage_by_model, prices),
     )
+
+
+def _batch_cost(usage_by_model: Mapping[str, Usage], prices: PriceTable) -> float | None:
+    cost = 0.0
+    for model, usage in usage_by_model.items():
+        price = price_of(model, prices)
+        if price is None:
+            return None
+        cost += price.of(usage, batch=True)
+    return cost
 
 
 @dataclass(frozen=True)
@@ -265,9 +280,10 @@ class BatchResult:
     """What became of one request.
 
     Args:
-        custom_id: The request's; "" where the line does not say.
-        outcome: What to keep: a reply, or a failure that would come back as it is; None where there is nothing.
-        problem: Why there is nothing to keep, without any text of a document; "" where there is.
+        custom_id: The request's; "" if the line does not say.
+        outcome: What to cache: a reply, or a failure that would come back unchanged; None if there is
+            nothing.
+        problem: Why there is nothing to cache, without any text of a document; else "".
         model: The model that answered, as the provider calls it.
     """
 
@@ -278,33 +294,36 @@ class BatchResult:
 
 
 def read_result(line: bytes) -> BatchResult:
-    """Read a line of an output file or an error file, as the live path reads a response; nothing is raised."""
+    """Read a line of an output or error file, as the live path reads a response; nothing is raised."""
     try:
         result = json.loads(line.decode("utf-8-sig"))
     except (ValueError, RecursionError):
         result = None
     match result:
-        case {"custom_id": str(custom_id), "response": (None | {"status_code": int()}) as answer}:
-            answer, error = answer or {}, result.get("error")
+        case {"custom_id": str(custom_id), "response": (None | {"status_code": int()}) as response}:
+            error = result.get("error")
         case _:  # a request has no response
             return BatchResult(problem="the line is damaged, or no result but a request")
-    status, body = answer.get("status_code"), answer.get("body")
+    response = response or {}
+    status = response.get("status_code")
+    body = response.get("body")
     if status != 200 or error:
         failure = classify(BatchError(status, {"error": error} if error else body))
         if failure.kind in KEPT_FAILURES:
             return BatchResult(custom_id, failure)
-        said = failure.summary.removeprefix(BatchError.__name__).strip()
-        return BatchResult(custom_id, problem="the request failed" + (f" ({said})" if said else ""))
+        codes = failure.summary.removeprefix(BatchError.__name__).strip()
+        return BatchResult(custom_id, problem="the request failed" + (f" ({codes})" if codes else ""))
     match body:
         case {"choices": [{"message": {"content": (None | str()) as content}}, *_], **more}:
-            response = ChatResponse(message=ChatMessage(content, role=MessageRole.ASSISTANT), raw=body)
-            return BatchResult(custom_id, Reply.of(response, ()), model=str(more.get("model") or ""))
+            chat = ChatResponse(message=ChatMessage(content, role=MessageRole.ASSISTANT), raw=body)
+            return BatchResult(custom_id, Reply.of(chat, ()), model=str(more.get("model") or ""))
     return BatchResult(custom_id, problem="the response holds no text")
 
 
 class BatchError(Exception):
-    """What the service says of a request that it could not do, in the form that clients raise errors in."""
+    """What the service says about a failed request, in the form of the errors that clients raise."""
 
     def __init__(self, status_code: int | None, body: Any) -> None:
-        self.status_code, self.body = status_code, body
+        self.status_code = status_code
+        self.body = body
         super().__init__("the request failed")

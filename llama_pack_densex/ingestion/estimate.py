@@ -1,10 +1,9 @@
-"""What an ingestion will take, before it is begun: requests, tokens, money and time."""
+"""What an ingestion will take, before it starts: requests, tokens, money and time."""
 
 from __future__ import annotations
 
 import json
 import math
-import operator
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass, field, replace
@@ -15,41 +14,66 @@ from llama_index.core.schema import BaseNode
 
 from llama_pack_densex.llm.cache import passage_digest
 from llama_pack_densex.llm.names import parse_name
-from llama_pack_densex.llm.requests import Question
-from llama_pack_densex.llm.usage import NOTHING, Price, Usage, count_messages, count_tokens, price_of, read_prices
+from llama_pack_densex.llm.requests import LLMRequest
+from llama_pack_densex.llm.usage import (
+    NOTHING,
+    Additive,
+    Price,
+    PriceTable,
+    Usage,
+    count_messages,
+    count_tokens,
+    price_of,
+    read_prices,
+)
 from llama_pack_densex.models import E5, RETRIEVERS
 from llama_pack_densex.node_parsers.metadata import CONTEXT_KEY, GRANULARITY_KEY, SECTION_KEY, TITLE_KEY
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
-from llama_pack_densex.propositionizers.base import DelegatingPropositionizer, Passage, Propositionizer, PropositionSet
+from llama_pack_densex.propositionizers.base import (
+    DelegatingPropositionizer,
+    Passage,
+    Propositionizer,
+    PropositionSet,
+)
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
 from llama_pack_densex.text.segments import passage_sentences
 from llama_pack_densex.text.tokens import has_letters
 
-TOKENS_A_SECOND, SECONDS_TO_BEGIN = 80.0, 0.5
-"""How fast a model is taken to reply."""
+TOKENS_PER_SECOND = 80.0
+SECONDS_TO_START = 0.5
+"""How fast a model is assumed to reply."""
 
-_THINKS = re.compile(r"(?:^|/)(?:o\d|gpt-[5-9]|gemini-(?:2\.5|[3-9])|magistral|deepseek-(?:reasoner|r\d|v4))|thinking")
+_THINKS = re.compile(
+    r"(?:^|/)(?:o\d|gpt-[5-9]|gemini-(?:2\.5|[3-9])|magistral|deepseek-(?:reasoner|r\d|v4))|thinking",
+)
 
 
 @dataclass(frozen=True)
 class _Ratios:
-    """What a model makes of a text: tokens of the reply and propositions for a token of it, the share of its sentences
-    that are no propositions word for word, and, where questions are asked for too, tokens and number of these."""
+    """What a model makes of a token of a text, on average.
+
+    Args:
+        reply: Tokens of the reply.
+        propositions: Propositions.
+        new_sentences: The share of a text's sentences that are no propositions word for word.
+        question_reply: Further tokens of the reply, where questions are asked for too.
+        questions: Questions, where they are asked for.
+    """
 
     reply: float
     propositions: float
     new_sentences: float
-    asking: float
+    question_reply: float
     questions: float
 
 
-# Measured with a large model's propositions of Wikipedia passages, in tokens of cl100k_base: 12.1 propositions of 171
-# tokens in English, 6.3 of 193 in Japanese. On another 301 and 198 such passages the replies were 1.51 and 1.54, and
-# questions written for them 7.4 and 5.5 a passage.
-_LATIN = _Ratios(reply=1.45, propositions=12.1 / 171, new_sentences=0.90, asking=0.60, questions=0.044)
-_OTHERS = _Ratios(reply=1.59, propositions=6.3 / 193, new_sentences=0.95, asking=0.86, questions=0.029)
+# Measured with a large model's propositions of Wikipedia passages, cl100k_base tokens: 12.1 propositions
+# of 171 tokens in English, 6.3 of 193 in Japanese. On another 301 and 198 such passages replies were 1.51 and
+# 1.54, and questions written for them 7.4 and 5.5 a passage.
+_LATIN = _Ratios(1.45, 12.1 / 171, 0.90, 0.60, 0.044)
+_OTHERS = _Ratios(1.59, 6.3 / 193, 0.95, 0.86, 0.029)
 
 
 @dataclass
@@ -58,27 +82,28 @@ class Estimate:
 
     Args:
         documents: Documents to do.
-        unchanged_documents: Documents that are in the index as they are; they take nothing, and are not counted below.
+        unchanged_documents: Documents that are in the index as they are; they take nothing and count nowhere
+            below.
         passages: Passages of the documents.
-        distinct_passages: Passages without those that are asked about as another one is.
+        distinct_passages: Passages that differ in what is asked about them.
         already_kept: Those of the distinct ones whose reply is in the cache; they are not asked for.
-        model: The name of the LLM that is asked; "" where none is.
+        model: The name of the LLM that is asked; "" if there is none.
         requests: Requests to it.
         input_tokens: Tokens sent to it.
-        output_tokens: Tokens that come back.
-        price: The model's price; None where it is not known.
-        cost: US dollars; None where the price is not known.
+        output_tokens: Tokens received.
+        price: The model's price; None if it is not known.
+        cost: US dollars; None if the price is not known.
         cost_batch: The same through the Batch API.
         propositions: Propositions.
         questions: Questions that the passages answer, where they are asked for.
         units: All nodes of the index: sections, passages, propositions, sentences and questions.
-        embed_model: The embedding model's name; "" where there is none.
-        embedding_tokens: Tokens that it embeds, but for metadata (`embed_metadata`); quotes of replies count too.
-        embedding_cost: US dollars; None where the price is not known, 0 for a model on this machine.
+        embed_model: The embedding model's name; "" if there is none.
+        embedding_tokens: Tokens that it embeds, without metadata (`embed_metadata`).
+        embedding_cost: US dollars; None if the price is not known, 0 for a model on this machine.
         seconds: How long the requests take.
-        sampled: Passages that were really asked for, and by which the rest is corrected.
+        sampled: Passages that were really asked for, to correct the rest by.
         sample_usage: What they used.
-        notes: Which documents cannot be split, and what the figures rest upon, in sentences.
+        notes: Which documents cannot be split, and what the figures are based on, in sentences.
     """
 
     documents: int = 0
@@ -113,55 +138,56 @@ def estimate(
     embed_model_name: str | None = None,
     sample: int = 0,
     indexed: Collection[str] = (),
-    on_question: Callable[[Question], None] = lambda question: None,
+    on_request: Callable[[LLMRequest], None] = lambda request: None,
 ) -> Estimate:
     """Estimate what the propositions of documents will take.
 
-    Passages are split and requests are written just as they will be; what the replies hold is estimated by what was
-    measured, and by a sample where one is asked for. Documents are read one after the other: memory grows by some bytes
-    a passage.
+    Passages are split and requests are written just as they will be; what the replies hold is estimated from
+    measurements, and from a sample if one is asked for. Documents are read one after the other: memory grows
+    by some bytes a passage.
 
     Args:
         documents: The documents.
         parser: What will make nodes of them. Its propositionizer's prompts, model, limits and cache count.
-        prices: Beside, or in place of, the package's own (see `read_prices`); None means the propositionizer's.
+        prices: Beside, or in place of, the package's own (see `read_prices`); None means the
+            propositionizer's.
         embed_model_name: The embedding model; None for none.
-        sample: So many passages are really asked for, which costs money, and the estimate is corrected by them; replies
-            to single passages differ by a tenth or two. With a reply cache they are not asked for again.
+        sample: So many passages are really asked for, which costs money, and the estimate is corrected by
+            them; replies to single passages differ by a tenth or two. With a reply cache they are not asked
+            for again.
         indexed: Hashes of documents (`parser.document_hash`) that an index has as they are.
-        on_question: Called with what will be asked for first, once for each distinct passage.
+        on_request: Called with each request that will be sent first, once for each distinct passage.
 
     Raises:
         ValueError: A price is no price.
         PropositionizerError: The sample cannot be asked for.
     """
-    asker = asked_llm(parser.propositionizer) if "proposition" in parser.granularity else None
-    table = read_prices(asker.prices if prices is None and asker is not None else prices)
-    survey = _Survey(parser, asker, sample, on_question)
+    llm = llm_behind(parser.propositionizer) if "proposition" in parser.granularity else None
+    price_table = read_prices(llm.prices if prices is None and llm is not None else prices)
+    survey = _Survey(parser, llm, sample, on_request)
     survey.add(documents, indexed)
-    found, total = survey.found, survey.known + survey.corrected()
-    for name in ("requests", "input_tokens", "output_tokens", "propositions", "questions", "units"):
-        setattr(found, name, round(getattr(total, name)))
-    if asker is not None:
-        found.model = parser.propositionizer.figures.model
-        found.price = price_of(found.model, table, asker.llm)
-        found.seconds = _seconds(found, asker)
-    usage = Usage(found.requests, found.input_tokens, found.output_tokens)
-    if found.requests or (asker is None and survey.expected != _Figures()):  # what is asked, or what nobody can price
-        found.cost = None if found.price is None else found.price.of(usage)
-        found.cost_batch = None if found.price is None else found.price.of(usage, batch=True)
-    if embed_model_name is not None:
-        found.embed_model, found.embedding_tokens = embed_model_name, round(total.embedded_tokens)
-        kind = embed_model_name.partition(":")[0]
-        if not (kind in (E5, "local", "huggingface", "ollama", *RETRIEVERS) or Path(embed_model_name).is_dir()):
-            price = price_of(parse_name(embed_model_name)[1], table)
-            found.embedding_cost = None if price is None else price.of(Usage(input_tokens=found.embedding_tokens))
-    found.notes += tuple(_notes(found, asker))
-    return found
+    result = survey.estimate
+    for name, amount in vars(survey.certain + survey.corrected()).items():
+        setattr(result, name, round(amount))
+    if llm is not None:
+        result.model = parser.propositionizer.figures.model
+        result.price = price_of(result.model, price_table, llm.llm)
+        result.seconds = _seconds(result, llm)
+    if result.requests or (llm is None and survey.expected != _Amounts()):  # else nothing costs anything
+        usage = Usage(result.requests, result.input_tokens, result.output_tokens)
+        result.cost = None if result.price is None else result.price.of(usage)
+        result.cost_batch = None if result.price is None else result.price.of(usage, batch=True)
+    if embed_model_name is None:
+        result.embedding_tokens = 0
+    else:
+        result.embed_model = embed_model_name
+        result.embedding_cost = _embedding_cost(embed_model_name, result.embedding_tokens, price_table)
+    result.notes += tuple(_notes(result, llm))
+    return result
 
 
 @dataclass(frozen=True)
-class _Figures:
+class _Amounts(Additive):
     """What passages take, and what becomes of them."""
 
     requests: float = 0.0
@@ -170,182 +196,213 @@ class _Figures:
     propositions: float = 0.0
     questions: float = 0.0
     units: float = 0.0
-    embedded_tokens: float = 0.0
-
-    def __add__(self, other: _Figures) -> _Figures:
-        return _Figures(*map(operator.add, astuple(self), astuple(other)))
+    embedding_tokens: float = 0.0
 
 
 @dataclass
 class _Survey:
-    """Counts documents one after the other, and draws a sample of their passages, each distinct one with the same
-    chance. `expected` is what passages will take, `known` what is certain."""
+    """Counts documents one after the other, and draws a sample of their passages, each with the same chance.
+
+    Args:
+        parser: What will make nodes of them.
+        llm: What will ask an LLM; None if nothing does.
+        sample: The size of the sample.
+        on_request: Called with each request that will be sent first.
+        estimate: What is counted.
+        expected: What a model is expected to make of passages.
+        certain: What needs no model.
+    """
 
     parser: BasePropositionNodeParser
-    asker: LLMPropositionizer | None
+    llm: LLMPropositionizer | None
     sample: int
-    on_question: Callable[[Question], None]
-    found: Estimate = field(default_factory=Estimate)
-    expected: _Figures = _Figures()
-    known: _Figures = _Figures()
+    on_request: Callable[[LLMRequest], None]
+    estimate: Estimate = field(default_factory=Estimate)
+    expected: _Amounts = _Amounts()
+    certain: _Amounts = _Amounts()
     _seen: set[int] = field(default_factory=set)
     _drawn: list[tuple[str, Passage]] = field(default_factory=list)
 
     def add(self, documents: Iterable[BaseNode], indexed: Collection[str]) -> None:
-        document_hash = self.parser.document_hasher()
-
-        def new() -> Iterator[BaseNode]:
-            for document in documents:
-                if indexed and document_hash(document) in indexed:
-                    self.found.unchanged_documents += 1
-                else:
-                    yield document
-
-        bare = self.parser.model_copy(update={"granularity": ()})  # splits, and asks for nothing
-        for parsed in bare.stream(new()):
+        """Count documents, without those that are in the index."""
+        splitter = self.parser.model_copy(update={"granularity": ()})  # which asks for nothing
+        for parsed in splitter.stream(self._not_indexed(documents, indexed)):
             if parsed.error is not None:
-                self.found.notes += (f"Left out: {parsed.error}",)
+                self.estimate.notes += (f"Left out: {parsed.error}",)
                 continue
-            self.found.documents += 1
+            self.estimate.documents += 1
             for node in parsed.nodes:
                 tokens = count_tokens(node.get_content())
-                self.known += _Figures(units=1, embedded_tokens=tokens)
+                self.certain += _Amounts(units=1, embedding_tokens=tokens)
                 if node.metadata[GRANULARITY_KEY] == "passage":  # of a section no propositions are made
-                    self._add_passage(
-                        Passage(
-                            node.get_content(),
-                            *(str(node.metadata.get(key, "")) for key in (TITLE_KEY, SECTION_KEY, CONTEXT_KEY)),
-                        )
-                    )
+                    keys = (TITLE_KEY, SECTION_KEY, CONTEXT_KEY)
+                    surroundings = [str(node.metadata.get(key, "")) for key in keys]
+                    self._add_passage(Passage(node.get_content(), *surroundings))
 
-    def corrected(self) -> _Figures:
-        """What was expected, as the propositions of the sample correct it, which are asked for."""
+    def _not_indexed(self, documents: Iterable[BaseNode], indexed: Collection[str]) -> Iterator[BaseNode]:
+        document_hash = self.parser.document_hasher()
+        for document in documents:
+            if indexed and document_hash(document) in indexed:
+                self.estimate.unchanged_documents += 1
+            else:
+                yield document
+
+    def corrected(self) -> _Amounts:
+        """What is expected, corrected by the propositions of the sample, which are asked for here."""
         if not self._drawn:
             return self.expected
-        propositionizer, passages = self.parser.propositionizer, [passage for _, passage in self._drawn]
-        before = propositionizer.figures
+        propositionizer = self.parser.propositionizer
+        passages = [passage for _, passage in self._drawn]
+        earlier = propositionizer.figures
         sets = propositionizer.propositionize(passages)
-        figures = propositionizer.figures.since(before)
+        figures = propositionizer.figures.since(earlier)
         usage = figures.usage
-        self.found.sampled, self.found.sample_usage = len(sets), usage
-        expected = made = _Figures()
-        for passage, made_of_it in zip(passages, sets, strict=True):
-            question = None if self.asker is None else self.asker.question(passage)
-            expected += self._expected(passage, question)
-            reply = count_tokens(json.dumps([*made_of_it.texts, *made_of_it.questions], ensure_ascii=False))
-            made += replace(self._made(passage, made_of_it), output_tokens=reply)
+        self.estimate.sampled = len(sets)
+        self.estimate.sample_usage = usage
+        expected = actual = _Amounts()
+        for passage, propositions in zip(passages, sets, strict=True):
+            request = None if self.llm is None else self.llm.question(passage)
+            expected += self._expected(passage, request)
+            reply = json.dumps([*propositions.texts, *propositions.questions], ensure_ascii=False)
+            actual += replace(self._actual(passage, propositions), output_tokens=count_tokens(reply))
         if usage.requests and not figures.cache_hits:
-            used = _Figures(usage.requests, usage.input_tokens, usage.output_tokens)
-        else:  # what earlier replies used is not known any more
-            used = _Figures(expected.requests, expected.input_tokens, made.output_tokens)
-        made = used + replace(made, output_tokens=0.0)
-        together = zip(astuple(self.expected), astuple(made), astuple(expected), strict=True)
-        return _Figures(*(of_all * (seen / said if said else 1.0) for of_all, seen, said in together))
+            actual = replace(actual, output_tokens=usage.output_tokens)
+        else:  # what earlier replies used is no longer known
+            usage = Usage(round(expected.requests), round(expected.input_tokens))
+        actual = replace(actual, requests=usage.requests, input_tokens=usage.input_tokens)
+        columns = zip(astuple(self.expected), astuple(actual), astuple(expected), strict=True)
+        return _Amounts(*(total * (real / guess if guess else 1.0) for total, real, guess in columns))
 
     def _add_passage(self, passage: Passage) -> None:
-        self.found.passages += 1
-        made: PropositionSet | None = PropositionSet(())
-        question, key = None, passage_digest("\n".join((passage.title, passage.section, passage.context, passage.text)))
-        if "proposition" in self.parser.granularity:
-            maker = _maker_of(passage, self.parser.propositionizer)
-            is_free = isinstance(maker, (RecordedPropositionizer, SentencePropositionizer))
-            made = maker.propositionize([passage])[0] if is_free else None
-            if isinstance(maker, LLMPropositionizer):
-                question = maker.question(passage)
-                key = maker.key(question)
+        self.estimate.passages += 1
+        maker = self.parser.propositionizer if "proposition" in self.parser.granularity else None
+        if maker is not None:
+            maker = _maker_of(passage, maker)
+        request = None
+        key = passage_digest(repr(passage))
+        if isinstance(maker, LLMPropositionizer):
+            request = maker.question(passage)
+            key = maker.key(request)
         is_first = hash(key) not in self._seen
         self._seen.add(hash(key))
-        self.found.distinct_passages += is_first
-        if made is not None:
-            self.known += self._made(passage, made)
-            return
-        if is_first and self.sample:  # a key is a hash, so that those that come first by it are drawn by lot
-            self._drawn = sorted([*self._drawn, (key, passage)])[: self.sample]
-        cache = None if self.asker is None or question is None else self.asker.cache
-        is_kept = cache is not None and cache.get(key) is not None
-        self.found.already_kept += is_first and is_kept
-        if is_first and question is not None and not is_kept:
-            self.on_question(question)
+        self.estimate.distinct_passages += is_first
+        if maker is None:
+            self.certain += self._actual(passage, PropositionSet(()))
+        elif isinstance(maker, (RecordedPropositionizer, SentencePropositionizer)):
+            self.certain += self._actual(passage, maker.propositionize([passage])[0])
         else:
-            question = None
-        self.expected += self._expected(passage, question)
+            self._expect(passage, key, is_first, request)
 
-    def _expected(self, passage: Passage, question: Question | None) -> _Figures:
-        """What a model is expected to make of a passage, and what that takes; None where it is not asked for."""
-        tokens, ratios = count_tokens(passage.text), _LATIN if passage.language in ("en", "latin", "") else _OTHERS
-        reply, questions = tokens * ratios.reply, 0.0
-        if self.asker is not None and self.asker.questions:
-            reply, questions = reply + tokens * ratios.asking, tokens * ratios.questions
-        found = self._figures(passage, tokens * ratios.propositions, questions, reply, ratios.new_sentences)
-        asked = _Figures() if question is None else _Figures(1, count_messages(question.messages), reply)
-        return found + asked
+    def _expect(self, passage: Passage, key: str, is_first: bool, request: LLMRequest | None) -> None:
+        """Count a passage that a model is asked about; not its request if that is sent or cached already."""
+        if is_first and self.sample:  # the lowest keys, which are hashes, are a random sample
+            self._drawn = sorted([*self._drawn, (key, passage)])[: self.sample]
+        cache = None if self.llm is None or request is None else self.llm.cache
+        is_cached = cache is not None and cache.get(key) is not None
+        self.estimate.already_kept += is_first and is_cached
+        if not is_first or is_cached:
+            request = None
+        if request is not None:
+            self.on_request(request)
+        self.expected += self._expected(passage, request)
 
-    def _made(self, passage: Passage, made: PropositionSet) -> _Figures:
+    def _expected(self, passage: Passage, request: LLMRequest | None) -> _Amounts:
+        """What a model is expected to make of a passage, and what that takes; nothing if it is not asked."""
+        tokens = count_tokens(passage.text)
+        ratios = _LATIN if passage.language in ("en", "latin", "") else _OTHERS
+        reply = tokens * ratios.reply
+        questions = 0.0
+        if self.llm is not None and self.llm.questions:
+            reply += tokens * ratios.question_reply
+            questions = tokens * ratios.questions
+        amounts = self._amounts(passage, tokens * ratios.propositions, questions, reply, ratios.new_sentences)
+        if request is None:
+            return amounts
+        return amounts + _Amounts(1, count_messages(request.messages), reply)
+
+    def _actual(self, passage: Passage, propositions: PropositionSet) -> _Amounts:
         """What was made of a passage."""
+        texts = propositions.texts
+        questions = propositions.questions
         sentences = passage_sentences(passage.text, passage.context)
-        new = sum(sentence not in made.texts for sentence in sentences) / max(len(sentences), 1)
-        tokens = sum(map(count_tokens, (*made.texts, *made.questions)))
-        return self._figures(passage, len(made.texts), len(made.questions), tokens, new)
+        new_sentences = sum(sentence not in texts for sentence in sentences) / max(len(sentences), 1)
+        tokens = sum(map(count_tokens, (*texts, *questions)))
+        return self._amounts(passage, len(texts), len(questions), tokens, new_sentences)
 
-    def _figures(
+    def _amounts(
         self, passage: Passage, propositions: float, questions: float, tokens: float, new_sentences: float
-    ) -> _Figures:
+    ) -> _Amounts:
         """Those of a passage; `new_sentences` is the share of its sentences that are no propositions."""
         units = propositions + questions
         if "sentence" in self.parser.granularity:
             units += len(passage_sentences(passage.text, passage.context)) * new_sentences
             tokens += count_tokens(passage.text) * new_sentences
-        return _Figures(propositions=propositions, questions=questions, units=units, embedded_tokens=tokens)
+        return _Amounts(propositions=propositions, questions=questions, units=units, embedding_tokens=tokens)
 
 
-def _seconds(found: Estimate, asker: LLMPropositionizer) -> float:
-    """Requests take as long as the narrowest of the limits makes them, and no less than one reply."""
-    if not found.requests:
+def _embedding_cost(name: str, tokens: int, prices: PriceTable) -> float | None:
+    kind = name.partition(":")[0]
+    if kind in (E5, "local", "huggingface", "ollama", *RETRIEVERS) or Path(name).is_dir():
         return 0.0
-    reply = SECONDS_TO_BEGIN + found.output_tokens / found.requests / TOKENS_A_SECOND
-    tokens = found.input_tokens + found.output_tokens
-    by_requests = found.requests / (asker.requests_per_minute or math.inf) * 60
-    by_tokens = tokens / (asker.tokens_per_minute or math.inf) * 60
-    return max(reply, reply * found.requests / asker.concurrency, by_requests, by_tokens)
+    price = price_of(parse_name(name)[1], prices)
+    return None if price is None else price.of(Usage(input_tokens=tokens))
 
 
-def _notes(found: Estimate, asker: LLMPropositionizer | None) -> Iterator[str]:
-    """What the figures of an estimate rest upon."""
+def _seconds(result: Estimate, llm: LLMPropositionizer) -> float:
+    """Requests take as long as the narrowest of the limits makes them, and no less than one reply."""
+    if not result.requests:
+        return 0.0
+    reply = SECONDS_TO_START + result.output_tokens / result.requests / TOKENS_PER_SECOND
+    tokens = result.input_tokens + result.output_tokens
+    return max(
+        reply,
+        reply * result.requests / llm.concurrency,
+        result.requests * 60 / (llm.requests_per_minute or math.inf),
+        tokens * 60 / (llm.tokens_per_minute or math.inf),
+    )
+
+
+def _notes(result: Estimate, llm: LLMPropositionizer | None) -> Iterator[str]:
+    """What the figures of an estimate are based on."""
     unknown = "The price of {} is not known: give it with prices of your own (--prices, prices=)."
-    if asker is not None and found.requests:
-        if found.sampled:
-            used = f"{found.sample_usage.total_tokens:,} tokens were used for them"
-            yield f"Corrected by {found.sampled:,} passages that were really asked for, which count too; {used}."
+    if llm is not None and result.requests:
+        if result.sampled:
+            used = f"{result.sample_usage.total_tokens:,} tokens were used for them"
+            passages = f"{result.sampled:,} passages that were really asked for"
+            yield f"Corrected by {passages}, which count too; {used}."
         else:
             yield "Replies are taken to be as long as those that were measured; a sample shows this model's."
-            if _THINKS.search(found.model):
-                yield f"{found.model} may think before it replies; thoughts cost like output and are not reckoned with."
-        if found.price is None:
-            yield unknown.format(found.model)
+            if _THINKS.search(result.model):
+                yield f"{result.model} may think before it replies; thoughts cost like output, and are extra."
+        price = result.price
+        if price is None:
+            yield unknown.format(result.model)
         else:
-            source = f"list prices of {found.price.as_of}" if found.price.as_of else "prices of your own"
+            source = f"list prices of {price.as_of}" if price.as_of else "prices of your own"
             yield (
-                f"Money is by {source}: ${found.price.input:g} for a million tokens sent and "
-                f"${found.price.output:g} for a million received, without taxes and discounts."
+                f"Money is by {source}: ${price.input:g} for a million tokens sent and ${price.output:g} for "
+                "a million received, without taxes and discounts."
             )
         yield (
-            f"The time is that of the requests alone, {asker.concurrency:,} at a time and within the limits that were "
-            f"given; {TOKENS_A_SECOND:g} tokens a second are assumed."
+            f"The time is that of the requests alone, {llm.concurrency:,} at a time and within the stated "
+            f"limits; {TOKENS_PER_SECOND:g} tokens a second are assumed."
         )
-    if found.embedding_cost is None:
-        yield unknown.format(found.embed_model)
+    if result.embedding_cost is None:
+        yield unknown.format(result.embed_model)
 
 
-def asked_llm(propositionizer: Propositionizer) -> LLMPropositionizer | None:
-    """What asks an LLM for the passages that a propositionizer does not make itself; None where nothing does."""
-    while isinstance(propositionizer, DelegatingPropositionizer) and propositionizer.otherwise is not None:
-        propositionizer = propositionizer.otherwise
+def llm_behind(propositionizer: Propositionizer) -> LLMPropositionizer | None:
+    """What asks an LLM for the passages that a propositionizer does not make itself; None if nothing does."""
+    if isinstance(propositionizer, DelegatingPropositionizer) and propositionizer.otherwise is not None:
+        return llm_behind(propositionizer.otherwise)
     return propositionizer if isinstance(propositionizer, LLMPropositionizer) else None
 
 
-def _maker_of(passage: Passage, propositionizer: Propositionizer) -> Propositionizer:
-    """Which propositionizer makes the propositions of a passage: one, or another behind it."""
-    by = propositionizer
-    while isinstance(by, DelegatingPropositionizer) and by.otherwise is not None and not by.takes(passage):
-        by = by.otherwise
-    return by if has_letters(passage.text) or not isinstance(by, LLMPropositionizer) else SentencePropositionizer()
+def _maker_of(passage: Passage, maker: Propositionizer) -> Propositionizer:
+    """Which propositionizer makes the propositions of a passage: this one, or another behind it."""
+    match maker:
+        case DelegatingPropositionizer(otherwise=Propositionizer() as behind) if not maker.takes(passage):
+            return _maker_of(passage, behind)
+    if isinstance(maker, LLMPropositionizer) and not has_letters(passage.text):
+        return SentencePropositionizer()
+    return maker

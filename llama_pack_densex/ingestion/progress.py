@@ -1,4 +1,4 @@
-"""How it is shown how far an ingestion is: a line that changes in a terminal or a notebook, else further lines."""
+"""How the progress of an ingestion is shown: a live line in a terminal or a notebook, else further lines."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Display:
     """How progress is shown.
 
     Args:
-        write: Shows a line, in place of the one before where it can.
-        seconds: How often it is called; None means in the end only.
+        write: Shows a line, in place of the last one where possible.
+        seconds: How often it is called; None means only at the end.
         around: Entered for as long as lines are shown.
     """
 
@@ -36,7 +36,7 @@ def display_for(show: bool) -> Display:
     """Choose how to show progress: in a notebook, or on stderr.
 
     Args:
-        show: Whether it is to be shown; if not, only the last line is logged.
+        show: Whether to show it; if not, only the last line is logged.
     """
     if not show:
         return Display(logger.info)
@@ -56,12 +56,13 @@ def display_for(show: bool) -> Display:
 
 @contextmanager
 def _with_logging(live: Live) -> Iterator[None]:
-    """Have log lines printed above a live line: a handler keeps its stream, and would write into the line."""
-    with live, ExitStack() as after:
-        proxies = {one.rich_proxied_file: one for one in (sys.stdout, sys.stderr) if isinstance(one, FileProxy)}
-        for handler in logging.getLogger().handlers:
-            if isinstance(handler, logging.StreamHandler) and handler.stream in proxies:
-                after.callback(handler.setStream, handler.setStream(proxies[handler.stream]))
+    """Print log lines above a live line: a handler keeps its stream, and would write into the line."""
+    with live, ExitStack() as exits:
+        handlers = [h for h in logging.getLogger().handlers if isinstance(h, logging.StreamHandler)]
+        for proxy in (sys.stdout, sys.stderr):
+            for handler in handlers:
+                if isinstance(proxy, FileProxy) and handler.stream is proxy.rich_proxied_file:
+                    exits.callback(handler.setStream, handler.setStream(proxy))
         yield
 
 
@@ -71,7 +72,7 @@ def many(number: int, noun: str) -> str:
 
 
 def money(amount: float | None, unknown: str = "not known") -> str:
-    """US dollars, such as "$0.41"; what is less than a cent is not called nothing."""
+    """US dollars, such as "$0.41"; less than a cent is not shown as nothing."""
     if amount is None:
         return unknown
     return "<$0.01" if 0 < amount < 0.01 else f"${amount:,.2f}"
@@ -85,4 +86,6 @@ def duration(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+    if hours < 48:
+        return f"{hours} h {minutes:02d} min"
+    return f"{hours // 24} d {hours % 24} h"

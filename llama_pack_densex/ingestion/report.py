@@ -1,4 +1,4 @@
-"""What becomes of each document of an ingestion, and of all: `ingestion_report.json`, and a summary for people."""
+"""What became of each document of an ingestion: `ingestion_report.json`, and a summary for people."""
 
 from __future__ import annotations
 
@@ -36,22 +36,24 @@ KEPT_DOCUMENTS = 20
 """Failed documents that are kept in memory for the summary on the screen."""
 
 _MESSAGE_CHARACTERS = 500
-_SOONEST = 5.0  # seconds before which no rate is told: the first replies come in a bunch
+_RATE_AFTER = 5.0  # seconds before which no rate is shown: the first replies come in a burst
 _REASONS = 10
-_SHOWN_FAILURES, _SHOWN_REASONS = 5, 3
+_SHOWN_FAILURES = 5
+_SHOWN_REASONS = 3
 
+Row = tuple[str, str]
 DocumentState = Literal["done", "changed", "unchanged", "failed", "deleted", "blank"]
 
 
 @dataclass(frozen=True)
 class PassageFallback:
-    """A passage whose propositions could not be had, so that its sentences stand in for them.
+    """A passage for which there are no propositions, so that its sentences stand in for them.
 
     Args:
         passage: Its number in the document, from 1.
-        start: Where it begins in the document's text; None where that is not known.
+        start: Where it begins in the document's text; None if that is not known.
         end: Where it ends.
-        reason: Why its propositions could not be had. It never holds the passage's text.
+        reason: Why there are none. It never holds the passage's text.
     """
 
     passage: int
@@ -66,10 +68,10 @@ class DocumentOutcome:
 
     Args:
         document_id: The document.
-        state: "done" (new), "changed" (replaced an earlier version), "unchanged" (left as it is), "failed" (its earlier
-            version, if there is one, stays), "deleted" (it is gone) or "blank" (it has no text).
-        passages: Passages that were made of it in this run; none where it was left alone.
-        propositions: Propositions that were made of it in this run.
+        state: "done" (new), "changed" (replaced an earlier version), "unchanged" (left as it is), "failed"
+            (its earlier version, if there is one, stays), "deleted" or "blank" (it has no text).
+        passages: Passages made of it in this run; none if it was left alone.
+        propositions: Propositions made of it in this run.
         statuses: Those passages by status: "ok", "repaired" and "fallback".
         fallbacks: The passages that fell back, in order.
         error: For a failed document, what failed and what to do; else "".
@@ -85,6 +87,24 @@ class DocumentOutcome:
     error: str = ""
     findings: dict[str, int] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, parsed: ParsedDocument, replaced: bool) -> DocumentOutcome:
+        """What became of a document that is now in the index, in place of an earlier version or not."""
+        nodes = [node for node in parsed.nodes if isinstance(node, TextNode)]
+        units = Counter(node.metadata[GRANULARITY_KEY] for node in nodes)
+        passages = [node for node in nodes if node.metadata[GRANULARITY_KEY] == "passage"]
+        statuses = Counter(node.metadata[STATUS_KEY] for node in passages if STATUS_KEY in node.metadata)
+        state: DocumentState = "changed" if replaced else "done"
+        return cls(
+            document_id=parsed.document.id_,
+            state=state if parsed.nodes else "blank",
+            passages=units["passage"],
+            propositions=units["proposition"],
+            statuses=dict(statuses),
+            fallbacks=tuple(_fallbacks(passages)),
+            findings=dict(Counter(text.partition(":")[0] for node in nodes for text in findings_of(node))),
+        )
+
 
 @dataclass(frozen=True)
 class IngestionSummary:
@@ -92,7 +112,7 @@ class IngestionSummary:
 
     Args:
         state: "finished", or "stopped" before everything was done.
-        why_stopped: Why it stopped; "" where it did not.
+        why_stopped: Why it stopped; "" if it did not.
         started: When it began, in ISO 8601, UTC.
         finished: When it ended.
         seconds: How long it took.
@@ -103,7 +123,8 @@ class IngestionSummary:
         fallback_reasons: The most frequent reasons of fallbacks, with their numbers.
         requests: What the requests came to.
         findings: What checks found wrong with the propositions, by kind.
-        report: Where the report with every document was written; "" where there is none. The report itself has not.
+        report: Where the report with every document was written; "" if there is none. The report itself lacks
+            this.
     """
 
     state: Literal["finished", "stopped"]
@@ -127,21 +148,23 @@ class IngestionSummary:
 class Watch:
     """Watches one ingestion, from `with` to the end of it: shows its progress, logs, and writes its report.
 
-    The progress is drawn by a thread of its own, so that neither a slow terminal nor a server that does not answer
-    holds anything up. Documents go into `<name>.part` beside the report, one a line, so that memory does not grow with
-    the corpus. In the end that file takes the place of an earlier report in one step; killed before, the earlier one is
-    still there.
+    A thread of its own draws the progress, so that neither a slow terminal nor a server that does not answer
+    holds anything up. Documents go into `<name>.part` beside the report, one a line, so that memory does not
+    grow with the corpus. In the end that file replaces an earlier report in one step; if the process is
+    killed before, the earlier one is still there.
 
     Args:
         propositionizer: What makes the propositions; its requests are counted from now on.
         report: The report's file, of which this is the only writer; None for none.
         display: Shows the progress.
-        documents: How many documents there are; None where that is not known.
+        documents: How many documents there are; None if that is not known.
         clock: A monotonic clock in seconds.
-        is_proven: Whether it made what the index has: then a refusal or a content filter is the matter of the text.
+        is_proven: Whether it made what is in the index: then a refusal or a content filter is due to the
+            text.
 
     Attributes:
-        summary: What it came to; None until the end, and where something stopped it and the report cannot be written.
+        summary: What it came to; None until the end, and if something stopped it and the report cannot be
+            written.
         outcomes_failed: The first documents that failed, at most `KEPT_DOCUMENTS`.
 
     Raises:
@@ -157,17 +180,24 @@ class Watch:
         clock: Callable[[], float] = time.monotonic,
         is_proven: bool = False,
     ) -> None:
-        self._propositionizer, self._before = propositionizer, propositionizer.figures
-        self._display, self._total, self._clock = display, documents or 0, clock
-        self._report, self._is_proven = None if report is None else _ReportFile(report), is_proven
-        self._started, self._began = _now(), clock()
-        self._anew = self._began, 0, 0  # from where on the rate is told: the time, documents and passages
-        self._ready = Counter[str]()  # what was made, also of documents that are not done
-        self._states, self._statuses, self._reasons = Counter[str](), Counter[str](), Counter[str]()
+        self._propositionizer = propositionizer
+        self._initial_figures = propositionizer.figures
+        self._display = display
+        self._total = documents or 0
+        self._clock = clock
+        self._is_proven = is_proven
+        self._report = None if report is None else _ReportFile(report)
+        self._started = _now()
+        self._began = clock()
+        self._rate_from = _Mark(self._began)
+        self._ready = Counter[str]()  # units and fallbacks, also of documents that are not done
+        self._states = Counter[str]()
+        self._units = Counter[str]()
+        self._statuses = Counter[str]()
+        self._reasons = Counter[str]()
         self._findings = Counter[str]()
-        self._passages = self._propositions = 0
-        self._fallback: PropositionSet | None = None  # the last one that may be another's matter than its text's
-        self._is_sound = False  # whether other propositions came
+        self._doubtful_fallback: PropositionSet | None = None  # the last that may not be due to its text
+        self._has_propositions = False
         self._first_error: Exception | None = None
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._show, name="densex-progress", daemon=True)
@@ -185,7 +215,7 @@ class Watch:
     ) -> None:
         self._over.set()
         if self._thread.is_alive():
-            self._thread.join(timeout=5)  # not for ever: an output that is held takes nothing
+            self._thread.join(timeout=5)  # not for ever: a blocked output takes nothing
         self._write(is_last=True)
         with suppress(OSError):  # its terminal is closed, as when a connection is lost
             self._display.around.__exit__(None, None, None)
@@ -196,8 +226,8 @@ class Watch:
             finished=_now(),
             seconds=round(self._clock() - self._began, 3),
             documents=dict(self._states),
-            passages=self._passages,
-            propositions=self._propositions,
+            passages=self._units["passages"],
+            propositions=self._units["propositions"],
             statuses=dict(self._statuses),
             fallback_reasons=dict(self._reasons.most_common(_REASONS)),
             requests=self._figures(),
@@ -214,49 +244,49 @@ class Watch:
             logger.error("The ingestion report could not be written: %s", failure)  # and the error goes on
         report_fallbacks(self._reasons, summary.passages)
 
-    def passage(self, made: PropositionSet) -> None:
-        """The propositions of a passage are ready."""
-        self._ready.update(passages=1, propositions=len(made.texts), fallbacks=int(made.status == "fallback"))
-        self._begin_anew()
-        if made.status == "fallback":
-            is_of_its_text = REASONS["filtered"] in made.reason or REASONS["refused"] in made.reason
-            if not (self._is_proven and is_of_its_text):
-                self._fallback = made
-        else:
-            self._is_sound = self._is_sound or any(map(has_letters, made.texts))
+    def passage(self, propositions: PropositionSet) -> None:
+        """Take note of a passage whose propositions are ready."""
+        is_fallback = propositions.status == "fallback"
+        self._ready.update(passages=1, propositions=len(propositions.texts), fallbacks=int(is_fallback))
+        self._restart_rate()
+        if not is_fallback:
+            self._has_propositions = self._has_propositions or any(map(has_letters, propositions.texts))
+        elif not (self._is_proven and _is_due_to_text(propositions)):
+            self._doubtful_fallback = propositions
 
     @property
     def unanswered(self) -> str:
-        """Why what fell back does not count as done: no request was answered so far, or no answer was of use."""
-        requests, last = self._figures(), self._fallback
+        """Why fallbacks do not count as done: no request was answered, or no answer was of use; else ""."""
+        requests = self._figures()
+        last = self._doubtful_fallback
         if last is None or not (requests.usage.requests or requests.failed):
             return ""  # nothing was asked
         is_silent = last.is_passing and not requests.usage.requests
-        if self._is_sound and not is_silent:
+        if self._has_propositions and not is_silent:
             return ""
-        said = "The provider never answered" if is_silent else "None of the passages came to propositions"
+        problem = "The provider never answered" if is_silent else "None of the passages came to propositions"
         return (
-            f"{said}; the last passage: {last.reason}. See whether the provider is up, and its address, the model and "
-            "the settings are right, and run again: sentences do not stand in, and all is asked anew."
+            f"{problem}; the last passage: {last.reason}. See whether the provider is up, and its address, "
+            "the model and the settings are right, and run again: no sentences stand in; all is asked anew."
         )
 
     def done(self, parsed: ParsedDocument, replaced: bool) -> None:
-        """A document is in the index."""
-        self._add(_outcome(parsed, replaced))
+        """Take note of a document that is in the index."""
+        self._add(DocumentOutcome.of(parsed, replaced))
         if not parsed.nodes:
             logger.warning("Document %r has no text, and so nothing to index.", parsed.document.id_)
 
     def unchanged(self, document: BaseNode) -> None:
-        """A document was in the index as it is."""
+        """Take note of a document that was in the index as it is."""
         self._add(DocumentOutcome(document.id_, "unchanged"))
-        self._begin_anew()
+        self._restart_rate()
 
     def deleted(self, document_id: str) -> None:
-        """A document is no longer in the index."""
+        """Take note of a document that is no longer in the index."""
         self._add(DocumentOutcome(document_id, "deleted"))
 
     def failed(self, document: BaseNode, error: Exception) -> None:
-        """A document could not be indexed; what the index had of it is there as it was."""
+        """Take note of a document that could not be indexed; an earlier version stays in the index."""
         self._first_error = self._first_error or error
         outcome = DocumentOutcome(document.id_, "failed", error=describe(error, document.get_content()))
         self._add(outcome)
@@ -264,7 +294,7 @@ class Watch:
         logger.error("Document %r was not indexed: %s", document.id_, outcome.error)
 
     def raise_if_all_failed(self) -> None:
-        """Raise the first document's error if no document was indexed: then it is the caller's matter."""
+        """Raise the first document's error if no document was indexed: then it is the caller's concern."""
         if self._first_error is not None and not any(map(self._states.get, ("done", "changed", "unchanged"))):
             raise self._first_error
 
@@ -272,8 +302,7 @@ class Watch:
         if self._report is not None:
             self._report.append(outcome)
         self._states[outcome.state] += 1
-        self._passages += outcome.passages
-        self._propositions += outcome.propositions
+        self._units.update(passages=outcome.passages, propositions=outcome.propositions)
         self._statuses.update(outcome.statuses)
         self._findings.update(outcome.findings)
         self._reasons.update(fallback.reason for fallback in outcome.fallbacks)
@@ -282,30 +311,33 @@ class Watch:
         """How far the ingestion is, in figures for people, without those that are unknown or zero.
 
         Args:
-            is_last: Whether it is over: then they tell its average rate and its time.
+            is_last: Whether it is over: then they are its average rate and its duration.
         """
         now = self._clock()
-        begun, documents, passages = (self._began, 0, 0) if is_last else self._anew
-        seconds, figures = now - begun, list(self._made())
-        if seconds >= _SOONEST and self._ready["passages"] > passages:
-            figures.append(f"{(self._ready['passages'] - passages) / seconds * 60:,.1f}/min")
-        done, left = self._done - documents, self._total - self._done
+        mark = _Mark(self._began) if is_last else self._rate_from
+        seconds = now - mark.time
+        passages = self._ready["passages"] - mark.passages
+        documents = self._done - mark.documents
+        left = self._total - self._done
+        figures = list(self._results())
+        if seconds >= _RATE_AFTER and passages > 0:
+            figures.append(f"{passages / seconds * 60:,.1f}/min")
         if is_last:
             return [*figures, f"in {duration(now - self._began)}"]
-        if left > 0 and done >= 2 and seconds >= _SOONEST:
-            return [*figures, f"{duration(left / done * seconds)} left"]
+        if left > 0 and documents >= 2 and seconds >= _RATE_AFTER:
+            return [*figures, f"{duration(left / documents * seconds)} left"]
         return [*figures, f"{duration(now - self._began)} so far"]
 
     @property
     def _done(self) -> int:
         return self._states.total() - self._states["deleted"]
 
-    def _begin_anew(self) -> None:
-        """An ingestion that is taken up again begins with what was kept, at once: nothing can be told from that."""
+    def _restart_rate(self) -> None:
+        """A resumed ingestion begins with what is cached, all at once: that says nothing about the rate."""
         if self._ready["passages"] <= self._figures().cache_hits:
-            self._anew = self._clock(), self._done, self._ready["passages"]
+            self._rate_from = _Mark(self._clock(), self._done, self._ready["passages"])
 
-    def _made(self) -> Iterator[str]:
+    def _results(self) -> Iterator[str]:
         """What was made, and what it took."""
         if self._total > self._done:
             yield f"{self._done:,}/{many(self._total, 'document')}"
@@ -315,13 +347,13 @@ class Watch:
         for noun in ("proposition", "fallback"):
             if number := self._ready[f"{noun}s"]:
                 yield many(number, noun)
-        used = self._figures()
-        if used.cache_hits:
-            yield f"{used.cache_hits:,} from the cache"
-        if used.usage.total_tokens:
-            yield f"{used.usage.total_tokens:,} tokens"
-        if used.cost:
-            yield money(used.cost)
+        requests = self._figures()
+        if requests.cache_hits:
+            yield f"{requests.cache_hits:,} from the cache"
+        if requests.usage.total_tokens:
+            yield f"{requests.usage.total_tokens:,} tokens"
+        if requests.cost:
+            yield money(requests.cost)
 
     def _show(self) -> None:
         while not self._over.wait(self._display.seconds) and self._write():
@@ -330,24 +362,36 @@ class Watch:
     def _write(self, is_last: bool = False) -> bool:
         try:
             self._display.write(", ".join(self.figures(is_last)))
-        except (OSError, ValueError) as error:  # the output is closed: that is no failure of the ingestion
+        except (OSError, ValueError) as error:  # the output is closed: the ingestion goes on
             logger.warning("Progress is no longer shown (%s).", error)
             return False
         return True
 
     def _figures(self) -> RequestFigures:
-        return self._propositionizer.figures.since(self._before)
+        return self._propositionizer.figures.since(self._initial_figures)
+
+
+@dataclass(frozen=True)
+class _Mark:
+    """How far an ingestion was at some time."""
+
+    time: float
+    documents: int = 0
+    passages: int = 0
 
 
 class _ReportFile:
     """The report in the making, readable by its owner only."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self._part = path, path.with_name(path.name + PART_SUFFIX)
+        self.path = path
+        self._part = path.with_name(path.name + PART_SUFFIX)
         path.parent.mkdir(parents=True, exist_ok=True)
         self._part.unlink(missing_ok=True)  # of an ingestion that was killed
-        # half a character (a lone surrogate) of a document's id becomes its escape, which JSON reads back
-        self._file = open(self._part, "x", encoding="utf-8", errors="backslashreplace", opener=open_private)  # noqa: SIM115
+        # half a character (a lone surrogate) in a document's id becomes its escape, which JSON reads back
+        self._file = open(  # noqa: SIM115
+            self._part, "x", encoding="utf-8", errors="backslashreplace", opener=open_private
+        )
         self._file.write('{"documents": [')
         self._between = "\n"
 
@@ -358,8 +402,9 @@ class _ReportFile:
 
     def finish(self, summary: IngestionSummary) -> None:
         with self._file:
-            said = {name: value for name, value in asdict(summary).items() if name != "report"}
-            self._file.write('\n],\n"summary": ' + json.dumps(said, ensure_ascii=False, indent=2) + "}\n")
+            fields = asdict(summary)
+            del fields["report"]
+            self._file.write('\n],\n"summary": ' + json.dumps(fields, ensure_ascii=False, indent=2) + "}\n")
             self._file.flush()
             os.fsync(self._file.fileno())
         self._part.replace(self.path)
@@ -371,7 +416,8 @@ def _now() -> str:
 
 def describe(error: BaseException, text: str = "") -> str:
     """Say what an exception is, on one line, without keys and without what it quotes of a text."""
-    message = _plain(without_quotes(message_of(error)[: 10 * _MESSAGE_CHARACTERS], text))[:_MESSAGE_CHARACTERS]
+    message = message_of(error)[: 10 * _MESSAGE_CHARACTERS]
+    message = _plain(without_quotes(message, text))[:_MESSAGE_CHARACTERS]
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
@@ -380,27 +426,19 @@ def _plain(text: str) -> str:
     return scrub(" ".join(text.split()), secrets_in_environment())
 
 
-def _outcome(parsed: ParsedDocument, replaced: bool) -> DocumentOutcome:
-    nodes = [node for node in parsed.nodes if isinstance(node, TextNode)]
-    passages = [node for node in nodes if node.metadata[GRANULARITY_KEY] == "passage"]
-    fallbacks = [
-        PassageFallback(number, node.start_char_idx, node.end_char_idx, _plain(node.metadata[REASON_KEY]))
-        for number, node in enumerate(passages, 1)
-        if node.metadata.get(STATUS_KEY) == "fallback"
-    ]
-    return DocumentOutcome(
-        document_id=parsed.document.id_,
-        state="blank" if not parsed.nodes else "changed" if replaced else "done",
-        passages=len(passages),
-        propositions=sum(node.metadata[GRANULARITY_KEY] == "proposition" for node in nodes),
-        statuses=dict(Counter(node.metadata[STATUS_KEY] for node in passages if STATUS_KEY in node.metadata)),
-        fallbacks=tuple(fallbacks),
-        findings=dict(Counter(one.partition(":")[0] for node in nodes for one in findings_of(node))),
-    )
+def _fallbacks(passages: Sequence[TextNode]) -> Iterator[PassageFallback]:
+    for number, node in enumerate(passages, 1):
+        if node.metadata.get(STATUS_KEY) == "fallback":
+            reason = _plain(node.metadata[REASON_KEY])
+            yield PassageFallback(number, node.start_char_idx, node.end_char_idx, reason)
 
 
-def summary_rows(summary: IngestionSummary, failed: Sequence[DocumentOutcome] = ()) -> Iterator[tuple[str, str]]:
-    """Say what an ingestion came to: labels, "" under the same label, and what is said.
+def _is_due_to_text(propositions: PropositionSet) -> bool:
+    return REASONS["filtered"] in propositions.reason or REASONS["refused"] in propositions.reason
+
+
+def summary_rows(summary: IngestionSummary, failed: Sequence[DocumentOutcome] = ()) -> Iterator[Row]:
+    """Sum up an ingestion in rows: a label, or "" under the same label, and a text.
 
     Args:
         summary: What it came to.
@@ -408,19 +446,31 @@ def summary_rows(summary: IngestionSummary, failed: Sequence[DocumentOutcome] = 
     """
     if summary.state == "stopped":
         yield "Stopped", summary.why_stopped
-    yield "Documents", _counts(summary.documents, ("done", "changed", "unchanged", "deleted", "blank", "failed")) or "0"
+    states = ("done", "changed", "unchanged", "deleted", "blank", "failed")
+    yield "Documents", _counts(summary.documents, states) or "0"
     for outcome in failed[:_SHOWN_FAILURES]:
         yield "", f"failed: {outcome.document_id}: {outcome.error}"
     if summary.passages:
-        statuses = _counts(summary.statuses, ("ok", "repaired", "fallback"))
-        yield "Passages", f"{summary.passages:,}" + (f": {statuses}" if statuses else "")
-        for reason, times in list(summary.fallback_reasons.items())[:_SHOWN_REASONS]:
-            yield "", f"{many(times, 'fallback')}: {reason}"
-        yield "Propositions", f"{summary.propositions:,}"
-        if summary.findings:
-            found = ", ".join(f"{times:,} {kind.replace('_', '-')}" for kind, times in summary.findings.items())
-            yield "Findings", f"{found} (densex inspect DIR --findings)"
-    requests, usage = summary.requests, summary.requests.usage
+        yield from _passage_rows(summary)
+    yield from _request_rows(summary.requests)
+    yield "Time", duration(summary.seconds)
+    if summary.report:
+        yield "Report", summary.report
+
+
+def _passage_rows(summary: IngestionSummary) -> Iterator[Row]:
+    statuses = _counts(summary.statuses, ("ok", "repaired", "fallback"))
+    yield "Passages", f"{summary.passages:,}" + (f": {statuses}" if statuses else "")
+    for reason, times in list(summary.fallback_reasons.items())[:_SHOWN_REASONS]:
+        yield "", f"{many(times, 'fallback')}: {reason}"
+    yield "Propositions", f"{summary.propositions:,}"
+    if summary.findings:
+        kinds = ", ".join(f"{times:,} {kind.replace('_', '-')}" for kind, times in summary.findings.items())
+        yield "Findings", f"{kinds} (densex inspect DIR --findings)"
+
+
+def _request_rows(requests: RequestFigures) -> Iterator[Row]:
+    usage = requests.usage
     numbers = {
         "answered": usage.requests,
         "from the cache": requests.cache_hits,
@@ -432,11 +482,8 @@ def summary_rows(summary: IngestionSummary, failed: Sequence[DocumentOutcome] = 
     if usage.requests:
         cached = f" ({usage.cached_input_tokens:,} cached)" if usage.cached_input_tokens else ""
         yield "Tokens", f"{usage.input_tokens:,} in{cached}, {usage.output_tokens:,} out"
-        cost = money(requests.cost, "unknown: no price is known")
-        yield "Cost", cost + (f" ({requests.model})" if requests.model else "")
-    yield "Time", duration(summary.seconds)
-    if summary.report:
-        yield "Report", summary.report
+        model = f" ({requests.model})" if requests.model else ""
+        yield "Cost", money(requests.cost, "unknown: no price is known") + model
 
 
 def _counts(counts: Mapping[str, int], names: Iterable[str]) -> str:

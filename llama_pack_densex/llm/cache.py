@@ -9,8 +9,8 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import astuple
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -23,25 +23,33 @@ from llama_pack_densex.llm.usage import Reply, Usage
 logger = logging.getLogger(__name__)
 
 KEPT_FAILURES = ("too_long", "filtered")
-"""Failures that would come back as they are."""
+"""Failures that would come back unchanged."""
 
-_BEGINNING = b"SQLite format 3\0"
-_SCHEMA = "CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, written INTEGER NOT NULL, body TEXT NOT NULL)"
-_CLAIMS = "CREATE TABLE IF NOT EXISTS claims (key TEXT PRIMARY KEY, owner TEXT NOT NULL, until INTEGER NOT NULL)"
-_CLAIMED = 3_000  # milliseconds
+_SQLITE_HEADER = b"SQLite format 3\0"
+_NOT_OURS = "it is not a reply cache"
+_CLAIM_MILLISECONDS = 3_000
 _BUSY_SECONDS = 30
-_FOREIGN = "it is not a reply cache"
-_INHERITED: list[sqlite3.Connection | None] = []
-"""Connections of a process that forked: SQLite forbids to use them, and closing them would disturb the parent's."""
+_SET_UP = """
+    PRAGMA journal_mode = WAL;
+    PRAGMA synchronous = NORMAL;
+    PRAGMA secure_delete = ON;
+    CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, written INTEGER NOT NULL, body TEXT NOT NULL);
+    CREATE TABLE IF NOT EXISTS claims (key TEXT PRIMARY KEY, owner TEXT NOT NULL, until INTEGER NOT NULL);
+"""
+_CLAIM = """
+    INSERT INTO claims VALUES (?, ?, ?)
+    ON CONFLICT (key) DO UPDATE SET owner = excluded.owner, until = excluded.until
+    WHERE owner = excluded.owner OR until < ? RETURNING 1
+"""
 
 
 def passage_digest(text: str) -> str:
-    """Return the 24 hexadecimal digits by which a text's entries are found again."""
+    """The 24 hexadecimal digits that a text's entries are found by."""
     return _digest(text, 12)
 
 
 def reply_key(text: str, payload: str) -> str:
-    """Return the key of a reply: 57 characters.
+    """The key of a reply: 57 characters.
 
     Args:
         text: The text that it is about.
@@ -53,14 +61,14 @@ def reply_key(text: str, payload: str) -> str:
 class ReplyCache:
     """Replies that are kept as they arrive, in an SQLite file, for many threads and processes at once.
 
-    A reply is safe when `put` returns (WAL): a process that is killed at any moment then loses nothing. Only its owner
-    can read the file, and of the folders above it, those that are missing are made. One that turns out to be damaged is
-    renamed to end in ".damaged", with a warning, and begun anew; a file of something else is refused. Nothing is opened
-    before the first use. Pickled or copied, it is a cache of the same file.
+    A reply is safe when `put` returns (WAL): a process that is killed at any moment then loses nothing. Only
+    its owner can read the file; missing folders above it are made. A file that turns out to be damaged is
+    renamed to end in ".damaged", with a warning, and replaced by a new one; a file of something else is
+    refused. Nothing is opened before the first use. Pickled or copied, it is a cache of the same file.
 
     Args:
         path: The file.
-        max_age: Entries that are older are missing; they are deleted at the first use.
+        max_age: Older entries count as missing; they are deleted at the first use.
 
     Raises:
         ValueError: `path` is a URL, or `max_age` is not positive.
@@ -81,19 +89,19 @@ class ReplyCache:
             raise ValueError(f"max_age must be positive, not {max_age}")
         if "://" in str(path):
             raise ValueError("A reply cache takes the path of a file, not a URL")
-        self.path, self.max_age = Path(os.path.realpath(path)), max_age
-        self._lock = threading.RLock()
-        self._process = os.getpid()
-        self._connection: sqlite3.Connection | None = None
-        self._identity: tuple[int, int] | None = None
+        self.path = Path(os.path.realpath(path))
+        self.max_age = max_age
+        self._file_lock = FileLock(f"{self.path}.lock", mode=0o600)
+        self._connections: dict[int, _Connection] = {}  # by process
 
     def get(self, key: str) -> Reply | Failure | None:
-        """Return what was kept under a key; None where there is nothing, or it is too old or unreadable.
+        """What is kept under a key; None if there is nothing, or it is too old or unreadable.
 
         Raises:
-            OSError: The file cannot be used; the message names it and says what to do. The same holds for all methods.
+            OSError: The file cannot be used; the message names it and says what to do. The same holds for all
+                methods.
         """
-        rows = self._run("SELECT body FROM replies WHERE key = ? AND written >= ?", (key, self._oldest()))
+        rows = self._run("SELECT body FROM replies WHERE key = ? AND written >= ?", key, self._oldest())
         try:
             return _decode(json.loads(rows[0][0])) if rows else None
         except (ValueError, TypeError, KeyError):
@@ -101,52 +109,47 @@ class ReplyCache:
             return None
 
     def put(self, key: str, outcome: Reply | Failure) -> None:
-        """Keep an outcome, in the place of an earlier one. It is safe when this returns.
+        """Keep an outcome, in place of an earlier one. It is safe when this returns.
 
         Args:
             key: What `reply_key` returned.
             outcome: A reply, or a failure of `KEPT_FAILURES`.
         """
-        self._run("INSERT OR REPLACE INTO replies VALUES (?, ?, ?)", (key, _now(), _encode(outcome)))
+        self._run("INSERT OR REPLACE INTO replies VALUES (?, ?, ?)", key, _now(), _encode(outcome))
 
     def claim(self, key: str, owner: str) -> bool:
-        """Say for some seconds, or for some more, that a key is being asked for; False where somebody else says so."""
-        says = (
-            "INSERT INTO claims VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE SET owner = excluded.owner, "
-            "until = excluded.until WHERE owner = excluded.owner OR until < ? RETURNING 1"
-        )
-        return bool(self._run(says, (key, owner, _now() + _CLAIMED, _now())))
+        """Announce for a few seconds that a key is being asked for; False if somebody else already has."""
+        now = _now()
+        return bool(self._run(_CLAIM, key, owner, now + _CLAIM_MILLISECONDS, now))
 
     def release(self, key: str, owner: str) -> None:
-        """Take back what `claim` said."""
-        self._run("DELETE FROM claims WHERE key = ? AND owner = ?", (key, owner))
+        """Withdraw a claim."""
+        self._run("DELETE FROM claims WHERE key = ? AND owner = ?", key, owner)
 
     def purge(self, texts: Iterable[str]) -> int:
         """Delete all that was ever kept for texts: for every prompt, every model and every part of a retry.
 
-        The texts are erased: they are overwritten, in the -wal file too, and so is a damaged file that was set aside.
+        The texts are erased: they are overwritten, in the -wal file too, and a damaged file that was set
+        aside is deleted.
 
         Returns:
             How many entries were deleted.
         """
-        between = "DELETE FROM replies WHERE key BETWEEN ? AND ? RETURNING 1"  # "." comes next after "-"
+        between = "DELETE FROM replies WHERE key BETWEEN ? AND ? RETURNING 1"  # "." follows "-"
         digests = {passage_digest(text) for text in texts}
-        removed = sum(len(self._run(between, (f"{digest}-", f"{digest}."))) for digest in digests)
+        removed = sum(len(self._run(between, f"{digest}-", f"{digest}.")) for digest in digests)
         Path(f"{self.path}.damaged").unlink(missing_ok=True)
-        # The -wal file holds the deleted texts until it is emptied into the database, where secure_delete wrote zeroes.
+        # The -wal file holds the texts until it is emptied into the database, where zeroes are written.
         if self._run("PRAGMA wal_checkpoint(TRUNCATE)")[0][0]:
             raise OSError(
-                f"{removed} entries were deleted from the reply cache {self.path}, but their text is still in its -wal "
-                "file, as another process keeps reading: call purge again when it is done"
+                f"{removed} entries were deleted from the reply cache {self.path}, but their text is still "
+                "in its -wal file, as another process keeps reading: call purge again when it is done"
             )
         return removed
 
     def close(self) -> None:
         """Close the file; the next use opens it again."""
-        with self._lock:
-            connection, self._connection = self._connection, None
-            if connection is not None and self._process == os.getpid():
-                connection.close()
+        self._connection.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ReplyCache, (self.path, self.max_age)
@@ -155,77 +158,93 @@ class ReplyCache:
         """The moment before which entries are too old."""
         return 0 if self.max_age is None else _now() - self.max_age // timedelta(milliseconds=1)
 
-    def _run(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
-        if self._process != os.getpid():  # forked: another thread may have held the lock, and the connection is lost
-            _INHERITED.append(self._connection)
-            self._lock, self._connection, self._process = threading.RLock(), None, os.getpid()
-        with self._lock:
+    @property
+    def _connection(self) -> _Connection:
+        """This process's own: SQLite forbids using, or closing, one that a parent had open when it forked."""
+        return self._connections.setdefault(os.getpid(), _Connection())
+
+    def _run(self, statement: str, *values: Any) -> list[Any]:
+        with self._connection.lock:
             for _ in range(2):
                 try:
-                    return self._opened().execute(statement, values).fetchall()
+                    return self._open().execute(statement, values).fetchall()
                 except (sqlite3.OperationalError, OSError) as error:
-                    said = getattr(error, "strerror", None) or str(error)
+                    reason = getattr(error, "strerror", None) or str(error)
                     break
                 except sqlite3.DatabaseError as error:
-                    said = str(error)
+                    reason = str(error)
                     self._set_aside()
         raise OSError(
-            f"The reply cache {self.path} cannot be used ({said}). See whether that is the path of a file, the "
-            "file and its folder are writable, the disk has room and no other process keeps it locked; or give another "
-            "path."
+            f"The reply cache {self.path} cannot be used ({reason}). See whether that is the path of a file, "
+            "the file and its folder are writable, the disk has room and no other process keeps it locked; "
+            "or give another path."
         )
 
-    def _opened(self) -> sqlite3.Connection:
-        """The connection to the file that the path names now: one that was deleted or set aside is begun anew."""
-        if self._connection is not None and self._identity == _identity(self.path):
-            return self._connection
-        self.close()
+    def _open(self) -> sqlite3.Connection:
+        """Connect to the file at the path, and again if it was deleted or set aside meanwhile."""
+        connection = self._connection
+        if connection.database is not None and connection.file == _identity(self.path):
+            return connection.database
+        connection.close()
         for folder in reversed([folder for folder in self.path.parents if not folder.exists()]):
             folder.mkdir(mode=0o700, exist_ok=True)
-        if self.path.exists() and not os.path.exists(f"{self.path}.lock"):  # a cache of ours has its lock
+        is_ours = os.path.exists(self._file_lock.lock_file)
+        if self.path.exists() and not is_ours:
             with self.path.open("rb") as stream:
-                if stream.read(len(_BEGINNING)) not in (b"", _BEGINNING):
-                    raise OSError(_FOREIGN)
-        with FileLock(f"{self.path}.lock", mode=0o600):
+                if stream.read(len(_SQLITE_HEADER)) not in (b"", _SQLITE_HEADER):
+                    raise OSError(_NOT_OURS)
+        with self._file_lock:
             if not self.path.exists():
                 for suffix in ("-wal", "-shm"):  # of a file that was deleted or set aside
                     Path(f"{self.path}{suffix}").unlink(missing_ok=True)
             os.close(open_private(str(self.path), os.O_CREAT | os.O_RDWR))  # -wal and -shm get the same mode
-            self._identity = _identity(self.path)
-            connection = sqlite3.connect(self.path, _BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-            try:
-                self._set_up(connection)
-            except BaseException:
-                connection.close()
-                raise
-        self._connection = connection
-        return connection
+            connection.file = _identity(self.path)
+            connection.database = self._connect()
+        return connection.database
 
-    def _set_up(self, connection: sqlite3.Connection) -> None:
-        connection.text_factory = bytes  # what is no text any more costs its entry only
-        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
-        if tables and b"replies" not in tables:
-            raise OSError(_FOREIGN)
-        for pragma in ("journal_mode = WAL", "synchronous = NORMAL", "secure_delete = ON"):
-            connection.execute(f"PRAGMA {pragma}")
-        connection.execute(_SCHEMA)
-        connection.execute(_CLAIMS)
-        if self.max_age is not None:
-            connection.execute("DELETE FROM replies WHERE written < ?", (self._oldest(),))
+    def _connect(self) -> sqlite3.Connection:
+        database = sqlite3.connect(self.path, _BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        try:
+            database.text_factory = bytes  # an entry that is no longer text costs only itself
+            tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
+            if tables and b"replies" not in tables:
+                raise OSError(_NOT_OURS)
+            database.executescript(_SET_UP)
+            if self.max_age is not None:
+                database.execute("DELETE FROM replies WHERE written < ?", (self._oldest(),))
+        except BaseException:
+            database.close()
+            raise
+        return database
 
     def _set_aside(self) -> None:
-        """Rename a damaged file, unless another process did so meanwhile."""
-        self.close()
-        with FileLock(f"{self.path}.lock", mode=0o600):
-            if _identity(self.path) != self._identity:
+        """Rename a damaged file, unless another process already has."""
+        self._connection.close()
+        with self._file_lock:
+            if _identity(self.path) != self._connection.file:
                 return
             self.path.replace(f"{self.path}.damaged")
         logger.warning(
-            "The reply cache %s was damaged: it lies in %s.damaged now, and a new one is begun. What it held is asked "
-            "for again.",
-            str(self.path),
-            str(self.path),
+            "The reply cache %s was damaged: it was renamed to %s.damaged and replaced by a new one. What it "
+            "held is asked for again.",
+            self.path,
+            self.path,
         )
+
+
+@dataclass
+class _Connection:
+    """What one process has open of a cache's file."""
+
+    lock: Any = field(default_factory=threading.RLock)
+    database: sqlite3.Connection | None = None
+    file: tuple[int, int] | None = None
+
+    def close(self) -> None:
+        with self.lock:
+            if self.database is not None:
+                self.database.close()
+            self.database = None
 
 
 def open_private(path: str, flags: int) -> int:
@@ -234,13 +253,16 @@ def open_private(path: str, flags: int) -> int:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    status = path.stat() if path.exists() else None
-    return None if status is None else (status.st_dev, status.st_ino)
+    if not path.exists():
+        return None
+    status = path.stat()
+    return status.st_dev, status.st_ino
 
 
 def _encode(outcome: Reply | Failure) -> str:
+    fields: dict[str, Any] = {}
     if isinstance(outcome, Reply):
-        fields: dict[str, Any] = {"text": outcome.text, "finish": outcome.finish, "usage": astuple(outcome.usage)}
+        fields = {"text": outcome.text, "finish": outcome.finish, "usage": astuple(outcome.usage)}
     else:
         fields = {"failure": outcome.kind, "summary": outcome.summary}
     # A lone surrogate can only be inside a JSON string, where its backslash escape is JSON's own.

@@ -1,4 +1,4 @@
-"""What a model's name stands for: PROVIDER:MODEL, made by the classes that LlamaIndex has for its provider."""
+"""What a model's name stands for: PROVIDER:MODEL, by the classes that LlamaIndex has for its provider."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from llama_index.core.llms import LLM
 from llama_pack_densex.llm.errors import scrub, shown
 
 OPENAI_MODEL = "gpt-4o-mini"
-"""The LLM where there is nothing but an OpenAI key: cheap, and good enough at propositions in both languages."""
+"""The LLM if there is nothing but an OpenAI key: cheap, and good enough at propositions in both languages."""
 
 HUGGINGFACE_ADVICE = 'install it with: pip install "llama-pack-densex[huggingface]"'
 
@@ -32,7 +32,8 @@ class Provider:
         embedding: The class of its embedding models; empty where it has none.
         address: What both call the address of a server; empty where they take none.
         keys: Environment variables, one of which has to be set; empty where no key is needed.
-        settings: Of the LLM, where LlamaIndex's own are too small for propositions, or have to be asked of a server.
+        settings: Of the LLM, where LlamaIndex's own are too small for propositions, or have to be asked of a
+            server.
     """
 
     module: str
@@ -50,10 +51,13 @@ PROVIDERS = {
         settings={"is_chat_model": True, "context_window": 8192, "timeout": 300.0},
     ),
     "ollama": Provider(
-        "ollama", "Ollama", "OllamaEmbedding", "base_url", (), {"context_window": 8192, "request_timeout": 300.0}
+        "ollama", "Ollama", "OllamaEmbedding", "base_url",
+        settings={"context_window": 8192, "request_timeout": 300.0},
     ),
     "anthropic": Provider(
-        "anthropic", "Anthropic", "", "base_url", ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"), {"max_tokens": 4096}
+        "anthropic", "Anthropic", "", "base_url",
+        ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
+        {"max_tokens": 4096},
     ),
     "google": Provider(
         "google_genai", "GoogleGenAI", "GoogleGenAIEmbedding", "",
@@ -70,28 +74,29 @@ _OPENAI_LIKE_KEYS = ("OPENAI_LIKE_API_KEY", "OPENAI_API_KEY")  # such servers ma
 
 
 def parse_name(name: str) -> tuple[str, str, str]:
-    """The parts of a model's name: its provider (OpenAI in a bare name), what that calls it, its server's address.
+    """The parts of a model's name: its provider (OpenAI in a bare name), the model, and its server's address.
 
     Args:
         name: "PROVIDER:MODEL", "PROVIDER:MODEL@http://..." or "MODEL".
 
     Raises:
-        ValueError: It is of no such form, there is no such provider, or the address has a key in it.
+        ValueError: It has none of these forms, there is no such provider, or the address contains a key.
     """
-    if name.startswith("ft:"):  # OpenAI's own names for what was trained further
+    if name.startswith("ft:"):  # OpenAI's own names for fine-tuned models
         return "openai", name, ""
-    found = _NAME.fullmatch(name)
-    provider, model, address = found.groups(default="") if found else ("", "", "")
+    parts = _NAME.fullmatch(name)
+    provider, model, address = parts.groups(default="") if parts else ("", "", "")
     if not model or (provider and provider not in PROVIDERS):
         raise ValueError(
-            f"{shown(name)} names no model: there is no provider {name.partition(':')[0]!r}, or no model after it. "
-            f"Write PROVIDER:MODEL, where PROVIDER is {', '.join(PROVIDERS)}, as in ollama:qwen3:8b"
+            f"{shown(name)} names no model: there is no provider {name.partition(':')[0]!r}, or no model "
+            f"after it. Write PROVIDER:MODEL, where PROVIDER is {', '.join(PROVIDERS)}, as in ollama:qwen3:8b"
         )
-    if address and (urlsplit(address).username is not None or urlsplit(address).query):
-        raise ValueError(f"the address of {model!r} holds a user or a key: keys are taken from the environment")
-    if address and not PROVIDERS[provider or "openai"].address:
+    provider = provider or "openai"
+    if urlsplit(address).username is not None or urlsplit(address).query:
+        raise ValueError(f"the address of {model!r} holds a key: keys are taken from the environment")
+    if address and not PROVIDERS[provider].address:
         raise ValueError(f"{shown(name)}: models of {provider} take no address")
-    return provider or "openai", model, address
+    return provider, model, address
 
 
 def is_model_name(text: str) -> bool:
@@ -100,25 +105,32 @@ def is_model_name(text: str) -> bool:
 
 
 def with_address(names: Iterable[str | None], address: str) -> list[str | None]:
-    """Models' names with the address of a server: those of providers that need no key, else of any that take one.
+    """Add a server's address to the names of models: of providers that need no key, else of any that take
+    one.
 
     Args:
-        names: Names; what has no provider, or an address already, stays.
+        names: Names; one without a provider, or with an address, stays as it is.
         address: The server's.
 
     Raises:
         ValueError: It is no address of a server, or none of the models has a use for it.
     """
     names = list(names)
-    parsed = {name: parse_name(name) for name in names if name and is_model_name(name)}
-    taking = {name: PROVIDERS[of] for name, (of, _, own) in parsed.items() if PROVIDERS[of].address and not own}
-    taking = {name: one for name, one in taking.items() if not one.keys} or taking
-    if not taking or not address.startswith(("http://", "https://")):
+    users = [name for name in names if name and _takes_address(name)]
+    users = [name for name in users if not PROVIDERS[parse_name(name)[0]].keys] or users
+    if not users or not address.startswith(("http://", "https://")):
         raise ValueError(
-            "an address is http://... or https://..., for models as openai-like:qwen3:8b (also ollama:, openai: and "
-            f"anthropic:); not {shown(address)} for {', '.join(filter(None, names)) or 'none'}"
+            "an address is http://... or https://..., for models as openai-like:qwen3:8b (also ollama:, "
+            f"openai: and anthropic:); not {shown(address)} for {', '.join(filter(None, names)) or 'none'}"
         )
-    return [f"{name}@{address}" if name in taking else name for name in names]
+    return [f"{name}@{address}" if name in users else name for name in names]
+
+
+def _takes_address(name: str) -> bool:
+    if not is_model_name(name):
+        return False
+    provider, _, own_address = parse_name(name)
+    return bool(PROVIDERS[provider].address) and not own_address
 
 
 def named_llm(name: str, *, asked: bool = True) -> LLM:
@@ -126,8 +138,8 @@ def named_llm(name: str, *, asked: bool = True) -> LLM:
 
     Args:
         name: As `parse_name` takes it.
-        asked: Whether it is to be asked. If not, it needs no key, may have any name, and, where its package is missing,
-            OpenAI's class stands in for it, which says what it would be asked.
+        asked: Whether it will be sent requests. If not, it needs no key, may have any name, and, if its
+            package is missing, is replaced by OpenAI's class, which says what it would be asked.
 
     Raises:
         ValueError: There is no such model or provider, its key is missing, or it cannot be made.
@@ -135,16 +147,19 @@ def named_llm(name: str, *, asked: bool = True) -> LLM:
     """
     provider, model, _ = parse_name(name)
     if not asked and (provider == "huggingface" or not is_installed(_module("llms", provider))):
-        name, provider = f"openai:{model}", "openai"
-    fields = ("model_name", "tokenizer_name") if provider == "huggingface" else ("model",)
-    llm: LLM = make_named("llms", name, {**PROVIDERS[provider].settings, **dict.fromkeys(fields, model)}, asked)
+        provider = "openai"
+        name = f"openai:{model}"
+    settings = {**PROVIDERS[provider].settings, "model": model}
+    if provider == "huggingface":
+        settings = {**PROVIDERS[provider].settings, "model_name": model, "tokenizer_name": model}
+    llm: LLM = make_named("llms", name, settings, asked)
     if asked:
         check_known(llm, name)
     return llm
 
 
 def check_known(llm: LLM, name: str) -> None:
-    """Refuse a model of which LlamaIndex's class does not know the context window.
+    """Refuse a model whose context window LlamaIndex's class does not know.
 
     Raises:
         ValueError: It is such a model.
@@ -153,37 +168,59 @@ def check_known(llm: LLM, name: str) -> None:
         _ = llm.metadata
     except ValueError:
         provider, model, _ = parse_name(name)
-        way_out = f", or write openai-like:{model}@https://api.openai.com/v1" if provider == "openai" else ""
         package = _package(_module("llms", provider))
-        raise ValueError(f"{shown(name)} is no model that {package} knows: upgrade that package{way_out}") from None
+        way_out = f", or write openai-like:{model}@https://api.openai.com/v1" if provider == "openai" else ""
+        problem = f"{shown(name)} is no model that {package} knows"
+        raise ValueError(f"{problem}: upgrade that package{way_out}") from None
 
 
 def make_named(kind: str, name: str, settings: dict[str, Any], asked: bool = True) -> Any:
-    """A model of LlamaIndex's, with its key and its address."""
-    provider, _, address = parse_name(name)
-    made_by, module = PROVIDERS[provider], _module(kind, provider)
+    """Make a model of LlamaIndex's, with its key and its address.
+
+    Args:
+        kind: "llms" or "embeddings".
+        name: As `parse_name` takes it.
+        settings: Its other arguments.
+        asked: As in `named_llm`.
+    """
+    name_of_provider, _, address = parse_name(name)
+    provider = PROVIDERS[name_of_provider]
+    module = _module(kind, name_of_provider)
     try:
-        made = getattr(import_module(module), made_by.llm if kind == "llms" else made_by.embedding)
+        model_class = getattr(import_module(module), provider.llm if kind == "llms" else provider.embedding)
     except ImportError as error:
         advice = f"install it with: pip install {_package(module)}"
-        advice = HUGGINGFACE_ADVICE if module.endswith("embeddings.huggingface") else advice
+        if module.endswith("embeddings.huggingface"):
+            advice = HUGGINGFACE_ADVICE
         raise ImportError(f"{shown(name)} needs {_package(module)} ({error}); {advice}") from error
-    of_module = getattr(sys.modules.get("openai"), "api_key", None) if provider == "openai" else None
+    settings |= _key(name, name_of_provider, address, asked)
+    if address:
+        settings[provider.address] = address
+    try:
+        return model_class(**settings)
+    except Exception as error:  # whatever a provider's client raises if its model is not there
+        reason = scrub(f"{type(error).__name__}: {error}")
+        raise ValueError(f"{shown(name)} cannot be made: {reason}") from None
+
+
+def _key(name: str, provider: str, address: str, asked: bool) -> dict[str, str]:
+    """The argument with a model's key; empty if LlamaIndex finds the key itself."""
     if provider == "openai-like":
-        settings["api_key"] = next(filter(None, map(os.environ.get, _OPENAI_LIKE_KEYS)), "none")
         if asked and not address and not os.environ.get("OPENAI_API_BASE"):
             raise ValueError(
-                f"{shown(name)} needs its server's address: {name}@http://localhost:8000/v1, --api-base at the command "
-                "line, or the environment variable OPENAI_API_BASE"
+                f"{shown(name)} needs its server's address: {name}@http://localhost:8000/v1, --api-base at "
+                "the command line, or the environment variable OPENAI_API_BASE"
             )
-    elif made_by.keys and not of_module and not any(map(os.environ.get, made_by.keys)):
-        if asked:
-            raise ValueError(f"{shown(name)} needs a key: set the environment variable {made_by.keys[0]}")
-        settings["api_key"] = "none, since nothing is asked"
-    try:
-        return made(**settings, **({made_by.address: address} if address else {}))
-    except Exception as error:  # whatever a provider's client raises where its model is not there
-        raise ValueError(f"{shown(name)} cannot be made: {scrub(f'{type(error).__name__}: {error}')}") from None
+        return {"api_key": next(filter(None, map(os.environ.get, _OPENAI_LIKE_KEYS)), "none")}
+    keys = PROVIDERS[provider].keys
+    is_set = any(map(os.environ.get, keys))
+    if provider == "openai":
+        is_set = is_set or bool(getattr(sys.modules.get("openai"), "api_key", None))
+    if is_set or not keys:
+        return {}
+    if asked:
+        raise ValueError(f"{shown(name)} needs a key: set the environment variable {keys[0]}")
+    return {"api_key": "none, since nothing is asked"}
 
 
 def _module(kind: str, provider: str) -> str:
@@ -195,6 +232,7 @@ def _package(module: str) -> str:
 
 
 def is_installed(module: str) -> bool:
+    """Whether a module, and the package around it, is installed."""
     try:
         return find_spec(module) is not None
     except ModuleNotFoundError:  # not even the package around it

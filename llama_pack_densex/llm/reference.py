@@ -1,15 +1,16 @@
-"""How an LLM is described without secrets, and made again in another process."""
+"""How an LLM is described without secrets, and rebuilt in another process."""
 
 from __future__ import annotations
 
 import pkgutil
 import re
 from collections.abc import Callable
-from typing import Any, cast, get_type_hints
+from typing import Any, get_type_hints
 from urllib.parse import urlsplit, urlunsplit
 
 from llama_index.core.llms import LLM
-from pydantic import BaseModel
+from pydantic import BaseModel, SecretStr
+from pydantic.fields import FieldInfo
 
 from llama_pack_densex.llm.errors import scrub
 from llama_pack_densex.llm.names import is_model_name, named_llm
@@ -20,23 +21,27 @@ MODEL_FIELDS = ("model", "model_name", "model_id")
 """What LlamaIndex's classes call a model's name."""
 # What an LLM's output depends on, together with its address and its `additional_kwargs`.
 _OUTPUT_SETTINGS = (
-    *MODEL_FIELDS, "deployment_name", "engine", "azure_deployment", "temperature", "top_p", "top_k",
-    "max_tokens", "max_new_tokens", "num_predict", "num_output", "seed", "reasoning_effort", "thinking", "json_mode",
-    "system_prompt", "context_window",
+    *MODEL_FIELDS, "deployment_name", "engine", "azure_deployment",
+    "temperature", "top_p", "top_k", "seed", "reasoning_effort", "thinking", "json_mode", "system_prompt",
+    "max_tokens", "max_new_tokens", "num_predict", "num_output", "context_window",
 )  # fmt: skip
 _ADDRESSES = ("api_base", "base_url", "azure_endpoint", "endpoint", "endpoint_url", "region_name")
-_OTHER_SETTINGS = (
-    *_ADDRESSES, "api_version", "api_type", "timeout", "request_timeout", "max_retries", "reuse_client",
-    "is_chat_model", "is_function_calling_model", "keep_alive", "logprobs", "top_logprobs", "strict", "modalities",
-    "pydantic_program_mode",
+# Strings, and lists of them, that are known to hold no secrets; numbers never do.
+_HARMLESS = (
+    *_OUTPUT_SETTINGS, *_ADDRESSES,
+    "api_version", "api_type", "keep_alive", "modalities", "pydantic_program_mode",
 )  # fmt: skip
-# Nothing of the output or the access hangs on these.
+# Neither the output nor the access depends on these.
 _UNIMPORTANT = ("callback_manager", "rate_limiter", "class_name", "query_wrapper_prompt")
-SECRET = re.compile(r"(?i)(^|[-_])(api[-_]?key|key|key_id|secret|password|token|credentials?|authorization|headers?)$")
-_NOT_OF_THE_OUTPUT = ("timeout", "user", "metadata", "extra_query")  # of `additional_kwargs`; a query may hold a key
-# Where LlamaIndex's classes have clients, which the user may have given, and what tells these from made ones.
-_CLIENTS = ("_client", "_aclient", "_http_client", "_async_http_client")
-_TOLD_BY = ("api_key", "base_url", "organization", "project", "_custom_headers", "_custom_query", "_api_version")
+SECRET = re.compile(
+    r"(?i)(^|[-_])(api[-_]?key|key|key_id|secret|password|token|credentials?|authorization|headers?)$",
+)
+# Of `additional_kwargs`, what the output does not depend on; a query may hold a key.
+_NOT_OF_THE_OUTPUT = ("timeout", "user", "metadata", "extra_query")
+# How a client that the user passed may differ from the one LlamaIndex makes.
+_CLIENT_SETTINGS = (
+    "api_key", "base_url", "organization", "project", "_custom_headers", "_custom_query", "_api_version",
+)  # fmt: skip
 
 
 class LLMReference(BaseModel):
@@ -46,9 +51,9 @@ class LLMReference(BaseModel):
         path: Where its class is imported from, as "module:name".
         settings: Those of its settings that hold no secrets, as JSON values.
         key_fields: Its fields that held a key.
-        lost: Its other settings that were not at their defaults; they may hold secrets and are not kept.
-        factory: What makes it: an importable function without arguments, as "module:name", or a model's name with its
-            provider, as "ollama:qwen3:8b"; empty where none was given.
+        lost: Its other settings that differed from their defaults; they may hold secrets and are not kept.
+        factory: What makes it: an importable function without arguments, as "module:name", or a model's name
+            with its provider, as "ollama:qwen3:8b"; empty if there is none.
     """
 
     path: str
@@ -64,32 +69,34 @@ class LLMReference(BaseModel):
             trusted: Whether the factory is the user's own, and not a name in a dictionary.
 
         Raises:
-            ValueError: Something is missing, or what is named makes no LLM, and is not run; the message says so.
+            ValueError: Something is missing, or what is named makes no LLM, and is not run; the message says
+                so.
         """
         if self.factory:
             return call_factory(self.factory, trusted=trusted)
-        advice = (
-            "Set what is missing, or give LLMPropositionizer(llm_factory=...): a function without arguments in a "
-            "module, which makes the LLM wherever it is needed."
-        )
         if self.lost:
             raise ValueError(
-                f"The LLM {self.path} cannot be made again from its description: {', '.join(self.lost)} may hold "
-                f"secrets or code and is not stored. {advice}"
+                f"The LLM {self.path} cannot be made again from its description: {', '.join(self.lost)} may "
+                f"hold secrets or code and is not stored. {_FACTORY_ADVICE}"
             )
-        made = _import(self.path)
-        if not _is_llm_class(made):
+        llm_class = _import(self.path)
+        if not _is_llm_class(llm_class):
             raise ValueError(f"{self.path} is no class of LlamaIndex LLMs, and is not called")
-        llm, said = None, "keys are never stored"
+        reason = "keys are never stored"
+        keys: dict[str, str] = {}
+        llm: LLM | None = None
         try:
-            llm = made(**self.settings)
+            llm = llm_class(**self.settings)
+            keys = _keys(llm)
         except Exception as error:
-            said = scrub(f"{type(error).__name__}: {error}")
-        missing = [name for name in self.key_fields if llm is None or name not in _keys(llm)]
-        if llm is None or missing:
-            key = f"its {', '.join(missing)} comes from the environment variable {_key_variable(made)}. "
-            raise ValueError(f"The LLM {self.path} cannot be made again ({said}). {key if missing else ''}{advice}")
-        return cast(LLM, llm)
+            reason = scrub(f"{type(error).__name__}: {error}")
+        missing = ", ".join(name for name in self.key_fields if name not in keys)
+        if llm is not None and not missing:
+            return llm
+        advice = _FACTORY_ADVICE
+        if missing:
+            advice = f"its {missing} comes from the environment variable {_key_variable(llm_class)}. {advice}"
+        raise ValueError(f"The LLM {self.path} cannot be made again ({reason}). {advice}")
 
 
 def describe_llm(llm: LLM, factory: str = "") -> LLMReference:
@@ -99,51 +106,66 @@ def describe_llm(llm: LLM, factory: str = "") -> LLMReference:
     lost: list[str] = []
     for name, info in type(llm).model_fields.items():
         value = getattr(llm, name, None)
-        is_empty = not value and not isinstance(value, (bool, int, float))  # a temperature of 0 is a choice
-        is_default = is_empty or value == info.get_default(call_default_factory=True)
-        is_cores = callable(value) and getattr(value, "__module__", "").startswith("llama_index.core.")
-        if name in keys or name in _UNIMPORTANT or is_default or is_cores:
+        value = getattr(value, "value", value)  # of an enumeration
+        if name in keys or name in _UNIMPORTANT or _is_default(value, info):
             continue
-        value = getattr(value, "value", value)
-        is_known = name in (*_OUTPUT_SETTINGS, *_OTHER_SETTINGS) and _is_plain(value)
-        if is_known and value == _without_credentials(value):
+        is_number = isinstance(value, (int, float))
+        is_harmless = is_number or (name in _HARMLESS and _is_plain(value))
+        if is_harmless and value == _without_credentials(value):
             settings[info.alias or name] = value
         else:
             lost.append(name)
-    lost += [f"a client that was given ({name[1:]})" for name in _CLIENTS if _is_given(llm, name)]
+    if _has_own_client(llm) or _private(llm, "_http_client") is not None:
+        lost.append("a client that was given")
     path = f"{type(llm).__module__}:{type(llm).__qualname__}"
-    return LLMReference(path=path, settings=settings, key_fields=tuple(keys), lost=tuple(lost), factory=factory)
+    return LLMReference(
+        path=path,
+        settings=settings,
+        key_fields=tuple(keys),
+        lost=tuple(lost),
+        factory=factory,
+    )
 
 
 def output_settings(llm: LLM) -> dict[str, Any]:
-    """Return what an LLM's output depends on, as JSON values without secrets, for a fingerprint."""
+    """What an LLM's output depends on, as JSON values without secrets, for a fingerprint."""
     values = {name: getattr(llm, name, None) for name in _OUTPUT_SETTINGS if name in type(llm).model_fields}
     if not any(values.get(name) for name in MODEL_FIELDS):
         values["model"] = llm.metadata.model_name
-    found = {name: value for name, value in values.items() if value is not None and _is_plain(value)}
-    given = [str(_private(llm, "_client").base_url)] if _is_given(llm, "_client") else []
-    addresses = map(_without_credentials, [*given, *(getattr(llm, name, None) for name in _ADDRESSES)])
-    if served_at := next(filter(None, addresses), None):
-        found["address"] = str(served_at).rstrip("/")
-    if extra := _without_secrets(getattr(llm, "additional_kwargs", None) or {}):
-        found["additional_kwargs"] = {key: value for key, value in extra.items() if key not in _NOT_OF_THE_OUTPUT}
-    return found
+    settings = {name: value for name, value in values.items() if value is not None and _is_plain(value)}
+    address = _address_of(llm)
+    if address:
+        settings["address"] = address
+    kwargs = _without_secrets(getattr(llm, "additional_kwargs", None) or {})
+    if kwargs:
+        settings["additional_kwargs"] = {k: v for k, v in kwargs.items() if k not in _NOT_OF_THE_OUTPUT}
+    return settings
+
+
+def _address_of(llm: LLM) -> str:
+    """Where an LLM is served; "" if its class's provider has one address only."""
+    addresses = [getattr(llm, name, None) for name in _ADDRESSES]
+    if _has_own_client(llm):
+        addresses.insert(0, str(_private(llm, "_client").base_url))
+    return str(next(filter(None, map(_without_credentials, addresses)), "")).rstrip("/")
 
 
 def secrets_of(llm: LLM) -> list[str]:
-    """Return the keys that an LLM holds, to keep them out of messages."""
-    asked = getattr(llm, "additional_kwargs", None) or {}
-    sent = [getattr(llm, "default_headers", None), asked.get("extra_headers"), asked.get("extra_query")]
-    values = [str(value) for some in sent if isinstance(some, dict) for value in some.values()]
-    own = str(getattr(_private(llm, "_client"), "api_key", None) or "")  # of a client that was given
-    return [*_keys(llm).values(), own, *values, *(value.partition(" ")[2] for value in values)]  # "Bearer KEY"
+    """The keys that an LLM holds, to keep them out of messages."""
+    kwargs = getattr(llm, "additional_kwargs", None) or {}
+    headers = getattr(llm, "default_headers", None)
+    sent = [headers, kwargs.get("extra_headers"), kwargs.get("extra_query")]
+    values = [str(value) for source in sent if isinstance(source, dict) for value in source.values()]
+    values += [value.partition(" ")[2] for value in values]  # "Bearer KEY"
+    client_key = getattr(_private(llm, "_client"), "api_key", None) or ""
+    return [*_keys(llm).values(), str(client_key), *values]
 
 
 def factory_name(factory: LLMFactory | str) -> str:
-    """Return a factory's "module:name"; a model's name is its own.
+    """The "module:name" of a factory; a model's name is its own.
 
     Raises:
-        ValueError: It cannot be imported by that name, as a lambda or a function inside a function.
+        ValueError: It cannot be imported by that name, like a lambda or a function inside a function.
     """
     if isinstance(factory, str):
         if not is_model_name(factory):
@@ -160,39 +182,61 @@ def call_factory(name: str, *, trusted: bool = True) -> LLM:
 
     Args:
         name: The factory's.
-        trusted: Whether the user gave it here. One that stands in a dictionary might be any function: it is called only
-            if it says that it returns an LLM, or is a class of LLMs.
+        trusted: Whether the user gave it here. One from a dictionary might be any function: it is called only
+            if its signature says that it returns an LLM, or if it is a class of LLMs.
 
     Raises:
-        ValueError: The factory cannot be imported, is not to be called, fails, or makes something else.
+        ValueError: The factory cannot be imported, must not be called, fails, or makes something else.
         ImportError: The model's package is missing.
     """
     if is_model_name(name):
         return named_llm(name)
-    made = _import(name)
-    if not trusted and not _makes_llms(made):
+    factory = _import(name)
+    if not trusted and not _makes_llms(factory):
         raise ValueError(
             f"llm_factory {name!r} does not say that it makes an LLM, and is not called: write it as `def "
             f"{name.rpartition(':')[2]}() -> LLM`, or pass llm=..."
         )
     try:
-        llm = made()
+        llm = factory()
     except Exception as error:
-        raise ValueError(f"llm_factory {name!r} failed: {scrub(f'{type(error).__name__}: {error}')}") from None
+        reason = scrub(f"{type(error).__name__}: {error}")
+        raise ValueError(f"llm_factory {name!r} failed: {reason}") from None
     if not isinstance(llm, LLM):
         raise ValueError(f"llm_factory {name!r} made a {type(llm).__name__}, not a LlamaIndex LLM")
     return llm
 
 
-def _makes_llms(made: Any) -> bool:
+def without_retries(llm: LLM) -> LLM:
+    """A copy of an LLM whose client does not retry.
+
+    LlamaIndex's OpenAI tries three times, and its client three times again at each of these; together with
+    our own retries one request could be sent dozens of times, and a rate limit would be met by more requests.
+    A client that the user passed stays in use, with its address and its ways to authenticate.
+    """
+    changes = {"max_retries": 0} if isinstance(getattr(llm, "max_retries", None), int) else {}
+    copy: LLM = llm.model_copy(update=changes)
+    client = _private(copy, "_client")
+    if hasattr(client, "with_options"):  # the clients of OpenAI and Anthropic
+        (copy.__pydantic_private__ or {})["_client"] = client.with_options(max_retries=0)
+    return copy
+
+
+_FACTORY_ADVICE = (
+    "Set what is missing, or give LLMPropositionizer(llm_factory=...): a function without arguments in a "
+    "module, which makes the LLM wherever it is needed."
+)
+
+
+def _makes_llms(factory: Any) -> bool:
     try:
-        return _is_llm_class(made) or _is_llm_class(get_type_hints(made).get("return"))
+        return _is_llm_class(factory) or _is_llm_class(get_type_hints(factory).get("return"))
     except (TypeError, NameError):
         return False
 
 
-def _is_llm_class(made: Any) -> bool:
-    return isinstance(made, type) and issubclass(made, LLM)
+def _is_llm_class(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, LLM)
 
 
 def _import(path: str) -> Any:
@@ -203,16 +247,24 @@ def _import(path: str) -> Any:
 
 
 def _key_variable(llm_class: Any) -> str:
-    """Name the environment variable that LlamaIndex's client for a provider reads its key from, by its module."""
-    modules = [base.__module__ for base in getattr(llm_class, "__mro__", ())]
-    providers = [module.split(".")[2].upper() for module in modules if module.startswith("llama_index.llms.")]
-    return f"{providers[0]}_API_KEY" if providers else "of its key"
+    """The environment variable that LlamaIndex's client reads its key from, by the name of its module."""
+    modules = " ".join(base.__module__ for base in llm_class.__mro__)
+    provider = re.search(r"llama_index\.llms\.(\w+)", modules)
+    return f"{provider[1].upper()}_API_KEY" if provider else "of its key"
+
+
+def _is_default(value: Any, info: FieldInfo) -> bool:
+    if callable(value) and getattr(value, "__module__", "").startswith("llama_index.core."):
+        return True
+    if not value and not isinstance(value, (bool, int, float)):  # a temperature of 0 is a choice
+        return True
+    return bool(value == info.get_default(call_default_factory=True))
 
 
 def _is_plain(value: Any) -> bool:
-    value = getattr(value, "value", value)
-    is_list = isinstance(value, (list, tuple))
-    return all(map(_is_plain, value)) if is_list else isinstance(value, (str, int, float, bool, type(None)))
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(getattr(value, "value", value), (str, int, float))
 
 
 def _without_credentials(value: Any) -> Any:
@@ -223,54 +275,44 @@ def _without_credentials(value: Any) -> Any:
 
 
 def _without_secrets(value: Any) -> Any:
-    """A value as JSON, without what may be a key; objects by their class, since their text need not stay the same."""
+    """A value as JSON, without what may be a key; objects by their class, as their text may vary."""
     if isinstance(value, dict):
-        return {str(k): _without_secrets(v) for k, v in sorted(value.items(), key=str) if not SECRET.search(str(k))}
+        items = sorted(value.items(), key=str)
+        return {str(key): _without_secrets(item) for key, item in items if not SECRET.search(str(key))}
     if isinstance(value, (list, tuple)):
-        return [_without_secrets(one) for one in value]
-    if value is None or isinstance(value, (str, int, float, bool)):
+        return [_without_secrets(item) for item in value]
+    if value is None or isinstance(value, (str, int, float)):
         return value
     return f"{type(value).__module__}.{getattr(value, '__qualname__', type(value).__qualname__)}"
 
 
 def _keys(llm: LLM) -> dict[str, str]:
     """The keys that an LLM holds, by the names of its fields."""
-    values = {name: getattr(llm, name, None) for name in type(llm).model_fields if SECRET.search(name)}
-    shown = {name: getattr(value, "get_secret_value", lambda value=value: value)() for name, value in values.items()}
-    return {name: value for name, value in shown.items() if value and isinstance(value, str)}
+    keys = {}
+    for name in filter(SECRET.search, type(llm).model_fields):
+        value = getattr(llm, name, None)
+        if isinstance(value, SecretStr):
+            value = value.get_secret_value()
+        if value and isinstance(value, str):
+            keys[name] = value
+    return keys
 
 
 def _private(llm: LLM, name: str) -> Any:
     return (llm.__pydantic_private__ or {}).get(name)
 
 
-def without_retries(llm: LLM) -> LLM:
-    """A copy of an LLM whose client tries nothing again.
-
-    LlamaIndex's OpenAI tries thrice, and the client in it thrice again at each of these; with our own tries on top, one
-    request could be sent dozens of times, and a rate limit would be met by more requests. A client that the LLM has
-    goes on to be used, with its address and its ways to authenticate.
-    """
-    changes = {"max_retries": 0} if isinstance(getattr(llm, "max_retries", None), int) else {}
-    copy: LLM = llm.model_copy(update=changes)
-    client = _private(copy, "_client")
-    if hasattr(client, "with_options"):  # the clients of OpenAI and Anthropic
-        (copy.__pydantic_private__ or {})["_client"] = client.with_options(max_retries=0)
-    return copy
-
-
-def _is_given(llm: LLM, name: str) -> bool:
-    """Whether the user gave an LLM its client, and LlamaIndex would make no like one from the LLM's settings."""
-    given = _private(llm, name)
-    if given is None or (name in ("_client", "_aclient") and "reuse_client" not in type(llm).model_fields):
-        return False  # another provider's LLM makes its clients itself
+def _has_own_client(llm: LLM) -> bool:
+    """Whether the user passed an LLM a client other than the one LlamaIndex would make from its settings."""
+    client = _private(llm, "_client")
+    if client is None or "reuse_client" not in type(llm).model_fields:  # other classes make theirs themselves
+        return False
     copy: Any = llm.model_copy()
-    copy.__pydantic_private__[name] = None
+    copy.__pydantic_private__["_client"] = None
     try:
-        made = getattr(copy, f"_get{name}")()
-    except Exception:  # there is no way to make one, or no key
+        default = copy._get_client()
+    except Exception:  # there is no key to make one with
         return True
-    said = [[getattr(one, setting, None) for setting in _TOLD_BY] for one in (made, given)]
-    if name == "_client":
-        made.close()
-    return said[0] != said[1] or type(made._client) is not type(given._client)
+    default.close()
+    differences = (getattr(default, name, None) != getattr(client, name, None) for name in _CLIENT_SETTINGS)
+    return type(default._client) is not type(client._client) or any(differences)

@@ -1,11 +1,11 @@
-"""Replies, tokens and money: what came back, what requests used, and what they cost."""
+"""Replies, tokens and prices: what came back, what requests used, and what that costs."""
 
 from __future__ import annotations
 
 import operator
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
@@ -15,20 +15,31 @@ from llama_index.core.base.llms.types import ChatMessage, ChatResponse, Completi
 from llama_index.core.utils import get_tokenizer
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked_dataclass
+from typing_extensions import Self
 
 Messages = Sequence[ChatMessage]
 Response = ChatResponse | CompletionResponse
 Finish = Literal["stop", "length", "filtered", "refused", "failed", ""]
 
 
+class Additive:
+    """A dataclass of numbers that is added, and subtracted, field by field."""
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(*map(operator.add, vars(self).values(), vars(other).values()))
+
+    def __sub__(self, other: Self) -> Self:
+        return type(self)(*map(operator.sub, vars(self).values(), vars(other).values()))
+
+
 @dataclass(frozen=True)
-class Usage:
+class Usage(Additive):
     """What requests used, as the provider counts it.
 
     Args:
         requests: Requests that were answered.
-        input_tokens: Tokens sent, those among them that the provider had cached included.
-        output_tokens: Tokens that came back, a model's thoughts included.
+        input_tokens: Tokens sent, including those that the provider had cached.
+        output_tokens: Tokens received, including a model's thoughts.
         cached_input_tokens: Those of the tokens sent that the provider had cached.
     """
 
@@ -41,12 +52,6 @@ class Usage:
     def total_tokens(self) -> int:
         """Tokens sent and received."""
         return self.input_tokens + self.output_tokens
-
-    def __add__(self, other: Usage) -> Usage:
-        return Usage(*map(operator.add, vars(self).values(), vars(other).values()))
-
-    def __sub__(self, other: Usage) -> Usage:
-        return Usage(*map(operator.sub, vars(self).values(), vars(other).values()))
 
 
 NOTHING = Usage()
@@ -63,9 +68,10 @@ class Reply:
     @classmethod
     def of(cls, response: Response, messages: Messages) -> Reply:
         """What a model answered to messages, as LlamaIndex returns it."""
-        text, sent = text_of(response), messages[-1].content if messages else ""
-        if sent and isinstance(response, CompletionResponse):
-            text = text.rpartition(sent)[2]  # some models send the prompt back before the answer
+        text = text_of(response)
+        prompt = messages[-1].content if messages else ""
+        if prompt and isinstance(response, CompletionResponse):
+            text = text.rpartition(prompt)[2]  # some models send the prompt back before the answer
         return cls(text, finish_reason(response), usage_of(response, messages))
 
 
@@ -75,11 +81,11 @@ class RequestFigures:
 
     Args:
         usage: What they used, as the provider counts it.
-        cost: What they cost in US dollars; None where the price is not known.
-        cache_hits: Replies that had been kept from before and were not asked for.
-        refused: Requests that the provider refused for its limits; they were sent again.
-        failed: Requests that came to nothing for another reason.
-        model: The model that was asked; "" where none was.
+        cost: What they cost in US dollars; None if the price is not known.
+        cache_hits: Replies that were in the cache and not asked for.
+        refused: Requests that the provider refused because of its limits; they were sent again.
+        failed: Requests that failed for another reason.
+        model: The model that was asked; "" if there was none.
     """
 
     usage: Usage = NOTHING
@@ -89,32 +95,33 @@ class RequestFigures:
     failed: int = 0
     model: str = ""
 
-    def since(self, before: RequestFigures) -> RequestFigures:
+    def since(self, earlier: RequestFigures) -> RequestFigures:
         """What was added since an earlier state."""
-        known = self.cost is not None and before.cost is not None
-        return replace(
-            self,
-            usage=self.usage - before.usage,
-            cost=(self.cost or 0.0) - (before.cost or 0.0) if known else None,
-            **{name: getattr(self, name) - getattr(before, name) for name in ("cache_hits", "refused", "failed")},
+        cost = None
+        if self.cost is not None and earlier.cost is not None:
+            cost = self.cost - earlier.cost
+        return RequestFigures(
+            self.usage - earlier.usage,
+            cost,
+            self.cache_hits - earlier.cache_hits,
+            self.refused - earlier.refused,
+            self.failed - earlier.failed,
+            self.model,
         )
-
-
-# What was used
 
 
 # OpenAI's names and those of many others, Anthropic's and Bedrock's, Google's, Ollama's
 _INPUT = ("prompt_tokens", "input_tokens", "prompt_token_count", "prompt_eval_count")
 _OUTPUT = ("completion_tokens", "output_tokens", "candidates_token_count", "eval_count")
 _TOTAL = ("total_tokens", "total_token_count")
-_READ = ("cache_read_input_tokens",)  # which Anthropic and Bedrock count apart
-_WRITTEN = ("cache_creation_input_tokens", "cache_write_input_tokens")
-_CACHED = ("cached_tokens", *_READ, "cached_content_token_count")
-_A_MESSAGE = 3  # tokens of OpenAI's around a message, and ahead of the reply
-_TOLD_AT_ONCE = 500_000  # characters: tiktoken refuses a million spaces in a row
+_CACHE_READ = "cache_read_input_tokens"  # which Anthropic and Bedrock count separately
+_CACHE_WRITTEN = ("cache_creation_input_tokens", "cache_write_input_tokens")
+_CACHED = ("cached_tokens", _CACHE_READ, "cached_content_token_count")
+_TOKENS_PER_MESSAGE = 3  # of OpenAI's around a message, and ahead of the reply
+_COUNTED_AT_ONCE = 500_000  # characters: tiktoken refuses a million spaces in a row
 
 _FINISH_NAMES = ("finish_reason", "stop_reason", "done_reason", "stop_type", "reason")
-_SAID: dict[Finish, str] = {
+_FINISH_WORDS: dict[Finish, str] = {
     "stop": "stop end_turn stop_sequence eos eos_token complete completed",
     "length": "length max_tokens max_output_tokens model_length max_length token_limit limit"
     " model_context_window_exceeded error_limit",
@@ -123,7 +130,7 @@ _SAID: dict[Finish, str] = {
     "refused": "refusal",
     "failed": "error",
 }
-_FINISHES = {reason: finish for finish, reasons in _SAID.items() for reason in reasons.split()}
+_FINISHES = {word: finish for finish, words in _FINISH_WORDS.items() for word in words.split()}
 
 
 def usage_of(response: Response, messages: Messages) -> Usage:
@@ -133,27 +140,27 @@ def usage_of(response: Response, messages: Messages) -> Usage:
         response: A LlamaIndex response; what the provider sent is in its `raw`.
         messages: What was sent.
     """
-    raw, message = response.raw, getattr(response, "message", None)
-    reported = (attribute(raw, "usage"), attribute(raw, "usage_metadata"), raw)
-    for place in (*reported, response.additional_kwargs, attribute(message, "additional_kwargs")):
-        sent, received = _number(place, _INPUT), _number(place, _OUTPUT)
+    raw = response.raw
+    extras = (response.additional_kwargs, attribute(attribute(response, "message"), "additional_kwargs"))
+    for source in (attribute(raw, "usage"), attribute(raw, "usage_metadata"), raw, *extras):
+        sent = _number(source, *_INPUT)
+        received = _number(source, *_OUTPUT)
         if not sent and not received:
             continue  # a server that does not count may send zeros
-        details = attribute(place, "prompt_tokens_details") or attribute(place, "input_tokens_details")
-        cached = _number(details, _CACHED) or _number(place, _CACHED) or 0
-        if not sent:  # Ollama leaves out what it had cached
-            sent = count_messages(messages)
-        else:
-            if _number(place, (*_READ, *_WRITTEN)) is not None:
-                sent += cached + (_number(place, _WRITTEN) or 0)
+        details = attribute(source, "prompt_tokens_details") or attribute(source, "input_tokens_details")
+        cached = _number(details, *_CACHED) or _number(source, *_CACHED)
+        if sent:
+            sent += _number(source, _CACHE_READ) + _number(source, *_CACHE_WRITTEN)
             # what is in the total alone are thoughts: Google's and xAI's
-            received = max(received or 0, (_number(place, _TOTAL) or 0) - sent)
+            received = max(received, _number(source, *_TOTAL) - sent)
+        else:  # Ollama leaves out what it had cached
+            sent = count_messages(messages)
         return Usage(1, sent, received or count_tokens(text_of(response)), min(cached, sent))
     return Usage(1, count_messages(messages), count_tokens(text_of(response)))
 
 
 EXPECTED_OUTPUT = 1.6
-"""Tokens that are expected back for a token of the part that is asked for."""
+"""Tokens that are expected back for each token of the part that is asked about."""
 
 
 def expected_usage(messages: Messages, part: str) -> Usage:
@@ -161,59 +168,63 @@ def expected_usage(messages: Messages, part: str) -> Usage:
 
     Args:
         messages: What is sent.
-        part: The part of it that is asked for.
+        part: The part of it that is asked about.
     """
     return Usage(1, count_messages(messages), int(count_tokens(part) * EXPECTED_OUTPUT) + 1)
 
 
 def text_of(response: Response) -> str:
-    """What a model said in a response, as LlamaIndex returns it."""
-    return (response.message.content if isinstance(response, ChatResponse) else response.text) or ""
+    """The text of a response, as LlamaIndex returns it."""
+    text = response.message.content if isinstance(response, ChatResponse) else response.text
+    return text or ""
 
 
 def finish_reason(response: Any) -> Finish:
-    """Find out why a model stopped, as the providers' responses say it.
+    """Find out why a model stopped, from where each provider's response says so.
 
     Args:
         response: A LlamaIndex `ChatResponse` or `CompletionResponse`; what the provider sent is in its `raw`.
 
     Returns:
-        "stop", "length", "filtered" (a content filter), "refused" or "failed" (an error of the provider's on the way);
-        "" where the response does not say.
+        "stop", "length", "filtered" (a content filter), "refused" or "failed" (an error of the provider's on
+        the way); "" if the response does not say.
     """
-    raw, message = attribute(response, "raw"), attribute(response, "message")
+    raw = attribute(response, "raw")
     lists = [attribute(raw, name) for name in ("choices", "candidates", "generations")]
     first = next((items[0] for items in lists if isinstance(items, (list, tuple)) and items), None)
     if attribute(attribute(first, "message"), "refusal"):
         return "refused"
-    extras = (attribute(response, "additional_kwargs"), attribute(message, "additional_kwargs"))
-    for source in (first, raw, *(attribute(raw, name) for name in ("details", "incomplete_details", "delta")), *extras):
+    nested = [attribute(raw, name) for name in ("details", "incomplete_details", "delta")]
+    extras = [attribute(source, "additional_kwargs") for source in (response, attribute(response, "message"))]
+    for source in (first, raw, *nested, *extras):
         for name in _FINISH_NAMES:
             value = attribute(source, name)
-            if known := _FINISHES.get(str(attribute(value, "name") or value).lower().rpartition(".")[2]):
-                return known
+            word = str(attribute(value, "name") or value).lower().rpartition(".")[2]
+            if word in _FINISHES:
+                return _FINISHES[word]
     return ""
 
 
 def count_messages(messages: Messages) -> int:
     """The tokens of messages, as OpenAI counts them."""
-    return sum(count_tokens(message.content or "") for message in messages) + _A_MESSAGE * (len(messages) + 1)
+    contents = sum(count_tokens(message.content or "") for message in messages)
+    return contents + _TOKENS_PER_MESSAGE * (len(messages) + 1)
 
 
 @lru_cache(maxsize=32)  # the instructions are the same for all passages
 def count_tokens(text: str) -> int:
     """The number of tokens of a text."""
-    parts = range(0, len(text), _TOLD_AT_ONCE)
-    return sum(len(tokens_of(text[start : start + _TOLD_AT_ONCE])) for start in parts)
+    parts = range(0, len(text), _COUNTED_AT_ONCE)
+    return sum(len(tokens_of(text[start : start + _COUNTED_AT_ONCE])) for start in parts)
 
 
 def tokens_of(text: str) -> list[Any]:
-    """The tokens of a text by core's tokenizer, which is read when it is first asked for: 50 MB, half a second."""
+    """The tokens of a text by core's tokenizer, which is loaded at the first call: 50 MB, half a second."""
     return get_tokenizer()(text)
 
 
 def attribute(source: Any, name: str) -> Any:
-    """A value of a dictionary or an object, by its name in Python or in JSON; None where there is none."""
+    """A value of a dictionary or an object, by its name in Python or in JSON; None if there is none."""
     head, *rest = name.split("_")
     for spelling in (name, head + "".join(map(str.capitalize, rest))):
         value = source.get(spelling) if isinstance(source, dict) else getattr(source, spelling, None)
@@ -222,12 +233,11 @@ def attribute(source: Any, name: str) -> Any:
     return None
 
 
-def _number(source: Any, names: tuple[str, ...]) -> int | None:
+def _number(source: Any, *names: str) -> int:
+    """The first positive number under one of the names; 0 if there is none."""
     values = (attribute(source, name) for name in names)
-    return next((one for one in values if isinstance(one, int) and not isinstance(one, bool) and one >= 0), None)
+    return next((value for value in values if type(value) is int and value > 0), 0)
 
-
-# What it costs
 
 _Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
 
@@ -238,9 +248,9 @@ class Price:
 
     Args:
         input: Tokens sent.
-        output: Tokens that come back, a model's thoughts included.
+        output: Tokens received, including a model's thoughts.
         cached_input: Tokens sent that the provider had cached; None means as `input`.
-        batch_factor: What the Batch API costs of that; 1 where the provider has none.
+        batch_factor: What the Batch API costs in proportion; 1 if the provider has none.
         as_of: Which price list it is from; "" for a price of the user's own.
     """
 
@@ -257,29 +267,36 @@ class Price:
             usage: What was, or will be, used.
             batch: Whether through the Batch API.
         """
-        cached_input = self.input if self.cached_input is None else self.cached_input
-        new = usage.input_tokens - usage.cached_input_tokens
-        cost = new * self.input + usage.cached_input_tokens * cached_input + usage.output_tokens * self.output
+        cached_price = self.input if self.cached_input is None else self.cached_input
+        cost = (
+            (usage.input_tokens - usage.cached_input_tokens) * self.input
+            + usage.cached_input_tokens * cached_price
+            + usage.output_tokens * self.output
+        )
         return cost * (self.batch_factor if batch else 1) / 1_000_000
 
 
 PriceTable = Mapping[str, Price]
 """Prices of the user's own by the model's name."""
 
-_TABLE = TypeAdapter(dict[str, Price])
+_PRICE_TABLE = TypeAdapter(dict[str, Price])
 _DATE = re.compile(r"[-@](?:20\d\d-\d\d-\d\d|20\d{6})$")
-_EMBEDDING = {"text-embedding-3-small": 0.02, "text-embedding-3-large": 0.13, "text-embedding-ada-002": 0.1}
+_EMBEDDING_PRICES = {
+    "text-embedding-3-small": 0.02,
+    "text-embedding-3-large": 0.13,
+    "text-embedding-ada-002": 0.1,
+}
 """OpenAI's embedding models, which genai-prices lacks."""
-_ON_ONES_OWN = ("llama_index.llms.ollama.", "llama_index.llms.huggingface.", "llama_index.llms.llama_cpp.")
+_LOCAL_LLMS = ("llama_index.llms.ollama.", "llama_index.llms.huggingface.", "llama_index.llms.llama_cpp.")
 _WITH_BATCHES = ("openai", "anthropic", "google", "mistral")  # at half the price
 
 
 def read_prices(source: str | Path | Mapping[str, Any] | None = None) -> dict[str, Price]:
-    """Read prices that stand beside, or in place of, the list prices.
+    """Read prices that complement, or override, the list prices.
 
     Args:
-        source: None for none; a JSON file, or a mapping, of model names to `Price` or `{"input": ..., "output": ...,
-            "cached_input": ..., "batch_factor": ...}`, of which only "input" must be there.
+        source: None for none; a JSON file, or a mapping, of model names to `Price` or `{"input": ...,
+            "output": ..., "cached_input": ..., "batch_factor": ...}`, of which only "input" is required.
 
     Raises:
         ValueError: The file or the mapping is not of this form; the message says where.
@@ -288,15 +305,16 @@ def read_prices(source: str | Path | Mapping[str, Any] | None = None) -> dict[st
     where = "prices"
     try:
         if not isinstance(source, (str, Path)):
-            return _TABLE.validate_python(source or {})
+            return _PRICE_TABLE.validate_python(source or {})
         where = str(source)
-        return _TABLE.validate_json(Path(source).read_text(encoding="utf-8-sig"))
+        return _PRICE_TABLE.validate_json(Path(source).read_text(encoding="utf-8-sig"))
     except ValidationError as error:
-        wrong = error.errors(include_url=False)[0]
-        at = "".join(f"[{part!r}]" for part in wrong["loc"])
+        problem = error.errors(include_url=False)[0]
+        place = "".join(f"[{part!r}]" for part in problem["loc"])
+        example = '{"gpt-4o-mini": {"input": 0.15, "output": 0.6}}'
         raise ValueError(
-            f'{where}{at}: {wrong["msg"]}; expected {{"gpt-4o-mini": {{"input": 0.15, "output": 0.6}}}}, in US dollars '
-            'for a million tokens, where "cached_input" and "batch_factor" may be added'
+            f"{where}{place}: {problem['msg']}; expected {example}, in US dollars for a million tokens, "
+            'where "cached_input" and "batch_factor" may be added'
         ) from None
 
 
@@ -304,48 +322,50 @@ def price_of(model: str, prices: PriceTable, llm: Any = None, *, is_needed: bool
     """Look a model's price up.
 
     Args:
-        model: The name that the provider calls it by; a date after it (gpt-4o-mini-2024-07-18) is left out where that
-            version has no price of its own.
-        prices: What `read_prices` returned; they come before the list prices.
-        llm: The LLM that is asked, where it is at hand: of one on one's own machine, a list's price is another's.
+        model: The name that the provider calls it by; a date after it (gpt-4o-mini-2024-07-18) is ignored if
+            that version has no price of its own.
+        prices: What `read_prices` returned; they override the list prices.
+        llm: The LLM that is asked, if it is at hand: list prices do not apply to one on the user's own
+            machine.
         is_needed: Whether there is a `max_cost`.
 
     Returns:
-        None where the price is not known: a model whose name only begins like another's is another model.
+        None if the price is not known: a model whose name only begins like another's is another model.
 
     Raises:
         ValueError: It is not known, and needed.
     """
-    names = [model.removeprefix("models/")]  # Google's own way to write a name
-    names.append(_DATE.sub("", names[0]))
-    is_own = any(kind.__module__.startswith(_ON_ONES_OWN) for kind in type(llm).__mro__)
-    lists = (prices.get,) if is_own else (prices.get, _list_price)
-    price = next(filter(None, (find(name) for find in lists for name in names)), None)
+    name = model.removeprefix("models/")  # Google's own way to write a name
+    names = (name, _DATE.sub("", name))
+    is_local = any(base.__module__.startswith(_LOCAL_LLMS) for base in type(llm).__mro__)
+    lists = (prices.get,) if is_local else (prices.get, _list_price)
+    price = next(filter(None, (look_up(name) for look_up in lists for name in names)), None)
     if is_needed and price is None:
         raise ValueError(
-            f"max_cost needs the price of {model or 'the model'}, which is not known: leave out max_cost (--max-cost), "
-            f'name another model, or, where propositions are made, pass prices={{{model!r}: {{"input": ..., "output": '
-            "...}}, in US dollars for a million tokens (--prices FILE)"
+            f"max_cost needs the price of {model or 'the model'}, which is not known: leave out max_cost "
+            "(--max-cost), name another model, or, where propositions are made, pass "
+            f'prices={{{model!r}: {{"input": ..., "output": ...}}}}, in US dollars for a million tokens '
+            "(--prices FILE)"
         )
     return price
 
 
 @lru_cache(maxsize=64)
 def _list_price(model: str) -> Price | None:
-    from genai_prices import Usage as Used  # imports for a quarter of a second
+    from genai_prices import Usage as NoUsage  # the import takes a quarter of a second
     from genai_prices import calc_price
 
     as_of = f"genai-prices {version('genai-prices')}"
-    if model in _EMBEDDING:
-        return Price(_EMBEDDING[model], as_of=as_of)
+    if model in _EMBEDDING_PRICES:
+        return Price(_EMBEDDING_PRICES[model], as_of=as_of)
     try:
-        found = calc_price(Used(input_tokens=0), model)
+        listed = calc_price(NoUsage(input_tokens=0), model)
     except LookupError:
         return None
-    listed = found.model_price
-    # without the tiers for long contexts: a passage has none
-    tiers: list[Any] = [listed.input_mtok, listed.output_mtok, listed.cache_read_mtok]
-    sent, received, cached = (None if one is None else float(getattr(one, "base", one)) for one in tiers)
+    price = listed.model_price
+    tiers: list[Any] = [price.input_mtok, price.output_mtok, price.cache_read_mtok]
+    # without the tiers for long contexts, which no passage reaches
+    sent, received, cached = (None if tier is None else float(getattr(tier, "base", tier)) for tier in tiers)
     if sent is None:
         return None
-    return Price(sent, received or 0.0, cached, 0.5 if found.provider.id in _WITH_BATCHES else 1.0, as_of)
+    return Price(sent, received or 0.0, cached, 0.5 if listed.provider.id in _WITH_BATCHES else 1.0, as_of)

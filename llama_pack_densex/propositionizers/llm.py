@@ -30,8 +30,11 @@ from llama_index.core.prompts import BasePromptTemplate
 from llama_index.core.prompts.mixin import PromptDictType, PromptMixin, PromptMixinType
 from pydantic import FiniteFloat
 
+from llama_pack_densex.llm.budget import Budget, BudgetError, Meter
 from llama_pack_densex.llm.cache import ReplyCache, passage_digest
+from llama_pack_densex.llm.client import Client, background_loop, response_format
 from llama_pack_densex.llm.errors import Failure, LLMError, classify
+from llama_pack_densex.llm.limits import Limits
 from llama_pack_densex.llm.names import is_model_name, parse_name
 from llama_pack_densex.llm.reference import (
     MODEL_FIELDS,
@@ -44,18 +47,7 @@ from llama_pack_densex.llm.reference import (
     secrets_of,
     without_retries,
 )
-from llama_pack_densex.llm.requests import (
-    Budget,
-    BudgetError,
-    Client,
-    Limits,
-    Meter,
-    Question,
-    Sender,
-    Stop,
-    background_loop,
-    response_format,
-)
+from llama_pack_densex.llm.requests import LLMRequest, Sender, Stop
 from llama_pack_densex.llm.usage import Price, Reply, RequestFigures, price_of, read_prices
 from llama_pack_densex.propositionizers.base import (
     BudgetExceededError,
@@ -340,7 +332,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
 
     def question(
         self, passage: Passage, part: Passage | None = None, note: str = "", attempt: int = 1, turn: int | None = None
-    ) -> Question:
+    ) -> LLMRequest:
         """What is asked about a passage.
 
         Args:
@@ -353,9 +345,9 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
         part = part or passage
         prompt = self._prompts[prompt_key(passage.language)]
         messages = format_request(prompt, self._llm, part, note)
-        return Question(passage.text, part.text, messages, attempt, turn)
+        return LLMRequest(passage.text, part.text, messages, attempt, turn)
 
-    def key(self, question: Question) -> str:
+    def key(self, question: LLMRequest) -> str:
         """What the reply to a question is kept by."""
         return self._sender.key(question)
 
@@ -386,7 +378,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
         if self.record_to is not None:
             open_recording(self.record_to)
         sender = self._sender_now()
-        sender.count_anew()
+        sender.start_run()
         return _Run(self, sender, client)
 
     def _sender_now(self) -> Sender:

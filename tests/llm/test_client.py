@@ -14,8 +14,8 @@ from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.llms import CustomLLM, MockLLM
 from llama_index.llms.openai import OpenAI
 
+from llama_pack_densex.llm.client import Client, background_loop
 from llama_pack_densex.llm.reference import describe_llm, without_retries
-from llama_pack_densex.llm.requests import Client, background_loop
 from tests.openai_server import OpenAIServer, Reply
 
 MESSAGES = [ChatMessage("Split it.", role="system"), ChatMessage("味噌は塩辛い。", role="user")]

@@ -12,8 +12,10 @@ from typing import Protocol
 import pytest
 from llama_index.core.base.llms.types import ChatMessage
 
+from llama_pack_densex.llm.budget import Budget, Meter
 from llama_pack_densex.llm.errors import Failure
-from llama_pack_densex.llm.requests import Budget, Limits, Meter, Question, Sender, Sent, Stop
+from llama_pack_densex.llm.limits import Limits, Ticket
+from llama_pack_densex.llm.requests import LLMRequest, Sender, Stop
 from llama_pack_densex.llm.usage import Messages, Reply, Response
 from tests.llm.test_requests import ProviderError, reply
 from tests.llm.virtual_time import Accepts, VirtualLoop, bucket, fixed_windows, run_virtually, sliding_window
@@ -82,7 +84,7 @@ class Server:
         receive(reply())
 
 
-async def entered(limits: Limits, tokens: int = 0, turn: int | None = None) -> Sent:
+async def entered(limits: Limits, tokens: int = 0, turn: int | None = None) -> Ticket:
     """Wait until a request may go; where the waiting is cancelled, its place is given back."""
     sent = limits.enter(tokens, turn)
     try:
@@ -97,7 +99,7 @@ def ask(server: Server, count: int, concurrency: int) -> tuple[list[Reply | Fail
     async def main(loop: VirtualLoop) -> tuple[list[Reply | Failure], float]:
         sender = Sender({}, Limits(concurrency), Meter(Budget(), None), None, max_retries=6, retry_wait=1.0)
         stop, began = Stop(loop), loop.time()
-        questions = [Question(str(n), str(n), [ChatMessage(str(n))]) for n in range(count)]
+        questions = [LLMRequest(str(n), str(n), [ChatMessage(str(n))]) for n in range(count)]
         made = await asyncio.gather(*(sender.ask(one, server, stop) for one in questions))
         return made, loop.time() - began
 

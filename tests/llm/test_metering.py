@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llama_pack_densex.llm.budget import Budget, BudgetError, Meter
 from llama_pack_densex.llm.errors import LLMError
-from llama_pack_densex.llm.requests import Budget, BudgetError, Meter
 from llama_pack_densex.llm.usage import NOTHING, Price, Usage
 
 PRICE = Price(input=100.0, output=1000.0)  # a ten-thousandth and a thousandth of a dollar a token

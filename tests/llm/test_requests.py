@@ -14,9 +14,11 @@ from typing import Any, TypeVar
 import pytest
 from llama_index.core.base.llms.types import ChatMessage, ChatResponse, CompletionResponse
 
+from llama_pack_densex.llm.budget import Budget, BudgetError, Meter
 from llama_pack_densex.llm.cache import ReplyCache
 from llama_pack_densex.llm.errors import Failure, LLMError, classify, retry_after
-from llama_pack_densex.llm.requests import MOST_WAIT, Budget, BudgetError, Limits, Meter, Question, Sender, Stop
+from llama_pack_densex.llm.limits import MOST_WAIT, Limits
+from llama_pack_densex.llm.requests import LLMRequest, Sender, Stop
 from llama_pack_densex.llm.usage import Messages, Reply, Response, Usage
 from tests.llm.virtual_time import VirtualLoop, run_virtually
 
@@ -66,9 +68,9 @@ class Server:
         receive(answer)
 
 
-def question(number: int = 0, **changes: Any) -> Question:
+def question(number: int = 0, **changes: Any) -> LLMRequest:
     text = f"Passage {number} is old. 段落{number}は古い。"
-    return replace(Question(text, text, [ChatMessage("Split."), ChatMessage(text)]), **changes)
+    return replace(LLMRequest(text, text, [ChatMessage("Split."), ChatMessage(text)]), **changes)
 
 
 def sender(limits: Limits, cache: ReplyCache | None = None, budget: Budget | None = None, **arguments: Any) -> Sender:

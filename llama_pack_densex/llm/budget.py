@@ -1,0 +1,126 @@
+"""What requests may use: a budget in dollars and tokens, and the meter that keeps to it."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from llama_pack_densex.llm.errors import LLMError
+from llama_pack_densex.llm.usage import NOTHING, Price, RequestFigures, Usage
+
+_MARGIN = 1.5
+_FIRST_MARGIN = 20.0
+"""Several requests at a time may together exceed a budget by the errors of all their estimates: near its end
+they go one by one, and it is the error of one. How much a model thinks is unknown before its first reply."""
+
+
+class BudgetError(LLMError):
+    """The budget does not allow another request. What was paid for stays in the reply cache, if any."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What may be used; None means no limit.
+
+    Args:
+        max_cost: US dollars.
+        max_tokens_total: Tokens sent and received.
+    """
+
+    max_cost: float | None = None
+    max_tokens_total: int | None = None
+
+
+@dataclass
+class Meter:
+    """Counts what is used, in any thread, and says whether another request is within the budget.
+
+    What requests will use is corrected by how earlier ones turned out: a model that thinks before it replies
+    uses several times the estimate.
+
+    Args:
+        budget: What may be used.
+        price: What it costs; None where that is not known.
+        usage: What has been used so far.
+    """
+
+    budget: Budget
+    price: Price | None
+    usage: Usage = NOTHING
+    _counts: Counter[str] = field(default_factory=Counter)
+    _reserved: Usage = NOTHING  # for requests under way
+    _expected: Usage = NOTHING  # of the requests that were answered, and what they came to
+    _actual: Usage = NOTHING
+    _lock: Any = field(default_factory=threading.Lock)
+
+    def figures(self, model: str) -> RequestFigures:
+        """What the requests to a model have come to so far."""
+        with self._lock:
+            cost = None if self.price is None else self.price.of(self.usage)
+            return RequestFigures(usage=self.usage, cost=cost, model=model, **self._counts)
+
+    def reserve(self, expected: Usage) -> bool:
+        """Set aside what a request is expected to use; False where that may be possible once others are back.
+
+        Raises:
+            BudgetError: It is impossible, whatever the requests under way turn out to use.
+        """
+        with self._lock:
+            is_alone = not self._reserved.requests
+            margin = _MARGIN if self._actual.requests else _FIRST_MARGIN
+            if self._fits(self._reserved + expected, 1.0 if is_alone else margin):
+                self._reserved += expected
+                return True
+            if not is_alone and self._fits(expected):
+                return False
+        raise BudgetError(self._message())
+
+    def settle(self, expected: Usage | None, used: Usage | None) -> None:
+        """Replace what was set aside for a request by what it used.
+
+        Args:
+            expected: What was set aside; None if nothing was.
+            used: What it used; None if it was not answered.
+        """
+        with self._lock:
+            self._reserved -= expected or NOTHING
+            self.usage += used or NOTHING
+            if expected is not None and used is not None:
+                self._expected += expected
+                self._actual += used
+
+    def count(self, what: Literal["cache_hits", "refused", "failed"]) -> None:
+        """Count a reply that was in the cache, or an attempt that failed."""
+        with self._lock:
+            self._counts[what] += 1
+
+    def _fits(self, expected: Usage, margin: float = 1.0) -> bool:
+        """Whether what was used, and what more is expected, is within the budget."""
+        sent = expected.input_tokens * _ratio(self._actual.input_tokens, self._expected.input_tokens)
+        received = expected.output_tokens * _ratio(self._actual.output_tokens, self._expected.output_tokens)
+        usage = self.usage + Usage(0, round(sent), round(received * margin))
+        budget = self.budget
+        if budget.max_tokens_total is not None and usage.total_tokens > budget.max_tokens_total:
+            return False
+        return budget.max_cost is None or self.price is None or self.price.of(usage) <= budget.max_cost
+
+    def _message(self) -> str:
+        used = self.usage
+        money = f" (${self.price.of(used):.4f})" if self.price is not None else ""
+        limits = []
+        if self.budget.max_cost is not None:
+            limits.append(f"max_cost is ${self.budget.max_cost:g}")
+        if self.budget.max_tokens_total is not None:
+            limits.append(f"max_tokens_total is {self.budget.max_tokens_total:,}")
+        return (
+            f"The budget does not allow another request: {used.total_tokens:,} tokens{money} used in "
+            f"{used.requests:,} requests, and {' and '.join(limits)}. Raise it and run again; with a reply "
+            "cache nothing is paid for twice."
+        )
+
+
+def _ratio(actual: int, expected: int) -> float:
+    """How many times what was expected was used; never less than once."""
+    return max(1.0, actual / max(expected, 1))
