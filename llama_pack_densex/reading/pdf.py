@@ -85,14 +85,14 @@ class _Tables:
         marks: dict[int, str] = {}
         last = None
         for table in tables:
-            if self._last and text.count("\n", 0, table.first) <= _RUNNING:
+            if self._last and text.count("\n", 0, min(table.places)) <= _RUNNING:
                 table = table.below(self._last)
-            marks[table.first] = chr(0xF0000 + len(self._texts))
-            self._texts[marks[table.first]] = to_markdown(table.grid)
-            if text.count("\n", table.last) <= _RUNNING:
+            marks[min(table.places)] = chr(0xF0000 + len(self._texts))
+            self._texts[marks[min(table.places)]] = to_markdown(table.grid)
+            if text.count("\n", max(table.places)) <= _RUNNING:
                 last = table
         self._last = last
-        return _replaced(text, marks, {place for table in tables for place in table.characters})
+        return _replaced(text, marks, {place for table in tables for place in table.places})
 
     def fill_in(self, text: str) -> str:
         """A page's text with its tables."""
@@ -116,12 +116,13 @@ def _find_tables(page: Any, text_page: Any, text: str) -> list[PdfTable]:
     is_mapped = len(text) == text_page.count_chars() and not page.get_rotation()
     if not is_mapped or not (frames or may_have_columns(text)):
         return []
-    boxes = {
-        place: Box(*text_page.get_charbox(place, loose=True))
-        for place, character in enumerate(text)
-        if not character.isspace()
-    }
+    boxes = {place: _box(text_page, place) for place, character in enumerate(text) if not character.isspace()}
     return find_tables(text, boxes, frames, lambda place: _is_code(text_page, place))
+
+
+def _box(text_page: Any, place: int) -> Box:
+    left, bottom, right, top = text_page.get_charbox(place, loose=True)
+    return Box(left, -top, right, -bottom)
 
 
 def _is_code(text_page: Any, place: int) -> bool:
@@ -143,9 +144,9 @@ def _rulings(page: Any) -> tuple[list[Ruling], list[Ruling]]:
     for path in paths if len(paths) <= _MOST_PATHS else ():
         for (x, y), (to_x, to_y) in _edges(path):
             if abs(y - to_y) < _STRAIGHT and abs(x - to_x) > _SHORT:
-                across.append(Ruling(y, min(x, to_x), max(x, to_x)))
+                across.append(Ruling(-y, min(x, to_x), max(x, to_x)))
             elif abs(x - to_x) < _STRAIGHT and abs(y - to_y) > _SHORT:
-                down.append(Ruling(x, min(y, to_y), max(y, to_y)))
+                down.append(Ruling(x, -max(y, to_y), -min(y, to_y)))
     return across, down
 
 

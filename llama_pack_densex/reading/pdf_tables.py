@@ -1,6 +1,7 @@
-"""Tables on a page of a PDF, by the lines that rule them or by their columns of figures.
+"""Tables on a page of a PDF: cells within ruling lines, or figures below one another.
 
-Where neither tells rows and columns for sure there is no table, and the page's text stays as it is.
+Where neither shows rows and columns for sure there is no table, and the page's text stays as it is. Coordinates are in
+points from the top left.
 """
 
 from __future__ import annotations
@@ -10,45 +11,22 @@ from bisect import bisect
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise, product
+from itertools import chain, dropwhile, pairwise, product, takewhile
 from typing import NamedTuple
 
-from llama_pack_densex.reading.tables import (
-    Cell,
-    Grid,
-    cells_of,
-    count_header_rows,
-    is_figure,
-    row_texts,
-    rows_with_text,
-)
+from llama_pack_densex.reading.tables import Cell, Grid, Row, cells_of, is_figure, read_header, rows_with_text
 from llama_pack_densex.text.tokens import on_one_line
 
 _TOUCHING = 3.0  # points between lines that are meant to touch, and between what is meant to be aligned
-_MOST_RULINGS = 2_000  # of a page: what has more is a drawing
-_LONGEST_CELL = 600  # characters
-_LEAST_FILLED = 0.5  # share of a table's cells in which something stands
-_LEAST_ROWS = 3  # with figures, of a table without lines
-_NEAR_LINES = 7  # of a page's text, among which those have to be
-# Marks of hyphenation, and what broken fonts leave.
-_NO_TEXT = re.compile(r"[\x00-\x08\x0e-\x1f\ufffe\uffff]\s*")
-_FIGURE_AT_END = re.compile(r"(?:^|[\s$€£¥￥(△▲−-])\d[\d.,]*[)）%％円]?\s*$")
-
-
-class Box(NamedTuple):
-    """Where something stands on a page, in points from the bottom left."""
-
-    left: float
-    bottom: float
-    right: float
-    top: float
+# Marks of hyphenation, what broken fonts leave, and spaces behind a currency's sign.
+_NO_TEXT = re.compile(r"[\x00-\x08\x0e-\x1f\ufffe\uffff]\s*|(?<=[$€£¥￥(△▲]) +(?=\d)")
 
 
 class Ruling(NamedTuple):
     """A straight line across or down a page.
 
     Args:
-        place: How high it is, or how far right.
+        place: How far down it is, or how far right.
         start: Where it begins.
         end: Where it ends.
     """
@@ -58,61 +36,69 @@ class Ruling(NamedTuple):
     end: float
 
 
+class Box(NamedTuple):
+    """Where something stands on a page."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    @property
+    def middle(self) -> float:
+        """How far right its middle is."""
+        return (self.left + self.right) / 2
+
+    @property
+    def height(self) -> float:
+        """How far down its middle is."""
+        return (self.top + self.bottom) / 2
+
+
 @dataclass(frozen=True)
 class PdfTable:
-    """A table that was found.
+    """A table of a page.
 
     Args:
         grid: Its cells.
-        characters: The places of its characters in the page's text.
-        edges: Where its columns begin, in points.
+        places: Where its characters are in the page's text.
+        edges: Where its columns begin.
     """
 
     grid: Grid
-    characters: Collection[int]
+    places: Collection[int]
     edges: Sequence[float]
-
-    @property
-    def first(self) -> int:
-        """The place of its first character."""
-        return min(self.characters)
-
-    @property
-    def last(self) -> int:
-        """The place of its last character."""
-        return max(self.characters)
 
     def below(self, upper: PdfTable) -> PdfTable:
         """This table with the names of the one on the page before, where it goes on with that without them."""
-        is_aligned = len(upper.edges) == len(self.edges) and all(
-            abs(x - y) < _TOUCHING for x, y in zip(upper.edges, self.edges, strict=True)
-        )
-        header = upper.grid[: count_header_rows(upper.grid)]
-        if not is_aligned or row_texts(self.grid[0]) == row_texts(upper.grid[0]):
+        _, depth = read_header(upper.grid)
+        header = upper.grid[:depth]
+        texts = [[cell.text for cell in rows[0]] for rows in (self.grid, upper.grid)]
+        if self.edges != upper.edges or texts[0] == texts[1]:
             return self
         return replace(self, grid=[*header, *self.grid])
 
 
-class Frame(NamedTuple):
-    """Lines that may rule a table.
-
-    Args:
-        across: The lines across.
-        down: The lines down.
-        xs: How far right columns begin and end.
-        ys: How high rows begin and end, from the top.
-    """
-
-    across: Sequence[Ruling]
-    down: Sequence[Ruling]
-    xs: Sequence[float]
-    ys: Sequence[float]
+def _text_of(text: str, places: Collection[int]) -> str:
+    """The text of a cell, whose lines may stand apart in the page's."""
+    stretch = range(min(places, default=0), max(places, default=-1) + 1)
+    characters = (text[place] if place in places or text[place] == " " else "\n" for place in stretch)
+    return on_one_line(_NO_TEXT.sub("", "".join(characters)))
 
 
-def may_have_columns(text: str) -> bool:
-    """Whether a page has enough lines that end with figures near one another for a table without lines."""
-    numbers = [number for number, line in enumerate(text.split("\n")) if _FIGURE_AT_END.search(line)]
-    return any(third - first <= _NEAR_LINES for first, third in zip(numbers, numbers[2:], strict=False))
+def _merged(spans: Iterable[tuple[float, float]], gap: float = _TOUCHING) -> list[tuple[float, float]]:
+    """Spans in order, those that overlap or nearly touch as one."""
+    merged: list[tuple[float, float]] = []
+    for start, end in sorted(spans):
+        if merged and start <= merged[-1][1] + gap:
+            start, last = merged.pop()
+            end = max(end, last)
+        merged.append((start, end))
+    return merged
+
+
+def _distinct(values: Iterable[float]) -> list[float]:
+    return [first for first, _ in _merged((value, value) for value in values)]
 
 
 def find_tables(
@@ -127,122 +113,78 @@ def find_tables(
         text: The page's text.
         boxes: Where its characters stand, by their places in it, without white space.
         frames: The lines on it that may rule tables.
-        is_code: Whether a character, told by its place, is of a font for code.
+        is_code: Whether the character at a place is of a font for code.
     """
-    ruled = (_ruled_table(text, boxes, frame) for frame in frames)
+    ruled = [_ruled_table(text, boxes, frame) for frame in frames]
     tables = [table for table in ruled if table]
-    within = {place for table in tables for place in table.characters}
+    within = {place for table in tables for place in table.places}
     free = {place: box for place, box in boxes.items() if place not in within}
-    if may_have_columns(text):
-        aligned = _aligned_tables(text, free)
-        tables += [table for table in aligned if not (is_code(table.first) or is_code(table.last))]
+    for table in _aligned_tables(text, free):
+        if not is_code(min(table.places)) and not is_code(max(table.places)):
+            tables.append(table)
     return tables
-
-
-def _cell_text(text: str, places: Iterable[int]) -> str:
-    """The text of a cell, whose lines may stand apart in the page's."""
-    parts: list[str] = []
-    before = -1
-    for place in sorted(places):
-        if parts and place != before + 1:
-            gap = text[before + 1 : place]
-            parts.append("\n" if gap.strip() or "\n" in gap else gap)
-        parts.append(text[place])
-        before = place
-    return on_one_line(_NO_TEXT.sub("", "".join(parts)))
 
 
 # Tables with lines
 
+_MOST_RULINGS = 2_000  # of a page: what has more is a drawing
+_LONGEST_CELL = 600  # characters
+_LEAST_FILLED = 0.5  # share of a table's cells in which something stands
+_MANY_LINES = 3  # of text in each cell: several rows that no line parts
 
-def find_frames(across: Sequence[Ruling], down: Sequence[Ruling]) -> list[Frame]:
-    """The lines across with those down that they are as high as, where these make two rows and columns at least."""
-    if len(across) + len(down) > _MOST_RULINGS:
-        return []
-    frames: list[Frame] = []
-    band: list[Ruling] = []
-    for ruling in sorted(down, key=lambda ruling: ruling.start):
-        if band and ruling.start > max(other.end for other in band) + _TOUCHING:
-            frames.append(_frame(across, band))
-            band = []
-        band.append(ruling)
-    if band:
-        frames.append(_frame(across, band))
-    return [frame for frame in frames if min(len(frame.xs), len(frame.ys)) > 2]
-
-
-def _frame(across: Sequence[Ruling], down: Sequence[Ruling]) -> Frame:
-    bottom = min(ruling.start for ruling in down) - _TOUCHING
-    top = max(ruling.end for ruling in down) + _TOUCHING
-    left = min(ruling.place for ruling in down) - _TOUCHING
-    right = max(ruling.place for ruling in down) + _TOUCHING
-    rows = [
-        ruling for ruling in across if bottom <= ruling.place <= top and ruling.start <= right and left <= ruling.end
-    ]
-    xs = [ruling.place for ruling in down] + [end for ruling in rows for end in ruling[1:]]
-    ys = [ruling.place for ruling in rows] + [bottom + _TOUCHING, top - _TOUCHING]
-    return Frame(rows, down, _distinct(xs), _distinct(ys)[::-1])
-
-
-def _distinct(values: Iterable[float]) -> list[float]:
-    distinct: list[float] = []
-    for value in sorted(values):
-        if not distinct or value > distinct[-1] + _TOUCHING:
-            distinct.append(value)
-    return distinct
-
-
-_Spot = tuple[int, int]
+_Slot = tuple[int, int]
 """A row and a column."""
 
 
-def _ruled_table(text: str, boxes: Mapping[int, Box], frame: Frame) -> PdfTable | None:
-    """The table in a frame; None for boxes of text, for drawings, and where no lines part rows."""
-    inside = _inside(boxes, frame)
-    grid = list(rows_with_text(_framed_cells(text, inside, frame)).values())
-    if not _has_rows(boxes, inside) or not _is_table(grid):
-        return None
-    return PdfTable(grid, {place for places in inside.values() for place in places}, frame.xs)
+class Frame(NamedTuple):
+    """Lines that may rule a table.
+
+    Args:
+        xs: How far right columns begin and end.
+        ys: How far down rows begin and end.
+        cells: For each row and column the first one of its cell, which may span several.
+    """
+
+    xs: Sequence[float]
+    ys: Sequence[float]
+    cells: Mapping[_Slot, _Slot]
+
+    def slot_at(self, box: Box) -> _Slot:
+        """The row and column that something stands in, or numbers that no row or column has."""
+        return bisect(self.ys, box.height) - 1, bisect(self.xs, box.middle) - 1
 
 
-def _has_rows(boxes: Mapping[int, Box], inside: Mapping[_Spot, list[int]]) -> bool:
-    """Whether lines part all rows: none has as many lines of text in each column as several rows would."""
-    counts: defaultdict[int, list[int]] = defaultdict(list)
-    for (row, _), places in inside.items():
-        counts[row].append(len(_distinct(_height(boxes[place]) for place in places)))
-    return not any(len(lines) > 1 and min(lines) >= _LEAST_ROWS for lines in counts.values())
+def find_frames(across: Sequence[Ruling], down: Sequence[Ruling]) -> list[Frame]:
+    """The lines down that are next to one another with those across them, if they make two rows and columns at least."""
+    if len(across) + len(down) > _MOST_RULINGS:
+        return []
+    heights = _merged((ruling.start, ruling.end) for ruling in down)
+    frames = [_frame(across, down, top, bottom) for top, bottom in heights]
+    return [frame for frame in frames if min(len(frame.xs), len(frame.ys)) > 2]
 
 
-def _inside(boxes: Mapping[int, Box], frame: Frame) -> dict[_Spot, list[int]]:
-    """The characters within a frame by row and column."""
-    inside: dict[_Spot, list[int]] = {}
-    heights = [-y for y in frame.ys]
-    for place, box in boxes.items():
-        row = bisect(heights, -_height(box)) - 1
-        column = bisect(frame.xs, (box.left + box.right) / 2) - 1
-        if 0 <= row < len(heights) - 1 and 0 <= column < len(frame.xs) - 1:
-            inside.setdefault((row, column), []).append(place)
-    return inside
-
-
-def _framed_cells(text: str, inside: Mapping[_Spot, list[int]], frame: Frame) -> dict[_Spot, Cell]:
-    """The cells of a frame by row and column; where no line parts two neighbours, they are one cell."""
-    below = _walls(frame.across, frame.ys, frame.xs)
-    beside = _walls(frame.down, frame.xs, frame.ys)
-    rows = range(len(frame.ys) - 1)
-    columns = range(len(frame.xs) - 1)
-    cells: dict[_Spot, Cell] = {}
-    for row, column in product(rows, columns):
-        if (row, column) not in cells:
-            right = next(x for x in columns[column:] if x + 1 not in columns or (x + 1, row) in beside)
-            bottom = next(y for y in rows[row:] if y + 1 not in rows or (y + 1, column) in below)
-            spots = list(product(range(row, bottom + 1), range(column, right + 1)))
-            if not cells.keys().isdisjoint(spots):
-                return {}  # what overlaps is a drawing
-            characters = [place for spot in spots for place in inside.get(spot, ())]
-            cell = Cell(_cell_text(text, characters), bottom + 1 - row, right + 1 - column)
-            cells.update(dict.fromkeys(spots, cell))
-    return cells
+def _frame(across: Sequence[Ruling], down: Sequence[Ruling], top: float, bottom: float) -> Frame:
+    columns = [ruling for ruling in down if top <= ruling.start <= bottom]
+    left = min(ruling.place for ruling in columns) - _TOUCHING
+    right = max(ruling.place for ruling in columns) + _TOUCHING
+    rows = [ruling for ruling in across if top - _TOUCHING <= ruling.place <= bottom + _TOUCHING]
+    rows = [ruling for ruling in rows if ruling.start <= right and left <= ruling.end]
+    ends = [end for ruling in rows for end in ruling[1:]]
+    xs = _distinct([ruling.place for ruling in columns] + ends)
+    ys = _distinct([ruling.place for ruling in rows] + [top, bottom])
+    beside = _walls(columns, xs, ys)
+    above = _walls(rows, ys, xs)
+    cells: dict[_Slot, _Slot] = {}
+    for slot in product(range(len(ys) - 1), range(len(xs) - 1)):
+        row, column = slot
+        if slot not in cells:
+            right = next(x for x in range(column + 1, len(xs)) if x + 1 == len(xs) or (x, row) in beside)
+            bottom_ = next(y for y in range(row + 1, len(ys)) if y + 1 == len(ys) or (y, column) in above)
+            slots = dict.fromkeys(product(range(row, bottom_), range(column, right)), slot)
+            if cells.keys() & slots.keys():
+                return Frame([], [], {})  # what overlaps is a drawing
+            cells |= slots
+    return Frame(xs, ys, cells)
 
 
 def _walls(rulings: Sequence[Ruling], lines: Sequence[float], ends: Sequence[float]) -> set[tuple[int, int]]:
@@ -258,279 +200,246 @@ def _walls(rulings: Sequence[Ruling], lines: Sequence[float], ends: Sequence[flo
     }
 
 
+def _ruled_table(text: str, boxes: Mapping[int, Box], frame: Frame) -> PdfTable | None:
+    """The table in a frame; None for boxes of text, for drawings, and where no lines part rows."""
+    places: defaultdict[_Slot, list[int]] = defaultdict(list)
+    heights: defaultdict[_Slot, list[float]] = defaultdict(list)
+    for place, box in boxes.items():
+        slot = frame.slot_at(box)
+        if slot in frame.cells:
+            heights[slot].append(box.height)
+            places[frame.cells[slot]].append(place)
+    cells = {first: Cell(_text_of(text, {*places[first]})) for first in frame.cells.values()}
+    grid = list(rows_with_text({slot: cells[first] for slot, first in frame.cells.items()}).values())
+    if not _is_table(grid) or _has_unparted_rows(heights):
+        return None
+    return PdfTable(grid, {*chain(*places.values())}, frame.xs)
+
+
+def _has_unparted_rows(heights: Mapping[_Slot, Sequence[float]]) -> bool:
+    """Whether each cell of a row has as many lines of text as several rows would."""
+    counts: defaultdict[int, list[int]] = defaultdict(list)
+    for (row, _), of_slot in heights.items():
+        counts[row].append(len(_distinct(of_slot)))
+    return any(len(lines) > 1 and min(lines) >= _MANY_LINES for lines in counts.values())
+
+
 def _is_table(grid: Grid) -> bool:
     """Whether what lines enclose are rows and columns, and no boxes of text or parts of a drawing."""
     full = [row for row in grid if len(cells_of(row)) > 1]
-    if len(full) < 2:
-        return False
-    cells = {cell for row in grid for cell in row}
-    filled = [cell for cell in cells if cell.text]
-    longest = max(len(cell.text) for cell in filled)
-    return len(filled) >= _LEAST_FILLED * len(cells) and longest <= _LONGEST_CELL
+    texts = [cell.text for cell in {cell for row in grid for cell in row}]
+    is_filled = sum(map(bool, texts)) >= _LEAST_FILLED * len(texts)
+    return len(full) > 1 and is_filled and max(map(len, texts)) <= _LONGEST_CELL
 
 
 # Tables without lines
 
+_LEAST_ROWS = 3  # with figures
 _WIDE_GAP = 1.2  # of the height of characters: what is farther apart on a line is in two columns
 _WIDE_GAP_BEFORE_SIGN = 0.5  # the same before a currency's sign, which stands at the left of its column
+_WIDE_GAP_BEHIND_SIGN = 20.0
 _NEXT_LINE = 2.6  # of the height of characters, from the middle of a line to that of the next of a table
 _MOST_OTHER_LINES = 2  # without figures, between two with figures
-_MOST_HEADER_LINES = 3
-_OFF_MIDDLE = 0.25  # of the width of columns, that the name of a group may stand beside their middle
+_MOST_LINES_ABOVE = 5  # of a header and the first section's name
 _OF_FIGURES = 0.7  # share of a column's cells that are figures
-_LONG_LINE = 20  # characters
+_LONG_LINE = 18.0  # of the height of characters: as long as those in columns of prose
 _NIL = ("-", "–", "—", "―", "−", "n/a", "N/A")
 _SIGNS = ("$", "€", "£", "¥", "￥", "(", "△", "▲")
-_LEADERS = (". . .", "....", "……", "・・・")
+_FIGURE_AT_END = r"(?:^|[\s$€£¥￥(△▲−-])\d[\d.,]*[)）%％円]?[^\S\n]*$"
+_FIGURES_IN_LINES = re.compile(rf"(?m)(?:{_FIGURE_AT_END}(?:\n.*){{1,3}}?){{2}}{_FIGURE_AT_END}")
 
 
-@dataclass(frozen=True)
-class _Fragment:
+def may_have_columns(text: str) -> bool:
+    """Whether a page has lines that end with figures near one another, as a table without lines has."""
+    return _FIGURES_IN_LINES.search(text) is not None
+
+
+class _Piece(NamedTuple):
     """A stretch of a line without a wide gap."""
 
-    box: Box
-    characters: list[int]
     text: str
-
-    @property
-    def middle(self) -> float:
-        return (self.box.left + self.box.right) / 2
+    places: range
+    box: Box
 
     @property
     def is_amount(self) -> bool:
         return is_figure(self.text) or self.text in _NIL
 
 
-_Line = list[_Fragment]
-"""The fragments of a line from the left."""
+_Line = list[_Piece]
+"""The pieces of a line from the left."""
+
+_Columns = Sequence[tuple[float, float]]
+"""Where columns begin and end."""
 
 
 def _aligned_tables(text: str, boxes: Mapping[int, Box]) -> Iterator[PdfTable]:
-    lines = _lines(text, boxes)
-    for first, last in _stretches(lines):
-        columns = _columns([line for line in lines[first : last + 1] if _has_figures(line)])
-        if not columns or _is_list(lines[first : last + 1]):
-            continue
-        while last + 1 < len(lines) and _goes_on(lines[last], lines[last + 1], columns):
-            last += 1
-        header, body = _header(lines, first, columns)
-        grid = _aligned_grid(lines[header:body], lines[body : last + 1], columns)
-        parts = [part for line in lines[header : last + 1] for part in line]
-        characters = [place for part in parts for place in part.characters]
-        yield PdfTable(grid, characters, [column.left for column in columns])
-
-
-def _lines(text: str, boxes: Mapping[int, Box]) -> list[_Line]:
-    pieces: list[list[int]] = []
-    for place, box in boxes.items():
-        widest = _WIDE_GAP_BEFORE_SIGN if text[place] in _SIGNS else _WIDE_GAP
-        if pieces and _is_next(boxes[pieces[-1][-1]], box, widest):
-            pieces[-1].append(place)
+    lines = _lines(_pieces(text, boxes))
+    stretches: list[list[int]] = []
+    for number in filter(lambda number: _has_figures(lines[number]), range(len(lines))):
+        if stretches and _is_near(lines, stretches[-1][-1], number):
+            stretches[-1].append(number)
         else:
-            pieces.append([place])
-    fragments = [
-        _Fragment(_around(boxes[place] for place in piece), piece, _cell_text(text, piece)) for piece in pieces
-    ]
+            stretches.append([number])
+    for stretch in stretches:
+        rows = [lines[number] for number in stretch]
+        columns = _columns(rows)
+        if columns:
+            yield _aligned_table(lines, stretch[0], stretch[-1], columns)
+
+
+def _pieces(text: str, boxes: Mapping[int, Box]) -> list[_Piece]:
+    ends: list[tuple[int, int]] = []
+    for place in boxes:
+        first = place
+        if ends and _is_next(text, boxes, ends[-1], place):
+            first, _ = ends.pop()
+        ends.append((first, place))
+    pieces = []
+    for first, last in ends:
+        places = range(first, last + 1)
+        box = boxes[first]._replace(right=boxes[last].right)
+        pieces.append(_Piece(_text_of(text, places), places, box))
+    return pieces
+
+
+def _is_next(text: str, boxes: Mapping[int, Box], ends: tuple[int, int], place: int) -> bool:
+    first, last = ends
+    before = boxes[last]
+    box = boxes[place]
+    widest = _WIDE_GAP
+    if text[place] in _SIGNS:
+        widest = _WIDE_GAP_BEFORE_SIGN
+    if text[first : last + 1] in _SIGNS:
+        widest = _WIDE_GAP_BEHIND_SIGN
+    size = before.bottom - before.top
+    return -size < box.left - before.right < widest * size and before.top < box.height < before.bottom
+
+
+def _lines(pieces: Iterable[_Piece]) -> list[_Line]:
     lines: list[_Line] = []
-    for fragment in sorted(fragments, key=lambda fragment: -_height(fragment.box)):
-        if lines and lines[-1][0].box.bottom < _height(fragment.box) < lines[-1][0].box.top:
-            lines[-1].append(fragment)
+    for piece in sorted(pieces, key=lambda piece: piece.box.height):
+        if lines and lines[-1][0].box.top < piece.box.height < lines[-1][0].box.bottom:
+            lines[-1].append(piece)
         else:
-            lines.append([fragment])
-    return [_with_signs(sorted(line, key=lambda fragment: fragment.box.left)) for line in lines]
-
-
-def _height(box: Box) -> float:
-    return (box.bottom + box.top) / 2
-
-
-def _around(boxes: Iterable[Box]) -> Box:
-    lefts, bottoms, rights, tops = zip(*boxes, strict=True)
-    return Box(min(lefts), min(bottoms), max(rights), max(tops))
-
-
-def _is_next(before: Box, box: Box, widest: float) -> bool:
-    size = before.top - before.bottom
-    gap = (box.left - before.right) / size if size else widest
-    return -1 < gap < widest and before.bottom < _height(box) < before.top
-
-
-def _with_signs(line: _Line) -> _Line:
-    """A line in which a currency's sign that stands apart is with its figure."""
-    joined: _Line = []
-    for fragment in line:
-        if joined and (joined[-1].text in _SIGNS or fragment.text in (")", "%")):
-            last = joined[-1]
-            box = _around([last.box, fragment.box])
-            joined[-1] = _Fragment(box, last.characters + fragment.characters, last.text + fragment.text)
-        else:
-            joined.append(fragment)
-    return joined
+            lines.append([piece])
+    return [sorted(line, key=lambda piece: piece.box.left) for line in lines]
 
 
 def _has_figures(line: _Line) -> bool:
-    return any(is_figure(fragment.text) for fragment in line[1:])
+    return any(is_figure(piece.text) for piece in line[1:])
 
 
-def _distance(upper: _Line, lower: _Line) -> float:
-    """From one line to the next, in heights of its characters."""
-    box = upper[0].box
-    return (_height(box) - _height(lower[0].box)) / (box.top - box.bottom)
+def _is_near(lines: Sequence[_Line], first: int, last: int, most: float = _NEXT_LINE) -> bool:
+    """Whether two lines may be of one table."""
+    box = lines[first][0].box
+    distance = lines[last][0].box.height - box.height
+    step = distance / (last - first)
+    return last - first - 1 <= _MOST_OTHER_LINES and step <= most * (box.bottom - box.top)
 
 
-def _stretches(lines: Sequence[_Line]) -> Iterator[tuple[int, int]]:
-    """The first and last lines with figures of what may be tables."""
-    numbers = [number for number, line in enumerate(lines) if _has_figures(line)]
-    stretch: list[int] = []
-    for number in numbers:
-        if stretch and not _is_near(lines[stretch[-1] : number + 1]):
-            if len(stretch) >= _LEAST_ROWS:
-                yield stretch[0], stretch[-1]
-            stretch = []
-        stretch.append(number)
-    if len(stretch) >= _LEAST_ROWS:
-        yield stretch[0], stretch[-1]
+def _columns(rows: Sequence[_Line]) -> _Columns:
+    """The columns of rows; none where these are no table."""
+    columns = _merged(((piece.box.left, piece.box.right) for row in rows for piece in row), gap=0)
+    cells = [[piece for row in rows for piece in row if _numbers(piece, columns)[0] == n] for n in range(len(columns))]
+    is_double = any(len({_numbers(piece, columns)[0] for piece in row}) < len(row) for row in rows)
+    is_filled = len([*chain(*rows)]) >= _LEAST_FILLED * len(rows) * len(columns)
+    if len(rows) < _LEAST_ROWS or is_double or not is_filled or _is_contents(rows):
+        return []
+    return columns if any(map(_is_of_figures, cells[1:])) and not any(map(_is_prose, cells)) else []
 
 
-def _is_near(lines: Sequence[_Line]) -> bool:
-    return len(lines) <= _MOST_OTHER_LINES + 2 and all(
-        _distance(upper, lower) <= _NEXT_LINE for upper, lower in pairwise(lines)
-    )
+def _numbers(piece: _Piece, columns: _Columns) -> list[int]:
+    """The numbers of the columns that a piece is above or in, or of that which is nearest to it."""
+    gaps = [max(piece.box.left - right, left - piece.box.right, 0) for left, right in columns]
+    return [number for number, gap in enumerate(gaps) if gap == min(gaps)]
 
 
-def _columns(lines: Sequence[_Line]) -> list[Box]:
-    """The columns of lines; none where these have no two columns, or no figures in line below one another."""
-    columns: list[Box] = []
-    for fragment in sorted((part for line in lines for part in line), key=lambda part: part.box.left):
-        if columns and fragment.box.left <= columns[-1].right:
-            columns[-1] = _around([columns[-1], fragment.box])
-        else:
-            columns.append(fragment.box)
-    below: list[list[_Fragment]] = [[] for _ in columns]
-    for line in lines:
-        numbers = [_column_of(fragment, columns) for fragment in line]
-        if len({*numbers}) < len(numbers):
-            return []
-        for number, fragment in zip(numbers, line, strict=True):
-            below[number].append(fragment)
-    has_figures = any(map(_is_of_figures, below[1:]))
-    return columns if has_figures and not any(map(_is_prose, below)) else []
+def _is_of_figures(cells: Sequence[_Piece]) -> bool:
+    figures = sum(cell.is_amount for cell in cells)
+    return figures >= max(_LEAST_ROWS, _OF_FIGURES * len(cells))
 
 
-def _column_of(fragment: _Fragment, columns: Sequence[Box]) -> int:
-    """The number of the column that a fragment begins in, or that is nearest to it."""
-    return min(range(len(columns)), key=lambda n: _apart(fragment.box, columns[n]))
+def _is_prose(cells: Sequence[_Piece]) -> bool:
+    long = [box for _, _, box in cells if box.right - box.left > _LONG_LINE * (box.bottom - box.top)]
+    return len(long) >= _OF_FIGURES * len(cells)
 
 
-def _apart(box: Box, column: Box) -> float:
-    return max(box.left - column.right, column.left - box.right, 0)
-
-
-def _is_of_figures(cells: Sequence[_Fragment]) -> bool:
-    figures = [cell for cell in cells if cell.is_amount]
-    if len(figures) < max(_LEAST_ROWS, _OF_FIGURES * len(cells)):
-        return False
-    sides = ([cell.box.left, cell.middle, cell.box.right] for cell in figures)
-    return any(_is_aligned(side) for side in zip(*sides, strict=True))
-
-
-def _is_prose(cells: Sequence[_Fragment]) -> bool:
-    """Whether long lines end below one another, as those of a paragraph do."""
-    is_long = sum(len(cell.text) > _LONG_LINE for cell in cells) >= _OF_FIGURES * len(cells)
-    return is_long and _is_aligned([cell.box.right for cell in cells])
-
-
-def _is_aligned(values: Sequence[float]) -> bool:
-    """Whether most values are the same, but for a closing bracket or a minus sign."""
-    middle = sorted(values)[len(values) // 2]
-    return sum(abs(value - middle) <= 2 * _TOUCHING for value in values) >= _OF_FIGURES * len(values)
-
-
-def _is_list(lines: Sequence[_Line]) -> bool:
+def _is_contents(rows: Sequence[_Line]) -> bool:
     """Whether the figures are numbers of pages, as in a table of contents."""
-    rows = [line for line in lines if _has_figures(line)]
-    last = [line[-1].text for line in rows]
-    texts = [fragment.text for line in lines for fragment in line]
-    if any(mark in text for text in texts for mark in _LEADERS):
-        return True
-    if any(_has_figures(line[:-1]) for line in rows) or not all(map(str.isdecimal, last)):
+    last = [row[-1].text for row in rows]
+    if any(_has_figures(row[:-1]) for row in rows) or not all(map(str.isdecimal, last)):
         return False
-    numbers = list(map(int, last))
-    return numbers == sorted(numbers)
+    return last == sorted(last, key=int)
 
 
-def _goes_on(last: _Line, line: _Line, columns: Sequence[Box]) -> bool:
-    """Whether a line below the last row goes on with a cell of it, but not with its first one."""
-    return _distance(last, line) <= _NEXT_LINE / 2 and all(
-        _column_of(fragment, columns) and _spans(fragment, columns) == 1 for fragment in line
-    )
-
-
-def _spans(fragment: _Fragment, columns: Sequence[Box]) -> int:
-    return sum(not _apart(fragment.box, column) for column in columns)
-
-
-def _header(lines: Sequence[_Line], first: int, columns: Sequence[Box]) -> tuple[int, int]:
-    """The numbers of the first line of names, and of the one after them.
-
-    Between these and the first line with figures there may be the name of a section.
-    """
-    body = first
-    while first - body < _MOST_OTHER_LINES and _is_above(lines, body) and _is_label(lines[body - 1], columns):
-        body -= 1
-    start = body
-    while body - start < _MOST_HEADER_LINES and _is_above(lines, start) and _is_names(lines[start - 1], columns):
+def _aligned_table(lines: Sequence[_Line], first: int, last: int, columns: _Columns) -> PdfTable:
+    start = first
+    while first - start < _MOST_LINES_ABOVE and _has_line_above(lines, start, columns):
         start -= 1
-    return (start, body) if start < body else (first, first)
-
-
-def _is_above(lines: Sequence[_Line], number: int) -> bool:
-    return number > 0 and _distance(lines[number - 1], lines[number]) <= _NEXT_LINE
-
-
-def _is_label(line: _Line, columns: Sequence[Box]) -> bool:
-    return len(line) == 1 and _column_of(line[0], columns) == 0 and _spans(line[0], columns) <= 1
-
-
-def _is_names(line: _Line, columns: Sequence[Box]) -> bool:
-    is_beside = len(line) > 1 or _column_of(line[0], columns) > 0
-    first_columns = [part for part in line if _column_of(part, columns) == 0]
-    return is_beside and all(_spans(part, columns) <= 1 for part in first_columns)
-
-
-def _aligned_grid(header: Sequence[_Line], lines: Sequence[_Line], columns: Sequence[Box]) -> Grid:
-    grid = [_names(line, columns) for line in header]
+    while _goes_on(lines, last, columns):
+        last += 1
+    table = list(dropwhile(lambda line: _is_label(line, columns), lines[start:first])) + [*lines[first : last + 1]]
+    names = list(takewhile(lambda line: not _is_label(line, columns) and not _has_figures(line), table))
     rows: list[list[_Line]] = []
-    for line in lines:
-        is_row = _has_figures(line) or _column_of(line[0], columns) == 0
-        if is_row or not rows:
-            rows.append([line])
-        else:
+    for line in table[len(names) :]:
+        if rows and not _has_figures(line) and _numbers(line[0], columns)[0] > 0:
             rows[-1].append(line)
-    return grid + [_row(row, columns) for row in rows]
+        else:
+            rows.append([line])
+    grid = [_row(row, columns) for row in rows]
+    if names:
+        grid.insert(0, _header(names, columns))
+    places = [place for line in table for piece in line for place in piece.places]
+    return PdfTable(grid, places, [left for left, _ in columns])
 
 
-def _names(line: _Line, columns: Sequence[Box]) -> list[Cell]:
-    """The names of columns, or of groups of as many columns each, which are above the middles of these."""
-    first = [Cell(line[0].text, is_name=True)] if _column_of(line[0], columns) == 0 else []
-    parts = line[len(first) :]
-    size, rest = divmod(len(columns) - 1, len(parts) or 1)
-    groups = [columns[n : n + size] for n in range(1, len(columns), size)] if size and not rest else []
-    if size < 2 or not groups or not all(map(_is_above_middle, parts, groups)):
-        return _row([line], columns, is_name=True)
-    cells = [cell for part in parts for cell in [Cell(part.text, columns=size, is_name=True)] * size]
-    return [*(first or [Cell()]), *cells]
+def _has_line_above(lines: Sequence[_Line], number: int, columns: _Columns) -> bool:
+    """Whether the line above one may be of the same table: it has names of columns, or of a section."""
+    if number == 0 or not _is_near(lines, number - 1, number):
+        return False
+    spans = [_numbers(piece, columns) for piece in lines[number - 1]]
+    return all(span[0] > 0 or span == [0] for span in spans)
 
 
-def _is_above_middle(part: _Fragment, columns: Sequence[Box]) -> bool:
-    middle = (columns[0].left + columns[-1].right) / 2
-    return abs(part.middle - middle) <= _OFF_MIDDLE * (columns[-1].right - columns[0].left)
+def _goes_on(lines: Sequence[_Line], last: int, columns: _Columns) -> bool:
+    """Whether a line below the last row goes on with a cell of it, but not with its first one."""
+    if last + 1 == len(lines) or not _is_near(lines, last, last + 1, _NEXT_LINE / 2):
+        return False
+    spans = [_numbers(piece, columns) for piece in lines[last + 1]]
+    return all(span[0] > 0 and len(span) == 1 for span in spans)
 
 
-def _row(lines: Sequence[_Line], columns: Sequence[Box], is_name: bool = False) -> list[Cell]:
-    texts: dict[int, str] = {}
+def _is_label(line: _Line, columns: _Columns) -> bool:
+    return len(line) == 1 and _numbers(line[0], columns) == [0]
+
+
+def _row(lines: Sequence[_Line], columns: _Columns) -> Row:
+    texts = [""] * len(columns)
+    for piece in chain(*lines):
+        number = _numbers(piece, columns)[0]
+        texts[number] = on_one_line(f"{texts[number]}\n{piece.text}")
+    return [Cell(text) for text in texts]
+
+
+def _header(lines: Sequence[_Line], columns: _Columns) -> Row:
+    names = [""] * len(columns)
     for line in lines:
-        for part in line:
-            column = _column_of(part, columns)
-            texts[column] = on_one_line(f"{texts.get(column, '')}\n{part.text}")
-    return [Cell(texts.get(column, ""), is_name=is_name) for column in range(len(columns))]
+        for piece, numbers in zip(line, _groups(line, columns), strict=True):
+            for number in numbers:
+                names[number] = on_one_line(f"{names[number]}\n{piece.text}")
+    return [Cell(name, is_name=True) for name in names]
+
+
+def _groups(line: _Line, columns: _Columns) -> list[Sequence[int]]:
+    """The columns that each name of a line is above: as many each, where the names are above the middles of these."""
+    numbers: list[Sequence[int]] = [_numbers(piece, columns) for piece in line]
+    labels = numbers[: numbers[0] == [0]]
+    parts = line[len(labels) :]
+    size, rest = divmod(len(columns) - 1, len(parts))
+    groups = [range(number, number + size) for number in range(1, len(columns), size or 1)]
+    middles = [sum(column) / 2 for column in columns]
+    pairs = zip(parts, groups, strict=False)
+    if rest or size < 2 or not all(middles[g[0]] < part.box.middle < middles[g[-1]] for part, g in pairs):
+        return numbers
+    return [*labels, *groups]
