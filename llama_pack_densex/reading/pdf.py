@@ -86,7 +86,7 @@ class _Tables:
         last = None
         for table in tables:
             if self._last and text.count("\n", 0, min(table.places)) <= _RUNNING:
-                table = table.below(self._last)
+                table = table._replace(grid=table.rows_below(self._last))
             marks[min(table.places)] = chr(0xF0000 + len(self._texts))
             self._texts[marks[min(table.places)]] = to_markdown(table.grid)
             if text.count("\n", max(table.places)) <= _RUNNING:

@@ -10,16 +10,25 @@ import re
 from bisect import bisect
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import chain, dropwhile, pairwise, product, takewhile
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from llama_pack_densex.reading.tables import Cell, Grid, Row, cells_of, is_figure, read_header, rows_with_text
-from llama_pack_densex.text.tokens import on_one_line
+from llama_pack_densex.reading.tables import (
+    Cell,
+    Grid,
+    Row,
+    cells_of,
+    is_figure,
+    read_header,
+    rows_with_text,
+)
+from llama_pack_densex.text.tokens import LEADER, on_one_line
 
-_TOUCHING = 3.0  # points between lines that are meant to touch, and between what is meant to be aligned
 # Marks of hyphenation, what broken fonts leave, and spaces behind a currency's sign.
 _NO_TEXT = re.compile(r"[\x00-\x08\x0e-\x1f\ufffe\uffff]\s*|(?<=[$€£¥￥(△▲]) +(?=\d)")
+_LEAST_FILLED = 0.5  # share of a table's cells in which something stands
+
+_Thing = TypeVar("_Thing")
 
 
 class Ruling(NamedTuple):
@@ -54,9 +63,13 @@ class Box(NamedTuple):
         """How far down its middle is."""
         return (self.top + self.bottom) / 2
 
+    @property
+    def size(self) -> float:
+        """How high it is itself, as a measure of its font."""
+        return max(self.bottom - self.top, 1.0)
 
-@dataclass(frozen=True)
-class PdfTable:
+
+class PdfTable(NamedTuple):
     """A table of a page.
 
     Args:
@@ -69,36 +82,13 @@ class PdfTable:
     places: Collection[int]
     edges: Sequence[float]
 
-    def below(self, upper: PdfTable) -> PdfTable:
-        """This table with the names of the one on the page before, where it goes on with that without them."""
+    def rows_below(self, upper: PdfTable) -> Grid:
+        """Its rows with the names of the table on the page before, where it goes on with that without them."""
+        texts, upper_texts = ([cell.text for cell in grid[0]] for grid in (self.grid, upper.grid))
+        if self.edges != upper.edges or texts == upper_texts:
+            return self.grid
         _, depth = read_header(upper.grid)
-        header = upper.grid[:depth]
-        texts = [[cell.text for cell in rows[0]] for rows in (self.grid, upper.grid)]
-        if self.edges != upper.edges or texts[0] == texts[1]:
-            return self
-        return replace(self, grid=[*header, *self.grid])
-
-
-def _text_of(text: str, places: Collection[int]) -> str:
-    """The text of a cell, whose lines may stand apart in the page's."""
-    stretch = range(min(places, default=0), max(places, default=-1) + 1)
-    characters = (text[place] if place in places or text[place] == " " else "\n" for place in stretch)
-    return on_one_line(_NO_TEXT.sub("", "".join(characters)))
-
-
-def _merged(spans: Iterable[tuple[float, float]], gap: float = _TOUCHING) -> list[tuple[float, float]]:
-    """Spans in order, those that overlap or nearly touch as one."""
-    merged: list[tuple[float, float]] = []
-    for start, end in sorted(spans):
-        if merged and start <= merged[-1][1] + gap:
-            start, last = merged.pop()
-            end = max(end, last)
-        merged.append((start, end))
-    return merged
-
-
-def _distinct(values: Iterable[float]) -> list[float]:
-    return [first for first, _ in _merged((value, value) for value in values)]
+        return upper.grid[:depth] + self.grid
 
 
 def find_tables(
@@ -115,8 +105,7 @@ def find_tables(
         frames: The lines on it that may rule tables.
         is_code: Whether the character at a place is of a font for code.
     """
-    ruled = [_ruled_table(text, boxes, frame) for frame in frames]
-    tables = [table for table in ruled if table]
+    tables = list(filter(None, (_ruled_table(text, boxes, frame) for frame in frames)))
     within = {place for table in tables for place in table.places}
     free = {place: box for place, box in boxes.items() if place not in within}
     for table in _aligned_tables(text, free):
@@ -125,11 +114,31 @@ def find_tables(
     return tables
 
 
+def _runs(things: Iterable[_Thing], goes_on: Callable[[list[_Thing], _Thing], bool]) -> list[list[_Thing]]:
+    """Things in order, parted where one does not go on with the run before it."""
+    runs: list[list[_Thing]] = []
+    for thing in things:
+        if runs and goes_on(runs[-1], thing):
+            runs[-1].append(thing)
+        else:
+            runs.append([thing])
+    return runs
+
+
+def _text_of(text: str, places: Collection[int]) -> str:
+    """The text of a cell, whose lines may stand apart in the page's."""
+    if not places:
+        return ""
+    stretch = range(min(places), max(places) + 1)
+    characters = (text[place] if place in places or text[place] == " " else "\n" for place in stretch)
+    return on_one_line(_NO_TEXT.sub("", "".join(characters)))
+
+
 # Tables with lines
 
+_TOUCHING = 3.0  # points between lines that are meant to touch
 _MOST_RULINGS = 2_000  # of a page: what has more is a drawing
 _LONGEST_CELL = 600  # characters
-_LEAST_FILLED = 0.5  # share of a table's cells in which something stands
 _MANY_LINES = 3  # of text in each cell: several rows that no line parts
 
 _Slot = tuple[int, int]
@@ -149,100 +158,103 @@ class Frame(NamedTuple):
     ys: Sequence[float]
     cells: Mapping[_Slot, _Slot]
 
-    def slot_at(self, box: Box) -> _Slot:
-        """The row and column that something stands in, or numbers that no row or column has."""
-        return bisect(self.ys, box.height) - 1, bisect(self.xs, box.middle) - 1
-
 
 def find_frames(across: Sequence[Ruling], down: Sequence[Ruling]) -> list[Frame]:
-    """The lines down that are next to one another with those across them, if they make two rows and columns at least."""
+    """The lines down that are next to one another with those across them, where these part rows and columns."""
     if len(across) + len(down) > _MOST_RULINGS:
         return []
-    heights = _merged((ruling.start, ruling.end) for ruling in down)
-    frames = [_frame(across, down, top, bottom) for top, bottom in heights]
-    return [frame for frame in frames if min(len(frame.xs), len(frame.ys)) > 2]
+    frames: list[Frame] = []
+    heights = sorted({(ruling.start, ruling.end) for ruling in down})
+    for run in _runs(heights, lambda run, height: height[0] <= max(end for _, end in run) + _TOUCHING):
+        top = run[0][0] - _TOUCHING
+        bottom = max(end for _, end in run) + _TOUCHING
+        columns = [ruling for ruling in down if top <= ruling.start <= bottom]
+        rows = [ruling for ruling in across if top <= ruling.place <= bottom]
+        xs = _distinct([ruling.place for ruling in columns] + [end for ruling in rows for end in ruling[1:]])
+        ys = _distinct([top + _TOUCHING, bottom - _TOUCHING, *(ruling.place for ruling in rows)])
+        cells = _cells(_walls(columns, xs, ys), _walls(rows, ys, xs), len(xs) - 1, len(ys) - 1)
+        frames.append(Frame(xs, ys, cells))
+    return frames
 
 
-def _frame(across: Sequence[Ruling], down: Sequence[Ruling], top: float, bottom: float) -> Frame:
-    columns = [ruling for ruling in down if top <= ruling.start <= bottom]
-    left = min(ruling.place for ruling in columns) - _TOUCHING
-    right = max(ruling.place for ruling in columns) + _TOUCHING
-    rows = [ruling for ruling in across if top - _TOUCHING <= ruling.place <= bottom + _TOUCHING]
-    rows = [ruling for ruling in rows if ruling.start <= right and left <= ruling.end]
-    ends = [end for ruling in rows for end in ruling[1:]]
-    xs = _distinct([ruling.place for ruling in columns] + ends)
-    ys = _distinct([ruling.place for ruling in rows] + [top, bottom])
-    beside = _walls(columns, xs, ys)
-    above = _walls(rows, ys, xs)
-    cells: dict[_Slot, _Slot] = {}
-    for slot in product(range(len(ys) - 1), range(len(xs) - 1)):
-        row, column = slot
-        if slot not in cells:
-            right = next(x for x in range(column + 1, len(xs)) if x + 1 == len(xs) or (x, row) in beside)
-            bottom_ = next(y for y in range(row + 1, len(ys)) if y + 1 == len(ys) or (y, column) in above)
-            slots = dict.fromkeys(product(range(row, bottom_), range(column, right)), slot)
-            if cells.keys() & slots.keys():
-                return Frame([], [], {})  # what overlaps is a drawing
-            cells |= slots
-    return Frame(xs, ys, cells)
+def _distinct(values: Iterable[float]) -> list[float]:
+    return [run[0] for run in _runs(sorted(values), lambda run, value: value <= run[-1] + _TOUCHING)]
 
 
 def _walls(rulings: Sequence[Ruling], lines: Sequence[float], ends: Sequence[float]) -> set[tuple[int, int]]:
-    """Where there is a line: the numbers of the line, and of the row or column that it passes."""
+    """Where there is a line: its number, and that of the row or column that it passes."""
     middles = [(end + following) / 2 for end, following in pairwise(ends)]
     return {
-        (line, passed)
+        (bisect(lines, ruling.place) - 1, passed)
         for ruling in rulings
-        for line, place in enumerate(lines)
-        if abs(ruling.place - place) <= _TOUCHING
-        for passed, middle in enumerate(middles)
-        if ruling.start <= middle <= ruling.end
+        for passed in range(bisect(middles, ruling.start), bisect(middles, ruling.end))
     }
+
+
+def _cells(beside: Collection[_Slot], above: Collection[_Slot], width: int, height: int) -> dict[_Slot, _Slot]:
+    """The first row and column of the cell at each; none where cells overlap, as in a drawing.
+
+    Args:
+        beside: Where there are lines down, by their numbers and rows.
+        above: Where there are lines across, by their numbers and columns.
+        width: The number of columns.
+        height: The number of rows.
+    """
+    cells: dict[_Slot, _Slot] = {}
+    for row, column in product(range(height), range(width)):
+        if (row, column) not in cells:
+            right = next(x for x in range(column + 1, width + 1) if x == width or (x, row) in beside)
+            bottom = next(y for y in range(row + 1, height + 1) if y == height or (y, column) in above)
+            slots = dict.fromkeys(product(range(row, bottom), range(column, right)), (row, column))
+            if cells.keys() & slots.keys():
+                return {}
+            cells |= slots
+    return cells
 
 
 def _ruled_table(text: str, boxes: Mapping[int, Box], frame: Frame) -> PdfTable | None:
     """The table in a frame; None for boxes of text, for drawings, and where no lines part rows."""
-    places: defaultdict[_Slot, list[int]] = defaultdict(list)
+    places: defaultdict[_Slot, set[int]] = defaultdict(set)
     heights: defaultdict[_Slot, list[float]] = defaultdict(list)
     for place, box in boxes.items():
-        slot = frame.slot_at(box)
+        slot = (bisect(frame.ys, box.height) - 1, bisect(frame.xs, box.middle) - 1)
         if slot in frame.cells:
             heights[slot].append(box.height)
-            places[frame.cells[slot]].append(place)
-    cells = {first: Cell(_text_of(text, {*places[first]})) for first in frame.cells.values()}
+            places[frame.cells[slot]].add(place)
+    cells = {first: Cell(_text_of(text, places[first])) for first in frame.cells.values()}
     grid = list(rows_with_text({slot: cells[first] for slot, first in frame.cells.items()}).values())
     if not _is_table(grid) or _has_unparted_rows(heights):
         return None
     return PdfTable(grid, {*chain(*places.values())}, frame.xs)
 
 
-def _has_unparted_rows(heights: Mapping[_Slot, Sequence[float]]) -> bool:
-    """Whether each cell of a row has as many lines of text as several rows would."""
-    counts: defaultdict[int, list[int]] = defaultdict(list)
-    for (row, _), of_slot in heights.items():
-        counts[row].append(len(_distinct(of_slot)))
-    return any(len(lines) > 1 and min(lines) >= _MANY_LINES for lines in counts.values())
-
-
 def _is_table(grid: Grid) -> bool:
     """Whether what lines enclose are rows and columns, and no boxes of text or parts of a drawing."""
     full = [row for row in grid if len(cells_of(row)) > 1]
-    texts = [cell.text for cell in {cell for row in grid for cell in row}]
+    texts = [cell.text for cell in {*chain(*grid)}]
     is_filled = sum(map(bool, texts)) >= _LEAST_FILLED * len(texts)
     return len(full) > 1 and is_filled and max(map(len, texts)) <= _LONGEST_CELL
+
+
+def _has_unparted_rows(heights: Mapping[_Slot, Sequence[float]]) -> bool:
+    """Whether all cells of a row have as many lines of text as several rows would."""
+    lines: defaultdict[int, list[int]] = defaultdict(list)
+    for (row, _), of_cell in heights.items():
+        lines[row].append(len(_distinct(of_cell)))
+    return any(len(counts) > 1 and min(counts) >= _MANY_LINES for counts in lines.values())
 
 
 # Tables without lines
 
 _LEAST_ROWS = 3  # with figures
-_WIDE_GAP = 1.2  # of the height of characters: what is farther apart on a line is in two columns
+_WIDE_GAP = 1.2  # of the size of characters: what is farther apart on a line is in two columns
 _WIDE_GAP_BEFORE_SIGN = 0.5  # the same before a currency's sign, which stands at the left of its column
 _WIDE_GAP_BEHIND_SIGN = 20.0
-_NEXT_LINE = 2.6  # of the height of characters, from the middle of a line to that of the next of a table
+_NEXT_LINE = 2.6  # of the size of characters, from the middle of a line to that of the next of a table
 _MOST_OTHER_LINES = 2  # without figures, between two with figures
 _MOST_LINES_ABOVE = 5  # of a header and the first section's name
-_OF_FIGURES = 0.7  # share of a column's cells that are figures
-_LONG_LINE = 18.0  # of the height of characters: as long as those in columns of prose
+_MOST = 0.7  # share of a column's cells
+_LONG_LINE = 18.0  # of the size of characters: as long as those in columns of prose
 _NIL = ("-", "–", "—", "―", "−", "n/a", "N/A")
 _SIGNS = ("$", "€", "£", "¥", "￥", "(", "△", "▲")
 _FIGURE_AT_END = r"(?:^|[\s$€£¥￥(△▲−-])\d[\d.,]*[)）%％円]?[^\S\n]*$"
@@ -258,12 +270,8 @@ class _Piece(NamedTuple):
     """A stretch of a line without a wide gap."""
 
     text: str
-    places: range
+    places: Sequence[int]
     box: Box
-
-    @property
-    def is_amount(self) -> bool:
-        return is_figure(self.text) or self.text in _NIL
 
 
 _Line = list[_Piece]
@@ -274,79 +282,79 @@ _Columns = Sequence[tuple[float, float]]
 
 
 def _aligned_tables(text: str, boxes: Mapping[int, Box]) -> Iterator[PdfTable]:
-    lines = _lines(_pieces(text, boxes))
-    stretches: list[list[int]] = []
-    for number in filter(lambda number: _has_figures(lines[number]), range(len(lines))):
-        if stretches and _is_near(lines, stretches[-1][-1], number):
-            stretches[-1].append(number)
-        else:
-            stretches.append([number])
-    for stretch in stretches:
-        rows = [lines[number] for number in stretch]
-        columns = _columns(rows)
+    pieces = sorted(_pieces(text, boxes), key=lambda piece: piece.box.height)
+    runs = _runs(pieces, lambda run, piece: piece.box.height < run[0].box.bottom)
+    lines = [sorted(run, key=lambda piece: piece.box.left) for run in runs]
+    rows = [number for number, line in enumerate(lines) if _has_figures(line)]
+    for stretch in _runs(rows, lambda run, number: _is_near(lines, run[-1], number)):
+        first = stretch[0]
+        columns = _columns([lines[number] for number in stretch])
         if columns:
-            yield _aligned_table(lines, stretch[0], stretch[-1], columns)
+            table = [*_lines_above(lines, first, columns), *lines[first : stretch[-1] + 1]]
+            table += _lines_below(lines, stretch[-1], columns)
+            places = [place for piece in chain(*table) for place in piece.places]
+            yield PdfTable(_grid(table, columns), places, [left for left, _ in columns])
 
 
-def _pieces(text: str, boxes: Mapping[int, Box]) -> list[_Piece]:
-    ends: list[tuple[int, int]] = []
-    for place in boxes:
-        first = place
-        if ends and _is_next(text, boxes, ends[-1], place):
-            first, _ = ends.pop()
-        ends.append((first, place))
-    pieces = []
-    for first, last in ends:
-        places = range(first, last + 1)
-        box = boxes[first]._replace(right=boxes[last].right)
-        pieces.append(_Piece(_text_of(text, places), places, box))
-    return pieces
+def _pieces(text: str, boxes: Mapping[int, Box]) -> Iterator[_Piece]:
+    def goes_on(run: list[int], place: int) -> bool:
+        if place == run[-1] + 1:  # PDFium puts spaces into gaps
+            return True
+        before = boxes[run[-1]]
+        box = boxes[place]
+        widest = _WIDE_GAP
+        if text[place] in _SIGNS:
+            widest = _WIDE_GAP_BEFORE_SIGN
+        if len(run) == 1 and text[run[0]] in _SIGNS:
+            widest = _WIDE_GAP_BEHIND_SIGN
+        gap = (box.left - before.right) / before.size
+        return -1 < gap < widest and before.top < box.height < before.bottom
 
-
-def _is_next(text: str, boxes: Mapping[int, Box], ends: tuple[int, int], place: int) -> bool:
-    first, last = ends
-    before = boxes[last]
-    box = boxes[place]
-    widest = _WIDE_GAP
-    if text[place] in _SIGNS:
-        widest = _WIDE_GAP_BEFORE_SIGN
-    if text[first : last + 1] in _SIGNS:
-        widest = _WIDE_GAP_BEHIND_SIGN
-    size = before.bottom - before.top
-    return -size < box.left - before.right < widest * size and before.top < box.height < before.bottom
-
-
-def _lines(pieces: Iterable[_Piece]) -> list[_Line]:
-    lines: list[_Line] = []
-    for piece in sorted(pieces, key=lambda piece: piece.box.height):
-        if lines and lines[-1][0].box.top < piece.box.height < lines[-1][0].box.bottom:
-            lines[-1].append(piece)
-        else:
-            lines.append([piece])
-    return [sorted(line, key=lambda piece: piece.box.left) for line in lines]
+    for run in _runs(boxes, goes_on):
+        yield _Piece(_text_of(text, run), run, boxes[run[0]]._replace(right=boxes[run[-1]].right))
 
 
 def _has_figures(line: _Line) -> bool:
     return any(is_figure(piece.text) for piece in line[1:])
 
 
-def _is_near(lines: Sequence[_Line], first: int, last: int, most: float = _NEXT_LINE) -> bool:
+def _is_near(lines: Sequence[_Line], first: int, last: int) -> bool:
     """Whether two lines may be of one table."""
     box = lines[first][0].box
-    distance = lines[last][0].box.height - box.height
-    step = distance / (last - first)
-    return last - first - 1 <= _MOST_OTHER_LINES and step <= most * (box.bottom - box.top)
+    step = (lines[last][0].box.height - box.height) / (last - first)
+    return last - first - 1 <= _MOST_OTHER_LINES and step <= _NEXT_LINE * box.size
 
 
 def _columns(rows: Sequence[_Line]) -> _Columns:
     """The columns of rows; none where these are no table."""
-    columns = _merged(((piece.box.left, piece.box.right) for row in rows for piece in row), gap=0)
-    cells = [[piece for row in rows for piece in row if _numbers(piece, columns)[0] == n] for n in range(len(columns))]
-    is_double = any(len({_numbers(piece, columns)[0] for piece in row}) < len(row) for row in rows)
-    is_filled = len([*chain(*rows)]) >= _LEAST_FILLED * len(rows) * len(columns)
-    if len(rows) < _LEAST_ROWS or is_double or not is_filled or _is_contents(rows):
+    pieces = sorted(chain(*rows), key=lambda piece: piece.box.left)
+    columns = _runs(pieces, lambda run, piece: piece.box.left <= max(other.box.right for other in run))
+    is_filled = len(pieces) >= _LEAST_FILLED * len(rows) * len(columns)
+    is_filled = is_filled and max(map(len, columns)) <= len(rows)
+    is_table = len(rows) >= _LEAST_ROWS and is_filled and any(map(_is_of_figures, columns[1:]))
+    if not is_table or any(map(_is_prose, columns)) or _is_contents(rows):
         return []
-    return columns if any(map(_is_of_figures, cells[1:])) and not any(map(_is_prose, cells)) else []
+    return [(column[0].box.left, max(piece.box.right for piece in column)) for column in columns]
+
+
+def _is_of_figures(cells: Sequence[_Piece]) -> bool:
+    figures = sum(is_figure(cell.text) or cell.text in _NIL for cell in cells)
+    return figures >= max(_LEAST_ROWS, _MOST * len(cells))
+
+
+def _is_prose(cells: Sequence[_Piece]) -> bool:
+    long = [box for _, _, box in cells if box.right - box.left > _LONG_LINE * box.size]
+    return len(long) >= _MOST * len(cells)
+
+
+def _is_contents(rows: Sequence[_Line]) -> bool:
+    """Whether the figures are numbers of pages, as in a table of contents."""
+    last = [row[-1].text for row in rows]
+    if any(re.search(LEADER, piece.text) for piece in chain(*rows)):
+        return True
+    if any(_has_figures(row[:-1]) for row in rows) or not all(map(str.isdecimal, last)):
+        return False
+    return last == sorted(last, key=int)
 
 
 def _numbers(piece: _Piece, columns: _Columns) -> list[int]:
@@ -355,91 +363,57 @@ def _numbers(piece: _Piece, columns: _Columns) -> list[int]:
     return [number for number, gap in enumerate(gaps) if gap == min(gaps)]
 
 
-def _is_of_figures(cells: Sequence[_Piece]) -> bool:
-    figures = sum(cell.is_amount for cell in cells)
-    return figures >= max(_LEAST_ROWS, _OF_FIGURES * len(cells))
-
-
-def _is_prose(cells: Sequence[_Piece]) -> bool:
-    long = [box for _, _, box in cells if box.right - box.left > _LONG_LINE * (box.bottom - box.top)]
-    return len(long) >= _OF_FIGURES * len(cells)
-
-
-def _is_contents(rows: Sequence[_Line]) -> bool:
-    """Whether the figures are numbers of pages, as in a table of contents."""
-    last = [row[-1].text for row in rows]
-    if any(_has_figures(row[:-1]) for row in rows) or not all(map(str.isdecimal, last)):
-        return False
-    return last == sorted(last, key=int)
-
-
-def _aligned_table(lines: Sequence[_Line], first: int, last: int, columns: _Columns) -> PdfTable:
-    start = first
-    while first - start < _MOST_LINES_ABOVE and _has_line_above(lines, start, columns):
-        start -= 1
-    while _goes_on(lines, last, columns):
-        last += 1
-    table = list(dropwhile(lambda line: _is_label(line, columns), lines[start:first])) + [*lines[first : last + 1]]
-    names = list(takewhile(lambda line: not _is_label(line, columns) and not _has_figures(line), table))
-    rows: list[list[_Line]] = []
-    for line in table[len(names) :]:
-        if rows and not _has_figures(line) and _numbers(line[0], columns)[0] > 0:
-            rows[-1].append(line)
-        else:
-            rows.append([line])
-    grid = [_row(row, columns) for row in rows]
-    if names:
-        grid.insert(0, _header(names, columns))
-    places = [place for line in table for piece in line for place in piece.places]
-    return PdfTable(grid, places, [left for left, _ in columns])
-
-
-def _has_line_above(lines: Sequence[_Line], number: int, columns: _Columns) -> bool:
-    """Whether the line above one may be of the same table: it has names of columns, or of a section."""
-    if number == 0 or not _is_near(lines, number - 1, number):
-        return False
-    spans = [_numbers(piece, columns) for piece in lines[number - 1]]
-    return all(span[0] > 0 or span == [0] for span in spans)
-
-
-def _goes_on(lines: Sequence[_Line], last: int, columns: _Columns) -> bool:
-    """Whether a line below the last row goes on with a cell of it, but not with its first one."""
-    if last + 1 == len(lines) or not _is_near(lines, last, last + 1, _NEXT_LINE / 2):
-        return False
-    spans = [_numbers(piece, columns) for piece in lines[last + 1]]
-    return all(span[0] > 0 and len(span) == 1 for span in spans)
-
-
 def _is_label(line: _Line, columns: _Columns) -> bool:
     return len(line) == 1 and _numbers(line[0], columns) == [0]
 
 
-def _row(lines: Sequence[_Line], columns: _Columns) -> Row:
+def _lines_above(lines: Sequence[_Line], first: int, columns: _Columns) -> Iterator[_Line]:
+    """The lines above the first row that have names of columns, and below these that of a section."""
+    start = first
+    while start and first - start < _MOST_LINES_ABOVE and _is_near(lines, start - 1, start):
+        spans = [_numbers(piece, columns) for piece in lines[start - 1]]
+        if any(span[0] == 0 and len(span) > 1 for span in spans):  # a line of text
+            break
+        start -= 1
+    return dropwhile(lambda line: _is_label(line, columns), lines[start:first])
+
+
+def _lines_below(lines: Sequence[_Line], last: int, columns: _Columns) -> Iterator[_Line]:
+    """The lines below the last row that go on with cells of it, but not with the first one."""
+    for number in range(last + 1, len(lines)):
+        spans = [_numbers(piece, columns) for piece in lines[number]]
+        if not _is_near(lines, number - 1, number) or any(span[0] == 0 or len(span) > 1 for span in spans):
+            return
+        yield lines[number]
+
+
+def _grid(lines: Sequence[_Line], columns: _Columns) -> Grid:
+    """The cells of lines: one row of names, if there are any, and then of each row the lines that go on with it."""
+    names = list(takewhile(lambda line: not _is_label(line, columns) and not _has_figures(line), lines))
+    rows = _runs(lines[len(names) :], lambda _, line: not _has_figures(line) and _numbers(line[0], columns)[0] > 0)
+    grid = [_row((_texts(line, columns) for line in row), is_name=False) for row in rows]
+    return [_row((_group_names(line, columns) for line in names), is_name=True), *grid] if names else grid
+
+
+def _row(lines: Iterable[Sequence[str]], is_name: bool) -> Row:
+    return [Cell(on_one_line("\n".join(texts)), is_name) for texts in zip(*lines, strict=True)]
+
+
+def _texts(line: _Line, columns: _Columns) -> list[str]:
+    """What a line says in each column."""
     texts = [""] * len(columns)
-    for piece in chain(*lines):
-        number = _numbers(piece, columns)[0]
-        texts[number] = on_one_line(f"{texts[number]}\n{piece.text}")
-    return [Cell(text) for text in texts]
+    for piece in line:
+        for number in _numbers(piece, columns):
+            texts[number] = f"{texts[number]} {piece.text}"
+    return texts
 
 
-def _header(lines: Sequence[_Line], columns: _Columns) -> Row:
-    names = [""] * len(columns)
-    for line in lines:
-        for piece, numbers in zip(line, _groups(line, columns), strict=True):
-            for number in numbers:
-                names[number] = on_one_line(f"{names[number]}\n{piece.text}")
-    return [Cell(name, is_name=True) for name in names]
-
-
-def _groups(line: _Line, columns: _Columns) -> list[Sequence[int]]:
-    """The columns that each name of a line is above: as many each, where the names are above the middles of these."""
-    numbers: list[Sequence[int]] = [_numbers(piece, columns) for piece in line]
-    labels = numbers[: numbers[0] == [0]]
-    parts = line[len(labels) :]
-    size, rest = divmod(len(columns) - 1, len(parts))
-    groups = [range(number, number + size) for number in range(1, len(columns), size or 1)]
-    middles = [sum(column) / 2 for column in columns]
-    pairs = zip(parts, groups, strict=False)
-    if rest or size < 2 or not all(middles[g[0]] < part.box.middle < middles[g[-1]] for part, g in pairs):
-        return numbers
-    return [*labels, *groups]
+def _group_names(line: _Line, columns: _Columns) -> list[str]:
+    """The name above each column; where each is above as many columns as the others, it is theirs."""
+    texts = _texts(line, columns)
+    parts = [piece for piece in line if _numbers(piece, columns) != [0]]
+    if len(parts) > 1:
+        nearest = [min(parts, key=lambda part: abs(part.box.middle - sum(column) / 2)) for column in columns[1:]]
+        if len({nearest.count(part) for part in parts}) == 1:
+            texts[1:] = [part.text for part in nearest]
+    return texts
