@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from mimetypes import guess_type
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pygments.lexers import find_lexer_class_for_filename
 
@@ -35,6 +36,30 @@ class UnreadableFileError(ValueError):
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"{path} {reason}")
         self.path, self.reason = path, reason
+
+
+class Part(NamedTuple):
+    """The text of one of a file's documents.
+
+    Args:
+        text: The text.
+        metadata: What the file says about it.
+        page: What is added to the document's id; empty where the file is one document.
+    """
+
+    text: str
+    metadata: dict[str, Any]
+    page: str = ""
+
+
+# Of a file's name, for one.
+_NO_TITLE = re.compile(r"(?i)^(?:microsoft |powerpoint |untitled|無題|名称未設定)|\.\w{2,5}$")
+
+
+def titled(title: str) -> dict[str, str]:
+    """A title as metadata, but for one that a program made up."""
+    title = title.strip()
+    return {"title": title} if title and not _NO_TITLE.search(title) else {}
 
 
 class Found(NamedTuple):

@@ -1,15 +1,22 @@
-"""The text of an HTML page, as Markdown. Needs the packages beautifulsoup4 and lxml."""
+"""HTML pages, and EPUB books, as Markdown. Needs the packages beautifulsoup4 and lxml."""
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote
+from xml.etree.ElementTree import fromstring
+from zipfile import ZipFile
 
 import lxml  # noqa: F401  (Beautiful Soup takes it by name, and would not say which package is missing)
 from bs4 import BeautifulSoup
 from bs4.dammit import EncodingDetector
 from bs4.element import Tag
 
+from llama_pack_densex.reading.encoding import decode_file, read_bytes
+from llama_pack_densex.reading.files import Part, titled
 from llama_pack_densex.reading.tables import Cell, cells_of, lay_out, to_markdown
 from llama_pack_densex.text.tokens import on_one_line
 
@@ -43,6 +50,35 @@ _ITEM = "\ufdd3"  # behind the mark of a list's item
 _APART = "\ufdd5"  # before an item that Markdown takes for text unless it stands below an empty line
 
 
+def read_page(file: Path) -> list[Part]:
+    """HTML as Markdown, without scripts, styles and navigation; the page's title is metadata."""
+    title, text = _page_text(file, read_bytes(file))
+    return [Part(text, {"title": title} if title else {})]
+
+
+def read_book(file: Path) -> list[Part]:
+    """An EPUB as one text: its pages in the order of reading, but for its contents."""
+    with ZipFile(file) as archive:
+        container = fromstring(archive.read("META-INF/container.xml"))
+        place = container.find(".//{*}rootfile").attrib["full-path"]  # type: ignore[union-attr]
+        package = fromstring(archive.read(place))
+        names: dict[str | None, str] = {}
+        for item in package.iterfind("{*}manifest/{*}item"):
+            if "html" in item.get("media-type", "html") and "nav" not in item.get("properties", ""):
+                names[item.get("id")] = posixpath.normpath(f"{place}/../{unquote(item.attrib['href'])}")
+        order = [item.get("idref") for item in package.iterfind("{*}spine/{*}itemref")]
+        pages = [archive.read(names[key]) for key in order if key in names]
+    texts = [_page_text(file, page)[1] for page in pages]
+    title = package.findtext("{*}metadata/{*}title") or ""
+    return [Part("\n".join(filter(None, texts)), titled(title))]
+
+
+def _page_text(file: Path, data: bytes) -> tuple[str, str]:
+    """The title and the text of a page, in the encoding that it names."""
+    encoding = EncodingDetector.find_declared_encoding(data, is_html=True)
+    return html_to_text(decode_file(file, data, encoding))
+
+
 def html_to_text(html: str) -> tuple[str, str]:
     """A page's title and text, as Markdown: headings, items of lists, tables with pipes, code in fences."""
     # Beautiful Soup warns of most pages of books, which begin as XML
@@ -69,11 +105,6 @@ def html_to_text(html: str) -> tuple[str, str]:
         tag.insert(0, _END)
         tag.append(_END)
     return title, _joined(soup.get_text())
-
-
-def declared_encoding(data: bytes) -> str | None:
-    """The encoding that a page names in its head."""
-    return EncodingDetector.find_declared_encoding(data, is_html=True)
 
 
 def _drop_menus(soup: Tag) -> None:

@@ -8,7 +8,10 @@ from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
+from zipfile import ZipFile
 
+from llama_pack_densex.reading.encoding import decode_file
+from llama_pack_densex.reading.files import Part, UnreadableFileError
 from llama_pack_densex.reading.tables import (
     Cell,
     Grid,
@@ -23,12 +26,15 @@ from llama_pack_densex.reading.tables import (
 )
 from llama_pack_densex.text.tokens import on_one_line
 
+_MOST_MERGED = 10**6  # cells, of each of which openpyxl makes an object
+_MERGED = re.compile(rb"mergeCell\s+ref=[\"']([^\"']+)")
 _MOST_HEADER_ROWS = 6
 _SAMPLE = 10_000  # characters by which the delimiter is detected
 
 
-def csv_to_text(text: str) -> str:
+def read_csv(file: Path) -> list[Part]:
     """The rows of a CSV file as records."""
+    text = decode_file(file)
     lines = re.sub('"[^"]*"', "", text.strip()[:_SAMPLE]).split("\n")
     delimiter = max(
         ",;\t|",
@@ -47,17 +53,32 @@ def csv_to_text(text: str) -> str:
         else:
             x = 0
             y += 1
-    return _to_records(places, has_forms=False)
+    return [Part(_to_records(places, has_forms=False), {})]
 
 
-def read_workbook(file: Path) -> list[tuple[str, str]]:
-    """The names of an Excel file's sheets, and what each says as records."""
+def read_workbook(file: Path) -> list[Part]:
+    """The sheets of an Excel file as records, each below its name, with that as its page."""
     from openpyxl import load_workbook  # type: ignore[import-untyped]
 
+    with ZipFile(file) as archive:
+        worksheets = [archive.read(name) for name in archive.namelist() if "xl/worksheets/" in name]
+    if sum(map(_count_merged, worksheets)) > _MOST_MERGED:
+        raise UnreadableFileError(file, "has whole columns merged: unmerge them, or save it as CSV")
     with warnings.catch_warnings():  # of what would not be written again
         warnings.simplefilter("ignore")
         book = load_workbook(file, data_only=True, rich_text=True)
-    return [(sheet.title, _to_records(_sheet_places(sheet), has_forms=True)) for sheet in book.worksheets]
+    parts: list[Part] = []
+    for sheet in book.worksheets:
+        text = _to_records(_sheet_places(sheet), has_forms=True)
+        parts.append(Part(text and f"# {sheet.title}\n\n{text}", {"page_label": sheet.title}, sheet.title))
+    return parts
+
+
+def _count_merged(worksheet: bytes) -> int:
+    from openpyxl.utils import range_boundaries  # type: ignore[import-untyped]
+
+    spans = (range_boundaries(span.decode()) for span in _MERGED.findall(worksheet))
+    return sum((right - left + 1) * (bottom - top + 1) for left, top, right, bottom in spans)
 
 
 def _sheet_places(sheet: Any) -> Places:
