@@ -58,22 +58,23 @@ def _joined_word(match: re.Match[str]) -> str:
 
 def _page_texts(document: Iterable[Any]) -> Iterator[str]:
     """The text of each page, with its tables as Markdown."""
-    last_table = None  # that with which the page before ends
+    table_before: PdfTable | None = None  # that with which the page before ends
     for page in document:
         text_page = page.get_textpage()
         text = text_page.get_text_range()
-        tables = _find_tables(page, text_page, text)
         characters = [*text]
+        tables = _find_tables(page, text_page, text)
+        last_table = None
         for table in tables:
             first = min(table.places)
-            grid = table.grid
-            if last_table and text.count("\n", 0, first) <= _RUNNING:
-                grid = table.rows_below(last_table)
+            if table_before and text.count("\n", 0, first) <= _RUNNING:
+                table = table.below(table_before)
             for place in table.places:
                 characters[place] = ""
-            characters[first] = f"\n\n{to_markdown(grid)}\n\n"
-        ends = (table for table in tables if text.count("\n", max(table.places)) <= _RUNNING)
-        last_table = next(ends, None)
+            characters[first] = f"\n\n{to_markdown(table.grid)}\n\n"
+            if text.count("\n", max(table.places)) <= _RUNNING:
+                last_table = table
+        table_before = last_table
         text = "".join(characters).replace("\r\n", "\n")
         yield re.sub(r"\n(?:[^\S\n]*\n)+", "\n\n", text) if tables else text
 

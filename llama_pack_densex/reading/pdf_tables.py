@@ -10,6 +10,7 @@ import re
 from bisect import bisect
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from itertools import chain, dropwhile, pairwise, product, takewhile
 from typing import NamedTuple, TypeVar
 
@@ -82,13 +83,13 @@ class PdfTable(NamedTuple):
     places: Collection[int]
     edges: Sequence[float]
 
-    def rows_below(self, upper: PdfTable) -> Grid:
-        """Its rows with the names of the table on the page before, where it goes on with that without them."""
+    def below(self, upper: PdfTable) -> PdfTable:
+        """This table with the names of that on the page before, where it goes on with it without them."""
         texts, upper_texts = ([cell.text for cell in grid[0]] for grid in (self.grid, upper.grid))
         if self.edges != upper.edges or texts == upper_texts:
-            return self.grid
+            return self
         _, depth = read_header(upper.grid)
-        return upper.grid[:depth] + self.grid
+        return self._replace(grid=upper.grid[:depth] + self.grid)
 
 
 def find_tables(
@@ -141,8 +142,10 @@ _MOST_RULINGS = 2_000  # of a page: what has more is a drawing
 _LONGEST_CELL = 600  # characters
 _MANY_LINES = 3  # of text in each cell: several rows that no line parts
 
-_Slot = tuple[int, int]
-"""A row and a column."""
+_Slot = tuple[float, float]
+"""How far down and right a row and a column begin."""
+
+_Cells = dict[_Slot, _Slot]
 
 
 class Frame(NamedTuple):
@@ -156,7 +159,7 @@ class Frame(NamedTuple):
 
     xs: Sequence[float]
     ys: Sequence[float]
-    cells: Mapping[_Slot, _Slot]
+    cells: _Cells
 
 
 def find_frames(across: Sequence[Ruling], down: Sequence[Ruling]) -> list[Frame]:
@@ -166,14 +169,13 @@ def find_frames(across: Sequence[Ruling], down: Sequence[Ruling]) -> list[Frame]
     frames: list[Frame] = []
     heights = sorted({(ruling.start, ruling.end) for ruling in down})
     for run in _runs(heights, lambda run, height: height[0] <= max(end for _, end in run) + _TOUCHING):
-        top = run[0][0] - _TOUCHING
-        bottom = max(end for _, end in run) + _TOUCHING
+        top = run[0][0]
+        bottom = max(end for _, end in run)
         columns = [ruling for ruling in down if top <= ruling.start <= bottom]
-        rows = [ruling for ruling in across if top <= ruling.place <= bottom]
+        rows = [ruling for ruling in across if top - _TOUCHING <= ruling.place <= bottom + _TOUCHING]
         xs = _distinct([ruling.place for ruling in columns] + [end for ruling in rows for end in ruling[1:]])
-        ys = _distinct([top + _TOUCHING, bottom - _TOUCHING, *(ruling.place for ruling in rows)])
-        cells = _cells(_walls(columns, xs, ys), _walls(rows, ys, xs), len(xs) - 1, len(ys) - 1)
-        frames.append(Frame(xs, ys, cells))
+        ys = _distinct([top, bottom, *(ruling.place for ruling in rows)])
+        frames.append(Frame(xs, ys, _cells(columns, rows, xs, ys)))
     return frames
 
 
@@ -181,35 +183,27 @@ def _distinct(values: Iterable[float]) -> list[float]:
     return [run[0] for run in _runs(sorted(values), lambda run, value: value <= run[-1] + _TOUCHING)]
 
 
-def _walls(rulings: Sequence[Ruling], lines: Sequence[float], ends: Sequence[float]) -> set[tuple[int, int]]:
-    """Where there is a line: its number, and that of the row or column that it passes."""
-    middles = [(end + following) / 2 for end, following in pairwise(ends)]
-    return {
-        (bisect(lines, ruling.place) - 1, passed)
-        for ruling in rulings
-        for passed in range(bisect(middles, ruling.start), bisect(middles, ruling.end))
-    }
-
-
-def _cells(beside: Collection[_Slot], above: Collection[_Slot], width: int, height: int) -> dict[_Slot, _Slot]:
-    """The first row and column of the cell at each; none where cells overlap, as in a drawing.
-
-    Args:
-        beside: Where there are lines down, by their numbers and rows.
-        above: Where there are lines across, by their numbers and columns.
-        width: The number of columns.
-        height: The number of rows.
-    """
-    cells: dict[_Slot, _Slot] = {}
-    for row, column in product(range(height), range(width)):
-        if (row, column) not in cells:
-            right = next(x for x in range(column + 1, width + 1) if x == width or (x, row) in beside)
-            bottom = next(y for y in range(row + 1, height + 1) if y == height or (y, column) in above)
-            slots = dict.fromkeys(product(range(row, bottom), range(column, right)), (row, column))
+def _cells(columns: Sequence[Ruling], rows: Sequence[Ruling], xs: Sequence[float], ys: Sequence[float]) -> _Cells:
+    """For each row and column the first one of its cell; none where cells overlap or leave gaps, as in a drawing."""
+    below = cache(partial(_crossing, rows, ys))
+    cells: _Cells = {}
+    for top, bottom in pairwise(ys):
+        for left, right in pairwise(_crossing(columns, xs, (top + bottom) / 2)):
+            if (top, left) in cells:
+                continue
+            end = next(y for y in below((left + right) / 2) if y > top)
+            spanned = product((y for y in ys if top <= y < end), (x for x in xs if left <= x < right))
+            slots = dict.fromkeys(spanned, (top, left))
             if cells.keys() & slots.keys():
                 return {}
             cells |= slots
-    return cells
+    return cells if len(cells) == (len(xs) - 1) * (len(ys) - 1) else {}
+
+
+def _crossing(rulings: Sequence[Ruling], places: Sequence[float], middle: float) -> list[float]:
+    """The places of the lines that pass a row or column, by its middle; the first and the last one always do."""
+    crossing = {places[bisect(places, ruling.place) - 1] for ruling in rulings if ruling.start <= middle <= ruling.end}
+    return sorted({places[0], *crossing, places[-1]})
 
 
 def _ruled_table(text: str, boxes: Mapping[int, Box], frame: Frame) -> PdfTable | None:
@@ -217,7 +211,7 @@ def _ruled_table(text: str, boxes: Mapping[int, Box], frame: Frame) -> PdfTable 
     places: defaultdict[_Slot, set[int]] = defaultdict(set)
     heights: defaultdict[_Slot, list[float]] = defaultdict(list)
     for place, box in boxes.items():
-        slot = (bisect(frame.ys, box.height) - 1, bisect(frame.xs, box.middle) - 1)
+        slot = (frame.ys[bisect(frame.ys, box.height) - 1], frame.xs[bisect(frame.xs, box.middle) - 1])
         if slot in frame.cells:
             heights[slot].append(box.height)
             places[frame.cells[slot]].add(place)
@@ -238,7 +232,7 @@ def _is_table(grid: Grid) -> bool:
 
 def _has_unparted_rows(heights: Mapping[_Slot, Sequence[float]]) -> bool:
     """Whether all cells of a row have as many lines of text as several rows would."""
-    lines: defaultdict[int, list[int]] = defaultdict(list)
+    lines: defaultdict[float, list[int]] = defaultdict(list)
     for (row, _), of_cell in heights.items():
         lines[row].append(len(_distinct(of_cell)))
     return any(len(counts) > 1 and min(counts) >= _MANY_LINES for counts in lines.values())

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator
-from itertools import groupby
+from collections.abc import Iterator, Sequence
+from itertools import chain, groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from zipfile import ZipFile
 
 from llama_pack_densex.reading.encoding import decode_file
@@ -127,20 +127,7 @@ def _value_text(cell: Any) -> str:
 
 
 def _to_records(places: Places, has_forms: bool) -> str:
-    """The rows of a sheet as records, its forms as such, its titles and notes as lines."""
-    stretches = list(_stretches(places))
-    widest = max([2, *(_width(row) for rows in stretches for row in rows)])
-    tables = [_Table([], [])]
-    for rows in stretches:
-        if has_forms:
-            records, rows = take_form(rows)
-            tables[-1].rows.extend(records)
-        start = _find_names(rows, widest, has_names=len(tables) > 1)
-        tables[-1].rows.extend(rows[:start])
-        if start < len(rows):
-            names, depth = _read_header(rows[start:])
-            tables.append(_Table(names, [*rows[start + depth :]]))
-    return "\n\n\n".join(block for table in tables for block in table.blocks())
+    return "\n\n\n".join(filter(None, _blocks(list(_stretches(places)), has_forms)))
 
 
 def _stretches(places: Places) -> Iterator[Grid]:
@@ -151,24 +138,31 @@ def _stretches(places: Places) -> Iterator[Grid]:
         yield [rows[y] for _, y in stretch if y in rows]
 
 
-class _Table(NamedTuple):
-    """The names of columns, and the rows and finished records below them."""
-
-    names: list[str]
-    rows: list[Row | str]
-
-    def blocks(self) -> list[str]:
-        """The rows as records and lines, below a line of the names where these have no rows."""
-        lines = [row if isinstance(row, str) else self._row_text(row) for row in self.rows]
-        if all(isinstance(row, str) or _is_line(row) for row in self.rows):
-            lines.insert(0, " ".join(filter(None, self.names)))
-        return list(filter(None, lines))
-
-    def _row_text(self, row: Row) -> str:
-        if not self.names or _is_line(row):
-            return " ".join(cell.text for cell in cells_of(row))
-        pairs = zip(self.names, row_texts(row), strict=True)
-        return record((name, text) for name, text in pairs if text)
+def _blocks(stretches: Sequence[Grid], has_forms: bool) -> Iterator[str]:
+    """The rows of a sheet as records, its forms as such, its titles and notes as lines."""
+    widest = max([2, *map(_width, chain(*stretches))])
+    names: list[str] = []
+    unread = ""  # names below which there has been no row
+    for rows in stretches:
+        if has_forms:
+            records, rows = take_form(rows)
+            yield from records
+        start = end = _find_names(rows, widest, has_names=bool(names))
+        for number, row in enumerate(rows):
+            if number == start:
+                yield unread
+                names, depth = _read_header(rows[start:])
+                end = start + depth
+                unread = " ".join(filter(None, names))
+            if start <= number < end:
+                continue
+            if names and not _is_line(row):
+                pairs = zip(names, row_texts(row), strict=True)
+                yield record((name, text) for name, text in pairs if text)
+                unread = ""
+            else:
+                yield " ".join(cell.text for cell in cells_of(row))
+    yield unread
 
 
 def _find_names(rows: Grid, widest: int, has_names: bool) -> int:

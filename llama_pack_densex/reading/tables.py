@@ -25,7 +25,7 @@ Row = list[Cell]
 Grid = list[Row]
 """Rows of equal length; a merged cell stands in each place that it spans."""
 
-Places = Mapping[tuple[int, int], Cell]
+Places = Mapping[tuple[float, float], Cell]
 """Cells by row and column; a merged cell comes first where it begins."""
 
 
