@@ -11,7 +11,7 @@ from bisect import bisect
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
-from itertools import chain, dropwhile, pairwise, product, takewhile
+from itertools import chain, dropwhile, pairwise, product
 from typing import NamedTuple, TypeVar
 
 from llama_pack_densex.reading.tables import (
@@ -281,11 +281,10 @@ def _aligned_tables(text: str, boxes: Mapping[int, Box]) -> Iterator[PdfTable]:
     lines = [sorted(run, key=lambda piece: piece.box.left) for run in runs]
     rows = [number for number, line in enumerate(lines) if _has_figures(line)]
     for stretch in _runs(rows, lambda run, number: _is_near(lines, run[-1], number)):
-        first = stretch[0]
         columns = _columns([lines[number] for number in stretch])
         if columns:
-            table = [*_lines_above(lines, first, columns), *lines[first : stretch[-1] + 1]]
-            table += _lines_below(lines, stretch[-1], columns)
+            end = _end(lines, stretch[-1], columns)
+            table = [*_lines_above(lines, stretch[0], columns), *lines[stretch[0] : end]]
             places = [place for piece in chain(*table) for place in piece.places]
             yield PdfTable(_grid(table, columns), places, [left for left, _ in columns])
 
@@ -323,10 +322,10 @@ def _columns(rows: Sequence[_Line]) -> _Columns:
     """The columns of rows; none where these are no table."""
     pieces = sorted(chain(*rows), key=lambda piece: piece.box.left)
     columns = _runs(pieces, lambda run, piece: piece.box.left <= max(other.box.right for other in run))
-    is_filled = len(pieces) >= _LEAST_FILLED * len(rows) * len(columns)
-    is_filled = is_filled and max(map(len, columns)) <= len(rows)
-    is_table = len(rows) >= _LEAST_ROWS and is_filled and any(map(_is_of_figures, columns[1:]))
-    if not is_table or any(map(_is_prose, columns)) or _is_contents(rows):
+    is_sparse = len(pieces) < _LEAST_FILLED * len(rows) * len(columns)
+    if is_sparse or any(len(column) > len(rows) or _is_prose(column) for column in columns):
+        return []
+    if _is_contents(rows) or not any(map(_is_of_figures, columns[1:])):
         return []
     return [(column[0].box.left, max(piece.box.right for piece in column)) for column in columns]
 
@@ -344,11 +343,10 @@ def _is_prose(cells: Sequence[_Piece]) -> bool:
 def _is_contents(rows: Sequence[_Line]) -> bool:
     """Whether the figures are numbers of pages, as in a table of contents."""
     last = [row[-1].text for row in rows]
-    if any(re.search(LEADER, piece.text) for piece in chain(*rows)):
-        return True
-    if any(_has_figures(row[:-1]) for row in rows) or not all(map(str.isdecimal, last)):
-        return False
-    return last == sorted(last, key=int)
+    has_leaders = any(re.search(LEADER, piece.text) for piece in chain(*rows))
+    is_only_column = not any(_has_figures(row[:-1]) for row in rows)
+    rises = all(map(str.isdecimal, last)) and last == sorted(last, key=int)
+    return has_leaders or (is_only_column and rises)
 
 
 def _numbers(piece: _Piece, columns: _Columns) -> list[int]:
@@ -372,41 +370,45 @@ def _lines_above(lines: Sequence[_Line], first: int, columns: _Columns) -> Itera
     return dropwhile(lambda line: _is_label(line, columns), lines[start:first])
 
 
-def _lines_below(lines: Sequence[_Line], last: int, columns: _Columns) -> Iterator[_Line]:
-    """The lines below the last row that go on with cells of it, but not with the first one."""
-    for number in range(last + 1, len(lines)):
-        spans = [_numbers(piece, columns) for piece in lines[number]]
-        if not _is_near(lines, number - 1, number) or any(span[0] == 0 or len(span) > 1 for span in spans):
-            return
-        yield lines[number]
+def _end(lines: Sequence[_Line], last: int, columns: _Columns) -> int:
+    """The number of the line below a table, whose last row may go on over lines beside its first column."""
+    end = last + 1
+    while end < len(lines) and _is_near(lines, end - 1, end):
+        if any(_numbers(piece, columns)[0] == 0 for piece in lines[end]):
+            break
+        end += 1
+    return end
 
 
 def _grid(lines: Sequence[_Line], columns: _Columns) -> Grid:
-    """The cells of lines: one row of names, if there are any, and then of each row the lines that go on with it."""
-    names = list(takewhile(lambda line: not _is_label(line, columns) and not _has_figures(line), lines))
-    rows = _runs(lines[len(names) :], lambda _, line: not _has_figures(line) and _numbers(line[0], columns)[0] > 0)
-    grid = [_row((_texts(line, columns) for line in row), is_name=False) for row in rows]
-    return [_row((_group_names(line, columns) for line in names), is_name=True), *grid] if names else grid
+    """The cells of lines: a row of names, if there are any, and of each row below the lines that go on with it."""
+
+    def goes_on(row: list[_Line], line: _Line) -> bool:
+        is_in_row = not _begins_row(row[0], columns) or _numbers(line[0], columns)[0] > 0
+        return is_in_row and not _begins_row(line, columns)
+
+    return [_row(row, columns) for row in _runs(lines, goes_on)]
 
 
-def _row(lines: Iterable[Sequence[str]], is_name: bool) -> Row:
-    return [Cell(on_one_line("\n".join(texts)), is_name) for texts in zip(*lines, strict=True)]
+def _begins_row(line: _Line, columns: _Columns) -> bool:
+    """Whether a line is not one of names."""
+    return _has_figures(line) or _is_label(line, columns)
 
 
-def _texts(line: _Line, columns: _Columns) -> list[str]:
-    """What a line says in each column."""
+def _row(lines: Sequence[_Line], columns: _Columns) -> Row:
+    is_name = not _begins_row(lines[0], columns)
+    texts = [_texts(line, columns, is_name) for line in lines]
+    return [Cell(on_one_line("\n".join(parts)), is_name) for parts in zip(*texts, strict=True)]
+
+
+def _texts(line: _Line, columns: _Columns, are_names: bool) -> list[str]:
+    """What a line says in each column; names that are evenly above more columns each say it in all of these."""
     texts = [""] * len(columns)
     for piece in line:
         for number in _numbers(piece, columns):
             texts[number] = f"{texts[number]} {piece.text}"
-    return texts
-
-
-def _group_names(line: _Line, columns: _Columns) -> list[str]:
-    """The name above each column; where each is above as many columns as the others, it is theirs."""
-    texts = _texts(line, columns)
     parts = [piece for piece in line if _numbers(piece, columns) != [0]]
-    if len(parts) > 1:
+    if are_names and len(parts) > 1:
         nearest = [min(parts, key=lambda part: abs(part.box.middle - sum(column) / 2)) for column in columns[1:]]
         if len({nearest.count(part) for part in parts}) == 1:
             texts[1:] = [part.text for part in nearest]

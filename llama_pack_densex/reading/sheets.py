@@ -42,7 +42,7 @@ def read_csv(file: Path) -> list[Part]:
     )
     # not by csv, whose cells may have 131,072 characters, more only where that is set for the whole process
     cell = re.compile(rf'("[^"]*(?:""[^"]*)*"|)([^{delimiter}\r\n]*)([{delimiter}]|\r?\n|\r|\Z)')
-    places: dict[tuple[int, int], Cell] = {}
+    places: Places = {}
     x = y = 0
     for quoted, plain, end in cell.findall(text):
         content = on_one_line(quoted[1:-1].replace('""', '"') + plain)
@@ -85,7 +85,7 @@ def _sheet_places(sheet: Any) -> Places:
     # not by its rows and columns, since of a cell that is far away there are as many as Excel has
     filled = {place: cell for place, cell in sorted(sheet._cells.items()) if cell.value is not None}
     last_fills = {y: cell._style.fillId for (y, _), cell in filled.items()}
-    places: dict[tuple[int, int], Cell] = {}
+    places: Places = {}
     for place, cell in filled.items():
         is_name = bool(cell.font.b) or cell._style.fillId != last_fills[place[0]]
         places[place] = Cell(on_one_line(_cell_text(cell)), is_name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby, product, takewhile
 
@@ -25,13 +25,13 @@ Row = list[Cell]
 Grid = list[Row]
 """Rows of equal length; a merged cell stands in each place that it spans."""
 
-Places = Mapping[tuple[float, float], Cell]
+Places = dict[tuple[float, float], Cell]
 """Cells by row and column; a merged cell comes first where it begins."""
 
 
 def lay_out(rows: Iterable[Iterable[tuple[Cell, int, int]]]) -> Grid:
     """Lay cells out in a grid as HTML does; each comes with the numbers of rows and columns that it spans."""
-    places: dict[tuple[int, int], Cell] = {}
+    places: Places = {}
     for y, row in enumerate(rows):
         x = 0
         for cell, height, width in row:
@@ -42,16 +42,13 @@ def lay_out(rows: Iterable[Iterable[tuple[Cell, int, int]]]) -> Grid:
     return list(rows_with_text(places).values())
 
 
-def rows_with_text(places: Places) -> dict[int, Row]:
+def rows_with_text(places: Places) -> dict[float, Row]:
     """The rows in which a text begins, by their numbers, without the columns in which none does."""
-    starts: dict[Cell, tuple[int, int]] = {}
-    for place, cell in places.items():
-        if cell.text:
-            starts.setdefault(cell, place)
-    numbers = sorted({y for y, _ in starts.values()})
+    starts = {cell: place for place, cell in reversed(places.items()) if cell.text}
+    rows = sorted({y for y, _ in starts.values()})
     columns = sorted({x for _, x in starts.values()})
     blank = Cell()
-    return {y: [places.get((y, x), blank) for x in columns] for y in numbers}
+    return {y: [places.get((y, x), blank) for x in columns] for y in rows}
 
 
 def cells_of(row: Row) -> list[Cell]:
